@@ -1,0 +1,36 @@
+"""wip"""
+
+from tfm.config import to_config_dict
+from tfm.data.config import DataConfig
+from tfm.models import TransformerConfig
+from tfm.tasks.translation import Config
+from tfm.training.config import TrainingConfig
+
+
+def get_config():
+    return to_config_dict(
+        Config(
+            model=TransformerConfig(
+                encoder_layers=3, decoder_layers=3, d_model=256, d_ff=1024, heads=4, dropout=0.3
+            ),
+            data=DataConfig(
+                kind="text",
+                directory="data/multi30k",
+                validation="val",
+                test="test_2016_flickr",
+                vocabulary_size=8000,
+                batching="packed",
+                row_length=64,
+                batch_tokens=2048,
+            ),
+            training=TrainingConfig(
+                steps=6000,
+                schedule="linear_decay",
+                warmup_steps=600,
+                log_every=50,
+                eval_every=500,
+                checkpoint_every=250,
+                keep=8,
+            ),
+        )
+    )

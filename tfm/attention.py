@@ -1,0 +1,104 @@
+"""Scaled dot-product attention (section 3.2.1, equation 1) as pure functions.
+
+Shape letters: L query length, M key length, H heads, K key features, V value features; `...` are batch axes.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from tfm.dropout import dropout
+
+IMPLEMENTATIONS = (None, "xla", "cudnn")
+
+
+def attention_weights(query, key, *, mask=None, bias=None, scale=None):
+    """softmax(Q K^T / sqrt(d_k)): how much each query attends to each key.
+
+    Args:
+      query: [..., L, H, K].
+      key: [..., M, H, K].
+      mask: bool, broadcastable to [..., H, L, M]; True where the query may attend.
+      bias: added to the logits, broadcastable to [..., H, L, M].
+      scale: factor of the logits; K ** -0.5 when None.
+
+    Returns:
+      [..., H, L, M] in the dtype of `query`. Each row sums to one; a row that may attend to nothing is all
+      zeros. The softmax itself is float32, whatever the compute dtype.
+    """
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    logits = jnp.einsum("...lhk,...mhk->...hlm", query * scale, key, preferred_element_type=jnp.float32)
+    if bias is not None:
+        logits = logits + bias.astype(jnp.float32)
+    return _masked_softmax(logits, mask).astype(query.dtype)
+
+
+def dot_product_attention(
+    query,
+    key,
+    value,
+    *,
+    mask=None,
+    bias=None,
+    scale=None,
+    dropout_rate=0.0,
+    dropout_rng=None,
+    implementation=None,
+):
+    """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, equation 1.
+
+    Args:
+      query: [..., L, H, K].
+      key: [..., M, H, K].
+      value: [..., M, H, V]; V may differ from K.
+      mask, bias, scale: as in `attention_weights`.
+      dropout_rate: share of the weights dropped (0 in the paper); needs `dropout_rng` when positive.
+      dropout_rng: a JAX random key.
+      implementation: None computes as written above; "xla" and "cudnn" hand over to
+        `jax.nn.dot_product_attention`, which needs one batch axis, K = V and no dropout.
+
+    Returns:
+      [..., L, H, V] in the dtype of `value`.
+
+    Raises:
+      ValueError: unknown implementation, or one that cannot do what was asked.
+    """
+    if implementation not in IMPLEMENTATIONS:
+        raise ValueError(f"implementation must be one of {IMPLEMENTATIONS}, got {implementation!r}")
+    if implementation is not None:
+        return _library_attention(query, key, value, mask, bias, scale, dropout_rate, implementation)
+    weights = attention_weights(query, key, mask=mask, bias=bias, scale=scale)
+    weights = dropout(dropout_rng, weights, dropout_rate)
+    return jnp.einsum("...hlm,...mhv->...lhv", weights.astype(value.dtype), value)
+
+
+def _masked_softmax(logits, mask):
+    """Softmax over the last axis of float32 `logits`; rows without a True in `mask` become zeros, never NaN."""
+    if mask is None:
+        return jax.nn.softmax(logits)
+    # A finite floor keeps a fully masked row (and its gradient) free of inf - inf; zeroing follows from the mask.
+    logits = jnp.where(mask, logits, jnp.finfo(jnp.float32).min)
+    exponentials = jnp.where(
+        mask, jnp.exp(logits - jax.lax.stop_gradient(logits.max(-1, keepdims=True))), 0.0
+    )
+    return exponentials / jnp.maximum(exponentials.sum(-1, keepdims=True), jnp.finfo(jnp.float32).tiny)
+
+
+def _library_attention(query, key, value, mask, bias, scale, dropout_rate, implementation):
+    """`jax.nn.dot_product_attention` under this module's contract."""
+    if dropout_rate > 0:
+        raise ValueError(
+            f"implementation={implementation!r} has no dropout of attention weights; set it to 0"
+        )
+    if value.shape[-1] != key.shape[-1]:
+        raise ValueError(f"implementation={implementation!r} needs equal key and value features")
+    batch, length, heads, _ = query.shape
+    if mask is not None:
+        mask = jnp.broadcast_to(mask, (batch, heads, length, key.shape[1]))
+    output = jax.nn.dot_product_attention(
+        query, key, value, bias=bias, mask=mask, scale=scale, implementation=implementation
+    )
+    if mask is None:
+        return output
+    # The library spreads a fully masked row over all keys; the contract says zeros.
+    attends = mask.any(-1).swapaxes(-1, -2)[..., None]  # [B, L, H, 1]
+    return jnp.where(attends, output, 0)

@@ -1,0 +1,124 @@
+"""Configs at the edge: ml_collections for people to write and override, frozen dataclasses for the code.
+
+A config file builds a task's dataclass and returns `to_config_dict(it)`: locked, so that a typo is an error.
+The command reads it once, through `from_mapping`, and below that nobody sees a ConfigDict.
+"""
+
+import dataclasses
+import difflib
+import json
+import os
+import types
+import typing
+from collections.abc import Mapping
+
+from ml_collections import config_dict
+
+from tfm.errors import UserError
+
+
+def to_config_dict(config):
+    """A frozen dataclass, sections nested in it -> a locked ConfigDict with typed fields."""
+    result = config_dict.ConfigDict()
+    hints = typing.get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            result[field.name] = to_config_dict(value)
+        elif _optional(hints[field.name]):
+            result[field.name] = config_dict.placeholder(_optional(hints[field.name]))
+            result[field.name] = value
+        else:
+            result[field.name] = value
+    return result.lock()
+
+
+def from_mapping(cls, mapping, path="config"):
+    """A ConfigDict or plain dict -> `cls`, whose `__post_init__` validates the values.
+
+    A section whose class depends on its own content (a model by name) says how to find it: its field has the
+    metadata {"section_class": function of the section's mapping}.
+
+    Raises:
+      UserError: an unknown field (with the nearest known one), a missing section, or a value of another type.
+    """
+    if not isinstance(mapping, Mapping | config_dict.ConfigDict):
+        raise UserError(f"{path} must be a section with fields, got {mapping!r}.")
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    for name in mapping:
+        if name not in fields:
+            raise UserError(unknown_field(f"{path}.{name}", name, fields))
+    hints = typing.get_type_hints(cls)
+    values = {}
+    for name in mapping:
+        section_class = fields[name].metadata.get("section_class", lambda _, hint=hints[name]: hint)(
+            mapping[name]
+        )
+        if dataclasses.is_dataclass(section_class):
+            values[name] = from_mapping(section_class, mapping[name], f"{path}.{name}")
+        else:
+            values[name] = _checked(mapping[name], section_class, f"{path}.{name}")
+    return cls(**values)
+
+
+def unknown_field(path, name, known):
+    """The sentence for a field that is not there."""
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"known fields: {', '.join(sorted(known))}."
+    return f"{path} does not exist; {hint}"
+
+
+def save(config, path):
+    """Writes a dataclass as JSON, atomically."""
+    temporary = f"{path}.tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(dataclasses.asdict(config), file, indent=2)
+        file.write("\n")
+    os.replace(temporary, path)
+
+
+def load(path):
+    """The mapping that `save` wrote.
+
+    Raises:
+      UserError: no such file, or not JSON.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        raise UserError(
+            f"Expected the config of a run at {path}, but there is none: check the folder."
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"Expected JSON in {path}, but it does not parse ({error}).") from None
+
+
+def _optional(hint):
+    """T of `T | None`, else None."""
+    if not isinstance(hint, types.UnionType):
+        return None
+    return next(kind for kind in typing.get_args(hint) if kind is not type(None))
+
+
+def _checked(value, hint, path):
+    if value is None and _optional(hint):
+        return None
+    kind = _optional(hint) or hint
+    kind = typing.get_origin(kind) or kind
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is tuple and isinstance(value, list):
+        return tuple(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise UserError(f"{path} must be of type {kind.__name__}, got {value!r}.")
+    return value
+
+
+def difference(old, new):
+    """The fields in which two values or dataclasses of one class differ, for a sentence."""
+    if not dataclasses.is_dataclass(old) or type(old) is not type(new):
+        return f"{old!r} there, {new!r} now"
+    names = [field.name for field in dataclasses.fields(old)]
+    changed = [name for name in names if getattr(old, name) != getattr(new, name)]
+    return ", ".join(f"{name} {getattr(old, name)!r} there, {getattr(new, name)!r} now" for name in changed)

@@ -1,0 +1,111 @@
+"""Sentences tokenised once, memory-mapped ever after.
+
+A cache is a folder named after the content it came from: pairs, vocabulary and format. On each side it has
+the ids of all sentences in a row (uint16 where the vocabulary fits, else int32) and the offset of each end.
+"""
+
+import hashlib
+import logging
+import os
+import shutil
+import tempfile
+import time
+
+import numpy as np
+
+from tfm.data.vocabulary import EOS_ID
+
+FORMAT = 1
+CHUNK_PAIRS = 50_000  # tokenised at a time: bounds memory, and each is a line of progress
+SIDES = ("source", "target")
+log = logging.getLogger(__name__)
+
+
+class TokenCache:
+    """Random access to tokenised pairs; every sentence ends in EOS, an empty one is EOS alone.
+
+    Attributes:
+      lengths: int array [pairs, 2], tokens of source and target.
+    """
+
+    def __init__(self, folder):
+        self._tokens, ends = [], []
+        for side in SIDES:
+            self._tokens.append(np.load(os.path.join(folder, f"{side}.npy"), mmap_mode="r"))
+            ends.append(np.load(os.path.join(folder, f"{side}_ends.npy"), mmap_mode="r"))
+        self._starts = [np.concatenate([[0], end[:-1]]) for end in ends]
+        self._ends = ends
+        self.lengths = np.stack([end - start for end, start in zip(ends, self._starts, strict=True)], axis=1)
+
+    def __len__(self):
+        return len(self.lengths)
+
+    def source(self, index):
+        """ids of a source sentence."""
+        return self._tokens[0][self._starts[0][index] : self._ends[0][index]]
+
+    def target(self, index):
+        """ids of a target sentence."""
+        return self._tokens[1][self._starts[1][index] : self._ends[1][index]]
+
+    @classmethod
+    def open(cls, pairs, vocabulary, cache_dir):
+        """The cache of `pairs` (see `tfm.data.sources`) below `cache_dir`; made where there is none."""
+        identity = f"{FORMAT} {pairs.fingerprint} {vocabulary.fingerprint}"
+        folder = os.path.join(cache_dir, "tokens", hashlib.sha256(identity.encode()).hexdigest()[:32])
+        if not os.path.isdir(folder):
+            _build(folder, pairs, vocabulary)
+        return cls(folder)
+
+
+def _build(folder, pairs, vocabulary):
+    """Builds in a folder beside and renames it, so that nobody ever opens half a cache."""
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    temporary = tempfile.mkdtemp(dir=os.path.dirname(folder), prefix="building-")
+    try:
+        dtype = np.uint16 if len(vocabulary) <= 1 << 16 else np.int32
+        writers = [_SideWriter(os.path.join(temporary, side), dtype) for side in SIDES]
+        began = time.monotonic()
+        for first in range(0, len(pairs), CHUNK_PAIRS):
+            last = min(first + CHUNK_PAIRS, len(pairs))
+            chunk = [pairs[i] for i in range(first, last)]
+            for writer, texts in zip(writers, zip(*chunk, strict=True), strict=True):
+                writer.add(vocabulary.encode(texts))
+            if len(pairs) > CHUNK_PAIRS:
+                rate = last / (time.monotonic() - began)
+                log.info(
+                    "Tokenised %s of %s pairs (%s a second)", f"{last:,}", f"{len(pairs):,}", f"{rate:,.0f}"
+                )
+        for writer in writers:
+            writer.close()
+        os.rename(temporary, folder)
+    except OSError:
+        if not os.path.isdir(folder):  # else another process was first, and its cache is as good
+            raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+class _SideWriter:
+    """Appends the ids of sentences to a raw file; `close` makes .npy files of it without reading it whole."""
+
+    def __init__(self, stem, dtype):
+        self._stem, self._dtype = stem, np.dtype(dtype)
+        self._raw = open(f"{stem}.raw", "wb")  # noqa: SIM115
+        self._lengths = []
+
+    def add(self, sentences):
+        for ids in sentences:
+            self._lengths.append(len(ids) + 1)
+        flat = [i for ids in sentences for i in (*ids, EOS_ID)]
+        self._raw.write(np.asarray(flat, self._dtype).tobytes())
+
+    def close(self):
+        self._raw.close()
+        ends = np.cumsum(np.asarray(self._lengths, np.int64))
+        np.save(f"{self._stem}_ends.npy", ends)
+        with open(f"{self._stem}.npy", "wb") as file, open(f"{self._stem}.raw", "rb") as raw:
+            header = {"descr": self._dtype.str, "fortran_order": False, "shape": (int(ends[-1]),)}
+            np.lib.format.write_array_header_1_0(file, header)
+            shutil.copyfileobj(raw, file, 1 << 24)
+        os.unlink(f"{self._stem}.raw")

@@ -1,0 +1,106 @@
+"""The joint vocabulary of word pieces (section 5.1): byte-pair encoding by SentencePiece."""
+
+import hashlib
+import os
+import re
+
+import sentencepiece
+
+from tfm.errors import UserError
+
+PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
+
+
+class Vocabulary:
+    """Texts to word-piece ids and back. The special ids are stored in the model file.
+
+    Characters that the training text did not have become bytes, so every text survives the round trip up to
+    the normalisation (NFKC, white space folded), which is SentencePiece's default.
+    """
+
+    def __init__(self, serialized):
+        self._serialized = serialized
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=serialized)
+        self.fingerprint = hashlib.sha256(serialized).hexdigest()
+
+    @classmethod
+    def load(cls, path):
+        """
+        Raises:
+          UserError: no such file, or not a SentencePiece model with this project's special ids.
+        """
+        try:
+            with open(path, "rb") as file:
+                vocabulary = cls(file.read())
+        except FileNotFoundError:
+            raise UserError(f"Expected a vocabulary at {path}, but there is none: train first.") from None
+        except RuntimeError:
+            raise UserError(f"{path} is not a SentencePiece model: it may be damaged.") from None
+        found = vocabulary._special_ids()
+        if found != (PAD_ID, BOS_ID, EOS_ID, UNK_ID):
+            raise UserError(
+                f"The special ids of {path} are {found} for pad, bos, eos, unk; expected 0, 1, 2, 3."
+            )
+        return vocabulary
+
+    @classmethod
+    def train(cls, sentences, size, path):
+        """Learns `size` pieces from an iterable of texts and writes the model to `path`, atomically.
+
+        Raises:
+          UserError: the text is too little for `size` pieces.
+        """
+        temporary = f"{path}.tmp"
+        try:
+            with open(temporary, "wb") as file:
+                sentencepiece.SentencePieceTrainer.train(
+                    sentence_iterator=iter(sentences),
+                    model_writer=file,
+                    vocab_size=size,
+                    model_type="bpe",
+                    character_coverage=1.0,
+                    byte_fallback=True,
+                    pad_id=PAD_ID,
+                    bos_id=BOS_ID,
+                    eos_id=EOS_ID,
+                    unk_id=UNK_ID,
+                    max_sentence_length=1 << 16,
+                    minloglevel=2,
+                )
+        except RuntimeError as error:
+            os.unlink(temporary)
+            raise UserError(_too_little_text(size, str(error))) from None
+        os.replace(temporary, path)
+        return cls.load(path)
+
+    def __len__(self):
+        return self._processor.get_piece_size()
+
+    def encode(self, texts):
+        """Texts -> lists of ids, without special ids; on all cores."""
+        return self._processor.encode(list(texts), num_threads=os.cpu_count())
+
+    def decode(self, ids):
+        """Ids up to the first EOS -> text."""
+        ids = [int(i) for i in ids]
+        if EOS_ID in ids:
+            ids = ids[: ids.index(EOS_ID)]
+        return self._processor.decode([i for i in ids if i not in (PAD_ID, BOS_ID)])
+
+    def pieces(self, ids):
+        """Ids -> the pieces as written in the model, for pictures."""
+        return [self._processor.id_to_piece(int(i)) for i in ids]
+
+    def _special_ids(self):
+        processor = self._processor
+        return (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
+
+
+def _too_little_text(size, error):
+    limit = re.search(r"<= (\d+)", error)
+    if limit:
+        return f"The training text has too little variety for {size} pieces: set data.vocabulary_size to at most {limit[1]}."
+    smallest = re.search(r"required_chars.*?(\d+) vs (\d+)|vocab_size.*?smaller than.*?(\d+)", error)
+    if smallest or "smaller than required_chars" in error:
+        return f"A vocabulary of {size} pieces does not even hold the characters of the text: raise data.vocabulary_size."
+    return f"SentencePiece could not train a vocabulary of {size} pieces: {error.strip()}"

@@ -1,0 +1,89 @@
+"""The explicit key-value cache of incremental decoding: a pytree that goes in and comes out of every step.
+
+All W hypotheses of a sentence share one pool of cached positions. Slot (t, w) of the pool holds what the
+hypothesis that was number w at step t computed then. When beams reorder, no features move: each hypothesis
+keeps, for every step, the slot its own ancestor wrote, and a mask picks these slots out of the pool.
+
+Shape letters as in `tfm.layers`: B batch, H heads, K and V features, M source length, W hypotheses,
+T cached positions.
+"""
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from tfm.masks import causal_mask
+
+
+@flax.struct.dataclass
+class LayerCache:
+    """What one decoder layer keeps.
+
+    Attributes:
+      key, value: the pool, [B, H, T, W, K] and [B, H, T, W, V].
+      memory_key, memory_value: of the encoder output, [B, M, H, K] and [B, M, H, V]; once a sentence.
+    """
+
+    key: jax.Array
+    value: jax.Array
+    memory_key: jax.Array
+    memory_value: jax.Array
+
+    @classmethod
+    def empty(cls, memory_key, memory_value, width, length):
+        """A pool of `length` positions of `width` hypotheses, beside the projected encoder output."""
+
+        def pool(memory):
+            batch, _, heads, features = memory.shape
+            return jnp.zeros((batch, heads, length, width, features), memory.dtype)
+
+        return cls(pool(memory_key), pool(memory_value), memory_key, memory_value)
+
+    def write(self, position, key, value):
+        """The cache with slots `position` set to key [B, W, H, K] and value [B, W, H, V]."""
+
+        def put(pool, new):
+            new = new.swapaxes(1, 2)[:, :, None]
+            return jax.lax.dynamic_update_slice_in_dim(pool, new, position, axis=2)
+
+        return self.replace(key=put(self.key, key), value=put(self.value, value))
+
+    def pool(self):
+        """Keys [B, T * W, H, K] and values [B, T * W, H, V], as attention takes them."""
+
+        def flat(pool):
+            batch, heads, length, width, features = pool.shape
+            return pool.reshape(batch, heads, length * width, features).swapaxes(1, 2)
+
+        return flat(self.key), flat(self.value)
+
+
+@flax.struct.dataclass
+class DecodeCache:
+    """All that decoding carries from one position to the next.
+
+    Attributes:
+      layers: a `LayerCache` for each decoder layer.
+      memory_mask: bool [B, 1, 1, M], which source positions are tokens.
+      ancestors: int32 [B, W, T]; hypothesis w has its position t in pool slot (t, ancestors[b, w, t]).
+    """
+
+    layers: list[LayerCache]
+    memory_mask: jax.Array
+    ancestors: jax.Array
+
+    def begin(self, position):
+        """The cache ready for `position`, where each hypothesis writes its own slot."""
+        own = jnp.arange(self.ancestors.shape[1])
+        return self.replace(ancestors=self.ancestors.at[:, :, position].set(own))
+
+    def ancestor_mask(self, position):
+        """bool [B, 1, W, T * W]: which pool slots hold a hypothesis' own path, up to `position`."""
+        batch, width, length = self.ancestors.shape
+        on_path = self.ancestors[..., None] == jnp.arange(width)  # [B, W, T, W]
+        past = causal_mask(jnp.asarray(position)[None], jnp.arange(length))[0, 0]  # [T]
+        return (on_path & past[:, None]).reshape(batch, 1, width, length * width)
+
+    def reorder(self, parents):
+        """The cache of hypotheses that continue `parents`, int32 [B, W]: moves W * T integers a sentence."""
+        return self.replace(ancestors=jnp.take_along_axis(self.ancestors, parents[:, :, None], axis=1))

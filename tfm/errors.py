@@ -1,0 +1,8 @@
+"""The one exception for what a user can mend: a typo, a missing file, a checkpoint of another shape."""
+
+
+class UserError(Exception):
+    """A mistake at the edge. Its message is one sentence: what was expected, what came, what to do.
+
+    The command line programs print the message and exit with code 2; library callers may catch it.
+    """

@@ -1,0 +1,224 @@
+"""The Transformer (section 3): encoder, decoder, and incremental decoding over an explicit cache."""
+
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from tfm import layers
+from tfm.decode_cache import DecodeCache
+from tfm.errors import UserError
+from tfm.masks import causal_mask, combine_masks, padding_mask, segment_mask
+from tfm.positions import LAYOUTS, sinusoidal_encoding
+
+PAD_ID = 0
+DTYPES = ("float32", "bfloat16")
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerConfig:
+    """The paper's base model; each default is the paper's, each deviation a field.
+
+    Attributes:
+      name: of the model; "transformer".
+      vocabulary_size: V, of the one matrix that embeds source and target and makes the logits. The
+        translation task replaces it by the size of its vocabulary.
+      encoder_layers, decoder_layers: N.
+      d_model: D.
+      d_ff: F.
+      heads: H.
+      key_features, value_features: of each head; D / H when None.
+      attention_bias: biases on the attention projections, as in the authors' code.
+      activation: "relu", "gelu" or "swish".
+      norm_order: "post" (the paper), "pre" or "norm_then_add"; the latter two end each stack in a LayerNorm.
+      dropout: P_drop, of each sublayer's output and of the embedding sums.
+      attention_dropout, feed_forward_dropout: of attention weights and hidden layer; 0 in the paper, 0.1 in
+        its authors' later code.
+      positions: layout of the sinusoids, "interleaved" (the paper) or "concatenated" (its authors' code).
+      attention: None, "xla" or "cudnn"; see `tfm.attention.dot_product_attention`.
+      dtype: of the computation, "float32" or "bfloat16"; parameters, softmax and norms are float32.
+    """
+
+    name: str = "transformer"
+    vocabulary_size: int = 37_000
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    d_model: int = 512
+    d_ff: int = 2048
+    heads: int = 8
+    key_features: int | None = None
+    value_features: int | None = None
+    attention_bias: bool = False
+    activation: str = "relu"
+    norm_order: str = "post"
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    feed_forward_dropout: float = 0.0
+    positions: str = "interleaved"
+    attention: str | None = None
+    dtype: str = "float32"
+
+    def __post_init__(self):
+        choices = {
+            "activation": tuple(layers.ACTIVATIONS),
+            "norm_order": layers.NORM_ORDERS,
+            "positions": LAYOUTS,
+            "dtype": DTYPES,
+        }
+        for field, allowed in choices.items():
+            if getattr(self, field) not in allowed:
+                raise UserError(f"model.{field} must be one of {allowed}, got {getattr(self, field)!r}.")
+        for field in ("vocabulary_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "heads"):
+            if getattr(self, field) < 1:
+                raise UserError(f"model.{field} must be at least 1, got {getattr(self, field)}.")
+        for field in ("dropout", "attention_dropout", "feed_forward_dropout"):
+            if not 0 <= getattr(self, field) < 1:
+                raise UserError(f"model.{field} must be in [0, 1), got {getattr(self, field)}.")
+        if self.d_model % 2:
+            raise UserError(f"model.d_model must be even for sinusoidal positions, got {self.d_model}.")
+        if self.key_features is None and self.d_model % self.heads:
+            raise UserError(
+                f"model.d_model {self.d_model} does not divide into {self.heads} heads: "
+                "choose another number of heads or set model.key_features."
+            )
+
+
+class Transformer(nn.Module):
+    """Sequence-to-sequence Transformer. `config` holds every choice; see `TransformerConfig`."""
+
+    config: TransformerConfig
+
+    def setup(self):
+        config = self.config
+        dtype = jnp.dtype(config.dtype)
+        residual = functools.partial(layers.Residual, config.norm_order, config.dropout, dtype)
+
+        def attention():
+            return layers.MultiHeadAttention(
+                features=config.d_model,
+                heads=config.heads,
+                key_features=config.key_features,
+                value_features=config.value_features,
+                use_bias=config.attention_bias,
+                dropout_rate=config.attention_dropout,
+                implementation=config.attention,
+                dtype=dtype,
+                parent=None,
+            )
+
+        def feed_forward():
+            return layers.FeedForward(
+                config.d_model,
+                config.d_ff,
+                config.activation,
+                config.feed_forward_dropout,
+                dtype,
+                parent=None,
+            )
+
+        def encoder_layer():
+            return layers.EncoderLayer(attention(), feed_forward(), residual)
+
+        def decoder_layer():
+            return layers.DecoderLayer(attention(), attention(), feed_forward(), residual)
+
+        final_norm = config.norm_order != "post"
+        self.embedding = layers.Embedding(config.vocabulary_size, config.d_model, dtype)
+        self.dropout = layers.Dropout(config.dropout)
+        self.encoder = layers.Stack(encoder_layer, config.encoder_layers, final_norm, dtype)
+        self.decoder = layers.Stack(decoder_layer, config.decoder_layers, final_norm, dtype)
+
+    def __call__(
+        self,
+        inputs,
+        targets,
+        *,
+        input_positions=None,
+        input_segments=None,
+        target_positions=None,
+        target_segments=None,
+        train,
+    ):
+        """Logits of each next target token, from the source and the target tokens before it.
+
+        Args:
+          inputs: int [B, M] source tokens, 0 is padding.
+          targets: int [B, L] decoder input: the target shifted right, beginning with BOS.
+          input_positions, target_positions: [B, M] and [B, L] within the sentence; 0, 1, 2, ... when None.
+          input_segments, target_segments: [B, M] and [B, L], for rows packed with several sentences; 0 is
+            padding. When None each row is one sentence, padded with token 0.
+          train: turns dropout on.
+
+        Returns:
+          [B, L, V] logits in the compute dtype.
+        """
+        if input_segments is None:
+            input_segments = (inputs != PAD_ID).astype(jnp.int32)
+        if target_segments is None:
+            target_segments = jnp.ones_like(targets)
+        memory = self.encode(inputs, positions=input_positions, segments=input_segments, train=train)
+        return self.decode(
+            targets,
+            memory,
+            memory_mask=segment_mask(target_segments, input_segments),
+            positions=target_positions,
+            segments=target_segments,
+            train=train,
+        )
+
+    def encode(self, inputs, *, positions=None, segments=None, train=False):
+        """inputs [B, M] -> memory [B, M, D]."""
+        mask = padding_mask(inputs) if segments is None else segment_mask(segments, segments)
+        x = self._embed(inputs, positions, train=train)
+        return self.encoder(x, mask=mask, train=train)
+
+    def decode(self, targets, memory, *, memory_mask, positions=None, segments=None, train=False):
+        """targets [B, L] (shifted right), memory [B, M, D], memory_mask [B, 1, 1 or L, M] -> logits [B, L, V]."""
+        index = jnp.arange(targets.shape[-1])
+        mask = causal_mask(index, index)[None]
+        if segments is not None:
+            mask = combine_masks(mask, segment_mask(segments, segments))
+        x = self._embed(targets, positions, train=train)
+        x = self.decoder(x, memory, mask=mask, memory_mask=memory_mask, train=train)
+        return self.embedding.logits(x)
+
+    def init_cache(self, inputs, *, width, max_length):
+        """Encodes inputs [B, M] for incremental decoding of W = `width` hypotheses and T = `max_length` positions."""
+        memory = self.encode(inputs)
+        return DecodeCache(
+            layers=self.decoder.init_cache(memory, width, max_length),
+            memory_mask=padding_mask(inputs),
+            ancestors=jnp.zeros((inputs.shape[0], width, max_length), jnp.int32),
+        )
+
+    def decode_step(self, tokens, cache, position):
+        """Logits of the next token of each hypothesis.
+
+        Args:
+          tokens: int [B, W], the last token of each (BOS at position 0).
+          cache: a `DecodeCache`.
+          position: int scalar, counted from 0; equal for all.
+
+        Returns:
+          logits [B, W, V] and the cache, this position written.
+        """
+        cache = cache.begin(position)
+        x = self._embed(tokens, jnp.full(tokens.shape, position), train=False)
+        x, written = self.decoder.decode_step(
+            x, cache.layers, position, mask=cache.ancestor_mask(position), memory_mask=cache.memory_mask
+        )
+        return self.embedding.logits(x), cache.replace(layers=written)
+
+    def _embed(self, tokens, positions, *, train):
+        """Scaled embedding plus position, with dropout on the sum (section 5.4)."""
+        config = self.config
+        if positions is None:
+            positions = jnp.arange(tokens.shape[-1])
+        encoding = sinusoidal_encoding(positions, config.d_model, layout=config.positions)
+        x = self.embedding(tokens) + encoding.astype(config.dtype)
+        return self.dropout(x, train=train)
+
+
+Config = TransformerConfig
+Model = Transformer

@@ -1,0 +1,185 @@
+"""Translation: pairs of sentences in, a sequence-to-sequence model trained with smoothed cross-entropy.
+
+A batch (see `tfm.data.batches`) is a dict of int32 arrays: inputs, input_positions, input_segments [B, M] and
+targets, target_positions, target_segments [B, L]; targets are gold tokens that end in EOS.
+"""
+
+import dataclasses
+import logging
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tfm import models
+from tfm.data.batches import TrainBatches, eval_batches, read_ahead
+from tfm.data.cache import TokenCache
+from tfm.data.config import DataConfig
+from tfm.data.sources import open_pairs
+from tfm.data.vocabulary import BOS_ID, EOS_ID, Vocabulary
+from tfm.decoding import DecodingConfig, decode
+from tfm.errors import UserError
+from tfm.losses import smoothed_cross_entropy
+from tfm.metrics import bleu
+from tfm.models import TransformerConfig
+from tfm.training.config import TrainingConfig
+
+VOCABULARY_FILE = "vocabulary.model"
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """A translation run; the defaults are the paper's base model on WMT14 English-German.
+
+    Attributes:
+      task: "translation".
+      model: the config of the model that `model.name` names.
+      data: where the pairs come from and how they are batched.
+      training: the procedure.
+      decoding: the beam search of evaluation and of `tfm.Translator`.
+      label_smoothing: epsilon_ls of section 5.4.
+      validation_sentences: so many of the validation split are translated, greedily, for the BLEU during
+        training; its loss is over the whole split.
+    """
+
+    task: str = "translation"
+    model: Any = dataclasses.field(
+        default_factory=TransformerConfig,
+        metadata={"section_class": lambda section: models.find(section["name"]).Config},
+    )
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    decoding: DecodingConfig = dataclasses.field(default_factory=DecodingConfig)
+    label_smoothing: float = 0.1
+    validation_sentences: int = 500
+
+    def __post_init__(self):
+        if not 0 <= self.label_smoothing < 1:
+            raise UserError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}.")
+        if self.validation_sentences < 0:
+            raise UserError(f"validation_sentences must not be negative, got {self.validation_sentences}.")
+
+
+class Translation:
+    """The task as the training loop sees it.
+
+    Attributes:
+      config: `Config`.
+      vocabulary: `tfm.data.vocabulary.Vocabulary`.
+      model: the Linen module.
+      d_model: D of the model, for the learning rate.
+      best_metric: the metric whose largest value marks the best checkpoint.
+    """
+
+    best_metric = "validation/bleu"
+
+    def __init__(self, config, vocabulary):
+        self.config = config
+        self.vocabulary = vocabulary
+        found = models.find(config.model.name)
+        self.model = found.Model(dataclasses.replace(config.model, vocabulary_size=len(vocabulary)))
+        self.d_model = config.model.d_model
+        self._evaluation_loss = jax.jit(lambda params, batch: self.loss(params, batch, None)[1])
+
+    def init(self, rng):
+        """The parameters before training."""
+        token = jnp.ones((1, 1), jnp.int32)
+        return self.model.init(rng, token, token, train=False)["params"]
+
+    def loss(self, params, batch, rng):
+        """Smoothed cross-entropy per target token.
+
+        Args:
+          params: of the model.
+          batch: see the module's docstring.
+          rng: random key of dropout; None evaluates without dropout.
+
+        Returns:
+          (sum, count) of the loss, and a dict of (sum, count): "nll", the unsmoothed loss, and "accuracy".
+        """
+        targets = batch["targets"]
+        weights = (batch["target_segments"] > 0).astype(jnp.float32)
+        logits = self.model.apply(
+            {"params": params},
+            batch["inputs"],
+            shift_right(targets, batch["target_positions"]),
+            input_positions=batch["input_positions"],
+            input_segments=batch["input_segments"],
+            target_positions=batch["target_positions"],
+            target_segments=batch["target_segments"],
+            train=rng is not None,
+            rngs=None if rng is None else {"dropout": rng},
+        )
+        loss = smoothed_cross_entropy(logits, targets, weights, smoothing=self.config.label_smoothing)
+        nll = smoothed_cross_entropy(logits, targets, weights, smoothing=0)
+        hits = ((logits.argmax(-1) == targets) * weights).sum()
+        return loss, {"nll": nll, "accuracy": (hits, weights.sum())}
+
+    def prepare(self):
+        """Opens, tokenises and plans training and validation data."""
+        self._train = TrainBatches(self._cache("train"), self.config.data, self.config.training.seed)
+        self._validation_cache = self._cache("validation")
+        pairs = open_pairs(self.config.data, "validation")
+        count = min(self.config.validation_sentences, len(pairs))
+        self._validation_pairs = [pairs[i] for i in range(count)]
+        log.info(
+            "%s training pairs, vocabulary %s, batch shapes %s, padding %.1f%%",
+            f"{self._train.pairs:,}",
+            f"{len(self.vocabulary):,}",
+            self._train.shapes,
+            100 * self._train.padding_share,
+        )
+
+    def train_batches(self, start_step):
+        """Endless batches from `start_step` on, read ahead."""
+        return read_ahead(self._train, start_step)
+
+    @staticmethod
+    def count_tokens(batch):
+        """Source and target tokens of a host batch, no padding."""
+        return int((batch["input_segments"] > 0).sum() + (batch["target_segments"] > 0).sum())
+
+    def evaluate(self, params):
+        """Loss and BLEU on the validation split: {name: float}."""
+        sums = {}
+        for batch in eval_batches(self._validation_cache, self.config.data):
+            for name, (total, count) in self._evaluation_loss(params, batch).items():
+                old_total, old_count = sums.get(name, (0.0, 0.0))
+                sums[name] = (old_total + float(total), old_count + float(count))
+        metrics = {f"validation/{name}": total / count for name, (total, count) in sums.items()}
+        if self._validation_pairs:
+            sources, references = zip(*self._validation_pairs, strict=True)
+            hypotheses = self.translate(
+                params, sources, dataclasses.replace(self.config.decoding, beam_size=1)
+            )
+            metrics["validation/bleu"] = bleu(hypotheses, references).score
+        return metrics
+
+    def translate(self, params, sentences, decoding=None):
+        """Texts -> texts by the config's beam search, or by another `DecodingConfig`."""
+        tokens = [[*ids, EOS_ID] for ids in self.vocabulary.encode(list(sentences))]
+        found = decode(self.model, params, tokens, decoding or self.config.decoding)
+        return [self.vocabulary.decode(ids) for ids, _ in found]
+
+    def _cache(self, split):
+        return TokenCache.open(open_pairs(self.config.data, split), self.vocabulary, self.config.data.cache)
+
+
+def create(config, workdir):
+    """The task of a run; makes the vocabulary in `workdir` from the training side where there is none."""
+    path = os.path.join(workdir, VOCABULARY_FILE)
+    if not os.path.exists(path):
+        log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")
+        pairs = open_pairs(config.data, "train")
+        stride = -(-len(pairs) // config.data.vocabulary_pairs)
+        texts = (text for i in range(0, len(pairs), stride) for text in pairs[i])
+        Vocabulary.train(texts, config.data.vocabulary_size, path)
+    return Translation(config, Vocabulary.load(path))
+
+
+def shift_right(targets, positions):
+    """Decoder input: each sentence's tokens one place to the right, BOS at its position 0. [B, L] -> [B, L]."""
+    shifted = jnp.roll(targets, 1, axis=-1)
+    return jnp.where(positions == 0, BOS_ID, shifted)

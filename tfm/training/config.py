@@ -1,0 +1,56 @@
+"""What a run's training section says."""
+
+import dataclasses
+
+from tfm.errors import UserError
+
+SCHEDULES = ("inverse_sqrt", "linear_decay")
+PARALLEL_MODES = ("auto", "jit", "pmap")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """The paper's procedure (section 5); each default is the paper's base model.
+
+    Attributes:
+      seed: of parameters, dropout and the order of the data.
+      steps: updates to make.
+      schedule: "inverse_sqrt" is equation 3; "linear_decay" falls to 0 at the last step, for short runs.
+      warmup_steps: of either schedule.
+      learning_rate_scale: factor of the schedule. The peak of both is scale * (d_model * warmup_steps)^-0.5.
+      adam_b1, adam_b2, adam_epsilon: of Adam.
+      log_every: steps between two lines of progress.
+      eval_every: steps between two evaluations on the validation split, each followed by a checkpoint.
+      checkpoint_every: steps between two further checkpoints.
+      keep: how many of the newest checkpoints stay, beside the best.
+      parallel: "jit" runs on one device, "pmap" splits each batch over all local devices, "auto" takes pmap
+        where there are several.
+    """
+
+    seed: int = 0
+    steps: int = 100_000
+    schedule: str = "inverse_sqrt"
+    warmup_steps: int = 4000
+    learning_rate_scale: float = 1.0
+    adam_b1: float = 0.9
+    adam_b2: float = 0.98
+    adam_epsilon: float = 1e-9
+    log_every: int = 100
+    eval_every: int = 1500
+    checkpoint_every: int = 1500
+    keep: int = 5
+    parallel: str = "auto"
+
+    def __post_init__(self):
+        if self.schedule not in SCHEDULES:
+            raise UserError(f"training.schedule must be one of {SCHEDULES}, got {self.schedule!r}.")
+        if self.parallel not in PARALLEL_MODES:
+            raise UserError(f"training.parallel must be one of {PARALLEL_MODES}, got {self.parallel!r}.")
+        for name in ("steps", "warmup_steps", "log_every", "eval_every", "checkpoint_every", "keep"):
+            if getattr(self, name) < 1:
+                raise UserError(f"training.{name} must be at least 1, got {getattr(self, name)}.")
+        if self.schedule == "linear_decay" and self.warmup_steps >= self.steps:
+            raise UserError(
+                f"training.warmup_steps must be below training.steps under linear_decay, "
+                f"got {self.warmup_steps} and {self.steps}."
+            )

@@ -1,0 +1,92 @@
+"""The training loop: batches in, checkpoints and metrics out. Knows no model and no task by name."""
+
+import logging
+import os
+import time
+
+import jax
+
+from tfm.training.checkpoints import Checkpoints
+from tfm.training.optimizer import make_optimizer, make_schedule
+from tfm.training.parallel import make_layout
+from tfm.training.reporting import Progress, Reporter
+from tfm.training.step import TrainState, make_train_step
+
+CHECKPOINT_FOLDER = "checkpoints"
+log = logging.getLogger(__name__)
+
+
+def train(task, config, workdir):
+    """Trains up to `config.steps`; a run that was stopped goes on from its newest checkpoint.
+
+    Args:
+      task: has `init(rng)`, `loss(params, batch, rng)`, `prepare()`, `train_batches(start_step)`,
+        `count_tokens(batch)`, `evaluate(params)`, `d_model` and `best_metric`, as `tasks.translation` has.
+      config: a `TrainingConfig`.
+      workdir: folder of the run.
+
+    Raises:
+      UserError: the checkpoint there is of another model, or the data cannot be used.
+    """
+    began = time.monotonic()
+    schedule = make_schedule(config, task.d_model)
+    optimizer = make_optimizer(config, schedule)
+    init_rng, step_rng = jax.random.split(jax.random.key(config.seed))
+    checkpoints = open_checkpoints(task, config, workdir)
+    state = jax.jit(lambda rng: TrainState.create(task.init(rng), optimizer))(init_rng)
+    if checkpoints.latest() is not None:
+        state = checkpoints.restore(state)
+        log.info("Going on from step %s in %s", f"{int(state.step):,}", workdir)
+    start = int(state.step)
+    if start >= config.steps:
+        log.info("Nothing to do: this run has made its %s steps", f"{config.steps:,}")
+        checkpoints.close()
+        return
+
+    task.prepare()
+    layout = make_layout(config.parallel)
+    parameters = sum(x.size for x in jax.tree.leaves(state.params))
+    log.info("%s parameters, %s %s device(s)", f"{parameters:,}", layout.devices, jax.default_backend())
+    train_step = layout.compile(make_train_step(task.loss, optimizer, step_rng))
+    state = layout.place_state(state)
+    reporter = Reporter(workdir)
+    progress = Progress(start, config.steps, schedule)
+    unread = None  # the step before's metrics: read once the next step is dispatched, so that no step waits
+    for step, batch in enumerate(task.train_batches(start), start=start + 1):
+        state, metrics = train_step(state, layout.place_batch(batch))
+        if unread:
+            progress.add(*unread)
+        unread = (layout.fetch_metrics(metrics), task.count_tokens(batch))
+        last = step == config.steps
+        evaluates, saves = last or step % config.eval_every == 0, step % config.checkpoint_every == 0
+        if step == start + 1:
+            jax.block_until_ready(metrics)
+            log.info("First step finished after %.1f s", time.monotonic() - began)
+        if last or step % config.log_every == 0:
+            progress.add(*unread)
+            unread = None
+            reporter.write(step, progress.report(step))
+        if evaluates or saves:
+            with progress.pause():
+                whole = layout.fetch_state(state)
+                scores = _evaluate(task, whole.params, reporter, step) if evaluates else None
+                checkpoints.save(whole, scores)
+        if last:
+            break
+    reporter.close()
+    checkpoints.close()
+
+
+def open_checkpoints(task, config, workdir):
+    """The checkpoints of a run, as training and evaluation find them."""
+    folder = os.path.join(workdir, CHECKPOINT_FOLDER)
+    return Checkpoints(folder, best_metric=task.best_metric, keep=config.keep)
+
+
+def _evaluate(task, params, reporter, step):
+    began = time.monotonic()
+    scores = task.evaluate(params)
+    reporter.write(step, scores)
+    shown = "  ".join(f"{name.removeprefix('validation/')} {value:.4g}" for name, value in scores.items())
+    log.info("validation at step %s: %s  (%.0f s)", f"{step:,}", shown, time.monotonic() - began)
+    return scores

@@ -1,0 +1,108 @@
+"""What a run shows: a line on the terminal, a row of JSONL, a point in TensorBoard."""
+
+import json
+import logging
+import os
+import time
+
+import tensorboardX
+
+METRICS_FILE = "metrics.jsonl"
+log = logging.getLogger(__name__)
+
+
+class Reporter:
+    """Writes the metrics of a run into its work directory.
+
+    metrics.jsonl has one object a line: {"step": int, "time": seconds since the epoch, name: float, ...}.
+    """
+
+    def __init__(self, workdir):
+        self._file = open(os.path.join(workdir, METRICS_FILE), "a", encoding="utf-8")  # noqa: SIM115
+        self._board = tensorboardX.SummaryWriter(os.path.join(workdir, "tensorboard"))
+
+    def write(self, step, metrics):
+        """metrics: {name: float}."""
+        row = {"step": step, "time": round(time.time(), 3)} | metrics
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()
+        for name, value in metrics.items():
+            self._board.add_scalar(name, value, step)
+
+    def close(self):
+        self._file.close()
+        self._board.close()
+
+
+def read_metrics(workdir, up_to=None):
+    """The rows of metrics.jsonl in order.
+
+    After a restart a step can stand there twice; the later row wins. A last line cut short is left out.
+    """
+    rows = {}
+    with open(os.path.join(workdir, METRICS_FILE), encoding="utf-8") as file:
+        for line in file:
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            rows[row["step"], "train/loss" in row] = row
+    return [row for _, row in sorted(rows.items()) if up_to is None or row["step"] <= up_to]
+
+
+class Progress:
+    """The (sum, count) metrics of the steps since the last line, and the line."""
+
+    def __init__(self, first_step, last_step, schedule):
+        self._first, self._last, self._schedule = first_step, last_step, schedule
+        self._start = self._since = time.monotonic()
+        self._sums = {}
+        self._tokens = 0
+
+    def add(self, metrics, tokens):
+        """metrics: {name: (sum, count)} on the host; tokens: source and target, no padding."""
+        for name, (total, count) in metrics.items():
+            old_total, old_count = self._sums.get(name, (0.0, 0.0))
+            self._sums[name] = (old_total + float(total), old_count + float(count))
+        self._tokens += tokens
+
+    def report(self, step):
+        """Logs the line of `step`, returns its metrics and starts the next."""
+        now = time.monotonic()
+        metrics = {f"train/{name}": total / max(count, 1) for name, (total, count) in self._sums.items()}
+        metrics["train/learning_rate"] = float(self._schedule(step - 1))
+        metrics["train/tokens_per_second"] = self._tokens / (now - self._since)
+        left = (now - self._start) / (step - self._first) * (self._last - step)
+        log.info(
+            "step %s/%s  loss %.4f  lr %.2e  %s tokens/s  %s left",
+            f"{step:,}",
+            f"{self._last:,}",
+            metrics["train/loss"],
+            metrics["train/learning_rate"],
+            f"{metrics['train/tokens_per_second']:,.0f}",
+            duration(left),
+        )
+        self._since, self._sums, self._tokens = now, {}, 0
+        return metrics
+
+    def pause(self):
+        """Context in which time does not count: evaluation and checkpoints are not training speed."""
+        return _Pause(self)
+
+
+class _Pause:
+    def __init__(self, progress):
+        self._progress = progress
+
+    def __enter__(self):
+        self._began = time.monotonic()
+
+    def __exit__(self, *_):
+        self._progress._since += time.monotonic() - self._began
+
+
+def duration(seconds):
+    """75 -> '1:15', 3675 -> '1:01:15'."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -1,0 +1,64 @@
+"""One update: a pure function of state and batch."""
+
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+
+
+@flax.struct.dataclass
+class TrainState:
+    """All that an update changes.
+
+    Attributes:
+      step: int32 scalar, updates made.
+      params: the model's parameters.
+      opt_state: Optax's.
+    """
+
+    step: jax.Array
+    params: Any
+    opt_state: Any
+
+    @classmethod
+    def create(cls, params, optimizer):
+        return cls(jnp.zeros((), jnp.int32), params, optimizer.init(params))
+
+
+def make_train_step(loss, optimizer, rng):
+    """The update of one task.
+
+    Args:
+      loss: (params, batch, rng) -> (sum, count), metrics; metrics a dict of further (sum, count) pairs. The
+        update descends the gradient of sum / count.
+      optimizer: an Optax transformation.
+      rng: the run's random key; step and device index are folded in.
+
+    Returns:
+      train_step(state, batch, *, axis_name=None) -> (state, metrics). Under pmap, `axis_name` names the axis
+      over which sums and counts are added before the one division, so that an uneven split of a batch gives
+      the gradient of the whole. metrics holds (sum, count) pairs, "loss" among them, and the gradient's norm.
+    """
+
+    def train_step(state, batch, *, axis_name=None):
+        key = jax.random.fold_in(rng, state.step)
+        if axis_name is not None:
+            key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
+
+        def loss_sum(params):
+            (total, count), metrics = loss(params, batch, key)
+            return total, metrics | {"loss": (total, count)}
+
+        gradients, metrics = jax.grad(loss_sum, has_aux=True)(state.params)
+        if axis_name is not None:
+            gradients, metrics = jax.lax.psum((gradients, metrics), axis_name)
+        count = jnp.maximum(metrics["loss"][1], 1)
+        gradients = jax.tree.map(lambda gradient: gradient / count, gradients)
+        updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        metrics["gradient_norm"] = (optax.global_norm(gradients), jnp.ones(()))
+        return TrainState(state.step + 1, params, opt_state), metrics
+
+    return train_step
