@@ -11,22 +11,23 @@ def get_config():
     return to_config_dict(
         Config(
             model=TransformerConfig(
-                encoder_layers=3, decoder_layers=3, d_model=256, d_ff=1024, heads=4, dropout=0.3
+                encoder_layers=3, decoder_layers=3, d_model=256, d_ff=512, heads=4, dropout=0.2
             ),
             data=DataConfig(
                 kind="text",
                 directory="data/multi30k",
                 validation="val",
                 test="test_2016_flickr",
-                vocabulary_size=8000,
+                vocabulary_size=6000,
                 batching="packed",
                 row_length=64,
                 batch_tokens=2048,
             ),
             training=TrainingConfig(
-                steps=6000,
+                steps=5000,
                 schedule="linear_decay",
-                warmup_steps=600,
+                warmup_steps=1000,
+                learning_rate_scale=0.7,
                 log_every=50,
                 eval_every=500,
                 checkpoint_every=250,
