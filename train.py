@@ -9,7 +9,7 @@ import os
 
 from absl import flags
 
-from tfm import cli, config, tasks
+from tfm import cli, config, runs, tasks
 from tfm.errors import UserError
 from tfm.training.loop import train
 
@@ -30,9 +30,9 @@ def keep_config(chosen, workdir):
     Raises:
       UserError: the run that is there has other data or another model.
     """
-    path = cli.config_path(workdir)
+    path = runs.config_path(workdir)
     if os.path.exists(path):
-        saved = cli.read_saved(workdir)
+        saved = runs.read_config(workdir)
         for section in ("task", "model", "data"):
             if getattr(saved, section) != getattr(chosen, section):
                 raise UserError(

@@ -72,10 +72,10 @@ def dot_product_attention(
 
 
 def _masked_softmax(logits, mask):
-    """Softmax over the last axis of float32 `logits`; rows without a True in `mask` become zeros, never NaN."""
+    """Softmax over the last axis of float32 logits; rows without a True in `mask` become zeros, not NaN."""
     if mask is None:
         return jax.nn.softmax(logits)
-    # A finite floor keeps a fully masked row (and its gradient) free of inf - inf; zeroing follows from the mask.
+    # A finite floor keeps a fully masked row, and its gradient, free of inf - inf; the mask then zeroes it.
     logits = jnp.where(mask, logits, jnp.finfo(jnp.float32).min)
     exponentials = jnp.where(
         mask, jnp.exp(logits - jax.lax.stop_gradient(logits.max(-1, keepdims=True))), 0.0

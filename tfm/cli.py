@@ -6,16 +6,15 @@ shows its traceback.
 
 import logging
 import os
+import runpy
 import sys
 
 from absl import app, flags
 from ml_collections import config_flags
 
-from tfm import config as configs
-from tfm import tasks
+from tfm import config, runs
 from tfm.errors import UserError
 
-CONFIG_FILE = "config.json"
 USER_ERROR = 2
 
 
@@ -50,35 +49,35 @@ def define_new_run():
 
 
 def define_finished_run():
-    """--workdir, and --config.field=value to override the config that its run was trained with."""
+    """--workdir, --checkpoint, --average, and --config.field=value over the run's own config."""
     flags.DEFINE_string("workdir", None, "Folder of a run.", required=True)
+    flags.DEFINE_string("checkpoint", "best", "best (by validation), last, or a step.")
+    flags.DEFINE_integer("average", 1, "Average so many of the last checkpoints instead.", lower_bound=1)
     workdir = _value_of(sys.argv, "workdir")
     if workdir is None:
         return  # the parser will say so
     try:
-        config_flags.DEFINE_config_dict("config", configs.to_config_dict(read_saved(workdir)), "Overrides.")
+        config_flags.DEFINE_config_dict(
+            "config", config.to_config_dict(runs.read_config(workdir)), "Overrides."
+        )
     except UserError as error:
         fail(error)
 
 
 def read_config():
     """--config as the frozen dataclass of its task."""
-    return _of_task(flags.FLAGS.config)
+    return runs.parse_config(flags.FLAGS.config)
 
 
-def read_saved(workdir):
-    """The config of the run in `workdir`, as the frozen dataclass of its task."""
-    return _of_task(configs.load(config_path(workdir)))
-
-
-def config_path(workdir):
-    return os.path.join(workdir, CONFIG_FILE)
-
-
-def _of_task(mapping):
-    if "task" not in mapping:
-        raise UserError(f"A config must have the field 'task'; this one has {', '.join(mapping)}.")
-    return configs.from_mapping(tasks.find(mapping["task"]).Config, mapping)
+def load_run():
+    """The run that the flags of `define_finished_run` name."""
+    arguments = flags.FLAGS
+    return runs.load(
+        arguments.workdir,
+        checkpoint=arguments.checkpoint,
+        average_last=arguments.average,
+        chosen=read_config(),
+    )
 
 
 def _value_of(argv, name):
@@ -94,21 +93,31 @@ def _parse(argv):
     try:
         return flags.FLAGS(argv)
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
+        path = _value_of(argv, "config")
+        if path is not None and not os.path.isfile(path):
+            return fail(f"Expected a config file at {path}, but there is none: check --config.")
         return fail(_unknown_override(argv) or str(error).replace("\n", " "))
 
 
 def _unknown_override(argv):
-    """The sentence for the first --config.field in `argv` that the config has not; None when all are there."""
-    flag = flags.FLAGS["config"] if "config" in flags.FLAGS else None
-    for argument in argv:
-        name = argument.lstrip("-").partition("=")[0]
-        if flag is None or not name.startswith("config."):
-            continue
-        section, path = flag.value, "config"
-        for part in name.split(".")[1:]:
-            if not hasattr(section, "keys"):
-                return f"{path} is a value, not a section, so {name} does not exist."
-            if part not in section:
-                return configs.unknown_field(f"{path}.{part}", part, list(section.keys()))
-            section, path = section[part], f"{path}.{part}"
+    """The sentence for the first --config.field in `argv` that is not in the config; None when all are."""
+    names = [argument.lstrip("-").partition("=")[0] for argument in argv]
+    overrides = [name.split(".") for name in names if name.startswith("config.")]
+    if not overrides:
+        return None
+    for path in overrides:
+        section = _config_without_overrides(argv)
+        for depth, name in enumerate(path[1:], 2):
+            if not hasattr(section, "keys") or name not in section:
+                known = section.keys() if hasattr(section, "keys") else ()
+                return config.unknown_field(".".join(path[:depth]), name, known)
+            section = section[name]
     return None
+
+
+def _config_without_overrides(argv):
+    """The config that the overrides were meant for."""
+    path = _value_of(argv, "config")
+    if path is None:
+        return config.to_config_dict(runs.read_config(_value_of(argv, "workdir")))
+    return runpy.run_path(path)["get_config"]()

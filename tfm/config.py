@@ -64,7 +64,7 @@ def from_mapping(cls, mapping, path="config"):
 def unknown_field(path, name, known):
     """The sentence for a field that is not there."""
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"known fields: {', '.join(sorted(known))}."
+    hint = f"did you mean '{near[0]}'?" if near else f"known fields: {', '.join(sorted(known)) or 'none'}."
     return f"{path} does not exist; {hint}"
 
 

@@ -1,4 +1,4 @@
-"""From source token ids to target token ids: jitted search of a sequence-to-sequence model, batch by batch."""
+"""From source ids to target ids: jitted search of a sequence-to-sequence model, batch by batch."""
 
 import dataclasses
 import functools
@@ -22,15 +22,17 @@ class DecodingConfig:
       length_penalty: alpha of Wu et al. 2016, equation 14.
       extra_length: the output has at most so many tokens more than the input.
       batch_size: sentences searched side by side.
+      max_input: tokens of the longest input, EOS counted; what is longer is cut, with a warning.
     """
 
     beam_size: int = 4
     length_penalty: float = 0.6
     extra_length: int = 50
     batch_size: int = 64
+    max_input: int = 256
 
     def __post_init__(self):
-        for name in ("beam_size", "batch_size"):
+        for name in ("beam_size", "batch_size", "max_input"):
             if getattr(self, name) < 1:
                 raise UserError(f"decoding.{name} must be at least 1, got {getattr(self, name)}.")
         for name in ("length_penalty", "extra_length"):
@@ -62,6 +64,36 @@ def decode(model, params, sentences, config):
     for indices, hypotheses in pending:
         _collect(indices, hypotheses, results)
     return results
+
+
+def score_pairs(model, params, sources, targets, batch_size=64):
+    """Log-probability of each target given its source, by one forward pass.
+
+    Args:
+      model, params: as in `decode`.
+      sources, targets: lists of ids that end in EOS.
+
+    Returns:
+      float32 NumPy array [pairs].
+    """
+    scores = np.zeros(len(sources), np.float32)
+    joined = [[*source, *target] for source, target in zip(sources, targets, strict=True)]
+    for indices, places in decode_batches(joined, batch_size=batch_size):
+        rows = [*indices, *[indices[-1]] * (len(places) - len(indices))]
+        inputs, labels = (np.zeros(places.shape, np.int32) for _ in range(2))
+        for row, index in enumerate(rows):
+            inputs[row, : len(sources[index])] = sources[index]
+            labels[row, : len(targets[index])] = targets[index]
+        scores[indices] = np.asarray(_score_batch(model, params, inputs, labels))[: len(indices)]
+    return scores
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _score_batch(model, params, inputs, labels):
+    """Summed log-probability [B] of labels [B, L] given inputs [B, M]; 0 is padding."""
+    shifted = jnp.roll(labels, 1, axis=-1).at[:, 0].set(BOS_ID)
+    logits = model.apply({"params": params}, inputs, shifted, train=False)
+    return (search.token_scores(logits, labels) * (labels != PAD_ID)).sum(-1)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3, 4, 5))

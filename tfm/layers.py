@@ -135,8 +135,10 @@ class Residual(nn.Module):
     """The connection around each sublayer, section 3.1 and 5.4.
 
     Attributes:
-      order: "post" LayerNorm(x + Dropout(Sublayer(x))), the paper's; "pre" x + Dropout(Sublayer(LayerNorm(x)));
-        "norm_then_add" x + Dropout(LayerNorm(Sublayer(x))).
+      order: where the LayerNorm stands.
+        "post", the paper's: LayerNorm(x + Dropout(Sublayer(x)));
+        "pre": x + Dropout(Sublayer(LayerNorm(x)));
+        "norm_then_add": x + Dropout(LayerNorm(Sublayer(x))).
       dropout_rate: P_drop.
       dtype: compute dtype.
     """
@@ -249,7 +251,7 @@ class DecoderLayer(nn.Module):
 
 
 class Stack(nn.Module):
-    """`depth` layers from `make_layer`, with a final LayerNorm for norm orders that leave the sum unnormed."""
+    """`depth` layers from `make_layer`; a final LayerNorm for norm orders that leave the sum as it is."""
 
     make_layer: Callable[[], nn.Module]
     depth: int

@@ -30,7 +30,7 @@ def smoothed_cross_entropy(logits, labels, weights, *, smoothing):
     losses = normaliser - label_logit
     if smoothing:
         other = smoothing / (classes - 1)
-        # sum_v q_v (normaliser - logit_v), with q = other everywhere and 1 - smoothing - other more on the label.
+        # sum_v q_v (normaliser - logit_v): q is `other`, and 1 - smoothing - other more on the label
         losses = (1 - smoothing - other) * losses + other * (classes * normaliser - logits.sum(-1))
     weights = weights.astype(jnp.float32)
     return (losses * weights).sum(), weights.sum()

@@ -86,8 +86,8 @@ def beam_search(
       bos_id, eos_id: of the vocabulary.
       limits: int32 [B], tokens that a sentence's output may have, EOS counted; `max_length` when None.
       n_best: N <= beam_size hypotheses to return.
-      reorder: (state, parents int32 [B, W]) -> state, how the state follows its hypotheses. The default gathers
-        leaves [B, W, ...]; a model whose hypotheses share a pool of positions gives a cheaper one.
+      reorder: (state, parents int32 [B, W]) -> state, how the state follows its hypotheses. The default
+        gathers leaves [B, W, ...]; a model whose hypotheses share a pool of positions has a cheaper one.
 
     Returns:
       `Hypotheses`.
@@ -159,7 +159,9 @@ def sample(
       `Hypotheses`; the scores are log-probabilities under the model itself, before temperature and cuts.
     """
     if temperature <= 0:
-        raise ValueError(f"temperature must be positive, got {temperature}; greedy_search takes the best token")
+        raise ValueError(
+            f"temperature must be positive, got {temperature}; greedy_search takes the best token"
+        )
     if not 0 < top_p <= 1:
         raise ValueError(f"top_p must be in (0, 1], got {top_p}")
 

@@ -183,7 +183,7 @@ def decode_batches(sentences, *, batch_size):
 
 
 def read_ahead(batches, start_step):
-    """Batches from `start_step` on, prepared by Grain's threads ahead of their use. A run goes on by its step."""
+    """Batches from `start_step` on, prepared ahead of their use by Grain; resuming takes only the step."""
     dataset = grain.MapDataset.source(_FromStep(batches, start_step))
     options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=8)
     return iter(dataset.to_iter_dataset(options))

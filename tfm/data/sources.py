@@ -1,7 +1,7 @@
 """Sentence pairs from text files, TFDS or the built-in language, behind one interface.
 
-A source of pairs has `len(pairs)`, `pairs[i] -> (source, target)` and `pairs.fingerprint`, the identity of its
-content. None needs TensorFlow: TFDS data sets are prepared as array_record files and read at random.
+A source of pairs has `len(pairs)`, `pairs[i] -> (source, target)` and `pairs.fingerprint`, which identifies
+its content. None needs TensorFlow: TFDS data sets are prepared as array_record files and read at random.
 """
 
 import os
@@ -85,7 +85,7 @@ def _builder(config):
 def _tfds_builder(name, directory):
     """A builder by name, downloaded and prepared as array_record files where that was not done yet."""
     import tensorflow_datasets as tfds
-    import tensorflow_datasets.translate  # noqa: F401  registers wmt14_translate and its like
+    import tensorflow_datasets.translate
 
     try:
         builder = tfds.builder(name, data_dir=directory or None, file_format="array_record")

@@ -99,8 +99,10 @@ class Vocabulary:
 def _too_little_text(size, error):
     limit = re.search(r"<= (\d+)", error)
     if limit:
-        return f"The training text has too little variety for {size} pieces: set data.vocabulary_size to at most {limit[1]}."
-    smallest = re.search(r"required_chars.*?(\d+) vs (\d+)|vocab_size.*?smaller than.*?(\d+)", error)
-    if smallest or "smaller than required_chars" in error:
-        return f"A vocabulary of {size} pieces does not even hold the characters of the text: raise data.vocabulary_size."
+        return (
+            f"The training text has too little variety for {size} pieces: "
+            f"set data.vocabulary_size to at most {limit[1]}."
+        )
+    if "smaller than required_chars" in error:
+        return f"The characters of the text alone need more than {size} pieces: raise data.vocabulary_size."
     return f"SentencePiece could not train a vocabulary of {size} pieces: {error.strip()}"

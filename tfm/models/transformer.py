@@ -174,7 +174,7 @@ class Transformer(nn.Module):
         return self.encoder(x, mask=mask, train=train)
 
     def decode(self, targets, memory, *, memory_mask, positions=None, segments=None, train=False):
-        """targets [B, L] (shifted right), memory [B, M, D], memory_mask [B, 1, 1 or L, M] -> logits [B, L, V]."""
+        """targets [B, L], memory [B, M, D], memory_mask [B, 1, 1 or L, M] -> logits [B, L, V]."""
         index = jnp.arange(targets.shape[-1])
         mask = causal_mask(index, index)[None]
         if segments is not None:
@@ -184,7 +184,7 @@ class Transformer(nn.Module):
         return self.embedding.logits(x)
 
     def init_cache(self, inputs, *, width, max_length):
-        """Encodes inputs [B, M] for incremental decoding of W = `width` hypotheses and T = `max_length` positions."""
+        """Encodes inputs [B, M]: the cache of W = `width` hypotheses of T = `max_length` positions."""
         memory = self.encode(inputs)
         return DecodeCache(
             layers=self.decoder.init_cache(memory, width, max_length),

@@ -18,7 +18,7 @@ from tfm.data.cache import TokenCache
 from tfm.data.config import DataConfig
 from tfm.data.sources import open_pairs
 from tfm.data.vocabulary import BOS_ID, EOS_ID, Vocabulary
-from tfm.decoding import DecodingConfig, decode
+from tfm.decoding import DecodingConfig, decode, score_pairs
 from tfm.errors import UserError
 from tfm.losses import smoothed_cross_entropy
 from tfm.metrics import bleu
@@ -154,32 +154,55 @@ class Translation:
             hypotheses = self.translate(
                 params, sources, dataclasses.replace(self.config.decoding, beam_size=1)
             )
-            metrics["validation/bleu"] = bleu(hypotheses, references).score
+            metrics["validation/bleu"] = bleu(hypotheses, references).value
         return metrics
 
     def translate(self, params, sentences, decoding=None):
-        """Texts -> texts by the config's beam search, or by another `DecodingConfig`."""
-        tokens = [[*ids, EOS_ID] for ids in self.vocabulary.encode(list(sentences))]
-        found = decode(self.model, params, tokens, decoding or self.config.decoding)
-        return [self.vocabulary.decode(ids) for ids, _ in found]
+        """Texts -> texts by the config's beam search, or by another `DecodingConfig`.
+
+        What is empty stays empty. What is longer than the decoding config allows is cut, with a warning.
+        """
+        decoding = decoding or self.config.decoding
+        translations = [""] * len(sentences)
+        tokens = self._encode(sentences)
+        filled = [i for i, ids in enumerate(tokens) if len(ids) > 1]
+        inputs = [cut(tokens[i], decoding.max_input) for i in filled]
+        for i, (ids, _) in zip(filled, decode(self.model, params, inputs, decoding), strict=True):
+            translations[i] = self.vocabulary.decode(ids)
+        return translations
+
+    def score(self, params, sources, targets):
+        """Log-probability of each target text given its source text: float array [sentences]."""
+        return score_pairs(self.model, params, self._encode(sources), self._encode(targets))
+
+    def _encode(self, sentences):
+        return [[*ids, EOS_ID] for ids in self.vocabulary.encode(list(sentences))]
 
     def _cache(self, split):
         return TokenCache.open(open_pairs(self.config.data, split), self.vocabulary, self.config.data.cache)
 
 
-def create(config, workdir):
-    """The task of a run; makes the vocabulary in `workdir` from the training side where there is none."""
+def create(config, workdir, *, new=True):
+    """The task of a run, with the vocabulary in `workdir`; a `new` run makes it from its training pairs."""
     path = os.path.join(workdir, VOCABULARY_FILE)
-    if not os.path.exists(path):
-        log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")
+    if new and not os.path.exists(path):
         pairs = open_pairs(config.data, "train")
+        log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")
         stride = -(-len(pairs) // config.data.vocabulary_pairs)
         texts = (text for i in range(0, len(pairs), stride) for text in pairs[i])
         Vocabulary.train(texts, config.data.vocabulary_size, path)
     return Translation(config, Vocabulary.load(path))
 
 
+def cut(ids, longest):
+    """At most `longest` of the ids, EOS kept at the end; cutting is logged."""
+    if len(ids) <= longest:
+        return ids
+    log.warning("Cut a sentence of %s tokens to its first %s (decoding.max_input)", f"{len(ids):,}", longest)
+    return [*ids[: longest - 1], EOS_ID]
+
+
 def shift_right(targets, positions):
-    """Decoder input: each sentence's tokens one place to the right, BOS at its position 0. [B, L] -> [B, L]."""
+    """Decoder input [B, L]: each sentence's tokens one place to the right, BOS at its position 0."""
     shifted = jnp.roll(targets, 1, axis=-1)
     return jnp.where(positions == 0, BOS_ID, shifted)

@@ -30,7 +30,9 @@ class Checkpoints:
             def best(metrics):
                 return metrics[best_metric]
 
-            policies.append(checkpoint_managers.BestN(get_metric_fn=best, n=1, keep_checkpoints_without_metrics=False))
+            policies.append(
+                checkpoint_managers.BestN(get_metric_fn=best, n=1, keep_checkpoints_without_metrics=False)
+            )
         options = ocp.CheckpointManagerOptions(
             best_fn=best, preservation_policy=checkpoint_managers.AnyPreservationPolicy(policies)
         )

@@ -49,6 +49,7 @@ class Adjective(NamedTuple):
     stem: str  # "teur" of "teuer": what the endings are added to
     classes: tuple[str, ...]
     traits: tuple[str, ...]
+    absolute: bool
 
 
 class Determiner(NamedTuple):

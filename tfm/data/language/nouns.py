@@ -5,7 +5,10 @@ Left out on purpose: German weak nouns (der Junge, der Löwe: -n in every case b
 without a plural form of their own (sheep, fish), whose sentences would have two translations.
 """
 
+from functools import cache
+
 from tfm.data.language.meaning import Noun
+from tfm.data.language.places import PLACE_TABLE
 
 _TABLE = {
     "person kin": """
@@ -79,30 +82,6 @@ _TABLE = {
         rat | die Ratte Ratten
         giraffe | die Giraffe Giraffen
         hamster | der Hamster Hamster""",
-    "road": """
-        street | die Straße Straßen
-        bridge | die Brücke Brücken
-        path | der Weg Wege
-        square | der Platz Plätze
-        yard | der Hof Höfe
-        crossing | die Kreuzung Kreuzungen
-        motorway | die Autobahn Autobahnen
-        alley | die Gasse Gassen
-        meadow | die Wiese Wiesen
-        field | das Feld Felder
-        valley | das Tal Täler
-        terrain | das Gelände Gelände
-        footbridge | der Steg Stege
-        playground | der Spielplatz Spielplätze""",
-    "water": """
-        river | der Fluss Flüsse
-        lake | der See Seen
-        stream | der Bach Bäche
-        canal | der Kanal Kanäle
-        pond | der Teich Teiche
-        bay | die Bucht Buchten
-        lagoon | die Lagune Lagunen
-        sea | das Meer Meere""",
     "food": """
         apple | der Apfel Äpfel
         pear | die Birne Birnen
@@ -183,49 +162,6 @@ _TABLE = {
         radio | das Radio Radios
         television | der Fernseher Fernseher
         oven | der Ofen Öfen""",
-    "building site far": """
-        museum | das Museum Museen
-        library | die Bibliothek Bibliotheken
-        school | die Schule Schulen
-        church | die Kirche Kirchen
-        hospital | das Krankenhaus Krankenhäuser
-        restaurant | das Restaurant Restaurants
-        hotel | das Hotel Hotels
-        theatre | das Theater Theater
-        castle | das Schloss Schlösser
-        factory | die Fabrik Fabriken
-        palace | der Palast Paläste""",
-    "building site": """
-        house | das Haus Häuser
-        barn | die Scheune Scheunen
-        stable | der Stall Ställe
-        garage | die Garage Garagen
-        tower | der Turm Türme
-        shop | der Laden Läden
-        hut | die Hütte Hütten
-        tent | das Zelt Zelte
-        cave | die Höhle Höhlen""",
-    "building room": """
-        kitchen | die Küche Küchen
-        cellar | der Keller Keller
-        room | das Zimmer Zimmer
-        hall | die Halle Hallen
-        office | das Büro Büros
-        bathroom | das Badezimmer Badezimmer
-        attic | der Dachboden Dachböden""",
-    "place": """
-        garden | der Garten Gärten
-        park | der Park Parks
-        forest | der Wald Wälder""",
-    "place far": """
-        city | die Stadt Städte
-        village | das Dorf Dörfer
-        market | der Markt Märkte
-        station | der Bahnhof Bahnhöfe
-        airport | der Flughafen Flughäfen
-        beach | der Strand Strände
-        farm | der Bauernhof Bauernhöfe
-        zoo | der Zoo Zoos""",
     "furniture goods": """
         table | der Tisch Tische
         chair | der Stuhl Stühle
@@ -254,10 +190,6 @@ _TABLE = {
         box | die Kiste Kisten
         bottle | die Flasche Flaschen
         umbrella | der Regenschirm Regenschirme""",
-    "openable": """
-        door | die Tür Türen
-        window | das Fenster Fenster
-        gate | das Tor Tore""",
     "thing goods dish": """
         cup | die Tasse Tassen
         glass | das Glas Gläser
@@ -301,3 +233,33 @@ _TABLE = {
         blouse | die Bluse Blusen
         belt | der Gürtel Gürtel""",
 }
+
+
+def _english_plural(word: str) -> str:
+    if word.endswith(("s", "x", "ch", "sh")):
+        return word + "es"
+    if word.endswith("y") and word[-2] not in "aeiou":
+        return word[:-1] + "ies"
+    return word + "s"
+
+
+def _parse(line: str, classes: tuple[str, ...]) -> Noun:
+    english, german = (part.split() for part in line.split("|"))
+    singular, *plural = english
+    article, de, de_plural = german
+    en_plural = plural[0] if plural else _english_plural(singular)
+    gender = {"der": "m", "die": "f", "das": "n"}[article]
+    return Noun(singular, en_plural.strip("-"), de, de_plural.strip("-"), gender, classes)
+
+
+NOUNS = tuple(
+    _parse(line, tuple(classes.split()))
+    for classes, block in (_TABLE | PLACE_TABLE).items()
+    for line in block.strip().splitlines()
+)
+
+
+@cache
+def nouns_of(*classes: str) -> tuple[Noun, ...]:
+    """Nouns that are in any of the classes, in the order of the table."""
+    return tuple(noun for noun in NOUNS if set(noun.classes) & set(classes))

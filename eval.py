@@ -1,0 +1,66 @@
+"""Evaluates a run: python eval.py --workdir=runs/quickstart
+
+Translates a split by beam search, writes the hypotheses beside it and prints scores with their signatures.
+Any field of the run's config can be overridden: --config.decoding.beam_size=5.
+"""
+
+import dataclasses
+import itertools
+import json
+import os
+
+from absl import flags
+
+from tfm import cli, evaluation
+
+
+def main():
+    arguments = flags.FLAGS
+    run = cli.load_run()
+    data = run.task.config.data
+    result = evaluation.evaluate(run.task, run.params, arguments.split)
+    scores = result.scores
+    if data.kind == "builtin" and arguments.split == "test":
+        scores = scores + evaluation.challenges(run.task, run.params, result)
+    show(result, scores, run, arguments)
+    stem = os.path.join(arguments.workdir, f"{arguments.split}.{data.target_language}")
+    write(result, scores, run, stem)
+    print(f"wrote {stem}.hypotheses and {stem}.scores.json")
+
+
+def show(result, scores, run, arguments):
+    """Some translations, then the scores."""
+    triples = zip(result.sources, result.references, result.hypotheses, strict=True)
+    for source, reference, hypothesis in itertools.islice(triples, arguments.samples):
+        print(f"source      {source}\nreference   {reference}\nhypothesis  {hypothesis}\n")
+    which = f"step {run.steps[0]:,}" if len(run.steps) == 1 else f"mean of steps {run.steps}"
+    decoding = run.task.config.decoding
+    print(
+        f"{arguments.split}: {len(result.hypotheses):,} sentences, {which}, beam {decoding.beam_size}, "
+        f"length penalty {decoding.length_penalty}, "
+        f"{result.sentences_per_second:.1f} sentences/s with compilation"
+    )
+    for score in scores:
+        print(score)
+
+
+def write(result, scores, run, stem):
+    """The hypotheses, a line each, and the scores as JSON."""
+    with open(f"{stem}.hypotheses", "w", encoding="utf-8") as file:
+        file.writelines(text + "\n" for text in result.hypotheses)
+    report = {
+        "checkpoints": run.steps,
+        "decoding": dataclasses.asdict(run.task.config.decoding),
+        "sentences": len(result.hypotheses),
+        "sentences_per_second": result.sentences_per_second,
+        "scores": [score._asdict() for score in scores],
+    }
+    with open(f"{stem}.scores.json", "w", encoding="utf-8") as file:
+        json.dump(report, file, indent=2)
+
+
+if __name__ == "__main__":
+    cli.define_finished_run()
+    flags.DEFINE_string("split", "test", "train, validation, test, or any split or file stem of the data.")
+    flags.DEFINE_integer("samples", 4, "Translations to print.", lower_bound=0)
+    cli.run(main)

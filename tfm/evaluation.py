@@ -1,0 +1,53 @@
+"""Translates a split and scores it; for the built-in language also what only its grammar can tell."""
+
+import time
+from typing import NamedTuple
+
+from tfm.data.sources import open_pairs, read_feature
+from tfm.metrics import Score, bleu, exact_match, scores
+
+
+class Evaluation(NamedTuple):
+    """What came out of a split: texts in its order, scores, and how fast (compilation included)."""
+
+    sources: list[str]
+    hypotheses: list[str]
+    references: list[str]
+    scores: list[Score]
+    sentences_per_second: float
+
+
+def evaluate(task, params, split):
+    """Beam search over a split by the task's decoding config, and its scores."""
+    data = task.config.data
+    pairs = open_pairs(data, split)
+    sources, references = map(list, zip(*(pairs[i] for i in range(len(pairs))), strict=True))
+    began = time.monotonic()
+    hypotheses = task.translate(params, sources)
+    rate = len(sources) / (time.monotonic() - began)
+    return Evaluation(
+        sources, hypotheses, references, scores(hypotheses, references, data.target_language), rate
+    )
+
+
+def challenges(task, params, test):
+    """Scores on the built-in language beyond BLEU.
+
+    Args:
+      task, params: a model of the built-in language.
+      test: the `Evaluation` of its test split.
+
+    Returns:
+      list of `Score`: exact matches on the test split, accuracy on the split "pronoun" (how often the right
+      translation is more probable than the one whose pronoun has the wrong gender), BLEU on the split "long".
+    """
+    pairs = open_pairs(task.config.data, "pronoun")
+    sources, right = map(list, zip(*(pairs[i] for i in range(len(pairs))), strict=True))
+    wrong = read_feature(task.config.data, "pronoun", "wrong")
+    better = task.score(params, sources, right) > task.score(params, sources, wrong)
+    long = evaluate(task, params, "long")
+    return [
+        Score("exact match", exact_match(test.hypotheses, test.references), "per cent of test"),
+        Score("pronoun accuracy", 100 * float(better.mean()), "per cent of pronoun, by log-probability"),
+        bleu(long.hypotheses, long.references)._replace(name="BLEU, long"),
+    ]
