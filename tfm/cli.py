@@ -4,6 +4,7 @@ A mistake of the user ends a command with one sentence on stderr and exit code 2
 shows its traceback.
 """
 
+import itertools
 import logging
 import os
 import runpy
@@ -43,6 +44,9 @@ def fail(error):
 
 def define_new_run():
     """--config=FILE.py with its --config.field=value, and --workdir."""
+    path = _value_of("config")
+    if path is not None:
+        _guard(lambda: _check_overrides(_read_config_file(path)))
     config_flags.DEFINE_config_file("config", None, "Config file, a Python file with get_config().")
     flags.DEFINE_string("workdir", None, "Folder of the run; made when absent, continued when not.")
     flags.mark_flags_as_required(["config", "workdir"])
@@ -53,15 +57,12 @@ def define_finished_run():
     flags.DEFINE_string("workdir", None, "Folder of a run.", required=True)
     flags.DEFINE_string("checkpoint", "best", "best (by validation), last, or a step.")
     flags.DEFINE_integer("average", 1, "Average so many of the last checkpoints instead.", lower_bound=1)
-    workdir = _value_of(sys.argv, "workdir")
+    workdir = _value_of("workdir")
     if workdir is None:
         return  # the parser will say so
-    try:
-        config_flags.DEFINE_config_dict(
-            "config", config.to_config_dict(runs.read_config(workdir)), "Overrides."
-        )
-    except UserError as error:
-        fail(error)
+    saved = _guard(lambda: config.to_config_dict(runs.read_config(workdir)))
+    _guard(lambda: _check_overrides(saved))
+    config_flags.DEFINE_config_dict("config", saved, "Overrides of the run's config.")
 
 
 def read_config():
@@ -80,44 +81,47 @@ def load_run():
     )
 
 
-def _value_of(argv, name):
-    """The value of --name in `argv`, before the flags are parsed; None when it is not there."""
-    for index, argument in enumerate(argv):
+def _guard(function):
+    """What `function()` returns; a UserError ends the process. For what happens before `run`."""
+    try:
+        return function()
+    except UserError as error:
+        return fail(error)
+
+
+def _value_of(name):
+    """The value of --name on the command line, before the flags are parsed; None when it is not there."""
+    for argument, following in itertools.zip_longest(sys.argv, sys.argv[1:]):
         flag, equals, value = argument.lstrip("-").partition("=")
         if argument.startswith("-") and flag == name:
-            return value if equals else (argv[index + 1] if index + 1 < len(argv) else None)
+            return value if equals else following
     return None
+
+
+def _read_config_file(path):
+    if not os.path.isfile(path):
+        raise UserError(f"Expected a config file at {path}, but there is none: check --config.")
+    return runpy.run_path(path)["get_config"]()
+
+
+def _check_overrides(section):
+    """Raises a UserError for a --config.field that `section` has not; ml_collections has a traceback."""
+    for argument in sys.argv:
+        name = argument.lstrip("-").partition("=")[0]
+        if name.startswith("config."):
+            _check_path(section, name.split("."))
+
+
+def _check_path(section, path):
+    for depth, name in enumerate(path[1:], 2):
+        known = list(section.keys()) if hasattr(section, "keys") else []
+        if name not in known:
+            raise UserError(config.unknown_field(".".join(path[:depth]), name, known))
+        section = section[name]
 
 
 def _parse(argv):
     try:
         return flags.FLAGS(argv)
-    except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
-        path = _value_of(argv, "config")
-        if path is not None and not os.path.isfile(path):
-            return fail(f"Expected a config file at {path}, but there is none: check --config.")
-        return fail(_unknown_override(argv) or str(error).replace("\n", " "))
-
-
-def _unknown_override(argv):
-    """The sentence for the first --config.field in `argv` that is not in the config; None when all are."""
-    names = [argument.lstrip("-").partition("=")[0] for argument in argv]
-    overrides = [name.split(".") for name in names if name.startswith("config.")]
-    if not overrides:
-        return None
-    for path in overrides:
-        section = _config_without_overrides(argv)
-        for depth, name in enumerate(path[1:], 2):
-            if not hasattr(section, "keys") or name not in section:
-                known = section.keys() if hasattr(section, "keys") else ()
-                return config.unknown_field(".".join(path[:depth]), name, known)
-            section = section[name]
-    return None
-
-
-def _config_without_overrides(argv):
-    """The config that the overrides were meant for."""
-    path = _value_of(argv, "config")
-    if path is None:
-        return config.to_config_dict(runs.read_config(_value_of(argv, "workdir")))
-    return runpy.run_path(path)["get_config"]()
+    except (flags.Error, TypeError, ValueError) as error:
+        return fail(str(error).replace("\n", " "))

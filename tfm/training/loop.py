@@ -1,5 +1,6 @@
 """The training loop: batches in, checkpoints and metrics out. Knows no model and no task by name."""
 
+import contextlib
 import logging
 import os
 import time
@@ -32,55 +33,57 @@ def train(task, config, workdir):
     schedule = make_schedule(config, task.d_model)
     optimizer = make_optimizer(config, schedule)
     init_rng, step_rng = jax.random.split(jax.random.key(config.seed))
-    checkpoints = open_checkpoints(task, config, workdir)
-    state = jax.jit(lambda rng: TrainState.create(task.init(rng), optimizer))(init_rng)
-    if checkpoints.latest() is not None:
-        state = checkpoints.restore(state)
-        log.info("Going on from step %s in %s", f"{int(state.step):,}", workdir)
-    start = int(state.step)
-    if start >= config.steps:
-        log.info("Nothing to do: this run has made its %s steps", f"{config.steps:,}")
-        checkpoints.close()
-        return
-
-    task.prepare()
-    layout = make_layout(config.parallel)
-    parameters = sum(x.size for x in jax.tree.leaves(state.params))
-    log.info("%s parameters, %s %s device(s)", f"{parameters:,}", layout.devices, jax.default_backend())
-    train_step = layout.compile(make_train_step(task.loss, optimizer, step_rng))
-    state = layout.place_state(state)
-    reporter = Reporter(workdir)
-    progress = Progress(start, config.steps, schedule)
-    unread = None  # the step before's metrics: read once the next step is dispatched, so that no step waits
-    for step, batch in enumerate(task.train_batches(start), start=start + 1):
-        state, metrics = train_step(state, layout.place_batch(batch))
-        if unread:
-            progress.add(*unread)
-        unread = (layout.fetch_metrics(metrics), task.count_tokens(batch))
-        last = step == config.steps
-        evaluates, saves = last or step % config.eval_every == 0, step % config.checkpoint_every == 0
-        if step == start + 1:
-            jax.block_until_ready(metrics)
-            log.info("First step finished after %.1f s", time.monotonic() - began)
-        if last or step % config.log_every == 0:
-            progress.add(*unread)
-            unread = None
-            reporter.write(step, progress.report(step))
-        if evaluates or saves:
-            with progress.pause():
-                whole = layout.fetch_state(state)
-                scores = _evaluate(task, whole.params, reporter, step) if evaluates else None
-                checkpoints.save(whole, scores)
-        if last:
-            break
-    reporter.close()
-    checkpoints.close()
+    with contextlib.ExitStack() as stack:
+        checkpoints = stack.enter_context(contextlib.closing(open_checkpoints(task, config, workdir)))
+        state = jax.jit(lambda rng: TrainState.create(task.init(rng), optimizer))(init_rng)
+        if checkpoints.latest() is not None:
+            state = checkpoints.restore(state)
+            log.info("Going on from step %s in %s", f"{int(state.step):,}", workdir)
+        if int(state.step) >= config.steps:
+            log.info("Nothing to do: this run has made its %s steps", f"{config.steps:,}")
+            return
+        task.prepare()
+        layout = make_layout(config.parallel)
+        parameters = sum(x.size for x in jax.tree.leaves(state.params))
+        log.info("%s parameters, %s %s device(s)", f"{parameters:,}", layout.devices, jax.default_backend())
+        train_step = layout.compile(make_train_step(task.loss, optimizer, step_rng))
+        reporter = stack.enter_context(contextlib.closing(Reporter(workdir)))
+        progress = Progress(int(state.step), config.steps, schedule)
+        _run(task, config, layout, train_step, state, checkpoints, reporter, progress, began)
 
 
 def open_checkpoints(task, config, workdir):
     """The checkpoints of a run, as training and evaluation find them."""
     folder = os.path.join(workdir, CHECKPOINT_FOLDER)
     return Checkpoints(folder, best_metric=task.best_metric, keep=config.keep)
+
+
+def _run(task, config, layout, train_step, state, checkpoints, reporter, progress, began):
+    """From the state's step to the last. Metrics of a step are read once the next is dispatched."""
+    start = int(state.step)
+    state = layout.place_state(state)
+    batches = task.train_batches(start)
+    unread = None
+    for step in range(start + 1, config.steps + 1):
+        batch = next(batches)
+        state, metrics = train_step(state, layout.place_batch(batch))
+        if unread:
+            progress.add(*unread)
+        unread = (layout.fetch_metrics(metrics), task.count_tokens(batch))
+        if step == start + 1:
+            jax.block_until_ready(metrics)
+            log.info("First step finished after %.1f s", time.monotonic() - began)
+        last = step == config.steps
+        if last or step % config.log_every == 0:
+            progress.add(*unread)
+            unread = None
+            reporter.write(step, progress.report(step))
+        evaluates = last or step % config.eval_every == 0
+        if evaluates or step % config.checkpoint_every == 0:
+            with progress.paused():
+                whole = layout.fetch_state(state)
+                scores = _evaluate(task, whole.params, reporter, step) if evaluates else None
+                checkpoints.save(whole, scores)
 
 
 def _evaluate(task, params, reporter, step):

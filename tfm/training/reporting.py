@@ -1,5 +1,6 @@
 """What a run shows: a line on the terminal, a row of JSONL, a point in TensorBoard."""
 
+import contextlib
 import json
 import logging
 import os
@@ -85,20 +86,12 @@ class Progress:
         self._since, self._sums, self._tokens = now, {}, 0
         return metrics
 
-    def pause(self):
-        """Context in which time does not count: evaluation and checkpoints are not training speed."""
-        return _Pause(self)
-
-
-class _Pause:
-    def __init__(self, progress):
-        self._progress = progress
-
-    def __enter__(self):
-        self._began = time.monotonic()
-
-    def __exit__(self, *_):
-        self._progress._since += time.monotonic() - self._began
+    @contextlib.contextmanager
+    def paused(self):
+        """Time in here does not count: evaluation and checkpoints are not training speed."""
+        began = time.monotonic()
+        yield
+        self._since += time.monotonic() - began
 
 
 def duration(seconds):

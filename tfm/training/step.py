@@ -58,7 +58,7 @@ def make_train_step(loss, optimizer, rng):
         gradients = jax.tree.map(lambda gradient: gradient / count, gradients)
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        metrics["gradient_norm"] = (optax.global_norm(gradients), jnp.ones(()))
+        metrics["gradient_norm"] = (optax.tree.norm(gradients), jnp.ones(()))
         return TrainState(state.step + 1, params, opt_state), metrics
 
     return train_step

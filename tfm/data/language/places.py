@@ -74,7 +74,7 @@ PLACE_TABLE = {
         gate | das Tor Tore""",
 }
 
-# noun: English "at", German "at" (+ dative), German "to" (with its case). All other places: in, in, in + acc.
+# noun: English "at", German "at" (+ dative), German "to" (with its case).
 _PREPOSITIONS = {
     "bridge": ("on", "auf", "zu", "dat"),
     "street": ("on", "auf", "auf", "acc"),
@@ -88,19 +88,25 @@ _PREPOSITIONS = {
     "airport": ("at", "an", "zu", "dat"),
     "beach": ("on", "an", "an", "acc"),
     "farm": ("on", "auf", "zu", "dat"),
+    "meadow": ("in", "auf", "auf", "acc"),
     "tower": ("in", "in", "zu", "dat"),
+    "school": ("at", "in", "zu", "dat"),
+    "church": ("in", "in", "zu", "dat"),
+    "castle": ("in", "in", "zu", "dat"),
+    "palace": ("in", "in", "zu", "dat"),
 }
+_INSIDE = ("in", "in", "in", "acc")
 
 SIDES = (("in front of", "vor"), ("behind", "hinter"), ("next to", "neben"))
 
 
 def location(noun: str) -> tuple[str, str, str]:
     """English preposition, German preposition and its case, for being there."""
-    en, de, *_ = _PREPOSITIONS.get(noun, ("in", "in"))
+    en, de, _, _ = _PREPOSITIONS.get(noun, _INSIDE)
     return en, de, "dat"
 
 
 def goal(noun: str) -> tuple[str, str, str]:
     """English preposition, German preposition and its case, for going there."""
-    *_, de, case = _PREPOSITIONS.get(noun, ("in", "acc"))
+    _, _, de, case = _PREPOSITIONS.get(noun, _INSIDE)
     return "to", de, case

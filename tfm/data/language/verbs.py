@@ -5,7 +5,8 @@
 The German forms are infinitive, er-form of the present, of the preterite, and participle; "ist" marks the
 verbs with sein; "auf/wachen" is separable. A complement is "acc classes", "dat classes" (both may come,
 divided by a comma) or "to classes", a place gone to. Flags: `state` takes no time or place, `for` goes
-with "for somebody", `many` with large numbers, `with` with company, `how` with manner, `where` with a place.
+with "for somebody", `many` with large numbers, `with` with company, `how` and
+`pace` with manner, `where` with a place. A verb that reports ("says that ...") is in a table of its own.
 """
 
 _TABLE = """
@@ -13,11 +14,11 @@ _TABLE = """
     sell sold sold | verkaufen verkauft verkaufte verkauft | person | acc goods food animal | many where
     see saw seen | sehen sieht sah gesehen | person animal | acc person animal vehicle | many where
     find found found | finden findet fand gefunden | person | acc thing clothing animal | for many where
-    look +~ ~for | suchen sucht suchte gesucht | person | acc person animal thing clothing | where
+    look ~for | suchen sucht suchte gesucht | person | acc person animal thing clothing | where
     carry | tragen trägt trug getragen | person | acc thing furniture | for
     hold held held | halten hält hielt gehalten | person | acc thing
-    eat ate eaten | essen isst aß gegessen | person | acc food | many where
-    eat ate eaten | fressen frisst fraß gefressen | animal | acc food | many where
+    eat ate eaten | essen isst aß gegessen | person | acc food | where
+    eat ate eaten | fressen frisst fraß gefressen | animal | acc food | where
     taste | probieren probiert probierte probiert | person animal | acc food
     drink drank drunk | trinken trinkt trank getrunken | person | acc drink | where
     read read read | lesen liest las gelesen | person | acc readable | many where
@@ -31,7 +32,6 @@ _TABLE = """
     need | brauchen braucht brauchte gebraucht | person | acc goods | state many
     visit | besuchen besucht besuchte besucht | person | acc person museum church castle city zoo
     meet met met | treffen trifft traf getroffen | person | acc person | where
-    marry | heiraten heiratet heiratete geheiratet | person | acc queen king princess teacher doctor singer
     ask | fragen fragt fragte gefragt | person | acc person
     greet | begrüßen begrüßt begrüßte begrüßt | person | acc person | where
     hear heard heard | hören hört hörte gehört | person animal | acc person animal vehicle bell
@@ -53,7 +53,7 @@ _TABLE = """
     touch | berühren berührt berührte berührt | person animal | acc thing furniture
     count | zählen zählt zählte gezählt | person | acc animal food thing | many where
     push | schieben schiebt schob geschoben | person | acc vehicle furniture
-    pull pulled pulled | ziehen zieht zog gezogen | person animal | acc carriage sledge chest
+    pull | ziehen zieht zog gezogen | person animal | acc carriage sledge chest
     lift | heben hebt hob gehoben | person machine | acc furniture chest box
     move | bewegen bewegt bewegte bewegt | person machine | acc furniture
     cross | überqueren überquert überquerte überquert | person animal vehicle | acc road river lake stream
@@ -116,13 +116,62 @@ _TABLE = """
     stand stood stood | stehen steht stand gestanden | person animal | | where how
     stay | bleiben bleibt blieb geblieben ist | person animal | | where
     escape | fliehen flieht floh geflohen ist | person animal
-    go went gone | gehen geht ging gegangen ist | person | to building place bridge lake river | with how
+    go went gone | gehen geht ging gegangen ist | person | to building place bridge lake river | with pace
     come came come | kommen kommt kam gekommen ist | person | to building place bridge lake river | with
-    run ran run | laufen läuft lief gelaufen ist | person animal | to building place bridge lake river | how
+    run ran run | laufen läuft lief gelaufen ist | person animal | to building place bridge lake river | pace
     hurry | eilen eilt eilte geeilt ist | person | to site far
-    drive drove driven | fahren fährt fuhr gefahren ist | person | to far sea lake | with how
-    fly flew flown | fliegen fliegt flog geflogen ist | bird duck goose | to forest lake sea meadow tower | how
-    travel | reisen reist reiste gereist ist | person | to city village sea | with
+    drive drove driven | fahren fährt fuhr gefahren ist | person | to far sea lake | with pace
+    fly flew flown | fliegen fliegt flog geflogen ist | bird duck goose | to forest lake sea meadow tower | pace
+    travel travelled travelled | reisen reist reiste gereist ist | person | to city village sea | with
     return | zurück/kehren kehrt kehrte zurückgekehrt ist | person animal | to building place | with
-    climb | steigen steigt stieg gestiegen ist | person | to attic
 """
+
+_REPORTING = """
+    say said said | sagen sagt sagte gesagt | person
+    know knew known | wissen weiß wusste gewusst | person
+    believe | glauben glaubt glaubte geglaubt | person
+    think thought thought | denken denkt dachte gedacht | person
+    hope | hoffen hofft hoffte gehofft | person
+    notice | bemerken bemerkt bemerkte bemerkt | person
+    claim | behaupten behauptet behauptete behauptet | person
+    fear | befürchten befürchtet befürchtete befürchtet | person
+    see saw seen | sehen sieht sah gesehen | person
+    hear heard heard | hören hört hörte gehört | person
+    write wrote written | schreiben schreibt schrieb geschrieben | person
+"""
+
+BE = Verb("be", "was", "been", "", False, "sein", "", "ist", "war", "gewesen", "sein", (), (), (), ())
+
+
+def english_past(verb: str) -> str:
+    """Of a regular verb."""
+    if verb.endswith("e"):
+        return verb + "d"
+    if verb.endswith("y") and verb[-2] not in "aeiou":
+        return verb[:-1] + "ied"
+    return verb + "ed"
+
+
+def _complement(text: str) -> tuple[tuple[tuple[str, tuple[str, ...]], ...], tuple[str, ...]]:
+    """Objects as (case, classes) pairs, and the classes of goals."""
+    parts = [part.split() for part in text.split(",") if part.strip()]
+    objects = tuple((case, tuple(classes)) for case, *classes in parts if case != "to")
+    goals = tuple(name for case, *classes in parts if case == "to" for name in classes)
+    return objects, goals
+
+
+def _parse(line: str) -> Verb:
+    english, german, subjects, complement, flags = [*map(str.strip, line.split("|")), "", ""][:5]
+    forms = english.split()
+    tail = forms.pop() if forms[-1][0] in "+~" else ""
+    en, past, participle = forms if len(forms) == 3 else (forms[0], *[english_past(forms[0])] * 2)
+    infinitive, third, de_past, de_participle, *auxiliary = german.split()
+    prefix, _, base = infinitive.rpartition("/")
+    objects, goals = _complement(complement)
+    english_part = (en, past, participle, tail[1:], tail.startswith("+"))
+    german_part = (base, prefix, third, de_past, de_participle, "sein" if auxiliary else "haben")
+    return Verb(*english_part, *german_part, tuple(subjects.split()), objects, goals, tuple(flags.split()))
+
+
+VERBS = tuple(_parse(line) for line in _TABLE.strip().splitlines())
+REPORTING = tuple(_parse(line) for line in _REPORTING.strip().splitlines())
