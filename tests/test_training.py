@@ -1,6 +1,5 @@
 """The training loop: resuming, several devices, checkpoints, and what a run leaves behind."""
 
-import json
 import subprocess
 import sys
 
@@ -10,70 +9,48 @@ import numpy as np
 import optax
 import pytest
 
-from tests.tiny import make_config, write_corpus
+from tests.tiny import make_config, train_run
 from tfm import runs
 from tfm.errors import UserError
 from tfm.tasks import translation
 from tfm.training import checkpoints as saved
-from tfm.training.loop import train
 from tfm.training.reporting import duration, read_metrics
 from tfm.training.step import TrainState, make_train_step
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("corpus")
-    write_corpus(folder)
-    return folder
-
-
-def run(config, workdir):
-    workdir.mkdir(exist_ok=True)
-    (workdir / "config.json").write_text(json.dumps(runs.config.dataclasses.asdict(config)))
-    train(translation.create(config, str(workdir)), config.training, str(workdir))
-    return read_metrics(str(workdir))
 
 
 def final_params(workdir):
     return runs.load(str(workdir), checkpoint="last").params
 
 
-@pytest.fixture(scope="module")
-def unbroken(corpus, tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("unbroken")
-    return workdir, run(make_config(corpus), workdir)
-
-
-def test_a_stopped_run_goes_on_with_the_same_batches_losses_and_parameters(corpus, unbroken, tmp_path):
-    workdir, rows = unbroken
-    run(make_config(corpus, steps=4), tmp_path)
-    resumed = run(make_config(corpus), tmp_path)
+def test_a_stopped_run_goes_on_with_the_same_batches_losses_and_parameters(corpus, tiny_run, tmp_path):
+    rows = read_metrics(str(tiny_run))
+    train_run(make_config(corpus, steps=4), tmp_path)
+    resumed = train_run(make_config(corpus), tmp_path)
     for name in ("train/loss", "train/learning_rate", "train/gradient_norm"):
         whole = {row["step"]: row[name] for row in rows if name in row}
         pieces = {row["step"]: row[name] for row in resumed if name in row}
         assert whole == pieces
-    jax.tree.map(np.testing.assert_array_equal, final_params(workdir), final_params(tmp_path))
+    jax.tree.map(np.testing.assert_array_equal, final_params(tiny_run), final_params(tmp_path))
 
 
-def test_a_finished_run_does_nothing(corpus, unbroken, caplog):
-    workdir, rows = unbroken
+def test_a_finished_run_does_nothing(corpus, tiny_run, caplog):
+    workdir, rows = tiny_run, read_metrics(str(tiny_run))
     with caplog.at_level("INFO", "tfm"):
-        again = run(make_config(corpus), workdir)
+        again = train_run(make_config(corpus), workdir)
     assert "Nothing to do" in caplog.text
     assert again == rows
 
 
-def test_metrics_show_training_and_validation(unbroken):
-    _, rows = unbroken
+def test_metrics_show_training_and_validation(tiny_run):
+    rows = read_metrics(str(tiny_run))
     training = [row for row in rows if "train/loss" in row]
     assert [row["step"] for row in training] == [2, 4, 6]
     assert [row["step"] for row in rows if "validation/bleu" in row] == [3, 6]
     assert all(row["train/tokens_per_second"] > 0 for row in training)
 
 
-def test_tensorboard_has_event_files(unbroken):
-    workdir, _ = unbroken
-    assert list((workdir / "tensorboard").glob("events.*"))
+def test_tensorboard_has_event_files(tiny_run):
+    assert list((tiny_run / "tensorboard").glob("events.*"))
 
 
 def test_the_step_is_compiled_once(corpus, tmp_path, monkeypatch):
@@ -86,7 +63,7 @@ def test_the_step_is_compiled_once(corpus, tmp_path, monkeypatch):
         return plain(self, params, batch, rng)
 
     monkeypatch.setattr(translation.Translation, "loss", counting)
-    run(make_config(corpus, steps=5), tmp_path)
+    train_run(make_config(corpus, steps=5), tmp_path)
     assert len(compiled) == 1
 
 
@@ -133,17 +110,16 @@ def test_average_is_the_mean_in_float64():
     np.testing.assert_array_equal(saved.average(trees)["w"], np.float32([1 / 3, 2.0]))
 
 
-def test_load_averages_the_last_checkpoints(unbroken):
-    workdir, _ = unbroken
-    mean = runs.load(str(workdir), average_last=2)
+def test_load_averages_the_last_checkpoints(tiny_run):
+    mean = runs.load(str(tiny_run), average_last=2)
     assert mean.steps == [4, 6]
-    each = [runs.load(str(workdir), checkpoint=str(step)).params for step in mean.steps]
+    each = [runs.load(str(tiny_run), checkpoint=str(step)).params for step in mean.steps]
     expected = jax.tree.map(lambda a, b: (np.asarray(a, np.float64) + b) / 2, *each)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), mean.params, expected)
     with pytest.raises(UserError, match="Cannot average 40"):
-        runs.load(str(workdir), average_last=40)
+        runs.load(str(tiny_run), average_last=40)
     with pytest.raises(UserError, match="'best', 'last' or one of the steps"):
-        runs.load(str(workdir), checkpoint="5")
+        runs.load(str(tiny_run), checkpoint="5")
 
 
 def test_a_step_descends_the_mean_over_tokens_not_over_rows():
@@ -196,7 +172,7 @@ def batch(rows):  # ragged: rows of different lengths, not a multiple of the dev
             arrays[side + "_positions"][row, :length] = np.arange(length)
             arrays[side + "_segments"][row, :length] = 1
     return arrays
-batches = [batch(rows) for rows in (13, 8, 3)]
+batches = [batch(rows) for rows in (13, 13, 13)]
 optimizer = optax.sgd(0.5)
 params = task.init(jax.random.key(0))
 results = []

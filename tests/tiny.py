@@ -1,19 +1,21 @@
 """What several tests share: a corpus that a tiny model learns in seconds, and its config."""
 
-import dataclasses
-
 import numpy as np
 
-from tfm.config import to_config_dict
+from tfm import runs
+from tfm.config import save, to_config_dict
 from tfm.data.config import DataConfig
 from tfm.models import TransformerConfig
+from tfm.tasks import translation
 from tfm.tasks.translation import Config
 from tfm.training.config import TrainingConfig
+from tfm.training.loop import train
+from tfm.training.reporting import read_metrics
 
 WORDS = ("red", "blue", "green", "small", "big", "dog", "cat", "bird", "runs", "sleeps")
 TRANSLATED = ("rot", "blau", "gruen", "klein", "gross", "hund", "katze", "vogel", "rennt", "schlaeft")
 MODEL = TransformerConfig(
-    vocabulary_size=50, encoder_layers=2, decoder_layers=2, d_model=32, d_ff=64, heads=4, dropout=0.1
+    vocabulary_size=50, encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, heads=4, dropout=0.1
 )
 
 
@@ -29,7 +31,7 @@ def write_corpus(folder, sizes=(("train", 200), ("val", 20), ("test", 20))):
 
 def make_config(folder, **training):
     """A run on the corpus in `folder`, its cache beside it."""
-    config = Config(
+    return Config(
         model=MODEL,
         data=DataConfig(
             kind="text",
@@ -43,12 +45,26 @@ def make_config(folder, **training):
             cache_dir=str(folder / "cache"),
         ),
         training=TrainingConfig(
-            **{"steps": 6, "warmup_steps": 3, "log_every": 2, "eval_every": 3, "checkpoint_every": 2, "keep": 9}
+            **{
+                "steps": 6,
+                "warmup_steps": 3,
+                "log_every": 2,
+                "eval_every": 3,
+                "checkpoint_every": 2,
+                "keep": 9,
+            }
             | training
         ),
         validation_sentences=4,
     )
-    return dataclasses.replace(config)
+
+
+def train_run(config, workdir):
+    """Trains in `workdir` and returns the rows of its metrics."""
+    workdir.mkdir(exist_ok=True)
+    save(config, runs.config_path(str(workdir)))
+    train(translation.create(config, str(workdir)), config.training, str(workdir))
+    return read_metrics(str(workdir))
 
 
 def write_config_file(folder, config):
@@ -57,7 +73,8 @@ def write_config_file(folder, config):
     path.write_text(
         "import json\n"
         "from ml_collections import ConfigDict\n"
-        f"def get_config():\n    return ConfigDict(json.loads({to_config_dict(config).to_json()!r})).lock()\n",
+        "def get_config():\n"
+        f"    return ConfigDict(json.loads({to_config_dict(config).to_json()!r})).lock()\n",
         encoding="utf-8",
     )
     return path

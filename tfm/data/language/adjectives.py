@@ -19,26 +19,26 @@ _TABLE = """
     famous berühmt | person site city picture book poem |
     expensive teuer teur | goods food drink site | all
     cheap billig | goods food drink | all
-    heavy schwer | furniture vehicle vessel thing machine device gate | vehicle vessel furniture animal thing device
-    light leicht | furniture thing clothing | furniture thing clothing
+    heavy schwer | goods machine gate | goods animal food
+    light leicht | furniture thing clothing | thing clothing
     dirty schmutzig | clothing furniture vehicle dish building animal openable | all
     clean sauber | clothing furniture vehicle dish room |
     broken kaputt | vehicle machine device furniture openable | | absolute
     wooden hölzern | table chair bench bed cupboard chest spoon bowl ladder gate door raft box | | absolute
     modern modern | building vehicle machine device furniture | all
     round rund | table dish carpet clock mirror window | | absolute
-    rusty rostig | vehicle machine gate knife key | vehicle vessel machine furniture bridge footbridge
+    rusty rostig | vehicle machine gate knife key | vehicle vessel machine bench bed bridge footbridge track
     red rot | clothing vehicle furniture dish ball bag suitcase apple | | absolute
     blue blau | clothing vehicle furniture dish ball bag suitcase door | | absolute
     green grün | clothing vehicle furniture dish ball bag apple | | absolute
-    yellow gelb | clothing vehicle furniture dish ball flower | | absolute
+    yellow gelb | clothing vehicle furniture dish ball lemon | | absolute
     black schwarz | clothing vehicle furniture animal bag suitcase umbrella | | absolute
     white weiß | clothing vehicle furniture animal dish house | | absolute
     brown braun | clothing furniture animal bag suitcase | | absolute
     grey grau | clothing furniture animal house donkey | | absolute
     wet nass | clothing furniture animal road | all
     long lang | road canal river rope clothing bench table ladder letter novel | all
-    short kurz | street path skirt dress coat scarf rope letter poem novel | skirt dress coat scarf rope letter novel
+    short kurz | street path skirt dress coat scarf rope letter poem | skirt dress coat scarf rope
     high hoch hoh | bridge tower shelf ladder | all
     low niedrig | bridge shelf table bench chair room | all
     dark dunkel dunkl | building place alley coat | building
@@ -49,7 +49,7 @@ _TABLE = """
     young jung | person animal | animal person
     happy glücklich | person | person
     sad traurig | person animal | animal person
-    tired müde | person animal | animal person
+    tired müde müd | person animal | animal person
     hungry hungrig | person animal | person
     thirsty durstig | person animal | person
     angry wütend | person animal | person
@@ -76,9 +76,9 @@ _TABLE = """
     anxious ängstlich | person animal | animal person
     cautious vorsichtig | person animal | animal person
     impatient ungeduldig | person animal | person animal
-    wide breit | road waters | road waters vehicle vessel furniture
+    wide breit | road waters | road waters vehicle vessel
     narrow schmal | road canal stream | road vehicle
-    steep steil | path alley street meadow | road
+    steep steil | path alley street meadow | path alley street meadow
     slippery rutschig | road | road
     muddy schlammig | path yard meadow field pond | road waters
     bumpy holprig | street path alley field terrain | road
@@ -88,33 +88,33 @@ _TABLE = """
     shallow seicht | waters | waters
     murky trüb | waters | waters
     stormy stürmisch | sea bay |
-    sweet süß | food juice tea wine | food
+    sweet süß | food juice tea wine | food drink
     salty salzig | soup cheese nut sausage meat | food
-    bitter bitter | coffee tea beer nut | food
-    sour sauer saur | lemon cherry apple wine pear | food
+    bitter bitter | coffee tea beer nut | food drink
+    sour sauer saur | lemon cherry apple wine pear | food drink
     spicy scharf | soup sausage meat rice pizza | food
     greasy fettig | sausage meat cheese pancake | food
     sticky klebrig | honey jam cake table | food furniture
     dry trocken | pastry wine | food
-    hard hart | bread nut pillow mattress bed bench | food furniture
-    soft weich | pillow mattress bed sofa blanket | furniture machine
+    hard hart | bread nut pillow mattress bed bench | food seat
+    soft weich | pillow mattress bed sofa blanket | seat
     fresh frisch | food milk juice |
     delicious lecker | food drink |
-    hot heiß | soup milk water coffee tea |
+    hot heiß | soup milk water coffee tea | drink
     warm warm | soup pastry milk water clothing room |
-    cold kalt | soup drink waters room |
-    full voll | dish bag suitcase box bottle vehicle | vehicle vessel road
+    cold kalt | soup drink waters room | drink
+    full voll | dish bag suitcase box bottle bus tram | vehicle vessel street square bridge crossing
     empty leer | dish bag suitcase box bottle room place | building
     overloaded überladen | vehicle vessel | vehicle vessel
     slow langsam | vehicle vessel machine | vehicle vessel machine animal
     unreliable unzuverlässig | vehicle machine device | vehicle vessel machine
-    rickety klapprig | vehicle chair bench bed | vehicle vessel furniture road
+    rickety klapprig | vehicle chair bench bed | vessel vehicle bridge footbridge chair bench bed table shelf
     fragile zerbrechlich | dish raft canoe | vessel furniture dish
     imprecise ungenau | machine clock | machine
     primitive primitiv | machine hut | machine
     complicated kompliziert | machine device | machine
-    wobbly wackelig | table chair shelf ladder | furniture
-    uncomfortable unbequem | chair sofa bed bench shoe | furniture
+    wobbly wackelig | table chair shelf ladder | chair bench bed table shelf cupboard
+    uncomfortable unbequem | chair sofa bed bench shoe | seat
     luxurious luxuriös | hotel palace limousine yacht | building furniture vehicle vessel
     gloomy düster | room cave forest tower | building
     stuffy stickig | room tent | building

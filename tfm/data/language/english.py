@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from tfm.data.language.meaning import COMMA, Clause, NounPhrase, Participant, Phrase, Predicate, Sentence, Verb
-from tfm.data.language.meaning import Word, fixed_phrase, punctuate, under
+from tfm.data.language.meaning import (
+    COMMA,
+    Clause,
+    NounPhrase,
+    Participant,
+    Phrase,
+    Predicate,
+    Sentence,
+    Verb,
+    Word,
+    fixed_phrase,
+    punctuate,
+    under,
+)
 from tfm.data.language.numbers import english_number
 
 _BE = {
@@ -127,7 +139,11 @@ def _objects(clause: Clause) -> list[Word]:
     objects = []
     for index, item in enumerate(clause.objects):
         any_object = clause.negated and index == clause.indefinite_object
-        words = _noun_phrase(item, any_object) if isinstance(item, NounPhrase) else [Word(item.en_object, ("noun",))]
+        words = (
+            _noun_phrase(item, any_object)
+            if isinstance(item, NounPhrase)
+            else [Word(item.en_object, ("noun",))]
+        )
         objects += under(f"object{index}", words)
     pronoun_last = bool(clause.objects) and not isinstance(clause.objects[-1], NounPhrase)
     return [*objects, *tail] if verb.tail_moves and pronoun_last else [*tail, *objects]

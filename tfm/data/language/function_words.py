@@ -38,8 +38,9 @@ MODALS = (
     Modal("had to", "musste", "mussten", "past", negatable=False),
 )
 
-DEGREES = (Adverb("very", "sehr"), Adverb("too", "zu"), Adverb("quite", "ziemlich"))
-VERY, TOO, _ = DEGREES
+VERY = Adverb("very", "sehr")
+TOO = Adverb("too", "zu")
+QUITE = Adverb("quite", "ziemlich")
 
 _DAYS = tuple(
     Adverb(f"on {en}", f"am {de}")
@@ -54,6 +55,7 @@ _DAYS = tuple(
     )
 )
 _OFTEN = (Adverb("often", "oft", middle=True), Adverb("sometimes", "manchmal", middle=True))
+EVERY_DAY = Adverb("every day", "jeden Tag")
 TIMES = {
     "past": (
         Adverb("yesterday", "gestern"),
@@ -67,7 +69,7 @@ TIMES = {
     "present": (
         Adverb("today", "heute"),
         Adverb("now", "jetzt"),
-        Adverb("every day", "jeden Tag"),
+        EVERY_DAY,
         Adverb("in the evening", "am Abend"),
         Adverb("in the morning", "am Morgen"),
         *_OFTEN,

@@ -6,19 +6,35 @@ and adjectives (`ENDINGS`, `_noun_phrase`) and the place of the verb (`_clause`)
 
 from __future__ import annotations
 
-from tfm.data.language.meaning import COMMA, Clause, NounPhrase, Participant, Phrase, Predicate, Sentence, Verb
-from tfm.data.language.meaning import Word, fixed_phrase, punctuate, under
+from tfm.data.language.meaning import (
+    COMMA,
+    Clause,
+    NounPhrase,
+    Participant,
+    Phrase,
+    Predicate,
+    Sentence,
+    Verb,
+    Word,
+    fixed_phrase,
+    punctuate,
+    under,
+)
 from tfm.data.language.numbers import german_number
 
-# case -> endings for masculine, feminine, neuter, plural
-_STRONG = {"nom": "er e es e", "acc": "en e es e", "dat": "em er em en"}
-_WEAK = {"nom": "e e e en", "acc": "en e e en", "dat": "en en en en"}
+# for each case the endings for masculine, feminine, neuter, plural
+_STRONG = {"nom": ("er", "e", "es", "e"), "acc": ("en", "e", "es", "e"), "dat": ("em", "er", "em", "en")}
+_WEAK = {"nom": ("e", "e", "e", "en"), "acc": ("en", "e", "e", "en"), "dat": ("en", "en", "en", "en")}
 ENDINGS = {
-    "der": {"nom": "er ie as ie", "acc": "en ie as ie", "dat": "em er em en"},  # d-er, d-ie, d-as
+    "der": {
+        "nom": ("er", "ie", "as", "ie"),
+        "acc": ("en", "ie", "as", "ie"),
+        "dat": ("em", "er", "em", "en"),
+    },
     "dies": _STRONG,
     "viel": _STRONG,
-    "ein": {"nom": "- e - e", "acc": "en e - e", "dat": "em er em en"},
-    "none": {"nom": "- - - -", "acc": "- - - -", "dat": "- - - -"},
+    "ein": {"nom": ("", "e", "", "e"), "acc": ("en", "e", "", "e"), "dat": ("em", "er", "em", "en")},
+    "none": {"nom": ("",) * 4, "acc": ("",) * 4, "dat": ("",) * 4},
 }
 _CONTRACTIONS = {
     ("in", "dem"): "im",
@@ -58,7 +74,7 @@ def _numbered(sentence: Sentence, index: int, order: str) -> list[Word]:
 
 
 def _clause(clause: Clause, order: str) -> list[Word]:
-    """The finite verb stands "second", "first" (after a subordinate clause) or "final"; the rest of it last."""
+    """The finite verb stands "second", "first" (after a subordinate clause) or "final"."""
     subject = under("subject", _participant(clause.subject, "nom"))
     time = fixed_phrase(clause.time.de, clause.time.en, "time") if clause.time else []
     finite, rest = _verb(clause)
@@ -163,7 +179,7 @@ def _noun_phrase(item: NounPhrase, case: str, negated: bool = False) -> list[Wor
     determiner, shows_gender = _determiner(item, case, column, negated)
     words = [Word(determiner, ("determiner",))] if determiner else []
     if item.adjective:
-        ending = (_WEAK if shows_gender else _STRONG)[case].split()[column]
+        ending = (_WEAK if shows_gender else _STRONG)[case][column]
         words.append(Word(item.adjective.stem + ending, ("adjective",)))
     return [*words, Word(_noun(item, case), ("noun",))]
 
@@ -173,7 +189,7 @@ def _determiner(item: NounPhrase, case: str, column: int, negated: bool) -> tupl
     if item.number:
         return german_number(item.number), False
     stem, kind = ("kein", "ein") if negated else (item.determiner.de, item.determiner.kind)
-    ending = ENDINGS[kind][case].split()[column].strip("-")
+    ending = ENDINGS[kind][case][column]
     return stem + ending, bool(ending) and kind != "viel"
 
 

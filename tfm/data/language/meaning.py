@@ -164,7 +164,8 @@ COMMA = Word(",", ())
 
 def under(name: str, words: list[Word]) -> list[Word]:
     """The same words as part of the node `name`."""
-    return [Word(word.text, tuple(f"{name}.{node}" for node in word.nodes)) for word in words]
+    prefix = name + "."
+    return [Word(text, tuple([prefix + node for node in nodes])) for text, nodes in words]
 
 
 def fixed_phrase(text: str, counterpart: str, node: str) -> list[Word]:
@@ -194,9 +195,8 @@ def align(source: list[Word], target: list[Word]) -> str:
     for j, word in enumerate(target):
         for node in word.nodes:
             places.setdefault(node, []).append(j)
-    pairs = ((i, j) for i, word in enumerate(source) for j in _targets(word, places))
-    return " ".join(f"{i}-{j}" for i, j in pairs)
-
-
-def _targets(word: Word, places: dict[str, list[int]]) -> list[int]:
-    return sorted({j for node in word.nodes for j in places.get(node, ())})
+    pairs = []
+    for i, word in enumerate(source):
+        targets = {j for node in word.nodes for j in places.get(node, ())}
+        pairs += [f"{i}-{j}" for j in sorted(targets)]
+    return " ".join(pairs)

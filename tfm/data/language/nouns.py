@@ -28,7 +28,6 @@ _TABLE = {
         man men | der Mann Männer
         child children | das Kind Kinder
         girl | das Mädchen Mädchen
-        baby | das Baby Babys
         teacher | der Lehrer Lehrer
         doctor | der Arzt Ärzte
         nurse | die Krankenschwester Krankenschwestern
@@ -156,25 +155,26 @@ _TABLE = {
         device | das Gerät Geräte
         drone | die Drohne Drohnen
         excavator | der Bagger Bagger
-        pump | die Pumpe Pumpen""",
+        winch | die Winde Winden""",
     "device goods": """
         computer | der Computer Computer
         radio | das Radio Radios
         television | der Fernseher Fernseher
         oven | der Ofen Öfen""",
-    "furniture goods": """
-        table | der Tisch Tische
+    "furniture seat goods": """
         chair | der Stuhl Stühle
         bed | das Bett Betten
         sofa | das Sofa Sofas
         armchair | der Sessel Sessel
-        cupboard | der Schrank Schränke
-        shelf shelves | das Regal Regale
         carpet | der Teppich Teppiche
         bench | die Bank Bänke
         pillow | das Kissen Kissen
         blanket | die Decke Decken
-        mattress | die Matratze Matratzen
+        mattress | die Matratze Matratzen""",
+    "furniture goods": """
+        table | der Tisch Tische
+        cupboard | der Schrank Schränke
+        shelf shelves | das Regal Regale
         chest | die Truhe Truhen
         piano | das Klavier Klaviere""",
     "thing goods readable": """
@@ -261,5 +261,5 @@ NOUNS = tuple(
 
 @cache
 def nouns_of(*classes: str) -> tuple[Noun, ...]:
-    """Nouns that are in any of the classes, in the order of the table."""
-    return tuple(noun for noun in NOUNS if set(noun.classes) & set(classes))
+    """Nouns that are in any of the classes, or are named themselves, in the order of the table."""
+    return tuple(noun for noun in NOUNS if {*noun.classes, noun.en} & set(classes))

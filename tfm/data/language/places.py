@@ -1,20 +1,22 @@
 """Nouns for places, and which preposition says "at" or "to" each of them. Lines as in `nouns`."""
 
 PLACE_TABLE = {
-    "road": """
+    "road way": """
         street | die Straße Straßen
         bridge | die Brücke Brücken
         path | der Weg Wege
-        square | der Platz Plätze
-        yard | der Hof Höfe
         crossing | die Kreuzung Kreuzungen
         motorway | die Autobahn Autobahnen
         alley | die Gasse Gassen
+        footbridge | der Steg Stege
+        track | das Gleis Gleise""",
+    "road": """
+        square | der Platz Plätze
+        yard | der Hof Höfe
         meadow | die Wiese Wiesen
         field | das Feld Felder
         valley | das Tal Täler
         terrain | das Gelände Gelände
-        footbridge | der Steg Stege
         playground | der Spielplatz Spielplätze""",
     "waters": """
         river | der Fluss Flüsse

@@ -1,0 +1,28 @@
+# make quickstart: train, evaluate and draw on the built-in language.  make test: lint and all tests.
+# Each makes its own .venv where there is none.
+
+PYTHON ?= python3
+BIN := .venv/bin
+RUN ?= runs/quickstart
+
+.PHONY: quickstart test lint clean
+
+quickstart: .venv/installed
+	$(BIN)/python train.py --config=configs/quickstart.py --workdir=$(RUN)
+	$(BIN)/python eval.py --workdir=$(RUN)
+	$(BIN)/python -m tfm.visualize --workdir=$(RUN)
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+.venv/installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv runs build *.egg-info

@@ -1,0 +1,40 @@
+"""The built-in English-German language: a first run, start to end, on any machine and without a download.
+
+    python train.py --config=configs/quickstart.py --workdir=runs/quickstart
+    python eval.py --workdir=runs/quickstart
+    python -m tfm.visualize --workdir=runs/quickstart
+
+`make quickstart` does all three. Hardware and expected result: see docs/results.md.
+
+Deviations from the paper, all for speed: 2 + 2 layers of 128 features, and a learning rate that falls
+linearly to 0 instead of equation 3.
+"""
+
+from tfm.config import to_config_dict
+from tfm.data.config import DataConfig
+from tfm.models import TransformerConfig
+from tfm.tasks.translation import Config
+from tfm.training.config import TrainingConfig
+
+
+def get_config():
+    return to_config_dict(
+        Config(
+            model=TransformerConfig(
+                encoder_layers=2, decoder_layers=2, d_model=128, d_ff=512, heads=4, dropout=0.0
+            ),
+            data=DataConfig(
+                kind="builtin", vocabulary_size=2000, batching="packed", row_length=64, batch_tokens=2048
+            ),
+            training=TrainingConfig(
+                steps=2000,
+                schedule="linear_decay",
+                warmup_steps=300,
+                log_every=50,
+                eval_every=500,
+                checkpoint_every=500,
+                keep=3,
+            ),
+            validation_sentences=200,
+        )
+    )

@@ -1,0 +1,28 @@
+"""WMT14 English-French, the paper's big model (Table 2: 41.8 BLEU).
+
+    python train.py --config=configs/wmt14_en_fr_big.py --workdir=runs/wmt14_en_fr_big
+    python eval.py --workdir=runs/wmt14_en_fr_big --average=20
+
+Hardware in the paper: 8 P100, 3.5 days for 300,000 steps of 1.0 s. Here: not measured.
+TFDS downloads and prepares the 36 million pairs on first use (tens of GB). Dropout is 0.1, not 0.3 as for
+English-German; the vocabulary has 32,000 word pieces.
+"""
+
+from tfm.config import to_config_dict
+from tfm.data.config import DataConfig
+from tfm.models import TransformerConfig
+from tfm.tasks.translation import Config
+from tfm.training.config import TrainingConfig
+
+
+def get_config():
+    return to_config_dict(
+        Config(
+            model=TransformerConfig(d_model=1024, d_ff=4096, heads=16, dropout=0.1),
+            data=DataConfig(
+                kind="tfds", name="wmt14_translate/fr-en", target_language="fr", vocabulary_size=32_000
+            ),
+            # Checkpoints of the paper are 10 minutes apart: 600 steps of the big model.
+            training=TrainingConfig(steps=300_000, eval_every=3000, checkpoint_every=600, keep=20),
+        )
+    )

@@ -1,0 +1,28 @@
+"""Shared by all tests: a tiny trained run, and compiled programs kept for the length of a session."""
+
+import jax
+import pytest
+
+from tests.tiny import make_config, train_run, write_corpus
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compilation_cache(tmp_path_factory):
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """Folder with the tiny corpus."""
+    folder = tmp_path_factory.mktemp("corpus")
+    write_corpus(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_run(corpus, tmp_path_factory):
+    """Work directory of six training steps on it; not to be changed."""
+    workdir = tmp_path_factory.mktemp("run")
+    train_run(make_config(corpus), workdir)
+    return workdir

@@ -1,0 +1,141 @@
+"""train.py, eval.py and the module commands as a user runs them: output, files, sentences, exit codes."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.tiny import make_config, write_config_file
+from tfm.training.reporting import read_metrics
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def run(*arguments, stdin=""):
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT,
+        input=stdin.encode() if isinstance(stdin, str) else stdin,
+        capture_output=True,
+        env=environment,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def workdir(tiny_run, tmp_path_factory):
+    """A copy of the tiny run, to write into."""
+    return shutil.copytree(tiny_run, tmp_path_factory.mktemp("copy") / "run")
+
+
+def test_train_and_train_again(corpus, tmp_path):
+    """The command makes a run, and started again with more steps goes on with it."""
+    config = write_config_file(tmp_path, make_config(corpus))
+    command = (
+        "train.py",
+        f"--config={config}",
+        f"--workdir={tmp_path / 'run'}",
+        "--config.training.log_every=1",
+    )
+    first = run(*command, "--config.training.steps=2")
+    assert first.returncode == 0, first.stderr.decode()
+    assert b"step 2/2  loss" in first.stderr
+    assert b"tokens/s" in first.stderr
+    assert b"First step finished after" in first.stderr
+    second = run(*command, "--config.training.steps=3")
+    assert b"Going on from step 2" in second.stderr
+    steps = [row["step"] for row in read_metrics(str(tmp_path / "run")) if "train/loss" in row]
+    assert steps == [1, 2, 3]
+
+
+def test_eval_writes_hypotheses_and_scores_with_signatures(workdir):
+    result = run("eval.py", f"--workdir={workdir}", "--samples=1", "--config.decoding.beam_size=2")
+    assert result.returncode == 0, result.stderr.decode()
+    printed = result.stdout.decode()
+    assert "BLEU" in printed
+    assert "chrF2" in printed
+    assert "nrefs:1|case:mixed|eff:no|tok:13a" in printed
+    assert printed.count("hypothesis  ") == 1
+    assert len((workdir / "test.de.hypotheses").read_text().splitlines()) == 20
+    report = json.loads((workdir / "test.de.scores.json").read_text())
+    assert report["sentences"] == 20
+    assert report["decoding"]["beam_size"] == 2
+
+
+def test_translate_gives_a_line_for_each_line(workdir):
+    text = "red dog\n\nbig\tcat \u2028 runs\n   \n\U0001f600 bird".encode() + b"\nred \xff dog\n"
+    result = run("-m", "tfm.translate", f"--workdir={workdir}", "--config.decoding.beam_size=1", stdin=text)
+    assert result.returncode == 0, result.stderr.decode()
+    lines = result.stdout.decode().split("\n")
+    assert len(lines) == 7
+    assert lines[1] == lines[3] == lines[6] == ""
+    assert b"Line 6 is not UTF-8" in result.stderr
+
+
+def test_visualize_draws_png_files(workdir):
+    result = run("-m", "tfm.visualize", f"--workdir={workdir}", "--sentence=red dog runs")
+    assert result.returncode == 0, result.stderr.decode()
+    drawn = {path.name for path in (workdir / "figures").iterdir()}
+    assert drawn == {"curves.png", *(f"attention-1-{part}.png" for part in ("encoder", "decoder", "cross"))}
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in (workdir / "figures").iterdir())
+
+
+TRAIN = ("train.py", "--config=configs/multi30k_en_de.py", "--workdir={tmp}/new")
+MISTAKES = {
+    "typo in a field": (
+        (*TRAIN, "--config.model.d_modle=3"),
+        "config.model.d_modle does not exist; did you mean",
+    ),
+    "wrong type": ((*TRAIN, "--config.model.heads=four"), "invalid literal for int"),
+    "impossible value": ((*TRAIN, "--config.model.norm_order=up"), "model.norm_order must be one of"),
+    "unknown flag": ((*TRAIN, "--stepz=3"), "Unknown command line flag 'stepz'"),
+    "no config": (("train.py", "--workdir={tmp}/new"), "Flag --config must have a value"),
+    "no such config": (
+        ("train.py", "--config=none.py", "--workdir={tmp}/new"),
+        "Expected a config file at none.py",
+    ),
+    "missing data": ((*TRAIN, "--config.data.directory={tmp}"), "Expected the file {tmp}/train.en"),
+    "unequal lines": ((*TRAIN, "--config.data.directory={tmp}/unequal"), "has 3 lines and"),
+    "empty split": ((*TRAIN, "--config.data.directory={tmp}/empty"), "are empty"),
+    "no run there": (("eval.py", "--workdir={tmp}/none"), "Expected the folder of a run at {tmp}/none"),
+    "no workdir": (("eval.py",), "Flag --workdir must have a value"),
+    "override typo": (
+        ("eval.py", "--workdir={run}", "--config.decoding.beam=3"),
+        "did you mean 'beam_size'?",
+    ),
+    "other shape": (("eval.py", "--workdir={run}", "--config.model.d_ff=128"), "is of another model"),
+    "other data": (
+        ("train.py", "--config={tiny}", "--workdir={run}", "--config.data.seed_=1"),
+        "does not exist",
+    ),
+    "other model": (
+        ("train.py", "--config={tiny}", "--workdir={run}", "--config.model.d_ff=128"),
+        "was started with another config.model: d_ff 64 there, 128 now",
+    ),
+    "no such step": (
+        ("eval.py", "--workdir={run}", "--checkpoint=77"),
+        "must be 'best', 'last' or one of the steps",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_sentence_and_exit_code_2(name, tiny_run, corpus, tmp_path):
+    arguments, sentence = MISTAKES[name]
+    for folder, source, target in (("unequal", "a\nb\nc\n", "a\n"), ("empty", "", "")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "train.en").write_text(source)
+        (tmp_path / folder / "train.de").write_text(target)
+    tiny = write_config_file(tmp_path, make_config(corpus))
+    places = {"tmp": tmp_path, "run": tiny_run, "tiny": tiny}
+    result = run(*(argument.format(**places) for argument in arguments))
+    error = result.stderr.decode().strip().splitlines()[-1]
+    assert result.returncode == 2
+    assert error.startswith("error: ")
+    assert sentence.format(**places) in error
+    assert b"Traceback" not in result.stderr

@@ -1,0 +1,121 @@
+"""Dataclass -> ConfigDict -> dataclass, and the sentences for what does not fit."""
+
+import dataclasses
+import json
+import pathlib
+import runpy
+
+import pytest
+
+from tfm import config, runs
+from tfm.data.config import DataConfig
+from tfm.decoding import DecodingConfig
+from tfm.errors import UserError
+from tfm.models import TransformerConfig
+from tfm.tasks.translation import Config
+from tfm.training.config import TrainingConfig
+
+CONFIGS = sorted((pathlib.Path(__file__).parent.parent / "configs").glob("*.py"))
+
+
+def test_the_round_trip_through_a_config_dict_and_through_json(tmp_path):
+    original = Config(model=TransformerConfig(heads=4, key_features=16), label_smoothing=0.2)
+    assert config.from_mapping(Config, config.to_config_dict(original)) == original
+    config.save(original, tmp_path / "c.json")
+    assert config.from_mapping(Config, config.load(tmp_path / "c.json")) == original
+
+
+def test_a_config_dict_is_locked_typed_and_takes_none_for_what_may_be_none():
+    section = config.to_config_dict(Config())
+    with pytest.raises(AttributeError):
+        section.model.layers = 3
+    with pytest.raises(TypeError):
+        section.model.heads = "8"
+    section.model.key_features = 32
+    assert config.from_mapping(Config, section).model.key_features == 32
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"modle": {}}, "config.modle does not exist; did you mean 'model'?"),
+        ({"training": {"step": 3}}, "config.training.step does not exist; did you mean 'steps'?"),
+        ({"training": {"zzz": 3}}, "known fields: adam_b1"),
+        ({"training": {"steps": "3"}}, "config.training.steps must be of type int, got '3'"),
+        ({"training": {"steps": True}}, "must be of type int, got True"),
+        ({"training": 3}, "config.training must be a section with fields, got 3"),
+        ({"model": {"name": "tranformer"}}, "config.model.name must be one of"),
+    ],
+)
+def test_what_does_not_fit_is_named(change, message):
+    with pytest.raises(UserError) as error:
+        config.from_mapping(Config, change)
+    assert message in str(error.value)
+
+
+def test_an_unknown_task_is_named():
+    with pytest.raises(UserError, match=r"config\.task must be one of"):
+        runs.parse_config({"task": "translaton"})
+    with pytest.raises(UserError, match="must have the field 'task'"):
+        runs.parse_config({"model": {}})
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "value"),
+    [
+        (TrainingConfig, "steps", 0),
+        (TrainingConfig, "schedule", "cosine"),
+        (TrainingConfig, "parallel", "mesh9"),
+        (DataConfig, "kind", "csv"),
+        (DataConfig, "batching", "sorted"),
+        (DataConfig, "vocabulary_size", 0),
+        (DataConfig, "batch_tokens", 100),
+        (DecodingConfig, "beam_size", 0),
+        (DecodingConfig, "length_penalty", -1.0),
+        (Config, "label_smoothing", 1.0),
+        (Config, "validation_sentences", -1),
+    ],
+)
+def test_impossible_values_are_refused_by_name(section, field, value):
+    with pytest.raises(UserError, match=field):
+        section(**{field: value})
+
+
+def test_warm_up_must_end_before_a_linear_decay_does():
+    with pytest.raises(UserError, match="warmup_steps must be below"):
+        TrainingConfig(schedule="linear_decay", warmup_steps=10, steps=10)
+
+
+def test_a_broken_or_missing_saved_config_is_one_sentence(tmp_path):
+    with pytest.raises(UserError, match="there is none"):
+        config.load(tmp_path / "none.json")
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(UserError, match="does not parse"):
+        config.load(tmp_path / "bad.json")
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_each_config_builds_and_says_its_command_and_what_to_expect(path):
+    module = runpy.run_path(str(path))
+    built = runs.parse_config(module["get_config"]())
+    assert built.task == "translation"
+    assert f"train.py --config=configs/{path.name}" in module["__doc__"]
+    assert "docs/results.md" in module["__doc__"] or "not measured" in module["__doc__"]
+
+
+def test_the_defaults_are_the_papers_base_model():
+    values = json.loads(json.dumps(dataclasses.asdict(Config())))
+    paper = {
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "d_model": 512,
+        "d_ff": 2048,
+        "heads": 8,
+        "dropout": 0.1,
+    }
+    assert paper.items() <= values["model"].items()
+    paper = {"steps": 100_000, "warmup_steps": 4000, "adam_b1": 0.9, "adam_b2": 0.98, "adam_epsilon": 1e-9}
+    assert paper.items() <= values["training"].items()
+    assert {"beam_size": 4, "length_penalty": 0.6, "extra_length": 50}.items() <= values["decoding"].items()
+    assert values["label_smoothing"] == 0.1
+    assert (values["data"]["vocabulary_size"], values["data"]["batch_tokens"]) == (37_000, 25_000)
