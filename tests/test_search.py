@@ -44,10 +44,8 @@ LIMITS = np.random.default_rng(0).integers(1, T + 1, B)
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, -1.0])
 def test_length_penalty_is_equation_14(alpha):
     assert search.length_penalty(1, alpha) == 1.0
-    np.testing.assert_allclose(search.length_penalty(7, alpha), 2.0**alpha)
-    np.testing.assert_allclose(
-        search.length_penalty(jnp.array([13, 19]), alpha), [3**alpha, 4**alpha], rtol=1e-6
-    )
+    penalties = search.length_penalty(np.array([7, 13, 19]), alpha)
+    np.testing.assert_allclose(penalties, [2.0**alpha, 3.0**alpha, 4.0**alpha])
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
@@ -76,11 +74,10 @@ def test_a_narrow_beam_finds_what_a_plain_beam_search_without_early_stop_finds(w
 
 @pytest.mark.parametrize("n_best", [3, 1])
 def test_the_beam_stops_exactly_when_no_live_hypothesis_can_win(n_best):
-    table, limit, step = make_table(3, batch=12), 9, CountingStep()
-    needed = {}
+    table, step, needed = make_table(3, batch=12), CountingStep(), {}
     for alpha, row in itertools.product(ALPHAS, range(len(table))):
-        beam(table[row : row + 1], alpha, 3, max_length=limit, n_best=n_best, step=step)
-        needed[alpha, row] = reference_beam(table[row], 3, n_best, alpha, limit)[1]
+        beam(table[row : row + 1], alpha, 3, 20, n_best=n_best, limits=np.array([9]), step=step)
+        needed[alpha, row] = reference_beam(table[row], 3, n_best, alpha, limit=9)[1]
         assert step.count() == needed[alpha, row]
     assert len(set(needed.values())) > 3  # or little was tested
 
@@ -195,6 +192,15 @@ def test_greedy_search_and_samples_stop_when_all_rows_are_finished():
     assert step.count() == max(len(reference_greedy(one, 30)) for one in table)
     hypotheses = sample(table, 0, samples=2, max_length=30, step=step)
     assert step.count() == hypotheses.lengths.max() < 30
+    greedy(np.full_like(table, -np.inf), max_length=30, step=step)
+    assert step.count() == 1
+
+
+def test_eos_may_be_token_0():
+    logits = jnp.array([[[9.0, 0, 0, 0]], [[0, 0, 9.0, 0]]])  # [B, 1, V], the same at every place
+    options = {"max_length": 3, "bos_id": BOS, "eos_id": 0}
+    found = search.greedy_search(lambda _, state, __: (state, state), logits, **options)
+    assert found.lengths.tolist() == [[1], [3]]
 
 
 # Sampling.
@@ -273,14 +279,14 @@ def test_where_everything_is_ruled_out_there_is_no_hypothesis(cuts):
 # Scores of given sequences.
 
 
-def test_score_is_the_log_probability_of_each_target_and_their_sum():
+def test_score_is_the_weighted_log_probability_of_each_target_and_their_sum():
     table, words = make_table(17, batch=1), (3, 0, 2, EOS)
     logits = np.stack([reference_logits(table[0], words[:i]) for i in range(4)] + [np.full(V, -np.inf)])
-    targets, weights = jnp.array([[*words, 0]]), jnp.array([[1, 1, 1, 1, 0]])
-    sums, tokens = jax.jit(search.score)(jnp.asarray(logits[None], jnp.float32), targets, weights)
+    targets, weights = np.array([[*words, 0]]), np.array([[1, 1, 0.5, 1, 0]])
+    sums, tokens = jax.jit(search.score)(logits[None].astype(np.float32), targets, weights)
     expected = [reference_log_probabilities(table[0], words[:i])[word] for i, word in enumerate(words)]
-    np.testing.assert_allclose(tokens, [[*expected, 0]], rtol=1e-5)
-    np.testing.assert_allclose(sums, [log_probability(table[0], words)], rtol=1e-5)
+    np.testing.assert_allclose(tokens, weights * [*expected, 0], rtol=1e-5)
+    np.testing.assert_allclose(sums, weights[:, :4] @ expected, rtol=1e-5)
 
 
 def test_token_scores_take_any_leading_axes_and_float_type():

@@ -4,6 +4,7 @@ A cache is a folder named after the content it came from: pairs, vocabulary and 
 the ids of all sentences in a row (uint16 where the vocabulary fits, else int32) and the offset of each end.
 """
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -64,20 +65,11 @@ def _build(folder, pairs, vocabulary):
     temporary = tempfile.mkdtemp(dir=os.path.dirname(folder), prefix="building-")
     try:
         dtype = np.uint16 if len(vocabulary) <= 1 << 16 else np.int32
-        writers = [_SideWriter(os.path.join(temporary, side), dtype) for side in SIDES]
-        began = time.monotonic()
-        for first in range(0, len(pairs), CHUNK_PAIRS):
-            last = min(first + CHUNK_PAIRS, len(pairs))
-            chunk = [pairs[i] for i in range(first, last)]
-            for writer, texts in zip(writers, zip(*chunk, strict=True), strict=True):
-                writer.add(vocabulary.encode(texts))
-            if len(pairs) > CHUNK_PAIRS:
-                rate = last / (time.monotonic() - began)
-                log.info(
-                    "Tokenised %s of %s pairs (%s a second)", f"{last:,}", f"{len(pairs):,}", f"{rate:,.0f}"
-                )
-        for writer in writers:
-            writer.close()
+        with contextlib.ExitStack() as stack:
+            writers = [
+                stack.enter_context(_SideWriter(os.path.join(temporary, side), dtype)) for side in SIDES
+            ]
+            _tokenise(pairs, vocabulary, writers)
         os.rename(temporary, folder)
     except OSError:
         if not os.path.isdir(folder):  # else another process was first, and its cache is as good
@@ -86,22 +78,41 @@ def _build(folder, pairs, vocabulary):
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def _tokenise(pairs, vocabulary, writers):
+    """All pairs, some at a time, into the writers of the two sides."""
+    began = time.monotonic()
+    for first in range(0, len(pairs), CHUNK_PAIRS):
+        last = min(first + CHUNK_PAIRS, len(pairs))
+        chunk = [pairs[i] for i in range(first, last)]
+        for writer, texts in zip(writers, zip(*chunk, strict=True), strict=True):
+            writer.add(vocabulary.encode(texts))
+        if len(pairs) > CHUNK_PAIRS:
+            rate = last / (time.monotonic() - began)
+            log.info("Tokenised %s of %s pairs (%s a second)", f"{last:,}", f"{len(pairs):,}", f"{rate:,.0f}")
+
+
 class _SideWriter:
-    """Appends the ids of sentences to a raw file; `close` makes .npy files of it without reading it whole."""
+    """Appends the ids of sentences to a raw file; leaving its context makes .npy files of it, streaming."""
 
     def __init__(self, stem, dtype):
         self._stem, self._dtype = stem, np.dtype(dtype)
         self._raw = open(f"{stem}.raw", "wb")  # noqa: SIM115
         self._lengths = []
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, failure, *_):
+        self._raw.close()
+        if failure is None:
+            self._finish()
+
     def add(self, sentences):
-        for ids in sentences:
-            self._lengths.append(len(ids) + 1)
+        self._lengths += [len(ids) + 1 for ids in sentences]
         flat = [i for ids in sentences for i in (*ids, EOS_ID)]
         self._raw.write(np.asarray(flat, self._dtype).tobytes())
 
-    def close(self):
-        self._raw.close()
+    def _finish(self):
         ends = np.cumsum(np.asarray(self._lengths, np.int64))
         np.save(f"{self._stem}_ends.npy", ends)
         with open(f"{self._stem}.npy", "wb") as file, open(f"{self._stem}.raw", "rb") as raw:

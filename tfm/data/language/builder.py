@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import tensorflow_datasets as tfds
-from tensorflow_datasets.core.utils import tqdm_utils
 
 from tfm.data.language.grammar import SIZES, generate
 from tfm.errors import UserError
@@ -46,10 +47,7 @@ def prepare(data_dir: str) -> tfds.core.DatasetBuilder:
     if path.exists() and not path.is_dir():
         raise UserError(f"expected a folder for the language's files, got the file {path}; name a folder")
     builder = TfmLanguage(data_dir=str(path), file_format="array_record")
-    shown = tqdm_utils._active
-    tfds.display_progress_bar(False)
-    try:
+    chatter = io.StringIO()  # TFDS announces a download, and draws progress bars over a few seconds
+    with redirect_stdout(chatter), redirect_stderr(chatter):
         builder.download_and_prepare()
-    finally:
-        tfds.display_progress_bar(shown)
     return builder

@@ -140,7 +140,7 @@ def _objects(clause: Clause) -> list[Word]:
     for index, item in enumerate(clause.objects):
         any_object = clause.negated and index == clause.indefinite_object
         words = (
-            _noun_phrase(item, any_object)
+            noun_phrase(item, any_object)
             if isinstance(item, NounPhrase)
             else [Word(item.en_object, ("noun",))]
         )
@@ -152,21 +152,21 @@ def _objects(clause: Clause) -> list[Word]:
 def _predicate(predicate: Predicate) -> list[Word]:
     adjective = Word(predicate.adjective.en, ("adjective",))
     if predicate.standard:
-        standard = under("standard", _noun_phrase(predicate.standard))
+        standard = under("standard", noun_phrase(predicate.standard))
         return [Word("as", ("degree",)), adjective, Word("as", ("as",)), *standard]
     return [*([Word(predicate.degree.en, ("degree",))] if predicate.degree else []), adjective]
 
 
 def _phrase(phrase: Phrase) -> list[Word]:
-    return fixed_phrase(phrase.en, phrase.de, "preposition") + _noun_phrase(phrase.noun_phrase)
+    return fixed_phrase(phrase.en, phrase.de, "preposition") + noun_phrase(phrase.noun_phrase)
 
 
 def participant(item: Participant) -> list[Word]:
     """A subject: pronoun or noun phrase."""
-    return _noun_phrase(item) if isinstance(item, NounPhrase) else [Word(item.en, ("noun",))]
+    return noun_phrase(item) if isinstance(item, NounPhrase) else [Word(item.en, ("noun",))]
 
 
-def _noun_phrase(item: NounPhrase, any_object: bool = False) -> list[Word]:
+def noun_phrase(item: NounPhrase, any_object: bool = False) -> list[Word]:
     """ "the old dog"; a bare noun as the object of a negated verb gets "any"."""
     noun = item.noun.en_plural if item.plural else item.noun.en
     words = [*([item.adjective.en] if item.adjective else []), noun]

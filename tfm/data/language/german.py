@@ -1,7 +1,7 @@
 """German: says a meaning tree, each word tagged with the nodes it realises.
 
 The two things that make German hard are each one table or one function here: the endings of determiners
-and adjectives (`ENDINGS`, `_noun_phrase`) and the place of the verb (`_clause`).
+and adjectives (`ENDINGS`, `noun_phrase`) and the place of the verb (`_clause`).
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def finite_form(verb: Verb, tense: str, person: str) -> str:
 def _predicate(predicate: Predicate) -> list[Word]:
     adjective = Word(predicate.adjective.de, ("adjective",))
     if predicate.standard:
-        standard = under("standard", _noun_phrase(predicate.standard, "nom"))
+        standard = under("standard", noun_phrase(predicate.standard, "nom"))
         return [Word("so", ("degree",)), adjective, Word("wie", ("as",)), *standard]
     return [*([Word(predicate.degree.de, ("degree",))] if predicate.degree else []), adjective]
 
@@ -160,7 +160,7 @@ def _predicate(predicate: Predicate) -> list[Word]:
 def _phrase(phrase: Phrase) -> list[Word]:
     """ "in einem Haus", "im Haus"."""
     preposition, *_ = fixed_phrase(phrase.de, phrase.en, "preposition")
-    first, *rest = _noun_phrase(phrase.noun_phrase, phrase.case)
+    first, *rest = noun_phrase(phrase.noun_phrase, phrase.case)
     contracted = _CONTRACTIONS.get((preposition.text, first.text))
     if contracted:
         return [Word(contracted, preposition.nodes + first.nodes), *rest]
@@ -169,11 +169,11 @@ def _phrase(phrase: Phrase) -> list[Word]:
 
 def _participant(item: Participant, case: str, negated: bool = False) -> list[Word]:
     if isinstance(item, NounPhrase):
-        return _noun_phrase(item, case, negated)
+        return noun_phrase(item, case, negated)
     return [Word({"nom": item.nom, "acc": item.acc, "dat": item.dat}[case], ("noun",))]
 
 
-def _noun_phrase(item: NounPhrase, case: str, negated: bool = False) -> list[Word]:
+def noun_phrase(item: NounPhrase, case: str, negated: bool = False) -> list[Word]:
     """The adjective is strong where the determiner has no ending of its own, or is a quantity; else weak."""
     column = "mfnp".index("p" if item.plural else item.noun.gender)
     determiner, shows_gender = _determiner(item, case, column, negated)

@@ -43,8 +43,9 @@ def generate(split: str) -> Iterator[Example]:
     if split not in SIZES:
         raise UserError(f"expected a split out of {', '.join(SIZES)}, got {split!r}; choose one of these")
     rng = Random(_SEED + list(SIZES).index(split))
-    stream = {"pronoun": _puzzles, "long": _long}.get(split, lambda rng: _ordinary(rng, split))
-    return islice(_unique(stream(rng)), SIZES[split])
+    challenges = {"pronoun": _puzzles, "long": _long}
+    stream = challenges[split](rng) if split in challenges else _ordinary(rng, split)
+    return islice(_unique(stream), SIZES[split])
 
 
 def realise(meaning: Sentence) -> Example:

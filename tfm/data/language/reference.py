@@ -53,7 +53,7 @@ _FAMOUS = ("animal", "street", ("tired", "wide"))
 
 
 class Puzzle(NamedTuple):
-    """Two participants and what one does with the other."""
+    """Two participants and what one does with the other. `nouns` is for a subject that is no pronoun."""
 
     subject: Participant
     verb: Verb
@@ -97,7 +97,7 @@ def held_out_deciders(puzzle: Puzzle, about: int) -> list[Adjective]:
 
 
 def famous_twins() -> list[tuple[Puzzle, Telling, Adjective, int]]:
-    """The sentences of the paper's authors about the animal and the street."""
+    """The two sentences that the Transformer became known with: puzzle, telling, adjective, which noun."""
     animal, street, adjectives = _FAMOUS
     phrases = [
         NounPhrase(noun, words.THE) for name in (animal, street) for noun in nouns_of(name) if noun.en == name

@@ -40,7 +40,7 @@ _TABLE = """
     hear heard heard | hören hört hörte gehört | person animal | acc person animal vehicle bell
     watch | beobachten beobachtet beobachtete beobachtet | person animal | acc person animal | where
     wash | waschen wäscht wusch gewaschen | person | acc clothing vehicle animal | for it
-    clean | reinigen reinigt reinigte gereinigt | person robot machine | acc room furniture clothing dish
+    clean | reinigen reinigt reinigte gereinigt | person robot | acc room furniture clothing dish
     repair | reparieren repariert reparierte repariert | person | acc vehicle vessel device | for many it
     draw drew drawn | zeichnen zeichnet zeichnete gezeichnet | person | acc animal site person | for many
     build built built | bauen baut baute gebaut | person | acc house hut ship boat robot | for many

@@ -1,0 +1,74 @@
+"""The vocabulary: special ids, the round trip of any text, and what cannot be trained."""
+
+import pytest
+
+from tfm.data import vocabulary
+from tfm.data.vocabulary import Vocabulary
+from tfm.errors import UserError
+
+TEXTS = [
+    f"The {a} dog {b} the {c} cat ."
+    for a in ("big", "red")
+    for b in ("sees", "bites")
+    for c in ("old", "wet")
+] * 5
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return Vocabulary.train(TEXTS, 310, str(tmp_path_factory.mktemp("vocabulary") / "v.model"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["The big cat sees the dog .", "unseen: Zürich, 東京, 😀!", "", "a", "x" * 300, "tab\tand  spaces"],
+)
+def test_every_text_survives_the_round_trip_with_white_space_folded(trained, text):
+    assert trained.decode(trained.encode([text])[0]) == " ".join(text.split())
+
+
+def test_the_special_ids_are_fixed_and_never_come_from_text(trained):
+    assert (vocabulary.PAD_ID, vocabulary.BOS_ID, vocabulary.EOS_ID, vocabulary.UNK_ID) == (0, 1, 2, 3)
+    encoded = trained.encode(["<pad> <s> </s> <unk>", *TEXTS])
+    assert all(i > vocabulary.UNK_ID for ids in encoded for i in ids)
+
+
+def test_decode_stops_at_eos_and_skips_padding_and_bos(trained):
+    ids = trained.encode(["The dog"])[0]
+    assert trained.decode([1, *ids, 2, *ids, 0, 0]) == "The dog"
+
+
+def test_size_and_pieces(trained):
+    assert len(trained) == 310
+    ids = trained.encode(["The dog"])[0]
+    assert "".join(trained.pieces(ids)).replace("▁", " ").strip() == "The dog"
+
+
+def test_training_is_deterministic_and_loads_back(trained, tmp_path):
+    again = Vocabulary.train(TEXTS, 310, str(tmp_path / "v.model"))
+    assert again.fingerprint == trained.fingerprint
+    assert Vocabulary.load(str(tmp_path / "v.model")).encode(TEXTS) == trained.encode(TEXTS)
+    assert [path.name for path in tmp_path.iterdir()] == ["v.model"]
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [(5000, "set data.vocabulary_size to at most [0-9]+"), (20, "raise data.vocabulary_size")],
+)
+def test_a_size_that_the_text_cannot_fill_or_fit_is_one_sentence(tmp_path, size, message):
+    with pytest.raises(UserError, match=message):
+        Vocabulary.train(TEXTS, size, str(tmp_path / "v.model"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_text_at_all_is_one_sentence(tmp_path):
+    with pytest.raises(UserError, match=r"SentencePiece could not train|too little variety"):
+        Vocabulary.train([], 300, str(tmp_path / "v.model"))
+
+
+def test_a_missing_or_damaged_model_is_one_sentence(tmp_path):
+    with pytest.raises(UserError, match="there is none"):
+        Vocabulary.load(str(tmp_path / "v.model"))
+    (tmp_path / "v.model").write_bytes(b"not a model at all")
+    with pytest.raises(UserError, match="may be damaged"):
+        Vocabulary.load(str(tmp_path / "v.model"))
