@@ -77,8 +77,8 @@ class Lines:
             return self._bytes[begin : self._ends[index]].decode("utf-8").strip()
         except UnicodeDecodeError as error:
             raise UserError(
-                f"Line {index + 1} of {self._shown_as} is not UTF-8 ({error.reason} at byte {error.start} of the "
-                "line): convert the file to UTF-8."
+                f"Line {index + 1} of {self._shown_as} is not UTF-8 ({error.reason} at its byte "
+                f"{error.start}): convert the file to UTF-8."
             ) from None
 
     def sha256(self):

@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from tfm import layers
+from tfm.attention import IMPLEMENTATIONS
 from tfm.decode_cache import DecodeCache
 from tfm.errors import UserError
 from tfm.masks import causal_mask, combine_masks, padding_mask, segment_mask
@@ -65,6 +66,7 @@ class TransformerConfig:
             "norm_order": layers.NORM_ORDERS,
             "positions": LAYOUTS,
             "dtype": DTYPES,
+            "attention": IMPLEMENTATIONS,
         }
         for field, allowed in choices.items():
             if getattr(self, field) not in allowed:

@@ -1,0 +1,99 @@
+"""The Transformer once more, in NumPy float64 and loops, from the parameters of the Flax one."""
+
+import numpy as np
+
+
+def wide(x):
+    return np.asarray(x, np.float64)
+
+
+def project(params, x, spec):
+    return np.einsum(spec, wide(x), wide(params["kernel"])) + wide(params.get("bias", 0.0))
+
+
+def attention(params, x, memory, mask):
+    """x [B, L, D], memory [B, M, D], mask broadcastable to [B, H, L, M]."""
+    query = project(params["query"], x, "bld,dhk->blhk")
+    key = project(params["key"], memory, "bmd,dhk->bmhk")
+    value = project(params["value"], memory, "bmd,dhv->bmhv")
+    batch, length, heads, features = query.shape
+    mask = np.broadcast_to(mask, (batch, heads, length, memory.shape[1]))
+    mixed = np.zeros((batch, length, heads, value.shape[-1]))
+    for b, h, i in np.ndindex(batch, heads, length):
+        allowed = mask[b, h, i]
+        if allowed.any():
+            logits = key[b, allowed, h] @ query[b, i, h] / np.sqrt(features)
+            weights = np.exp(logits - logits.max())
+            mixed[b, i, h] = weights / weights.sum() @ value[b, allowed, h]
+    return project(params["output"], mixed, "blhv,hvd->bld")
+
+
+def feed_forward(params, x):
+    hidden = np.maximum(project(params["hidden"], x, "bld,df->blf"), 0)
+    return project(params["output"], hidden, "blf,fd->bld")
+
+
+def layer_norm(params, x):
+    x = wide(x)
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6) * wide(params["scale"]) + wide(
+        params["bias"]
+    )
+
+
+def residual(params, x, sublayer, order):
+    x = wide(x)
+    if order == "post":
+        return layer_norm(params["norm"], x + sublayer(x))
+    if order == "pre":
+        return x + sublayer(layer_norm(params["norm"], x))
+    return x + layer_norm(params["norm"], sublayer(x))
+
+
+def encoder_layer(params, x, mask, order="post"):
+    x = residual(params["mixer_residual"], x, lambda x: attention(params["mixer"], x, x, mask), order)
+    return residual(
+        params["feed_forward_residual"], x, lambda x: feed_forward(params["feed_forward"], x), order
+    )
+
+
+def decoder_layer(params, x, memory, mask, memory_mask, order="post"):
+    x = residual(params["mixer_residual"], x, lambda x: attention(params["mixer"], x, x, mask), order)
+    x = residual(
+        params["cross_attention_residual"],
+        x,
+        lambda x: attention(params["cross_attention"], x, memory, memory_mask),
+        order,
+    )
+    return residual(
+        params["feed_forward_residual"], x, lambda x: feed_forward(params["feed_forward"], x), order
+    )
+
+
+def embed(table, tokens):
+    """Section 3.4 and 3.5: scaled embedding plus interleaved sinusoids."""
+    features = table.shape[1]
+    position = np.arange(tokens.shape[1])[:, None]
+    angle = position / 10_000.0 ** (2 * np.arange(features // 2) / features)
+    encoding = np.zeros((tokens.shape[1], features))
+    encoding[:, 0::2], encoding[:, 1::2] = np.sin(angle), np.cos(angle)
+    return wide(table)[tokens] * np.sqrt(features) + encoding
+
+
+def transformer(params, inputs, targets, order="post"):
+    """Logits [B, L, V]; inputs padded with 0, targets shifted right."""
+
+    def stack(name, x, layer):
+        layers = params[name]
+        for depth in range(sum(key.startswith("layers_") for key in layers)):
+            x = layer(layers[f"layers_{depth}"], x)
+        return layer_norm(layers["norm"], x) if "norm" in layers else x
+
+    table, length = params["embedding"]["table"], targets.shape[1]
+    valid = (inputs != 0)[:, None, None, :]
+    memory = stack("encoder", embed(table, inputs), lambda p, x: encoder_layer(p, x, valid, order))
+    causal = np.tril(np.ones((length, length), bool))[None, None]
+    decoded = stack(
+        "decoder", embed(table, targets), lambda p, x: decoder_layer(p, x, memory, causal, valid, order)
+    )
+    return decoded @ wide(table).T

@@ -1,0 +1,140 @@
+"""Scaled dot-product attention against NumPy in float64, Flax and JAX's own, and at the edges."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tfm.attention import attention_weights, dot_product_attention
+
+
+def reference(query, key, value, mask=None, bias=None, scale=None):
+    """Equation 1 in float64, one head and one query at a time, over the last three axes."""
+    query, key, value = (np.asarray(x, np.float64) for x in (query, key, value))
+    batch = query.shape[:-3]
+    length, heads, features = query.shape[-3:]
+    full = (*batch, heads, length, key.shape[-3])
+    mask = np.broadcast_to(True if mask is None else mask, full)
+    bias = np.broadcast_to(0.0 if bias is None else bias, full)
+    output = np.zeros((*batch, length, heads, value.shape[-1]))
+    for index in np.ndindex(*batch, heads, length):
+        *b, h, i = index
+        logits = key[(*b, slice(None), h)] @ query[(*b, i, h)] * (features**-0.5 if scale is None else scale)
+        logits = logits + bias[index]
+        allowed = mask[index]
+        if not allowed.any():
+            continue
+        weights = np.zeros(len(allowed))
+        weights[allowed] = np.exp(logits[allowed] - logits[allowed].max())
+        output[(*b, i, h)] = weights / weights.sum() @ value[(*b, slice(None), h)]
+    return output
+
+
+def random_inputs(seed=0, batch=(2,), length=5, keys=7, heads=3, features=4, value_features=6):
+    rng = np.random.default_rng(seed)
+
+    def draw(*shape):
+        return rng.normal(size=shape).astype(np.float32)
+
+    return (
+        draw(*batch, length, heads, features),
+        draw(*batch, keys, heads, features),
+        draw(*batch, keys, heads, value_features),
+        rng.random((*batch, heads, length, keys)) < 0.6,
+        draw(*batch, heads, length, keys),
+    )
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+@pytest.mark.parametrize("scale", [None, 0.3])
+@pytest.mark.parametrize("use_mask", [False, True])
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_it_is_equation_1(batch, scale, use_mask, use_bias):
+    query, key, value, mask, bias = random_inputs(batch=batch)
+    chosen = {"mask": mask if use_mask else None, "bias": bias if use_bias else None, "scale": scale}
+    found = dot_product_attention(query, key, value, **chosen)
+    np.testing.assert_allclose(found, reference(query, key, value, **chosen), atol=1e-5)
+
+
+def test_weights_times_values_are_the_output_and_rows_sum_to_one():
+    query, key, value, mask, _ = random_inputs()
+    mask[..., 0] = True
+    weights = attention_weights(query, key, mask=mask)
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
+    assert not np.asarray(weights)[~mask].any()
+    mixed = np.einsum("bhlm,bmhv->blhv", weights, value)
+    np.testing.assert_allclose(dot_product_attention(query, key, value, mask=mask), mixed, atol=1e-6)
+
+
+def test_a_row_that_may_attend_to_nothing_gives_zeros_and_finite_gradients():
+    query, key, value, mask, _ = random_inputs()
+    mask[0, 1, 2] = False
+
+    def total(query, key, value):
+        return (dot_product_attention(query, key, value, mask=mask) ** 2).sum()
+
+    output = dot_product_attention(query, key, value, mask=mask)
+    assert not np.asarray(output[0, 2, 1]).any()
+    gradients = jax.grad(total, argnums=(0, 1, 2))(query, key, value)
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+    assert not np.asarray(gradients[0][0, 2, 1]).any()
+
+
+def test_huge_logits_do_not_overflow():
+    query, key, value, mask, _ = random_inputs()
+    output = dot_product_attention(1e4 * query, 1e4 * key, value, mask=mask)
+    np.testing.assert_allclose(output, reference(1e4 * query, 1e4 * key, value, mask), atol=1e-5)
+
+
+def test_flax_agrees():
+    query, key, value, mask, bias = random_inputs()
+    mask[..., 0] = True  # Flax spreads an empty row evenly
+    expected = nn.dot_product_attention(query, key, value, bias=bias, mask=mask)
+    np.testing.assert_allclose(
+        dot_product_attention(query, key, value, mask=mask, bias=bias), expected, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("use_mask", [False, True])
+def test_the_library_implementation_agrees(use_mask):
+    query, key, value, mask, bias = random_inputs(value_features=4)
+    mask[0, 1, 2] = False
+    chosen = {"mask": mask if use_mask else None, "bias": bias}
+    plain = dot_product_attention(query, key, value, **chosen)
+    library = dot_product_attention(query, key, value, **chosen, implementation="xla")
+    np.testing.assert_allclose(plain, library, atol=1e-5)
+
+
+def test_bfloat16_inputs_keep_a_float32_softmax():
+    """Over 1,000 equal keys a bfloat16 sum would stick at 256; the weights must still sum to one."""
+    query, key = jnp.ones((1, 1, 4), jnp.bfloat16), jnp.ones((1000, 1, 4), jnp.bfloat16)
+    weights = attention_weights(query, key)
+    assert weights.dtype == jnp.bfloat16
+    np.testing.assert_allclose(np.asarray(weights, np.float64).sum(), 1, rtol=1e-2)
+    assert dot_product_attention(query, key, key).dtype == jnp.bfloat16
+
+
+def test_dropout_keeps_the_mean_and_is_off_without_a_rate():
+    query, key, value, mask, _ = random_inputs()
+    plain = dot_product_attention(query, key, value, mask=mask)
+    rngs = jax.random.split(jax.random.key(0), 2000)
+    dropped = jax.vmap(
+        lambda rng: dot_product_attention(query, key, value, mask=mask, dropout_rate=0.3, dropout_rng=rng)
+    )(rngs)
+    assert not np.allclose(dropped[0], plain)
+    np.testing.assert_allclose(dropped.mean(0), plain, atol=0.15)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"implementation": "flash"}, "must be one of"),
+        ({"implementation": "xla", "dropout_rate": 0.1}, "no dropout"),
+        ({"implementation": "xla"}, "equal key and value features"),
+    ],
+)
+def test_what_an_implementation_cannot_do_is_said(arguments, message):
+    query, key, value, *_ = random_inputs()
+    with pytest.raises(ValueError, match=message):
+        dot_product_attention(query, key, value, **arguments)

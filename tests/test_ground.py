@@ -1,0 +1,211 @@
+"""Masks, positions, losses, schedules and dropout: literal tables, NumPy in float64, and properties."""
+
+import doctest
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tfm import schedules
+from tfm.dropout import dropout, random_bits16
+from tfm.losses import smoothed_cross_entropy, smoothing_entropy
+from tfm.masks import causal_mask, combine_masks, padding_mask, segment_mask
+from tfm.positions import sinusoidal_encoding
+
+
+def matrix(text):
+    return np.array([[int(x) for x in row.split()] for row in text.strip().splitlines()], bool)
+
+
+def test_padding_mask():
+    mask = padding_mask(jnp.array([[5, 7, 0], [4, 0, 0]]))
+    assert mask.shape == (2, 1, 1, 3)
+    np.testing.assert_array_equal(mask[:, 0, 0], matrix("1 1 0\n1 0 0"))
+    np.testing.assert_array_equal(padding_mask(jnp.array([[5, 9]]), pad_id=9)[0, 0, 0], [True, False])
+
+
+def test_causal_mask():
+    expected = """
+    1 0 0 0
+    1 1 0 0
+    1 1 1 0
+    1 1 1 1
+    """
+    mask = causal_mask(jnp.arange(4), jnp.arange(4))
+    assert mask.shape == (1, 4, 4)
+    np.testing.assert_array_equal(mask[0], matrix(expected))
+
+
+def test_causal_mask_of_a_cache_and_of_packed_positions():
+    np.testing.assert_array_equal(causal_mask(jnp.array([2]), jnp.arange(5))[0], matrix("1 1 1 0 0"))
+    positions = jnp.array([[0, 1, 0], [0, 1, 2]])
+    np.testing.assert_array_equal(causal_mask(positions, positions)[0, 0], matrix("1 0 1\n1 1 1\n1 0 1"))
+    assert causal_mask(positions, positions).shape == (2, 1, 3, 3)
+
+
+def test_segment_mask_keeps_to_the_sentence_and_out_of_padding():
+    expected = """
+    1 1 0 0 0
+    1 1 0 0 0
+    0 0 1 1 0
+    0 0 1 1 0
+    0 0 0 0 0
+    """
+    segments = jnp.array([[1, 1, 2, 2, 0]])
+    np.testing.assert_array_equal(segment_mask(segments, segments)[0, 0], matrix(expected))
+    cross = segment_mask(jnp.array([[1, 2, 0]]), jnp.array([[1, 2, 2, 0]]))
+    np.testing.assert_array_equal(cross[0, 0], matrix("1 0 0 0\n0 1 1 0\n0 0 0 0"))
+
+
+def test_combine_masks_is_a_logical_and_with_a_neutral_none():
+    padding, causal = padding_mask(jnp.array([[5, 7, 0]])), causal_mask(jnp.arange(3), jnp.arange(3))
+    both = combine_masks(None, padding, causal[None])
+    np.testing.assert_array_equal(both[0, 0], matrix("1 0 0\n1 1 0\n1 1 0"))
+    np.testing.assert_array_equal(combine_masks(padding, None), padding)
+    assert combine_masks(None, None) is None
+
+
+def test_positions_are_the_papers_numbers():
+    interleaved = sinusoidal_encoding(jnp.array(1), 4)
+    np.testing.assert_allclose(interleaved, [0.8415, 0.5403, 0.0100, 1.0000], atol=5e-5)
+    concatenated = sinusoidal_encoding(jnp.array(1), 4, layout="concatenated")
+    np.testing.assert_allclose(concatenated, [0.8415, 0.0001, 0.5403, 1.0000], atol=5e-5)
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "concatenated"])
+def test_positions_against_float64(layout):
+    features, positions = 16, np.array([[0, 1, 7], [100, 999, 5000]])
+    expected = np.zeros((*positions.shape, features))
+    half = features // 2
+    for i in range(half):
+        exponent = 2 * i / features if layout == "interleaved" else i / (half - 1)
+        angle = positions / 10_000.0**exponent
+        sine, cosine = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, half + i)
+        expected[..., sine], expected[..., cosine] = np.sin(angle), np.cos(angle)
+    found = sinusoidal_encoding(jnp.array(positions), features, layout=layout)
+    np.testing.assert_allclose(found, expected, atol=1e-3)  # float32 angles of up to 5,000 radians
+    np.testing.assert_allclose(found[0], expected[0], atol=1e-5)
+
+
+def test_a_shift_is_a_fixed_rotation():
+    """Section 3.5: PE(pos + k) is a linear function of PE(pos), the same for every pos."""
+    encoding = np.asarray(sinusoidal_encoding(jnp.arange(60), 8), np.float64)
+    rotation, *_ = np.linalg.lstsq(encoding[:50], encoding[5:55], rcond=None)
+    np.testing.assert_allclose(encoding[:50] @ rotation, encoding[5:55], atol=1e-5)
+    np.testing.assert_allclose(rotation @ rotation.T, np.eye(8), atol=5e-3)
+
+
+def test_positions_refuse_odd_features_and_unknown_layouts():
+    with pytest.raises(ValueError, match="even"):
+        sinusoidal_encoding(jnp.arange(3), 5)
+    with pytest.raises(ValueError, match="layout"):
+        sinusoidal_encoding(jnp.arange(3), 4, layout="shuffled")
+
+
+def loss_case(seed=0, shape=(3, 4), classes=7):
+    rng = np.random.default_rng(seed)
+    logits = 3 * rng.normal(size=(*shape, classes))
+    return (
+        logits.astype(np.float32),
+        rng.integers(0, classes, shape),
+        (rng.random(shape) < 0.7).astype(np.float32),
+    )
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.2])
+def test_the_loss_is_cross_entropy_against_the_smoothed_labels(smoothing):
+    logits, labels, weights = loss_case()
+    total, classes = 0.0, logits.shape[-1]
+    for index in np.ndindex(*labels.shape):
+        target = np.full(classes, smoothing / (classes - 1))
+        target[labels[index]] = 1 - smoothing
+        row = logits[index].astype(np.float64)
+        log_probabilities = row - row.max() - np.log(np.exp(row - row.max()).sum())
+        total -= weights[index] * (target * log_probabilities).sum()
+    found, count = smoothed_cross_entropy(logits, labels, weights, smoothing=smoothing)
+    np.testing.assert_allclose(found, total, rtol=1e-5)
+    assert count == weights.sum()
+
+
+def test_sums_and_counts_add_up_over_an_uneven_split():
+    logits, labels, weights = loss_case()
+    whole = smoothed_cross_entropy(logits, labels, weights, smoothing=0.1)
+    parts = [
+        smoothed_cross_entropy(logits[s], labels[s], weights[s], smoothing=0.1)
+        for s in (slice(1), slice(1, 3))
+    ]
+    np.testing.assert_allclose(np.sum(parts, axis=0), whole, rtol=1e-6)
+
+
+def test_the_entropy_is_the_lowest_loss_and_is_reached():
+    smoothing, classes = 0.1, 9
+    best = np.full((1, classes), np.log(smoothing / (classes - 1)), np.float32)
+    best[0, 4] = np.log(1 - smoothing)
+    label, weight = np.array([4]), np.ones(1)
+    lowest, _ = smoothed_cross_entropy(best, label, weight, smoothing=smoothing)
+    np.testing.assert_allclose(lowest, smoothing_entropy(smoothing, classes), rtol=1e-5)
+    gradient = jax.grad(lambda x: smoothed_cross_entropy(x, label, weight, smoothing=smoothing)[0])(best)
+    np.testing.assert_allclose(gradient, 0, atol=1e-6)
+    assert smoothing_entropy(0, classes) == 0
+
+
+def test_the_loss_of_bfloat16_logits_is_float32():
+    logits, labels, weights = loss_case()
+    total, _ = smoothed_cross_entropy(jnp.asarray(logits, jnp.bfloat16), labels, weights, smoothing=0.1)
+    assert total.dtype == jnp.float32
+
+
+@pytest.mark.parametrize(("d_model", "peak"), [(512, 6.988e-4), (1024, 4.941e-4)])
+def test_the_learning_rate_peaks_where_the_paper_says(d_model, peak):
+    schedule = schedules.inverse_sqrt(d_model, 4000)
+    rates = np.array([schedule(count) for count in (0, 3998, 3999, 4000, 15_999)])
+    assert rates.argmax() == 2
+    np.testing.assert_allclose(rates[2], peak, rtol=1e-3)
+    np.testing.assert_allclose(rates[0], peak / 4000, rtol=1e-3)
+    np.testing.assert_allclose(rates[4], peak / 2, rtol=1e-3)
+
+
+def test_linear_decay_rises_to_its_peak_and_falls_to_nothing():
+    schedule = schedules.linear_decay(0.5, 10, 100)
+    rates = [float(schedule(count)) for count in range(101)]
+    np.testing.assert_allclose(rates[:10], 0.05 * np.arange(1, 11), rtol=1e-5)
+    np.testing.assert_allclose(np.diff(rates[9:]), -0.5 / 91, atol=1e-6)
+    assert rates[100] == 0 < rates[99]
+
+
+def test_schedules_refuse_impossible_warm_ups_and_their_examples_run():
+    with pytest.raises(ValueError, match="warmup_steps"):
+        schedules.inverse_sqrt(512, 0)
+    with pytest.raises(ValueError, match="warmup_steps"):
+        schedules.linear_decay(1.0, 10, 10)
+    assert doctest.testmod(schedules).failed == 0 < doctest.testmod(schedules).attempted
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_dropout_realises_its_rate_and_keeps_the_mean(rate):
+    x = jnp.ones(200_000)
+    dropped = np.asarray(dropout(jax.random.key(3), x, rate))
+    kept = dropped != 0
+    assert abs(kept.mean() - (1 - rate)) < 5 * np.sqrt(rate * (1 - rate) / x.size)
+    np.testing.assert_allclose(dropped[kept], 1 / (1 - rate), rtol=1e-4)
+    assert dropped.dtype == x.dtype
+
+
+def test_dropout_masks_of_neighbours_rows_and_keys_are_uncorrelated():
+    first, second = (np.asarray(random_bits16(jax.random.key(k), (400, 500)), np.float64) for k in (0, 1))
+    limit = 5 / np.sqrt(first.size)
+    for a, b in [(first, second), (first[:, 1:], first[:, :-1]), (first[1:], first[:-1])]:
+        assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < limit
+    counts = np.bincount(first.astype(int).ravel() >> 10, minlength=64)
+    chi_squared = ((counts - first.size / 64) ** 2 / (first.size / 64)).sum()
+    assert chi_squared < 63 + 5 * np.sqrt(2 * 63)
+
+
+def test_dropout_is_the_same_under_jit_and_in_its_gradient():
+    x, rng = jnp.arange(1.0, 1001.0), jax.random.key(5)
+    plain = dropout(rng, x, 0.3)
+    np.testing.assert_allclose(plain, jax.jit(dropout, static_argnums=2)(rng, x, 0.3), rtol=1e-6)
+    gradient = jax.grad(lambda x: dropout(rng, x, 0.3).sum())(x)
+    np.testing.assert_array_equal(gradient != 0, plain != 0)
+    assert dropout(None, x, 0.0) is x
