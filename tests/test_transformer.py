@@ -1,6 +1,7 @@
 """The whole model: against NumPy, its parameter counts, causality, packing and cached decoding."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -29,8 +30,18 @@ def build(config=TINY):
 MODEL, PARAMS = build()
 
 
+@functools.partial(jax.jit, static_argnames="model")
+def apply(params, inputs, targets, model, **keywords):
+    return model.apply({"params": params}, inputs, targets, train=False, **keywords)
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def decode_step(params, tokens, cache, position, model):
+    return model.apply({"params": params}, tokens, cache, position, method="decode_step")
+
+
 def logits(inputs, targets, params=PARAMS, model=MODEL, **keywords):
-    return np.asarray(model.apply({"params": params}, inputs, targets, train=False, **keywords))
+    return np.asarray(apply(params, inputs, targets, model, **keywords))
 
 
 def count(**fields):
@@ -159,12 +170,11 @@ def test_cached_decoding_is_the_full_forward_of_each_hypothesis_own_history(widt
     for position in range(length):
         tokens = rng.integers(3, 30, (3, width))
         history = np.concatenate([history, tokens[..., None]], axis=-1)
-        step, cache = MODEL.apply(
-            {"params": PARAMS}, tokens, cache, jnp.int32(position), method="decode_step"
-        )
+        step, cache = decode_step(PARAMS, tokens, cache, position, MODEL)
+        padded = np.pad(history, ((0, 0), (0, 0), (0, length - position - 1)))  # later tokens do not matter
         for w in range(width):
-            full = logits(INPUTS, history[:, w])
-            np.testing.assert_allclose(step[:, w], full[:, -1], atol=1e-5)
+            full = logits(INPUTS, padded[:, w])
+            np.testing.assert_allclose(step[:, w], full[:, position], atol=1e-5)
         parents = rng.integers(0, width, (3, width))
         history = np.take_along_axis(history, parents[..., None], axis=1)
         cache = cache.reorder(jnp.asarray(parents))
@@ -176,9 +186,7 @@ def test_cached_decoding_for_norms_before_the_sublayer():
     full = logits(INPUTS, TARGETS, params, model)
     for position in range(6):
         tokens = TARGETS[:, position : position + 1]
-        step, cache = model.apply(
-            {"params": params}, tokens, cache, jnp.int32(position), method="decode_step"
-        )
+        step, cache = decode_step(params, tokens, cache, position, model)
         np.testing.assert_allclose(step[:, 0], full[:, position], atol=1e-5)
 
 

@@ -1,0 +1,127 @@
+"""The rooms of the house (docs/design.md), read from the code's own imports."""
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((ROOT / "tfm").rglob("*.py"))
+}
+
+# A room may import from its own floor and from lower ones.
+FLOORS = {
+    0: {"tfm", "tfm.errors"},
+    1: {
+        *("tfm.attention", "tfm.masks", "tfm.positions", "tfm.losses", "tfm.schedules", "tfm.search"),
+        *("tfm.dropout", "tfm.data", "tfm.metrics", "tfm.config"),
+    },
+    2: {"tfm.layers", "tfm.decode_cache"},
+    3: {"tfm.models"},
+    4: {"tfm.tasks", "tfm.training", "tfm.decoding", "tfm.evaluation"},
+    5: {"tfm.runs"},
+    6: {"tfm.cli", "tfm.translate", "tfm.visualize"},
+}
+HOST_SIDE = ("tfm.data", "tfm.metrics", "tfm.config", "tfm.errors")
+GROUND = (
+    "tfm.attention",
+    "tfm.masks",
+    "tfm.positions",
+    "tfm.losses",
+    "tfm.schedules",
+    "tfm.search",
+    "tfm.dropout",
+)
+NOWHERE = ("tensorflow", "clu", "configs", "flax.training.checkpoints", "pickle", "torch")
+FLAGS = ("tfm.cli", "tfm.translate", "tfm.visualize")
+
+
+def within(module, *rooms):
+    return any(module == room or module.startswith(room + ".") for room in rooms)
+
+
+def imports(path):
+    """Full names of all that a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return found
+
+
+def floor(module):
+    rooms = [(len(room), level) for level, names in FLOORS.items() for room in names if within(module, room)]
+    exact = [entry for entry in rooms if entry[0] > len("tfm") or module == "tfm"]
+    assert exact, f"{module} stands on no floor of this file"
+    return max(exact)[1]
+
+
+def own_imports(module):
+    """Modules of the project that `module` imports."""
+    return {name for name in imports(MODULES[module]) if name in MODULES and name != "tfm"}
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "tfm"])
+def test_a_room_imports_only_from_its_own_floor_and_lower_ones(module):
+    higher = {name for name in own_imports(module) if floor(name) > floor(module)}
+    assert not higher
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_imports_what_the_house_does_without(module):
+    assert not {name for name in imports(MODULES[module]) if within(name, *NOWHERE)}
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if within(name, *HOST_SIDE)])
+def test_the_host_side_knows_no_jax(module):
+    assert not {name for name in imports(MODULES[module]) if within(name, "jax", "flax", "optax", "orbax")}
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if within(name, *GROUND)])
+def test_the_ground_floor_knows_no_framework(module):
+    outside = {name.partition(".")[0] for name in imports(MODULES[module])} - {"tfm"}
+    assert outside <= {"jax", "numpy", "math", "functools", "typing"}
+    assert all(within(name, *GROUND) for name in own_imports(module))
+
+
+def test_training_knows_no_model_and_no_task():
+    for module in MODULES:
+        if within(module, "tfm.training"):
+            assert not {
+                name for name in own_imports(module) if within(name, "tfm.models", "tfm.tasks", "tfm.data")
+            }
+
+
+def test_models_know_no_task_and_no_training():
+    for module in MODULES:
+        if within(module, "tfm.models"):
+            assert not {
+                name for name in own_imports(module) if within(name, "tfm.tasks", "tfm.training", "tfm.data")
+            }
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name not in FLAGS])
+def test_only_commands_parse_flags(module):
+    parsers = {name for name in imports(MODULES[module]) if within(name, "absl", "argparse")}
+    parsers |= {name for name in imports(MODULES[module]) if within(name, "ml_collections.config_flags")}
+    assert not parsers
+
+
+@pytest.mark.parametrize("path", [*MODULES.values(), ROOT / "train.py", ROOT / "eval.py"], ids=str)
+def test_no_room_is_above_300_lines(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
+
+
+def test_every_public_function_says_what_it_does():
+    for module, path in MODULES.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        assert ast.get_docstring(tree), module
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                bare = isinstance(node, ast.FunctionDef) and node.name in ("main", "get_config")
+                assert bare or ast.get_docstring(node), f"{module}.{node.name}"
