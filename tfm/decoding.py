@@ -122,6 +122,7 @@ def search_batch(model, params, inputs, beam_size, length_penalty, extra_length)
         cache,
         beam_size=beam_size,
         length_penalty=length_penalty,
+        n_best=1,
         reorder=lambda cache, parents: cache.reorder(parents),
         **common,
     )
