@@ -27,11 +27,11 @@ def get_config():
                 kind="builtin", vocabulary_size=2000, batching="packed", row_length=64, batch_tokens=2048
             ),
             training=TrainingConfig(
-                steps=2000,
+                steps=1000,
                 schedule="linear_decay",
-                warmup_steps=300,
+                warmup_steps=250,
                 log_every=50,
-                eval_every=500,
+                eval_every=250,
                 checkpoint_every=500,
                 keep=3,
             ),

@@ -6,8 +6,10 @@ The command reads it once, through `from_mapping`, and below that nobody sees a 
 
 import dataclasses
 import difflib
+import importlib
 import json
 import os
+import pkgutil
 import types
 import typing
 from collections.abc import Mapping
@@ -66,6 +68,18 @@ def unknown_field(path, name, known):
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"known fields: {', '.join(sorted(known)) or 'none'}."
     return f"{path} does not exist; {hint}"
+
+
+def find_module(package, name, path):
+    """The module `name` of a package, imported; the config field `path` asks for it.
+
+    Raises:
+      UserError: the package has no such module.
+    """
+    known = [module.name for module in pkgutil.iter_modules(package.__path__)]
+    if name not in known:
+        raise UserError(f"{path} must be one of {known}, got {name!r}.")
+    return importlib.import_module(f"{package.__name__}.{name}")
 
 
 def save(config, path):

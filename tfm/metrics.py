@@ -16,7 +16,7 @@ class Score(NamedTuple):
     signature: str
 
     def __str__(self):
-        return f"{self.name:<22}{self.value:6.2f}  {self.signature}"
+        return f"{self.name:<25}{self.value:6.2f}  {self.signature}"
 
 
 def bleu(hypotheses, references):

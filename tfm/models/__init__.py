@@ -1,9 +1,8 @@
 """One file a model. Each defines `Config`, a frozen dataclass, and `Model`, a Linen module that takes it."""
 
-import importlib
-import pkgutil
+import sys
 
-from tfm.errors import UserError
+from tfm.config import find_module
 from tfm.models.transformer import Transformer, TransformerConfig
 
 __all__ = ["Transformer", "TransformerConfig", "find"]
@@ -15,7 +14,4 @@ def find(name):
     Raises:
       UserError: there is no such model.
     """
-    known = [module.name for module in pkgutil.iter_modules(__path__)]
-    if name not in known:
-        raise UserError(f"config.model.name must be one of {known}, got {name!r}.")
-    return importlib.import_module(f"tfm.models.{name}")
+    return find_module(sys.modules[__name__], name, "config.model.name")

@@ -1,9 +1,8 @@
 """One file a task: what a batch is, its loss, its evaluation. Each defines `Config` and `create`."""
 
-import importlib
-import pkgutil
+import sys
 
-from tfm.errors import UserError
+from tfm.config import find_module
 
 
 def find(name):
@@ -12,7 +11,4 @@ def find(name):
     Raises:
       UserError: there is no such task.
     """
-    known = [module.name for module in pkgutil.iter_modules(__path__)]
-    if name not in known:
-        raise UserError(f"config.task must be one of {known}, got {name!r}.")
-    return importlib.import_module(f"tfm.tasks.{name}")
+    return find_module(sys.modules[__name__], name, "config.task")
