@@ -34,10 +34,12 @@ def keep_config(chosen, workdir):
     if os.path.exists(path):
         saved = runs.read_config(workdir)
         for section in ("task", "model", "data"):
-            if getattr(saved, section) != getattr(chosen, section):
+            changed = config.difference(
+                getattr(saved, section), getattr(chosen, section), ignore=("cache_dir",)
+            )
+            if changed:
                 raise UserError(
-                    f"The run in {workdir} was started with another config.{section}: "
-                    f"{config.difference(getattr(saved, section), getattr(chosen, section))}; "
+                    f"The run in {workdir} was started with another config.{section}: {changed}; "
                     "give a new --workdir, or the config it was started with."
                 )
     config.save(chosen, path)

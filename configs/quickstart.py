@@ -24,15 +24,20 @@ def get_config():
                 encoder_layers=2, decoder_layers=2, d_model=128, d_ff=512, heads=4, dropout=0.0
             ),
             data=DataConfig(
-                kind="builtin", vocabulary_size=2000, batching="packed", row_length=64, batch_tokens=2048
+                kind="builtin",
+                vocabulary_size=2000,
+                vocabulary_pairs=20_000,
+                batching="packed",
+                row_length=64,
+                batch_tokens=2048,
             ),
             training=TrainingConfig(
-                steps=1000,
+                steps=900,
                 schedule="linear_decay",
                 warmup_steps=250,
                 log_every=50,
-                eval_every=250,
-                checkpoint_every=500,
+                eval_every=300,
+                checkpoint_every=300,
                 keep=3,
             ),
             validation_sentences=200,

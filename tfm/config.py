@@ -129,10 +129,10 @@ def _checked(value, hint, path):
     return value
 
 
-def difference(old, new):
-    """The fields in which two values or dataclasses of one class differ, for a sentence."""
+def difference(old, new, ignore=()):
+    """The fields in which two values or dataclasses of one class differ, for a sentence; "" for none."""
     if not dataclasses.is_dataclass(old) or type(old) is not type(new):
-        return f"{old!r} there, {new!r} now"
-    names = [field.name for field in dataclasses.fields(old)]
+        return "" if old == new else f"{old!r} there, {new!r} now"
+    names = [field.name for field in dataclasses.fields(old) if field.name not in ignore]
     changed = [name for name in names if getattr(old, name) != getattr(new, name)]
     return ", ".join(f"{name} {getattr(old, name)!r} there, {getattr(new, name)!r} now" for name in changed)

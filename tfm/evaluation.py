@@ -21,7 +21,7 @@ def evaluate(task, params, split):
     """Beam search over a split by the task's decoding config, and its scores."""
     data = task.config.data
     pairs = open_pairs(data, split)
-    sources, references = map(list, zip(*(pairs[i] for i in range(len(pairs))), strict=True))
+    sources, references = map(list, zip(*pairs[:], strict=True))
     began = time.monotonic()
     hypotheses = task.translate(params, sources)
     rate = len(sources) / (time.monotonic() - began)
@@ -42,7 +42,7 @@ def challenges(task, params, test):
       translation is more probable than the one whose pronoun has the wrong gender), BLEU on the split "long".
     """
     pairs = open_pairs(task.config.data, "pronoun")
-    sources, right = map(list, zip(*(pairs[i] for i in range(len(pairs))), strict=True))
+    sources, right = map(list, zip(*pairs[:], strict=True))
     wrong = read_feature(task.config.data, "pronoun", "wrong")
     better = task.score(params, sources, right) > task.score(params, sources, wrong)
     long = evaluate(task, params, "long")

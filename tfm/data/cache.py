@@ -83,8 +83,7 @@ def _tokenise(pairs, vocabulary, writers):
     began = time.monotonic()
     for first in range(0, len(pairs), CHUNK_PAIRS):
         last = min(first + CHUNK_PAIRS, len(pairs))
-        chunk = [pairs[i] for i in range(first, last)]
-        for writer, texts in zip(writers, zip(*chunk, strict=True), strict=True):
+        for writer, texts in zip(writers, zip(*pairs[first:last], strict=True), strict=True):
             writer.add(vocabulary.encode(texts))
         if len(pairs) > CHUNK_PAIRS:
             rate = last / (time.monotonic() - began)

@@ -1,7 +1,7 @@
 """Sentence pairs from text files, TFDS or the built-in language, behind one interface.
 
-A source of pairs has `len(pairs)`, `pairs[i] -> (source, target)` and `pairs.fingerprint`, which identifies
-its content. None needs TensorFlow: TFDS data sets are prepared as array_record files and read at random.
+A source of pairs has `len(pairs)`, `pairs[i] -> (source, target)`, slices, and `pairs.fingerprint`, which
+identifies its content. None needs TensorFlow: TFDS data sets are prepared as array_record files and read at random.
 """
 
 import os
@@ -31,7 +31,7 @@ def open_pairs(config, split):
 
 def read_feature(config, split, feature):
     """All values of a further text feature of a TFDS split, such as "wrong" of the split "pronoun"."""
-    return [pair[0] for pair in RecordPairs(_builder(config), split, (feature, feature))]
+    return [value for value, _ in RecordPairs(_builder(config), split, (feature, feature))[:]]
 
 
 class RecordPairs:
@@ -64,9 +64,14 @@ class RecordPairs:
         return len(self._records)
 
     def __getitem__(self, index):
+        if isinstance(index, slice):  # at once: four times as fast as one by one
+            records = self._records.__getitems__(list(range(*index.indices(len(self)))))
+            return [self._pair(record) for record in records]
         if not 0 <= index < len(self):
             raise IndexError(index)
-        record = self._records[index]
+        return self._pair(self._records[index])
+
+    def _pair(self, record):
         return tuple(_text(record[language]) for language in self._languages)
 
 

@@ -42,6 +42,8 @@ class TextPairs:
         return len(self._sides[0])
 
     def __getitem__(self, index):
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
         source, target = self._sides
         return source[index], target[index]
 

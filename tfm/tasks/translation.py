@@ -122,8 +122,7 @@ class Translation:
         self._train = TrainBatches(self._cache("train"), self.config.data, self.config.training.seed)
         self._validation_cache = self._cache("validation")
         pairs = open_pairs(self.config.data, "validation")
-        count = min(self.config.validation_sentences, len(pairs))
-        self._validation_pairs = [pairs[i] for i in range(count)]
+        self._validation_pairs = pairs[: self.config.validation_sentences]
         log.info(
             "%s training pairs, vocabulary %s, batch shapes %s, padding %.1f%%",
             f"{self._train.pairs:,}",
@@ -188,10 +187,18 @@ def create(config, workdir, *, new=True):
     if new and not os.path.exists(path):
         pairs = open_pairs(config.data, "train")
         log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")
-        stride = -(-len(pairs) // config.data.vocabulary_pairs)
-        texts = (text for i in range(0, len(pairs), stride) for text in pairs[i])
-        Vocabulary.train(texts, config.data.vocabulary_size, path)
+        Vocabulary.train(
+            evenly_spaced(pairs, config.data.vocabulary_pairs), config.data.vocabulary_size, path
+        )
     return Translation(config, Vocabulary.load(path))
+
+
+def evenly_spaced(pairs, most):
+    """Both texts of at most `most` pairs from all over the source, some read at a time."""
+    stride = -(-len(pairs) // most)
+    for first in range(0, len(pairs), 10_000 * stride):
+        for pair in pairs[first : first + 10_000 * stride : stride]:
+            yield from pair
 
 
 def cut(ids, longest):
