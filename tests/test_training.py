@@ -70,7 +70,7 @@ def test_the_step_is_compiled_once(corpus, tmp_path, monkeypatch):
 def test_checkpoints_keep_the_newest_and_the_best(tmp_path):
     store = saved.Checkpoints(tmp_path, best_metric="bleu", keep=2)
     for step, bleu in [(1, 3.0), (2, 9.0), (3, None), (4, 5.0), (5, None)]:
-        store.save(state_of(step), {"bleu": bleu} if bleu else None)
+        store.save(state_of(step), {"bleu": bleu} if bleu else {"nll": 1.0})
     store.wait()
     assert store.steps() == [2, 4, 5]
     assert (store.best(), store.latest()) == (2, 5)

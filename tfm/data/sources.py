@@ -1,7 +1,8 @@
 """Sentence pairs from text files, TFDS or the built-in language, behind one interface.
 
 A source of pairs has `len(pairs)`, `pairs[i] -> (source, target)`, slices, and `pairs.fingerprint`, which
-identifies its content. None needs TensorFlow: TFDS data sets are prepared as array_record files and read at random.
+identifies its content. None needs TensorFlow: TFDS data sets are prepared as array_record files, which can be
+read at random.
 """
 
 import os

@@ -120,7 +120,7 @@ class Translation:
     def prepare(self):
         """Opens, tokenises and plans training and validation data."""
         self._train = TrainBatches(self._cache("train"), self.config.data, self.config.training.seed)
-        self._validation_cache = self._cache("validation")
+        self._validation_batches = list(eval_batches(self._cache("validation"), self.config.data))
         pairs = open_pairs(self.config.data, "validation")
         self._validation_pairs = pairs[: self.config.validation_sentences]
         log.info(
@@ -143,7 +143,7 @@ class Translation:
     def evaluate(self, params):
         """Loss and BLEU on the validation split: {name: float}."""
         sums = {}
-        for batch in eval_batches(self._validation_cache, self.config.data):
+        for batch in self._validation_batches:
             for name, (total, count) in self._evaluation_loss(params, batch).items():
                 old_total, old_count = sums.get(name, (0.0, 0.0))
                 sums[name] = (old_total + float(total), old_count + float(count))

@@ -23,6 +23,7 @@ class Checkpoints:
 
     def __init__(self, directory, *, best_metric=None, keep=5):
         self.directory = os.path.abspath(directory)
+        self._best_metric = best_metric
         policies = [checkpoint_managers.LatestN(keep)]
         best = None
         if best_metric is not None:
@@ -53,7 +54,12 @@ class Checkpoints:
             return self._manager.best_step()
 
     def save(self, state, metrics=None):
-        """Writes a `TrainState` in the background; returns once its arrays are copied from the device."""
+        """Writes a `TrainState` in the background; returns once its arrays are copied from the device.
+
+        metrics: {name: float} measured at its step; without the best metric it cannot become the best.
+        """
+        if metrics is not None and self._best_metric not in metrics:
+            metrics = None
         items = ocp.args.Composite(
             params=ocp.args.StandardSave(state.params),
             optimizer=ocp.args.StandardSave({"step": state.step, "state": state.opt_state}),
