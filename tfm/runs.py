@@ -63,6 +63,7 @@ def parse_config(mapping):
 
 
 def config_path(workdir):
+    """Where a run of the work directory keeps its config."""
     return os.path.join(workdir, CONFIG_FILE)
 
 

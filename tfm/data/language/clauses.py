@@ -193,6 +193,7 @@ def _standard(rng: Random, noun: Noun, adjective: Adjective) -> NounPhrase:
 
 
 def is_somehow(subject: Participant, predicate: Predicate, tense: str) -> Clause:
+    """The subject is what the predicate says: "the street was too wide"."""
     return Clause(subject, BE, tense=tense, predicate=predicate)
 
 
@@ -214,4 +215,5 @@ def report(rng: Random, tense: str) -> Clause:
 
 
 def person(rng: Random) -> NounPhrase:
+    """ "the teacher", "my two brothers"."""
     return noun_phrase(rng, pick(rng, nouns_of("person")), definite=True)

@@ -42,10 +42,12 @@ _DEFINITE = 3  # the first three of each table
 
 
 def pick(rng: Random, items: Sequence[T]) -> T:
+    """One of the items, each as likely as the others."""
     return items[int(rng.random() * len(items))]
 
 
 def chance(rng: Random, probability: float) -> bool:
+    """True with the probability given."""
     return rng.random() < probability
 
 
@@ -86,6 +88,7 @@ def _can_be_owned(noun: Noun) -> bool:
 
 @cache
 def adjectives_for(noun: Noun) -> tuple[Adjective, ...]:
+    """Adjectives that may stand before the noun."""
     return tuple(adjective for adjective in ADJECTIVES if describes(adjective, noun))
 
 
@@ -102,6 +105,7 @@ def _number(rng: Random, many: bool) -> int:
 
 
 def modal(rng: Random, tense: str, negated: bool) -> Modal:
+    """A modal verb of the tense, one that can be denied if it will be."""
     fitting = [item for item in words.MODALS if item.tense == tense and (item.negatable or not negated)]
     return pick(rng, fitting)
 
@@ -122,6 +126,7 @@ def place(rng: Random) -> Phrase:
 
 
 def destination(rng: Random, classes: tuple[str, ...]) -> Phrase:
+    """Where a verb of motion leads to: a place of the classes given."""
     noun = pick(rng, nouns_of(*classes))
     return Phrase(*goal(noun.en), _surroundings(rng, noun))
 

@@ -53,6 +53,8 @@ class Adjective(NamedTuple):
 
 
 class Determiner(NamedTuple):
+    """What opens a noun phrase: "the", "my", "every"; bare nouns have one without words."""
+
     en: str  # "" where this number does not exist, or (bare nouns) where nothing is said
     en_plural: str
     de: str  # the stem that endings are added to
@@ -60,6 +62,8 @@ class Determiner(NamedTuple):
 
 
 class Pronoun(NamedTuple):
+    """ "she", with the forms that English and German need."""
+
     en: str
     en_object: str
     nom: str
@@ -69,6 +73,8 @@ class Pronoun(NamedTuple):
 
 
 class NounPhrase(NamedTuple):
+    """ "my two brown dogs"."""
+
     noun: Noun
     determiner: Determiner
     plural: bool = False
@@ -84,6 +90,8 @@ Participant = NounPhrase | Pronoun
 
 
 class Adverb(NamedTuple):
+    """A time, a manner or a degree, said in one piece: "every day", "quickly", "too"."""
+
     en: str
     de: str
     middle: bool = False  # English says it before the verb: "often sleeps"
@@ -99,6 +107,8 @@ class Phrase(NamedTuple):
 
 
 class Modal(NamedTuple):
+    """ "can", "want to", in one tense, with its two German forms."""
+
     en: str  # "want" takes "to" and "do"
     singular: str
     plural: str
@@ -115,6 +125,8 @@ class Predicate(NamedTuple):
 
 
 class Clause(NamedTuple):
+    """Who does what to whom, when, how and where."""
+
     subject: Participant
     verb: Verb
     objects: tuple[Participant, ...] = ()  # in the order of verb.objects
@@ -155,6 +167,8 @@ class Sentence(NamedTuple):
 
 
 class Word(NamedTuple):
+    """A word as spoken, and the tree nodes that it realises."""
+
     text: str
     nodes: tuple[str, ...]
 

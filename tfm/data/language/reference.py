@@ -137,6 +137,7 @@ def drawn_puzzle(rng: Random) -> Sentence:
 
 
 def draw_puzzle(rng: Random) -> Puzzle:
+    """Two participants and a verb between them, from the frames."""
     subject_class, object_class, verbs = weighted(rng, _FRAMES)
     subject, object_ = (_phrase(rng, pick(rng, nouns_of(name))) for name in (subject_class, object_class))
     return Puzzle(subject, _VERBS[pick(rng, verbs)], object_)
@@ -152,6 +153,7 @@ def _phrase(rng: Random, noun: Noun) -> NounPhrase:
 
 
 def draw_telling(rng: Random) -> Telling:
+    """How a puzzle is told, now and then with a time."""
     tense = "past" if chance(rng, 0.6) else "present"
     kind = weighted(rng, ((_denied, 5), (_in_spite, 3), (_in_vain, 2)))
     telling = kind(rng, tense)
