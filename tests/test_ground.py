@@ -9,7 +9,7 @@ import pytest
 
 from tfm import schedules
 from tfm.dropout import dropout, random_bits16
-from tfm.losses import smoothed_cross_entropy, smoothing_entropy
+from tfm.losses import projected_cross_entropy, smoothed_cross_entropy, smoothing_entropy
 from tfm.masks import causal_mask, combine_masks, padding_mask, segment_mask
 from tfm.positions import sinusoidal_encoding
 
@@ -154,6 +154,50 @@ def test_the_loss_of_bfloat16_logits_is_float32():
     logits, labels, weights = loss_case()
     total, _ = smoothed_cross_entropy(jnp.asarray(logits, jnp.bfloat16), labels, weights, smoothing=0.1)
     assert total.dtype == jnp.float32
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("chunk", [1, 5, 12, 64])
+def test_the_projected_loss_is_the_plain_one_in_value_and_gradient(smoothing, chunk):
+    rng = np.random.default_rng(1)
+    _, labels, weights = loss_case(classes=7)
+    features = rng.normal(size=(3, 4, 6)).astype(np.float32)
+    table = rng.normal(size=(7, 6)).astype(np.float32)
+
+    def plain(features, table):
+        total, count = smoothed_cross_entropy(features @ table.T, labels, weights, smoothing=smoothing)
+        return 3 * total, count
+
+    def projected(features, table):
+        total, count = projected_cross_entropy(features, table, labels, weights, smoothing, chunk)["loss"]
+        return 3 * total, count
+
+    expected = jax.value_and_grad(plain, (0, 1), has_aux=True)(features, table)
+    found = jax.value_and_grad(projected, (0, 1), has_aux=True)(features, table)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), found, expected)
+
+
+def test_the_projected_loss_counts_hits_and_the_plain_nll():
+    logits, labels, weights = loss_case()
+    metrics = projected_cross_entropy(logits, np.eye(7, dtype=np.float32), labels, weights, 0.1, 5)
+    nll = smoothed_cross_entropy(logits, labels, weights, smoothing=0)
+    np.testing.assert_allclose(metrics["nll"], nll, rtol=1e-5)
+    hits = ((logits.argmax(-1) == labels) * weights).sum()
+    np.testing.assert_allclose(metrics["accuracy"], (hits, weights.sum()))
+    plain = smoothed_cross_entropy(logits, labels, weights, smoothing=0.1)
+    np.testing.assert_allclose(metrics["loss"], plain, rtol=1e-5)
+
+
+def test_the_projected_loss_never_holds_all_logits():
+    features, table = jnp.ones((1000, 8)), jnp.ones((333, 8))
+    labels, weights = jnp.ones(1000, jnp.int32), jnp.ones(1000)
+
+    def loss(features, table):
+        return projected_cross_entropy(features, table, labels, weights, 0.1, 10)["loss"][0]
+
+    text = jax.jit(jax.grad(loss, (0, 1))).lower(features, table).as_text()
+    assert "10x333x" in text
+    assert "1000x333x" not in text
 
 
 @pytest.mark.parametrize(("d_model", "peak"), [(512, 6.988e-4), (1024, 4.941e-4)])

@@ -4,6 +4,7 @@ Sums and counts are added over micro-batches, devices and hosts before the one d
 split unevenly has the same loss and gradient as the whole.
 """
 
+import functools
 import math
 
 import jax
@@ -34,6 +35,100 @@ def smoothed_cross_entropy(logits, labels, weights, *, smoothing):
         losses = (1 - smoothing - other) * losses + other * (classes * normaliser - logits.sum(-1))
     weights = weights.astype(jnp.float32)
     return (losses * weights).sum(), weights.sum()
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def projected_cross_entropy(features, table, labels, weights, smoothing, chunk):
+    """`smoothed_cross_entropy` of the logits `features @ table.T`, which are never there as a whole.
+
+    The gradient of each chunk of positions is made while its logits are at hand, so that the largest array is
+    [chunk, V], and the backward pass has nothing left to do but to scale.
+
+    Args:
+      features: [..., D], the decoder's output.
+      table: [V, D], the embedding matrix.
+      labels, weights: [...], as in `smoothed_cross_entropy`.
+      smoothing: epsilon_ls.
+      chunk: positions whose logits are held at once.
+
+    Returns:
+      A dict of (sum, count) pairs of float32 scalars: "loss"; "nll", the loss without smoothing; "accuracy",
+      how often no other class has a larger logit than the label. Only "loss" has a gradient, with respect to
+      `features` and `table`.
+    """
+
+    def add(total, block):
+        return jax.tree.map(jnp.add, total, _block_sums(table, *block, smoothing)[0]), None
+
+    sums, _ = jax.lax.scan(add, (0.0, 0.0, 0.0), _blocks(features, labels, weights, chunk))
+    return _named(sums, weights)
+
+
+def _forward(features, table, labels, weights, smoothing, chunk):
+    def add(carry, block):
+        total, table_gradient = carry
+        sums, logit_gradient = _block_sums(table, *block, smoothing)
+        logit_gradient = logit_gradient().astype(features.dtype)
+        product = functools.partial(jnp.dot, preferred_element_type=jnp.float32)
+        table_gradient += product(logit_gradient.T, block[0])
+        gradient = product(logit_gradient, table.astype(features.dtype)).astype(features.dtype)
+        return (jax.tree.map(jnp.add, total, sums), table_gradient), gradient
+
+    start = ((0.0, 0.0, 0.0), jnp.zeros(table.shape, jnp.float32))
+    (sums, table_gradient), gradient = jax.lax.scan(add, start, _blocks(features, labels, weights, chunk))
+    gradient = gradient.reshape(-1, features.shape[-1])[: labels.size].reshape(features.shape)
+    return _named(sums, weights), (gradient, table_gradient.astype(table.dtype))
+
+
+def _backward(smoothing, chunk, gradients, cotangents):
+    scale = cotangents["loss"][0]
+    gradient, table_gradient = ((x * scale).astype(x.dtype) for x in gradients)
+    return gradient, table_gradient, None, None
+
+
+projected_cross_entropy.defvjp(_forward, _backward)
+
+
+def _blocks(features, labels, weights, chunk):
+    """Features [N, chunk, D], labels and weights [N, chunk], filled up with positions of weight 0."""
+    size = labels.size
+    chunk = min(chunk, size)
+    missing = -size % chunk
+
+    def split(x, *last):
+        flat = x.reshape(size, *last)
+        return jnp.pad(flat, [(0, missing), *[(0, 0)] * len(last)]).reshape(-1, chunk, *last)
+
+    return split(features, features.shape[-1]), split(labels), split(weights.astype(jnp.float32))
+
+
+def _block_sums(table, features, labels, weights, smoothing):
+    """Sums of loss, nll and hits of one block, and a function that gives the gradient of its logits."""
+    logits = jnp.dot(features, table.astype(features.dtype).T, preferred_element_type=jnp.float32)
+    classes = logits.shape[-1]
+    other = smoothing / (classes - 1)
+    largest = logits.max(-1)
+    exponentials = jnp.exp(logits - largest[:, None])
+    normaliser = exponentials.sum(-1)
+    label_logit = jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
+    nll = largest + jnp.log(normaliser) - label_logit
+    loss = nll
+    if smoothing:
+        spread = classes * (nll + label_logit) - logits.sum(-1)
+        loss = (1 - smoothing - other) * nll + other * spread
+
+    def gradient():
+        share = exponentials / normaliser[:, None] - other
+        on_label = jnp.arange(classes) == labels[:, None]
+        return jnp.where(on_label, share - (1 - smoothing - other), share) * weights[:, None]
+
+    hits = (label_logit >= largest).astype(jnp.float32)
+    return tuple((x * weights).sum() for x in (loss, nll, hits)), gradient
+
+
+def _named(sums, weights):
+    count = weights.astype(jnp.float32).sum()
+    return {name: (total, count) for name, total in zip(("loss", "nll", "accuracy"), sums, strict=True)}
 
 
 def smoothing_entropy(smoothing, classes):

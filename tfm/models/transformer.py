@@ -131,7 +131,12 @@ class Transformer(nn.Module):
         self.encoder = layers.Stack(encoder_layer, config.encoder_layers, final_norm, dtype)
         self.decoder = layers.Stack(decoder_layer, config.decoder_layers, final_norm, dtype)
 
-    def __call__(
+    def __call__(self, inputs, targets, *, train, **packing):
+        """Logits [B, L, V] of each next target token, in the compute dtype; arguments as of `features`."""
+        x, _ = self.features(inputs, targets, train=train, **packing)
+        return self.embedding.logits(x)
+
+    def features(
         self,
         inputs,
         targets,
@@ -142,7 +147,7 @@ class Transformer(nn.Module):
         target_segments=None,
         train,
     ):
-        """Logits of each next target token, from the source and the target tokens before it.
+        """What the logits are made of, from the source and the target tokens before each place.
 
         Args:
           inputs: int [B, M] source tokens, 0 is padding.
@@ -153,14 +158,14 @@ class Transformer(nn.Module):
           train: turns dropout on.
 
         Returns:
-          [B, L, V] logits in the compute dtype.
+          x [B, L, D] in the compute dtype and the table [V, D]; the logits are x @ table.T.
         """
         if input_segments is None:
             input_segments = (inputs != PAD_ID).astype(jnp.int32)
         if target_segments is None:
             target_segments = jnp.ones_like(targets)
         memory = self.encode(inputs, positions=input_positions, segments=input_segments, train=train)
-        return self.decode(
+        x = self._decode(
             targets,
             memory,
             memory_mask=segment_mask(target_segments, input_segments),
@@ -168,6 +173,7 @@ class Transformer(nn.Module):
             segments=target_segments,
             train=train,
         )
+        return x, self.embedding.table
 
     def encode(self, inputs, *, positions=None, segments=None, train=False):
         """inputs [B, M] -> memory [B, M, D]."""
@@ -177,13 +183,18 @@ class Transformer(nn.Module):
 
     def decode(self, targets, memory, *, memory_mask, positions=None, segments=None, train=False):
         """targets [B, L], memory [B, M, D], memory_mask [B, 1, 1 or L, M] -> logits [B, L, V]."""
+        x = self._decode(
+            targets, memory, memory_mask=memory_mask, positions=positions, segments=segments, train=train
+        )
+        return self.embedding.logits(x)
+
+    def _decode(self, targets, memory, *, memory_mask, positions, segments, train):
         index = jnp.arange(targets.shape[-1])
         mask = causal_mask(index, index)[None]
         if segments is not None:
             mask = combine_masks(mask, segment_mask(segments, segments))
         x = self._embed(targets, positions, train=train)
-        x = self.decoder(x, memory, mask=mask, memory_mask=memory_mask, train=train)
-        return self.embedding.logits(x)
+        return self.decoder(x, memory, mask=mask, memory_mask=memory_mask, train=train)
 
     def init_cache(self, inputs, *, width, max_length):
         """Encodes inputs [B, M]: the cache of W = `width` hypotheses of T = `max_length` positions."""

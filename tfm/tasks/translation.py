@@ -20,7 +20,7 @@ from tfm.data.sources import open_pairs
 from tfm.data.vocabulary import BOS_ID, EOS_ID, Vocabulary
 from tfm.decoding import DecodingConfig, decode, score_pairs
 from tfm.errors import UserError
-from tfm.losses import smoothed_cross_entropy
+from tfm.losses import projected_cross_entropy
 from tfm.metrics import bleu
 from tfm.models import TransformerConfig
 from tfm.training.config import TrainingConfig
@@ -40,6 +40,7 @@ class Config:
       training: the procedure.
       decoding: the beam search of evaluation and of `tfm.Translator`.
       label_smoothing: epsilon_ls of section 5.4.
+      logits_at_once: target positions whose logits are held in memory at a time; fewer save memory.
       validation_sentences: so many of the validation split are translated, greedily, for the BLEU during
         training; its loss is over the whole split.
     """
@@ -53,11 +54,14 @@ class Config:
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
     decoding: DecodingConfig = dataclasses.field(default_factory=DecodingConfig)
     label_smoothing: float = 0.1
+    logits_at_once: int = 1024
     validation_sentences: int = 500
 
     def __post_init__(self):
         if not 0 <= self.label_smoothing < 1:
             raise UserError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}.")
+        if self.logits_at_once < 1:
+            raise UserError(f"logits_at_once must be at least 1, got {self.logits_at_once}.")
         if self.validation_sentences < 0:
             raise UserError(f"validation_sentences must not be negative, got {self.validation_sentences}.")
 
@@ -101,7 +105,7 @@ class Translation:
         """
         targets = batch["targets"]
         weights = (batch["target_segments"] > 0).astype(jnp.float32)
-        logits = self.model.apply(
+        features, table = self.model.apply(
             {"params": params},
             batch["inputs"],
             shift_right(targets, batch["target_positions"]),
@@ -111,11 +115,12 @@ class Translation:
             target_segments=batch["target_segments"],
             train=rng is not None,
             rngs=None if rng is None else {"dropout": rng},
+            method="features",
         )
-        loss = smoothed_cross_entropy(logits, targets, weights, smoothing=self.config.label_smoothing)
-        nll = smoothed_cross_entropy(logits, targets, weights, smoothing=0)
-        hits = ((logits.argmax(-1) == targets) * weights).sum()
-        return loss, {"nll": nll, "accuracy": (hits, weights.sum())}
+        metrics = projected_cross_entropy(
+            features, table, targets, weights, self.config.label_smoothing, self.config.logits_at_once
+        )
+        return metrics.pop("loss"), metrics
 
     def prepare(self):
         """Opens, tokenises and plans training and validation data."""

@@ -1,0 +1,105 @@
+"""Speed of the bare training step: python -m benchmarks.train --size=base --dtype=float32
+
+Forward, backward and Adam on random tokens, label smoothing 0.1, dropout 0.1 everywhere. Prints one JSON line:
+tokens/s count source and target, none of them padding; "utilisation" divides the model's matrix products by
+the rate of a bare matrix product measured in the same process.
+"""
+
+import json
+import resource
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import app, flags
+
+from benchmarks import sizes
+from tfm.losses import projected_cross_entropy
+from tfm.models import Transformer
+from tfm.tasks.translation import shift_right
+from tfm.training.config import TrainingConfig
+from tfm.training.optimizer import make_optimizer, make_schedule
+from tfm.training.step import TrainState, make_train_step
+
+FLAGS = flags.FLAGS
+flags.DEFINE_enum("size", "small", list(sizes.SIZES), "Model and batch.")
+flags.DEFINE_enum("dtype", "float32", ("float32", "bfloat16"), "Of the computation.")
+flags.DEFINE_integer("rows", 0, "Rows of a batch; 0 takes the size's own.")
+flags.DEFINE_integer("length", 0, "Tokens of a row's side; 0 takes the size's own.")
+flags.DEFINE_integer("steps", 30, "Steps to time.", lower_bound=1)
+flags.DEFINE_integer("logits_at_once", 512, "Target positions whose logits are held at once.")
+
+
+def main(_):
+    config = sizes.model_config(FLAGS.size, dtype=FLAGS.dtype, **sizes.DROPOUT)
+    rows, length = FLAGS.rows or sizes.SIZES[FLAGS.size][1], FLAGS.length or sizes.SIZES[FLAGS.size][2]
+    model = Transformer(config)
+    training = TrainingConfig()
+    optimizer = make_optimizer(training, make_schedule(training, config.d_model))
+
+    def loss(params, batch, rng):
+        features, table = model.apply(
+            {"params": params},
+            batch["inputs"],
+            shift_right(batch["targets"], jnp.arange(length)[None]),
+            train=True,
+            rngs={"dropout": rng},
+            method="features",
+        )
+        weights = jnp.ones(batch["targets"].shape)
+        metrics = projected_cross_entropy(features, table, batch["targets"], weights, 0.1, FLAGS.logits_at_once)
+        return metrics.pop("loss"), metrics
+
+    token = jnp.ones((1, 1), jnp.int32)
+    state = jax.jit(
+        lambda key: TrainState.create(model.init(key, token, token, train=False)["params"], optimizer)
+    )(jax.random.key(0))
+    parameters = sum(x.size for x in jax.tree.leaves(state.params))
+    step = jax.jit(make_train_step(loss, optimizer, jax.random.key(1)), donate_argnums=0)
+    batches = [
+        jax.device_put({"inputs": inputs, "targets": targets})
+        for inputs, targets in sizes.tokens(config, rows, length, 8)
+    ]
+    done = 0
+
+    def call():
+        nonlocal state, done
+        state, metrics = step(state, batches[done % len(batches)])
+        done += 1
+        return metrics
+
+    compile_seconds, seconds = sizes.timed(call, FLAGS.steps)
+    rate = sizes.training_flops(config, rows, length) / seconds
+    gemm = sizes.gemm_rate(config.dtype)
+    loss_sum, count = call()["loss"]
+    print(
+        json.dumps(
+            {
+                "size": FLAGS.size,
+                "dtype": config.dtype,
+                "device": jax.devices()[0].device_kind,
+                "batch": [rows, length],
+                "parameters": parameters,
+                "tokens_per_second": round(2 * rows * length / seconds),
+                "milliseconds": round(1000 * seconds, 2),
+                "gflops": round(rate / 1e9, 1),
+                "utilisation": round(rate / gemm, 3),
+                "gemm_gflops": round(gemm / 1e9, 1),
+                "first_call_seconds": round(compile_seconds, 2),
+                "peak_memory_mb": peak_memory(),
+                "loss": round(float(np.asarray(loss_sum) / np.asarray(count)), 4),
+            }
+        )
+    )
+
+
+def peak_memory():
+    """MiB: of the device where it tells, otherwise of the process."""
+    statistics = jax.devices()[0].memory_stats()
+    if statistics:
+        return round(statistics["peak_bytes_in_use"] / 2**20)
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+if __name__ == "__main__":
+    app.run(main)
