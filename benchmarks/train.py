@@ -1,7 +1,7 @@
 """Speed of the bare training step: python -m benchmarks.train --size=base --dtype=float32
 
-Forward, backward and Adam on random tokens, label smoothing 0.1, dropout 0.1 everywhere. Prints one JSON line:
-tokens/s count source and target, none of them padding; "utilisation" divides the model's matrix products by
+Forward, backward and Adam on random tokens, label smoothing 0.1, dropout 0.1 everywhere. Prints one JSON
+line: tokens/s count source and target, none of them padding; "utilisation" divides the model's matrix products by
 the rate of a bare matrix product measured in the same process.
 """
 
@@ -47,7 +47,9 @@ def main(_):
             method="features",
         )
         weights = jnp.ones(batch["targets"].shape)
-        metrics = projected_cross_entropy(features, table, batch["targets"], weights, 0.1, FLAGS.logits_at_once)
+        metrics = projected_cross_entropy(
+            features, table, batch["targets"], weights, 0.1, FLAGS.logits_at_once
+        )
         return metrics.pop("loss"), metrics
 
     token = jnp.ones((1, 1), jnp.int32)

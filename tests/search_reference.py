@@ -49,7 +49,9 @@ def on_host(function, *static):
     return lambda *args, **kwargs: jax.tree.map(np.asarray, jitted(*args, **kwargs))
 
 
-def run_beam(table, alpha, beam_size, max_length, n_best=None, limits=None, step=hash_step):
+def run_beam(
+    table, alpha, beam_size, max_length, n_best=None, limits=None, step=hash_step, coverage=None, **others
+):
     return search.beam_search(
         step,
         start(table, beam_size),
@@ -58,19 +60,25 @@ def run_beam(table, alpha, beam_size, max_length, n_best=None, limits=None, step
         max_length=max_length,
         bos_id=BOS,
         eos_id=EOS,
-        limits=limits,
+        constraints=search.Constraints(limits, **others),
         n_best=n_best,
         reorder=reorder,
+        coverage=coverage,
     )
 
 
-def run_greedy(table, max_length, limits=None, step=hash_step):
+def run_greedy(table, max_length, limits=None, step=hash_step, **others):
     return search.greedy_search(
-        step, start(table, 1), max_length=max_length, bos_id=BOS, eos_id=EOS, limits=limits
+        step,
+        start(table, 1),
+        max_length=max_length,
+        bos_id=BOS,
+        eos_id=EOS,
+        constraints=search.Constraints(limits, **others),
     )
 
 
-def run_sample(table, seed, samples, max_length, limits=None, step=hash_step, **options):
+def run_sample(table, seed, samples, max_length, limits=None, step=hash_step, prefix=None, **options):
     return search.sample(
         step,
         start(table, samples),
@@ -79,13 +87,13 @@ def run_sample(table, seed, samples, max_length, limits=None, step=hash_step, **
         max_length=max_length,
         bos_id=BOS,
         eos_id=EOS,
-        limits=limits,
+        constraints=search.Constraints(limits, prefix=prefix),
         **options,
     )
 
 
-beam = on_host(run_beam, "beam_size", "max_length", "n_best", "step")
-greedy = on_host(run_greedy, "max_length", "step")
+beam = on_host(run_beam, "beam_size", "max_length", "n_best", "step", "coverage", "minimum", "forbidden")
+greedy = on_host(run_greedy, "max_length", "step", "minimum", "forbidden")
 sample = on_host(run_sample, "samples", "max_length", "temperature", "top_k", "top_p", "step")
 
 

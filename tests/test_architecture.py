@@ -16,15 +16,15 @@ FLOORS = {
     0: {"tfm", "tfm.errors"},
     1: {
         *("tfm.attention", "tfm.masks", "tfm.positions", "tfm.losses", "tfm.schedules", "tfm.search"),
-        *("tfm.dropout", "tfm.data", "tfm.metrics", "tfm.config"),
+        *("tfm.dropout", "tfm.data", "tfm.metrics", "tfm.config", "tfm.alignments"),
     },
-    2: {"tfm.layers", "tfm.decode_cache"},
+    2: {"tfm.layers", "tfm.decode_cache", "tfm.inspection"},
     3: {"tfm.models"},
-    4: {"tfm.tasks", "tfm.training", "tfm.decoding", "tfm.evaluation"},
+    4: {"tfm.tasks", "tfm.training", "tfm.decoding", "tfm.forced", "tfm.texts", "tfm.evaluation"},
     5: {"tfm.runs"},
     6: {"tfm.cli", "tfm.translate", "tfm.visualize"},
 }
-HOST_SIDE = ("tfm.data", "tfm.metrics", "tfm.config", "tfm.errors")
+HOST_SIDE = ("tfm.data", "tfm.metrics", "tfm.alignments", "tfm.bayes_risk", "tfm.config", "tfm.errors")
 GROUND = (
     "tfm.attention",
     "tfm.masks",

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm.masks import causal_mask
+from tfm.search import gather_beams
 
 
 @flax.struct.dataclass
@@ -66,11 +67,13 @@ class DecodeCache:
       layers: a `LayerCache` for each decoder layer.
       memory_mask: bool [B, 1, 1, M], which source positions are tokens.
       ancestors: int32 [B, W, T]; hypothesis w has its position t in pool slot (t, ancestors[b, w, t]).
+      attended: float32 [B, W, M], what `attend` was given for each hypothesis so far, summed.
     """
 
     layers: list[LayerCache]
     memory_mask: jax.Array
     ancestors: jax.Array
+    attended: jax.Array
 
     def begin(self, position):
         """The cache ready for `position`, where each hypothesis writes its own slot."""
@@ -84,6 +87,11 @@ class DecodeCache:
         past = causal_mask(jnp.asarray(position)[None], jnp.arange(length))[0, 0]  # [T]
         return (on_path & past[:, None]).reshape(batch, 1, width, length * width)
 
+    def attend(self, weights):
+        """The cache with the attention [B, W, M] of one more position added to `attended`."""
+        return self.replace(attended=self.attended + weights)
+
     def reorder(self, parents):
-        """The cache of hypotheses that continue `parents`, int32 [B, W]: moves W * T integers a sentence."""
-        return self.replace(ancestors=jnp.take_along_axis(self.ancestors, parents[:, :, None], axis=1))
+        """The cache of hypotheses that continue `parents`, int32 [B, W]: moves W * (T + M) numbers."""
+        ancestors, attended = gather_beams((self.ancestors, self.attended), parents)
+        return self.replace(ancestors=ancestors, attended=attended)

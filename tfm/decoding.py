@@ -2,15 +2,21 @@
 
 import dataclasses
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tfm import search
-from tfm.data.batches import decode_batches
+from tfm.data.batches import bucket_width, decode_batches
 from tfm.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from tfm.errors import UserError
+from tfm.inspection import attention_of
+
+OVER_LONG = ("split", "cut")
+UTILITIES = ("chrf", "bleu")
+DTYPES = ("", "float32", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,43 +26,105 @@ class DecodingConfig:
     Attributes:
       beam_size: hypotheses kept; 1 is greedy search.
       length_penalty: alpha of Wu et al. 2016, equation 14.
+      coverage_penalty: beta of the same equation; 0 in the paper.
+      min_length: tokens of the shortest output, EOS counted.
       extra_length: the output has at most so many tokens more than the input.
+      samples: above 0, draws so many translations instead of searching, and takes the one of least Bayes risk
+        (Eikema and Aziz 2020): the one that agrees best with all of them.
+      utility: how agreement of samples is measured, "chrf" or "bleu" of the sentence.
+      temperature, top_k, top_p: of sampling, see `tfm.search.sample`.
+      seed: of sampling.
+      attention_layer: the decoder layer whose attention over the source, its heads' mean, is the alignment
+        and the coverage; negative counts from the last.
       batch_size: sentences searched side by side.
-      max_input: tokens of the longest input, EOS counted; what is longer is cut, with a warning.
+      max_input: tokens of the longest input, EOS counted.
+      over_long: longer ones are "split" at a boundary of sentences or words, and their translations joined,
+        or "cut"; both with a warning.
+      dtype: of weights and computation, "float32" or "bfloat16"; "" is the model's.
     """
 
     beam_size: int = 4
     length_penalty: float = 0.6
+    coverage_penalty: float = 0.0
+    min_length: int = 1
     extra_length: int = 50
+    samples: int = 0
+    utility: str = "chrf"
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+    attention_layer: int = -1
     batch_size: int = 64
     max_input: int = 256
+    over_long: str = "split"
+    dtype: str = ""
 
     def __post_init__(self):
-        for name in ("beam_size", "batch_size", "max_input"):
+        for name in ("beam_size", "batch_size", "min_length"):
             if getattr(self, name) < 1:
                 raise UserError(f"decoding.{name} must be at least 1, got {getattr(self, name)}.")
-        for name in ("length_penalty", "extra_length"):
+        for name in ("length_penalty", "coverage_penalty", "extra_length", "samples", "top_k"):
             if getattr(self, name) < 0:
                 raise UserError(f"decoding.{name} must not be negative, got {getattr(self, name)}.")
+        for name, allowed in (("over_long", OVER_LONG), ("utility", UTILITIES), ("dtype", DTYPES)):
+            if getattr(self, name) not in allowed:
+                raise UserError(f"decoding.{name} must be one of {allowed}, got {getattr(self, name)!r}.")
+        if self.max_input < 2:
+            raise UserError(f"decoding.max_input must be at least 2, got {self.max_input}.")
+        if self.temperature <= 0:
+            raise UserError(
+                f"decoding.temperature must be positive, got {self.temperature}; for 0 set beam_size=1."
+            )
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"decoding.top_p must be above 0 and at most 1, got {self.top_p}.")
+
+    @property
+    def width(self):
+        """Hypotheses that a sentence has at a time."""
+        return self.samples or self.beam_size
 
 
-def decode(model, params, sentences, config):
-    """The best hypothesis of each sentence, in the order of `sentences`.
+class Found(NamedTuple):
+    """A hypothesis: ids up to and with EOS, and its log-probability over the length penalty."""
+
+    ids: list[int]
+    score: float
+
+
+def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
+    """Hypotheses of each sentence, in the order of `sentences`.
 
     Args:
       model: a Linen module with `init_cache` and `decode_step`, such as `tfm.models.Transformer`.
-      params: its parameters.
+      params: its parameters; a tuple of several decodes with the mean of their probabilities.
       sentences: lists of source ids that end in EOS.
       config: a `DecodingConfig`.
+      n_best: hypotheses wanted of each, at most the beam's size; samples are all returned, in no order.
+      prefixes: lists of ids with which the outputs begin, without EOS; None or empty lists for none.
 
     Returns:
-      [(target ids up to and with EOS, score)], score the log-probability over the length penalty.
+      A list of `Found` for each sentence, best first.
+
+    Raises:
+      UserError: more hypotheses wanted than the beam holds.
     """
+    if n_best > config.width:
+        raise UserError(
+            f"{n_best} best translations need a beam as large: got decoding.beam_size {config.beam_size}."
+        )
+    members = params if isinstance(params, tuple) else (params,)
+    if config.dtype:
+        model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
+        members = jax.tree.map(lambda x: jnp.asarray(x, config.dtype), members)
+    keys = jax.random.split(jax.random.key(config.seed), max(len(sentences), 1))
     results = [None] * len(sentences)
     pending = []  # one batch computes on the device while the host reads the one before
     for indices, inputs in decode_batches(sentences, batch_size=config.batch_size):
+        rows = [*indices, *[indices[-1]] * (len(inputs) - len(indices))]
+        prefix = _prefix_array([prefixes[i] for i in rows]) if prefixes else None
         hypotheses = search_batch(
-            model, params, inputs, config.beam_size, config.length_penalty, config.extra_length
+            model, members, inputs, config, n_best, prefix, keys[np.array(rows)] if config.samples else None
         )
         pending.append((indices, hypotheses))
         if len(pending) > 1:
@@ -66,69 +134,96 @@ def decode(model, params, sentences, config):
     return results
 
 
-def score_pairs(model, params, sources, targets, batch_size=64):
-    """Log-probability of each target given its source, by one forward pass.
-
-    Args:
-      model, params: as in `decode`.
-      sources, targets: lists of ids that end in EOS.
-
-    Returns:
-      float32 NumPy array [pairs].
-    """
-    scores = np.zeros(len(sources), np.float32)
-    joined = [[*source, *target] for source, target in zip(sources, targets, strict=True)]
-    for indices, places in decode_batches(joined, batch_size=batch_size):
-        rows = [*indices, *[indices[-1]] * (len(places) - len(indices))]
-        inputs, labels = (np.zeros(places.shape, np.int32) for _ in range(2))
-        for row, index in enumerate(rows):
-            inputs[row, : len(sources[index])] = sources[index]
-            labels[row, : len(targets[index])] = targets[index]
-        scores[indices] = np.asarray(_score_batch(model, params, inputs, labels))[: len(indices)]
-    return scores
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _score_batch(model, params, inputs, labels):
-    """Summed log-probability [B] of labels [B, L] given inputs [B, M]; 0 is padding."""
-    shifted = jnp.roll(labels, 1, axis=-1).at[:, 0].set(BOS_ID)
-    logits = model.apply({"params": params}, inputs, shifted, train=False)
-    return (search.token_scores(logits, labels) * (labels != PAD_ID)).sum(-1)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 3, 4, 5))
-def search_batch(model, params, inputs, beam_size, length_penalty, extra_length):
+@functools.partial(jax.jit, static_argnums=(0, 3, 4))
+def search_batch(model, members, inputs, config, n_best=1, prefix=None, keys=None):
     """`tfm.search.Hypotheses` for inputs [B, M]; compiled once a shape.
 
-    A row's output is limited to its own input's length plus `extra_length`, whatever it is padded to.
+    A row's output is limited to its own input's length (and its prefix's) plus `extra_length`, whatever it is
+    padded to. `members` is a tuple of parameters, `prefix` as in `search.Constraints`, `keys` [B] are for
+    sampling.
     """
-    max_length = inputs.shape[1] + extra_length
-    limits = (inputs != PAD_ID).sum(-1).astype(jnp.int32) + extra_length
-    cache = model.apply(
-        {"params": params}, inputs, width=beam_size, max_length=max_length, method="init_cache"
-    )
-
-    def step(tokens, cache, position):
-        logits, cache = model.apply({"params": params}, tokens, cache, position, method="decode_step")
+    limits = (inputs != PAD_ID).sum(-1).astype(jnp.int32) + config.extra_length
+    max_length = inputs.shape[1] + config.extra_length
+    if prefix is not None:
+        limits += (prefix >= 0).sum(-1)
+        max_length += prefix.shape[1]
+    common = {
+        "max_length": max_length,
+        "bos_id": BOS_ID,
+        "eos_id": EOS_ID,
         # Padding and BOS are no words; training never shows them as targets.
-        never = jnp.zeros(logits.shape[-1], bool).at[jnp.array([PAD_ID, BOS_ID])].set(True)
-        return jnp.where(never, -jnp.inf, logits.astype(jnp.float32)), cache
-
-    common = {"max_length": max_length, "bos_id": BOS_ID, "eos_id": EOS_ID, "limits": limits}
-    if beam_size == 1:
-        return search.greedy_search(step, cache, **common)
+        "constraints": search.Constraints(limits, config.min_length, (PAD_ID, BOS_ID), prefix),
+    }
+    step = search.ensemble(*(_step(model, params, config) for params in members))
+    caches = tuple(
+        model.apply(
+            {"params": params}, inputs, width=config.width, max_length=max_length, method="init_cache"
+        )
+        for params in members
+    )
+    if config.samples:
+        cuts = {"temperature": config.temperature, "top_k": config.top_k, "top_p": config.top_p}
+        return search.sample(step, caches, keys, samples=config.samples, **cuts, **common)
+    if config.beam_size == 1:
+        return search.greedy_search(step, caches, **common)
     return search.beam_search(
         step,
-        cache,
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        n_best=1,
-        reorder=lambda cache, parents: cache.reorder(parents),
+        caches,
+        beam_size=config.beam_size,
+        length_penalty=config.length_penalty,
+        n_best=n_best,
+        reorder=lambda caches, parents: tuple(cache.reorder(parents) for cache in caches),
+        coverage=_coverage(config.coverage_penalty),
         **common,
     )
 
 
+def _step(model, params, config):
+    """The search's step of one model; with a coverage penalty the cache sums up the attention."""
+
+    def step(tokens, cache, position):
+        variables, arguments = {"params": params}, (tokens, cache, position)
+        if not config.coverage_penalty:
+            return model.apply(variables, *arguments, method="decode_step")
+        (logits, cache), collected = model.apply(
+            variables, *arguments, method="decode_step", mutable=["attention"]
+        )
+        attention = attention_of(collected, "decoder", "cross_attention")
+        return logits, cache.attend(layer_of(attention, config).mean(1))
+
+    return step
+
+
+def layer_of(attention, config):
+    """The layer of attention [layers, ...] that `config.attention_layer` names, or the nearest there is."""
+    layers = len(attention)
+    return attention[int(np.clip(config.attention_layer, -layers, layers - 1))]
+
+
+def _coverage(beta):
+    if not beta:
+        return None
+
+    def coverage(caches):
+        penalties = [search.coverage_penalty(c.attended, c.memory_mask[:, 0, 0], beta) for c in caches]
+        return sum(penalties) / len(penalties)
+
+    return coverage
+
+
+def _prefix_array(prefixes):
+    """Lists of ids -> int32 [B, P], -1 behind each; P is a bucket's width, so that there are few shapes."""
+    array = np.full((len(prefixes), bucket_width(max(map(len, prefixes)))), -1, np.int32)
+    for row, ids in enumerate(prefixes):
+        array[row, : len(ids)] = ids
+    return array
+
+
 def _collect(indices, hypotheses, results):
-    tokens, scores, lengths = (np.asarray(x[:, 0]) for x in hypotheses)
+    tokens, scores, lengths = map(np.asarray, hypotheses)
     for row, index in enumerate(indices):  # rows beyond the indices only fill the shape
-        results[index] = (tokens[row, : lengths[row]].tolist(), float(scores[row]))
+        results[index] = [
+            Found(tokens[row, n, : lengths[row, n]].tolist(), float(scores[row, n]))
+            for n in range(tokens.shape[1])
+            if lengths[row, n]
+        ]

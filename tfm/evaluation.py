@@ -3,6 +3,9 @@
 import time
 from typing import NamedTuple
 
+import numpy as np
+
+from tfm.alignments import alignment_error_rate, from_pharaoh
 from tfm.data.sources import open_pairs, read_feature
 from tfm.metrics import Score, bleu, exact_match, scores
 
@@ -39,15 +42,29 @@ def challenges(task, params, test):
 
     Returns:
       list of `Score`: exact matches on the test split, accuracy on the split "pronoun" (how often the right
-      translation is more probable than the one whose pronoun has the wrong gender), BLEU on the split "long".
+      translation is more probable than the one whose pronoun has the wrong gender), BLEU on the split "long",
+      alignment error rate.
     """
     pairs = open_pairs(task.config.data, "pronoun")
     sources, right = map(list, zip(*pairs[:], strict=True))
     wrong = read_feature(task.config.data, "pronoun", "wrong")
-    better = task.score(params, sources, right) > task.score(params, sources, wrong)
+    right_scores, wrong_scores = (
+        np.array([scores.sum() for scores in task.score(params, sources, side)]) for side in (right, wrong)
+    )
     long = evaluate(task, params, "long")
+    true = [from_pharaoh(text) for text in read_feature(task.config.data, "test", "alignment")]
+    found = task.align(params, test.sources, test.references)
     return [
         Score("exact match", exact_match(test.hypotheses, test.references), "per cent of test"),
-        Score("pronoun accuracy", 100 * float(better.mean()), "per cent of pronoun, by log-probability"),
+        Score(
+            "pronoun accuracy",
+            100 * float((right_scores > wrong_scores).mean()),
+            "per cent of pronoun, by log-probability",
+        ),
         bleu(long.hypotheses, long.references)._replace(name="BLEU, long"),
+        Score(
+            "alignment error rate",
+            100 * alignment_error_rate(found, true),
+            "per cent, attention against the grammar's alignment, reference translations of test",
+        ),
     ]

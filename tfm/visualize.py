@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from tfm.data.vocabulary import BOS_ID, EOS_ID
 from tfm.decoding import decode
+from tfm.inspection import attention_of
 from tfm.training.reporting import read_metrics
 
 SENTENCES = (
@@ -56,12 +57,12 @@ def attention_maps(task, params, sentence):
     """
     source = [*task.vocabulary.encode([sentence])[0], EOS_ID]
     greedy = type(task.config.decoding)(beam_size=1, batch_size=1)
-    target = decode(task.model, params, [source], greedy)[0][0]
+    target = decode(task.model, params, [source], greedy)[0][0].ids
     read = [BOS_ID, *target[:-1]]
     _, collected = task.model.apply(
         {"params": params}, jnp.array([source]), jnp.array([read]), train=False, mutable=["attention"]
     )
-    maps = {name: _stacked(collected["attention"], *where) for name, where in PARTS.items()}
+    maps = {name: np.asarray(attention_of(collected, *where))[:, 0] for name, where in PARTS.items()}
     return maps, task.vocabulary.pieces(source), task.vocabulary.pieces(read)
 
 
@@ -94,12 +95,6 @@ def draw_run(run, workdir, sentences):
             draw_attention(weights, *places[part], f"{part} attention: {sentence}", path)
             paths.append(path)
     return paths
-
-
-def _stacked(collected, stack, block):
-    """[layers, H, L, M] from the "attention" collection of a batch of one."""
-    layers = sorted(collected[stack], key=lambda name: int(name.rpartition("_")[2]))
-    return np.stack([np.asarray(collected[stack][layer][block]["weights"][0][0]) for layer in layers])
 
 
 def main():

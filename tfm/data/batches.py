@@ -157,6 +157,11 @@ def bucket_widths(longest):
     return [*widths, longest]
 
 
+def bucket_width(length):
+    """The narrowest bucket that holds `length` tokens."""
+    return next(width for width in bucket_widths(1 << 30) if width >= length)
+
+
 def decode_batches(sentences, *, batch_size):
     """Sentences sorted by length into a bounded set of shapes, the longest first.
 
@@ -174,7 +179,7 @@ def decode_batches(sentences, *, batch_size):
         indices = order[first : first + batch_size]
         rows = min(batch_size, 1 << (len(indices) - 1).bit_length())
         longest = len(sentences[indices[0]])
-        width = next(w for w in bucket_widths(1 << 30) if w >= longest)
+        width = bucket_width(longest)
         inputs = np.zeros((rows, width), np.int32)
         for row in range(rows):
             ids = sentences[indices[min(row, len(indices) - 1)]]

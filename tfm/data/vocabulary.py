@@ -1,6 +1,7 @@
 """The joint vocabulary of word pieces (section 5.1): byte-pair encoding by SentencePiece."""
 
 import hashlib
+import itertools
 import os
 import re
 
@@ -9,6 +10,8 @@ import sentencepiece
 from tfm.errors import UserError
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
+WORD_START = "\u2581"  # SentencePiece writes a space so
+SENTENCE_ENDS = (".", "!", "?", ";", "\u3002")
 
 
 class Vocabulary:
@@ -90,6 +93,23 @@ class Vocabulary:
     def pieces(self, ids):
         """Ids -> the pieces as written in the model, for pictures."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
+
+    def words(self, ids):
+        """The number of the word, counted from 0, that each piece of a text belongs to."""
+        starts = [i == 0 or piece.startswith(WORD_START) for i, piece in enumerate(self.pieces(ids))]
+        return list(itertools.accumulate(starts, initial=-1))[1:]
+
+    def split(self, ids, longest):
+        """Ids without EOS -> parts of at most `longest`, cut behind a sentence, a word, or anywhere."""
+        parts = []
+        while len(ids) > longest:
+            pieces = self.pieces(ids[: longest + 1])
+            words = [i for i in range(1, longest + 1) if pieces[i].startswith(WORD_START)]
+            sentences = [i for i in words if pieces[i - 1].endswith(SENTENCE_ENDS)]
+            end = (sentences or words or [longest])[-1]
+            parts.append(ids[:end])
+            ids = ids[end:]
+        return [*parts, ids]
 
     def _special_ids(self):
         processor = self._processor

@@ -198,11 +198,12 @@ class Transformer(nn.Module):
 
     def init_cache(self, inputs, *, width, max_length):
         """Encodes inputs [B, M]: the cache of W = `width` hypotheses of T = `max_length` positions."""
-        memory = self.encode(inputs)
+        memory, (batch, length) = self.encode(inputs), inputs.shape
         return DecodeCache(
             layers=self.decoder.init_cache(memory, width, max_length),
             memory_mask=padding_mask(inputs),
-            ancestors=jnp.zeros((inputs.shape[0], width, max_length), jnp.int32),
+            ancestors=jnp.zeros((batch, width, max_length), jnp.int32),
+            attended=jnp.zeros((batch, width, length), jnp.float32),
         )
 
     def decode_step(self, tokens, cache, position):

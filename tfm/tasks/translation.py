@@ -17,12 +17,13 @@ from tfm.data.batches import TrainBatches, eval_batches, read_ahead
 from tfm.data.cache import TokenCache
 from tfm.data.config import DataConfig
 from tfm.data.sources import open_pairs
-from tfm.data.vocabulary import BOS_ID, EOS_ID, Vocabulary
-from tfm.decoding import DecodingConfig, decode, score_pairs
+from tfm.data.vocabulary import BOS_ID, Vocabulary
+from tfm.decoding import DecodingConfig
 from tfm.errors import UserError
 from tfm.losses import projected_cross_entropy
 from tfm.metrics import bleu
 from tfm.models import TransformerConfig
+from tfm.texts import align_texts, score_texts, translate_texts
 from tfm.training.config import TrainingConfig
 
 VOCABULARY_FILE = "vocabulary.model"
@@ -155,32 +156,27 @@ class Translation:
         metrics = {f"validation/{name}": total / count for name, (total, count) in sums.items()}
         if self._validation_pairs:
             sources, references = zip(*self._validation_pairs, strict=True)
-            hypotheses = self.translate(
-                params, sources, dataclasses.replace(self.config.decoding, beam_size=1)
-            )
+            greedy = dataclasses.replace(self.config.decoding, beam_size=1, samples=0)
+            hypotheses = self.translate(params, sources, greedy)
             metrics["validation/bleu"] = bleu(hypotheses, references).value
         return metrics
 
     def translate(self, params, sentences, decoding=None):
-        """Texts -> texts by the config's beam search, or by another `DecodingConfig`.
+        """Texts -> texts by the config's search, or by another `DecodingConfig`."""
+        return [found[0].text for found in self.hypotheses(params, sentences, decoding)]
 
-        What is empty stays empty. What is longer than the decoding config allows is cut, with a warning.
-        """
+    def hypotheses(self, params, sentences, decoding=None, **options):
+        """See `tfm.texts.translate_texts`, whose options are `n_best` and `prefixes`."""
         decoding = decoding or self.config.decoding
-        translations = [""] * len(sentences)
-        tokens = self._encode(sentences)
-        filled = [i for i, ids in enumerate(tokens) if len(ids) > 1]
-        inputs = [cut(tokens[i], decoding.max_input) for i in filled]
-        for i, (ids, _) in zip(filled, decode(self.model, params, inputs, decoding), strict=True):
-            translations[i] = self.vocabulary.decode(ids)
-        return translations
+        return translate_texts(self.model, params, self.vocabulary, sentences, decoding, **options)
 
     def score(self, params, sources, targets):
-        """Log-probability of each target text given its source text: float array [sentences]."""
-        return score_pairs(self.model, params, self._encode(sources), self._encode(targets))
+        """See `tfm.texts.score_texts`."""
+        return score_texts(self.model, params, self.vocabulary, sources, targets)
 
-    def _encode(self, sentences):
-        return [[*ids, EOS_ID] for ids in self.vocabulary.encode(list(sentences))]
+    def align(self, params, sources, targets):
+        """See `tfm.texts.align_texts`."""
+        return align_texts(self.model, params, self.vocabulary, sources, targets, self.config.decoding)
 
     def _cache(self, split):
         return TokenCache.open(open_pairs(self.config.data, split), self.vocabulary, self.config.data.cache)
@@ -204,14 +200,6 @@ def evenly_spaced(pairs, most):
     for first in range(0, len(pairs), 10_000 * stride):
         for pair in pairs[first : first + 10_000 * stride : stride]:
             yield from pair
-
-
-def cut(ids, longest):
-    """At most `longest` of the ids, EOS kept at the end; cutting is logged."""
-    if len(ids) <= longest:
-        return ids
-    log.warning("Cut a sentence of %s tokens to its first %s (decoding.max_input)", f"{len(ids):,}", longest)
-    return [*ids[: longest - 1], EOS_ID]
 
 
 def shift_right(targets, positions):

@@ -1,0 +1,64 @@
+"""Speed of decoding: python -m benchmarks.decode --size=base --batch=8 --beam=4
+
+Random weights, 32 source tokens, and EOS ruled out until each output has exactly 32 tokens; a beam of 1 is
+greedy search. Encoding is in the time, compilation is not. Prints one JSON line.
+"""
+
+import json
+
+import jax
+from absl import app, flags
+
+from benchmarks import sizes
+from tfm.decoding import DecodingConfig, search_batch
+from tfm.models import Transformer
+
+FLAGS = flags.FLAGS
+flags.DEFINE_enum("size", "base", list(sizes.SIZES), "Model.")
+flags.DEFINE_enum("dtype", "float32", ("float32", "bfloat16"), "Of weights and computation.")
+flags.DEFINE_integer("batch", 8, "Sentences at a time.", lower_bound=1)
+flags.DEFINE_integer("beam", 4, "Beam size.", lower_bound=1)
+flags.DEFINE_integer("length", 32, "Source tokens, and tokens of each output.", lower_bound=2)
+flags.DEFINE_integer("calls", 5, "Batches to time.", lower_bound=1)
+
+
+def make_call(size, dtype, batch, beam, length):
+    """A function that decodes the next of several batches."""
+    model = Transformer(sizes.model_config(size, dtype=dtype))
+    config = DecodingConfig(beam_size=beam, min_length=length, extra_length=0)
+    token = jax.numpy.ones((1, 1), jax.numpy.int32)
+    params = jax.jit(lambda key: model.init(key, token, token, train=False)["params"])(jax.random.key(0))
+    members = (jax.tree.map(lambda x: x.astype(dtype), params),)
+    inputs = [jax.device_put(x) for x, _ in sizes.tokens(model.config, batch, length, 8)]
+    done = 0
+
+    def call():
+        nonlocal done
+        done += 1
+        return search_batch(model, members, inputs[done % len(inputs)], config)
+
+    return call
+
+
+def main(_):
+    call = make_call(FLAGS.size, FLAGS.dtype, FLAGS.batch, FLAGS.beam, FLAGS.length)
+    first, seconds = sizes.timed(call, FLAGS.calls)
+    assert (call().lengths == FLAGS.length).all()
+    print(
+        json.dumps(
+            {
+                "size": FLAGS.size,
+                "dtype": FLAGS.dtype,
+                "device": jax.devices()[0].device_kind,
+                "batch": FLAGS.batch,
+                "beam": FLAGS.beam,
+                "sentences_per_second": round(FLAGS.batch / seconds, 2),
+                "tokens_per_second": round(FLAGS.batch * FLAGS.length / seconds, 1),
+                "first_call_seconds": round(first, 2),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    app.run(main)

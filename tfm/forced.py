@@ -1,0 +1,87 @@
+"""Forced passes over given pairs: the log-probability and the attention that the model gives them."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tfm import search
+from tfm.data.batches import decode_batches
+from tfm.data.vocabulary import BOS_ID, PAD_ID
+from tfm.decoding import layer_of
+from tfm.inspection import attention_of
+
+
+def score_pairs(model, params, sources, targets, batch_size=64):
+    """Log-probability of each target token given its source, by one forward pass.
+
+    Args:
+      model: a Linen module, called as `tfm.models.Transformer` is.
+      params: its parameters.
+      sources, targets: lists of ids that end in EOS.
+
+    Returns:
+      A float32 NumPy array [length] for each pair; its sum is the pair's log-probability.
+    """
+    scores = [None] * len(sources)
+    for indices, inputs, labels in _batches(sources, targets, batch_size):
+        found = np.asarray(_score_batch(model, params, inputs, labels))
+        for row, index in enumerate(indices):
+            scores[index] = found[row, : len(targets[index])]
+    return scores
+
+
+def attend_pairs(model, params, sources, targets, config):
+    """Attention of each target place over its source, of the layer that `config` names, mean over its heads.
+
+    Args:
+      model, params, sources, targets: as of `score_pairs`.
+      config: a `DecodingConfig`.
+
+    Returns:
+      A float32 NumPy array [target length, source length] for each pair. Row i is the attention of the place
+      that reads target token i - 1 (BOS at 0) and predicts token i.
+    """
+    attention = [None] * len(sources)
+    for indices, inputs, labels in _batches(sources, targets, config.batch_size):
+        found = np.asarray(_attend_batch(model, params, inputs, labels, config))
+        for row, index in enumerate(indices):
+            attention[index] = found[row, : len(targets[index]), : len(sources[index])]
+    return attention
+
+
+def _batches(sources, targets, batch_size):
+    """(indices, inputs, labels): both sides int32 [B, width], B and width of a bounded set."""
+    joined = [[*source, *target] for source, target in zip(sources, targets, strict=True)]
+    for indices, places in decode_batches(joined, batch_size=batch_size):
+        inputs, labels = (np.zeros(places.shape, np.int32) for _ in range(2))
+        for row, index in enumerate([*indices, *[indices[-1]] * (len(places) - len(indices))]):
+            inputs[row, : len(sources[index])] = sources[index]
+            labels[row, : len(targets[index])] = targets[index]
+        yield indices, inputs, labels
+
+
+def _decoder_input(labels):
+    return jnp.roll(labels, 1, axis=-1).at[:, 0].set(BOS_ID)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _score_batch(model, params, inputs, labels):
+    """Log-probabilities [B, L] of labels [B, L] given inputs [B, M]; 0 is padding."""
+    logits = model.apply({"params": params}, inputs, _decoder_input(labels), train=False)
+    return search.score(logits, labels, labels != PAD_ID)[1]
+
+
+@functools.partial(jax.jit, static_argnums=(0, 4))
+def _attend_batch(model, params, inputs, labels, config):
+    """Attention [B, L, M]."""
+    _, collected = model.apply(
+        {"params": params},
+        inputs,
+        _decoder_input(labels),
+        train=False,
+        mutable=["attention"],
+        method="features",
+    )
+    return layer_of(attention_of(collected, "decoder", "cross_attention"), config).mean(1)

@@ -1,0 +1,106 @@
+"""Texts in, texts out: decoding and forced passes between a vocabulary's encoding and its decoding."""
+
+import logging
+from typing import NamedTuple
+
+from tfm.alignments import align_words
+from tfm.bayes_risk import expected_utilities
+from tfm.data.vocabulary import EOS_ID
+from tfm.decoding import decode
+from tfm.forced import attend_pairs, score_pairs
+
+log = logging.getLogger(__name__)
+
+
+class Hypothesis(NamedTuple):
+    """A translation; its score is its log-probability over the length penalty, of samples their utility."""
+
+    text: str
+    score: float
+
+
+def translate_texts(model, params, vocabulary, sentences, config, *, n_best=1, prefixes=None):
+    """Translations of texts.
+
+    What is empty stays empty. An input over `config.max_input` is split or cut, with a warning; of a split
+    one the n-th best translation joins the n-th best of its parts, and scores are added.
+
+    Args:
+      model, params, config, n_best: as of `tfm.decoding.decode`.
+      vocabulary: of the model.
+      sentences: texts.
+      prefixes: texts with which the translations begin, or None.
+
+    Returns:
+      A list of `Hypothesis` for each sentence, the best first and at least one.
+    """
+    tokens = vocabulary.encode(list(sentences))
+    parts = [(i, part) for i, ids in enumerate(tokens) for part in _parts(vocabulary, ids, config)]
+    starts = [i == 0 or parts[i - 1][0] != sentence for i, (sentence, _) in enumerate(parts)]
+    if prefixes is not None:
+        encoded = vocabulary.encode(list(prefixes))
+        prefixes = [encoded[i] if first else [] for (i, _), first in zip(parts, starts, strict=True)]
+    inputs = [[*part, EOS_ID] for _, part in parts]
+    found = decode(model, params, inputs, config, n_best=n_best, prefixes=prefixes)
+    translations = [[] for _ in sentences]
+    for (i, _), hypotheses in zip(parts, found, strict=True):
+        texts = [Hypothesis(vocabulary.decode(ids), score) for ids, score in hypotheses]
+        translations[i].append(_by_utility(texts, config.utility) if config.samples else texts)
+    return [_joined(each, n_best) for each in translations]
+
+
+def score_texts(model, params, vocabulary, sources, targets):
+    """Log-probabilities of each target text's pieces and EOS given its source: a float32 array for each."""
+    return score_pairs(model, params, *(_with_eos(vocabulary, side) for side in (sources, targets)))
+
+
+def align_texts(model, params, vocabulary, sources, targets, config):
+    """Word alignment of each pair by the model's attention: sets of (source word, target word), from 0.
+
+    Words are what white space separates. A pair with a side above `config.max_input` tokens has none.
+    """
+    encoded = list(zip(*(vocabulary.encode(list(side)) for side in (sources, targets)), strict=True))
+    usable = [
+        i
+        for i, sides in enumerate(encoded)
+        if 0 < min(map(len, sides)) <= max(map(len, sides)) < config.max_input
+    ]
+    pairs = [[[*side, EOS_ID] for side in encoded[i]] for i in usable]
+    attention = attend_pairs(model, params, [s for s, _ in pairs], [t for _, t in pairs], config)
+    alignments = [set() for _ in encoded]
+    for i, weights in zip(usable, attention, strict=True):
+        alignments[i] = align_words(weights, *map(vocabulary.words, encoded[i]))
+    return alignments
+
+
+def _with_eos(vocabulary, texts):
+    return [[*ids, EOS_ID] for ids in vocabulary.encode(list(texts))]
+
+
+def _parts(vocabulary, ids, config):
+    """What of a sentence is translated at once: nothing, all of it, or parts."""
+    longest = config.max_input - 1
+    if len(ids) <= longest:
+        return [ids] if ids else []
+    parts = vocabulary.split(ids, longest)
+    if config.over_long == "cut":
+        log.warning("Cut an input of %s tokens to %s (decoding.max_input)", f"{len(ids):,}", longest)
+        return parts[:1]
+    log.warning("Split an input of %s tokens into %s (decoding.max_input)", f"{len(ids):,}", len(parts))
+    return parts
+
+
+def _by_utility(texts, utility):
+    utilities = expected_utilities([text for text, _ in texts], utility)
+    ranked = dict(zip((text for text, _ in texts), utilities, strict=True))
+    return [Hypothesis(text, ranked[text]) for text in sorted(ranked, key=ranked.get, reverse=True)]
+
+
+def _joined(parts, n_best):
+    """The n-th hypotheses of all parts as one; an empty text for none."""
+    depth = min(map(len, parts), default=0)
+    joined = [
+        Hypothesis(" ".join(part[n].text for part in parts), sum(part[n].score for part in parts))
+        for n in range(min(depth, n_best))
+    ]
+    return joined or [Hypothesis("", 0.0)]
