@@ -1,4 +1,8 @@
-"""Scores against sacreBLEU called directly, against published reference lengths, and their signatures."""
+"""Scores against sacreBLEU called directly, against published reference lengths, and their signatures.
+
+The lengths need the folder that the environment variable TFM_TEST_DATA names, with the German references
+newstest/newstest2014.en-de.de and multi30k/test_2016_flickr.de as text, one sentence a line.
+"""
 
 import os
 import pathlib
