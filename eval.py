@@ -7,11 +7,10 @@ Any field of the run's config can be overridden: --config.decoding.beam_size=5.
 import dataclasses
 import itertools
 import json
-import os
 
 from absl import flags
 
-from tfm import cli, evaluation
+from tfm import cli, evaluation, runs
 
 
 def main():
@@ -23,7 +22,7 @@ def main():
     if data.kind == "builtin" and arguments.split == "test":
         scores = scores + evaluation.challenges(run.task, run.params, result)
     show(result, scores, run, arguments)
-    stem = os.path.join(arguments.workdir, f"{arguments.split}.{data.target_language}")
+    stem = runs.evaluation_stem(arguments.workdir, arguments.split, data.target_language)
     write(result, scores, run, stem)
     print(f"wrote {stem}.hypotheses and {stem}.scores.json")
 

@@ -22,7 +22,7 @@ FLOORS = {
     3: {"tfm.models"},
     4: {"tfm.tasks", "tfm.training", "tfm.decoding", "tfm.forced", "tfm.texts", "tfm.evaluation"},
     5: {"tfm.runs"},
-    6: {"tfm.cli", "tfm.translate", "tfm.visualize"},
+    6: {"tfm.cli", "tfm.compare", "tfm.translate", "tfm.visualize"},
 }
 HOST_SIDE = ("tfm.data", "tfm.metrics", "tfm.alignments", "tfm.bayes_risk", "tfm.config", "tfm.errors")
 GROUND = (
@@ -35,7 +35,7 @@ GROUND = (
     "tfm.dropout",
 )
 NOWHERE = ("tensorflow", "clu", "configs", "flax.training.checkpoints", "pickle", "torch")
-FLAGS = ("tfm.cli", "tfm.translate", "tfm.visualize")
+FLAGS = ("tfm.cli", "tfm.compare", "tfm.translate", "tfm.visualize")
 
 
 def within(module, *rooms):

@@ -94,6 +94,7 @@ MISTAKES = {
     "wrong type": ((*TRAIN, "--config.model.heads=four"), "invalid literal for int"),
     "impossible value": ((*TRAIN, "--config.model.norm_order=up"), "model.norm_order must be one of"),
     "unknown flag": ((*TRAIN, "--stepz=3"), "Unknown command line flag 'stepz'"),
+    "stray argument": ((*TRAIN, "runs/mine"), "Expected nothing beside the flags, got runs/mine."),
     "no config": (("train.py", "--workdir={tmp}/new"), "Flag --config must have a value"),
     "no such config": (
         ("train.py", "--config=none.py", "--workdir={tmp}/new"),

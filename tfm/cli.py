@@ -19,17 +19,22 @@ from tfm.errors import UserError
 USER_ERROR = 2
 
 
-def run(main):
-    """Parses the flags and runs `main()`, with a UserError as exit code 2."""
+def run(main, positional=()):
+    """Parses the flags and runs `main`, with a UserError as exit code 2.
 
-    def guarded(_):
+    Args:
+      main: called with the arguments that are no flags.
+      positional: their names; another number of arguments is a mistake of the user.
+    """
+
+    def guarded(argv):
         logging.basicConfig(
             level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True
         )
         logging.getLogger("tfm").setLevel(logging.INFO)
         logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax tells every file it writes
         try:
-            main()
+            main(*_exactly(positional, argv[1:]))
         except UserError as error:
             fail(error)
 
@@ -79,6 +84,13 @@ def load_run():
         average_last=arguments.average,
         chosen=read_config(),
     )
+
+
+def _exactly(names, arguments):
+    if len(arguments) != len(names):
+        expected, got = (" ".join(some) or "nothing" for some in (names, arguments))
+        raise UserError(f"Expected {expected} beside the flags, got {got}.")
+    return arguments
 
 
 def _guard(function):

@@ -51,7 +51,7 @@ def read_config(workdir):
       UserError: there is none, or it does not fit this version.
     """
     if not os.path.isdir(workdir):
-        raise UserError(f"Expected the folder of a run at {workdir}, but there is none: check --workdir.")
+        raise UserError(f"Expected the folder of a run at {workdir}, but there is none: check the path.")
     return parse_config(config.load(config_path(workdir)))
 
 
@@ -65,6 +65,11 @@ def parse_config(mapping):
 def config_path(workdir):
     """Where a run of the work directory keeps its config."""
     return os.path.join(workdir, CONFIG_FILE)
+
+
+def evaluation_stem(workdir, split, language):
+    """What the names of eval.py's files begin with; `.hypotheses` and `.scores.json` follow."""
+    return os.path.join(workdir, f"{split}.{language}")
 
 
 def _steps(checkpoints, checkpoint, average_last):
