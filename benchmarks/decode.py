@@ -12,6 +12,7 @@ from absl import app, flags
 from benchmarks import sizes
 from tfm.decoding import DecodingConfig, search_batch
 from tfm.models import Transformer
+from tfm.products import outputs_first
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("size", "base", list(sizes.SIZES), "Model.")
@@ -28,7 +29,7 @@ def make_call(size, dtype, batch, beam, length):
     config = DecodingConfig(beam_size=beam, min_length=length, extra_length=0)
     token = jax.numpy.ones((1, 1), jax.numpy.int32)
     params = jax.jit(lambda key: model.init(key, token, token, train=False)["params"])(jax.random.key(0))
-    members = (jax.tree.map(lambda x: x.astype(dtype), params),)
+    members = (jax.jit(outputs_first)(jax.tree.map(lambda x: x.astype(dtype), params)),)
     inputs = [jax.device_put(x) for x, _ in sizes.tokens(model.config, batch, length, 8)]
     done = 0
 

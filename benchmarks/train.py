@@ -1,8 +1,8 @@
 """Speed of the bare training step: python -m benchmarks.train --size=base --dtype=float32
 
 Forward, backward and Adam on random tokens, label smoothing 0.1, dropout 0.1 everywhere. Prints one JSON
-line: tokens/s count source and target, none of them padding; "utilisation" divides the model's matrix products by
-the rate of a bare matrix product measured in the same process.
+line: tokens/s count source and target, none of them padding; "utilisation" divides the model's matrix
+products by the rate of a bare matrix product measured in the same process.
 """
 
 import json

@@ -16,7 +16,7 @@ FLOORS = {
     0: {"tfm", "tfm.errors"},
     1: {
         *("tfm.attention", "tfm.masks", "tfm.positions", "tfm.losses", "tfm.schedules", "tfm.search"),
-        *("tfm.dropout", "tfm.data", "tfm.metrics", "tfm.config", "tfm.alignments"),
+        *("tfm.dropout", "tfm.products", "tfm.data", "tfm.metrics", "tfm.config", "tfm.alignments"),
     },
     2: {"tfm.layers", "tfm.decode_cache", "tfm.inspection"},
     3: {"tfm.models"},
@@ -33,6 +33,7 @@ GROUND = (
     "tfm.schedules",
     "tfm.search",
     "tfm.dropout",
+    "tfm.products",
 )
 NOWHERE = ("tensorflow", "clu", "configs", "flax.training.checkpoints", "pickle", "torch")
 FLAGS = ("tfm.cli", "tfm.compare", "tfm.translate", "tfm.visualize")

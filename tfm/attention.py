@@ -68,7 +68,7 @@ def dot_product_attention(
         return _library_attention(query, key, value, mask, bias, scale, dropout_rate, implementation)
     weights = attention_weights(query, key, mask=mask, bias=bias, scale=scale)
     weights = dropout(dropout_rng, weights, dropout_rate)
-    return jnp.einsum("...hlm,...mhv->...lhv", weights.astype(value.dtype), value)
+    return jnp.einsum("...hlm,...mhv->...hlv", weights.astype(value.dtype), value).swapaxes(-2, -3)
 
 
 def _masked_softmax(logits, mask):

@@ -18,11 +18,11 @@ from tfm.search import gather_beams
 
 @flax.struct.dataclass
 class LayerCache:
-    """What one decoder layer keeps.
+    """What one decoder layer keeps, laid out as the products of attention read it.
 
     Attributes:
-      key, value: the pool, [B, H, T, W, K] and [B, H, T, W, V].
-      memory_key, memory_value: of the encoder output, [B, M, H, K] and [B, M, H, V]; once a sentence.
+      key, value: the pool, [B, H, K, T * W] and [B, H, T * W, V].
+      memory_key, memory_value: of the encoder output, [B, H, K, M] and [B, H, M, V]; once a sentence.
     """
 
     key: jax.Array
@@ -32,31 +32,25 @@ class LayerCache:
 
     @classmethod
     def empty(cls, memory_key, memory_value, width, length):
-        """A pool of `length` positions of `width` hypotheses, beside the projected encoder output."""
-
-        def pool(memory):
-            batch, _, heads, features = memory.shape
-            return jnp.zeros((batch, heads, length, width, features), memory.dtype)
-
-        return cls(pool(memory_key), pool(memory_value), memory_key, memory_value)
+        """A pool of `length` positions of `width` hypotheses, beside keys and values [B, M, H, ...]."""
+        key, value = memory_key.transpose(0, 2, 3, 1), memory_value.swapaxes(1, 2)
+        batch, heads, features, _ = key.shape
+        slots = length * width
+        return cls(
+            key=jnp.zeros((batch, heads, features, slots), key.dtype),
+            value=jnp.zeros((batch, heads, slots, value.shape[-1]), value.dtype),
+            memory_key=key,
+            memory_value=value,
+        )
 
     def write(self, position, key, value):
         """The cache with slots `position` set to key [B, W, H, K] and value [B, W, H, V]."""
-
-        def put(pool, new):
-            new = new.swapaxes(1, 2)[:, :, None]
-            return jax.lax.dynamic_update_slice_in_dim(pool, new, position, axis=2)
-
-        return self.replace(key=put(self.key, key), value=put(self.value, value))
-
-    def pool(self):
-        """Keys [B, T * W, H, K] and values [B, T * W, H, V], as attention takes them."""
-
-        def flat(pool):
-            batch, heads, length, width, features = pool.shape
-            return pool.reshape(batch, heads, length * width, features).swapaxes(1, 2)
-
-        return flat(self.key), flat(self.value)
+        start = position * key.shape[1]
+        put = jax.lax.dynamic_update_slice_in_dim
+        return self.replace(
+            key=put(self.key, key.transpose(0, 2, 3, 1), start, axis=3),
+            value=put(self.value, value.swapaxes(1, 2), start, axis=2),
+        )
 
 
 @flax.struct.dataclass

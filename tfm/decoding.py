@@ -13,6 +13,7 @@ from tfm.data.batches import bucket_width, decode_batches
 from tfm.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from tfm.errors import UserError
 from tfm.inspection import attention_of
+from tfm.products import inputs_first, outputs_first
 
 OVER_LONG = ("split", "cut")
 UTILITIES = ("chrf", "bleu")
@@ -117,6 +118,7 @@ def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
     if config.dtype:
         model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
         members = jax.tree.map(lambda x: jnp.asarray(x, config.dtype), members)
+    members = _outputs_first(members)
     keys = jax.random.split(jax.random.key(config.seed), max(len(sentences), 1))
     results = [None] * len(sentences)
     pending = []  # one batch computes on the device while the host reads the one before
@@ -139,8 +141,8 @@ def search_batch(model, members, inputs, config, n_best=1, prefix=None, keys=Non
     """`tfm.search.Hypotheses` for inputs [B, M]; compiled once a shape.
 
     A row's output is limited to its own input's length (and its prefix's) plus `extra_length`, whatever it is
-    padded to. `members` is a tuple of parameters, `prefix` as in `search.Constraints`, `keys` [B] are for
-    sampling.
+    padded to. `members` is a tuple of parameters as `tfm.products.outputs_first` orders them, `prefix` as in
+    `search.Constraints`, `keys` [B] are for sampling.
     """
     limits = (inputs != PAD_ID).sum(-1).astype(jnp.int32) + config.extra_length
     max_length = inputs.shape[1] + config.extra_length
@@ -157,7 +159,11 @@ def search_batch(model, members, inputs, config, n_best=1, prefix=None, keys=Non
     step = search.ensemble(*(_step(model, params, config) for params in members))
     caches = tuple(
         model.apply(
-            {"params": params}, inputs, width=config.width, max_length=max_length, method="init_cache"
+            {"params": inputs_first(params)},
+            inputs,
+            width=config.width,
+            max_length=max_length,
+            method="init_cache",
         )
         for params in members
     )
@@ -178,11 +184,14 @@ def search_batch(model, members, inputs, config, n_best=1, prefix=None, keys=Non
     )
 
 
+_outputs_first = jax.jit(outputs_first)
+
+
 def _step(model, params, config):
     """The search's step of one model; with a coverage penalty the cache sums up the attention."""
 
     def step(tokens, cache, position):
-        variables, arguments = {"params": params}, (tokens, cache, position)
+        variables, arguments = {"params": inputs_first(params)}, (tokens, cache, position)
         if not config.coverage_penalty:
             return model.apply(variables, *arguments, method="decode_step")
         (logits, cache), collected = model.apply(

@@ -9,6 +9,7 @@ key of the collection "dropout". Blocks are composed from modules, so another mi
     EncoderLayer(mixer=MultiHeadAttention(features=512, heads=8), feed_forward=FeedForward(512, 2048))
 """
 
+import functools
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -17,10 +18,14 @@ import jax.numpy as jnp
 from tfm.attention import attention_weights, dot_product_attention
 from tfm.decode_cache import LayerCache
 from tfm.dropout import dropout
+from tfm.products import dot_general
 
 ACTIVATIONS = {"relu": nn.relu, "gelu": nn.gelu, "swish": nn.swish}
 NORM_ORDERS = ("post", "pre", "norm_then_add")
-KERNEL_INIT = nn.initializers.glorot_uniform()
+
+dense = functools.partial(
+    nn.DenseGeneral, kernel_init=nn.initializers.glorot_uniform(), dot_general=dot_general
+)
 
 
 class Dropout(nn.Module):
@@ -71,9 +76,7 @@ class MultiHeadAttention(nn.Module):
         self.output = self._projection(self.features, (-2, -1))
 
     def _projection(self, features, axis):
-        return nn.DenseGeneral(
-            features, axis, use_bias=self.use_bias, kernel_init=KERNEL_INIT, dtype=self.dtype
-        )
+        return dense(features, axis, use_bias=self.use_bias, dtype=self.dtype)
 
     def __call__(self, x, memory, *, mask, train):
         """x [B, L, D] attends to memory [B, M, D] under mask [B, 1 or H, L, M] -> [B, L, D]."""
@@ -86,7 +89,7 @@ class MultiHeadAttention(nn.Module):
     def attend(self, x, key, value, *, mask, train=False):
         """As `__call__`, against projected keys and values."""
         query = self.query(x)
-        if self.is_mutable_collection("attention") and not self.is_initializing():
+        if self._collects():
             self.sow("attention", "weights", attention_weights(query, key, mask=mask))
         rate = self.dropout_rate if train else 0.0
         mixed = dot_product_attention(
@@ -99,6 +102,19 @@ class MultiHeadAttention(nn.Module):
             implementation=self.implementation,
         )
         return self.output(mixed)
+
+    def attend_cached(self, x, key, value, *, mask):
+        """x [B, W, D] attends to key [B, H, K, M] and value [B, H, M, V], laid out as in a `LayerCache`."""
+        # The heads are batch axes here, each with one head.
+        query = self.query(x).swapaxes(1, 2)[..., None, :]
+        key, value, mask = key.swapaxes(2, 3)[..., None, :], value[..., None, :], mask[:, None]
+        if self._collects():
+            self.sow("attention", "weights", attention_weights(query, key, mask=mask)[:, :, 0])
+        mixed = dot_product_attention(query, key, value, mask=mask)
+        return self.output(mixed[..., 0, :].swapaxes(1, 2))
+
+    def _collects(self):
+        return self.is_mutable_collection("attention") and not self.is_initializing()
 
 
 class FeedForward(nn.Module):
@@ -120,10 +136,10 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, x, *, train):
-        x = nn.Dense(self.hidden, kernel_init=KERNEL_INIT, dtype=self.dtype, name="hidden")(x)
+        x = dense(self.hidden, dtype=self.dtype, name="hidden")(x)
         x = ACTIVATIONS[self.activation](x)
         x = Dropout(self.dropout_rate)(x, train=train)
-        return nn.Dense(self.features, kernel_init=KERNEL_INIT, dtype=self.dtype, name="output")(x)
+        return dense(self.features, dtype=self.dtype, name="output")(x)
 
 
 def layer_norm(dtype, name=None):
@@ -184,7 +200,8 @@ class Embedding(nn.Module):
 
     def logits(self, x):
         """[..., D] -> [..., V]."""
-        return x.astype(self.dtype) @ self.table.astype(self.dtype).T
+        x, table = x.astype(self.dtype), self.table.astype(self.dtype)
+        return dot_general(x, table, (((x.ndim - 1,), (1,)), ((), ())))
 
 
 class EncoderLayer(nn.Module):
@@ -239,10 +256,11 @@ class DecoderLayer(nn.Module):
         def self_attention(x):
             nonlocal cache
             cache = cache.write(position, *self.mixer.keys_values(x))
-            return self.mixer.attend(x, *cache.pool(), mask=mask)
+            return self.mixer.attend_cached(x, cache.key, cache.value, mask=mask)
 
         def cross_attention(x):
-            return self.cross_attention.attend(x, cache.memory_key, cache.memory_value, mask=memory_mask)
+            memory = cache.memory_key, cache.memory_value
+            return self.cross_attention.attend_cached(x, *memory, mask=memory_mask)
 
         x = self.mixer_residual(x, self_attention, train=False)
         x = self.cross_attention_residual(x, cross_attention, train=False)

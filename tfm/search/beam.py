@@ -92,11 +92,14 @@ def beam_search(
     def advance(beam):
         logits, state = step(beam.last, beam.state, beam.position)
         total = normaliser(logits)
-        allowed = constraints.restrict(logits, beam.position, eos_id)
-        ends = beam.live_scores + log_probability(allowed[..., eos_id], total)
+        may_end = constraints.may_end(beam.position, eos_id)[:, None]
+        ends = jnp.where(may_end, log_probability(logits[..., eos_id], total) + beam.live_scores, -jnp.inf)
         extra = 0.0 if coverage is None else coverage(state)
         finished = _finish(beam, ends, extra, eos_id, length_penalty, n_best)
-        live_scores, parents, tokens = _extend(beam.live_scores, allowed, total, eos_id)
+        # Of one prefix no more than W tokens and EOS can matter; to look at all W * V at once is slower.
+        best, choices = constraints.candidates(logits, beam.position, beam_size + 1)
+        best = log_probability(jnp.where(choices == eos_id, -jnp.inf, best), total[..., None])
+        live_scores, parents, tokens = _extend(beam.live_scores, best, choices)
         live_tokens = gather_beams(beam.live_tokens, parents).at[:, :, beam.position].set(tokens)
         length = beam.position + 1
         can_win = _bound(live_scores, length, constraints.limits[:, None], length_penalty)
@@ -135,16 +138,12 @@ def _finish(beam, ends, extra, eos_id, alpha, n_best):
     return gather_beams(both, best)
 
 
-def _extend(live_scores, logits, total, eos_id):
-    """The best W extensions without EOS: their scores, parents and tokens, [B, W].
+def _extend(live_scores, gained, tokens):
+    """The best W extensions: their scores, parents and tokens, [B, W].
 
-    Takes logits [B, W, V] and their normaliser [B, W].
+    Takes the candidates of each prefix: their log-probabilities and tokens, [B, W, candidates].
     """
-    batch, width = live_scores.shape
-    # Of one prefix no more than W tokens and EOS can matter; a top_k over all W * V is slower.
-    kept = min(width + 1, logits.shape[-1])
-    values, tokens = jax.lax.top_k(logits, kept)
-    scores = live_scores[..., None] + log_probability(values, total[..., None])
-    scores = jnp.where(tokens == eos_id, -jnp.inf, scores)
-    best, index = jax.lax.top_k(scores.reshape(batch, width * kept), width)
-    return best, index // kept, jnp.take_along_axis(tokens.reshape(batch, width * kept), index, axis=1)
+    batch, width, count = tokens.shape
+    scores = (live_scores[..., None] + gained).reshape(batch, width * count)
+    best, index = jax.lax.top_k(scores, width)
+    return best, index // count, jnp.take_along_axis(tokens.reshape(batch, width * count), index, axis=1)
