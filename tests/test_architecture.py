@@ -21,8 +21,8 @@ FLOORS = {
     2: {"tfm.layers", "tfm.decode_cache"},
     3: {"tfm.models"},
     4: {"tfm.tasks", "tfm.training", "tfm.decoding", "tfm.evaluation"},
-    5: {"tfm.runs"},
-    6: {"tfm.cli", "tfm.translate", "tfm.visualize"},
+    5: {"tfm.runs", "tfm.artefact", "tfm.model_card", "tfm.stablehlo"},
+    6: {"tfm.cli", "tfm.export", "tfm.translate", "tfm.visualize"},
 }
 HOST_SIDE = ("tfm.data", "tfm.metrics", "tfm.config", "tfm.errors")
 GROUND = (
@@ -35,7 +35,7 @@ GROUND = (
     "tfm.dropout",
 )
 NOWHERE = ("tensorflow", "clu", "configs", "flax.training.checkpoints", "pickle", "torch")
-FLAGS = ("tfm.cli", "tfm.translate", "tfm.visualize")
+FLAGS = ("tfm.cli", "tfm.export", "tfm.translate", "tfm.visualize")
 
 
 def within(module, *rooms):

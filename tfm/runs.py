@@ -25,14 +25,21 @@ def load(workdir, *, checkpoint="best", average_last=1, chosen=None):
     """Restores a run for use.
 
     Args:
-      workdir: folder of the run.
+      workdir: folder of the run, or what `tfm.artefact.save` made of one.
       checkpoint: "best" by validation (the last where none was measured), "last", or a step.
       average_last: above 1, the mean of so many checkpoints up to the last one instead (section 6.1).
       chosen: config to use in place of the run's own, such as one with another beam size.
 
     Raises:
-      UserError: no run there, no such checkpoint, too few to average, or one of another model.
+      UserError: no run there, no such checkpoint, too few to average, or one of another model; for an export
+        a checkpoint that was asked for, or what `tfm.artefact.load` says.
     """
+    from tfm import artefact  # which makes a Run, so it imports this module
+
+    if artefact.is_artefact(workdir):
+        if checkpoint != "best" or average_last != 1:
+            raise UserError(f"{workdir} is an export, with no checkpoints to choose from or to average.")
+        return artefact.load(workdir, chosen)
     chosen = chosen or read_config(workdir)
     task = tasks.find(chosen.task).create(chosen, workdir, new=False)
     checkpoints = open_checkpoints(task, chosen.training, workdir)
