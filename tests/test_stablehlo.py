@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tfm
+from tests.tiny import talkative
 from tfm import artefact, export, runs, stablehlo
 from tfm.data.vocabulary import EOS_ID
 from tfm.decoding import decode
@@ -21,7 +22,7 @@ SHAPE = (4, 24)
 
 @pytest.fixture(scope="module")
 def run(tiny_run):
-    return runs.load(str(tiny_run))
+    return talkative(runs.load(str(tiny_run)))
 
 
 @pytest.mark.parametrize("text", ["16", "0x4", "4x0", "4x-1", "axb", "4x4x4", "", "٤x٤"])
@@ -42,6 +43,7 @@ def padded(run, texts):
 def check_search(run, texts, tokens, scores, lengths):
     """What a program found is what the translator finds."""
     found = [run.task.vocabulary.decode(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
+    assert len(set(found)) > 1
     assert found == tfm.Translator(run).translate(texts)
     sources = [[*ids, EOS_ID] for ids in run.task.vocabulary.encode(texts)]
     expected = decode(run.task.model, run.params, sources, run.task.config.decoding)
