@@ -21,18 +21,26 @@ def main():
     scores = result.scores
     if data.kind == "builtin" and arguments.split == "test":
         scores = scores + evaluation.challenges(run.task, run.params, result)
-    show(result, scores, run, arguments)
+    before = last_alone(run, arguments) if arguments.average > 1 else []
+    show(result, scores, before, run, arguments)
     stem = runs.evaluation_stem(arguments.workdir, arguments.split, data.target_language)
-    write(result, scores, run, stem)
+    write(result, scores, before, run, stem)
     print(f"wrote {stem}.hypotheses and {stem}.scores.json")
 
 
-def show(result, scores, run, arguments):
-    """Some translations, then the scores."""
+def last_alone(run, arguments):
+    """Scores of the last of the averaged checkpoints by itself, to see what averaging brings."""
+    last = runs.load(arguments.workdir, checkpoint="last", chosen=run.task.config)
+    return evaluation.evaluate(last.task, last.params, arguments.split).scores
+
+
+def show(result, scores, before, run, arguments):
+    """Some translations, then the scores; `before` are those before averaging."""
     triples = zip(result.sources, result.references, result.hypotheses, strict=True)
     for source, reference, hypothesis in itertools.islice(triples, arguments.samples):
         print(f"source      {source}\nreference   {reference}\nhypothesis  {hypothesis}\n")
-    which = f"step {run.steps[0]:,}" if len(run.steps) == 1 else f"mean of steps {run.steps}"
+    kind = "ensemble" if isinstance(run.params, tuple) else "mean"
+    which = f"step {run.steps[0]:,}" if len(run.steps) == 1 else f"{kind} of steps {run.steps}"
     decoding = run.task.config.decoding
     print(
         f"{arguments.split}: {len(result.hypotheses):,} sentences, {which}, beam {decoding.beam_size}, "
@@ -41,9 +49,11 @@ def show(result, scores, run, arguments):
     )
     for score in scores:
         print(score)
+    for score in before:
+        print(f"step {run.steps[-1]:,} alone: {score}")
 
 
-def write(result, scores, run, stem):
+def write(result, scores, before, run, stem):
     """The hypotheses, a line each, and the scores as JSON."""
     with open(f"{stem}.hypotheses", "w", encoding="utf-8") as file:
         file.writelines(text + "\n" for text in result.hypotheses)
@@ -53,6 +63,7 @@ def write(result, scores, run, stem):
         "sentences": len(result.hypotheses),
         "sentences_per_second": result.sentences_per_second,
         "scores": [score._asdict() for score in scores],
+        "scores_of_the_last_checkpoint_alone": [score._asdict() for score in before],
     }
     with open(f"{stem}.scores.json", "w", encoding="utf-8") as file:
         json.dump(report, file, indent=2)

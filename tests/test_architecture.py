@@ -16,13 +16,14 @@ FLOORS = {
     0: {"tfm", "tfm.errors"},
     1: {
         *("tfm.attention", "tfm.masks", "tfm.positions", "tfm.losses", "tfm.schedules", "tfm.search"),
-        *("tfm.dropout", "tfm.products", "tfm.data", "tfm.metrics", "tfm.config", "tfm.alignments"),
+        *("tfm.dropout", "tfm.products", "tfm.data", "tfm.metrics", "tfm.config"),
+        *("tfm.alignments", "tfm.bayes_risk"),
     },
     2: {"tfm.layers", "tfm.decode_cache", "tfm.inspection"},
     3: {"tfm.models"},
     4: {"tfm.tasks", "tfm.training", "tfm.decoding", "tfm.forced", "tfm.texts", "tfm.evaluation"},
-    5: {"tfm.runs"},
-    6: {"tfm.cli", "tfm.compare", "tfm.translate", "tfm.visualize"},
+    5: {"tfm.runs", "tfm.translator", "tfm.artefact", "tfm.model_card", "tfm.stablehlo"},
+    6: {"tfm.cli", "tfm.compare", "tfm.export", "tfm.translate", "tfm.visualize"},
 }
 HOST_SIDE = ("tfm.data", "tfm.metrics", "tfm.alignments", "tfm.bayes_risk", "tfm.config", "tfm.errors")
 GROUND = (
@@ -36,7 +37,7 @@ GROUND = (
     "tfm.products",
 )
 NOWHERE = ("tensorflow", "clu", "configs", "flax.training.checkpoints", "pickle", "torch")
-FLAGS = ("tfm.cli", "tfm.compare", "tfm.translate", "tfm.visualize")
+FLAGS = ("tfm.cli", "tfm.compare", "tfm.export", "tfm.translate", "tfm.visualize")
 
 
 def within(module, *rooms):

@@ -72,3 +72,28 @@ def test_a_missing_or_damaged_model_is_one_sentence(tmp_path):
     (tmp_path / "v.model").write_bytes(b"not a model at all")
     with pytest.raises(UserError, match="may be damaged"):
         Vocabulary.load(str(tmp_path / "v.model"))
+
+
+def test_a_text_is_split_behind_a_sentence_else_a_word_else_anywhere(trained):
+    ids = trained.encode(["The dog sees . The cat bites the dog"])[0]
+    assert trained.split(ids, len(ids)) == [ids]
+    sentence, rest = trained.split(ids, len(ids) - 1)
+    assert trained.decode(sentence) == "The dog sees ."
+    for longest in range(1, len(rest)):
+        parts = trained.split(rest, longest)
+        assert [i for part in parts for i in part] == rest
+        assert max(map(len, parts)) <= longest
+    assert [trained.decode(part) for part in trained.split(rest, len(rest) - 1)] == [
+        "The cat bites the",
+        "dog",
+    ]
+
+
+def test_words_number_the_pieces(trained):
+    ids = trained.encode(["The dog sees xyz"])[0]
+    words = trained.words(ids)
+    assert words[0] == 0
+    assert words[-1] == 3
+    parts = [[i for i, word in zip(ids, words, strict=True) if word == number] for number in range(4)]
+    assert [trained.decode(part) for part in parts] == ["The", "dog", "sees", "xyz"]
+    assert trained.words([]) == []

@@ -7,7 +7,7 @@ __all__ = ["Translator", "__version__"]
 def __getattr__(name):
     """`tfm.Translator`, imported on first use: `import tfm` itself touches neither JAX nor a device."""
     if name == "Translator":
-        from tfm.translate import Translator
+        from tfm.translator import Translator
 
         return Translator
     raise AttributeError(f"module 'tfm' has no attribute {name!r}")

@@ -39,7 +39,7 @@ def from_mapping(cls, mapping, path="config"):
     """A ConfigDict or plain dict -> `cls`, whose `__post_init__` validates the values.
 
     A section whose class depends on its own content (a model by name) says how to find it: its field has the
-    metadata {"section_class": function of the section's mapping}.
+    metadata {"section_class": function of the section's mapping}, which has a name.
 
     Raises:
       UserError: an unknown field (with the nearest known one), a missing section, or a value of another type.
@@ -53,9 +53,7 @@ def from_mapping(cls, mapping, path="config"):
     hints = typing.get_type_hints(cls)
     values = {}
     for name in mapping:
-        section_class = fields[name].metadata.get("section_class", lambda _, hint=hints[name]: hint)(
-            mapping[name]
-        )
+        section_class = _section_class(fields[name], hints[name], mapping[name], f"{path}.{name}")
         if dataclasses.is_dataclass(section_class):
             values[name] = from_mapping(section_class, mapping[name], f"{path}.{name}")
         else:
@@ -95,17 +93,29 @@ def load(path):
     """The mapping that `save` wrote.
 
     Raises:
-      UserError: no such file, or not JSON.
+      UserError: no such file, or not a JSON object.
     """
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            mapping = json.load(file)
     except FileNotFoundError:
         raise UserError(
             f"Expected the config of a run at {path}, but there is none: check the folder."
         ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"Expected JSON in {path}, but it does not parse ({error}).") from None
+    if not isinstance(mapping, dict):
+        raise UserError(f"Expected an object with fields in {path}, got {type(mapping).__name__}.")
+    return mapping
+
+
+def _section_class(field, hint, section, path):
+    """The class of a field's value; where the metadata finds it by the section's name, by that."""
+    if "section_class" not in field.metadata:
+        return hint
+    if not isinstance(section, Mapping | config_dict.ConfigDict) or "name" not in section:
+        raise UserError(f"{path} must be a section with the field 'name', got {section!r}.")
+    return field.metadata["section_class"](section)
 
 
 def _optional(hint):

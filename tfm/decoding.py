@@ -118,7 +118,7 @@ def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
     if config.dtype:
         model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
         members = jax.tree.map(lambda x: jnp.asarray(x, config.dtype), members)
-    members = _outputs_first(members)
+    members = tuple(map(_outputs_first, members))
     keys = jax.random.split(jax.random.key(config.seed), max(len(sentences), 1))
     results = [None] * len(sentences)
     pending = []  # one batch computes on the device while the host reads the one before

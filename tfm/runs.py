@@ -14,32 +14,48 @@ CONFIG_FILE = "config.json"
 
 
 class Run(NamedTuple):
-    """A trained model: its task, parameters and the steps of the checkpoints these are the mean of."""
+    """A trained model: task, parameters (a tuple of several for an ensemble), steps of their checkpoints."""
 
     task: Any
     params: Any
     steps: list[int]
 
 
-def load(workdir, *, checkpoint="best", average_last=1, chosen=None):
+def load(workdir, *, checkpoint="best", average_last=1, ensemble_last=1, chosen=None):
     """Restores a run for use.
 
     Args:
-      workdir: folder of the run.
+      workdir: folder of the run, or what `tfm.artefact.save` made of one.
       checkpoint: "best" by validation (the last where none was measured), "last", or a step.
       average_last: above 1, the mean of so many checkpoints up to the last one instead (section 6.1).
+      ensemble_last: above 1, so many checkpoints up to the last one, each with its own parameters: their
+        probabilities are averaged at every token.
       chosen: config to use in place of the run's own, such as one with another beam size.
 
     Raises:
-      UserError: no run there, no such checkpoint, too few to average, or one of another model.
+      UserError: no run there, no such checkpoint, too few or unequally spaced ones to average, or one of
+        another model; for an export a checkpoint that was asked for, or what `tfm.artefact.load` says.
     """
+    from tfm import artefact  # which makes a Run, so it imports this module
+
+    if artefact.is_artefact(workdir):
+        if (checkpoint, average_last, ensemble_last) != ("best", 1, 1):
+            raise UserError(f"{workdir} is an export, with no checkpoints to choose from or to average.")
+        return artefact.load(workdir, chosen)
     chosen = chosen or read_config(workdir)
     task = tasks.find(chosen.task).create(chosen, workdir, new=False)
     checkpoints = open_checkpoints(task, chosen.training, workdir)
-    steps = _steps(checkpoints, checkpoint, average_last)
+    if average_last > 1 and ensemble_last > 1:
+        raise UserError("Checkpoints are either averaged or an ensemble: choose one.")
+    steps = _steps(checkpoints, checkpoint, max(average_last, ensemble_last))
     like = jax.eval_shape(task.init, jax.random.key(0))
-    restored = (checkpoints.restore_params(like, step) for step in steps)
-    params = next(restored) if len(steps) == 1 else jax.device_put(average(restored))
+    restored = (checkpoints.restore_weights(like, step) for step in steps)
+    if ensemble_last > 1:
+        params = tuple(restored)
+    elif average_last > 1:
+        params = jax.device_put(average(restored))
+    else:
+        params = next(restored)
     checkpoints.close()
     return Run(task, params, steps)
 
@@ -72,16 +88,12 @@ def evaluation_stem(workdir, split, language):
     return os.path.join(workdir, f"{split}.{language}")
 
 
-def _steps(checkpoints, checkpoint, average_last):
+def _steps(checkpoints, checkpoint, last):
     steps = checkpoints.steps()
     if not steps:
         raise UserError(f"Expected a checkpoint in {checkpoints.directory}, but there is none: train first.")
-    if average_last > 1:
-        if len(steps) < average_last:
-            raise UserError(
-                f"Cannot average {average_last} checkpoints: {checkpoints.directory} has {steps}."
-            )
-        return steps[-average_last:]
+    if last > 1:
+        return _equally_spaced(steps, last, checkpoints.directory)
     if checkpoint == "best":
         return [checkpoints.best() or steps[-1]]
     if checkpoint == "last":
@@ -91,3 +103,18 @@ def _steps(checkpoints, checkpoint, average_last):
             f"The checkpoint must be 'best', 'last' or one of the steps {steps}, got {checkpoint!r}."
         )
     return [int(checkpoint)]
+
+
+def _equally_spaced(steps, last, directory):
+    """The `last` steps that end with the newest, at the distance of the newest two.
+
+    The newest few stand at equal distances; the best of a run, kept beside them, may not.
+    """
+    distance = steps[-1] - steps[-2] if len(steps) > 1 else 0
+    chosen = [steps[-1] - i * distance for i in reversed(range(last))]
+    if not distance or not set(chosen) <= set(steps):
+        raise UserError(
+            f"Expected {last} checkpoints at equal distances up to the last one in {directory}, "
+            f"but there are {steps}: take fewer, or train on with a larger training.keep."
+        )
+    return chosen

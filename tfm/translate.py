@@ -1,67 +1,219 @@
-"""Translates texts with a trained run: python -m tfm.translate --workdir=DIR < source.txt > translation.txt
+"""Translates lines with a trained run: python -m tfm.translate --workdir=DIR < source.txt > translation.txt
 
-One line out for every line in; empty lines stay empty.
+One line out for every line in, whatever it holds; empty lines stay empty. Reads and writes a chunk at a time,
+so that memory does not grow with the input. --format=jsonl writes an object a line, with the --n_best best
+translations, their scores and, on request, --alignments.
+
+With --output=FILE what is done stands in FILE.part until all is; started again after a kill, the command
+goes on behind the last whole line there.
 """
 
-import dataclasses
-import itertools
+import json
 import logging
+import os
+import re
 import sys
+import time
 
-from tfm import runs
+from absl import flags
+
+from tfm.errors import UserError
+from tfm.texts import Hypothesis
+from tfm.translator import Translator
 
 log = logging.getLogger(__name__)
-LINES_AT_ONCE = 1024  # sorted by length into batches; what memory holds of the input
+
+CHUNK_LINES = 1024  # sorted by length into batches
+CHUNK_BYTES = 1 << 22
+LINE_BYTES = 1 << 20
+PROGRESS_SECONDS = 10
+BROKEN_PIPE = 141  # as of a process that SIGPIPE ended
+# What ends a line for some reader or other; a translation is one line for all of them.
+LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
 
-class Translator:
-    """A trained run as a function of texts.
+def read_lines(source):
+    """The lines of a binary file as texts.
 
-    >>> Translator.load("runs/quickstart").translate(["The dog sleeps."])  # doctest: +SKIP
-    ['Der Hund schläft.']
+    A line ends in "\\n"; "\\r" before it is dropped. What is not UTF-8 becomes a replacement character, and
+    what is beyond the first MiB of a line is left out, both with a warning.
     """
-
-    def __init__(self, run):
-        self._run = run
-
-    @classmethod
-    def load(cls, workdir, *, checkpoint="best", average_last=1):
-        """See `tfm.runs.load`."""
-        return cls(runs.load(workdir, checkpoint=checkpoint, average_last=average_last))
-
-    def translate(self, sentences, **decoding):
-        """Texts -> texts. Further arguments replace fields of the run's `DecodingConfig`: beam_size=1."""
-        chosen = dataclasses.replace(self._run.task.config.decoding, **decoding)
-        return self._run.task.translate(self._run.params, sentences, chosen)
-
-
-def translate_lines(translator, source, target, at_once=LINES_AT_ONCE):
-    """Translates the lines of a binary file to another, some at once, each flushed when it is done."""
     number = 0
-    while chunk := list(itertools.islice(source, at_once)):
-        lines = [_decoded(line, number + i) for i, line in enumerate(chunk, 1)]
-        number += len(chunk)
-        for translation in translator.translate(lines):
-            target.write(translation.encode("utf-8") + b"\n")
+    while line := source.readline(LINE_BYTES):
+        number += 1
+        if len(line) == LINE_BYTES and not line.endswith(b"\n"):
+            log.warning("Line %s has more than %s bytes; left out the rest", f"{number:,}", f"{LINE_BYTES:,}")
+            while rest := source.readline(LINE_BYTES):
+                if rest.endswith(b"\n"):
+                    break
+        text = line.rstrip(b"\r\n").decode("utf-8", errors="replace")
+        if "\ufffd" in text:
+            log.warning("Line %s is not UTF-8 throughout; replaced what is not", f"{number:,}")
+        yield text
+
+
+def chunks(lines, most_lines=CHUNK_LINES, most_bytes=CHUNK_BYTES):
+    """Lists of lines, each of at most so many lines and little more than so many bytes."""
+    chunk, size = [], 0
+    for line in lines:
+        chunk.append(line)
+        size += len(line)
+        if len(chunk) == most_lines or size >= most_bytes:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def as_text(translator, lines):
+    """The best translation of each line."""
+    return [one_line(text) for text in translator.translate(lines)]
+
+
+def as_json(translator, lines, n_best=1, alignments=False):
+    """A JSON object of each line: "source" and "translations", each of these "text", "score", "alignment"."""
+    found = translator.hypotheses(lines, n_best=n_best)
+    found = [[Hypothesis(one_line(text), score) for text, score in each] for each in found]
+    rows = [
+        {"source": line, "translations": [hypothesis._asdict() for hypothesis in each]}
+        for line, each in zip(lines, found, strict=True)
+    ]
+    if alignments:
+        pairs = [(row["source"], one) for row in rows for one in row["translations"]]
+        found = translator.align([source for source, _ in pairs], [one["text"] for _, one in pairs])
+        for (_, one), alignment in zip(pairs, found, strict=True):
+            one["alignment"] = alignment
+    return [json.dumps(row, ensure_ascii=False) for row in rows]
+
+
+def one_line(text):
+    """The text without line ends, which a model may write that has seen bytes."""
+    return LINE_ENDS.sub(" ", text).strip()
+
+
+def translate_lines(translate, source, target, *, done=0, most_lines=CHUNK_LINES):
+    """Translates the lines of a binary file to another, chunk by chunk, each flushed when it is done.
+
+    Args:
+      translate: list of texts -> list of texts, such as `as_text` of a translator.
+      source, target: binary files.
+      done: lines of the source that the target already has.
+      most_lines: of a chunk.
+
+    Raises:
+      UserError: the source has fewer lines than are done.
+    """
+    lines = read_lines(source)
+    for number in range(done):
+        if next(lines, None) is None:
+            raise UserError(f"The output has {done:,} lines and the input only {number:,}: check both.")
+    began = shown = time.monotonic()
+    number = 0
+    for chunk in chunks(lines, most_lines):
+        target.write("".join(f"{text}\n" for text in translate(chunk)).encode("utf-8"))
         target.flush()
+        number += len(chunk)
+        if time.monotonic() - shown > PROGRESS_SECONDS:
+            shown = time.monotonic()
+            log.info("%s lines, %.1f lines/s", f"{done + number:,}", number / (shown - began))
 
 
-def _decoded(line, number):
-    """A line of text; what is not UTF-8 in it becomes a replacement character, with a warning."""
-    text = line.rstrip(b"\r\n").decode("utf-8", errors="replace")
-    if "\ufffd" in text:
-        log.warning("Line %s is not UTF-8 throughout; replaced what is not", number)
-    return text
+def translate_file(translate, source, path, origin, **options):
+    """`translate_lines` into a new file, going on where a run that was ended left off.
+
+    Args:
+      translate, source, options: as of `translate_lines`.
+      path: of the output; `path`.part until it is whole.
+      origin: dict for JSON of all that decides the output, to be found equal when going on.
+
+    Raises:
+      UserError: the output is there, what is there of it has another origin, or it cannot be written.
+    """
+    if os.path.exists(path):
+        raise UserError(f"{path} is there already: choose another --output, or delete it.")
+    part, about = f"{path}.part", f"{path}.origin"
+    try:
+        done = _whole_lines(part, about, origin)
+        with open(part, "ab") as target:
+            if done:
+                log.info("Going on behind line %s of %s", f"{done:,}", part)
+            translate_lines(translate, source, target, done=done, **options)
+        os.replace(part, path)
+        os.unlink(about)
+    except OSError as error:
+        raise UserError(f"Cannot write {path}: {error.strerror}; what is done stands in {part}.") from None
+
+
+def _whole_lines(part, about, origin):
+    """How many lines `part` has, cut to whole ones; a new one is begun."""
+    if not os.path.exists(part):
+        with open(about, "w", encoding="utf-8") as file:
+            json.dump(origin, file)
+        open(part, "wb").close()
+        return 0
+    try:
+        with open(about, encoding="utf-8") as file:
+            before = json.load(file)
+    except (OSError, ValueError):
+        before = None
+    if before != json.loads(json.dumps(origin)):
+        raise UserError(f"{part} was begun with another input or other options: delete it to begin again.")
+    lines = end = 0
+    with open(part, "r+b") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                lines, end = lines + 1, end + len(line)
+        file.truncate(end)
+    return lines
 
 
 def main():
+    arguments = flags.FLAGS
+    if arguments.format == "text" and (arguments.n_best > 1 or arguments.alignments):
+        raise UserError("--n_best and --alignments need --format=jsonl.")
+    if arguments.input and not os.path.isfile(arguments.input):
+        raise UserError(f"Expected a text file at {arguments.input}, but there is none: check --input.")
     translator = Translator(cli.load_run())
-    at_once = 1 if sys.stdin.isatty() else LINES_AT_ONCE
-    translate_lines(translator, sys.stdin.buffer, sys.stdout.buffer, at_once)
+
+    def translate(lines):
+        if arguments.format == "text":
+            return as_text(translator, lines)
+        return as_json(translator, lines, arguments.n_best, arguments.alignments)
+
+    source = open(arguments.input, "rb") if arguments.input else sys.stdin.buffer  # noqa: SIM115
+    with source:
+        if arguments.output:
+            translate_file(translate, source, arguments.output, _origin(translator.run, arguments))
+            return
+        at_once = 1 if sys.stdin.isatty() and not arguments.input else CHUNK_LINES
+        try:
+            translate_lines(translate, source, sys.stdout.buffer, most_lines=at_once)
+        except OSError as error:
+            # The flush at exit would meet the same again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if isinstance(error, BrokenPipeError):  # nobody reads any more
+                sys.exit(BROKEN_PIPE)
+            raise UserError(f"Cannot write the translations: {error.strerror}.") from None
+
+
+def _origin(run, arguments):
+    names = ("workdir", "checkpoint", "average", "ensemble", "input", "format", "n_best", "alignments")
+    size = os.path.getsize(arguments.input) if arguments.input else None
+    return {
+        "options": {name: arguments[name].value for name in names},
+        "bytes": size,
+        "checkpoints": run.steps,
+        "decoding": vars(run.task.config.decoding),
+    }
 
 
 if __name__ == "__main__":
     from tfm import cli
 
     cli.define_finished_run()
+    flags.DEFINE_string("input", "", "Text file, a sentence a line; standard input when not given.")
+    flags.DEFINE_string("output", "", "File to write, which must not exist; standard output when not given.")
+    flags.DEFINE_enum("format", "text", ("text", "jsonl"), "Lines of text, or a JSON object a line.")
+    flags.DEFINE_integer("n_best", 1, "Translations of each line, with --format=jsonl.", lower_bound=1)
+    flags.DEFINE_bool("alignments", False, "Word alignments in Pharaoh format, with --format=jsonl.")
     cli.run(main)

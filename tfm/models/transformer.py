@@ -74,6 +74,9 @@ class TransformerConfig:
         for field in ("vocabulary_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "heads"):
             if getattr(self, field) < 1:
                 raise UserError(f"model.{field} must be at least 1, got {getattr(self, field)}.")
+        for field in ("key_features", "value_features"):
+            if getattr(self, field) is not None and getattr(self, field) < 1:
+                raise UserError(f"model.{field} must be at least 1 or None, got {getattr(self, field)}.")
         for field in ("dropout", "attention_dropout", "feed_forward_dropout"):
             if not 0 <= getattr(self, field) < 1:
                 raise UserError(f"model.{field} must be in [0, 1), got {getattr(self, field)}.")

@@ -11,6 +11,8 @@ from orbax.checkpoint import checkpoint_managers
 from tfm.errors import UserError
 from tfm.training.step import TrainState
 
+ITEMS = ("params", "optimizer", "average")
+
 
 class Checkpoints:
     """The checkpoints in one folder.
@@ -37,7 +39,7 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             best_fn=best, preservation_policy=checkpoint_managers.AnyPreservationPolicy(policies)
         )
-        handlers = {name: ocp.StandardCheckpointHandler() for name in ("params", "optimizer")}
+        handlers = {name: ocp.StandardCheckpointHandler() for name in ITEMS}
         self._manager = ocp.CheckpointManager(self.directory, options=options, item_handlers=handlers)
 
     def steps(self):
@@ -60,11 +62,8 @@ class Checkpoints:
         """
         if metrics is not None and self._best_metric not in metrics:
             metrics = None
-        items = ocp.args.Composite(
-            params=ocp.args.StandardSave(state.params),
-            optimizer=ocp.args.StandardSave({"step": state.step, "state": state.opt_state}),
-        )
-        self._manager.save(int(state.step), args=items, metrics=metrics)
+        items = {name: ocp.args.StandardSave(item) for name, item in _items(state).items()}
+        self._manager.save(int(state.step), args=ocp.args.Composite(**items), metrics=metrics)
 
     def restore(self, like, step=None):
         """The `TrainState` of `step` (the newest when None), shaped and placed like `like`.
@@ -72,21 +71,19 @@ class Checkpoints:
         Raises:
           UserError: no such checkpoint, or one of another shape.
         """
-        expected = {
-            "params": like.params,
-            "optimizer": {"step": like.step, "state": like.opt_state},
-        }
-        items = self._restore(expected, self._existing(step))
+        items = self._restore(_items(like), self._existing(step))
         optimizer = items["optimizer"]
-        return TrainState(optimizer["step"], items["params"], optimizer["state"])
+        return TrainState(optimizer["step"], items["params"], optimizer["state"], items.get("average"))
 
-    def restore_params(self, like, step=None):
-        """Only the parameters of `step`, shaped like `like` (arrays or ShapeDtypeStructs).
+    def restore_weights(self, like, step=None):
+        """The parameters of `step` to evaluate, its average where it has one, shaped like `like`.
 
         Raises:
           UserError: no such checkpoint, or one of another shape.
         """
-        return self._restore({"params": like}, self._existing(step))["params"]
+        step = self._existing(step)
+        name = "params" if self._manager.item_metadata(step).get("average") is None else "average"
+        return self._restore({name: like}, step)[name]
 
     def wait(self):
         """Returns when what was saved is on disk."""
@@ -109,9 +106,20 @@ class Checkpoints:
         abstract = jax.tree.map(_abstract, expected)
         stored = self._manager.item_metadata(step)
         for name, tree in abstract.items():
+            if stored.get(name) is None:
+                raise UserError(
+                    f"The checkpoint of step {step} in {self.directory} has no {name}: "
+                    "leave training.ema_decay as the run was started with."
+                )
             _check_shapes(tree, stored[name].tree, f"The checkpoint of step {step} in {self.directory}")
         arguments = {name: ocp.args.StandardRestore(tree) for name, tree in abstract.items()}
         return self._manager.restore(step, args=ocp.args.Composite(**arguments))
+
+
+def _items(state):
+    """What a checkpoint of a `TrainState` consists of."""
+    items = {"params": state.params, "optimizer": {"step": state.step, "state": state.opt_state}}
+    return items if state.average is None else items | {"average": state.average}
 
 
 def average(trees):

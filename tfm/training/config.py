@@ -19,6 +19,8 @@ class TrainingConfig:
       warmup_steps: of either schedule.
       learning_rate_scale: factor of the schedule. The peak of both is scale * (d_model * warmup_steps)^-0.5.
       adam_b1, adam_b2, adam_epsilon: of Adam.
+      ema_decay: above 0 (0.999, say), the run also keeps an exponential moving average of its parameters,
+        and this is what is validated, translates and is exported.
       log_every: steps between two lines of progress.
       eval_every: steps between two evaluations on the validation split, each followed by a checkpoint.
       checkpoint_every: steps between two further checkpoints.
@@ -35,6 +37,7 @@ class TrainingConfig:
     adam_b1: float = 0.9
     adam_b2: float = 0.98
     adam_epsilon: float = 1e-9
+    ema_decay: float = 0.0
     log_every: int = 100
     eval_every: int = 1500
     checkpoint_every: int = 1500
@@ -46,6 +49,8 @@ class TrainingConfig:
             raise UserError(f"training.schedule must be one of {SCHEDULES}, got {self.schedule!r}.")
         if self.parallel not in PARALLEL_MODES:
             raise UserError(f"training.parallel must be one of {PARALLEL_MODES}, got {self.parallel!r}.")
+        if not 0 <= self.ema_decay < 1:
+            raise UserError(f"training.ema_decay must be in [0, 1), got {self.ema_decay}.")
         for name in ("steps", "warmup_steps", "log_every", "eval_every", "checkpoint_every", "keep"):
             if getattr(self, name) < 1:
                 raise UserError(f"training.{name} must be at least 1, got {getattr(self, name)}.")

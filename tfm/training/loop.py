@@ -35,7 +35,7 @@ def train(task, config, workdir):
     init_rng, step_rng = jax.random.split(jax.random.key(config.seed))
     with contextlib.ExitStack() as stack:
         checkpoints = stack.enter_context(contextlib.closing(open_checkpoints(task, config, workdir)))
-        state = jax.jit(lambda rng: TrainState.create(task.init(rng), optimizer))(init_rng)
+        state = jax.jit(lambda rng: TrainState.create(task.init(rng), optimizer, config.ema_decay))(init_rng)
         if checkpoints.latest() is not None:
             state = checkpoints.restore(state)
             log.info("Going on from step %s in %s", f"{int(state.step):,}", workdir)
@@ -46,7 +46,7 @@ def train(task, config, workdir):
         layout = make_layout(config.parallel)
         parameters = sum(x.size for x in jax.tree.leaves(state.params))
         log.info("%s parameters, %s %s device(s)", f"{parameters:,}", layout.devices, jax.default_backend())
-        train_step = layout.compile(make_train_step(task.loss, optimizer, step_rng))
+        train_step = layout.compile(make_train_step(task.loss, optimizer, step_rng, config.ema_decay))
         reporter = stack.enter_context(contextlib.closing(Reporter(workdir)))
         progress = Progress(int(state.step), config.steps, schedule)
         _run(task, config, layout, train_step, state, checkpoints, reporter, progress, began)
@@ -82,7 +82,7 @@ def _run(task, config, layout, train_step, state, checkpoints, reporter, progres
         if evaluates or step % config.checkpoint_every == 0:
             with progress.paused():
                 whole = layout.fetch_state(state)
-                scores = _evaluate(task, whole.params, reporter, step) if evaluates else None
+                scores = _evaluate(task, whole.weights, reporter, step) if evaluates else None
                 checkpoints.save(whole, scores)
 
 

@@ -8,6 +8,8 @@ import time
 
 import tensorboardX
 
+from tfm.errors import UserError
+
 METRICS_FILE = "metrics.jsonl"
 log = logging.getLogger(__name__)
 
@@ -39,9 +41,15 @@ def read_metrics(workdir, up_to=None):
     """The rows of metrics.jsonl in order.
 
     After a restart a step can stand there twice; the later row wins. A last line cut short is left out.
+
+    Raises:
+      UserError: there are none.
     """
     rows = {}
-    with open(os.path.join(workdir, METRICS_FILE), encoding="utf-8") as file:
+    path = os.path.join(workdir, METRICS_FILE)
+    if not os.path.isfile(path):
+        raise UserError(f"Expected the metrics of a run at {path}, but there are none; an export has none.")
+    with open(path, encoding="utf-8") as file:
         for line in file:
             try:
                 row = json.loads(line)

@@ -16,18 +16,26 @@ class TrainState:
       step: int32 scalar, updates made.
       params: the model's parameters.
       opt_state: Optax's.
+      average: exponential moving average of the parameters, or None.
     """
 
     step: jax.Array
     params: Any
     opt_state: Any
+    average: Any = None
 
     @classmethod
-    def create(cls, params, optimizer):
-        return cls(jnp.zeros((), jnp.int32), params, optimizer.init(params))
+    def create(cls, params, optimizer, ema_decay=0.0):
+        """The state before the first update; with an average where `ema_decay` is above 0."""
+        return cls(jnp.zeros((), jnp.int32), params, optimizer.init(params), params if ema_decay else None)
+
+    @property
+    def weights(self):
+        """The parameters to evaluate: the average where there is one."""
+        return self.params if self.average is None else self.average
 
 
-def make_train_step(loss, optimizer, rng):
+def make_train_step(loss, optimizer, rng, ema_decay=0.0):
     """The update of one task.
 
     Args:
@@ -35,6 +43,7 @@ def make_train_step(loss, optimizer, rng):
         update descends the gradient of sum / count.
       optimizer: an Optax transformation.
       rng: the run's random key; step and device index are folded in.
+      ema_decay: of the average, for a state that has one.
 
     Returns:
       train_step(state, batch, *, axis_name=None) -> (state, metrics). Under pmap, `axis_name` names the axis
@@ -58,7 +67,10 @@ def make_train_step(loss, optimizer, rng):
         gradients = jax.tree.map(lambda gradient: gradient / count, gradients)
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
+        average = None
+        if state.average is not None:
+            average = optax.incremental_update(params, state.average, 1 - ema_decay)
         metrics["gradient_norm"] = (optax.tree.norm(gradients), jnp.ones(()))
-        return TrainState(state.step + 1, params, opt_state), metrics
+        return TrainState(state.step + 1, params, opt_state, average), metrics
 
     return train_step
