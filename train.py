@@ -20,6 +20,7 @@ def main():
     chosen, workdir = cli.read_config(), flags.FLAGS.workdir
     os.makedirs(workdir, exist_ok=True)
     keep_config(chosen, workdir)
+    cli.keep_compiled(workdir)
     task = tasks.find(chosen.task).create(chosen, workdir)
     train(task, chosen.training, workdir)
 

@@ -1,18 +1,22 @@
 """Speed of decoding: python -m benchmarks.decode --size=base --batch=8 --beam=4
 
 Random weights, 32 source tokens, and EOS ruled out until each output has exactly 32 tokens; a beam of 1 is
-greedy search. Encoding is in the time, compilation is not. Prints one JSON line.
+greedy search. Encoding is in the time, compilation is not. Prints one JSON line. --naive decodes as is often
+done instead: encoder output repeated for every hypothesis, and caches copied as beams reorder.
 """
 
+import functools
 import json
 
 import jax
 from absl import app, flags
 
 from benchmarks import sizes
+from tfm import search
+from tfm.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding import DecodingConfig, search_batch
 from tfm.models import Transformer
-from tfm.products import outputs_first
+from tfm.products import inputs_first, outputs_first
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("size", "base", list(sizes.SIZES), "Model.")
@@ -20,10 +24,11 @@ flags.DEFINE_enum("dtype", "float32", ("float32", "bfloat16"), "Of weights and c
 flags.DEFINE_integer("batch", 8, "Sentences at a time.", lower_bound=1)
 flags.DEFINE_integer("beam", 4, "Beam size.", lower_bound=1)
 flags.DEFINE_integer("length", 32, "Source tokens, and tokens of each output.", lower_bound=2)
+flags.DEFINE_bool("naive", False, "Repeat the encoder's output and copy the caches.")
 flags.DEFINE_integer("calls", 5, "Batches to time.", lower_bound=1)
 
 
-def make_call(size, dtype, batch, beam, length):
+def make_call(size, dtype, batch, beam, length, naive=False):
     """A function that decodes the next of several batches."""
     model = Transformer(sizes.model_config(size, dtype=dtype))
     config = DecodingConfig(beam_size=beam, min_length=length, extra_length=0)
@@ -31,18 +36,48 @@ def make_call(size, dtype, batch, beam, length):
     params = jax.jit(lambda key: model.init(key, token, token, train=False)["params"])(jax.random.key(0))
     members = (jax.jit(outputs_first)(jax.tree.map(lambda x: x.astype(dtype), params)),)
     inputs = [jax.device_put(x) for x, _ in sizes.tokens(model.config, batch, length, 8)]
+    find = naive_search if naive else search_batch
     done = 0
 
     def call():
         nonlocal done
         done += 1
-        return search_batch(model, members, inputs[done % len(inputs)], config)
+        return find(model, members, inputs[done % len(inputs)], config)
 
     return call
 
 
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def naive_search(model, members, inputs, config):
+    """`tfm.decoding.search_batch` with a row for each hypothesis, and leaves that follow it by copying."""
+    (batch, length), width = inputs.shape, config.beam_size
+    variables = {"params": inputs_first(members[0])}
+
+    def split(tree):
+        return jax.tree.map(lambda x: x.reshape(batch, width, *x.shape[1:]), tree)
+
+    def step(tokens, cache, position):
+        rows = jax.tree.map(lambda x: x.reshape(batch * width, *x.shape[2:]), (tokens[..., None], cache))
+        logits, cache = model.apply(variables, *rows, position, method="decode_step")
+        return logits.reshape(batch, width, -1), split(cache)
+
+    tiled = jax.numpy.repeat(inputs, width, axis=0)
+    cache = model.apply(variables, tiled, width=1, max_length=length, method="init_cache")
+    return search.beam_search(
+        step,
+        split(cache),
+        beam_size=width,
+        length_penalty=config.length_penalty,
+        max_length=length,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        constraints=search.Constraints(minimum=config.min_length, forbidden=(PAD_ID, BOS_ID)),
+        n_best=1,
+    )
+
+
 def main(_):
-    call = make_call(FLAGS.size, FLAGS.dtype, FLAGS.batch, FLAGS.beam, FLAGS.length)
+    call = make_call(FLAGS.size, FLAGS.dtype, FLAGS.batch, FLAGS.beam, FLAGS.length, FLAGS.naive)
     first, seconds = sizes.timed(call, FLAGS.calls)
     assert (call().lengths == FLAGS.length).all()
     print(
@@ -53,6 +88,7 @@ def main(_):
                 "device": jax.devices()[0].device_kind,
                 "batch": FLAGS.batch,
                 "beam": FLAGS.beam,
+                "naive": FLAGS.naive,
                 "sentences_per_second": round(FLAGS.batch / seconds, 2),
                 "tokens_per_second": round(FLAGS.batch * FLAGS.length / seconds, 1),
                 "first_call_seconds": round(first, 2),

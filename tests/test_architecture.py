@@ -19,7 +19,7 @@ FLOORS = {
         *("tfm.dropout", "tfm.products", "tfm.data", "tfm.metrics", "tfm.config"),
         *("tfm.alignments", "tfm.bayes_risk"),
     },
-    2: {"tfm.layers", "tfm.decode_cache", "tfm.inspection"},
+    2: {"tfm.layers", "tfm.decode_cache", "tfm.inspection", "tfm.sharding"},
     3: {"tfm.models"},
     4: {"tfm.tasks", "tfm.training", "tfm.decoding", "tfm.forced", "tfm.texts", "tfm.evaluation"},
     5: {"tfm.runs", "tfm.translator", "tfm.artefact", "tfm.model_card", "tfm.stablehlo"},

@@ -1,8 +1,5 @@
 """The training loop: resuming, several devices, checkpoints, and what a run leaves behind."""
 
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -149,55 +146,31 @@ def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path):
     assert read_metrics(str(tmp_path)) == [{"step": 1, "train/loss": 2.0}]
 
 
-EIGHT_DEVICES = """
-import dataclasses, sys
-import jax, jax.numpy as jnp, numpy as np, optax
-from tests.tiny import MODEL
-from tfm.tasks.translation import Config, Translation
-from tfm.training.parallel import make_layout
-from tfm.training.step import TrainState, make_train_step
-
-assert jax.device_count() == 8
-class Vocabulary:
-    def __len__(self):
-        return 50
-task = Translation(Config(model=dataclasses.replace(MODEL, dropout=0.0)), Vocabulary())
-rng = np.random.default_rng(0)
-def batch(rows):  # ragged: rows of different lengths, not a multiple of the devices, one almost all padding
-    arrays = {name: np.zeros((rows, 12), np.int32) for side in ("input", "target")
-              for name in (side + "s", side + "_positions", side + "_segments")}
-    for side in ("input", "target"):
-        for row in range(rows):
-            length = 1 if row == 0 else rng.integers(1, 13)
-            arrays[side + "s"][row, :length] = rng.integers(3, 50, length)
-            arrays[side + "_positions"][row, :length] = np.arange(length)
-            arrays[side + "_segments"][row, :length] = 1
-    return arrays
-batches = [batch(rows) for rows in (13, 13, 13)]
-optimizer = optax.sgd(0.5)
-params = task.init(jax.random.key(0))
-results = []
-for mode in ("jit", "pmap"):
-    layout = make_layout(mode)
-    assert layout.devices == (1 if mode == "jit" else 8)
-    step = layout.compile(make_train_step(task.loss, optimizer, jax.random.key(1)))
-    state = layout.place_state(TrainState.create(jax.tree.map(jnp.copy, params), optimizer))
-    losses = []
-    for each in batches:
-        state, metrics = step(state, layout.place_batch(each))
-        total, count = layout.fetch_metrics(metrics)["loss"]
-        losses.append((float(total), float(count)))
-    results.append((losses, jax.device_get(layout.fetch_state(state))))
-np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
-jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), *(r[1] for r in results))
-assert make_layout("auto").devices == 8
-print("equal")
-"""
+def test_a_moving_average_is_kept_validated_and_loaded(corpus, tmp_path):
+    """Against the average of the parameters that a run without one went through."""
+    decay, steps = 0.75, 4
+    options = {"steps": steps, "checkpoint_every": 1, "eval_every": 2}
+    train_run(make_config(corpus, **options), tmp_path / "plain")
+    train_run(make_config(corpus, ema_decay=decay, **options), tmp_path / "average")
+    task = runs.load(str(tmp_path / "plain")).task
+    init_rng, _ = jax.random.split(jax.random.key(0))
+    expected = task.init(init_rng)
+    for step in range(1, steps + 1):
+        params = runs.load(str(tmp_path / "plain"), checkpoint=str(step)).params
+        expected = jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, expected, params)
+    found = runs.load(str(tmp_path / "average"), checkpoint="last").params
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), found, expected)
+    plain, average = (read_metrics(str(tmp_path / name)) for name in ("plain", "average"))
+    for kind, same in (("train/loss", True), ("validation/nll", False)):
+        assert ([r[kind] for r in plain if kind in r] == [r[kind] for r in average if kind in r]) is same
 
 
-def test_eight_devices_equal_one_on_ragged_batches():
-    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
-    result = subprocess.run(
-        [sys.executable, "-c", EIGHT_DEVICES], capture_output=True, text=True, env=environment, check=False
-    )
-    assert result.stdout.strip() == "equal", result.stderr[-2000:]
+def test_a_run_with_an_average_goes_on_with_it_and_one_without_refuses(corpus, tmp_path):
+    train_run(make_config(corpus, ema_decay=0.5), tmp_path / "whole")
+    train_run(make_config(corpus, ema_decay=0.5, steps=4), tmp_path / "pieces")
+    train_run(make_config(corpus, ema_decay=0.5), tmp_path / "pieces")
+    whole, pieces = (final_params(tmp_path / name) for name in ("whole", "pieces"))
+    jax.tree.map(np.testing.assert_array_equal, whole, pieces)
+    train_run(make_config(corpus, steps=2), tmp_path / "none")
+    with pytest.raises(UserError, match="has no average"):
+        train_run(make_config(corpus, ema_decay=0.5), tmp_path / "none")

@@ -91,6 +91,12 @@ def test_an_ensemble_of_one_model_with_itself_is_that_model(translator, tiny_run
     other = jax.tree.map(lambda x: x[::-1], params)
     mixed = tfm.Translator(translator.run._replace(params=(params, other)))
     assert twice.translate(TEXTS) == translator.translate(TEXTS) != mixed.translate(TEXTS)
+    pair = (["red dog"], ["rot hund"])
+    np.testing.assert_allclose(twice.score(*pair)[0], translator.score(*pair)[0], rtol=1e-5)
+    reverse = tfm.Translator(translator.run._replace(params=other))
+    each = [np.exp(one.score(*pair)[0]) for one in (translator, reverse)]
+    np.testing.assert_allclose(np.exp(mixed.score(*pair)[0]), np.mean(each, axis=0), rtol=1e-4)
+    assert twice.align(*pair) == translator.align(*pair)
     loaded = tfm.Translator.load(str(tiny_run), ensemble_last=2)
     assert loaded.run.steps == [4, 6]
     assert len(loaded.run.params) == 2

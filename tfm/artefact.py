@@ -105,7 +105,7 @@ def portable(settings):
 def _write(run, folder, workdir, programs):
     os.mkdir(folder)
     settings = portable(run.task.config)
-    parameters = flat_parameters(run.params)
+    parameters = flat_parameters(runs.one_model(run))
     about = {
         "format_version": FORMAT_VERSION,
         "steps": [int(step) for step in run.steps],

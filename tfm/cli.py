@@ -10,13 +10,15 @@ import os
 import runpy
 import sys
 
+import jax
 from absl import app, flags
 from ml_collections import config_flags
 
-from tfm import config, runs
+from tfm import artefact, config, runs
 from tfm.errors import UserError
 
 USER_ERROR = 2
+COMPILED_FOLDER = "compiled"
 
 
 def run(main, positional=()):
@@ -76,9 +78,16 @@ def read_config():
     return runs.parse_config(flags.FLAGS.config)
 
 
+def keep_compiled(workdir):
+    """Keeps compiled programs in the work directory, so that the next command of this run starts sooner."""
+    jax.config.update("jax_compilation_cache_dir", os.path.join(workdir, COMPILED_FOLDER))
+
+
 def load_run():
     """The run that the flags of `define_finished_run` name."""
     arguments = flags.FLAGS
+    if not artefact.is_artefact(arguments.workdir):
+        keep_compiled(arguments.workdir)
     return runs.load(
         arguments.workdir,
         checkpoint=arguments.checkpoint,

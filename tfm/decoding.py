@@ -114,7 +114,7 @@ def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
         raise UserError(
             f"{n_best} best translations need a beam as large: got decoding.beam_size {config.beam_size}."
         )
-    members = params if isinstance(params, tuple) else (params,)
+    members = as_members(params)
     if config.dtype:
         model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
         members = jax.tree.map(lambda x: jnp.asarray(x, config.dtype), members)
@@ -201,6 +201,11 @@ def _step(model, params, config):
         return logits, cache.attend(layer_of(attention, config).mean(1))
 
     return step
+
+
+def as_members(params):
+    """Parameters as the tuple of an ensemble's, which one model's are too."""
+    return params if isinstance(params, tuple) else (params,)
 
 
 def layer_of(attention, config):

@@ -9,7 +9,7 @@ import numpy as np
 from tfm import search
 from tfm.data.batches import decode_batches
 from tfm.data.vocabulary import BOS_ID, PAD_ID
-from tfm.decoding import layer_of
+from tfm.decoding import as_members, layer_of
 from tfm.inspection import attention_of
 
 
@@ -18,7 +18,7 @@ def score_pairs(model, params, sources, targets, batch_size=64):
 
     Args:
       model: a Linen module, called as `tfm.models.Transformer` is.
-      params: its parameters.
+      params: its parameters, or a tuple of several for an ensemble.
       sources, targets: lists of ids that end in EOS.
 
     Returns:
@@ -26,7 +26,7 @@ def score_pairs(model, params, sources, targets, batch_size=64):
     """
     scores = [None] * len(sources)
     for indices, inputs, labels in _batches(sources, targets, batch_size):
-        found = np.asarray(_score_batch(model, params, inputs, labels))
+        found = np.asarray(_score_batch(model, as_members(params), inputs, labels))
         for row, index in enumerate(indices):
             scores[index] = found[row, : len(targets[index])]
     return scores
@@ -45,7 +45,7 @@ def attend_pairs(model, params, sources, targets, config):
     """
     attention = [None] * len(sources)
     for indices, inputs, labels in _batches(sources, targets, config.batch_size):
-        found = np.asarray(_attend_batch(model, params, inputs, labels, config))
+        found = np.asarray(_attend_batch(model, as_members(params), inputs, labels, config))
         for row, index in enumerate(indices):
             attention[index] = found[row, : len(targets[index]), : len(sources[index])]
     return attention
@@ -67,21 +67,26 @@ def _decoder_input(labels):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _score_batch(model, params, inputs, labels):
+def _score_batch(model, members, inputs, labels):
     """Log-probabilities [B, L] of labels [B, L] given inputs [B, M]; 0 is padding."""
-    logits = model.apply({"params": params}, inputs, _decoder_input(labels), train=False)
-    return search.score(logits, labels, labels != PAD_ID)[1]
+
+    def score(params):
+        logits = model.apply({"params": params}, inputs, _decoder_input(labels), train=False)
+        return search.score(logits, labels, labels != PAD_ID)[1]
+
+    each = jnp.stack([score(params) for params in members])
+    return jax.nn.logsumexp(each, axis=0) - jnp.log(len(members))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
-def _attend_batch(model, params, inputs, labels, config):
-    """Attention [B, L, M]."""
-    _, collected = model.apply(
-        {"params": params},
-        inputs,
-        _decoder_input(labels),
-        train=False,
-        mutable=["attention"],
-        method="features",
-    )
-    return layer_of(attention_of(collected, "decoder", "cross_attention"), config).mean(1)
+def _attend_batch(model, members, inputs, labels, config):
+    """Attention [B, L, M], the mean of the members'."""
+
+    def attend(params):
+        variables, targets = {"params": params}, _decoder_input(labels)
+        _, collected = model.apply(
+            variables, inputs, targets, train=False, mutable=["attention"], method="features"
+        )
+        return layer_of(attention_of(collected, "decoder", "cross_attention"), config).mean(1)
+
+    return sum(attend(params) for params in members) / len(members)

@@ -19,6 +19,7 @@ from tfm.attention import attention_weights, dot_product_attention
 from tfm.decode_cache import LayerCache
 from tfm.dropout import dropout
 from tfm.products import dot_general
+from tfm.sharding import by_batch
 
 ACTIVATIONS = {"relu": nn.relu, "gelu": nn.gelu, "swish": nn.swish}
 NORM_ORDERS = ("post", "pre", "norm_then_add")
@@ -171,10 +172,10 @@ class Residual(nn.Module):
         norm = layer_norm(self.dtype, name="norm")
         drop = Dropout(self.dropout_rate)
         if self.order == "pre":
-            return x + drop(sublayer(norm(x)), train=train)
+            return by_batch(x + drop(sublayer(norm(x)), train=train))
         if self.order == "norm_then_add":
-            return x + drop(norm(sublayer(x)), train=train)
-        return norm(x + drop(sublayer(x), train=train))
+            return by_batch(x + drop(norm(sublayer(x)), train=train))
+        return by_batch(norm(x + drop(sublayer(x), train=train)))
 
 
 class Embedding(nn.Module):
@@ -196,7 +197,7 @@ class Embedding(nn.Module):
 
     def __call__(self, tokens):
         """[...] -> [..., D], multiplied by sqrt(D)."""
-        return jnp.take(self.table, tokens, axis=0).astype(self.dtype) * self.features**0.5
+        return by_batch(jnp.take(self.table, tokens, axis=0)).astype(self.dtype) * self.features**0.5
 
     def logits(self, x):
         """[..., D] -> [..., V]."""

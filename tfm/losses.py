@@ -45,11 +45,11 @@ def projected_cross_entropy(features, table, labels, weights, smoothing, chunk):
     [chunk, V], and the backward pass has nothing left to do but to scale.
 
     Args:
-      features: [..., D], the decoder's output.
+      features: [B, L, D], the decoder's output.
       table: [V, D], the embedding matrix.
-      labels, weights: [...], as in `smoothed_cross_entropy`.
+      labels, weights: [B, L], as in `smoothed_cross_entropy`.
       smoothing: epsilon_ls.
-      chunk: positions whose logits are held at once.
+      chunk: positions whose logits are held at once, or B if that is more.
 
     Returns:
       A dict of (sum, count) pairs of float32 scalars: "loss"; "nll", the loss without smoothing; "accuracy",
@@ -68,15 +68,16 @@ def _forward(features, table, labels, weights, smoothing, chunk):
     def add(carry, block):
         total, table_gradient = carry
         sums, logit_gradient = _block_sums(table, *block, smoothing)
+        product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
         logit_gradient = logit_gradient().astype(features.dtype)
-        product = functools.partial(jnp.dot, preferred_element_type=jnp.float32)
-        table_gradient += product(logit_gradient.T, block[0])
-        gradient = product(logit_gradient, table.astype(features.dtype)).astype(features.dtype)
+        table_gradient += product("blv,bld->vd", logit_gradient, block[0])
+        gradient = product("blv,vd->bld", logit_gradient, table.astype(features.dtype)).astype(features.dtype)
         return (jax.tree.map(jnp.add, total, sums), table_gradient), gradient
 
     start = ((0.0, 0.0, 0.0), jnp.zeros(table.shape, jnp.float32))
     (sums, table_gradient), gradient = jax.lax.scan(add, start, _blocks(features, labels, weights, chunk))
-    gradient = gradient.reshape(-1, features.shape[-1])[: labels.size].reshape(features.shape)
+    gradient = jnp.moveaxis(gradient, 0, 1).reshape(len(features), -1, features.shape[-1])
+    gradient = gradient[:, : features.shape[1]]
     return _named(sums, weights), (gradient, table_gradient.astype(table.dtype))
 
 
@@ -90,27 +91,31 @@ projected_cross_entropy.defvjp(_forward, _backward)
 
 
 def _blocks(features, labels, weights, chunk):
-    """Features [N, chunk, D], labels and weights [N, chunk], filled up with positions of weight 0."""
-    size = labels.size
-    chunk = min(chunk, size)
-    missing = -size % chunk
+    """Features [N, B, l, D], labels and weights [N, B, l]: N pieces of the length, filled up with weight 0.
 
-    def split(x, *last):
-        flat = x.reshape(size, *last)
-        return jnp.pad(flat, [(0, missing), *[(0, 0)] * len(last)]).reshape(-1, chunk, *last)
+    Rows stay whole, so that a batch that is split over devices stays where it is.
+    """
+    rows, length = labels.shape
+    piece = min(max(chunk // rows, 1), length)
+    missing = -length % piece
 
-    return split(features, features.shape[-1]), split(labels), split(weights.astype(jnp.float32))
+    def split(x):
+        padded = jnp.pad(x, [(0, 0), (0, missing), *[(0, 0)] * (x.ndim - 2)])
+        return jnp.moveaxis(padded.reshape(rows, -1, piece, *x.shape[2:]), 1, 0)
+
+    return split(features), split(labels), split(weights.astype(jnp.float32))
 
 
 def _block_sums(table, features, labels, weights, smoothing):
     """Sums of loss, nll and hits of one block, and a function that gives the gradient of its logits."""
-    logits = jnp.dot(features, table.astype(features.dtype).T, preferred_element_type=jnp.float32)
+    table = table.astype(features.dtype)
+    logits = jnp.einsum("bld,vd->blv", features, table, preferred_element_type=jnp.float32)
     classes = logits.shape[-1]
     other = smoothing / (classes - 1)
     largest = logits.max(-1)
-    exponentials = jnp.exp(logits - largest[:, None])
+    exponentials = jnp.exp(logits - largest[..., None])
     normaliser = exponentials.sum(-1)
-    label_logit = jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
+    label_logit = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
     nll = largest + jnp.log(normaliser) - label_logit
     loss = nll
     if smoothing:
@@ -118,9 +123,9 @@ def _block_sums(table, features, labels, weights, smoothing):
         loss = (1 - smoothing - other) * nll + other * spread
 
     def gradient():
-        share = exponentials / normaliser[:, None] - other
-        on_label = jnp.arange(classes) == labels[:, None]
-        return jnp.where(on_label, share - (1 - smoothing - other), share) * weights[:, None]
+        share = exponentials / normaliser[..., None] - other
+        on_label = jnp.arange(classes) == labels[..., None]
+        return jnp.where(on_label, share - (1 - smoothing - other), share) * weights[..., None]
 
     hits = (label_logit >= largest).astype(jnp.float32)
     return tuple((x * weights).sum() for x in (loss, nll, hits)), gradient

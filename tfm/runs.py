@@ -60,6 +60,17 @@ def load(workdir, *, checkpoint="best", average_last=1, ensemble_last=1, chosen=
     return Run(task, params, steps)
 
 
+def one_model(run):
+    """The parameters of a run that is no ensemble.
+
+    Raises:
+      UserError: it is one.
+    """
+    if isinstance(run.params, tuple):
+        raise UserError("An ensemble is several models: give --checkpoint or --average, not --ensemble.")
+    return run.params
+
+
 def read_config(workdir):
     """The config of the run in `workdir`, as the frozen dataclass of its task.
 

@@ -10,6 +10,7 @@ from jax import export
 from tfm.decoding import search_batch
 from tfm.errors import UserError
 from tfm.products import outputs_first
+from tfm.runs import one_model
 
 PLATFORMS = ("cpu", "cuda")
 
@@ -37,7 +38,8 @@ def search_program(run, rows, length):
         return tuple(x[:, 0] for x in found)
 
     like = {
-        name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in flatten_dict(run.params, sep="/").items()
+        name: jax.ShapeDtypeStruct(x.shape, x.dtype)
+        for name, x in flatten_dict(one_model(run), sep="/").items()
     }
     with _no_source_locations():
         program = export.export(jax.jit(translate), platforms=PLATFORMS)

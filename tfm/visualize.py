@@ -12,6 +12,7 @@ import numpy as np
 from absl import flags
 from matplotlib.figure import Figure
 
+from tfm import runs
 from tfm.data.vocabulary import BOS_ID, EOS_ID
 from tfm.decoding import decode
 from tfm.inspection import attention_of
@@ -88,7 +89,7 @@ def draw_run(run, workdir, sentences):
     paths = [os.path.join(folder, "curves.png")]
     draw_curves(read_metrics(workdir), paths[0])
     for number, sentence in enumerate(sentences, 1):
-        maps, source, target = attention_maps(run.task, run.params, sentence)
+        maps, source, target = attention_maps(run.task, runs.one_model(run), sentence)
         places = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
         for part, weights in maps.items():
             path = os.path.join(folder, f"attention-{number}-{part}.png")

@@ -43,10 +43,12 @@ def train(task, config, workdir):
             log.info("Nothing to do: this run has made its %s steps", f"{config.steps:,}")
             return
         task.prepare()
-        layout = make_layout(config.parallel)
+        layout = make_layout(config)
         parameters = sum(x.size for x in jax.tree.leaves(state.params))
         log.info("%s parameters, %s %s device(s)", f"{parameters:,}", layout.devices, jax.default_backend())
-        train_step = layout.compile(make_train_step(task.loss, optimizer, step_rng, config.ema_decay))
+        train_step = layout.compile(
+            make_train_step(task.loss, optimizer, step_rng, config.ema_decay, config.micro_batches)
+        )
         reporter = stack.enter_context(contextlib.closing(Reporter(workdir)))
         progress = Progress(int(state.step), config.steps, schedule)
         _run(task, config, layout, train_step, state, checkpoints, reporter, progress, began)

@@ -1,14 +1,20 @@
-"""How one pure step runs on the devices at hand: plain jit, or pmap over all local ones."""
+"""How one pure step runs on the devices at hand: plain jit, pmap over the local ones, or jit over a mesh."""
 
 import functools
+import math
 from typing import NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tfm.errors import UserError
+from tfm.sharding import ACTIVATION_RULES, PARAMETER_RULES, parameter_axes
+
 AXIS = "batch"
+MESH_AXES = ("data", "fsdp", "tensor")
 
 
 class Layout(NamedTuple):
@@ -16,10 +22,10 @@ class Layout(NamedTuple):
 
     Attributes:
       devices: how many share a batch.
-      compile: train_step -> compiled function of (placed state, placed batch); donates the state.
-      place_state, fetch_state: one state -> the devices, and back to one copy.
-      place_batch: dict of [rows, ...] arrays -> the devices; rows are filled up with zeros to a multiple of
-        the devices, and an all-zero row is padding that counts for nothing.
+      compile: (train_step, a state) -> compiled function of (placed state, placed batch); donates the state.
+      place_state, fetch_state: one state -> the devices, and back to what is evaluated and saved.
+      place_batch: dict of this host's [rows, ...] arrays -> the devices; rows are filled up with zeros to a
+        multiple of the devices, and an all-zero row is padding that counts for nothing.
       fetch_metrics: the step's metrics -> one copy.
     """
 
@@ -31,10 +37,23 @@ class Layout(NamedTuple):
     fetch_metrics: callable
 
 
-def make_layout(mode, devices=None):
-    """The layout of `mode`: "jit", "pmap", or "auto", which takes pmap where there are several devices."""
+def make_layout(config, devices=None):
+    """The layout of a `TrainingConfig`.
+
+    Args:
+      config: says `parallel`, and for a mesh its shape.
+      devices: all there are when None.
+
+    Raises:
+      UserError: the devices do not divide into the mesh.
+    """
+    several_hosts = jax.process_count() > 1
+    if config.parallel == "mesh" or (config.parallel == "auto" and several_hosts):
+        return _mesh_layout(config, devices or jax.devices())
+    if several_hosts:
+        raise UserError(f"Several hosts need training.parallel 'mesh', got {config.parallel!r}.")
     devices = devices or jax.local_devices()
-    if mode == "jit" or (mode == "auto" and len(devices) == 1):
+    if config.parallel == "jit" or (config.parallel == "auto" and len(devices) == 1):
         return _jit_layout(devices[0])
     return _pmap_layout(devices)
 
@@ -45,14 +64,14 @@ def _identity(x):
 
 def _jit_layout(device):
     put = functools.partial(jax.device_put, device=device)
-    return Layout(1, functools.partial(jax.jit, donate_argnums=0), put, _identity, put, _identity)
+    return Layout(1, lambda step, _: jax.jit(step, donate_argnums=0), put, _identity, put, _identity)
 
 
 def _pmap_layout(devices):
     count = len(devices)
     sharding = NamedSharding(Mesh(np.asarray(devices), (AXIS,)), PartitionSpec(AXIS))
 
-    def compile_step(step):
+    def compile_step(step, _):
         return jax.pmap(
             functools.partial(step, axis_name=AXIS), axis_name=AXIS, devices=devices, donate_argnums=0
         )
@@ -65,13 +84,78 @@ def _pmap_layout(devices):
         return jax.tree.map(lambda x: x[0], tree)
 
     def place_batch(batch):
-        return jax.device_put({name: _split_rows(array, count) for name, array in batch.items()}, sharding)
+        split = {name: x.reshape(count, -1, *x.shape[1:]) for name, x in _filled(batch, count).items()}
+        return jax.device_put(split, sharding)
 
     return Layout(count, compile_step, place_state, first, place_batch, first)
 
 
-def _split_rows(array, devices):
-    """[rows, ...] -> [devices, rows / devices, ...], filled up with zero rows."""
-    missing = -len(array) % devices
-    array = np.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1))
-    return array.reshape(devices, -1, *array.shape[1:])
+def _mesh_layout(config, devices):
+    fsdp, tensor = config.mesh_fsdp, config.mesh_tensor
+    if len(devices) % (fsdp * tensor):
+        raise UserError(
+            f"{len(devices)} devices do not divide into training.mesh_fsdp {fsdp} x mesh_tensor {tensor}."
+        )
+    mesh = Mesh(np.asarray(devices).reshape(-1, fsdp, tensor), MESH_AXES)
+    rows = NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    sharers = len(devices) // tensor
+
+    def shardings(state):
+        return jax.tree_util.tree_map_with_path(functools.partial(_parameter_sharding, mesh), state)
+
+    def compile_step(step, state):
+        places = shardings(state)
+
+        def constrained(state, batch):
+            # One global program: no axis name, one mask of dropout for all devices.
+            with nn.logical_axis_rules(ACTIVATION_RULES):
+                return step(state, batch)
+
+        compiled = jax.jit(
+            constrained,
+            in_shardings=(places, rows),
+            out_shardings=(places, everywhere),
+            donate_argnums=0,
+        )
+
+        def run(state, batch):
+            with mesh:
+                return compiled(state, batch)
+
+        return run
+
+    def place_state(state):
+        return jax.tree.map(_put, state, shardings(state))
+
+    def place_batch(batch):
+        local = _filled(batch, sharers // jax.process_count())
+        return {name: jax.make_array_from_process_local_data(rows, x) for name, x in local.items()}
+
+    return Layout(len(devices), compile_step, place_state, _identity, place_batch, _identity)
+
+
+def _parameter_sharding(mesh, path, x):
+    """Where a leaf of the state lives: a parameter by its axes' names, its optimizer state likewise."""
+    names = parameter_axes(jax.tree_util.keystr(path, simple=True, separator="/"), jnp.ndim(x))
+    axes = (PARAMETER_RULES.get(name, ()) for name in names)
+    spec = [
+        axis if axis and length % math.prod(mesh.shape[name] for name in axis) == 0 else None
+        for axis, length in zip(axes, jnp.shape(x), strict=True)
+    ]
+    return NamedSharding(mesh, PartitionSpec(*spec))
+
+
+def _put(x, sharding):
+    """A copy of an array that every host has, placed by `sharding`, of which a host may hold a part."""
+    whole = np.asarray(x)
+    return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+
+
+def _filled(batch, count):
+    """Rows of zeros added up to a multiple of `count`."""
+
+    def fill(x):
+        return np.pad(x, [(0, -len(x) % count)] + [(0, 0)] * (x.ndim - 1))
+
+    return {name: fill(x) for name, x in batch.items()}

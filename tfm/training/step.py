@@ -35,7 +35,7 @@ class TrainState:
         return self.params if self.average is None else self.average
 
 
-def make_train_step(loss, optimizer, rng, ema_decay=0.0):
+def make_train_step(loss, optimizer, rng, ema_decay=0.0, micro_batches=1):
     """The update of one task.
 
     Args:
@@ -44,6 +44,7 @@ def make_train_step(loss, optimizer, rng, ema_decay=0.0):
       optimizer: an Optax transformation.
       rng: the run's random key; step and device index are folded in.
       ema_decay: of the average, for a state that has one.
+      micro_batches: parts of a batch whose gradients are made one after the other and added, to save memory.
 
     Returns:
       train_step(state, batch, *, axis_name=None) -> (state, metrics). Under pmap, `axis_name` names the axis
@@ -56,11 +57,17 @@ def make_train_step(loss, optimizer, rng, ema_decay=0.0):
         if axis_name is not None:
             key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
 
-        def loss_sum(params):
-            (total, count), metrics = loss(params, batch, key)
-            return total, metrics | {"loss": (total, count)}
+        def gradients_of(batch, key):
+            def loss_sum(params):
+                (total, count), metrics = loss(params, batch, key)
+                return total, metrics | {"loss": (total, count)}
 
-        gradients, metrics = jax.grad(loss_sum, has_aux=True)(state.params)
+            return jax.grad(loss_sum, has_aux=True)(state.params)
+
+        if micro_batches == 1:
+            gradients, metrics = gradients_of(batch, key)
+        else:
+            gradients, metrics = _summed(gradients_of, _split(batch, micro_batches), key)
         if axis_name is not None:
             gradients, metrics = jax.lax.psum((gradients, metrics), axis_name)
         count = jnp.maximum(metrics["loss"][1], 1)
@@ -74,3 +81,29 @@ def make_train_step(loss, optimizer, rng, ema_decay=0.0):
         return TrainState(state.step + 1, params, opt_state, average), metrics
 
     return train_step
+
+
+def _split(batch, parts):
+    """[rows, ...] -> [parts, rows / parts, ...], filled up with zero rows.
+
+    Neighbours go to different parts, so that each part has its share of the rows of each device.
+    """
+
+    def split(x):
+        padded = jnp.pad(x, [(0, -len(x) % parts), *[(0, 0)] * (x.ndim - 1)])
+        return padded.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1)
+
+    return jax.tree.map(split, batch)
+
+
+def _summed(function, parts, key):
+    """The sum of function(part, key of its own) over the leading axis of `parts`."""
+
+    def add(total, part_and_index):
+        part, index = part_and_index
+        return jax.tree.map(jnp.add, total, function(part, jax.random.fold_in(key, index))), None
+
+    first = jax.tree.map(lambda x: x[0], parts)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, first, key))
+    count = len(jax.tree.leaves(parts)[0])
+    return jax.lax.scan(add, zeros, (parts, jnp.arange(count)))[0]

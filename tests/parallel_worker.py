@@ -1,0 +1,124 @@
+"""Three updates on ragged batches under each layout of 8 virtual devices, compared with one device.
+
+Run by test_parallel.py: python -m tests.parallel_worker CHECK
+"""
+
+import dataclasses
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from tests.tiny import MODEL
+from tfm.tasks.translation import Config, Translation
+from tfm.training.config import TrainingConfig
+from tfm.training.parallel import make_layout
+from tfm.training.step import TrainState, make_train_step
+
+RNG = np.random.default_rng(0)
+
+
+class Vocabulary:
+    """Stands in for one of 48 pieces."""
+
+    def __len__(self):
+        return 48
+
+
+def ragged(rows):
+    """A batch whose rows differ in length; its first is almost all padding."""
+    batch = {
+        name: np.zeros((rows, 12), np.int32)
+        for side in ("input", "target")
+        for name in (f"{side}s", f"{side}_positions", f"{side}_segments")
+    }
+    for side in ("input", "target"):
+        for row in range(rows):
+            length = 1 if row == 0 else RNG.integers(1, 13)
+            batch[f"{side}s"][row, :length] = RNG.integers(3, 48, length)
+            batch[f"{side}_positions"][row, :length] = np.arange(length)
+            batch[f"{side}_segments"][row, :length] = 1
+    return batch
+
+
+BATCHES = [ragged(13) for _ in range(3)]  # 13 rows do not divide into 2, 4 or 8
+
+
+def train(devices, *, dropout=0.0, optimizer=None, **fields):
+    """(losses of the batches, final state) on the first `devices` devices."""
+    config = TrainingConfig(**fields)
+    task = Translation(Config(model=dataclasses.replace(MODEL, dropout=dropout)), Vocabulary())
+    optimizer = optimizer or optax.sgd(0.5)
+    layout = make_layout(config, jax.devices()[:devices])
+    assert layout.devices == devices
+    state = TrainState.create(task.init(jax.random.key(0)), optimizer)
+    step = make_train_step(task.loss, optimizer, jax.random.key(1), micro_batches=config.micro_batches)
+    compiled, state = layout.compile(step, state), layout.place_state(state)
+    losses = []
+    for batch in BATCHES:
+        state, metrics = compiled(state, layout.place_batch(batch))
+        losses.append([float(x) for x in layout.fetch_metrics(metrics)["loss"]])
+    return losses, layout.fetch_state(state)
+
+
+def assert_equal(found, expected):
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found[1], expected[1])
+
+
+MESHES = [(1, 1, 1), (2, 1, 2), (4, 2, 2), (8, 1, 1), (8, 2, 2), (8, 8, 1)]  # devices, fsdp, tensor
+
+
+def check_pmap():
+    one = train(1, parallel="jit")
+    for devices in (2, 8):
+        assert_equal(train(devices, parallel="pmap"), one)
+    assert make_layout(TrainingConfig()).devices == 8
+
+
+def check_mesh():
+    one = train(1, parallel="jit")
+    for devices, fsdp, tensor in MESHES:
+        assert_equal(train(devices, parallel="mesh", mesh_fsdp=fsdp, mesh_tensor=tensor), one)
+
+
+def check_mesh_dropout():
+    """One global mask: dropout is the same however the arrays are divided."""
+    one = train(1, parallel="jit", dropout=0.3)
+    for devices, fsdp, tensor in ((8, 1, 1), (8, 2, 2)):
+        assert_equal(train(devices, parallel="mesh", mesh_fsdp=fsdp, mesh_tensor=tensor, dropout=0.3), one)
+    assert abs(one[0][0][0] - train(1, parallel="jit")[0][0][0]) > 1e-3
+
+
+def check_micro_batches():
+    one = train(1, parallel="jit")
+    assert_equal(train(1, parallel="jit", micro_batches=4), one)
+    assert_equal(train(8, parallel="pmap", micro_batches=2), one)
+    assert_equal(train(8, parallel="mesh", mesh_fsdp=2, micro_batches=2), one)
+
+
+def check_sharding():
+    """What is divided is divided: each device holds its share of parameters and of Adam's moments."""
+    _, state = train(8, parallel="mesh", mesh_fsdp=2, mesh_tensor=2, optimizer=optax.adam(1e-3))
+    moments = state.opt_state[0].mu
+    for tree in (state.params, moments):
+        table = tree["embedding"]["table"]  # [48, 32]
+        hidden = tree["encoder"]["layers_0"]["feed_forward"]["hidden"]["kernel"]
+        query = tree["decoder"]["layers_0"]["cross_attention"]["query"]["kernel"]
+        assert table.addressable_shards[0].data.shape == (12, 32)
+        assert hidden.addressable_shards[0].data.shape == (16, 32)
+        assert query.addressable_shards[0].data.shape == (16, 2, 8)
+        assert tree["encoder"]["layers_0"]["mixer_residual"]["norm"]["scale"].sharding.is_fully_replicated
+
+
+def main(check):
+    assert jax.device_count() == 8
+    globals()[f"check_{check}"]()
+    jnp.zeros(()).block_until_ready()
+    print("equal")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
