@@ -16,7 +16,7 @@ quickstart: .venv/installed
 	$(BIN)/python -m tfm.visualize --workdir=$(RUN)
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: .venv/installed
 	$(BIN)/ruff check .

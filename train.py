@@ -1,28 +1,56 @@
 """Trains a model from a config: python train.py --config=configs/quickstart.py --workdir=runs/quickstart
 
 Any field of the config can be set on the command line: --config.training.steps=1000. Started again on the
-same work directory, a run goes on from its newest checkpoint.
+same work directory, a run goes on from its newest checkpoint. On several hosts, each starts the same command,
+with a work directory that all can see, and --distributed, or --coordinator, --processes and --process_id.
 """
 
 import logging
 import os
+import tempfile
 
+import jax
 from absl import flags
+from jax.experimental import multihost_utils
 
 from tfm import cli, config, runs, tasks
 from tfm.errors import UserError
 from tfm.training.loop import train
+from tfm.training.preflight import preflight
 
 log = logging.getLogger("tfm.train")
 
 
 def main():
     chosen, workdir = cli.read_config(), flags.FLAGS.workdir
-    os.makedirs(workdir, exist_ok=True)
-    keep_config(chosen, workdir)
+    join_hosts()
+    if flags.FLAGS.dry_run:
+        dry_run(chosen, workdir)
+        return
     cli.keep_compiled(workdir)
-    task = tasks.find(chosen.task).create(chosen, workdir)
-    train(task, chosen.training, workdir)
+    make = tasks.find(chosen.task).create
+    if jax.process_index() == 0:  # the first of several hosts makes what the others find
+        os.makedirs(workdir, exist_ok=True)
+        keep_config(chosen, workdir)
+        make(chosen, workdir)
+    multihost_utils.sync_global_devices("work directory")
+    train(make(chosen, workdir, new=False), chosen.training, workdir)
+
+
+def dry_run(chosen, workdir):
+    """Prints what the run would take, and leaves nothing in the work directory."""
+    with tempfile.TemporaryDirectory() as elsewhere:
+        task = tasks.find(chosen.task).create(chosen, elsewhere)
+        print("\n".join(preflight(task, chosen.training, workdir)))
+
+
+def join_hosts():
+    """Joins the processes of a run on several hosts, if the flags say that there are any."""
+    arguments = flags.FLAGS
+    if arguments.distributed:  # SLURM, Kubernetes and Open MPI tell JAX all it needs
+        jax.distributed.initialize()
+    elif arguments.coordinator:
+        jax.distributed.initialize(arguments.coordinator, arguments.processes, arguments.process_id)
 
 
 def keep_config(chosen, workdir):
@@ -48,4 +76,9 @@ def keep_config(chosen, workdir):
 
 if __name__ == "__main__":
     cli.define_new_run()
+    flags.DEFINE_bool("dry_run", False, "Tell what the run will take, and stop before its first step.")
+    flags.DEFINE_bool("distributed", False, "Join the other processes as SLURM or Kubernetes tell of them.")
+    flags.DEFINE_string("coordinator", "", "Or by hand: HOST:PORT of the first process ...")
+    flags.DEFINE_integer("processes", 1, "... how many there are ...", lower_bound=1)
+    flags.DEFINE_integer("process_id", 0, "... and which one this is, from 0.", lower_bound=0)
     cli.run(main)

@@ -3,8 +3,10 @@
 Run by test_parallel.py: python -m tests.parallel_worker CHECK
 """
 
+import contextlib
 import dataclasses
 import sys
+import tempfile
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,7 @@ import optax
 
 from tests.tiny import MODEL
 from tfm.tasks.translation import Config, Translation
+from tfm.training.checkpoints import Checkpoints
 from tfm.training.config import TrainingConfig
 from tfm.training.parallel import make_layout
 from tfm.training.step import TrainState, make_train_step
@@ -46,15 +49,22 @@ def ragged(rows):
 BATCHES = [ragged(13) for _ in range(3)]  # 13 rows do not divide into 2, 4 or 8
 
 
+def task(dropout=0.0):
+    return Translation(Config(model=dataclasses.replace(MODEL, dropout=dropout)), Vocabulary())
+
+
+def layout_of(devices, **fields):
+    return make_layout(TrainingConfig(**fields), jax.devices()[:devices])
+
+
 def train(devices, *, dropout=0.0, optimizer=None, **fields):
     """(losses of the batches, final state) on the first `devices` devices."""
-    config = TrainingConfig(**fields)
-    task = Translation(Config(model=dataclasses.replace(MODEL, dropout=dropout)), Vocabulary())
     optimizer = optimizer or optax.sgd(0.5)
-    layout = make_layout(config, jax.devices()[:devices])
+    layout, model = layout_of(devices, **fields), task(dropout)
     assert layout.devices == devices
-    state = TrainState.create(task.init(jax.random.key(0)), optimizer)
-    step = make_train_step(task.loss, optimizer, jax.random.key(1), micro_batches=config.micro_batches)
+    state = TrainState.create(model.init(jax.random.key(0)), optimizer)
+    parts = fields.get("micro_batches", 1)
+    step = make_train_step(model.loss, optimizer, jax.random.key(1), micro_batches=parts)
     compiled, state = layout.compile(step, state), layout.place_state(state)
     losses = []
     for batch in BATCHES:
@@ -111,6 +121,28 @@ def check_sharding():
         assert hidden.addressable_shards[0].data.shape == (16, 32)
         assert query.addressable_shards[0].data.shape == (16, 2, 8)
         assert tree["encoder"]["layers_0"]["mixer_residual"]["norm"]["scale"].sharding.is_fully_replicated
+
+
+def check_restore():
+    """What one layout wrote, every other one restores."""
+    fields = [
+        {"devices": 1, "parallel": "jit"},
+        {"devices": 8, "parallel": "pmap"},
+        {"devices": 8, "parallel": "mesh", "mesh_fsdp": 2, "mesh_tensor": 2},
+        {"devices": 4, "parallel": "mesh", "mesh_fsdp": 4},
+    ]
+    optimizer = optax.adam(1e-3)
+    for writer in fields[1:3]:
+        _, written = train(**writer, optimizer=optimizer)
+        with tempfile.TemporaryDirectory() as folder, contextlib.closing(Checkpoints(folder)) as store:
+            store.save(written)
+            store.wait()
+            for reader in fields:
+                layout = layout_of(**reader)
+                fresh = TrainState.create(task().init(jax.random.key(5)), optimizer)
+                state = layout.place_state(store.restore(layout.like(fresh)))
+                found = layout.fetch_state(state)
+                jax.tree.map(np.testing.assert_array_equal, jax.device_get(found), jax.device_get(written))
 
 
 def main(check):

@@ -77,6 +77,37 @@ def test_translate_gives_a_line_for_each_line(workdir):
     assert b"Line 6 is not UTF-8" in result.stderr
 
 
+def test_translate_writes_files_of_json_and_leaves_no_parts(workdir, tmp_path):
+    (tmp_path / "in").write_text("red dog\n\nblue cat\n")
+    options = ("--format=jsonl", "--n_best=2", "--alignments", f"--input={tmp_path / 'in'}")
+    result = run("-m", "tfm.translate", f"--workdir={workdir}", *options, f"--output={tmp_path / 'out'}")
+    assert result.returncode == 0, result.stderr.decode()
+    rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert [row["source"] for row in rows] == ["red dog", "", "blue cat"]
+    assert [len(row["translations"]) for row in rows] == [2, 1, 2]
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
+
+
+@pytest.mark.parametrize(
+    ("into", "code", "error"),
+    [("head -c 0", 141, ""), ("/dev/full", 2, "No space left on device")],
+)
+def test_an_output_that_takes_no_more_ends_in_good_order(workdir, into, code, error):
+    command = f"{sys.executable} -m tfm.translate --workdir={workdir} --config.decoding.beam_size=1"
+    sink = f"> {into}" if into.startswith("/") else f"| {into} 2> /dev/null"
+    result = subprocess.run(
+        ["bash", "-c", f"yes red dog | head -n 3000 | {command} {sink}; exit ${{PIPESTATUS[2]}}"],
+        cwd=ROOT,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == code, result.stderr[-2000:]
+    assert "Traceback" not in result.stderr
+    assert error in result.stderr
+
+
 def test_visualize_draws_png_files(workdir):
     result = run("-m", "tfm.visualize", f"--workdir={workdir}", "--sentence=red dog runs")
     assert result.returncode == 0, result.stderr.decode()

@@ -11,6 +11,7 @@ Segments count the sentences of a row from 1, positions the tokens of a sentence
 
 import functools
 import logging
+import math
 from typing import NamedTuple
 
 import grain
@@ -76,6 +77,11 @@ class TrainBatches:
     def shapes(self):
         """All shapes (rows, width) of this host's batches; both sides have the same width."""
         return sorted({(rows // self._host_count, width) for _, _, rows, width in self._plan(0).batches})
+
+    def largest(self):
+        """A batch of zeros of the largest shape."""
+        rows, width = max(self.shapes, key=math.prod)
+        return assemble(self.cache, [], rows, width)
 
     @property
     def padding_share(self):

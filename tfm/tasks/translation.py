@@ -25,6 +25,7 @@ from tfm.metrics import bleu
 from tfm.models import TransformerConfig
 from tfm.texts import align_texts, score_texts, translate_texts
 from tfm.training.config import TrainingConfig
+from tfm.training.preflight import Plan
 
 VOCABULARY_FILE = "vocabulary.model"
 log = logging.getLogger(__name__)
@@ -125,7 +126,13 @@ class Translation:
 
     def prepare(self):
         """Opens, tokenises and plans training and validation data."""
-        self._train = TrainBatches(self._cache("train"), self.config.data, self.config.training.seed)
+        self._train = TrainBatches(
+            self._cache("train"),
+            self.config.data,
+            self.config.training.seed,
+            host_index=jax.process_index(),
+            host_count=jax.process_count(),
+        )
         self._validation_batches = list(eval_batches(self._cache("validation"), self.config.data))
         pairs = open_pairs(self.config.data, "validation")
         self._validation_pairs = pairs[: self.config.validation_sentences]
@@ -140,6 +147,10 @@ class Translation:
     def train_batches(self, start_step):
         """Endless batches from `start_step` on, read ahead."""
         return read_ahead(self._train, start_step)
+
+    def plan(self):
+        """What `tfm.training.preflight` needs to know of the prepared data: see `Plan` there."""
+        return Plan(self._train.largest(), self._train.shapes, self._train.padding_share)
 
     @staticmethod
     def count_tokens(batch):

@@ -4,13 +4,15 @@ import contextlib
 import logging
 import os
 import time
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 
 from tfm.training.checkpoints import Checkpoints
 from tfm.training.optimizer import make_optimizer, make_schedule
-from tfm.training.parallel import make_layout
-from tfm.training.reporting import Progress, Reporter
+from tfm.training.parallel import Layout, make_layout
+from tfm.training.reporting import Progress, make_reporter
 from tfm.training.step import TrainState, make_train_step
 
 CHECKPOINT_FOLDER = "checkpoints"
@@ -30,28 +32,43 @@ def train(task, config, workdir):
       UserError: the checkpoint there is of another model, or the data cannot be used.
     """
     began = time.monotonic()
-    schedule = make_schedule(config, task.d_model)
-    optimizer = make_optimizer(config, schedule)
-    init_rng, step_rng = jax.random.split(jax.random.key(config.seed))
+    parts = assemble(task, config)
     with contextlib.ExitStack() as stack:
         checkpoints = stack.enter_context(contextlib.closing(open_checkpoints(task, config, workdir)))
-        state = jax.jit(lambda rng: TrainState.create(task.init(rng), optimizer, config.ema_decay))(init_rng)
+        state = parts.state
         if checkpoints.latest() is not None:
-            state = checkpoints.restore(state)
+            state = checkpoints.restore(parts.layout.like(state))
             log.info("Going on from step %s in %s", f"{int(state.step):,}", workdir)
         if int(state.step) >= config.steps:
             log.info("Nothing to do: this run has made its %s steps", f"{config.steps:,}")
             return
         task.prepare()
-        layout = make_layout(config)
         parameters = sum(x.size for x in jax.tree.leaves(state.params))
-        log.info("%s parameters, %s %s device(s)", f"{parameters:,}", layout.devices, jax.default_backend())
-        train_step = layout.compile(
-            make_train_step(task.loss, optimizer, step_rng, config.ema_decay, config.micro_batches)
-        )
-        reporter = stack.enter_context(contextlib.closing(Reporter(workdir)))
-        progress = Progress(int(state.step), config.steps, schedule)
-        _run(task, config, layout, train_step, state, checkpoints, reporter, progress, began)
+        devices = f"{parts.layout.devices} {jax.default_backend()}"
+        log.info("%s parameters, %s device(s)", f"{parameters:,}", devices)
+        reporter = stack.enter_context(contextlib.closing(make_reporter(workdir)))
+        progress = Progress(int(state.step), config.steps, parts.schedule)
+        _run(task, config, parts, state, checkpoints, reporter, progress, began)
+
+
+class Parts(NamedTuple):
+    """What a run is made of before it has data: schedule, layout, first state, and the step to compile."""
+
+    schedule: Callable
+    layout: Layout
+    state: TrainState
+    step: Callable
+
+
+def assemble(task, config):
+    """The `Parts` of a run."""
+    schedule = make_schedule(config, task.d_model)
+    optimizer = make_optimizer(config, schedule)
+    init_rng, step_rng = jax.random.split(jax.random.key(config.seed))
+    layout = make_layout(config)
+    state = jax.jit(lambda rng: TrainState.create(task.init(rng), optimizer, config.ema_decay))(init_rng)
+    step = make_train_step(task.loss, optimizer, step_rng, config.ema_decay, config.micro_batches)
+    return Parts(schedule, layout, state, step)
 
 
 def open_checkpoints(task, config, workdir):
@@ -60,9 +77,10 @@ def open_checkpoints(task, config, workdir):
     return Checkpoints(folder, best_metric=task.best_metric, keep=config.keep)
 
 
-def _run(task, config, layout, train_step, state, checkpoints, reporter, progress, began):
+def _run(task, config, parts, state, checkpoints, reporter, progress, began):
     """From the state's step to the last. Metrics of a step are read once the next is dispatched."""
-    start = int(state.step)
+    layout, start = parts.layout, int(state.step)
+    train_step = layout.compile(parts.step, parts.state)
     state = layout.place_state(state)
     batches = task.train_batches(start)
     unread = None
@@ -71,7 +89,7 @@ def _run(task, config, layout, train_step, state, checkpoints, reporter, progres
         state, metrics = train_step(state, layout.place_batch(batch))
         if unread:
             progress.add(*unread)
-        unread = (layout.fetch_metrics(metrics), task.count_tokens(batch))
+        unread = (layout.fetch_metrics(metrics), task.count_tokens(batch) * jax.process_count())
         if step == start + 1:
             jax.block_until_ready(metrics)
             log.info("First step finished after %.1f s", time.monotonic() - began)
@@ -84,7 +102,8 @@ def _run(task, config, layout, train_step, state, checkpoints, reporter, progres
         if evaluates or step % config.checkpoint_every == 0:
             with progress.paused():
                 whole = layout.fetch_state(state)
-                scores = _evaluate(task, whole.weights, reporter, step) if evaluates else None
+                weights = layout.fetch_weights(whole.weights) if evaluates else None
+                scores = _evaluate(task, weights, reporter, step) if evaluates else None
                 checkpoints.save(whole, scores)
 
 

@@ -23,7 +23,9 @@ class Layout(NamedTuple):
     Attributes:
       devices: how many share a batch.
       compile: (train_step, a state) -> compiled function of (placed state, placed batch); donates the state.
-      place_state, fetch_state: one state -> the devices, and back to what is evaluated and saved.
+      like: a state -> what a checkpoint is restored into.
+      place_state, fetch_state: one state, or a restored one, -> the devices, and back to what is saved.
+      fetch_weights: parameters of a fetched state -> one copy on this host, for evaluation.
       place_batch: dict of this host's [rows, ...] arrays -> the devices; rows are filled up with zeros to a
         multiple of the devices, and an all-zero row is padding that counts for nothing.
       fetch_metrics: the step's metrics -> one copy.
@@ -31,8 +33,10 @@ class Layout(NamedTuple):
 
     devices: int
     compile: callable
+    like: callable
     place_state: callable
     fetch_state: callable
+    fetch_weights: callable
     place_batch: callable
     fetch_metrics: callable
 
@@ -64,7 +68,16 @@ def _identity(x):
 
 def _jit_layout(device):
     put = functools.partial(jax.device_put, device=device)
-    return Layout(1, lambda step, _: jax.jit(step, donate_argnums=0), put, _identity, put, _identity)
+    return Layout(
+        devices=1,
+        compile=lambda step, _: jax.jit(step, donate_argnums=0),
+        like=_identity,
+        place_state=put,
+        fetch_state=_identity,
+        fetch_weights=_identity,
+        place_batch=put,
+        fetch_metrics=_identity,
+    )
 
 
 def _pmap_layout(devices):
@@ -87,7 +100,7 @@ def _pmap_layout(devices):
         split = {name: x.reshape(count, -1, *x.shape[1:]) for name, x in _filled(batch, count).items()}
         return jax.device_put(split, sharding)
 
-    return Layout(count, compile_step, place_state, first, place_batch, first)
+    return Layout(count, compile_step, _identity, place_state, first, _identity, place_batch, first)
 
 
 def _mesh_layout(config, devices):
@@ -109,30 +122,42 @@ def _mesh_layout(config, devices):
 
         def constrained(state, batch):
             # One global program: no axis name, one mask of dropout for all devices.
-            with nn.logical_axis_rules(ACTIVATION_RULES):
+            with mesh, nn.logical_axis_rules(ACTIVATION_RULES):
                 return step(state, batch)
 
-        compiled = jax.jit(
+        return jax.jit(
             constrained,
             in_shardings=(places, rows),
             out_shardings=(places, everywhere),
             donate_argnums=0,
         )
 
-        def run(state, batch):
-            with mesh:
-                return compiled(state, batch)
-
-        return run
+    def like(state):
+        return jax.tree.map(
+            lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), state, shardings(state)
+        )
 
     def place_state(state):
         return jax.tree.map(_put, state, shardings(state))
+
+    def fetch_weights(params):
+        replicated = jax.jit(_identity, out_shardings=everywhere)(params)
+        return jax.tree.map(lambda x: x.addressable_data(0), replicated)
 
     def place_batch(batch):
         local = _filled(batch, sharers // jax.process_count())
         return {name: jax.make_array_from_process_local_data(rows, x) for name, x in local.items()}
 
-    return Layout(len(devices), compile_step, place_state, _identity, place_batch, _identity)
+    return Layout(
+        devices=len(devices),
+        compile=compile_step,
+        like=like,
+        place_state=place_state,
+        fetch_state=_identity,
+        fetch_weights=fetch_weights,
+        place_batch=place_batch,
+        fetch_metrics=_identity,
+    )
 
 
 def _parameter_sharding(mesh, path, x):
@@ -148,6 +173,8 @@ def _parameter_sharding(mesh, path, x):
 
 def _put(x, sharding):
     """A copy of an array that every host has, placed by `sharding`, of which a host may hold a part."""
+    if getattr(x, "sharding", None) == sharding:
+        return x
     whole = np.asarray(x)
     return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
 

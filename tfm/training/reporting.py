@@ -6,12 +6,23 @@ import logging
 import os
 import time
 
+import jax
 import tensorboardX
 
 from tfm.errors import UserError
 
 METRICS_FILE = "metrics.jsonl"
 log = logging.getLogger(__name__)
+
+
+class Silence:
+    """The reporter of every host but the first."""
+
+    def write(self, step, metrics):
+        """Nothing: the first host does."""
+
+    def close(self):
+        """Nothing to close."""
 
 
 class Reporter:
@@ -35,6 +46,11 @@ class Reporter:
     def close(self):
         self._file.close()
         self._board.close()
+
+
+def make_reporter(workdir):
+    """A `Reporter` on the first host; on the others one that says nothing."""
+    return Reporter(workdir) if jax.process_index() == 0 else Silence()
 
 
 def read_metrics(workdir, up_to=None):
