@@ -9,16 +9,17 @@ import math
 import jax
 import jax.numpy as jnp
 
-FEW_ROWS = 64
+FEW_ROWS = 256
 
 
-def dot_general(x, weights, dimension_numbers, **options):
+def dot_general(x, weights, dimension_numbers, few_rows=FEW_ROWS, **options):
     """`jax.lax.dot_general` of activations and weights, the weights on the left where the rows are few.
 
     Args:
       x: [..., inputs].
       weights: the input axes and the output axes, in any order.
       dimension_numbers: as of `jax.lax.dot_general`, without batch axes.
+      few_rows: up to so many rows of x, of all its axes but the inputs, the weights are on the left.
       options: as of `jax.lax.dot_general`.
 
     Returns:
@@ -26,7 +27,7 @@ def dot_general(x, weights, dimension_numbers, **options):
     """
     (x_axes, weight_axes), _ = dimension_numbers
     inputs = math.prod(x.shape[axis] for axis in x_axes)
-    if x.size > FEW_ROWS * inputs:
+    if x.size > few_rows * inputs:
         return jax.lax.dot_general(x, weights, dimension_numbers, **options)
     product = jax.lax.dot_general(weights, x, ((weight_axes, x_axes), ((), ())), **options)
     outputs = weights.ndim - len(weight_axes)
