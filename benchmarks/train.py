@@ -27,11 +27,15 @@ flags.DEFINE_enum("dtype", "float32", ("float32", "bfloat16"), "Of the computati
 flags.DEFINE_integer("rows", 0, "Rows of a batch; 0 takes the size's own.")
 flags.DEFINE_integer("length", 0, "Tokens of a row's side; 0 takes the size's own.")
 flags.DEFINE_integer("steps", 30, "Steps to time.", lower_bound=1)
+flags.DEFINE_bool("remat", False, "Compute activations again instead of keeping them.")
+flags.DEFINE_bool("scan", False, "Compile a stack's layers once.")
 flags.DEFINE_integer("logits_at_once", 512, "Target positions whose logits are held at once.")
 
 
 def main(_):
-    config = sizes.model_config(FLAGS.size, dtype=FLAGS.dtype, **sizes.DROPOUT)
+    config = sizes.model_config(
+        FLAGS.size, dtype=FLAGS.dtype, remat=FLAGS.remat, scan=FLAGS.scan, **sizes.DROPOUT
+    )
     rows, length = FLAGS.rows or sizes.SIZES[FLAGS.size][1], FLAGS.length or sizes.SIZES[FLAGS.size][2]
     model = Transformer(config)
     training = TrainingConfig()
@@ -81,6 +85,8 @@ def main(_):
                 "dtype": config.dtype,
                 "device": jax.devices()[0].device_kind,
                 "batch": [rows, length],
+                "remat": config.remat,
+                "scan": config.scan,
                 "parameters": parameters,
                 "tokens_per_second": round(2 * rows * length / seconds),
                 "milliseconds": round(1000 * seconds, 2),

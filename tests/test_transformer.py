@@ -208,6 +208,35 @@ def test_bfloat16_computes_near_float32_with_float32_parameters():
     np.testing.assert_allclose(np.asarray(found, np.float32), logits(INPUTS, TARGETS), atol=0.2)
 
 
+@pytest.mark.parametrize("fields", [{"remat": True}, {"scan": True}, {"remat": True, "scan": True}])
+def test_remat_and_scan_change_neither_parameters_nor_logits_nor_gradients(fields):
+    model = Transformer(dataclasses.replace(TINY, dropout=0.0, **fields))
+    again = model.init(jax.random.key(0), INPUTS, TARGETS, train=False)["params"]
+    jax.tree.map(np.testing.assert_array_equal, again, PARAMS)
+
+    def loss(params, model):
+        logits = model.apply({"params": params}, INPUTS, TARGETS, train=True)
+        return (logits**2).sum(), logits
+
+    plain = Transformer(dataclasses.replace(TINY, dropout=0.0))
+    expected, found = (
+        jax.jit(jax.grad(loss, has_aux=True), static_argnums=1)(PARAMS, m) for m in (plain, model)
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected)
+
+
+def test_scanned_layers_drop_differently():
+    model = Transformer(dataclasses.replace(TINY, scan=True, dropout=0.5))
+
+    def run(seed):
+        return model.apply(
+            {"params": PARAMS}, INPUTS, TARGETS, train=True, rngs={"dropout": jax.random.key(seed)}
+        )
+
+    assert not np.allclose(run(0), run(1))
+    np.testing.assert_array_equal(run(0), run(0))
+
+
 def test_attention_weights_are_collected_on_request():
     _, collected = MODEL.apply({"params": PARAMS}, INPUTS, TARGETS, train=False, mutable=["attention"])
     leaves = jax.tree.leaves(collected["attention"])

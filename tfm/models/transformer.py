@@ -38,6 +38,8 @@ class TransformerConfig:
         its authors' later code.
       positions: layout of the sinusoids, "interleaved" (the paper) or "concatenated" (its authors' code).
       attention: None, "xla" or "cudnn"; see `tfm.attention.dot_product_attention`.
+      remat: the backward pass computes activations again, a layer at a time, instead of keeping them.
+      scan: layers are compiled once for each stack, not once each.
       dtype: of the computation, "float32" or "bfloat16"; parameters, softmax and norms are float32.
     """
 
@@ -58,6 +60,8 @@ class TransformerConfig:
     feed_forward_dropout: float = 0.0
     positions: str = "interleaved"
     attention: str | None = None
+    remat: bool = False
+    scan: bool = False
     dtype: str = "float32"
 
     def __post_init__(self):
@@ -131,8 +135,11 @@ class Transformer(nn.Module):
         final_norm = config.norm_order != "post"
         self.embedding = layers.Embedding(config.vocabulary_size, config.d_model, dtype)
         self.dropout = layers.Dropout(config.dropout)
-        self.encoder = layers.Stack(encoder_layer, config.encoder_layers, final_norm, dtype)
-        self.decoder = layers.Stack(decoder_layer, config.decoder_layers, final_norm, dtype)
+        stack = functools.partial(
+            layers.Stack, final_norm=final_norm, remat=config.remat, scan=config.scan, dtype=dtype
+        )
+        self.encoder = stack(encoder_layer, config.encoder_layers)
+        self.decoder = stack(decoder_layer, config.decoder_layers)
 
     def __call__(self, inputs, targets, *, train, **packing):
         """Logits [B, L, V] of each next target token, in the compute dtype; arguments as of `features`."""

@@ -1,22 +1,14 @@
-"""Flax modules around the pure functions: the sublayers and blocks of section 3, each usable on its own.
+"""The sublayers of section 3: attention, feed-forward network, residual connection, embedding; and dropout.
 
-Shape letters: B batch, L query length, M key length, D model, F hidden, H heads, K key features, V value
-features or vocabulary, W live hypotheses of a sentence while decoding, T positions in the cache.
-
-Masks come from outside (`tfm.masks`); `train` is given at the call and turns dropout on, with the random
-key of the collection "dropout". Blocks are composed from modules, so another mixer is another argument:
-
-    EncoderLayer(mixer=MultiHeadAttention(features=512, heads=8), feed_forward=FeedForward(512, 2048))
+Shape letters as of `tfm.layers`.
 """
 
 import functools
-from collections.abc import Callable
 
 import flax.linen as nn
 import jax.numpy as jnp
 
 from tfm.attention import attention_weights, dot_product_attention
-from tfm.decode_cache import LayerCache
 from tfm.dropout import dropout
 from tfm.products import dot_general
 from tfm.sharding import by_batch
@@ -204,98 +196,3 @@ class Embedding(nn.Module):
         x, table = x.astype(self.dtype), self.table.astype(self.dtype)
         # Many logits cost more to turn round than the better order saves.
         return dot_general(x, table, (((x.ndim - 1,), (1,)), ((), ())), few_rows=64)
-
-
-class EncoderLayer(nn.Module):
-    """Self-attention (or another mixer), then the feed-forward network, each in a residual connection."""
-
-    mixer: nn.Module
-    feed_forward: nn.Module
-    residual: Callable[[], Residual] = Residual
-
-    def setup(self):
-        self.mixer_residual = self.residual()
-        self.feed_forward_residual = self.residual()
-
-    def __call__(self, x, *, mask, train):
-        """x [B, L, D], mask [B, 1, L, L] or broadcastable -> [B, L, D]."""
-        x = self.mixer_residual(x, lambda x: self.mixer(x, x, mask=mask, train=train), train=train)
-        return self.feed_forward_residual(x, lambda x: self.feed_forward(x, train=train), train=train)
-
-
-class DecoderLayer(nn.Module):
-    """Masked self-attention, attention over the encoder's output, feed-forward network."""
-
-    mixer: nn.Module
-    cross_attention: nn.Module
-    feed_forward: nn.Module
-    residual: Callable[[], Residual] = Residual
-
-    def setup(self):
-        self.mixer_residual = self.residual()
-        self.cross_attention_residual = self.residual()
-        self.feed_forward_residual = self.residual()
-
-    def __call__(self, x, memory, *, mask, memory_mask, train):
-        """x [B, L, D], memory [B, M, D], mask [B, 1, L, L], memory_mask [B, 1, 1 or L, M] -> [B, L, D]."""
-        x = self.mixer_residual(x, lambda x: self.mixer(x, x, mask=mask, train=train), train=train)
-        x = self.cross_attention_residual(
-            x, lambda x: self.cross_attention(x, memory, mask=memory_mask, train=train), train=train
-        )
-        return self.feed_forward_residual(x, lambda x: self.feed_forward(x, train=train), train=train)
-
-    def init_cache(self, memory, width, length):
-        """The layer's part of a decoding cache, a `LayerCache`."""
-        return LayerCache.empty(*self.cross_attention.keys_values(memory), width, length)
-
-    def decode_step(self, x, cache, position, *, mask, memory_mask):
-        """One position of W hypotheses: x [B, W, D] and the cache -> ([B, W, D], cache).
-
-        The hypotheses of a sentence stand where `__call__` has query positions: they share its encoder output
-        and one pool of cached positions, in which mask [B, 1, W, T * W] picks each one's own ancestors.
-        """
-
-        def self_attention(x):
-            nonlocal cache
-            cache = cache.write(position, *self.mixer.keys_values(x))
-            return self.mixer.attend_cached(x, cache.key, cache.value, mask=mask)
-
-        def cross_attention(x):
-            memory = cache.memory_key, cache.memory_value
-            return self.cross_attention.attend_cached(x, *memory, mask=memory_mask)
-
-        x = self.mixer_residual(x, self_attention, train=False)
-        x = self.cross_attention_residual(x, cross_attention, train=False)
-        x = self.feed_forward_residual(x, lambda x: self.feed_forward(x, train=False), train=False)
-        return x, cache
-
-
-class Stack(nn.Module):
-    """`depth` layers from `make_layer`; a final LayerNorm for norm orders that leave the sum as it is."""
-
-    make_layer: Callable[[], nn.Module]
-    depth: int
-    final_norm: bool = False
-    dtype: jnp.dtype = jnp.float32
-
-    def setup(self):
-        self.layers = [self.make_layer() for _ in range(self.depth)]
-        self.norm = layer_norm(self.dtype) if self.final_norm else lambda x: x
-
-    def __call__(self, x, *arguments, **keywords):
-        """x [B, L, D] -> [B, L, D]; everything else is handed to each layer."""
-        for layer in self.layers:
-            x = layer(x, *arguments, **keywords)
-        return self.norm(x)
-
-    def init_cache(self, memory, width, length):
-        """A list of the layers' caches."""
-        return [layer.init_cache(memory, width, length) for layer in self.layers]
-
-    def decode_step(self, x, caches, position, **masks):
-        """x [B, W, D] and the list of caches -> ([B, W, D], caches)."""
-        written = []
-        for layer, cache in zip(self.layers, caches, strict=True):
-            x, cache = layer.decode_step(x, cache, position, **masks)
-            written.append(cache)
-        return self.norm(x), written

@@ -1,0 +1,36 @@
+"""Flax modules around the pure functions: the sublayers and blocks of section 3, each usable on its own.
+
+Shape letters: B batch, L query length, M key length, D model, F hidden, H heads, K key features, V value
+features or vocabulary, W live hypotheses of a sentence while decoding, T positions in the cache.
+
+Masks come from outside (`tfm.masks`); `train` is given at the call and turns dropout on, with the random
+key of the collection "dropout". Blocks are composed from modules, so another mixer is another argument:
+
+    EncoderLayer(mixer=MultiHeadAttention(features=512, heads=8), feed_forward=FeedForward(512, 2048))
+"""
+
+from tfm.layers.blocks import DecoderLayer, EncoderLayer, Stack
+from tfm.layers.sublayers import (
+    ACTIVATIONS,
+    NORM_ORDERS,
+    Dropout,
+    Embedding,
+    FeedForward,
+    MultiHeadAttention,
+    Residual,
+    layer_norm,
+)
+
+__all__ = [
+    "ACTIVATIONS",
+    "NORM_ORDERS",
+    "DecoderLayer",
+    "Dropout",
+    "Embedding",
+    "EncoderLayer",
+    "FeedForward",
+    "MultiHeadAttention",
+    "Residual",
+    "Stack",
+    "layer_norm",
+]
