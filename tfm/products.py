@@ -28,10 +28,27 @@ def dot_general(x, weights, dimension_numbers, few_rows=FEW_ROWS, **options):
     (x_axes, weight_axes), _ = dimension_numbers
     inputs = math.prod(x.shape[axis] for axis in x_axes)
     if x.size > few_rows * inputs:
-        return jax.lax.dot_general(x, weights, dimension_numbers, **options)
+        return _as_matrices(x, weights, dimension_numbers, **options)
     product = jax.lax.dot_general(weights, x, ((weight_axes, x_axes), ((), ())), **options)
     outputs = weights.ndim - len(weight_axes)
     return jnp.moveaxis(product, range(outputs), range(-outputs, 0))
+
+
+def _as_matrices(x, weights, dimension_numbers, **options):
+    """The plain order. Kernels of several input or output axes go in as matrices, as do their gradients.
+
+    Otherwise XLA turns the gradient of a kernel [D, H, K] round in a pass of its own.
+    """
+    (x_axes, weight_axes), batch_axes = dimension_numbers
+    count = len(weight_axes)
+    last = tuple(range(x.ndim - count, x.ndim))
+    if tuple(weight_axes) != tuple(range(count)) or tuple(a % x.ndim for a in x_axes) != last:
+        return jax.lax.dot_general(x, weights, dimension_numbers, **options)
+    rows, outputs = x.shape[: x.ndim - count], weights.shape[count:]
+    inputs = math.prod(weights.shape[:count])
+    numbers = (((len(rows),), (0,)), batch_axes)
+    product = jax.lax.dot_general(x.reshape(*rows, inputs), weights.reshape(inputs, -1), numbers, **options)
+    return product.reshape(*rows, *outputs)
 
 
 def outputs_first(params):
