@@ -1,4 +1,5 @@
 # make quickstart: train, evaluate and draw on the built-in language.  make test: lint and all tests.
+# make unit: the tests that start no processes.
 # Each makes its own .venv where there is none.
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ RUN ?= runs/quickstart
 # Large blocks on huge pages: a CPU step otherwise pays for fresh pages. Other C libraries ignore it.
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
-.PHONY: quickstart test lint clean
+.PHONY: quickstart test unit lint clean
 
 quickstart: .venv/installed
 	$(BIN)/python train.py --config=configs/quickstart.py --workdir=$(RUN)
@@ -17,6 +18,9 @@ quickstart: .venv/installed
 
 test: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+unit: .venv/installed
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not processes"
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -7,9 +7,16 @@ from tests.tiny import make_config, train_run, write_corpus
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _compilation_cache(tmp_path_factory):
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+def _compilation_cache(tmp_path_factory, worker_id):
+    """Programs compiled once, for all workers and for the processes that tests start."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base if worker_id == "master" else base.parent) / "compiled"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(shared))
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+        jax.config.update("jax_compilation_cache_dir", str(shared))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from tests.tiny import make_config, write_config_file
 from tfm.training.reporting import read_metrics
 
 ROOT = pathlib.Path(__file__).parent.parent
+pytestmark = pytest.mark.processes
 
 
 def run(*arguments, stdin=""):

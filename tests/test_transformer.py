@@ -28,6 +28,7 @@ def build(config=TINY):
 
 
 MODEL, PARAMS = build()
+FAST = {"xla_backend_optimization_level": 0}  # to compile
 
 
 @functools.partial(jax.jit, static_argnames="model")
@@ -220,7 +221,8 @@ def test_remat_and_scan_change_neither_parameters_nor_logits_nor_gradients(field
 
     plain = Transformer(dataclasses.replace(TINY, dropout=0.0))
     expected, found = (
-        jax.jit(jax.grad(loss, has_aux=True), static_argnums=1)(PARAMS, m) for m in (plain, model)
+        jax.jit(jax.grad(loss, has_aux=True), static_argnums=1, compiler_options=FAST)(PARAMS, m)
+        for m in (plain, model)
     )
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected)
 

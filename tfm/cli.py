@@ -79,8 +79,12 @@ def read_config():
 
 
 def keep_compiled(workdir):
-    """Keeps compiled programs in the work directory, so that the next command of this run starts sooner."""
-    jax.config.update("jax_compilation_cache_dir", os.path.join(workdir, COMPILED_FOLDER))
+    """Keeps compiled programs in the work directory, so that the next command of this run starts sooner.
+
+    Where JAX_COMPILATION_CACHE_DIR names a folder, that one is used.
+    """
+    if not jax.config.jax_compilation_cache_dir:
+        jax.config.update("jax_compilation_cache_dir", os.path.join(workdir, COMPILED_FOLDER))
 
 
 def load_run():
