@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -87,6 +88,24 @@ def test_translate_writes_files_of_json_and_leaves_no_parts(workdir, tmp_path):
     assert [row["source"] for row in rows] == ["red dog", "", "blue cat"]
     assert [len(row["translations"]) for row in rows] == [2, 1, 2]
     assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
+
+
+def test_translate_goes_on_after_a_kill_and_says_so(workdir, tmp_path):
+    (tmp_path / "in").write_text("red dog\n" * 20_000)
+    command = ("-m", "tfm.translate", f"--workdir={workdir}", f"--input={tmp_path / 'in'}")
+    command = [sys.executable, *command, "--config.decoding.beam_size=1", f"--output={tmp_path / 'out'}"]
+    options = {"cwd": ROOT, "env": os.environ | {"JAX_PLATFORMS": "cpu"}, "stderr": subprocess.PIPE}
+    killed = subprocess.Popen(command, **options)
+    part = tmp_path / "out.part"
+    while killed.poll() is None and not (part.exists() and part.stat().st_size):
+        time.sleep(0.01)
+    killed.kill()
+    killed.communicate()
+    done = len(part.read_text().splitlines())
+    assert 0 < done < 20_000
+    again = subprocess.run(command, check=False, **options)
+    assert f"Going on behind line {done:,}".encode() in again.stderr
+    assert len((tmp_path / "out").read_text().splitlines()) == 20_000
 
 
 @pytest.mark.parametrize(

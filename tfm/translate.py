@@ -21,7 +21,7 @@ from tfm.errors import UserError
 from tfm.texts import Hypothesis
 from tfm.translator import Translator
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("tfm.translate")  # run as a command, this module is called __main__
 
 CHUNK_LINES = 1024  # sorted by length into batches
 CHUNK_BYTES = 1 << 22
