@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import search
-from tfm.data.batches import bucket_width, decode_batches
+from tfm.bayes_risk import UTILITIES
+from tfm.data.batches import bucket_width, decode_batches, fill_rows
 from tfm.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from tfm.errors import UserError
 from tfm.inspection import attention_of
 from tfm.products import inputs_first, outputs_first
 
 OVER_LONG = ("split", "cut")
-UTILITIES = ("chrf", "bleu")
 DTYPES = ("", "float32", "bfloat16")
 
 
@@ -68,7 +68,7 @@ class DecodingConfig:
         for name in ("length_penalty", "coverage_penalty", "extra_length", "samples", "top_k"):
             if getattr(self, name) < 0:
                 raise UserError(f"decoding.{name} must not be negative, got {getattr(self, name)}.")
-        for name, allowed in (("over_long", OVER_LONG), ("utility", UTILITIES), ("dtype", DTYPES)):
+        for name, allowed in (("over_long", OVER_LONG), ("utility", tuple(UTILITIES)), ("dtype", DTYPES)):
             if getattr(self, name) not in allowed:
                 raise UserError(f"decoding.{name} must be one of {allowed}, got {getattr(self, name)!r}.")
         if self.max_input < 2:
@@ -119,15 +119,14 @@ def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
         model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
         members = jax.tree.map(lambda x: jnp.asarray(x, config.dtype), members)
     members = tuple(map(_outputs_first, members))
-    keys = jax.random.split(jax.random.key(config.seed), max(len(sentences), 1))
+    keys = jax.random.split(jax.random.key(config.seed), len(sentences)) if config.samples else None
     results = [None] * len(sentences)
     pending = []  # one batch computes on the device while the host reads the one before
     for indices, inputs in decode_batches(sentences, batch_size=config.batch_size):
-        rows = [*indices, *[indices[-1]] * (len(inputs) - len(indices))]
+        rows = fill_rows(indices, len(inputs))
         prefix = _prefix_array([prefixes[i] for i in rows]) if prefixes else None
-        hypotheses = search_batch(
-            model, members, inputs, config, n_best, prefix, keys[np.array(rows)] if config.samples else None
-        )
+        own = keys[np.array(rows)] if config.samples else None
+        hypotheses = search_batch(model, members, inputs, config, n_best, prefix, own)
         pending.append((indices, hypotheses))
         if len(pending) > 1:
             _collect(*pending.pop(0), results)

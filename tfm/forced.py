@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import search
-from tfm.data.batches import decode_batches
+from tfm.data.batches import decode_batches, fill_rows
 from tfm.data.vocabulary import BOS_ID, PAD_ID
 from tfm.decoding import as_members, layer_of
 from tfm.inspection import attention_of
@@ -56,7 +56,7 @@ def _batches(sources, targets, batch_size):
     joined = [[*source, *target] for source, target in zip(sources, targets, strict=True)]
     for indices, places in decode_batches(joined, batch_size=batch_size):
         inputs, labels = (np.zeros(places.shape, np.int32) for _ in range(2))
-        for row, index in enumerate([*indices, *[indices[-1]] * (len(places) - len(indices))]):
+        for row, index in enumerate(fill_rows(indices, len(places))):
             inputs[row, : len(sources[index])] = sources[index]
             labels[row, : len(targets[index])] = targets[index]
         yield indices, inputs, labels

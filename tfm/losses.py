@@ -25,16 +25,21 @@ def smoothed_cross_entropy(logits, labels, weights, *, smoothing):
       `smoothing_entropy(smoothing, V)` is the lowest value that sum / count can reach.
     """
     logits = logits.astype(jnp.float32)
-    classes = logits.shape[-1]
-    normaliser = jax.nn.logsumexp(logits, axis=-1)
     label_logit = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-    losses = normaliser - label_logit
-    if smoothing:
-        other = smoothing / (classes - 1)
-        # sum_v q_v (normaliser - logit_v): q is `other`, and 1 - smoothing - other more on the label
-        losses = (1 - smoothing - other) * losses + other * (classes * normaliser - logits.sum(-1))
+    _, losses = _losses(logits, jax.nn.logsumexp(logits, axis=-1), label_logit, smoothing)
     weights = weights.astype(jnp.float32)
     return (losses * weights).sum(), weights.sum()
+
+
+def _losses(logits, normaliser, label_logit, smoothing):
+    """The losses [...] without and with smoothing, of logits [..., V] and their log sum exp."""
+    nll = normaliser - label_logit
+    if not smoothing:
+        return nll, nll
+    classes = logits.shape[-1]
+    other = smoothing / (classes - 1)
+    # sum_v q_v (normaliser - logit_v): q is `other`, and 1 - smoothing - other more on the label
+    return nll, (1 - smoothing - other) * nll + other * (classes * normaliser - logits.sum(-1))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
@@ -116,11 +121,7 @@ def _block_sums(table, features, labels, weights, smoothing):
     exponentials = jnp.exp(logits - largest[..., None])
     normaliser = exponentials.sum(-1)
     label_logit = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-    nll = largest + jnp.log(normaliser) - label_logit
-    loss = nll
-    if smoothing:
-        spread = classes * (nll + label_logit) - logits.sum(-1)
-        loss = (1 - smoothing - other) * nll + other * spread
+    nll, loss = _losses(logits, largest + jnp.log(normaliser), label_logit, smoothing)
 
     def gradient():
         share = exponentials / normaliser[..., None] - other

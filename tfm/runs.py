@@ -1,5 +1,6 @@
 """A run's work directory: config.json, vocabulary, checkpoints, metrics."""
 
+import contextlib
 import os
 from typing import Any, NamedTuple
 
@@ -42,21 +43,20 @@ def load(workdir, *, checkpoint="best", average_last=1, ensemble_last=1, chosen=
         if (checkpoint, average_last, ensemble_last) != ("best", 1, 1):
             raise UserError(f"{workdir} is an export, with no checkpoints to choose from or to average.")
         return artefact.load(workdir, chosen)
-    chosen = chosen or read_config(workdir)
-    task = tasks.find(chosen.task).create(chosen, workdir, new=False)
-    checkpoints = open_checkpoints(task, chosen.training, workdir)
     if average_last > 1 and ensemble_last > 1:
         raise UserError("Checkpoints are either averaged or an ensemble: choose one.")
-    steps = _steps(checkpoints, checkpoint, max(average_last, ensemble_last))
-    like = jax.eval_shape(task.init, jax.random.key(0))
-    restored = (checkpoints.restore_weights(like, step) for step in steps)
-    if ensemble_last > 1:
-        params = tuple(restored)
-    elif average_last > 1:
-        params = jax.device_put(average(restored))
-    else:
-        params = next(restored)
-    checkpoints.close()
+    chosen = chosen or read_config(workdir)
+    task = tasks.find(chosen.task).create(chosen, workdir, new=False)
+    with contextlib.closing(open_checkpoints(task, chosen.training, workdir)) as checkpoints:
+        steps = _steps(checkpoints, checkpoint, max(average_last, ensemble_last))
+        like = jax.eval_shape(task.init, jax.random.key(0))
+        restored = (checkpoints.restore_weights(like, step) for step in steps)
+        if ensemble_last > 1:
+            params = tuple(restored)
+        elif average_last > 1:
+            params = jax.device_put(average(restored))
+        else:
+            params = next(restored)
     return Run(task, params, steps)
 
 

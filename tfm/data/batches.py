@@ -187,10 +187,14 @@ def decode_batches(sentences, *, batch_size):
         longest = len(sentences[indices[0]])
         width = bucket_width(longest)
         inputs = np.zeros((rows, width), np.int32)
-        for row in range(rows):
-            ids = sentences[indices[min(row, len(indices) - 1)]]
-            inputs[row, : len(ids)] = ids
+        for row, index in enumerate(fill_rows(indices, rows)):
+            inputs[row, : len(sentences[index])] = sentences[index]
         yield indices, inputs
+
+
+def fill_rows(indices, rows):
+    """The sentence in each row of a batch of `decode_batches`: the indices, and the last again and again."""
+    return [*indices, *[indices[-1]] * (rows - len(indices))]
 
 
 def read_ahead(batches, start_step):

@@ -17,28 +17,32 @@ AXIS = "batch"
 MESH_AXES = ("data", "fsdp", "tensor")
 
 
+def _identity(x):
+    return x
+
+
 class Layout(NamedTuple):
     """Where state and batches live, and how a step is compiled for that.
 
     Attributes:
       devices: how many share a batch.
       compile: (train_step, a state) -> compiled function of (placed state, placed batch); donates the state.
-      like: a state -> what a checkpoint is restored into.
       place_state, fetch_state: one state, or a restored one, -> the devices, and back to what is saved.
-      fetch_weights: parameters of a fetched state -> one copy on this host, for evaluation.
       place_batch: dict of this host's [rows, ...] arrays -> the devices; rows are filled up with zeros to a
         multiple of the devices, and an all-zero row is padding that counts for nothing.
       fetch_metrics: the step's metrics -> one copy.
+      like: a state -> what a checkpoint is restored into.
+      fetch_weights: parameters of a fetched state -> one copy on this host, for evaluation.
     """
 
     devices: int
     compile: callable
-    like: callable
     place_state: callable
-    fetch_state: callable
-    fetch_weights: callable
     place_batch: callable
-    fetch_metrics: callable
+    fetch_state: callable = _identity
+    fetch_metrics: callable = _identity
+    like: callable = _identity
+    fetch_weights: callable = _identity
 
 
 def make_layout(config, devices=None):
@@ -62,22 +66,9 @@ def make_layout(config, devices=None):
     return _pmap_layout(devices)
 
 
-def _identity(x):
-    return x
-
-
 def _jit_layout(device):
     put = functools.partial(jax.device_put, device=device)
-    return Layout(
-        devices=1,
-        compile=lambda step, _: jax.jit(step, donate_argnums=0),
-        like=_identity,
-        place_state=put,
-        fetch_state=_identity,
-        fetch_weights=_identity,
-        place_batch=put,
-        fetch_metrics=_identity,
-    )
+    return Layout(1, lambda step, _: jax.jit(step, donate_argnums=0), put, put)
 
 
 def _pmap_layout(devices):
@@ -100,7 +91,7 @@ def _pmap_layout(devices):
         split = {name: x.reshape(count, -1, *x.shape[1:]) for name, x in _filled(batch, count).items()}
         return jax.device_put(split, sharding)
 
-    return Layout(count, compile_step, _identity, place_state, first, _identity, place_batch, first)
+    return Layout(count, compile_step, place_state, place_batch, fetch_state=first, fetch_metrics=first)
 
 
 def _mesh_layout(config, devices):
@@ -149,14 +140,7 @@ def _mesh_layout(config, devices):
         return {name: jax.make_array_from_process_local_data(rows, x) for name, x in local.items()}
 
     return Layout(
-        devices=len(devices),
-        compile=compile_step,
-        like=like,
-        place_state=place_state,
-        fetch_state=_identity,
-        fetch_weights=fetch_weights,
-        place_batch=place_batch,
-        fetch_metrics=_identity,
+        len(devices), compile_step, place_state, place_batch, like=like, fetch_weights=fetch_weights
     )
 
 
