@@ -1,7 +1,10 @@
 """The rooms of the house (docs/design.md), read from the code's own imports."""
 
 import ast
+import os
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -127,3 +130,11 @@ def test_every_public_function_says_what_it_does():
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
                 bare = isinstance(node, ast.FunctionDef) and node.name in ("main", "get_config")
                 assert bare or ast.get_docstring(node), f"{module}.{node.name}"
+
+
+@pytest.mark.processes
+def test_importing_every_module_touches_no_device():
+    code = f"import {', '.join([*MODULES, 'train', 'eval'])}"
+    environment = os.environ | {"JAX_PLATFORMS": "no_such_platform"}
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True)
+    assert result.returncode == 0, result.stderr.decode()

@@ -5,15 +5,10 @@ import collections
 import numpy as np
 import pytest
 
-from tfm.data.batches import (
-    TrainBatches,
-    bucket_widths,
-    decode_batches,
-    eval_batches,
-    read_ahead,
-)
+from tfm.data.batches import TrainBatches, decode_batches, eval_batches, read_ahead
 from tfm.data.cache import TokenCache
 from tfm.data.config import DataConfig
+from tfm.data.rows import bucket_widths, ranges
 from tfm.data.vocabulary import EOS_ID
 from tfm.errors import UserError
 
@@ -56,6 +51,11 @@ def cache(tmp_path):
     return TokenCache.open(random_pairs(200), Letters(60_000), str(tmp_path))
 
 
+def ids(cache, side, pair):
+    """The tokens of one sentence, as a list."""
+    return cache.tokens(side, np.array([pair]))[0].tolist()
+
+
 def config(**fields):
     defaults = {"max_length": 32, "batch_tokens": 256, "row_length": 32}
     return DataConfig(**defaults | fields)
@@ -92,17 +92,17 @@ def epoch_steps(batches, epoch):
 def test_the_cache_holds_every_sentence_and_is_built_once(tmp_path):
     pairs = Pairs([("ab", "c"), ("", "xyz"), ("q", "")])
     cache = TokenCache.open(pairs, Letters(), str(tmp_path))
-    assert [cache.source(i).tolist() for i in range(3)] == [[97, 98, 2], [2], [113, 2]]
-    assert [cache.target(i).tolist() for i in range(3)] == [[99, 2], [120, 121, 122, 2], [2]]
+    assert [ids(cache, 0, i) for i in range(3)] == [[97, 98, 2], [2], [113, 2]]
+    assert [ids(cache, 1, i) for i in range(3)] == [[99, 2], [120, 121, 122, 2], [2]]
     assert cache.lengths.tolist() == [[3, 2], [1, 4], [2, 1]]
-    assert cache.source(0).dtype == np.uint16
+    assert cache.tokens(0, np.array([0]))[0].dtype == np.uint16
 
     class Unreadable(Pairs):
         def __getitem__(self, index):
             raise AssertionError("tokenised again")
 
     again = TokenCache.open(Unreadable(pairs), Letters(), str(tmp_path))
-    assert again.target(1).tolist() == cache.target(1).tolist()
+    assert ids(again, 1, 1) == ids(cache, 1, 1)
 
 
 def test_another_vocabulary_is_another_cache_and_a_large_one_gets_wider_ids(tmp_path):
@@ -111,8 +111,8 @@ def test_another_vocabulary_is_another_cache_and_a_large_one_gets_wider_ids(tmp_
     large_letters = Letters(200_000)
     large_letters.fingerprint = "more letters"
     large = TokenCache.open(pairs, large_letters, str(tmp_path))
-    assert large.source(0).tolist() == [97, 0x1F600, 2]
-    assert (small.source(0).dtype, large.source(0).dtype) == (np.uint16, np.int32)
+    assert ids(large, 0, 0) == [97, 0x1F600, 2]
+    assert tuple(made.tokens(0, np.array([0]))[0].dtype for made in (small, large)) == (np.uint16, np.int32)
 
 
 def test_a_build_in_chunks_is_the_build_at_once(tmp_path, monkeypatch):
@@ -120,7 +120,7 @@ def test_a_build_in_chunks_is_the_build_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr("tfm.data.cache.CHUNK_PAIRS", 7)
     chunked = TokenCache.open(random_pairs(50), Letters(60_000), str(tmp_path / "chunked"))
     np.testing.assert_array_equal(whole.lengths, chunked.lengths)
-    assert all(whole.target(i).tolist() == chunked.target(i).tolist() for i in range(50))
+    assert all(ids(whole, 1, i) == ids(chunked, 1, i) for i in range(50))
 
 
 def test_a_build_that_fails_leaves_nothing_behind(tmp_path):
@@ -138,7 +138,7 @@ def test_a_build_that_fails_leaves_nothing_behind(tmp_path):
 def test_every_pair_is_in_each_epoch_once(cache, batching, epoch):
     batches = TrainBatches(cache, config(batching=batching), seed=3)
     found = [pair for step in epoch_steps(batches, epoch) for pair in sentences(batches.batch(step))]
-    expected = [(tuple(cache.source(i).tolist()), tuple(cache.target(i).tolist())) for i in range(len(cache))]
+    expected = [(tuple(ids(cache, 0, i)), tuple(ids(cache, 1, i))) for i in range(len(cache))]
     assert collections.Counter(found) == collections.Counter(expected)
 
 
@@ -225,6 +225,19 @@ def test_reading_ahead_gives_the_same_batches_from_any_step(cache, start):
     ahead = read_ahead(batches, start)
     for step in range(start, start + 5):
         assert sentences(next(ahead)) == sentences(batches.batch(step))
+
+
+def test_ranges_are_one_after_the_other():
+    starts, counts = np.array([5, 0, 7, 2]), np.array([2, 0, 1, 3])
+    assert ranges(starts, counts).tolist() == [5, 6, 7, 2, 3, 4]
+    assert ranges(starts[:0], counts[:0]).tolist() == []
+
+
+def test_some_sentences_of_a_cache_come_in_the_order_asked_for(cache):
+    chosen = np.array([7, 0, 7, 199])
+    tokens, lengths = cache.tokens(1, chosen)
+    assert tokens.tolist() == [token for pair in chosen for token in ids(cache, 1, pair)]
+    assert lengths.tolist() == cache.lengths[chosen, 1].tolist()
 
 
 def test_bucket_widths_grow_by_at_most_a_half():

@@ -10,7 +10,8 @@ import numpy as np
 
 from tfm import search
 from tfm.bayes_risk import UTILITIES
-from tfm.data.batches import bucket_width, decode_batches, fill_rows
+from tfm.data.batches import decode_batches, fill_rows
+from tfm.data.rows import bucket_width
 from tfm.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from tfm.errors import UserError
 from tfm.inspection import attention_of

@@ -6,7 +6,6 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 import sacrebleu
-import sacremoses
 from sacrebleu.significance import PairedTest, Result
 
 from tfm.errors import UserError
@@ -124,6 +123,8 @@ def exact_match(hypotheses, references):
 
 def moses_tokenizer(language):
     """Text -> its Moses tokens joined by spaces, nothing escaped."""
+    import sacremoses  # a quarter of a second, for these scores alone
+
     tokenizer = sacremoses.MosesTokenizer(language)
     return functools.partial(tokenizer.tokenize, return_str=True, escape=False)
 
@@ -140,6 +141,8 @@ def paper_tokenizer(language):
     Its script replaces typographic quotes in hypotheses alone, because its reference file has none; here both
     sides are plain text and are normalised alike.
     """
+    import sacremoses
+
     normalize = sacremoses.MosesPunctNormalizer(language).normalize
     tokens = moses_tokenizer(language)
     return lambda text: HYPHEN.sub(r"\1 ##AT##-##AT## \2", tokens(normalize(text)))

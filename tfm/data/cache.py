@@ -4,8 +4,10 @@ A cache is a folder named after the content it came from: pairs, vocabulary and 
 the ids of all sentences in a row (uint16 where the vocabulary fits, else int32) and the offset of each end.
 """
 
+import array
 import contextlib
 import hashlib
+import itertools
 import logging
 import os
 import shutil
@@ -14,6 +16,7 @@ import time
 
 import numpy as np
 
+from tfm.data.rows import ranges, starts_of
 from tfm.data.vocabulary import EOS_ID
 
 FORMAT = 1
@@ -30,24 +33,19 @@ class TokenCache:
     """
 
     def __init__(self, folder):
-        self._tokens, ends = [], []
-        for side in SIDES:
-            self._tokens.append(np.load(os.path.join(folder, f"{side}.npy"), mmap_mode="r"))
-            ends.append(np.load(os.path.join(folder, f"{side}_ends.npy"), mmap_mode="r"))
-        self._starts = [np.concatenate([[0], end[:-1]]) for end in ends]
-        self._ends = ends
-        self.lengths = np.stack([end - start for end, start in zip(ends, self._starts, strict=True)], axis=1)
+        self._tokens, self._ends = (
+            [np.load(os.path.join(folder, f"{side}{name}.npy"), mmap_mode="r") for side in SIDES]
+            for name in ("", "_ends")
+        )
+        self.lengths = np.stack([np.diff(ends, prepend=0).astype(np.int32) for ends in self._ends], axis=1)
 
     def __len__(self):
         return len(self.lengths)
 
-    def source(self, index):
-        """ids of a source sentence."""
-        return self._tokens[0][self._starts[0][index] : self._ends[0][index]]
-
-    def target(self, index):
-        """ids of a target sentence."""
-        return self._tokens[1][self._starts[1][index] : self._ends[1][index]]
+    def tokens(self, side, pairs):
+        """(ids, lengths): the source (side 0) or target (1) sentences of some pairs, one after the other."""
+        lengths = self.lengths[pairs, side]
+        return self._tokens[side][ranges(starts_of(self._ends[side], pairs), lengths)], lengths
 
     @classmethod
     def open(cls, pairs, vocabulary, cache_dir):
@@ -96,7 +94,7 @@ class _SideWriter:
     def __init__(self, stem, dtype):
         self._stem, self._dtype = stem, np.dtype(dtype)
         self._raw = open(f"{stem}.raw", "wb")  # noqa: SIM115
-        self._lengths = []
+        self._lengths = array.array("q")
 
     def __enter__(self):
         return self
@@ -107,12 +105,14 @@ class _SideWriter:
             self._finish()
 
     def add(self, sentences):
-        self._lengths += [len(ids) + 1 for ids in sentences]
-        flat = [i for ids in sentences for i in (*ids, EOS_ID)]
-        self._raw.write(np.asarray(flat, self._dtype).tobytes())
+        for ids in sentences:
+            ids.append(EOS_ID)
+        self._lengths.extend(map(len, sentences))
+        flat = np.fromiter(itertools.chain.from_iterable(sentences), self._dtype)
+        flat.tofile(self._raw)
 
     def _finish(self):
-        ends = np.cumsum(np.asarray(self._lengths, np.int64))
+        ends = np.cumsum(np.frombuffer(self._lengths, np.int64))
         np.save(f"{self._stem}_ends.npy", ends)
         with open(f"{self._stem}.npy", "wb") as file, open(f"{self._stem}.raw", "rb") as raw:
             header = {"descr": self._dtype.str, "fortran_order": False, "shape": (int(ends[-1]),)}

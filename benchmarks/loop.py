@@ -1,0 +1,96 @@
+"""The whole training loop against its bare step:
+
+python -m benchmarks.loop --config=configs/quickstart.py --workdir=NEW_FOLDER
+
+Trains as train.py does, with data, logging and checkpoints. In turn with that, runs the same compiled step on
+batches that lie on the device already, and nothing else. Prints one JSON line: tokens/s of both, source and
+target, and their ratio.
+"""
+
+import dataclasses
+import json
+import os
+import statistics
+import time
+
+import jax
+from absl import flags
+
+from tfm import cli, tasks
+from tfm.training.loop import assemble, train
+from tfm.training.reporting import read_metrics
+
+FLAGS = flags.FLAGS
+flags.DEFINE_integer("rounds", 3, "How often the two take turns.", lower_bound=1)
+flags.DEFINE_integer(
+    "steps", 100, "Steps of each turn that are timed, and of a line of the log.", lower_bound=2
+)
+BATCHES = 8
+
+
+def main():
+    chosen = cli.read_config()
+    workdir = FLAGS.workdir
+    os.makedirs(workdir)
+    task = tasks.find(chosen.task).create(chosen, workdir)
+    bare = bare_step(task, chosen.training)
+    rates = []
+    for turn in range(1, FLAGS.rounds + 1):
+        rates.append((whole_loop(task, chosen.training, workdir, turn), bare()))
+    loop, step = (statistics.median(column) for column in zip(*rates, strict=True))
+    print(
+        json.dumps(
+            {
+                "config": flags.FLAGS["config"].config_filename,
+                "loop_tokens_per_second": round(loop),
+                "bare_tokens_per_second": round(step),
+                "ratio": round(statistics.median(a / b for a, b in rates), 3),
+                "rounds": [[round(rate) for rate in pair] for pair in rates],
+            }
+        )
+    )
+
+
+def whole_loop(task, training, workdir, turn):
+    """tokens/s of the last line of a run that goes on for two lines: the first has the compilation in it."""
+    length = 2 * FLAGS.steps
+    config = dataclasses.replace(
+        training,
+        schedule="inverse_sqrt",  # without an end
+        steps=turn * length,
+        log_every=FLAGS.steps,
+        eval_every=10**9,
+        checkpoint_every=FLAGS.steps,
+    )
+    train(task, config, workdir)
+    lines = [row for row in read_metrics(workdir) if "train/tokens_per_second" in row]
+    return lines[-1]["train/tokens_per_second"]
+
+
+def bare_step(task, training):
+    """A function that times FLAGS.steps steps, and returns their tokens/s."""
+    parts = assemble(task, training)
+    task.prepare()
+    feed = task.train_batches(0)
+    batches = [next(feed) for _ in range(BATCHES)]
+    tokens = [task.count_tokens(batch) for batch in batches]
+    placed = [parts.layout.place_batch(batch) for batch in batches]
+    step = parts.layout.compile(parts.step, parts.state)
+    state, metrics = step(parts.layout.place_state(parts.state), placed[0])
+    jax.block_until_ready(metrics)
+
+    def timed():
+        nonlocal state
+        began = time.perf_counter()
+        for turn in range(FLAGS.steps):
+            state, metrics = step(state, placed[turn % BATCHES])
+        jax.block_until_ready(metrics)
+        seconds = time.perf_counter() - began
+        return sum(tokens[turn % BATCHES] for turn in range(FLAGS.steps)) / seconds
+
+    return timed
+
+
+if __name__ == "__main__":
+    cli.define_new_run()
+    cli.run(main)
