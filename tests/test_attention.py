@@ -106,6 +106,33 @@ def test_the_library_implementation_agrees(use_mask):
     np.testing.assert_allclose(plain, library, atol=1e-5)
 
 
+# What is to be had here beside "xla": a CUDA device has the fused kernel.
+FUSED = ["xla", *(["cudnn"] if jax.default_backend() == "gpu" else [])]
+
+
+@pytest.mark.parametrize("implementation", FUSED)
+def test_fused_attention_of_bfloat16_is_near_the_plain_one(implementation):
+    """Values and gradients, with a mask that leaves one query nothing to attend to."""
+    rng = np.random.default_rng(2)
+    query, key, value = (jnp.asarray(rng.normal(size=(2, 64, 4, 64)), jnp.bfloat16) for _ in range(3))
+    mask = rng.random((2, 1, 64, 64)) < 0.7
+    mask[0, 0, 2] = False
+
+    def total(inputs, implementation):
+        output = dot_product_attention(*inputs, mask=mask, implementation=implementation)
+        return (output.astype(jnp.float32) ** 2).sum(), output
+
+    def both(implementation):
+        step = jax.jit(jax.grad(lambda inputs: total(inputs, implementation), has_aux=True))
+        return jax.tree.map(lambda x: np.asarray(x, np.float32), step((query, key, value)))
+
+    jax.tree.map(
+        lambda found, expected: np.testing.assert_allclose(found, expected, rtol=0.05, atol=0.05),
+        both(implementation),
+        both(None),
+    )
+
+
 def test_bfloat16_inputs_keep_a_float32_softmax():
     """Over 1,000 equal keys a bfloat16 sum would stick at 256; the weights must still sum to one."""
     query, key = jnp.ones((1, 1, 4), jnp.bfloat16), jnp.ones((1000, 1, 4), jnp.bfloat16)

@@ -177,6 +177,24 @@ def test_the_projected_loss_is_the_plain_one_in_value_and_gradient(smoothing, ch
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), found, expected)
 
 
+def test_the_projected_loss_of_bfloat16_features_is_summed_in_float32():
+    """Features and the gradient that goes back to them are rounded; the loss between is as in float32."""
+    rng = np.random.default_rng(1)
+    _, labels, weights = loss_case(classes=7)
+    features = jnp.asarray(rng.normal(size=(3, 4, 6)), jnp.bfloat16)
+    table = jnp.asarray(rng.normal(size=(7, 6)), jnp.bfloat16).astype(jnp.float32)
+
+    def loss(features, table):
+        return projected_cross_entropy(features, table, labels, weights, 0.1, 5)["loss"][0]
+
+    found, (gradient, table_gradient) = jax.value_and_grad(loss, (0, 1))(features, table)
+    expected, (wide, wide_table) = jax.value_and_grad(loss, (0, 1))(features.astype(jnp.float32), table)
+    assert (found.dtype, gradient.dtype, table_gradient.dtype) == (jnp.float32, jnp.bfloat16, jnp.float32)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(gradient.astype(jnp.float32), wide, rtol=2e-2, atol=2e-2)
+    np.testing.assert_allclose(table_gradient, wide_table, rtol=2e-2, atol=2e-2)
+
+
 def test_the_projected_loss_counts_hits_and_the_plain_nll():
     logits, labels, weights = loss_case()
     metrics = projected_cross_entropy(logits, np.eye(7, dtype=np.float32), labels, weights, 0.1, 5)

@@ -3,13 +3,13 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 from tests.tiny import make_config, train_run
 from tfm.errors import UserError
 from tfm.tasks import translation
-from tfm.training import preflight
-from tfm.training.preflight import Memory
+from tfm.training import loop, memory, preflight
 
 
 @pytest.fixture
@@ -31,13 +31,13 @@ def test_the_report_names_what_the_run_then_has(task, corpus, tmp_path):
 
 
 def test_the_memory_of_the_step_falls_with_micro_batches(corpus, tmp_path, monkeypatch):
-    found, measure = [], preflight._memory
+    found, measure = [], preflight.memory_of
 
     def remember(compiled):
         found.append(measure(compiled))
         return found[-1]
 
-    monkeypatch.setattr(preflight, "_memory", remember)
+    monkeypatch.setattr(preflight, "memory_of", remember)
     for parts in (1, 4):
         config = make_config(corpus, micro_batches=parts)
         config = dataclasses.replace(
@@ -47,10 +47,29 @@ def test_the_memory_of_the_step_falls_with_micro_batches(corpus, tmp_path, monke
     assert found[1].step < 0.6 * found[0].step
 
 
-def test_a_step_that_does_not_fit_is_refused_with_what_to_do(task, tmp_path, monkeypatch):
-    monkeypatch.setattr(preflight, "_memory", lambda compiled: Memory(2**30, 2**31, 2**31))
-    with pytest.raises(UserError, match=r"needs 3\.00 GiB on each device and there are 2\.00 GiB: raise"):
-        preflight.preflight(task, task.config.training, str(tmp_path))
+def test_a_step_that_does_not_fit_is_refused_with_what_to_do(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "_available", lambda: 2**20)
+    config = make_config(corpus)
+    task = translation.create(config, str(tmp_path))
+    for start in (preflight.preflight, loop.train):
+        with pytest.raises(UserError, match=r"needs .* on each device and there are 0\.00 GiB: raise"):
+            start(task, config.training, str(tmp_path))
+    assert not (tmp_path / "checkpoints").exists() or not any((tmp_path / "checkpoints").iterdir())
+
+
+def test_a_device_that_runs_out_of_memory_is_one_sentence():
+    message = r"does not fit into a device .*micro_batches \(now 3\)"
+    with pytest.raises(UserError, match=message), memory.enough_memory(3):
+        jnp.ones(1 << 46).block_until_ready()
+
+
+def test_the_memory_of_a_container_counts(tmp_path, monkeypatch):
+    whole = memory._available()
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(memory, "CGROUP_LIMIT", str(limit))
+    for text, expected in (("max", whole), (f"{2**30}", 2**30 // jax.local_device_count())):
+        limit.write_text(f"{text}\n")
+        assert memory._available() == expected
 
 
 @pytest.mark.parametrize(("tokens", "parts"), [(25_000, None), (13_000, None), (2_500, 10), (500_000, 1)])

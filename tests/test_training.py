@@ -11,6 +11,8 @@ from tfm import runs
 from tfm.errors import UserError
 from tfm.tasks import translation
 from tfm.training import checkpoints as saved
+from tfm.training.config import TrainingConfig
+from tfm.training.optimizer import make_optimizer, make_schedule
 from tfm.training.reporting import duration, read_metrics
 from tfm.training.step import TrainState, make_train_step
 
@@ -133,6 +135,24 @@ def test_a_step_descends_the_mean_over_tokens_not_over_rows():
     assert float(after.params["w"]) == pytest.approx(2.0 - 0.5 * (8 / 4))
     assert [float(x) for x in metrics["loss"]] == [16.0, 4.0]
     assert float(metrics["gradient_norm"][0]) == pytest.approx(2.0)
+
+
+def test_the_mean_of_adam_may_be_narrow_and_descends_nearly_as_it():
+    """Twenty updates of a quadratic; parameters and second moment stay float32."""
+    ends = {}
+    for dtype in ("float32", "bfloat16"):
+        config = TrainingConfig(adam_mean_dtype=dtype, learning_rate_scale=10.0, warmup_steps=5)
+        optimizer = make_optimizer(config, make_schedule(config, 128))
+        params = {"w": jnp.linspace(-1.0, 1.0, 9)}
+        state = optimizer.init(params)
+        for _ in range(20):
+            updates, state = optimizer.update(params, state, params)
+            params = optax.apply_updates(params, updates)
+        moments = state[0]
+        assert (moments.mu["w"].dtype, moments.nu["w"].dtype) == (dtype, "float32")
+        ends[dtype] = params["w"]
+    np.testing.assert_allclose(ends["bfloat16"], ends["float32"], atol=0.02)
+    assert not np.array_equal(ends["bfloat16"], ends["float32"])
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(5, "0:05"), (75, "1:15"), (3675, "1:01:15")])

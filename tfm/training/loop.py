@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 
 from tfm.training.checkpoints import Checkpoints
+from tfm.training.memory import check_memory, enough_memory, memory_of
 from tfm.training.optimizer import make_optimizer, make_schedule
 from tfm.training.parallel import Layout, make_layout
 from tfm.training.reporting import Progress, make_reporter
@@ -23,13 +24,14 @@ def train(task, config, workdir):
     """Trains up to `config.steps`; a run that was stopped goes on from its newest checkpoint.
 
     Args:
-      task: has `init(rng)`, `loss(params, batch, rng)`, `prepare()`, `train_batches(start_step)`,
+      task: has `init(rng)`, `loss(params, batch, rng)`, `prepare()`, `plan()`, `train_batches(start_step)`,
         `count_tokens(batch)`, `evaluate(params)`, `d_model` and `best_metric`, as `tasks.translation` has.
       config: a `TrainingConfig`.
       workdir: folder of the run.
 
     Raises:
-      UserError: the checkpoint there is of another model, or the data cannot be used.
+      UserError: the checkpoint there is of another model, the data cannot be used, or a step needs more
+        memory than a device has.
     """
     began = time.monotonic()
     parts = assemble(task, config)
@@ -80,8 +82,12 @@ def open_checkpoints(task, config, workdir):
 def _run(task, config, parts, state, checkpoints, reporter, progress, began):
     """From the state's step to the last. Metrics of a step are read once the next is dispatched."""
     layout, start = parts.layout, int(state.step)
-    train_step = layout.compile(parts.step, parts.state)
-    state = layout.place_state(state)
+    with enough_memory(config.micro_batches):
+        train_step = layout.compile(parts.step, parts.state)
+        state = layout.place_state(state)
+        # The call of this shape finds what is compiled here; the largest first, lest it be too large later.
+        compiled = train_step.lower(state, layout.place_batch(task.plan().largest)).compile()
+    check_memory(memory_of(compiled), config.micro_batches)
     batches = task.train_batches(start)
     unread = None
     for step in range(start + 1, config.steps + 1):

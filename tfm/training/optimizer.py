@@ -15,4 +15,10 @@ def make_schedule(config, d_model):
 
 def make_optimizer(config, schedule):
     """Adam with the paper's betas; no clipping, no weight decay."""
-    return optax.adam(schedule, b1=config.adam_b1, b2=config.adam_b2, eps=config.adam_epsilon)
+    return optax.adam(
+        schedule,
+        b1=config.adam_b1,
+        b2=config.adam_b2,
+        eps=config.adam_epsilon,
+        mu_dtype=config.adam_mean_dtype,
+    )

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from tfm.errors import UserError
 from tfm.training.loop import assemble
+from tfm.training.memory import check_memory, enough_memory, gib, memory_of
 from tfm.training.reporting import METRICS_FILE, read_metrics
 
 PAPER_TOKENS = 25_000  # of a batch, on each side: section 5.1
@@ -29,19 +29,6 @@ class Plan(NamedTuple):
     padding_share: float
 
 
-class Memory(NamedTuple):
-    """Bytes on one device: state and batch, what a step needs beside them, and what there is, or None."""
-
-    state: int
-    step: int
-    available: int | None
-
-    @property
-    def needed(self):
-        """Bytes in all."""
-        return self.state + self.step
-
-
 def preflight(task, config, workdir):
     """Compiles the step for the largest batch and tells what a run takes.
 
@@ -57,14 +44,10 @@ def preflight(task, config, workdir):
     parts = assemble(task, config)
     task.prepare()
     plan = task.plan()
-    state, batch = parts.layout.place_state(parts.state), parts.layout.place_batch(plan.largest)
-    compiled = parts.layout.compile(parts.step, parts.state).lower(state, batch).compile()
-    memory = _memory(compiled)
-    if memory.available and memory.needed > memory.available:
-        raise UserError(
-            f"A step needs {_gib(memory.needed)} on each device and there are {_gib(memory.available)}: "
-            f"raise training.micro_batches (now {config.micro_batches}), or lower data.batch_tokens."
-        )
+    with enough_memory(config.micro_batches):
+        state, batch = parts.layout.place_state(parts.state), parts.layout.place_batch(plan.largest)
+        memory = memory_of(parts.layout.compile(parts.step, parts.state).lower(state, batch).compile())
+    check_memory(memory, config.micro_batches)
     parameters = sum(x.size for x in jax.tree.leaves(parts.state.params))
     rows, length = max(plan.shapes, key=math.prod)
     tokens = rows * length * jax.process_count() * (1 - plan.padding_share)
@@ -75,22 +58,11 @@ def preflight(task, config, workdir):
         f"padding {100 * plan.padding_share:.1f} %",
         f"tokens of a batch   about {tokens:,.0f} on each side",
         f"arithmetic          about {6e-9 * parameters * tokens:,.0f} GFLOP a step (6 x parameters x tokens)",
-        f"memory of a device  {_gib(memory.state)} state, {_gib(memory.step)} for a step"
-        + (f", of {_gib(memory.available)}" if memory.available else ""),
+        f"memory of a device  {gib(memory.state)} state, {gib(memory.step)} for a step"
+        + (f", of {gib(memory.available)}" if memory.available else ""),
         f"speed               {_speed(workdir)}",
     ]
     return lines + _advice(tokens, config.micro_batches)
-
-
-def _memory(compiled):
-    analysis = compiled.memory_analysis()
-    state = analysis.argument_size_in_bytes
-    step = analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
-    statistics = jax.local_devices()[0].memory_stats() or {}
-    available = statistics.get("bytes_limit")
-    if available is None and jax.default_backend() == "cpu":
-        available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // jax.local_device_count()
-    return Memory(state, step, available)
 
 
 def _speed(workdir):
@@ -109,7 +81,3 @@ def _advice(tokens, micro_batches):
         f"warning: the paper's batches have about {PAPER_TOKENS:,} tokens on each side; in about this memory "
         f"--config.data.batch_tokens={PAPER_TOKENS} --config.training.micro_batches={parts} makes them."
     ]
-
-
-def _gib(size):
-    return f"{size / 2**30:.2f} GiB"
