@@ -1,7 +1,7 @@
 """The work of `benchmarks.train` by two other libraries: python -m benchmarks.peers --peer=torch --size=base
 
-Needs PyTorch, and transformers for Marian, in the Python that runs it; both may be in one of their own, without
-JAX. Prints one JSON line with the same fields.
+Needs PyTorch, and transformers for Marian, in the Python that runs it, which may be one without JAX. Prints
+one JSON line with the same fields.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import time
 import numpy as np
 import torch
 
-SIZES = {  # layers, features, heads, feed-forward features, vocabulary, rows of a batch; as in benchmarks.sizes
+SIZES = {  # layers, features, heads, feed-forward features, vocabulary, rows; as in benchmarks.sizes
     "small": (3, 256, 4, 1024, 8_000, 32),
     "base": (6, 512, 8, 2048, 37_000, 16),
     "big": (6, 1024, 16, 4096, 37_000, 16),
@@ -26,6 +26,7 @@ class PlainTransformer(torch.nn.Module):
     def __init__(self, layers, features, heads, inner, vocabulary, length):
         super().__init__()
         self.embedding = torch.nn.Embedding(vocabulary, features)
+        torch.nn.init.normal_(self.embedding.weight, std=features**-0.5)
         self.positions = torch.nn.Parameter(0.02 * torch.randn(length, features))
         self.dropout = torch.nn.Dropout(DROPOUT)
         self.transformer = torch.nn.Transformer(
