@@ -13,6 +13,7 @@ from tfm.training.checkpoints import Checkpoints
 from tfm.training.optimizer import make_optimizer, make_schedule
 from tfm.training.parallel import Layout, make_layout
 from tfm.training.reporting import Progress, make_reporter
+from tfm.training.restoring import check_shapes
 from tfm.training.step import TrainState, make_train_step
 from tfm.training.stopping import Evaluations
 
@@ -81,7 +82,9 @@ def _first_state(parts, checkpoints, first_weights):
     state = parts.state
     if first_weights is not None:
         # Saved at once, so that the run goes on with these weights whenever it is stopped.
-        state = state.begun_with(first_weights())
+        weights = first_weights()
+        check_shapes(state.params, weights, "What the run would begin with")
+        state = state.begun_with(weights)
         checkpoints.save(parts.layout.fetch_state(parts.layout.place_state(state)))
     return state, Carried.of({})
 

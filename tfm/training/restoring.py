@@ -21,7 +21,7 @@ def restore_tree(folder, like, what):
     """
     like = jax.tree.map(_abstract, like)
     stored = ocp.StandardCheckpointHandler().metadata(pathlib.Path(folder)).tree
-    _check_shapes(like, stored, what)
+    check_shapes(like, stored, what)
     with ocp.StandardCheckpointer() as checkpointer:
         return checkpointer.restore(folder, like)
 
@@ -32,8 +32,8 @@ def _abstract(x):
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
 
 
-def _check_shapes(expected, stored, what):
-    """Names the first leaf that differs, before Orbax meets it deep inside."""
+def check_shapes(expected, stored, what):
+    """Raises a UserError about `what` that names the first leaf of another shape."""
     wanted = _shapes(expected)
     found = _shapes(stored)
     for name in sorted(wanted.keys() | found.keys()):
