@@ -1,8 +1,10 @@
 """Trains a model from a config: python train.py --config=configs/quickstart.py --workdir=runs/quickstart
 
 Any field of the config can be set on the command line: --config.training.steps=1000. Started again on the
-same work directory, a run goes on from its newest checkpoint. On several hosts, each starts the same command,
-with a work directory that all can see, and --distributed, or --coordinator, --processes and --process_id.
+same work directory, a run goes on from its newest intact checkpoint. --warm_start=RUN begins a new run with
+the weights of another; --reset_schedule begins a run anew with its own. On several hosts, each starts the
+same command, with a work directory that all can see, and --distributed, or --coordinator, --processes and
+--process_id.
 """
 
 import logging
@@ -13,7 +15,7 @@ import jax
 from absl import flags
 from jax.experimental import multihost_utils
 
-from tfm import cli, config, runs, tasks
+from tfm import cli, config, runs, starts, tasks
 from tfm.errors import UserError
 from tfm.training.loop import train
 from tfm.training.preflight import preflight
@@ -28,13 +30,20 @@ def main():
         dry_run(chosen, workdir)
         return
     cli.keep_compiled(workdir)
-    make = tasks.find(chosen.task).create
+    make, source = tasks.find(chosen.task).create, flags.FLAGS.warm_start
+    if source and flags.FLAGS.reset_schedule:
+        raise UserError("--warm_start begins a new run and --reset_schedule a run anew: choose one.")
     if jax.process_index() == 0:  # the first of several hosts makes what the others find
+        if source:
+            starts.adopt(source, chosen, workdir)
         os.makedirs(workdir, exist_ok=True)
         keep_config(chosen, workdir)
-        make(chosen, workdir)
+        task = make(chosen, workdir)
+        if flags.FLAGS.reset_schedule:
+            starts.reset(task, workdir)
     multihost_utils.sync_global_devices("work directory")
-    train(make(chosen, workdir, new=False), chosen.training, workdir)
+    task = make(chosen, workdir, new=False)
+    train(task, chosen.training, workdir, starts.first_weights(task, workdir, source))
 
 
 def dry_run(chosen, workdir):
@@ -77,6 +86,8 @@ def keep_config(chosen, workdir):
 if __name__ == "__main__":
     cli.define_new_run()
     flags.DEFINE_bool("dry_run", False, "Tell what the run will take, and stop before its first step.")
+    flags.DEFINE_string("warm_start", "", "Begin a new run with the weights of this run or export.")
+    flags.DEFINE_bool("reset_schedule", False, "Begin anew with the newest weights of the run, from step 0.")
     flags.DEFINE_bool("distributed", False, "Join the other processes as SLURM or Kubernetes tell of them.")
     flags.DEFINE_string("coordinator", "", "Or by hand: HOST:PORT of the first process ...")
     flags.DEFINE_integer("processes", 1, "... how many there are ...", lower_bound=1)

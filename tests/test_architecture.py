@@ -25,7 +25,7 @@ FLOORS = {
     2: {"tfm.layers", "tfm.decode_cache", "tfm.inspection", "tfm.sharding"},
     3: {"tfm.models"},
     4: {"tfm.tasks", "tfm.training", "tfm.decoding", "tfm.forced", "tfm.texts", "tfm.evaluation"},
-    5: {"tfm.runs", "tfm.translator", "tfm.artefact", "tfm.model_card", "tfm.stablehlo"},
+    5: {"tfm.runs", "tfm.translator", "tfm.artefact", "tfm.model_card", "tfm.stablehlo", "tfm.starts"},
     6: {"tfm.cli", "tfm.compare", "tfm.export", "tfm.translate", "tfm.visualize"},
 }
 HOST_SIDE = ("tfm.data", "tfm.metrics", "tfm.alignments", "tfm.bayes_risk", "tfm.config", "tfm.errors")

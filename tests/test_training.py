@@ -1,11 +1,15 @@
 """The training loop: resuming, several devices, checkpoints, and what a run leaves behind."""
 
+import os
+import shutil
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
+from tests.kills import stream
 from tests.tiny import make_config, train_run
 from tfm import runs
 from tfm.errors import UserError
@@ -13,8 +17,9 @@ from tfm.tasks import translation
 from tfm.training import checkpoints as saved
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizer import make_optimizer, make_schedule
-from tfm.training.reporting import duration, read_metrics
+from tfm.training.reporting import METRICS_FILE, duration, read_metrics
 from tfm.training.step import TrainState, make_train_step
+from tfm.training.stopping import Evaluations
 
 
 def final_params(workdir):
@@ -30,6 +35,44 @@ def test_a_stopped_run_goes_on_with_the_same_batches_losses_and_parameters(corpu
         pieces = {row["step"]: row[name] for row in resumed if name in row}
         assert whole == pieces
     jax.tree.map(np.testing.assert_array_equal, final_params(tiny_run), final_params(tmp_path))
+
+
+@pytest.mark.parametrize("stop", [3, 5])
+def test_a_checkpoint_between_two_lines_takes_their_sums_with_it(stop, corpus, tiny_run, tmp_path):
+    """Every row of a run that goes on from it is the unbroken run's, bit for bit; lines are at 2, 4, 6."""
+    settings = make_config(corpus, checkpoint_every=stop)
+    train_run(settings, tmp_path)
+    shutil.rmtree(tmp_path / "checkpoints" / "6")
+    with open(tmp_path / METRICS_FILE, "rb+") as file:
+        file.truncate(file.seek(-9, os.SEEK_END))  # a kill cuts the last line short
+    train_run(settings, tmp_path)
+    assert stream(tmp_path) == stream(tiny_run)
+    cut = [line for line in (tmp_path / METRICS_FILE).read_text().splitlines() if line[-1] != "}"]
+    assert len(cut) == 1  # nothing was written behind it
+
+
+def test_a_run_stops_when_nothing_better_came_and_stays_stopped(corpus, tmp_path, monkeypatch, caplog):
+    """However it was cut into pieces. A score that equals the best is no better."""
+    monkeypatch.setattr(translation.Translation, "evaluate", lambda *_: {"validation/bleu": 100.0})
+    options = {"eval_every": 2, "checkpoint_every": 1, "patience": 2}
+    for name, pieces in (("whole", (18,)), ("pieces", (2, 3, 4, 5, 18, 18))):
+        for steps in pieces:
+            caplog.clear()
+            with caplog.at_level("INFO", "tfm"):
+                train_run(make_config(corpus, steps=steps, **options), tmp_path / name)
+        assert "2 evaluations brought nothing better than 100" in caplog.text
+    assert "Nothing to do: 2 evaluations" in caplog.text
+    for name, last in (("whole", 6), ("pieces", 4)):  # the pieces were also evaluated at their ends
+        assert runs.load(str(tmp_path / name), checkpoint="last").steps == [last]
+
+
+def test_evaluations_count_those_behind_the_best():
+    seen = [Evaluations()]
+    for score in (-5.0, 3.0, 3.0, 1.0, 4.0, 2.0):
+        seen.append(seen[-1].after(score))
+    assert [found.since_best for found in seen] == [0, 0, 0, 1, 2, 0, 1]
+    assert [found.exhausted(2) for found in seen] == [False] * 4 + [True] + [False] * 2
+    assert not any(found.exhausted(0) for found in seen)
 
 
 def test_a_finished_run_does_nothing(corpus, tiny_run, caplog):

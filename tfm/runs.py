@@ -27,15 +27,17 @@ def load(workdir, *, checkpoint="best", average_last=1, ensemble_last=1, chosen=
 
     Args:
       workdir: folder of the run, or what `tfm.artefact.save` made of one.
-      checkpoint: "best" by validation (the last where none was measured), "last", or a step.
+      checkpoint: "best" by validation (the last where none was measured) or "last", both among the intact
+        ones, or a step.
       average_last: above 1, the mean of so many checkpoints up to the last one instead (section 6.1).
       ensemble_last: above 1, so many checkpoints up to the last one, each with its own parameters: their
         probabilities are averaged at every token.
       chosen: config to use in place of the run's own, such as one with another beam size.
 
     Raises:
-      UserError: no run there, no such checkpoint, too few or unequally spaced ones to average, or one of
-        another model; for an export a checkpoint that was asked for, or what `tfm.artefact.load` says.
+      UserError: no run there, no such checkpoint, too few or unequally spaced ones to average, none that is
+        intact, or one asked for that is damaged or of another model; for an export a checkpoint that was
+        asked for, or what `tfm.artefact.load` says.
     """
     from tfm import artefact  # which makes a Run, so it imports this module
 
@@ -106,9 +108,10 @@ def _steps(checkpoints, checkpoint, last):
     if last > 1:
         return _equally_spaced(steps, last, checkpoints.directory)
     if checkpoint == "best":
-        return [checkpoints.best() or steps[-1]]
+        best = checkpoints.best()
+        return [checkpoints.latest() if best is None else best]
     if checkpoint == "last":
-        return [steps[-1]]
+        return [checkpoints.latest()]
     if not str(checkpoint).isdigit() or int(checkpoint) not in steps:
         raise UserError(
             f"The checkpoint must be 'best', 'last' or one of the steps {steps}, got {checkpoint!r}."

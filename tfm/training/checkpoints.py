@@ -1,119 +1,228 @@
-"""Orbax checkpoints of a run: the newest few and the best, parameters apart from the optimizer's state."""
+"""Checkpoints of a run: written in the background, verified before use, the newest few and the best kept."""
 
-import contextlib
+import functools
+import json
+import logging
 import os
+import shutil
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
 from orbax.checkpoint import checkpoint_managers
 
 from tfm.errors import UserError
+from tfm.training import manifest
+from tfm.training.restoring import restore_tree
 from tfm.training.step import TrainState
 
 ITEMS = ("params", "optimizer", "average")
+PROGRESS = manifest.ITEM
+NOTHING = -1  # among steps, where None cannot be sent
+log = logging.getLogger(__name__)
 
 
 class Checkpoints:
     """The checkpoints in one folder.
 
+    A step is there from the moment that Orbax renames its folder, manifest and all; it is intact when its
+    files are what the manifest says.
+
     Args:
-      directory: made when absent.
+      directory: made by the first `save`.
       best_metric: name of the metric whose largest value makes a checkpoint the best; None keeps no best.
       keep: how many of the newest stay.
+      keep_best: how many of the best stay beside them.
+      keep_hours: beside these, one every so many hours stays; 0 for none.
     """
 
-    def __init__(self, directory, *, best_metric=None, keep=5):
+    def __init__(self, directory, *, best_metric=None, keep=5, keep_best=1, keep_hours=0.0):
         self.directory = os.path.abspath(directory)
         self._best_metric = best_metric
-        policies = [checkpoint_managers.LatestN(keep)]
-        best = None
+        self._policies = [checkpoint_managers.LatestN(keep)]
         if best_metric is not None:
-
-            def best(metrics):
-                return metrics[best_metric]
-
-            policies.append(
-                checkpoint_managers.BestN(get_metric_fn=best, n=1, keep_checkpoints_without_metrics=False)
+            self._policies.append(
+                checkpoint_managers.BestN(
+                    get_metric_fn=self._metric, n=keep_best, keep_checkpoints_without_metrics=False
+                )
             )
-        options = ocp.CheckpointManagerOptions(
-            best_fn=best, preservation_policy=checkpoint_managers.AnyPreservationPolicy(policies)
-        )
-        handlers = {name: ocp.StandardCheckpointHandler() for name in ITEMS}
-        self._manager = ocp.CheckpointManager(self.directory, options=options, item_handlers=handlers)
+        if keep_hours:
+            self._policies.append(checkpoint_managers.EveryNSeconds(keep_hours * 3600))
+        self._checked = {}
 
     def steps(self):
-        """Steps with a checkpoint, ascending."""
-        return sorted(self._manager.all_steps())
+        """Steps with a checkpoint, damaged ones among them, ascending."""
+        self.wait()
+        names = os.listdir(self.directory) if os.path.isdir(self.directory) else []
+        return sorted(int(name) for name in names if name.isdecimal())
 
     def latest(self):
-        """The newest step, or None."""
-        return self._manager.latest_step()
+        """The newest intact step, or None where there is no checkpoint. Warns of those it passes over.
+
+        Raises:
+          UserError: there are checkpoints, but all are damaged.
+        """
+        steps = self.steps()
+        intact = self._first_intact(reversed(steps))
+        if steps and intact is None:
+            raise UserError(
+                f"None of the checkpoints {steps} in {self.directory} is intact (in the last, "
+                f"{self._damage(steps[-1])}): copy their files back, or start in another work directory."
+            )
+        return intact
 
     def best(self):
-        """The step with the best metric, or None where none was measured."""
-        with contextlib.suppress(ValueError):
-            return self._manager.best_step()
+        """The intact step with the best metric (the newest of several), or None where none was measured."""
+        measured = [(metric, step) for step in self.steps() if (metric := self._measured(step)) is not None]
+        return self._first_intact(step for _, step in sorted(measured, reverse=True))
 
-    def save(self, state, metrics=None):
+    def recover(self):
+        """`latest`, after which no damaged step stands in the way of training that makes it again.
+
+        They are renamed; of steps before the newest intact one, large files are compared by size alone. Of
+        several hosts the first decides.
+        """
+        newest = NOTHING
+        if jax.process_index() == 0 and (intact := self.latest()) is not None:
+            newest = intact
+            for step in self.steps():
+                if self._damage(step, whole=step >= newest):
+                    self._set_aside(step)
+        newest = int(multihost_utils.broadcast_one_to_all(np.int32(newest)))
+        return None if newest == NOTHING else newest
+
+    def save(self, state, metrics=None, progress=None):
         """Writes a `TrainState` in the background; returns once its arrays are copied from the device.
 
-        metrics: {name: float} measured at its step; without the best metric it cannot become the best.
+        Args:
+          state: the `TrainState`.
+          metrics: {name: float} measured at its step; without the best metric it cannot become the best.
+          progress: what else the run needs to go on exactly, for JSON; see `restore_progress`.
         """
         if metrics is not None and self._best_metric not in metrics:
             metrics = None
         items = {name: ocp.args.StandardSave(item) for name, item in _items(state).items()}
-        self._manager.save(int(state.step), args=ocp.args.Composite(**items), metrics=metrics)
+        items[PROGRESS] = ocp.args.JsonSave(progress or {})
+        self.wait()  # so that the manifest of the last step is written before it is about the next
+        self._saving = int(state.step)
+        self._manager.save(self._saving, args=ocp.args.Composite(**items), metrics=metrics)
 
     def restore(self, like, step=None):
-        """The `TrainState` of `step` (the newest when None), shaped and placed like `like`.
+        """The `TrainState` of `step` (the newest intact one when None), shaped and placed like `like`.
 
         Raises:
-          UserError: no such checkpoint, or one of another shape.
+          UserError: no such checkpoint, a damaged one, or one of another shape.
         """
         items = self._restore(_items(like), self._existing(step))
         optimizer = items["optimizer"]
         return TrainState(optimizer["step"], items["params"], optimizer["state"], items.get("average"))
 
+    def restore_progress(self, step):
+        """What `save` was given as progress; {} for a checkpoint from before there was any."""
+        path = self._folder(step, PROGRESS)
+        return _read_json(path, "metadata") if os.path.isdir(path) else {}
+
     def restore_weights(self, like, step=None):
         """The parameters of `step` to evaluate, its average where it has one, shaped like `like`.
 
         Raises:
-          UserError: no such checkpoint, or one of another shape.
+          UserError: no such checkpoint, a damaged one, or one of another shape.
         """
         step = self._existing(step)
-        name = "params" if self._manager.item_metadata(step).get("average") is None else "average"
+        name = "average" if os.path.isdir(self._folder(step, "average")) else "params"
         return self._restore({name: like}, step)[name]
 
     def wait(self):
         """Returns when what was saved is on disk."""
-        self._manager.wait_until_finished()
+        if "_manager" in vars(self):
+            self._manager.wait_until_finished()
 
     def close(self):
-        self._manager.close()
+        """Waits for what was saved."""
+        if "_manager" in vars(self):
+            self._manager.close()
+
+    @functools.cached_property
+    def _manager(self):
+        """Orbax's manager, which writes and deletes; made when it is needed, as it makes the directory."""
+        options = ocp.CheckpointManagerOptions(
+            best_fn=None if self._best_metric is None else self._metric,
+            preservation_policy=checkpoint_managers.AnyPreservationPolicy(self._policies),
+            cleanup_tmp_directories=True,
+            async_options=ocp.AsyncOptions(post_finalization_callback=self._write_manifest),
+        )
+        handlers = {name: ocp.StandardCheckpointHandler() for name in ITEMS}
+        handlers[PROGRESS] = ocp.JsonCheckpointHandler()
+        return ocp.CheckpointManager(self.directory, options=options, item_handlers=handlers)
+
+    def _write_manifest(self):
+        """Orbax calls this in the background, when a step's files are complete and not yet renamed."""
+        manifest.write(f"{self._folder(self._saving)}{ocp.utils.TMP_DIR_SUFFIX}")
+
+    def _metric(self, metrics):
+        return metrics[self._best_metric]
+
+    def _measured(self, step):
+        """The best metric of a step, None where it has none or cannot be trusted."""
+        path = self._folder(step, "metrics")
+        if not os.path.isdir(path) or self._damage(step, whole=False):
+            return None
+        return self._metric(_read_json(path, "metrics"))
+
+    def _first_intact(self, steps):
+        return next((step for step in steps if not self._damage(step)), None)
+
+    def _damage(self, step, whole=True):
+        """What is wrong with a step, "" for nothing; found, and told, once."""
+        damage, was_whole = self._checked.get(step, (None, False))
+        if damage is None or (not damage and whole and not was_whole):
+            damage = self._look(step, whole)
+            self._checked[step] = damage, whole
+        return damage
+
+    def _look(self, step, whole):
+        try:
+            if not manifest.check(self._folder(step), whole=whole) and whole:
+                log.warning("Checkpoint of step %s has no checksums and cannot be verified", f"{step:,}")
+        except manifest.Damaged as damage:
+            log.warning("Checkpoint of step %s is damaged and passed over: %s", f"{step:,}", damage)
+            return str(damage)
+        return ""
+
+    def _set_aside(self, step):
+        aside = f"{self._folder(step)}.damaged"
+        log.warning("Checkpoint of step %s: moved to %s", f"{step:,}", aside)
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(self._folder(step), aside)
+        del self._checked[step]
+
+    def _folder(self, step, *item):
+        return os.path.join(self.directory, str(step), *item)
 
     def _existing(self, step):
         steps = self.steps()
         if not steps:
             raise UserError(f"Expected a checkpoint in {self.directory}, but there is none: train first.")
         if step is None:
-            return steps[-1]
+            return self.latest()
         if step not in steps:
             raise UserError(f"There is no checkpoint of step {step} in {self.directory}; there are {steps}.")
+        if damage := self._damage(step):
+            raise UserError(
+                f"The checkpoint of step {step} in {self.directory} is damaged ({damage}): "
+                "choose another, or restore its files from a copy."
+            )
         return step
 
     def _restore(self, expected, step):
-        abstract = jax.tree.map(_abstract, expected)
-        stored = self._manager.item_metadata(step)
-        for name, tree in abstract.items():
-            if stored.get(name) is None:
+        what = f"The checkpoint of step {step} in {self.directory}"
+        for name in expected:
+            if not os.path.isdir(self._folder(step, name)):
                 raise UserError(
-                    f"The checkpoint of step {step} in {self.directory} has no {name}: "
-                    "leave training.ema_decay as the run was started with."
+                    f"{what} has no {name}: leave training.ema_decay as the run was started with."
                 )
-            _check_shapes(tree, stored[name].tree, f"The checkpoint of step {step} in {self.directory}")
-        arguments = {name: ocp.args.StandardRestore(tree) for name, tree in abstract.items()}
-        return self._manager.restore(step, args=ocp.args.Composite(**arguments))
+        return {name: restore_tree(self._folder(step, name), tree, what) for name, tree in expected.items()}
 
 
 def _items(state):
@@ -136,31 +245,6 @@ def average(trees):
     return jax.tree.map(lambda x: (x / count).astype(np.float32), total)
 
 
-def _abstract(x):
-    """Shape, dtype and place of an array; a ShapeDtypeStruct without a place goes to the first device."""
-    sharding = getattr(x, "sharding", None) or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-
-
-def _check_shapes(expected, stored, what):
-    """Names the first leaf that differs, before Orbax meets it deep inside."""
-    wanted = _shapes(expected)
-    found = _shapes(stored)
-    for name in sorted(wanted.keys() | found.keys()):
-        if wanted.get(name) != found.get(name):
-            raise UserError(
-                f"{what} is of another model: {name} should be {wanted.get(name, 'absent')} "
-                f"and is {found.get(name, 'absent')}; use the config that it was trained with."
-            )
-
-
-def _shapes(tree):
-    """{path: shape}. Orbax stores tuples as lists and named tuples as dicts, so names are normalised."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda x: hasattr(x, "shape"))
-    return {
-        "/".join(
-            str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path
-        ): tuple(leaf.shape)
-        for path, leaf in leaves
-        if hasattr(leaf, "shape")
-    }
+def _read_json(*path):
+    with open(os.path.join(*path), encoding="utf-8") as file:
+        return json.load(file)

@@ -9,7 +9,7 @@ PARALLEL_MODES = ("auto", "jit", "pmap", "mesh")
 MEAN_DTYPES = ("float32", "bfloat16")
 COUNTS = (
     *("steps", "warmup_steps", "log_every", "eval_every", "checkpoint_every", "keep", "micro_batches"),
-    *("mesh_fsdp", "mesh_tensor"),
+    *("keep_best", "mesh_fsdp", "mesh_tensor"),
 )
 
 
@@ -33,7 +33,10 @@ class TrainingConfig:
       log_every: steps between two lines of progress.
       eval_every: steps between two evaluations on the validation split, each followed by a checkpoint.
       checkpoint_every: steps between two further checkpoints.
-      keep: how many of the newest checkpoints stay, beside the best.
+      patience: evaluations without a new best after which training stops; 0 never does.
+      keep: how many of the newest checkpoints stay.
+      keep_best: how many of the best by validation stay beside them.
+      keep_hours: beside these, one checkpoint every so many hours stays; 0 keeps none.
       parallel: "jit" runs on one device; "pmap" splits each batch over all local devices; "mesh" does so over
         the devices of all hosts and may split the parameters too; "auto" takes mesh where there are several
         hosts, else pmap where there are several devices.
@@ -56,7 +59,10 @@ class TrainingConfig:
     log_every: int = 100
     eval_every: int = 1500
     checkpoint_every: int = 1500
+    patience: int = 0
     keep: int = 5
+    keep_best: int = 1
+    keep_hours: float = 0.0
     parallel: str = "auto"
     mesh_fsdp: int = 1
     mesh_tensor: int = 1
@@ -74,6 +80,9 @@ class TrainingConfig:
         for name in COUNTS:
             if getattr(self, name) < 1:
                 raise UserError(f"training.{name} must be at least 1, got {getattr(self, name)}.")
+        for name in ("patience", "keep_hours"):
+            if getattr(self, name) < 0:
+                raise UserError(f"training.{name} must not be negative, got {getattr(self, name)}.")
         if self.schedule == "linear_decay" and self.warmup_steps >= self.steps:
             raise UserError(
                 f"training.warmup_steps must be below training.steps under linear_decay, "

@@ -32,7 +32,9 @@ class Reporter:
     """
 
     def __init__(self, workdir):
-        self._file = open(os.path.join(workdir, METRICS_FILE), "a", encoding="utf-8")  # noqa: SIM115
+        path = os.path.join(workdir, METRICS_FILE)
+        _end_last_line(path)
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
         self._board = tensorboardX.SummaryWriter(os.path.join(workdir, "tensorboard"))
 
     def write(self, step, metrics):
@@ -51,6 +53,16 @@ class Reporter:
 def make_reporter(workdir):
     """A `Reporter` on the first host; on the others one that says nothing."""
     return Reporter(workdir) if jax.process_index() == 0 else Silence()
+
+
+def _end_last_line(path):
+    """A kill may have cut the last line short; the next must not become its end."""
+    if not os.path.isfile(path) or not os.path.getsize(path):
+        return
+    with open(path, "rb+") as file:
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
 
 
 def read_metrics(workdir, up_to=None):
@@ -76,25 +88,29 @@ def read_metrics(workdir, up_to=None):
 
 
 class Progress:
-    """The (sum, count) metrics of the steps since the last line, and the line."""
+    """The (sum, count) metrics of the steps since the last line, and the line.
 
-    def __init__(self, first_step, last_step, schedule):
+    Attributes:
+      sums: {name: (sum, count)}; a run that goes on begins with those of its checkpoint.
+    """
+
+    def __init__(self, first_step, last_step, schedule, sums=None):
         self._first, self._last, self._schedule = first_step, last_step, schedule
         self._start = self._since = time.monotonic()
-        self._sums = {}
-        self._tokens = 0
+        self.sums = dict(sums or {})
+        self._tokens = 0  # of this process alone, as the time is
 
     def add(self, metrics, tokens):
         """metrics: {name: (sum, count)} on the host; tokens: source and target, no padding."""
         for name, (total, count) in metrics.items():
-            old_total, old_count = self._sums.get(name, (0.0, 0.0))
-            self._sums[name] = (old_total + float(total), old_count + float(count))
+            old_total, old_count = self.sums.get(name, (0.0, 0.0))
+            self.sums[name] = (old_total + float(total), old_count + float(count))
         self._tokens += tokens
 
     def report(self, step):
         """Logs the line of `step`, returns its metrics and starts the next."""
         now = time.monotonic()
-        metrics = {f"train/{name}": total / max(count, 1) for name, (total, count) in self._sums.items()}
+        metrics = {f"train/{name}": total / max(count, 1) for name, (total, count) in self.sums.items()}
         metrics["train/learning_rate"] = float(self._schedule(step - 1))
         metrics["train/tokens_per_second"] = self._tokens / (now - self._since)
         left = (now - self._start) / (step - self._first) * (self._last - step)
@@ -107,7 +123,7 @@ class Progress:
             f"{metrics['train/tokens_per_second']:,.0f}",
             duration(left),
         )
-        self._since, self._sums, self._tokens = now, {}, 0
+        self._since, self.sums, self._tokens = now, {}, 0
         return metrics
 
     @contextlib.contextmanager

@@ -29,6 +29,11 @@ class TrainState:
         """The state before the first update; with an average where `ema_decay` is above 0."""
         return cls(jnp.zeros((), jnp.int32), params, optimizer.init(params), params if ema_decay else None)
 
+    def begun_with(self, params):
+        """This state, before its first update, with other parameters."""
+        average = None if self.average is None else jax.tree.map(jnp.copy, params)
+        return self.replace(params=params, average=average)
+
     @property
     def weights(self):
         """The parameters to evaluate: the average where there is one."""

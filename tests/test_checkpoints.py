@@ -1,0 +1,210 @@
+"""Checkpoints: verified, passed over when damaged, kept and let go."""
+
+import contextlib
+import json
+import logging
+import os
+import random
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tfm.errors import UserError
+from tfm.training import checkpoints as saved
+from tfm.training import manifest
+from tfm.training.step import TrainState
+
+STEPS = (2, 4, 6)
+
+
+def state_of(step):
+    """A state whose numbers are all of its step, with an array that is too large for the quick look."""
+    large = jax.random.normal(jax.random.key(step), (manifest.SMALL // 2,))
+    params = {"w": jnp.full((3, 2), float(step)), "large": large}
+    return TrainState(jnp.int32(step), params, optax.adam(1e-3).init(params))
+
+
+def open_store(folder, **options):
+    return contextlib.closing(saved.Checkpoints(folder, best_metric="bleu", **options))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A folder of three steps; the second is the best. Not to be changed."""
+    folder = tmp_path_factory.mktemp("whole")
+    with open_store(folder) as store:
+        for step in STEPS:
+            store.save(state_of(step), {"bleu": -abs(step - 4.0)}, {"sums": {"loss": (step / 3, 1.0)}})
+    return folder
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "copy")
+
+
+def files(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def large_file(folder):
+    return max(files(folder), key=lambda path: path.stat().st_size)
+
+
+def flip(path, place=None):
+    content = bytearray(path.read_bytes())
+    place = len(content) // 2 if place is None else place
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def assert_is_of(state, step):
+    jax.tree.map(np.testing.assert_array_equal, state, state_of(step))
+
+
+def test_a_step_comes_back_as_it_was_with_its_progress(whole):
+    with open_store(whole) as store:
+        assert (store.steps(), store.latest(), store.best()) == ([2, 4, 6], 6, 4)
+        assert store.recover() == 6
+        for step in STEPS:
+            assert_is_of(store.restore(state_of(0), step), step)
+            assert store.restore_progress(step)["sums"]["loss"] == [step / 3, 1.0]
+        weights = store.restore_weights(state_of(0).params, 2)
+        jax.tree.map(np.testing.assert_array_equal, weights, state_of(2).params)
+
+
+def test_the_manifest_is_within_what_orbax_commits(whole):
+    """There is no moment at which a step has its name and not its manifest."""
+    for step in STEPS:
+        assert manifest.check(whole / str(step)) is True
+        assert (whole / str(step) / manifest.FILE).stat().st_mtime_ns < committed(whole / str(step))
+
+
+def committed(folder):
+    return json.loads((folder / manifest.HEADER).read_text())["commit_timestamp_nsecs"]
+
+
+def test_a_damaged_newest_step_is_passed_over_with_its_name_and_reason(copy, caplog):
+    damaged = large_file(copy / "6")
+    flip(damaged)
+    with open_store(copy) as store, caplog.at_level(logging.WARNING, "tfm"):
+        assert (store.latest(), store.best()) == (4, 4)
+        assert_is_of(store.restore(state_of(0)), 4)
+        with pytest.raises(UserError, match=r"of step 6 in .* is damaged \(.* has another checksum\)"):
+            store.restore(state_of(0), 6)
+    warnings = [record.message for record in caplog.records]
+    name = damaged.relative_to(copy / "6")
+    assert warnings == [f"Checkpoint of step 6 is damaged and passed over: {name} has another checksum"]
+    assert (copy / "6").is_dir()  # readers change nothing
+
+
+def test_training_makes_a_damaged_step_again(copy):
+    flip(large_file(copy / "6"))
+    (copy / "2" / "metrics" / "metrics").write_text("{")  # would stop Orbax's manager from opening the folder
+    with open_store(copy) as store:
+        assert store.recover() == 4
+        assert store.steps() == [4]
+        store.save(state_of(6), {"bleu": 9.0})
+        assert (store.steps(), store.best()) == ([4, 6], 6)
+    assert {path.name for path in copy.iterdir()} == {"4", "6", "2.damaged", "6.damaged"}
+    with open_store(copy) as store:
+        assert_is_of(store.restore(state_of(0)), 6)
+    flip(large_file(copy / "6"))  # and once more
+    with open_store(copy) as store:
+        assert store.recover() == 4
+
+
+def test_the_best_is_passed_over_too_when_it_is_damaged(copy):
+    flip(large_file(copy / "4"))
+    with open_store(copy) as store:
+        assert (store.best(), store.latest()) == (6, 6)
+
+
+def test_a_folder_in_which_nothing_is_intact_is_a_mistake_to_mend_and_left_alone(copy):
+    for step in STEPS:
+        flip(large_file(copy / str(step)))
+    before = files(copy)
+    with open_store(copy) as store:
+        for ask in (store.latest, store.recover, lambda: store.restore(state_of(0))):
+            with pytest.raises(UserError, match=r"None of the checkpoints \[2, 4, 6\] in .* is intact"):
+                ask()
+    assert files(copy) == before
+
+
+def older(folder, *steps):
+    """Makes steps into what was written before there were manifests."""
+    for step in steps:
+        (folder / str(step) / manifest.FILE).unlink()
+        shutil.rmtree(folder / str(step) / manifest.ITEM)
+        header = json.loads((folder / str(step) / manifest.HEADER).read_text())
+        del header["item_handlers"][manifest.ITEM]
+        (folder / str(step) / manifest.HEADER).write_text(json.dumps(header))
+
+
+def test_an_older_checkpoint_without_checksums_loads_and_says_so(copy, caplog):
+    older(copy, *STEPS)
+    with open_store(copy) as store, caplog.at_level(logging.WARNING, "tfm"):
+        assert (store.recover(), store.best()) == (6, 4)
+        assert_is_of(store.restore(state_of(0)), 6)
+        assert store.restore_progress(6) == {}
+    assert "step 6 has no checksums and cannot be verified" in caplog.text
+
+
+def test_a_lost_manifest_is_damage_and_not_an_older_checkpoint(copy):
+    (copy / "6" / manifest.FILE).unlink()
+    with open_store(copy) as store:
+        assert store.latest() == 4
+
+
+def truncate(path, chance):
+    os.truncate(path, chance.randrange(max(path.stat().st_size, 1)))
+
+
+def scribble(path, chance):
+    content = bytearray(path.read_bytes())
+    if content:
+        place = chance.randrange(len(content))
+        content[place] ^= chance.randrange(1, 256)
+    path.write_bytes(content)
+
+
+def delete(path, chance):
+    path.unlink()
+
+
+def delete_folder(path, chance):
+    shutil.rmtree(path.parent)
+
+
+def add(path, chance):
+    path.with_name("stranger").write_bytes(chance.randbytes(9))
+
+
+DAMAGES = (truncate, scribble, scribble, delete, delete_folder, add)
+
+
+def test_whatever_is_damaged_an_intact_step_or_a_sentence_is_what_comes_out(whole, tmp_path):
+    """Many rounds of random damage: weights are exactly those of a step, or there is a UserError."""
+    chance, came = random.Random(1), dict.fromkeys((*STEPS, None), 0)
+    like, expected = state_of(0), {step: state_of(step) for step in STEPS}
+    for number in range(40):
+        folder = shutil.copytree(whole, tmp_path / str(number))
+        for _ in range(chance.choice((1, 1, 2, 4, 8))):
+            if there := files(folder / str(chance.choice(STEPS))):
+                chance.choice(DAMAGES)(chance.choice(there), chance)
+        step = None
+        with open_store(folder) as store, contextlib.suppress(UserError):
+            state, best = store.restore(like), store.best()
+            step = int(state.step)
+            jax.tree.map(np.testing.assert_array_equal, state, expected[step])
+            assert store.latest() == store.recover() == step
+            assert best in store.steps()
+            store.save(state_of(8), {"bleu": 0.0})
+            assert store.latest() == 8
+        came[step] += 1
+        shutil.rmtree(folder)
+    assert all(came.values()), came

@@ -1,0 +1,103 @@
+"""Other beginnings of a run than drawn parameters: the weights of another, or its own with a new schedule."""
+
+import contextlib
+import logging
+import os
+import shutil
+
+import jax
+
+from tfm import config, runs
+from tfm.data.vocabulary import Vocabulary
+from tfm.errors import UserError
+from tfm.tasks.translation import VOCABULARY_FILE
+from tfm.training.checkpoints import Checkpoints
+from tfm.training.loop import CHECKPOINT_FOLDER, open_checkpoints
+from tfm.training.reporting import METRICS_FILE
+
+BEFORE_RESET = "before_reset"
+ADAPTABLE = (  # what may differ, as it does not change what a weight means
+    *("vocabulary_size", "dropout", "attention_dropout", "feed_forward_dropout"),
+    *("attention", "remat", "scan", "dtype"),
+)
+log = logging.getLogger(__name__)
+
+
+def adopt(source, chosen, workdir):
+    """Makes ready a run that begins with the weights of `source`: the vocabulary comes with them.
+
+    Args:
+      source: a run or an export.
+      chosen: config of the new run.
+      workdir: its folder; one that has a checkpoint has begun already, and is left as it is.
+
+    Raises:
+      UserError: `source` is no run, is this run, or has another model or vocabulary.
+    """
+    if os.path.realpath(source) == os.path.realpath(workdir):
+        raise UserError("--warm_start names the run itself: give another run, or --reset_schedule.")
+    if _has_checkpoint(workdir):
+        log.info("%s has begun before: --warm_start does nothing", workdir)
+        return
+    theirs = runs.read_config(source)
+    changed = config.difference(theirs.model, chosen.model, ignore=ADAPTABLE)
+    if type(theirs) is not type(chosen) or changed:
+        raise UserError(
+            f"The run in {source} has another model: {changed or theirs.task}; use its config.model."
+        )
+    vocabulary, own = (os.path.join(folder, VOCABULARY_FILE) for folder in (source, workdir))
+    fingerprint = Vocabulary.load(vocabulary).fingerprint
+    if not os.path.exists(own):
+        os.makedirs(workdir, exist_ok=True)
+        shutil.copyfile(vocabulary, f"{own}.tmp")
+        os.replace(f"{own}.tmp", own)
+    elif Vocabulary.load(own).fingerprint != fingerprint:
+        raise UserError(f"{own} is another vocabulary than that of {source}: give a new --workdir.")
+
+
+def reset(task, workdir):
+    """Sets the checkpoints and metrics of a run aside, so that it begins anew with its newest weights.
+
+    They go to the folder `before_reset`. Where that is there already, the reset was made and the run goes on.
+
+    Raises:
+      UserError: there is no intact checkpoint.
+    """
+    aside = os.path.join(workdir, BEFORE_RESET)
+    if _has_checkpoint(aside):
+        log.info("The schedule was reset before, see %s: --reset_schedule does nothing", aside)
+        return
+    if not _has_checkpoint(workdir):
+        raise UserError(f"--reset_schedule needs a run that has begun, but {workdir} has no checkpoint.")
+    with contextlib.closing(open_checkpoints(task, task.config.training, workdir)) as checkpoints:
+        log.info("Beginning anew with the weights of step %s", f"{checkpoints.latest():,}")
+    os.makedirs(aside, exist_ok=True)
+    for name in (METRICS_FILE, "tensorboard", CHECKPOINT_FOLDER):  # the last one makes it a reset
+        if os.path.exists(os.path.join(workdir, name)):
+            os.replace(os.path.join(workdir, name), os.path.join(aside, name))
+
+
+def first_weights(task, workdir, source):
+    """What `training.loop.train` takes: how to get the parameters that a run begins with, or None.
+
+    Args:
+      task: of the run.
+      workdir: its folder. After a `reset`, its own weights come before any other.
+      source: run or export to begin with, "" for none.
+    """
+    aside = os.path.join(workdir, BEFORE_RESET)
+    if _has_checkpoint(aside):
+        return lambda: _newest_weights(task, aside)
+    if source:
+        return lambda: runs.one_model(runs.load(source))
+    return None
+
+
+def _newest_weights(task, folder):
+    like = jax.eval_shape(task.init, jax.random.key(0))
+    with contextlib.closing(open_checkpoints(task, task.config.training, folder)) as checkpoints:
+        return checkpoints.restore_weights(like)
+
+
+def _has_checkpoint(workdir):
+    return bool(Checkpoints(os.path.join(workdir, CHECKPOINT_FOLDER)).steps())

@@ -1,0 +1,108 @@
+"""The manifest of a checkpoint: size and checksum of each of its files, so that damage is found in time.
+
+Its first line is the checksum of its second, which is JSON: {path below the step's folder: [size, checksum]}.
+"""
+
+import hashlib
+import json
+import os
+
+FILE = "manifest"
+ITEM = "progress"  # every checkpoint with a manifest has this item, and no older one has
+HEADER = "_CHECKPOINT_METADATA"
+LATER = (HEADER, "commit_success.txt")  # Orbax writes these two behind the manifest
+SMALL = 1 << 20
+
+
+class Damaged(Exception):
+    """Why a checkpoint is not what was written; part of a sentence."""
+
+
+def write(folder):
+    """Writes the manifest of a step's folder, which is renamed to its name afterwards."""
+    entries = {name: _entry(os.path.join(folder, name)) for name in _names(folder)}
+    body = json.dumps(entries).encode()
+    with open(os.path.join(folder, FILE), "wb") as file:
+        file.write(_checksum(body) + b"\n" + body)
+
+
+def check(folder, *, whole=True):
+    """Compares the files of a step with its manifest.
+
+    Args:
+      folder: of the step.
+      whole: False takes files above `SMALL` bytes at their size.
+
+    Returns:
+      True; False where the step is from before there were manifests, and cannot be verified.
+
+    Raises:
+      Damaged: a file is missing, added or another one.
+    """
+    try:
+        items = _items(folder)
+        if not os.path.exists(os.path.join(folder, FILE)) and ITEM not in items:
+            return False
+        expected = _read(folder)
+        _compare(folder, expected, whole)
+    except FileNotFoundError as error:
+        raise Damaged(f"{os.path.relpath(error.filename, folder)} is missing") from None
+    except OSError as error:
+        raise Damaged(f"{error.filename} cannot be read: {error.strerror}") from None
+    return True
+
+
+def _compare(folder, expected, whole):
+    names = _names(folder)
+    if set(names) != set(expected):
+        name = min(set(names) ^ set(expected))
+        raise Damaged(f"{name} is missing" if name in expected else f"{name} does not belong to it")
+    for name, (size, checksum) in expected.items():
+        path = os.path.join(folder, name)
+        if os.path.getsize(path) != size:
+            raise Damaged(f"{name} has {os.path.getsize(path):,} bytes of {size:,}")
+        if (whole or size <= SMALL) and _entry(path) != [size, checksum]:
+            raise Damaged(f"{name} has another checksum")
+
+
+def _names(folder):
+    """Paths of all files below a step's folder, but for the manifest and what is written behind it."""
+    found = [
+        os.path.relpath(os.path.join(place, name), folder)
+        for place, _, names in os.walk(folder)
+        for name in names
+    ]
+    return sorted(set(found) - {FILE, *LATER})
+
+
+def _entry(path):
+    with open(path, "rb") as file:
+        return [os.path.getsize(path), hashlib.file_digest(file, "sha256").hexdigest()]
+
+
+def _checksum(content):
+    return hashlib.sha256(content).hexdigest().encode()
+
+
+def _read(folder):
+    """The entries of a manifest, which vouches for itself."""
+    with open(os.path.join(folder, FILE), "rb") as file:
+        checksum, _, body = file.read().partition(b"\n")
+    if checksum != _checksum(body):
+        raise Damaged(f"{FILE} does not have its own checksum")
+    return json.loads(body)
+
+
+def _items(folder):
+    """The names of a step's items, as Orbax's header tells; it is in no manifest, so it is read with care."""
+    with open(os.path.join(folder, HEADER), "rb") as file:
+        content = file.read()
+    try:
+        header = json.loads(content)
+        times = header["init_timestamp_nsecs"], header["commit_timestamp_nsecs"]
+        items = list(header["item_handlers"])
+    except (ValueError, KeyError, TypeError):
+        raise Damaged(f"{HEADER} does not parse") from None
+    if not all(type(time) is int and 0 < time < 1 << 63 for time in times):
+        raise Damaged(f"{HEADER} does not tell when it was written")
+    return items
