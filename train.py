@@ -5,6 +5,7 @@ same work directory, a run goes on from its newest checkpoint. On several hosts,
 with a work directory that all can see, and --distributed, or --coordinator, --processes and --process_id.
 """
 
+import contextlib
 import logging
 import os
 import tempfile
@@ -15,6 +16,8 @@ from jax.experimental import multihost_utils
 
 from tfm import cli, config, runs, tasks
 from tfm.errors import UserError
+from tfm.training import signals
+from tfm.training.lock import locked
 from tfm.training.loop import train
 from tfm.training.preflight import preflight
 
@@ -27,14 +30,22 @@ def main():
     if flags.FLAGS.dry_run:
         dry_run(chosen, workdir)
         return
+    with signals.caught() as stop:
+        begin(chosen, workdir, stop)
+
+
+def begin(chosen, workdir, stop):
+    """Trains in the work directory, as the only run that does; its first process holds the lock."""
     cli.keep_compiled(workdir)
     make = tasks.find(chosen.task).create
-    if jax.process_index() == 0:  # the first of several hosts makes what the others find
-        os.makedirs(workdir, exist_ok=True)
-        keep_config(chosen, workdir)
-        make(chosen, workdir)
-    multihost_utils.sync_global_devices("work directory")
-    train(make(chosen, workdir, new=False), chosen.training, workdir)
+    with contextlib.ExitStack() as stack:
+        if jax.process_index() == 0:  # the first of several hosts makes what the others find
+            os.makedirs(workdir, exist_ok=True)
+            stack.enter_context(locked(workdir))
+            keep_config(chosen, workdir)
+            make(chosen, workdir)
+        multihost_utils.sync_global_devices("work directory")
+        train(make(chosen, workdir, new=False), chosen.training, workdir, stop)
 
 
 def dry_run(chosen, workdir):

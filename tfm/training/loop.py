@@ -13,13 +13,14 @@ from tfm.training.checkpoints import Checkpoints
 from tfm.training.optimizer import make_optimizer, make_schedule
 from tfm.training.parallel import Layout, make_layout
 from tfm.training.reporting import Progress, make_reporter
+from tfm.training.signals import Asked, Stop
 from tfm.training.step import TrainState, make_train_step
 
 CHECKPOINT_FOLDER = "checkpoints"
 log = logging.getLogger(__name__)
 
 
-def train(task, config, workdir):
+def train(task, config, workdir, stop=None):
     """Trains up to `config.steps`; a run that was stopped goes on from its newest checkpoint.
 
     Args:
@@ -27,11 +28,14 @@ def train(task, config, workdir):
         `count_tokens(batch)`, `evaluate(params)`, `d_model` and `best_metric`, as `tasks.translation` has.
       config: a `TrainingConfig`.
       workdir: folder of the run.
+      stop: a `signals.Stop` that may ask the run to end; None for none.
 
     Raises:
+      SystemExit: 128 + the signal's number, after a run that was asked to end has saved its state.
       UserError: the checkpoint there is of another model, or the data cannot be used.
     """
     began = time.monotonic()
+    stop = stop or Stop()
     parts = assemble(task, config)
     with contextlib.ExitStack() as stack:
         checkpoints = stack.enter_context(contextlib.closing(open_checkpoints(task, config, workdir)))
@@ -48,7 +52,12 @@ def train(task, config, workdir):
         log.info("%s parameters, %s device(s)", f"{parameters:,}", devices)
         reporter = stack.enter_context(contextlib.closing(make_reporter(workdir)))
         progress = Progress(int(state.step), config.steps, parts.schedule)
-        _run(task, config, parts, state, checkpoints, reporter, progress, began)
+        with stop.deferred():
+            step, signal = _run(task, config, parts, state, checkpoints, reporter, progress, began, stop)
+            checkpoints.wait()
+        if step < config.steps:
+            log.info("Saved step %s: the same command goes on from there", f"{step:,}")
+            raise SystemExit(128 + signal)
 
 
 class Parts(NamedTuple):
@@ -77,13 +86,16 @@ def open_checkpoints(task, config, workdir):
     return Checkpoints(folder, best_metric=task.best_metric, keep=config.keep)
 
 
-def _run(task, config, parts, state, checkpoints, reporter, progress, began):
-    """From the state's step to the last. Metrics of a step are read once the next is dispatched."""
+def _run(task, config, parts, state, checkpoints, reporter, progress, began, stop):
+    """From the state's step to the last, or to where `stop` asks to end: (step, signal's number or 0).
+
+    Metrics of a step are read once the next is dispatched.
+    """
     layout, start = parts.layout, int(state.step)
     train_step = layout.compile(parts.step, parts.state)
     state = layout.place_state(state)
     batches = task.train_batches(start)
-    unread = None
+    asked, unread = Asked(stop), None
     for step in range(start + 1, config.steps + 1):
         batch = next(batches)
         state, metrics = train_step(state, layout.place_batch(batch))
@@ -98,13 +110,17 @@ def _run(task, config, parts, state, checkpoints, reporter, progress, began):
             progress.add(*unread)
             unread = None
             reporter.write(step, progress.report(step))
+        signal = asked()
         evaluates = last or step % config.eval_every == 0
-        if evaluates or step % config.checkpoint_every == 0:
+        if evaluates or signal or step % config.checkpoint_every == 0:
             with progress.paused():
                 whole = layout.fetch_state(state)
                 weights = layout.fetch_weights(whole.weights) if evaluates else None
                 scores = _evaluate(task, weights, reporter, step) if evaluates else None
                 checkpoints.save(whole, scores)
+        if signal:
+            break
+    return step, signal
 
 
 def _evaluate(task, params, reporter, step):
