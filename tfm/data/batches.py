@@ -67,6 +67,14 @@ class TrainBatches:
         chosen = self._plan(epoch).rows(first, last)[self._host_index :: self._host_count]
         return assemble(self.cache, chosen, rows // self._host_count, width)
 
+    def describe(self, step):
+        """Where the batch of `step` comes from: its epoch, its place there, and its pairs on all hosts."""
+        epoch = self.epoch_of(step)
+        place = step - self._firsts[epoch]
+        first, last, _, _ = self._plan(epoch).batches[place]
+        pairs = np.concatenate(self._plan(epoch).rows(first, last)).tolist()
+        return {"epoch": epoch, "batch": place, "pairs": pairs}
+
     def epoch_of(self, step):
         """The epoch, counted from 0, that has the batch of `step`."""
         while self._firsts[-1] <= step:

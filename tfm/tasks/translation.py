@@ -148,6 +148,10 @@ class Translation:
         """Endless batches from `start_step` on, read ahead."""
         return read_ahead(self._train, start_step)
 
+    def describe_batch(self, step):
+        """What identifies the batch of `step`, counted from 0, in the data: see `TrainBatches.describe`."""
+        return self._train.describe(step)
+
     def plan(self):
         """What `tfm.training.preflight` needs to know of the prepared data: see `Plan` there."""
         return Plan(self._train.largest(), self._train.shapes, self._train.padding_share)

@@ -5,6 +5,7 @@ import dataclasses
 from tfm.errors import UserError
 
 SCHEDULES = ("inverse_sqrt", "linear_decay")
+NON_FINITE = ("stop", "skip")
 PARALLEL_MODES = ("auto", "jit", "pmap", "mesh")
 COUNTS = (
     *("steps", "warmup_steps", "log_every", "eval_every", "checkpoint_every", "keep", "micro_batches"),
@@ -27,6 +28,10 @@ class TrainingConfig:
         for activations, the same update but for dropout.
       ema_decay: above 0 (0.999, say), the run also keeps an exponential moving average of its parameters,
         and this is what is validated, translates and is exported.
+      on_non_finite: what a loss or gradient that is not finite does: "stop" ends the run with the parameters
+        before it and names the tensor; "skip" makes no update in that step and counts it.
+      diverged_after: steps in a row with a loss above that of the run's start after which a warning is
+        logged, once; 0 never warns.
       log_every: steps between two lines of progress.
       eval_every: steps between two evaluations on the validation split, each followed by a checkpoint.
       checkpoint_every: steps between two further checkpoints.
@@ -49,6 +54,8 @@ class TrainingConfig:
     adam_epsilon: float = 1e-9
     micro_batches: int = 1
     ema_decay: float = 0.0
+    on_non_finite: str = "stop"
+    diverged_after: int = 200
     log_every: int = 100
     eval_every: int = 1500
     checkpoint_every: int = 1500
@@ -62,6 +69,12 @@ class TrainingConfig:
             raise UserError(f"training.schedule must be one of {SCHEDULES}, got {self.schedule!r}.")
         if self.parallel not in PARALLEL_MODES:
             raise UserError(f"training.parallel must be one of {PARALLEL_MODES}, got {self.parallel!r}.")
+        if self.on_non_finite not in NON_FINITE:
+            raise UserError(
+                f"training.on_non_finite must be one of {NON_FINITE}, got {self.on_non_finite!r}."
+            )
+        if self.diverged_after < 0:
+            raise UserError(f"training.diverged_after must not be negative, got {self.diverged_after}.")
         if not 0 <= self.ema_decay < 1:
             raise UserError(f"training.ema_decay must be in [0, 1), got {self.ema_decay}.")
         for name in (

@@ -1,6 +1,7 @@
 """The training loop: batches in, checkpoints and metrics out. Knows no model and no task by name."""
 
 import contextlib
+import functools
 import logging
 import os
 import time
@@ -15,6 +16,8 @@ from tfm.training.parallel import Layout, make_layout
 from tfm.training.reporting import Progress, make_reporter
 from tfm.training.signals import Asked, Stop
 from tfm.training.step import TrainState, make_train_step
+from tfm.training.trouble import explain
+from tfm.training.watch import Watch, first_loss
 
 CHECKPOINT_FOLDER = "checkpoints"
 log = logging.getLogger(__name__)
@@ -25,14 +28,15 @@ def train(task, config, workdir, stop=None):
 
     Args:
       task: has `init(rng)`, `loss(params, batch, rng)`, `prepare()`, `train_batches(start_step)`,
-        `count_tokens(batch)`, `evaluate(params)`, `d_model` and `best_metric`, as `tasks.translation` has.
+        `describe_batch(step)`, `count_tokens(batch)`, `evaluate(params)`, `d_model` and `best_metric`, as
+        `tasks.translation` has.
       config: a `TrainingConfig`.
       workdir: folder of the run.
       stop: a `signals.Stop` that may ask the run to end; None for none.
 
     Raises:
       SystemExit: 128 + the signal's number, after a run that was asked to end has saved its state.
-      UserError: the checkpoint there is of another model, or the data cannot be used.
+      UserError: the checkpoint there is of another model, the data cannot be used, or a step is not finite.
     """
     began = time.monotonic()
     stop = stop or Stop()
@@ -52,8 +56,9 @@ def train(task, config, workdir, stop=None):
         log.info("%s parameters, %s device(s)", f"{parameters:,}", devices)
         reporter = stack.enter_context(contextlib.closing(make_reporter(workdir)))
         progress = Progress(int(state.step), config.steps, parts.schedule)
+        reading = Reading(task, config, parts, workdir, progress, Watch(config, first_loss(workdir)))
         with stop.deferred():
-            step, signal = _run(task, config, parts, state, checkpoints, reporter, progress, began, stop)
+            step, signal = _run(task, config, parts, state, checkpoints, reporter, reading, began, stop)
             checkpoints.wait()
         if step < config.steps:
             log.info("Saved step %s: the same command goes on from there", f"{step:,}")
@@ -61,12 +66,13 @@ def train(task, config, workdir, stop=None):
 
 
 class Parts(NamedTuple):
-    """What a run is made of before it has data: schedule, layout, first state, and the step to compile."""
+    """What a run is made of before it has data: schedule, layout, first state, step to compile, its key."""
 
     schedule: Callable
     layout: Layout
     state: TrainState
     step: Callable
+    rng: jax.Array
 
 
 def assemble(task, config):
@@ -76,8 +82,10 @@ def assemble(task, config):
     init_rng, step_rng = jax.random.split(jax.random.key(config.seed))
     layout = make_layout(config)
     state = jax.jit(lambda rng: TrainState.create(task.init(rng), optimizer, config.ema_decay))(init_rng)
-    step = make_train_step(task.loss, optimizer, step_rng, config.ema_decay, config.micro_batches)
-    return Parts(schedule, layout, state, step)
+    step = make_train_step(
+        task.loss, optimizer, step_rng, config.ema_decay, config.micro_batches, config.on_non_finite
+    )
+    return Parts(schedule, layout, state, step, step_rng)
 
 
 def open_checkpoints(task, config, workdir):
@@ -86,33 +94,60 @@ def open_checkpoints(task, config, workdir):
     return Checkpoints(folder, best_metric=task.best_metric, keep=config.keep)
 
 
-def _run(task, config, parts, state, checkpoints, reporter, progress, began, stop):
-    """From the state's step to the last, or to where `stop` asks to end: (step, signal's number or 0).
+class Reading:
+    """Metrics that are read one step late, when the next is dispatched: the devices never wait for the host."""
 
-    Metrics of a step are read once the next is dispatched.
-    """
-    layout, start = parts.layout, int(state.step)
+    def __init__(self, task, config, parts, workdir, progress, watch):
+        self.progress = progress
+        self._task, self._watch, self._unread = task, watch, None
+        self._explain = functools.partial(explain, task, config, parts, workdir)
+
+    def put(self, step, batch, metrics):
+        """What `read` reads next: a step, its host batch, and its metrics on the devices."""
+        self._unread = step, batch, metrics
+
+    def read(self, state):
+        """Reads what is unread, if anything.
+
+        Args:
+          state: placed, as the last step left it.
+
+        Raises:
+          UserError: the step was not finite, and the run must end.
+        """
+        if self._unread is None:
+            return
+        step, batch, metrics = self._unread
+        self._unread = None
+        metrics = jax.device_get(metrics)
+        if self._watch.must_end(step, metrics):
+            raise self._explain(state, step, batch)
+        self.progress.add(metrics, self._task.count_tokens(batch) * jax.process_count())
+
+
+def _run(task, config, parts, state, checkpoints, reporter, reading, began, stop):
+    """From the state's step to the last, or to where `stop` asks to end: (step, signal's number or 0)."""
+    layout, start, progress = parts.layout, int(state.step), reading.progress
     train_step = layout.compile(parts.step, parts.state)
     state = layout.place_state(state)
-    batches = task.train_batches(start)
-    asked, unread = Asked(stop), None
+    batches, asked = task.train_batches(start), Asked(stop)
     for step in range(start + 1, config.steps + 1):
         batch = next(batches)
         state, metrics = train_step(state, layout.place_batch(batch))
-        if unread:
-            progress.add(*unread)
-        unread = (layout.fetch_metrics(metrics), task.count_tokens(batch) * jax.process_count())
+        reading.read(state)
+        reading.put(step, batch, layout.fetch_metrics(metrics))
         if step == start + 1:
             jax.block_until_ready(metrics)
             log.info("First step finished after %.1f s", time.monotonic() - began)
-        last = step == config.steps
-        if last or step % config.log_every == 0:
-            progress.add(*unread)
-            unread = None
-            reporter.write(step, progress.report(step))
-        signal = asked()
+        last, signal = step == config.steps, asked()
+        logs = last or step % config.log_every == 0
         evaluates = last or step % config.eval_every == 0
-        if evaluates or signal or step % config.checkpoint_every == 0:
+        saves = evaluates or signal or step % config.checkpoint_every == 0
+        if logs or saves:
+            reading.read(state)
+        if logs:
+            reporter.write(step, progress.report(step))
+        if saves:
             with progress.paused():
                 whole = layout.fetch_state(state)
                 weights = layout.fetch_weights(whole.weights) if evaluates else None

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import math
 import os
 import time
 
@@ -94,7 +95,10 @@ class Progress:
     def report(self, step):
         """Logs the line of `step`, returns its metrics and starts the next."""
         now = time.monotonic()
-        metrics = {f"train/{name}": total / max(count, 1) for name, (total, count) in self._sums.items()}
+        metrics = {
+            f"train/{name}": total / count if count else math.nan
+            for name, (total, count) in self._sums.items()
+        }
         metrics["train/learning_rate"] = float(self._schedule(step - 1))
         metrics["train/tokens_per_second"] = self._tokens / (now - self._since)
         left = (now - self._start) / (step - self._first) * (self._last - step)
