@@ -95,7 +95,7 @@ def open_checkpoints(task, config, workdir):
 
 
 class Reading:
-    """Metrics that are read one step late, when the next is dispatched: the devices never wait for the host."""
+    """Metrics that are read one step late, once the next is dispatched: no device waits for the host."""
 
     def __init__(self, task, config, parts, workdir, progress, watch):
         self.progress = progress

@@ -54,9 +54,9 @@ def make_train_step(loss, optimizer, rng, ema_decay=0.0, micro_batches=1, on_non
     Returns:
       train_step(state, batch, *, axis_name=None) -> (state, metrics). Under pmap, `axis_name` names the axis
       over which sums and counts are added before the one division, so that an uneven split of a batch gives
-      the gradient of the whole. metrics holds (sum, count) pairs, "loss" among them, the norms of the gradient
-      and of the parameters before the update, and "skipped", (1, 1) where there was no update: then all others
-      are (0, 0).
+      the gradient of the whole. metrics holds (sum, count) pairs, "loss" among them, the norms of the
+      gradient and of the parameters before the update, and "skipped": (1, 1) where there was no update, and
+      then all others are (0, 0).
     """
 
     def train_step(state, batch, *, axis_name=None):

@@ -47,8 +47,8 @@ class Watch:
         if self._patience and self._above == self._patience:
             self._patience = 0
             log.warning(
-                "The loss has been above %.4g, where the run started, for %s steps up to step %s: it diverges; "
-                "lower training.learning_rate_scale or raise training.warmup_steps",
+                "The loss has been above %.4g, where the run started, for %s steps up to step %s: "
+                "it diverges; lower training.learning_rate_scale or raise training.warmup_steps",
                 self._first_loss,
                 f"{self._above:,}",
                 f"{step:,}",
