@@ -13,6 +13,7 @@ import jax
 from tfm.training.checkpoints import Checkpoints
 from tfm.training.optimizer import make_optimizer, make_schedule
 from tfm.training.parallel import Layout, make_layout
+from tfm.training.record import record_start
 from tfm.training.reporting import Progress, make_reporter
 from tfm.training.signals import Asked, Stop
 from tfm.training.step import TrainState, make_train_step
@@ -28,8 +29,8 @@ def train(task, config, workdir, stop=None):
 
     Args:
       task: has `init(rng)`, `loss(params, batch, rng)`, `prepare()`, `train_batches(start_step)`,
-        `describe_batch(step)`, `count_tokens(batch)`, `evaluate(params)`, `d_model` and `best_metric`, as
-        `tasks.translation` has.
+        `describe_batch(step)`, `count_tokens(batch)`, `evaluate(params)`, `identity()`, `config`, `d_model`
+        and `best_metric`, as `tasks.translation` has.
       config: a `TrainingConfig`.
       workdir: folder of the run.
       stop: a `signals.Stop` that may ask the run to end; None for none.
@@ -51,6 +52,7 @@ def train(task, config, workdir, stop=None):
             log.info("Nothing to do: this run has made its %s steps", f"{config.steps:,}")
             return
         task.prepare()
+        record_start(workdir, task, int(state.step))
         parameters = sum(x.size for x in jax.tree.leaves(state.params))
         devices = f"{parts.layout.devices} {jax.default_backend()}"
         log.info("%s parameters, %s device(s)", f"{parameters:,}", devices)
