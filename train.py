@@ -7,6 +7,7 @@ same command, with a work directory that all can see, and --distributed, or --co
 --process_id.
 """
 
+import contextlib
 import logging
 import os
 import tempfile
@@ -17,6 +18,8 @@ from jax.experimental import multihost_utils
 
 from tfm import cli, config, runs, starts, tasks
 from tfm.errors import UserError
+from tfm.training import signals
+from tfm.training.lock import locked
 from tfm.training.loop import train
 from tfm.training.preflight import preflight
 
@@ -29,21 +32,31 @@ def main():
     if flags.FLAGS.dry_run:
         dry_run(chosen, workdir)
         return
+    if flags.FLAGS.warm_start and flags.FLAGS.reset_schedule:
+        raise UserError("--warm_start begins a new run and --reset_schedule a run anew: choose one.")
+    with signals.caught() as stop:
+        begin(chosen, workdir, stop)
+
+
+def begin(chosen, workdir, stop):
+    """Trains in the work directory, as the only run that does; its first process holds the lock."""
     cli.keep_compiled(workdir)
     make, source = tasks.find(chosen.task).create, flags.FLAGS.warm_start
-    if source and flags.FLAGS.reset_schedule:
-        raise UserError("--warm_start begins a new run and --reset_schedule a run anew: choose one.")
-    if jax.process_index() == 0:  # the first of several hosts makes what the others find
-        if source:
-            starts.adopt(source, chosen, workdir)
-        os.makedirs(workdir, exist_ok=True)
-        keep_config(chosen, workdir)
-        task = make(chosen, workdir)
-        if flags.FLAGS.reset_schedule:
-            starts.reset(task, workdir)
-    multihost_utils.sync_global_devices("work directory")
-    task = make(chosen, workdir, new=False)
-    train(task, chosen.training, workdir, starts.first_weights(task, workdir, source))
+    with contextlib.ExitStack() as stack:
+        if jax.process_index() == 0:  # the first of several hosts makes what the others find
+            os.makedirs(workdir, exist_ok=True)
+            stack.enter_context(locked(workdir))
+            if source:
+                starts.adopt(source, chosen, workdir)
+            keep_config(chosen, workdir)
+            task = make(chosen, workdir)
+            if flags.FLAGS.reset_schedule:
+                starts.reset(task, workdir)
+        multihost_utils.sync_global_devices("work directory")
+        if jax.process_index() > 0:
+            task = make(chosen, workdir, new=False)
+        first_weights = starts.first_weights(task, workdir, source)
+        train(task, chosen.training, workdir, first_weights=first_weights, stop=stop)
 
 
 def dry_run(chosen, workdir):

@@ -17,7 +17,8 @@ import jax
 from absl import flags
 
 from tfm import cli, tasks
-from tfm.training.loop import assemble, train
+from tfm.training.assembly import assemble
+from tfm.training.loop import train
 from tfm.training.reporting import read_metrics
 
 FLAGS = flags.FLAGS

@@ -18,7 +18,8 @@ from tfm.tasks.translation import Config, Translation
 from tfm.training.checkpoints import Checkpoints
 from tfm.training.config import TrainingConfig
 from tfm.training.parallel import make_layout
-from tfm.training.step import TrainState, make_train_step
+from tfm.training.step import TrainState, make_train_step, shares
+from tfm.training.trouble import first_not_finite
 
 RNG = np.random.default_rng(0)
 
@@ -143,6 +144,35 @@ def check_restore():
                 state = layout.place_state(store.restore(layout.like(fresh)))
                 found = layout.fetch_state(state)
                 jax.tree.map(np.testing.assert_array_equal, jax.device_get(found), jax.device_get(written))
+
+
+def check_not_finite():
+    """A bad row on one device, in one micro-batch, halts the state of all, and is found in its share."""
+    model, optimizer = task(), optax.sgd(0.5)
+    good, bad = BATCHES[0], BATCHES[0] | {"inputs": BATCHES[0]["inputs"].copy()}
+    bad["inputs"][9, 0] = 1  # which no other row has; it is on the fifth device: each has two
+
+    def loss(params, batch, rng):
+        (total, count), metrics = model.loss(params, batch, rng)
+        return (jnp.where((batch["inputs"] == 1).any(), jnp.inf, total), count), metrics
+
+    first = TrainState.create(model.init(jax.random.key(0)), optimizer)
+    for parallel in ({"parallel": "pmap"}, {"parallel": "mesh", "mesh_fsdp": 2, "mesh_tensor": 2}):
+        for micro_batches in (1, 2):
+            layout = layout_of(8, **parallel)
+            step = make_train_step(loss, optimizer, jax.random.key(1), micro_batches=micro_batches)
+            compiled, state = layout.compile(step, first), layout.place_state(first)
+            skipped, kept = [], []
+            for batch in (good, bad, good):
+                state, metrics = compiled(state, layout.place_batch(batch))
+                skipped.append(float(layout.fetch_metrics(metrics)["skipped"][0]))
+                kept.append(jax.device_get(layout.fetch_weights(layout.fetch_state(state).params)))
+            assert skipped == [0, 1, 1]
+            jax.tree.map(np.testing.assert_array_equal, kept[0], kept[2])
+    pieces = shares(bad, jax.random.key(1), 8, 2)
+    assert len(pieces) == 16
+    assert first_not_finite(loss, kept[2], pieces[8:10]) == "loss, inf"
+    assert first_not_finite(loss, kept[2], pieces[6:8]) is None
 
 
 def main(check):

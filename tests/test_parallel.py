@@ -12,7 +12,7 @@ from tfm.training.config import TrainingConfig
 from tfm.training.parallel import make_layout
 
 pytestmark = pytest.mark.processes
-CHECKS = ("pmap", "mesh", "mesh_dropout", "micro_batches", "sharding", "restore")
+CHECKS = ("pmap", "mesh", "mesh_dropout", "micro_batches", "sharding", "restore", "not_finite")
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -9,7 +9,7 @@ import pytest
 from tests.tiny import make_config, train_run
 from tfm.errors import UserError
 from tfm.tasks import translation
-from tfm.training import loop, memory, preflight
+from tfm.training import assembly, loop, memory, preflight
 
 
 @pytest.fixture
@@ -31,13 +31,13 @@ def test_the_report_names_what_the_run_then_has(task, corpus, tmp_path):
 
 
 def test_the_memory_of_the_step_falls_with_micro_batches(corpus, tmp_path, monkeypatch):
-    found, measure = [], preflight.memory_of
+    found, measure = [], assembly.memory_of
 
     def remember(compiled):
         found.append(measure(compiled))
         return found[-1]
 
-    monkeypatch.setattr(preflight, "memory_of", remember)
+    monkeypatch.setattr(assembly, "memory_of", remember)
     for parts in (1, 4):
         config = make_config(corpus, micro_batches=parts)
         config = dataclasses.replace(

@@ -9,7 +9,7 @@ import jax
 from tfm import config, tasks
 from tfm.errors import UserError
 from tfm.training.checkpoints import average
-from tfm.training.loop import open_checkpoints
+from tfm.training.assembly import open_checkpoints
 
 CONFIG_FILE = "config.json"
 

@@ -11,8 +11,8 @@ from tfm import config, runs
 from tfm.data.vocabulary import Vocabulary
 from tfm.errors import UserError
 from tfm.tasks.translation import VOCABULARY_FILE
+from tfm.training.assembly import CHECKPOINT_FOLDER, open_checkpoints
 from tfm.training.checkpoints import Checkpoints
-from tfm.training.loop import CHECKPOINT_FOLDER, open_checkpoints
 from tfm.training.reporting import METRICS_FILE
 
 BEFORE_RESET = "before_reset"

@@ -34,10 +34,14 @@ class TrainBatches:
 
     def batch(self, step):
         """The batch of `step`, counted from 0 over all epochs."""
-        order, turns = self._order(self.epoch_of(step))
-        first, last, count, width = self._cuts[turns[step % len(self._cuts)]]
-        mine = order[first:last][self._host_index :: self._host_count]
+        chosen, count, width = self._chosen(step)
+        mine = chosen[self._host_index :: self._host_count]
         return assemble(self.cache, self._rows, mine, count // self._host_count, width)
+
+    def describe(self, step):
+        """Where the batch of `step` comes from: its epoch, its place there, and its pairs on all hosts."""
+        pairs, _ = self._rows.take(self._chosen(step)[0])
+        return {"epoch": self.epoch_of(step), "batch": step % len(self._cuts), "pairs": pairs.tolist()}
 
     def epoch_of(self, step):
         """The epoch, counted from 0, that has the batch of `step`."""
@@ -63,6 +67,12 @@ class TrainBatches:
     def pairs(self):
         """Pairs of an epoch."""
         return len(self._rows.pairs)
+
+    def _chosen(self, step):
+        """(rows, count, width): the rows of a step's batch on all hosts, and the shape of their array."""
+        order, turns = self._order(self.epoch_of(step))
+        first, last, count, width = self._cuts[turns[step % len(self._cuts)]]
+        return order[first:last], count, width
 
     def _shuffle(self, epoch):
         """(order, turns): of the rows, each within its width, and of the batches."""

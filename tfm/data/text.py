@@ -1,5 +1,6 @@
 """Sentence pairs from two text files, line i of one the translation of line i of the other."""
 
+import functools
 import gzip
 import hashlib
 import lzma
@@ -47,7 +48,7 @@ class TextPairs:
         source, target = self._sides
         return source[index], target[index]
 
-    @property
+    @functools.cached_property
     def fingerprint(self):
         """Identity of the content."""
         return "text-" + "-".join(side.sha256() for side in self._sides)

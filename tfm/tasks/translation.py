@@ -126,6 +126,7 @@ class Translation:
 
     def prepare(self):
         """Opens, tokenises and plans training and validation data."""
+        self._identity = {"vocabulary": self.vocabulary.fingerprint}
         self._train = TrainBatches(
             self._cache("train"),
             self.config.data,
@@ -147,6 +148,14 @@ class Translation:
     def train_batches(self, start_step):
         """Endless batches from `start_step` on, read ahead."""
         return read_ahead(self._train, start_step)
+
+    def identity(self):
+        """Hashes of the prepared data and of the vocabulary, by name."""
+        return self._identity
+
+    def describe_batch(self, step):
+        """What identifies the batch of `step`, counted from 0, in the data: see `TrainBatches.describe`."""
+        return self._train.describe(step)
 
     def plan(self):
         """What `tfm.training.preflight` needs to know of the prepared data: see `Plan` there."""
@@ -190,7 +199,9 @@ class Translation:
         return align_texts(self.model, params, self.vocabulary, sources, targets, self.config.decoding)
 
     def _cache(self, split):
-        return TokenCache.open(open_pairs(self.config.data, split), self.vocabulary, self.config.data.cache)
+        pairs = open_pairs(self.config.data, split)
+        self._identity[split] = pairs.fingerprint
+        return TokenCache.open(pairs, self.vocabulary, self.config.data.cache)
 
 
 def create(config, workdir, *, new=True):

@@ -5,6 +5,7 @@ import dataclasses
 from tfm.errors import UserError
 
 SCHEDULES = ("inverse_sqrt", "linear_decay")
+NON_FINITE = ("stop", "skip")
 PARALLEL_MODES = ("auto", "jit", "pmap", "mesh")
 MEAN_DTYPES = ("float32", "bfloat16")
 COUNTS = (
@@ -30,6 +31,10 @@ class TrainingConfig:
         for activations, the same update but for dropout.
       ema_decay: above 0 (0.999, say), the run also keeps an exponential moving average of its parameters,
         and this is what is validated, translates and is exported.
+      on_non_finite: what a loss or gradient that is not finite does: "stop" ends the run with the parameters
+        before it and names the tensor; "skip" makes no update in that step and counts it.
+      diverged_after: steps in a row with a loss above that of the run's start after which a warning is
+        logged, once; 0 never warns.
       log_every: steps between two lines of progress.
       eval_every: steps between two evaluations on the validation split, each followed by a checkpoint.
       checkpoint_every: steps between two further checkpoints.
@@ -56,6 +61,8 @@ class TrainingConfig:
     adam_mean_dtype: str = "float32"
     micro_batches: int = 1
     ema_decay: float = 0.0
+    on_non_finite: str = "stop"
+    diverged_after: int = 200
     log_every: int = 100
     eval_every: int = 1500
     checkpoint_every: int = 1500
@@ -72,6 +79,7 @@ class TrainingConfig:
             ("schedule", SCHEDULES),
             ("parallel", PARALLEL_MODES),
             ("adam_mean_dtype", MEAN_DTYPES),
+            ("on_non_finite", NON_FINITE),
         ):
             if getattr(self, name) not in allowed:
                 raise UserError(f"training.{name} must be one of {allowed}, got {getattr(self, name)!r}.")
@@ -80,7 +88,7 @@ class TrainingConfig:
         for name in COUNTS:
             if getattr(self, name) < 1:
                 raise UserError(f"training.{name} must be at least 1, got {getattr(self, name)}.")
-        for name in ("patience", "keep_hours"):
+        for name in ("patience", "keep_hours", "diverged_after"):
             if getattr(self, name) < 0:
                 raise UserError(f"training.{name} must not be negative, got {getattr(self, name)}.")
         if self.schedule == "linear_decay" and self.warmup_steps >= self.steps:

@@ -12,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tfm.errors import UserError
 from tfm.sharding import ACTIVATION_RULES, PARAMETER_RULES, parameter_axes
+from tfm.training.step import filled
 
 AXIS = "batch"
 MESH_AXES = ("data", "fsdp", "tensor")
@@ -164,9 +165,4 @@ def _put(x, sharding):
 
 
 def _filled(batch, count):
-    """Rows of zeros added up to a multiple of `count`."""
-
-    def fill(x):
-        return np.pad(x, [(0, -len(x) % count)] + [(0, 0)] * (x.ndim - 1))
-
-    return {name: fill(x) for name, x in batch.items()}
+    return {name: filled(x, count) for name, x in batch.items()}

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from tfm.training.loop import assemble
-from tfm.training.memory import check_memory, enough_memory, gib, memory_of
+from tfm.training.assembly import assemble, compile_step
+from tfm.training.memory import gib
 from tfm.training.reporting import METRICS_FILE, read_metrics
 
 PAPER_TOKENS = 25_000  # of a batch, on each side: section 5.1
@@ -44,10 +44,7 @@ def preflight(task, config, workdir):
     parts = assemble(task, config)
     task.prepare()
     plan = task.plan()
-    with enough_memory(config.micro_batches):
-        state, batch = parts.layout.place_state(parts.state), parts.layout.place_batch(plan.largest)
-        memory = memory_of(parts.layout.compile(parts.step, parts.state).lower(state, batch).compile())
-    check_memory(memory, config.micro_batches)
+    _, _, memory = compile_step(parts, parts.state, plan.largest, config.micro_batches)
     parameters = sum(x.size for x in jax.tree.leaves(parts.state.params))
     rows, length = max(plan.shapes, key=math.prod)
     tokens = rows * length * jax.process_count() * (1 - plan.padding_share)

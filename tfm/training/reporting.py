@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import math
 import os
 import time
 
@@ -110,7 +111,11 @@ class Progress:
     def report(self, step):
         """Logs the line of `step`, returns its metrics and starts the next."""
         now = time.monotonic()
-        metrics = {f"train/{name}": total / max(count, 1) for name, (total, count) in self.sums.items()}
+        metrics = {
+            f"train/{name}": total / count
+            for name, (total, count) in self.sums.items()
+            if count  # none where each step was skipped
+        }
         metrics["train/learning_rate"] = float(self._schedule(step - 1))
         metrics["train/tokens_per_second"] = self._tokens / (now - self._since)
         left = (now - self._start) / (step - self._first) * (self._last - step)
@@ -118,7 +123,7 @@ class Progress:
             "step %s/%s  loss %.4f  lr %.2e  %s tokens/s  %s left",
             f"{step:,}",
             f"{self._last:,}",
-            metrics["train/loss"],
+            metrics.get("train/loss", math.nan),
             metrics["train/learning_rate"],
             f"{metrics['train/tokens_per_second']:,.0f}",
             duration(left),

@@ -5,6 +5,7 @@ from typing import Any
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 
@@ -17,12 +18,14 @@ class TrainState:
       params: the model's parameters.
       opt_state: Optax's.
       average: exponential moving average of the parameters, or None.
+      halted: bool scalar: a step was not finite, and no further one changes anything. Never in a checkpoint.
     """
 
     step: jax.Array
     params: Any
     opt_state: Any
     average: Any = None
+    halted: jax.Array = flax.struct.field(default_factory=lambda: jnp.zeros((), bool))
 
     @classmethod
     def create(cls, params, optimizer, ema_decay=0.0):
@@ -40,7 +43,7 @@ class TrainState:
         return self.params if self.average is None else self.average
 
 
-def make_train_step(loss, optimizer, rng, ema_decay=0.0, micro_batches=1):
+def make_train_step(loss, optimizer, rng, ema_decay=0.0, micro_batches=1, on_non_finite="stop"):
     """The update of one task.
 
     Args:
@@ -50,11 +53,15 @@ def make_train_step(loss, optimizer, rng, ema_decay=0.0, micro_batches=1):
       rng: the run's random key; step and device index are folded in.
       ema_decay: of the average, for a state that has one.
       micro_batches: parts of a batch whose gradients are made one after the other and added, to save memory.
+      on_non_finite: what a loss or gradient that is not finite does: "stop" halts the state as it was before,
+        "skip" makes the step without an update.
 
     Returns:
       train_step(state, batch, *, axis_name=None) -> (state, metrics). Under pmap, `axis_name` names the axis
       over which sums and counts are added before the one division, so that an uneven split of a batch gives
-      the gradient of the whole. metrics holds (sum, count) pairs, "loss" among them, and the gradient's norm.
+      the gradient of the whole. metrics holds (sum, count) pairs, "loss" among them, the norms of the
+      gradient and of the parameters before the update, and "skipped": (1, 1) where there was no update, and
+      then all others are (0, 0).
     """
 
     def train_step(state, batch, *, axis_name=None):
@@ -83,9 +90,54 @@ def make_train_step(loss, optimizer, rng, ema_decay=0.0, micro_batches=1):
         if state.average is not None:
             average = optax.incremental_update(params, state.average, 1 - ema_decay)
         metrics["gradient_norm"] = (optax.tree.norm(gradients), jnp.ones(()))
-        return TrainState(state.step + 1, params, opt_state, average), metrics
+        metrics["parameter_norm"] = (optax.tree.norm(state.params), jnp.ones(()))
+        finite = jnp.isfinite(metrics["loss"][0]) & jnp.isfinite(metrics["gradient_norm"][0]) & ~state.halted
+        metrics = _where(finite, metrics, jax.tree.map(jnp.zeros_like, metrics))
+        metrics["skipped"] = (1.0 - finite, jnp.ones(()))
+        after = TrainState(state.step + 1, params, opt_state, average)
+        if on_non_finite == "stop":
+            return _where(finite, after, state).replace(halted=~finite), metrics
+        return _where_floating(finite, after, state), metrics
 
     return train_step
+
+
+def shares(batch, key, devices, micro_batches):
+    """What the devices of a host get of its batch, one micro-batch after the other, as `train_step` has it.
+
+    The keys are those of jit and pmap; under a mesh one mask of dropout is drawn for all devices.
+
+    Returns:
+      list of (batch, key).
+    """
+    split = {name: np.split(filled(x, devices), devices) for name, x in batch.items()}
+    keys = [key] if devices == 1 else [jax.random.fold_in(key, device) for device in range(devices)]
+    found = [({name: x[device] for name, x in split.items()}, own) for device, own in enumerate(keys)]
+    if micro_batches == 1:
+        return found
+    return [
+        ({name: x[index] for name, x in _split(share, micro_batches).items()}, jax.random.fold_in(own, index))
+        for share, own in found
+        for index in range(micro_batches)
+    ]
+
+
+def filled(x, count):
+    """Rows of zeros added up to a multiple of `count`; an all-zero row is padding that counts for nothing."""
+    return np.pad(x, [(0, -len(x) % count)] + [(0, 0)] * (x.ndim - 1))
+
+
+def _where(condition, tree, other):
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), tree, other)
+
+
+def _where_floating(condition, tree, other):
+    """Whole numbers count steps, and a step without an update counts: the schedule goes by them."""
+
+    def choose(x, y):
+        return jnp.where(condition, x, y) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+    return jax.tree.map(choose, tree, other)
 
 
 def _split(batch, parts):

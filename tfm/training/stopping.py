@@ -22,3 +22,6 @@ class Evaluations(NamedTuple):
     def exhausted(self, patience):
         """Whether a run of this patience, 0 for endless, stops here."""
         return 0 < patience <= self.since_best
+
+    def __str__(self):
+        return f"{self.since_best} evaluations brought nothing better than {self.best:.4g}"

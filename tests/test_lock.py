@@ -1,0 +1,75 @@
+"""One training process a work directory: refusal, and what a killed holder leaves behind."""
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.test_hosts import ROOT, start
+from tests.tiny import make_config, write_config_file
+from tfm.errors import UserError
+from tfm.training.lock import locked
+
+
+def test_a_second_holder_is_refused_by_name_until_the_first_is_done(tmp_path):
+    with locked(tmp_path):
+        holder = rf"in use by process {os.getpid()} on \S+ since \d{{4}}-"
+        with pytest.raises(UserError, match=holder), locked(tmp_path):
+            pass
+    with locked(tmp_path):
+        pass
+
+
+def test_an_error_gives_it_back(tmp_path, caplog):
+    with pytest.raises(ValueError, match="mine"), locked(tmp_path):
+        raise ValueError("mine")
+    with caplog.at_level("INFO"), locked(tmp_path):
+        pass
+    assert "Taking over" not in caplog.text
+
+
+def test_the_lock_of_a_killed_process_is_taken_over_with_one_line(tmp_path, caplog):
+    code = (
+        f"import os, signal\nfrom tfm.training.lock import locked\nwith locked({str(tmp_path)!r}):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    assert killed.wait() == -signal.SIGKILL
+    with caplog.at_level("INFO"), locked(tmp_path):
+        pass
+    assert f"Taking over from process {killed.pid} on " in caplog.text
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 3}'])
+def test_a_holder_that_has_not_said_who_it_is_still_holds(tmp_path, content):
+    with locked(tmp_path):
+        (tmp_path / "lock").write_text(content)
+        with pytest.raises(UserError, match="in use by another process"), locked(tmp_path):
+            pass
+
+
+def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, caplog):
+    def unknown(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", unknown)
+    with locked(tmp_path):
+        pass
+    assert "Cannot lock" in caplog.text
+
+
+@pytest.mark.processes
+def test_the_command_is_refused_on_a_directory_in_use(corpus, tmp_path):
+    (tmp_path / "run").mkdir()
+    config = write_config_file(tmp_path, make_config(corpus))
+    with locked(tmp_path / "run"):
+        second = start(config, tmp_path / "run")
+        _, errors = second.communicate(timeout=120)
+    assert second.returncode == 2
+    assert f"in use by process {os.getpid()} on" in errors.splitlines()[-1]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["lock"]

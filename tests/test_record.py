@@ -1,0 +1,88 @@
+"""The record of a run's starts, and that what it says is enough: a run repeated is the same, bit for bit."""
+
+import hashlib
+import json
+import pathlib
+import platform
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import tfm
+from tests.tiny import make_config, train_run
+from tfm import config as configs
+from tfm import runs
+from tfm.tasks.translation import Config
+from tfm.training.record import code_state, versions
+
+ROOT = pathlib.Path(tfm.__file__).parent.parent
+
+
+def starts(workdir):
+    return [json.loads(line) for line in (workdir / "starts.jsonl").read_text().splitlines()]
+
+
+def test_every_start_that_trains_is_a_line_and_no_other(corpus, tmp_path):
+    for steps in (1, 1, 2):
+        train_run(make_config(corpus, steps=steps), tmp_path)
+    lines = starts(tmp_path)
+    assert [line["step"] for line in lines] == [0, 1]
+    assert [line["config"]["training"]["steps"] for line in lines] == [1, 2]
+
+
+def test_a_line_has_what_it_takes_to_repeat_the_run(corpus, tiny_run):
+    (line,) = starts(tiny_run)
+    assert configs.from_mapping(Config, line["config"]) == make_config(corpus)
+    assert line["versions"]["python"] == platform.python_version()
+    assert line["versions"]["jax"] == jax.__version__
+    assert line["versions"]["numpy"] == np.__version__
+    assert line["processes"] == 1
+    assert line["devices"] == [jax.devices()[0].device_kind]
+    assert line["command"] == sys.orig_argv
+    vocabulary = (tiny_run / "vocabulary.model").read_bytes()
+    assert line["data"]["vocabulary"] == hashlib.sha256(vocabulary).hexdigest()
+    sides = [hashlib.sha256((corpus / f"val.{side}").read_bytes()).hexdigest() for side in ("en", "de")]
+    assert line["data"]["validation"] == f"text-{sides[0]}-{sides[1]}"
+
+
+def test_a_run_repeated_from_its_record_is_the_same_bit_for_bit(tiny_run, tmp_path):
+    (line,) = starts(tiny_run)
+    train_run(configs.from_mapping(Config, line["config"]), tmp_path)
+    pairs = [runs.load(str(folder), checkpoint="last").params for folder in (tiny_run, tmp_path)]
+    jax.tree.map(np.testing.assert_array_equal, *pairs)
+    assert starts(tmp_path)[0]["data"] == line["data"]
+
+
+def git(folder, *arguments):
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run(["git", "-C", folder, *identity, *arguments], check=True, capture_output=True)
+
+
+def test_the_state_of_a_checkout_is_its_commit_and_what_differs(tmp_path):
+    assert code_state(str(tmp_path)) == {}
+    git(tmp_path, "init")
+    assert code_state(str(tmp_path)) == {}  # no commit yet
+    (tmp_path / "a.py").write_text("1")
+    git(tmp_path, "add", "a.py")
+    git(tmp_path, "commit", "-m", "first")
+    clean = code_state(str(tmp_path))
+    assert len(clean["commit"]) == 40
+    assert clean["changed"] == []
+    (tmp_path / "a.py").write_text("2")
+    (tmp_path / "b.py").write_text("3")
+    assert code_state(str(tmp_path)) == clean | {"changed": [" M a.py", "?? b.py"]}
+    (tmp_path / "packages").mkdir()
+    assert code_state(str(tmp_path / "packages")) == {}
+
+
+def test_without_git_there_is_no_state_of_the_code(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert code_state(str(ROOT)) == {}
+
+
+@pytest.mark.parametrize("name", ["jax", "flax", "optax", "orbax-checkpoint", "grain", "sentencepiece"])
+def test_versions_has_the_packages_a_run_stands_on(name):
+    assert name in versions()

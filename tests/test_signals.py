@@ -1,0 +1,148 @@
+"""SIGTERM and SIGINT: what a process makes of them, where a run stops, and what is there afterwards."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from tests.test_hosts import ROOT, losses, start
+from tests.tiny import make_config, train_run, write_config_file
+from tfm import runs
+from tfm.tasks import translation
+from tfm.training import signals
+from tfm.training.checkpoints import Checkpoints
+from tfm.training.loop import train
+
+
+def steps_of(workdir):
+    with contextlib.closing(Checkpoints(workdir / "checkpoints")) as store:
+        return store.steps()
+
+
+def send(number):
+    """A signal to this process; returns when its Python handler has run."""
+    os.kill(os.getpid(), number)
+    time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", signals.SIGNALS)
+def test_a_signal_is_noted_where_it_is_deferred_and_ends_the_process_elsewhere(number, caplog):
+    before = [signal.getsignal(each) for each in signals.SIGNALS]
+    with signals.caught() as stop, stop.deferred():
+        assert stop.signal == 0
+        send(number)
+        assert stop.signal == number
+    assert f"{number.name}: the run ends after this step" in caplog.text
+    with pytest.raises(SystemExit) as ending, signals.caught():
+        send(number)
+    assert ending.value.code == 128 + number
+    assert [signal.getsignal(each) for each in signals.SIGNALS] == before
+
+
+def test_an_exception_ends_the_deferring():
+    with signals.caught() as stop:
+        with contextlib.suppress(ValueError), stop.deferred():
+            raise ValueError
+        with pytest.raises(SystemExit):
+            send(signal.SIGTERM)
+
+
+def test_a_stopped_run_saves_its_step_and_goes_on_as_if_unbroken(corpus, tiny_run, tmp_path, monkeypatch):
+    stop, config = signals.Stop(), make_config(corpus, checkpoint_every=100)
+    plain = translation.Translation.count_tokens
+    counted = []
+
+    def asks_at_the_fourth_step(batch):
+        counted.append(batch)
+        stop.signal = signal.SIGINT if len(counted) == 4 else 0
+        return plain(batch)
+
+    monkeypatch.setattr(translation.Translation, "count_tokens", staticmethod(asks_at_the_fourth_step))
+    task = translation.create(config, str(tmp_path))
+    with pytest.raises(SystemExit) as ending:
+        train(task, config.training, str(tmp_path), stop)
+    assert ending.value.code == 130
+    assert steps_of(tmp_path) == [3, 4]  # 3 is that of the evaluation
+    stop.signal = 0
+    monkeypatch.undo()
+    train_run(config, tmp_path)
+    whole, pieces = (runs.load(str(folder), checkpoint="last").params for folder in (tiny_run, tmp_path))
+    jax.tree.map(np.testing.assert_array_equal, whole, pieces)
+
+
+def test_a_signal_at_the_last_step_changes_nothing(corpus, tmp_path):
+    stop, config = signals.Stop(), make_config(corpus, steps=1)
+    stop.signal = signal.SIGTERM
+    train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), stop)
+    assert steps_of(tmp_path) == [1]
+
+
+@pytest.mark.processes
+def test_a_second_signal_ends_at_once_even_inside_a_call_that_holds_the_main_thread():
+    code = (
+        "import jax\nfrom tfm.training import signals\n"
+        "with signals.caught() as stop, stop.deferred():\n"
+        "    print('ready', flush=True)\n"
+        "    jax.jit(lambda x: jax.lax.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 7, x))(0)"
+        ".block_until_ready()\n"  # never ends, and no Python handler runs in the meantime
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(5) == 128 + signal.SIGTERM
+    process.stdout.close()
+
+
+def wait_for_line(process, text):
+    """Reads stderr up to a line with `text`."""
+    for line in process.stderr:
+        if text in line:
+            return
+    raise AssertionError(f"{text!r} was never said")
+
+
+@pytest.mark.processes
+def test_the_command_saves_says_how_to_go_on_and_exits_with_the_signal(corpus, tmp_path):
+    config = write_config_file(tmp_path, make_config(corpus, steps=100_000, eval_every=100_000))
+    process = start(config, tmp_path / "run", "--config.training.checkpoint_every=100000")
+    wait_for_line(process, "step 10/")
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert time.monotonic() - began < 20
+    assert "SIGTERM: the run ends after this step, with a checkpoint" in errors
+    assert "the same command goes on from there" in errors.splitlines()[-1]
+    assert "Traceback" not in errors
+    assert len(steps_of(tmp_path / "run")) == 1
+
+
+@pytest.mark.processes
+def test_two_processes_stop_at_the_same_step_when_one_is_asked(corpus, tmp_path):
+    settings = make_config(corpus, parallel="mesh", steps=100_000, eval_every=100_000, log_every=1)
+    config = write_config_file(tmp_path, settings)
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        hosts = (f"--coordinator=localhost:{free.getsockname()[1]}", "--processes=2")
+    options = (*hosts, "--config.training.checkpoint_every=100000")
+    processes = [start(config, tmp_path / "run", *options, f"--process_id={i}") for i in range(2)]
+    wait_for_line(processes[1], "step 5/")
+    processes[1].send_signal(signal.SIGINT)
+    ends = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [130, 130], ends
+    (step,) = steps_of(tmp_path / "run")
+    assert all(f"Saved step {step:,}: the same command goes on" in end for end in ends)
+    assert losses(tmp_path / "run")[-1][0] == step

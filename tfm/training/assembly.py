@@ -1,0 +1,114 @@
+"""What a run is made of before its first step: schedule, layout, state, compiled step, checkpoints."""
+
+import logging
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+
+from tfm.training.checkpoints import Checkpoints
+from tfm.training.memory import check_memory, enough_memory, memory_of
+from tfm.training.optimizer import make_optimizer, make_schedule
+from tfm.training.parallel import Layout, make_layout
+from tfm.training.restoring import check_shapes
+from tfm.training.step import TrainState, make_train_step
+from tfm.training.stopping import Evaluations
+
+CHECKPOINT_FOLDER = "checkpoints"
+log = logging.getLogger(__name__)
+
+
+class Parts(NamedTuple):
+    """Schedule, layout, first state, the step to compile, and its random key."""
+
+    schedule: Callable
+    layout: Layout
+    state: TrainState
+    step: Callable
+    rng: jax.Array
+
+
+def assemble(task, config):
+    """The `Parts` of a run."""
+    schedule = make_schedule(config, task.d_model)
+    optimizer = make_optimizer(config, schedule)
+    init_rng, step_rng = jax.random.split(jax.random.key(config.seed))
+    layout = make_layout(config)
+    state = jax.jit(lambda rng: TrainState.create(task.init(rng), optimizer, config.ema_decay))(init_rng)
+    step = make_train_step(
+        task.loss, optimizer, step_rng, config.ema_decay, config.micro_batches, config.on_non_finite
+    )
+    return Parts(schedule, layout, state, step, step_rng)
+
+
+def open_checkpoints(task, config, workdir):
+    """The checkpoints of a run, as training and evaluation find them."""
+    folder = os.path.join(workdir, CHECKPOINT_FOLDER)
+    return Checkpoints(
+        folder,
+        best_metric=task.best_metric,
+        keep=config.keep,
+        keep_best=config.keep_best,
+        keep_hours=config.keep_hours,
+    )
+
+
+class Carried(NamedTuple):
+    """What a run carries from step to step beside its state.
+
+    Attributes:
+      sums: of the metrics since the last line, see `Progress`.
+      evaluations: so far.
+    """
+
+    sums: dict
+    evaluations: Evaluations
+
+    @classmethod
+    def of(cls, saved):
+        """From what a checkpoint holds; one from before there was any holds {}."""
+        return cls(saved.get("sums", {}), Evaluations(*saved.get("evaluations", ())))
+
+
+def first_state(parts, checkpoints, first_weights):
+    """The state to go on from, and what is carried with it.
+
+    Args:
+      parts: of the run.
+      checkpoints: of the run; the newest intact one is what it goes on from.
+      first_weights: what gives the parameters to begin with where there is no checkpoint, or None.
+    """
+    newest = checkpoints.recover()
+    if newest is not None:
+        log.info("Going on from step %s in %s", f"{newest:,}", checkpoints.directory)
+        state = checkpoints.restore(parts.layout.like(parts.state), newest)
+        return state, Carried.of(checkpoints.restore_progress(newest))
+    state = parts.state
+    if first_weights is not None:
+        # Saved at once, so that the run goes on with these weights whenever it is stopped.
+        weights = first_weights()
+        check_shapes(state.params, weights, "What the run would begin with")
+        state = state.begun_with(weights)
+        checkpoints.save(parts.layout.fetch_state(parts.layout.place_state(state)))
+    return state, Carried.of({})
+
+
+def compile_step(parts, state, batch, micro_batches):
+    """The step as it is called, the placed state, and the step compiled for one shape, which a call then finds.
+
+    Args:
+      parts: of the run.
+      state: to place on the devices.
+      batch: host batch of the largest shape: compiled first, lest it be found too large in the middle of a run.
+      micro_batches: of the config, for the sentence.
+
+    Raises:
+      UserError: a step needs more memory than a device has.
+    """
+    with enough_memory(micro_batches):
+        step = parts.layout.compile(parts.step, parts.state)
+        state = parts.layout.place_state(state)
+        memory = memory_of(step.lower(state, parts.layout.place_batch(batch)).compile())
+    check_memory(memory, micro_batches)
+    return step, state, memory

@@ -1,0 +1,105 @@
+"""SIGTERM and SIGINT ask a run to end: it finishes its step, saves and goes. A second one ends it at once."""
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+log = logging.getLogger(__name__)
+
+
+class Stop:
+    """What this process has been asked.
+
+    Attributes:
+      signal: number of the signal that asked it to end; 0 for none.
+    """
+
+    def __init__(self):
+        self.signal = 0
+        self._deferring = False
+
+    @contextlib.contextmanager
+    def deferred(self):
+        """Within, a signal is only noted; elsewhere it ends the process, with nothing to save."""
+        self._deferring = True
+        try:
+            yield
+        finally:
+            self._deferring = False
+
+    def handle(self, number, _):
+        """What Python calls in the main thread, as soon as no call of a library is in its way.
+
+        Raises:
+          SystemExit: 128 + number, where the signal is not deferred.
+        """
+        self.signal = self.signal or number
+        if not self._deferring:
+            raise SystemExit(128 + number)
+
+    def watch(self, reader):
+        """Reads signals as they come, in a thread that no long call of a library holds up."""
+        numbers = (data[0] for data in iter(lambda: reader.recv(1), b""))
+        count = 0
+        for number in numbers:
+            if number not in SIGNALS:
+                continue
+            count += 1
+            if count == 2:
+                os._exit(128 + number)
+            what = "the run ends after this step, with a checkpoint" if self._deferring else "the run ends"
+            log.warning("%s: %s; a second signal ends it at once", signal.Signals(number).name, what)
+
+
+@contextlib.contextmanager
+def caught():
+    """A `Stop` that SIGTERM and SIGINT of this process ask. For the main thread of a command."""
+    stop = Stop()
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    with reader, writer:
+        thread = threading.Thread(target=stop.watch, args=(reader,), daemon=True)
+        thread.start()
+        old_descriptor = signal.set_wakeup_fd(writer.fileno())
+        old_handlers = {number: signal.signal(number, stop.handle) for number in SIGNALS}
+        try:
+            yield stop
+        finally:
+            for number, handler in old_handlers.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(old_descriptor)
+            writer.shutdown(socket.SHUT_RDWR)  # ends the thread
+            thread.join()
+
+
+class Asked:
+    """Whether any host has been asked to end, learnt by all of them at the same step.
+
+    A call gives the largest number of a signal that any host had, or 0. It must be made once a step by every
+    host. With several of them a call starts the exchange, on the devices and behind the step, and gives the
+    result of the call before, so that nobody waits.
+    """
+
+    def __init__(self, stop):
+        self._stop = stop
+        self._found = None
+        if jax.process_count() > 1:
+            first_devices = {device.process_index: device for device in reversed(jax.devices())}
+            mesh = Mesh(np.asarray([device for _, device in sorted(first_devices.items())]), ("host",))
+            self._places = NamedSharding(mesh, PartitionSpec("host"))
+            self._largest = jax.jit(jax.numpy.max, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+    def __call__(self):
+        if jax.process_count() == 1:
+            return self._stop.signal
+        mine = jax.make_array_from_process_local_data(self._places, np.asarray([self._stop.signal], np.int32))
+        found, self._found = self._found, self._largest(mine)
+        return 0 if found is None else int(found.addressable_data(0))

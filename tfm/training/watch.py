@@ -1,0 +1,63 @@
+"""What is looked for in the metrics of each step: numbers that are not finite, and divergence."""
+
+import logging
+import math
+import os
+
+from tfm.training.reporting import METRICS_FILE, read_metrics
+
+MOST_SKIPPED = 20  # steps in a row: then it is not the batches
+log = logging.getLogger(__name__)
+
+
+class Watch:
+    """Looks at each step's metrics in order.
+
+    Args:
+      config: a `TrainingConfig`.
+      first_loss: of the run's start; None takes that of the first step looked at.
+    """
+
+    def __init__(self, config, first_loss=None):
+        self._skips = config.on_non_finite == "skip"
+        self._patience = config.diverged_after
+        self._first_loss = first_loss
+        self._above = self._skipped = 0
+
+    def must_end(self, step, metrics):
+        """Whether the run cannot go on after `step`: it was not finite. Warns of what it can go on after.
+
+        Args:
+          step: counted from 1.
+          metrics: of the train step, on the host.
+        """
+        if metrics["skipped"][0]:
+            self._skipped += 1
+            log.warning("Step %s made no update: its loss or gradient is not finite", f"{step:,}")
+            return not self._skips or self._skipped == MOST_SKIPPED
+        self._skipped = 0
+        total, count = metrics["loss"]
+        self._look_for_divergence(step, float(total) / max(float(count), 1))
+        return False
+
+    def _look_for_divergence(self, step, loss):
+        if self._first_loss is None:
+            self._first_loss = loss
+        self._above = self._above + 1 if loss > self._first_loss else 0
+        if self._patience and self._above == self._patience:
+            self._patience = 0
+            log.warning(
+                "The loss has been above %.4g, where the run started, for %s steps up to step %s: "
+                "it diverges; lower training.learning_rate_scale or raise training.warmup_steps",
+                self._first_loss,
+                f"{self._above:,}",
+                f"{step:,}",
+            )
+
+
+def first_loss(workdir):
+    """The first training loss that the metrics of the work directory tell, or None."""
+    if not os.path.isfile(os.path.join(workdir, METRICS_FILE)):
+        return None
+    losses = (row.get("train/loss", math.nan) for row in read_metrics(workdir))
+    return next((loss for loss in losses if math.isfinite(loss)), None)
