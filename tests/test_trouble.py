@@ -14,9 +14,9 @@ from tests.tiny import make_config, train_run
 from tfm import runs
 from tfm.errors import UserError
 from tfm.tasks import translation
+from tfm.training.assembly import assemble
 from tfm.training.checkpoints import Checkpoints
 from tfm.training.config import TrainingConfig
-from tfm.training.assembly import assemble
 from tfm.training.reporting import read_metrics
 from tfm.training.step import TrainState, make_train_step, shares
 from tfm.training.trouble import first_not_finite

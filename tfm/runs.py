@@ -8,8 +8,8 @@ import jax
 
 from tfm import config, tasks
 from tfm.errors import UserError
-from tfm.training.checkpoints import average
 from tfm.training.assembly import open_checkpoints
+from tfm.training.checkpoints import average
 
 CONFIG_FILE = "config.json"
 

@@ -95,13 +95,16 @@ def first_state(parts, checkpoints, first_weights):
 
 
 def compile_step(parts, state, batch, micro_batches):
-    """The step as it is called, the placed state, and the step compiled for one shape, which a call then finds.
+    """Compiles the step for one shape; a later call with it finds what was compiled.
 
     Args:
       parts: of the run.
       state: to place on the devices.
-      batch: host batch of the largest shape: compiled first, lest it be found too large in the middle of a run.
+      batch: host batch of the largest shape, lest it be found too large in the middle of a run.
       micro_batches: of the config, for the sentence.
+
+    Returns:
+      (the step as it is called, the placed state, the `Memory` it needs).
 
     Raises:
       UserError: a step needs more memory than a device has.
