@@ -1,9 +1,9 @@
-"""Hours of training, watched from outside: python -m benchmarks.soak --minutes=120 -- train.py --workdir=RUN ...
+"""Hours of training, watched from outside: python -m benchmarks.soak -- train.py --workdir=RUN --config=...
 
 Runs the command behind "--" and ends it with SIGTERM when the time is over. Every ten seconds it notes the
-process's own memory, open files, threads and processor time in RUN/soak.jsonl. Prints one JSON line: the slope
-an hour of each, by least squares over the second half, when warming up is over, and the processor time of a
-step in the second and in the last quarter.
+process's own memory, open files, threads and processor time in RUN/soak.jsonl. Prints one JSON line: the
+slope an hour of each, by least squares over the second half, when warming up is over, and the processor time
+of a step in the second and in the last quarter.
 """
 
 import argparse
