@@ -27,7 +27,7 @@ def main():
     if flags.FLAGS.dry_run:
         dry_run(chosen, workdir)
         return
-    cli.keep_compiled(workdir)
+    cli.keep_compiled()
     make = tasks.find(chosen.task).create
     if jax.process_index() == 0:  # the first of several hosts makes what the others find
         os.makedirs(workdir, exist_ok=True)

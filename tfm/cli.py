@@ -1,9 +1,11 @@
 """What the commands share: flags, config overrides, logging, exit codes.
 
-A mistake of the user ends a command with one sentence on stderr and exit code 2; anything else is a bug and
-shows its traceback.
+A mistake of the user, or a file that the machine refuses, ends a command with one sentence on stderr and exit
+code 2; anything else is a bug and shows its traceback.
 """
 
+import contextlib
+import gc
 import itertools
 import logging
 import os
@@ -12,12 +14,14 @@ import sys
 
 import jax
 from absl import app, flags
-from ml_collections import config_flags
+from ml_collections import config_dict, config_flags
 
-from tfm import artefact, config, runs
+from tfm import config, runs
 from tfm.errors import UserError
+from tfm.files import refusal, user_cache
 
 USER_ERROR = 2
+BROKEN_PIPE = 141  # as of a process that SIGPIPE ended
 COMPILED_FOLDER = "compiled"
 
 
@@ -35,16 +39,35 @@ def run(main, positional=()):
         )
         logging.getLogger("tfm").setLevel(logging.INFO)
         logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax tells every file it writes
-        try:
+        # Of a checkpoint's files, Orbax raises the first that fails; asyncio would print all others.
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+        with answering():
             main(*_exactly(positional, argv[1:]))
-        except UserError as error:
-            fail(error)
+            sys.stdout.flush()  # at exit, a failure would no longer find its sentence
 
     app.run(guarded, flags_parser=_parse)
 
 
+@contextlib.contextmanager
+def answering():
+    """Ends the process with a sentence for what a user can mend, silently where nobody reads its output."""
+    try:
+        yield
+    except BrokenPipeError:
+        _drop_output()
+        sys.exit(BROKEN_PIPE)
+    except UserError as error:
+        fail(error)
+    except (OSError, ValueError, RuntimeError) as error:
+        if refusal(error) is None:
+            raise
+        fail(refusal(error))
+
+
 def fail(error):
     """Ends the process with the sentence of `error`."""
+    gc.collect()  # what Orbax left half done would complain behind the sentence
+    _drop_output()
     print(f"error: {error}", file=sys.stderr)
     sys.exit(USER_ERROR)
 
@@ -53,7 +76,8 @@ def define_new_run():
     """--config=FILE.py with its --config.field=value, and --workdir."""
     path = _value_of("config")
     if path is not None:
-        _guard(lambda: _check_overrides(_read_config_file(path)))
+        with answering():
+            _check_overrides(_read_config_file(path))
     config_flags.DEFINE_config_file("config", None, "Config file, a Python file with get_config().")
     flags.DEFINE_string("workdir", None, "Folder of the run; made when absent, continued when not.")
     flags.mark_flags_as_required(["config", "workdir"])
@@ -68,8 +92,9 @@ def define_finished_run():
     workdir = _value_of("workdir")
     if workdir is None:
         return  # the parser will say so
-    saved = _guard(lambda: config.to_config_dict(runs.read_config(workdir)))
-    _guard(lambda: _check_overrides(saved))
+    with answering():
+        saved = config.to_config_dict(runs.read_config(workdir))
+        _check_overrides(saved)
     config_flags.DEFINE_config_dict("config", saved, "Overrides of the run's config.")
 
 
@@ -78,20 +103,25 @@ def read_config():
     return runs.parse_config(flags.FLAGS.config)
 
 
-def keep_compiled(workdir):
-    """Keeps compiled programs in the work directory, so that the next command of this run starts sooner.
+def keep_compiled():
+    """Keeps compiled programs in the user's cache, so that the next command starts sooner.
 
-    Where JAX_COMPILATION_CACHE_DIR names a folder, that one is used.
+    Not in the work directory: programs are executed, and a work directory may come from someone else. Where
+    JAX_COMPILATION_CACHE_DIR names a folder, that one is used; where none can be written, none.
     """
-    if not jax.config.jax_compilation_cache_dir:
-        jax.config.update("jax_compilation_cache_dir", os.path.join(workdir, COMPILED_FOLDER))
+    folder = os.path.join(user_cache(), COMPILED_FOLDER)
+    if jax.config.jax_compilation_cache_dir:
+        return
+    with contextlib.suppress(OSError):
+        os.makedirs(folder, exist_ok=True)
+    if os.access(folder, os.W_OK):
+        jax.config.update("jax_compilation_cache_dir", folder)
 
 
 def load_run():
     """The run that the flags of `define_finished_run` name."""
     arguments = flags.FLAGS
-    if not artefact.is_artefact(arguments.workdir):
-        keep_compiled(arguments.workdir)
+    keep_compiled()
     return runs.load(
         arguments.workdir,
         checkpoint=arguments.checkpoint,
@@ -108,12 +138,12 @@ def _exactly(names, arguments):
     return arguments
 
 
-def _guard(function):
-    """What `function()` returns; a UserError ends the process. For what happens before `run`."""
+def _drop_output():
+    """Flushes what was printed; what cannot be is dropped, as the flush at exit would meet the same again."""
     try:
-        return function()
-    except UserError as error:
-        return fail(error)
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _value_of(name):
@@ -128,7 +158,10 @@ def _value_of(name):
 def _read_config_file(path):
     if not os.path.isfile(path):
         raise UserError(f"Expected a config file at {path}, but there is none: check --config.")
-    return runpy.run_path(path)["get_config"]()
+    made = runpy.run_path(path).get("get_config", lambda: None)()
+    if not isinstance(made, config_dict.ConfigDict):
+        raise UserError(f"Expected get_config() in {path} to return a ConfigDict, got {made!r}.")
+    return made
 
 
 def _check_overrides(section):

@@ -17,6 +17,9 @@ from collections.abc import Mapping
 from ml_collections import config_dict
 
 from tfm.errors import UserError
+from tfm.files import whole_file
+
+LARGEST_JSON = 1 << 24  # bytes; a config has two thousand
 
 
 def to_config_dict(config):
@@ -81,28 +84,32 @@ def find_module(package, name, path):
 
 
 def save(config, path):
-    """Writes a dataclass as JSON, atomically."""
-    temporary = f"{path}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
+    """Writes a dataclass as JSON, all of it or nothing.
+
+    Raises:
+      UserError: the machine refuses.
+    """
+    with whole_file(path, "w") as file:
         json.dump(dataclasses.asdict(config), file, indent=2)
         file.write("\n")
-    os.replace(temporary, path)
 
 
 def load(path):
     """The mapping that `save` wrote.
 
     Raises:
-      UserError: no such file, or not a JSON object.
+      UserError: no such file, far too large a one, or not a JSON object.
     """
     try:
         with open(path, encoding="utf-8") as file:
+            if os.fstat(file.fileno()).st_size > LARGEST_JSON:
+                raise UserError(f"{path} has more than {LARGEST_JSON:,} bytes: it is not what tfm writes.")
             mapping = json.load(file)
     except FileNotFoundError:
         raise UserError(
             f"Expected the config of a run at {path}, but there is none: check the folder."
         ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # an int of thousands of digits is a bare ValueError
         raise UserError(f"Expected JSON in {path}, but it does not parse ({error}).") from None
     if not isinstance(mapping, dict):
         raise UserError(f"Expected an object with fields in {path}, got {type(mapping).__name__}.")

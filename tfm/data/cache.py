@@ -9,16 +9,19 @@ import hashlib
 import logging
 import os
 import shutil
-import tempfile
 import time
 
 import numpy as np
+from numpy.lib.format import open_memmap, write_array_header_1_0
 
 from tfm.data.vocabulary import EOS_ID
+from tfm.errors import UserError
+from tfm.files import whole_folder, writing
 
 FORMAT = 1
 CHUNK_PAIRS = 50_000  # tokenised at a time: bounds memory, and each is a line of progress
 SIDES = ("source", "target")
+DAMAGE = (FileNotFoundError, ValueError, EOFError)
 log = logging.getLogger(__name__)
 
 
@@ -27,16 +30,21 @@ class TokenCache:
 
     Attributes:
       lengths: int array [pairs, 2], tokens of source and target.
+
+    Raises:
+      FileNotFoundError, ValueError: a file is missing or cut short, or they do not fit together.
     """
 
     def __init__(self, folder):
         self._tokens, ends = [], []
         for side in SIDES:
-            self._tokens.append(np.load(os.path.join(folder, f"{side}.npy"), mmap_mode="r"))
-            ends.append(np.load(os.path.join(folder, f"{side}_ends.npy"), mmap_mode="r"))
+            self._tokens.append(_integers(os.path.join(folder, f"{side}.npy")))
+            ends.append(_integers(os.path.join(folder, f"{side}_ends.npy")))
         self._starts = [np.concatenate([[0], end[:-1]]) for end in ends]
         self._ends = ends
         self.lengths = np.stack([end - start for end, start in zip(ends, self._starts, strict=True)], axis=1)
+        if (self.lengths < 1).any() or [len(side) for side in self._tokens] != [end[-1] for end in ends]:
+            raise ValueError(f"the parts of {folder} do not fit together")
 
     def __len__(self):
         return len(self.lengths)
@@ -51,31 +59,36 @@ class TokenCache:
 
     @classmethod
     def open(cls, pairs, vocabulary, cache_dir):
-        """The cache of `pairs` (see `tfm.data.sources`) below `cache_dir`; made where there is none."""
+        """The cache of `pairs` (see `tfm.data.sources`) below `cache_dir`; made where there is no whole one.
+
+        Raises:
+          UserError: the machine refuses its files.
+        """
         identity = f"{FORMAT} {pairs.fingerprint} {vocabulary.fingerprint}"
         folder = os.path.join(cache_dir, "tokens", hashlib.sha256(identity.encode()).hexdigest()[:32])
         if not os.path.isdir(folder):
             _build(folder, pairs, vocabulary)
+        try:
+            return cls(folder)
+        except DAMAGE as error:  # as a machine that lost its power leaves files
+            log.warning("Tokenising again: the cache %s is damaged (%s)", folder, error)
+        shutil.rmtree(folder, ignore_errors=True)
+        _build(folder, pairs, vocabulary)
         return cls(folder)
 
 
 def _build(folder, pairs, vocabulary):
     """Builds in a folder beside and renames it, so that nobody ever opens half a cache."""
-    os.makedirs(os.path.dirname(folder), exist_ok=True)
-    temporary = tempfile.mkdtemp(dir=os.path.dirname(folder), prefix="building-")
+    dtype = np.uint16 if len(vocabulary) <= 1 << 16 else np.int32
     try:
-        dtype = np.uint16 if len(vocabulary) <= 1 << 16 else np.int32
-        with contextlib.ExitStack() as stack:
+        with writing(folder), whole_folder(folder) as temporary, contextlib.ExitStack() as stack:
             writers = [
                 stack.enter_context(_SideWriter(os.path.join(temporary, side), dtype)) for side in SIDES
             ]
             _tokenise(pairs, vocabulary, writers)
-        os.rename(temporary, folder)
-    except OSError:
+    except UserError:
         if not os.path.isdir(folder):  # else another process was first, and its cache is as good
             raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _tokenise(pairs, vocabulary, writers):
@@ -113,9 +126,26 @@ class _SideWriter:
 
     def _finish(self):
         ends = np.cumsum(np.asarray(self._lengths, np.int64))
-        np.save(f"{self._stem}_ends.npy", ends)
-        with open(f"{self._stem}.npy", "wb") as file, open(f"{self._stem}.raw", "rb") as raw:
-            header = {"descr": self._dtype.str, "fortran_order": False, "shape": (int(ends[-1]),)}
-            np.lib.format.write_array_header_1_0(file, header)
+        with _npy_file(f"{self._stem}_ends.npy", ends.dtype, len(ends)) as file:
+            file.write(ends.data)
+        with (
+            _npy_file(f"{self._stem}.npy", self._dtype, int(ends[-1])) as file,
+            open(f"{self._stem}.raw", "rb") as raw,
+        ):
             shutil.copyfileobj(raw, file, 1 << 24)
         os.unlink(f"{self._stem}.raw")
+
+
+def _integers(path):
+    """The memory-mapped array of a file, which is one row of integers; opening it runs nothing."""
+    array = open_memmap(path, mode="r")
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(f"{path} holds no row of integers")
+    return array
+
+
+def _npy_file(path, dtype, count):
+    """A file to write, behind the header of an array. NumPy's own writers do not say why a write fails."""
+    file = open(path, "wb")  # noqa: SIM115
+    write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": (count,)})
+    return file

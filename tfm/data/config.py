@@ -1,9 +1,9 @@
 """What a run's data section says."""
 
 import dataclasses
-import os
 
 from tfm.errors import UserError
+from tfm.files import user_cache
 
 KINDS = ("text", "tfds", "builtin")
 BATCHINGS = ("buckets", "packed")
@@ -60,8 +60,7 @@ class DataConfig:
     @property
     def cache(self):
         """Folder of prepared data and tokens."""
-        default = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        return self.cache_dir or os.path.join(default, "tfm")
+        return self.cache_dir or user_cache()
 
     @property
     def longest(self):

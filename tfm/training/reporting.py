@@ -7,11 +7,15 @@ import os
 import time
 
 import jax
-import tensorboardX
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.summary_pb2 import Summary
 
 from tfm.errors import UserError
+from tfm.files import writing
 
 METRICS_FILE = "metrics.jsonl"
+BOARD_SECONDS = 60
 log = logging.getLogger(__name__)
 
 
@@ -29,23 +33,39 @@ class Reporter:
     """Writes the metrics of a run into its work directory.
 
     metrics.jsonl has one object a line: {"step": int, "time": seconds since the epoch, name: float, ...}.
+    TensorBoard's file is written here and not by tensorboardX's thread: where the disk is full that thread
+    dies, and the training would wait for it for ever.
+
+    Raises:
+      UserError: from any method, the machine refuses a file.
     """
 
     def __init__(self, workdir):
-        self._file = open(os.path.join(workdir, METRICS_FILE), "a", encoding="utf-8")  # noqa: SIM115
-        self._board = tensorboardX.SummaryWriter(os.path.join(workdir, "tensorboard"))
+        self._workdir = workdir
+        board = os.path.join(workdir, "tensorboard")
+        with writing(workdir):
+            self._file = open(os.path.join(workdir, METRICS_FILE), "a", encoding="utf-8")  # noqa: SIM115
+            os.makedirs(board, exist_ok=True)
+            self._board = EventsWriter(os.path.join(board, "events"))
+        self._flushed = time.monotonic()
 
     def write(self, step, metrics):
         """metrics: {name: float}."""
-        row = {"step": step, "time": round(time.time(), 3)} | metrics
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
-        for name, value in metrics.items():
-            self._board.add_scalar(name, value, step)
+        now = time.time()
+        points = Summary(value=[Summary.Value(tag=name, simple_value=x) for name, x in metrics.items()])
+        with writing(self._workdir):
+            self._file.write(json.dumps({"step": step, "time": round(now, 3)} | metrics) + "\n")
+            self._file.flush()
+            self._board.write_event(Event(wall_time=now, step=step, summary=points))
+            if time.monotonic() - self._flushed > BOARD_SECONDS:
+                self._board.flush()
+                self._flushed = time.monotonic()
 
     def close(self):
-        self._file.close()
-        self._board.close()
+        """What is still in memory goes to the files."""
+        with writing(self._workdir):
+            self._file.close()
+            self._board.close()
 
 
 def make_reporter(workdir):
