@@ -38,7 +38,7 @@ def run(main, positional=()):
             level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True
         )
         logging.getLogger("tfm").setLevel(logging.INFO)
-        logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax tells every file it writes
+        logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax tells every file it writes, and raises
         # Of a checkpoint's files, Orbax raises the first that fails; asyncio would print all others.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         with answering():

@@ -51,6 +51,19 @@ def refusal(error):
     return f"Cannot read or write {os.fsdecode(path)}: {os.strerror(code)}; {ADVICE[code]}."
 
 
+def require_space(folder, size):
+    """Asks the disk of a folder before a large write, which may otherwise fail half way and less clearly.
+
+    Raises:
+      UserError: it has fewer than `size` bytes left.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < size:
+        raise UserError(
+            f"Cannot write {size:,} bytes to {folder}: {free:,} are left; {ADVICE[errno.ENOSPC]}."
+        )
+
+
 @contextlib.contextmanager
 def writing(path):
     """Names `path` in the sentence for what goes wrong inside: a write that fails has no path of its own.

@@ -45,7 +45,7 @@ def draw_curves(rows, path):
                 axes.plot(*zip(*points, strict=True), label=name, marker="." if len(points) < 30 else None)
         axes.set(title=title, xlabel="step")
         axes.grid(alpha=0.3)
-        if len(names) > 1:
+        if len(axes.lines) > 1:
             axes.legend()
     _save(figure, path)
 

@@ -9,6 +9,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
 from tfm.errors import UserError
+from tfm.files import require_space
 from tfm.training.step import TrainState
 
 ITEMS = ("params", "optimizer", "average")
@@ -59,9 +60,13 @@ class Checkpoints:
         """Writes a `TrainState` in the background; returns once its arrays are copied from the device.
 
         metrics: {name: float} measured at its step; without the best metric it cannot become the best.
+
+        Raises:
+          UserError: the disk is full.
         """
         if metrics is not None and self._best_metric not in metrics:
             metrics = None
+        require_space(self.directory, sum(x.nbytes for x in jax.tree.leaves(_items(state))))
         items = {name: ocp.args.StandardSave(item) for name, item in _items(state).items()}
         self._manager.save(int(state.step), args=ocp.args.Composite(**items), metrics=metrics)
 
