@@ -78,7 +78,8 @@ def define_new_run():
     if path is not None:
         with answering():
             _check_overrides(_read_config_file(path))
-    config_flags.DEFINE_config_file("config", None, "Config file, a Python file with get_config().")
+    with answering(), _flag_mistakes():
+        config_flags.DEFINE_config_file("config", None, "Config file, a Python file with get_config().")
     flags.DEFINE_string("workdir", None, "Folder of the run; made when absent, continued when not.")
     flags.mark_flags_as_required(["config", "workdir"])
 
@@ -93,9 +94,18 @@ def define_finished_run():
     if workdir is None:
         return  # the parser will say so
     with answering():
-        saved = config.to_config_dict(runs.read_config(workdir))
-        _check_overrides(saved)
-    config_flags.DEFINE_config_dict("config", saved, "Overrides of the run's config.")
+        define_config(config.to_config_dict(runs.read_config(workdir)))
+
+
+def define_config(saved, values=flags.FLAGS):
+    """--config.field=value over a ConfigDict.
+
+    Raises:
+      UserError: a field that is not there, or a value of another type.
+    """
+    _check_overrides(saved)
+    with _flag_mistakes():
+        config_flags.DEFINE_config_dict("config", saved, "Overrides of the run's config.", values)
 
 
 def read_config():
@@ -167,7 +177,7 @@ def _read_config_file(path):
 def _check_overrides(section):
     """Raises a UserError for a --config.field that `section` has not; ml_collections has a traceback."""
     for argument in sys.argv:
-        name = argument.lstrip("-").partition("=")[0]
+        name = argument.lstrip("-").partition("=")[0].removeprefix("no")  # --noconfig.model.scan
         if name.startswith("config."):
             _check_path(section, name.split("."))
 
@@ -180,8 +190,24 @@ def _check_path(section, path):
         section = section[name]
 
 
-def _parse(argv):
+def parse(argv, values=flags.FLAGS):
+    """Parses the flags into `values` and returns what is none.
+
+    Raises:
+      UserError: an unknown flag, or a value that does not fit.
+    """
+    with _flag_mistakes():
+        return values(argv)
+
+
+@contextlib.contextmanager
+def _flag_mistakes():
     try:
-        return flags.FLAGS(argv)
+        yield
     except (flags.Error, TypeError, ValueError) as error:
-        return fail(str(error).replace("\n", " "))
+        raise UserError(str(error).replace("\n", " ")) from None
+
+
+def _parse(argv):
+    with answering():
+        return parse(argv)

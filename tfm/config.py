@@ -8,6 +8,7 @@ import dataclasses
 import difflib
 import importlib
 import json
+import math
 import os
 import pkgutil
 import types
@@ -19,6 +20,7 @@ from ml_collections import config_dict
 from tfm.errors import UserError
 from tfm.files import whole_file
 
+LARGEST_INT = (1 << 63) - 1
 LARGEST_JSON = 1 << 24  # bytes; a config has two thousand
 
 
@@ -137,6 +139,12 @@ def _checked(value, hint, path):
         return None
     kind = _optional(hint) or hint
     kind = typing.get_origin(kind) or kind
+    if isinstance(value, int) and abs(value) > LARGEST_INT:
+        raise UserError(f"{path} must be a number of at most 64 bits, got one of {value.bit_length()}.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{path} must be a finite number, got {value}.")
+    if isinstance(value, str) and "\0" in value:
+        raise UserError(f"{path} must be text without null bytes, got {value!r}.")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is tuple and isinstance(value, list):

@@ -42,7 +42,8 @@ class Vocabulary:
             vocabulary = cls(serialized)
         except FileNotFoundError:
             raise UserError(f"Expected a vocabulary at {path}, but there is none: train first.") from None
-        except RuntimeError:
+            vocabulary.pieces(range(len(vocabulary)))  # of a damaged model some may be no text
+        except (RuntimeError, UnicodeDecodeError):
             raise UserError(f"{path} is not a SentencePiece model: it may be damaged.") from None
         found = vocabulary._special_ids()
         if found != (PAD_ID, BOS_ID, EOS_ID, UNK_ID):

@@ -76,7 +76,8 @@ def make_reporter(workdir):
 def read_metrics(workdir, up_to=None):
     """The rows of metrics.jsonl in order.
 
-    After a restart a step can stand there twice; the later row wins. A last line cut short is left out.
+    After a restart a step can stand there twice; the later row wins. What is no row, such as a last line cut
+    short, is left out.
 
     Raises:
       UserError: there are none.
@@ -85,11 +86,13 @@ def read_metrics(workdir, up_to=None):
     path = os.path.join(workdir, METRICS_FILE)
     if not os.path.isfile(path):
         raise UserError(f"Expected the metrics of a run at {path}, but there are none; an export has none.")
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):
+                continue
+            if not isinstance(row, dict) or not isinstance(row.get("step"), int):
                 continue
             rows[row["step"], "train/loss" in row] = row
     return [row for _, row in sorted(rows.items()) if up_to is None or row["step"] <= up_to]
