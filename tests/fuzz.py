@@ -1,8 +1,8 @@
 """Coverage-guided fuzzing of what comes in: python -m tests.fuzz SECONDS FINDINGS [ENTRY ...]
 
-Not part of the tests: needs `pip install atheris`. Each entry, all of `entry_points` if none is named, is fuzzed
-for so many seconds. An input that is answered by neither a result nor a UserError ends its entry and is written
-into the folder FINDINGS; it becomes an example in tests/test_input.py and a fix.
+Not part of the tests: needs `pip install atheris`. Each entry, all of `entry_points` if none is named, is
+fuzzed for so many seconds. An input that is answered by neither a result nor a UserError ends its entry and
+is written into the folder FINDINGS; it becomes an example in tests/test_input.py and a fix.
 """
 
 import contextlib
@@ -95,7 +95,7 @@ def entry_points(folder):
 
 
 def fuzz(folder, name, seconds, findings):
-    """Fuzzes one entry for so many seconds or up to its first finding; ends the process, as libFuzzer does."""
+    """Fuzzes one entry for so many seconds or up to its first finding; libFuzzer ends the process."""
     folder = pathlib.Path(folder)
     function, example = entry_points(folder)[name]
     seeds = folder / "seeds" / name

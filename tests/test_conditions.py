@@ -121,7 +121,11 @@ def test_a_checkpoint_is_not_begun_without_space_for_it(tmp_path):
 
 
 def test_the_edge_answers_the_machine_and_shows_bugs(capsys):
-    stored = ValueError("""RESOURCE_EXHAUSTED: Error writing local file "/run/x": no [os_error_code='28']""")
+    full = os.strerror(errno.ENOSPC)
+    stored = ValueError(
+        f"""RESOURCE_EXHAUSTED: Error writing local file "/run/x": {full} [os_error_code='28']"""
+    )
+    recorded = RuntimeError(f"Failed to finalize: write() failed: {full}; writing /run/a-0; at byte 4")
     for error, sentence in (
         (OSError(errno.EROFS, "?", "/run/y"), "/run/y: Read-only file system; make it writable"),
         (
@@ -130,6 +134,7 @@ def test_the_edge_answers_the_machine_and_shows_bugs(capsys):
         ),
         (OSError(errno.ENOSPC, "?"), "a file: No space left on device; free some space"),
         (stored, "/run/x: No space left on device; free some space"),
+        (recorded, "/run/a-0: No space left on device; free some space"),
     ):
         with pytest.raises(SystemExit) as end, cli.answering():
             raise error
@@ -228,6 +233,14 @@ def test_the_cache_of_another_version_is_left_alone(tmp_path, monkeypatch):
     assert len(list((tmp_path / "tokens").iterdir())) == 2
 
 
+def two_at_a_time(code, folder):
+    """(stdout, stderr, exit code) of two processes that run the code with the folder and a name each."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-c", code, str(folder)]
+    both = [subprocess.Popen([*command, f"builder-{i}"], cwd=ROOT, **pipes) for i in range(2)]
+    return [(*each.communicate(), each.returncode) for each in both]
+
+
 BUILDER = """
 import pathlib, sys, time
 from tests.test_batches import Letters, random_pairs
@@ -244,14 +257,32 @@ print(sum(int(cache.source(i).sum()) for i in range(30)))
 """
 
 
+PREPARER = """
+import pathlib, sys, time
+from tfm.data.language import builder, grammar
+folder, me = pathlib.Path(sys.argv[1]), sys.argv[2]
+grammar.SIZES = builder.SIZES = dict.fromkeys(grammar.SIZES, 6)
+generate = builder.generate
+def wait(split):  # all prepare before any is done
+    (folder / me).touch()
+    while len(list(folder.glob("builder-*"))) < 2:
+        time.sleep(0.01)
+    return generate(split)
+builder.generate = wait
+print(len(builder.prepare(str(folder / "language")).as_data_source(split="train")))
+"""
+
+
+@pytest.mark.processes
+def test_two_processes_that_prepare_one_data_set_at_a_time_both_get_it(tmp_path):
+    results = two_at_a_time(PREPARER, tmp_path)
+    assert [(out, code) for out, _, code in results] == [(b"6\n", 0)] * 2, results
+    assert [path.name for path in (tmp_path / "language" / "tfm_language").iterdir()] == ["1.0.0"]
+
+
 @pytest.mark.processes
 def test_two_processes_that_build_one_cache_at_a_time_both_get_it(tmp_path):
-    command = [sys.executable, "-c", BUILDER, str(tmp_path)]
-    builders = [
-        subprocess.Popen([*command, f"builder-{i}"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for i in range(2)
-    ]
-    results = [(*builder.communicate(), builder.returncode) for builder in builders]
+    results = two_at_a_time(BUILDER, tmp_path)
     assert [code for *_, code in results] == [0, 0], results
     assert results[0][0] == results[1][0]
     (folder,) = (tmp_path / "cache" / "tokens").iterdir()

@@ -30,9 +30,8 @@ ADVICE = {
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
     errno.ENFILE: "close other programs",
 }
-# Orbax and TensorStore put the system's answer into the text of a ValueError.
-STORED_CODE = re.compile(r"\[os_error_code='(\d+)'")
-STORED_PATH = re.compile(r'local file "([^"]*)"')
+# TensorStore, under Orbax, and array_record put the system's answer into the text of another error.
+TOLD_PATH = re.compile(r'(?:local file "|; writing )(/[^";]*)')
 
 
 def user_cache():
@@ -46,8 +45,8 @@ def refusal(error):
     code, path = _code(error), getattr(error, "filename", None)
     if code not in ADVICE:
         return None
-    stored = STORED_PATH.search(str(error))
-    path = path or (stored and stored[1]) or "a file"
+    told = TOLD_PATH.search(str(error))
+    path = path or (told and told[1]) or "a file"
     return f"Cannot read or write {os.fsdecode(path)}: {os.strerror(code)}; {ADVICE[code]}."
 
 
@@ -123,5 +122,4 @@ def _beside(path):
 def _code(error):
     if isinstance(error, OSError):
         return error.errno
-    stored = STORED_CODE.search(str(error))
-    return int(stored[1]) if stored else None
+    return next((code for code in ADVICE if os.strerror(code) in str(error)), None)
