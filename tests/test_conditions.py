@@ -132,7 +132,7 @@ def test_the_edge_answers_the_machine_and_shows_bugs(capsys):
             FileNotFoundError(errno.ENOENT, "?", b"/run/z"),
             "/run/z: No such file or directory; check the path",
         ),
-        (OSError(errno.ENOSPC, "?"), "a file: No space left on device; free some space"),
+        (OSError(errno.ENOSPC, "?"), "a file or the output: No space left on device; free some space"),
         (stored, "/run/x: No space left on device; free some space"),
         (recorded, "/run/a-0: No space left on device; free some space"),
     ):

@@ -5,8 +5,13 @@ import gzip
 import json
 import lzma
 import os
+import pickle
+import resource
+import shutil
+import sys
 import tempfile
 
+import jax
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -15,7 +20,7 @@ import tfm
 from tests import entries
 from tests.test_vocabulary import TEXTS
 from tests.tiny import talkative
-from tfm import artefact, config, runs
+from tfm import artefact, cli, config, runs
 from tfm.data.vocabulary import UNK_ID, Vocabulary
 from tfm.errors import UserError
 from tfm.tasks.translation import Config
@@ -282,3 +287,61 @@ def test_any_value_in_a_report_gives_a_card_or_one_sentence(value, name):
 def test_any_content_of_a_cache_is_built_again(name, content):
     tokens = in_folder(entries.token_cache, name, content)
     assert tokens == [([97, 98, 2], [99, 2]), ([2], [120, 121, 122, 2]), ([113, 2], [2])]
+
+
+# Data, never code.
+
+
+@pytest.fixture(scope="module")
+def unpickled():
+    """Names that something unpickled since a test emptied the list; audit hooks stay for good."""
+    names = []
+    sys.addaudithook(lambda event, found: names.append(found) if event == "pickle.find_class" else None)
+    pickle.loads(pickle.dumps(config.difference))  # sees that the hook sees
+    assert names
+    return names
+
+
+def test_opening_a_run_and_an_export_unpickles_nothing(unpickled, tiny_run, exported):
+    unpickled.clear()
+    runs.load(str(tiny_run))
+    artefact.load(exported)
+    assert not unpickled
+
+
+@pytest.mark.parametrize("name", [runs.CONFIG_FILE, "vocabulary.model", artefact.PARAMETERS_FILE])
+def test_a_file_of_a_tebibyte_is_refused_before_it_is_read(exported, tmp_path, name):
+    folder = shutil.copytree(exported, tmp_path / "copy")
+    os.truncate(folder / name, 1 << 40)  # a hole
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UserError, match=r"more than tfm writes|is not a whole safetensors file"):
+        artefact.load(str(folder))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
+
+
+@pytest.mark.parametrize("field", ["directory", "cache_dir", "train"])
+def test_an_export_that_names_folders_is_refused(exported, tmp_path, field):
+    """eval.py would read, and write its caches, where a stranger says."""
+    folder = shutil.copytree(exported, tmp_path / "copy")
+    saved = json.loads((folder / runs.CONFIG_FILE).read_text())
+    saved["data"][field] = "/home/somebody"
+    (folder / runs.CONFIG_FILE).write_text(json.dumps(saved))
+    with pytest.raises(UserError, match="names files of a machine"):
+        tfm.Translator.load(str(folder))
+
+
+def test_compiled_programs_stand_in_the_users_cache_alone(tmp_path, monkeypatch):
+    """They are executed, and a work directory may come from somebody else."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", None)
+    try:
+        cli.keep_compiled()
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "tfm" / "compiled")
+        cli.keep_compiled()
+        monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+        jax.config.update("jax_compilation_cache_dir", None)
+        cli.keep_compiled()
+        assert jax.config.jax_compilation_cache_dir is None
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)

@@ -9,7 +9,6 @@ import difflib
 import importlib
 import json
 import math
-import os
 import pkgutil
 import types
 import typing
@@ -18,7 +17,7 @@ from collections.abc import Mapping
 from ml_collections import config_dict
 
 from tfm.errors import UserError
-from tfm.files import whole_file
+from tfm.files import read_whole, whole_file
 
 LARGEST_INT = (1 << 63) - 1
 LARGEST_JSON = 1 << 24  # bytes; a config has two thousand
@@ -103,10 +102,7 @@ def load(path):
       UserError: no such file, far too large a one, or not a JSON object.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            if os.fstat(file.fileno()).st_size > LARGEST_JSON:
-                raise UserError(f"{path} has more than {LARGEST_JSON:,} bytes: it is not what tfm writes.")
-            mapping = json.load(file)
+        mapping = json.loads(read_whole(path, LARGEST_JSON).decode("utf-8"))
     except FileNotFoundError:
         raise UserError(
             f"Expected the config of a run at {path}, but there is none: check the folder."

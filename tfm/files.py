@@ -46,8 +46,22 @@ def refusal(error):
     if code not in ADVICE:
         return None
     told = TOLD_PATH.search(str(error))
-    path = path or (told and told[1]) or "a file"
+    path = path or (told and told[1]) or "a file or the output"
     return f"Cannot read or write {os.fsdecode(path)}: {os.strerror(code)}; {ADVICE[code]}."
+
+
+def read_whole(path, most):
+    """The bytes of a file of at most `most`; a larger one is refused before any is read.
+
+    Raises:
+      UserError: it is larger.
+      OSError: as `open` raises it.
+    """
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise UserError(f"{path} has {size:,} bytes, which is more than tfm writes ({most:,}): check it.")
+        return file.read(most)
 
 
 def require_space(folder, size):

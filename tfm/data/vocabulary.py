@@ -8,11 +8,11 @@ import re
 import sentencepiece
 
 from tfm.errors import UserError
-from tfm.files import whole_file
+from tfm.files import read_whole, whole_file
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 WORD_START = "\u2581"  # SentencePiece writes a space so
-LARGEST_MODEL = 1 << 28  # bytes; 37,000 pieces are under a million
+LARGEST_MODEL = 1 << 26  # bytes; 37,000 pieces take less than one million
 SENTENCE_ENDS = (".", "!", "?", ";", "\u3002")
 
 
@@ -35,14 +35,10 @@ class Vocabulary:
           UserError: no such file, or not a SentencePiece model with this project's special ids.
         """
         try:
-            with open(path, "rb") as file:
-                serialized = file.read(LARGEST_MODEL + 1)
-            if len(serialized) > LARGEST_MODEL:
-                raise UserError(f"{path} has more than {LARGEST_MODEL:,} bytes: it is no vocabulary of tfm.")
-            vocabulary = cls(serialized)
+            vocabulary = cls(read_whole(path, LARGEST_MODEL))
+            vocabulary.pieces(range(len(vocabulary)))  # of a damaged model some may be no text
         except FileNotFoundError:
             raise UserError(f"Expected a vocabulary at {path}, but there is none: train first.") from None
-            vocabulary.pieces(range(len(vocabulary)))  # of a damaged model some may be no text
         except (RuntimeError, UnicodeDecodeError):
             raise UserError(f"{path} is not a SentencePiece model: it may be damaged.") from None
         found = vocabulary._special_ids()
