@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 import resource
 import shutil
 import subprocess
@@ -63,3 +64,8 @@ def with_mounts(script, *arguments, **options):
     """Runs a shell script, its arguments $0, $1, ..., in a mount namespace of its own."""
     command = (*NAMESPACE, script, *map(str, arguments))
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def files_of(folder):
+    """{path: content} of all files below a folder."""
+    return {path: path.read_bytes() for path in pathlib.Path(folder).rglob("*") if path.is_file()}

@@ -4,12 +4,13 @@ import contextlib
 import json
 import logging
 import os
+import socket
 import time
 
 import jax
-from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.summary_pb2 import Summary
+from tensorboardX.record_writer import RecordWriter
 
 from tfm.errors import UserError
 from tfm.files import writing
@@ -46,26 +47,29 @@ class Reporter:
         with writing(workdir):
             self._file = open(os.path.join(workdir, METRICS_FILE), "a", encoding="utf-8")  # noqa: SIM115
             os.makedirs(board, exist_ok=True)
-            self._board = EventsWriter(os.path.join(board, "events"))
+            name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+            self._board = RecordWriter(os.path.join(board, name))
+        self._write_event(file_version="brain.Event:2")
         self._flushed = time.monotonic()
 
     def write(self, step, metrics):
         """metrics: {name: float}."""
-        now = time.time()
         points = Summary(value=[Summary.Value(tag=name, simple_value=x) for name, x in metrics.items()])
         with writing(self._workdir):
-            self._file.write(json.dumps({"step": step, "time": round(now, 3)} | metrics) + "\n")
+            self._file.write(json.dumps({"step": step, "time": round(time.time(), 3)} | metrics) + "\n")
             self._file.flush()
-            self._board.write_event(Event(wall_time=now, step=step, summary=points))
+            self._write_event(step=step, summary=points)
             if time.monotonic() - self._flushed > BOARD_SECONDS:
                 self._board.flush()
                 self._flushed = time.monotonic()
 
     def close(self):
-        """What is still in memory goes to the files."""
-        with writing(self._workdir):
-            self._file.close()
-            self._board.close()
+        """What is still in memory goes to the files, which are closed whether it fits or not."""
+        with writing(self._workdir), contextlib.closing(self._board), self._file:
+            pass
+
+    def _write_event(self, **fields):
+        self._board.write(Event(wall_time=time.time(), **fields).SerializeToString())
 
 
 def make_reporter(workdir):
