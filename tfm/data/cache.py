@@ -8,11 +8,12 @@ import contextlib
 import hashlib
 import logging
 import os
+import re
 import shutil
 import time
 
 import numpy as np
-from numpy.lib.format import open_memmap, write_array_header_1_0
+from numpy.lib.format import write_array_header_1_0
 
 from tfm.data.vocabulary import EOS_ID
 from tfm.errors import UserError
@@ -21,7 +22,12 @@ from tfm.files import whole_folder, writing
 FORMAT = 1
 CHUNK_PAIRS = 50_000  # tokenised at a time: bounds memory, and each is a line of progress
 SIDES = ("source", "target")
-DAMAGE = (FileNotFoundError, ValueError, EOFError)
+DAMAGE = (FileNotFoundError, ValueError)
+HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '([<>][iu][248])', "
+    rb"'fortran_order': False, 'shape': \((\d{1,15}),\), \} *\n",
+    re.DOTALL,
+)
 log = logging.getLogger(__name__)
 
 
@@ -137,11 +143,15 @@ class _SideWriter:
 
 
 def _integers(path):
-    """The memory-mapped array of a file, which is one row of integers; opening it runs nothing."""
-    array = open_memmap(path, mode="r")
-    if array.ndim != 1 or array.dtype.kind not in "iu":
+    """The memory-mapped array of a file, which is one row of integers with just the header that is written.
+
+    NumPy's own reader takes much more, and meets some damage with errors of Python's tokenizer.
+    """
+    with open(path, "rb") as file:
+        header = HEADER.match(file.read(256))
+    if header is None:
         raise ValueError(f"{path} holds no row of integers")
-    return array
+    return np.memmap(path, header[1].decode(), mode="r", offset=header.end(), shape=(int(header[2]),))
 
 
 def _npy_file(path, dtype, count):
