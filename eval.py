@@ -11,6 +11,7 @@ import json
 from absl import flags
 
 from tfm import cli, evaluation, runs
+from tfm.files import whole_file
 
 
 def main():
@@ -55,7 +56,7 @@ def show(result, scores, before, run, arguments):
 
 def write(result, scores, before, run, stem):
     """The hypotheses, a line each, and the scores as JSON."""
-    with open(f"{stem}.hypotheses", "w", encoding="utf-8") as file:
+    with whole_file(f"{stem}.hypotheses", "w") as file:
         file.writelines(text + "\n" for text in result.hypotheses)
     report = {
         "checkpoints": run.steps,
@@ -65,7 +66,7 @@ def write(result, scores, before, run, stem):
         "scores": [score._asdict() for score in scores],
         "scores_of_the_last_checkpoint_alone": [score._asdict() for score in before],
     }
-    with open(f"{stem}.scores.json", "w", encoding="utf-8") as file:
+    with whole_file(f"{stem}.scores.json", "w") as file:
         json.dump(report, file, indent=2)
 
 

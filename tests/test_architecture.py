@@ -16,7 +16,7 @@ MODULES = {
 
 # A room may import from its own floor and from lower ones.
 FLOORS = {
-    0: {"tfm", "tfm.errors"},
+    0: {"tfm", "tfm.errors", "tfm.files"},
     1: {
         *("tfm.attention", "tfm.masks", "tfm.positions", "tfm.losses", "tfm.schedules", "tfm.search"),
         *("tfm.dropout", "tfm.products", "tfm.data", "tfm.metrics", "tfm.config"),
@@ -28,7 +28,10 @@ FLOORS = {
     5: {"tfm.runs", "tfm.translator", "tfm.artefact", "tfm.model_card", "tfm.stablehlo", "tfm.starts"},
     6: {"tfm.cli", "tfm.compare", "tfm.export", "tfm.translate", "tfm.visualize"},
 }
-HOST_SIDE = ("tfm.data", "tfm.metrics", "tfm.alignments", "tfm.bayes_risk", "tfm.config", "tfm.errors")
+HOST_SIDE = (
+    *("tfm.data", "tfm.metrics", "tfm.alignments", "tfm.bayes_risk", "tfm.config"),
+    *("tfm.errors", "tfm.files"),
+)
 GROUND = (
     "tfm.attention",
     "tfm.masks",

@@ -9,7 +9,6 @@ import json
 import math
 import os
 import shutil
-import tempfile
 
 import jax
 import numpy as np
@@ -19,6 +18,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from tfm import config, model_card, runs, tasks
 from tfm.errors import UserError
+from tfm.files import whole_folder, writing
 from tfm.tasks.translation import VOCABULARY_FILE
 
 PARAMETERS_FILE = "model.safetensors"
@@ -49,14 +49,8 @@ def save(run, folder, *, workdir, programs=None):
         raise UserError(
             f"Expected no or an empty folder at {folder}, but something is there: choose another."
         )
-    try:
-        os.makedirs(os.path.dirname(folder), exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".export-", dir=os.path.dirname(folder)) as temporary:
-            written = os.path.join(temporary, "folder")
-            _write(run, written, workdir, programs or {})
-            os.rename(written, folder)
-    except OSError as error:
-        raise UserError(f"Cannot export to {folder}: {error.strerror}.") from error
+    with writing(folder), whole_folder(folder) as temporary:
+        _write(run, temporary, workdir, programs or {})
 
 
 def load(folder, chosen=None):
@@ -103,7 +97,6 @@ def portable(settings):
 
 
 def _write(run, folder, workdir, programs):
-    os.mkdir(folder)
     settings = portable(run.task.config)
     parameters = flat_parameters(runs.one_model(run))
     about = {

@@ -1,9 +1,11 @@
 """What the commands share: flags, config overrides, logging, exit codes.
 
-A mistake of the user ends a command with one sentence on stderr and exit code 2; anything else is a bug and
-shows its traceback.
+A mistake of the user, or a file that the machine refuses, ends a command with one sentence on stderr and exit
+code 2; anything else is a bug and shows its traceback.
 """
 
+import contextlib
+import gc
 import itertools
 import logging
 import os
@@ -12,12 +14,14 @@ import sys
 
 import jax
 from absl import app, flags
-from ml_collections import config_flags
+from ml_collections import config_dict, config_flags
 
-from tfm import artefact, config, runs
+from tfm import config, runs
 from tfm.errors import UserError
+from tfm.files import refusal, user_cache
 
 USER_ERROR = 2
+BROKEN_PIPE = 141  # as of a process that SIGPIPE ended
 COMPILED_FOLDER = "compiled"
 
 
@@ -34,17 +38,36 @@ def run(main, positional=()):
             level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True
         )
         logging.getLogger("tfm").setLevel(logging.INFO)
-        logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax tells every file it writes
-        try:
+        logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax tells every file it writes, and raises
+        # Of a checkpoint's files, Orbax raises the first that fails; asyncio would print all others.
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+        with answering():
             main(*_exactly(positional, argv[1:]))
-        except UserError as error:
-            fail(error)
+            sys.stdout.flush()  # at exit, a failure would no longer find its sentence
 
     app.run(guarded, flags_parser=_parse)
 
 
+@contextlib.contextmanager
+def answering():
+    """Ends the process with a sentence for what a user can mend, silently where nobody reads its output."""
+    try:
+        yield
+    except BrokenPipeError:
+        _drop_output()
+        sys.exit(BROKEN_PIPE)
+    except UserError as error:
+        fail(error)
+    except (OSError, ValueError, RuntimeError) as error:
+        if refusal(error) is None:
+            raise
+        fail(refusal(error))
+
+
 def fail(error):
     """Ends the process with the sentence of `error`."""
+    gc.collect()  # what Orbax left half done would complain behind the sentence
+    _drop_output()
     print(f"error: {error}", file=sys.stderr)
     sys.exit(USER_ERROR)
 
@@ -53,8 +76,10 @@ def define_new_run():
     """--config=FILE.py with its --config.field=value, and --workdir."""
     path = _value_of("config")
     if path is not None:
-        _guard(lambda: _check_overrides(_read_config_file(path)))
-    config_flags.DEFINE_config_file("config", None, "Config file, a Python file with get_config().")
+        with answering():
+            _check_overrides(_read_config_file(path))
+    with answering(), _flag_mistakes():
+        config_flags.DEFINE_config_file("config", None, "Config file, a Python file with get_config().")
     flags.DEFINE_string("workdir", None, "Folder of the run; made when absent, continued when not.")
     flags.mark_flags_as_required(["config", "workdir"])
 
@@ -68,9 +93,19 @@ def define_finished_run():
     workdir = _value_of("workdir")
     if workdir is None:
         return  # the parser will say so
-    saved = _guard(lambda: config.to_config_dict(runs.read_config(workdir)))
-    _guard(lambda: _check_overrides(saved))
-    config_flags.DEFINE_config_dict("config", saved, "Overrides of the run's config.")
+    with answering():
+        define_config(config.to_config_dict(runs.read_config(workdir)))
+
+
+def define_config(saved, values=flags.FLAGS):
+    """--config.field=value over a ConfigDict.
+
+    Raises:
+      UserError: a field that is not there, or a value of another type.
+    """
+    _check_overrides(saved)
+    with _flag_mistakes():
+        config_flags.DEFINE_config_dict("config", saved, "Overrides of the run's config.", values)
 
 
 def read_config():
@@ -78,20 +113,26 @@ def read_config():
     return runs.parse_config(flags.FLAGS.config)
 
 
-def keep_compiled(workdir):
-    """Keeps compiled programs in the work directory, so that the next command of this run starts sooner.
+def keep_compiled(folder):
+    """Keeps compiled programs below `folder`, so that the same program starts sooner next time.
 
-    Where JAX_COMPILATION_CACHE_DIR names a folder, that one is used.
+    They are executed: training keeps them in its own work directory, but what only reads a run, which may
+    come from someone else, in the user's cache. Where JAX_COMPILATION_CACHE_DIR names a folder, that one is
+    used; where none can be written, none.
     """
-    if not jax.config.jax_compilation_cache_dir:
-        jax.config.update("jax_compilation_cache_dir", os.path.join(workdir, COMPILED_FOLDER))
+    folder = os.path.join(folder, COMPILED_FOLDER)
+    if jax.config.jax_compilation_cache_dir:
+        return
+    with contextlib.suppress(OSError):
+        os.makedirs(folder, exist_ok=True)
+    if os.access(folder, os.W_OK):
+        jax.config.update("jax_compilation_cache_dir", folder)
 
 
 def load_run():
     """The run that the flags of `define_finished_run` name."""
     arguments = flags.FLAGS
-    if not artefact.is_artefact(arguments.workdir):
-        keep_compiled(arguments.workdir)
+    keep_compiled(user_cache())
     return runs.load(
         arguments.workdir,
         checkpoint=arguments.checkpoint,
@@ -108,12 +149,12 @@ def _exactly(names, arguments):
     return arguments
 
 
-def _guard(function):
-    """What `function()` returns; a UserError ends the process. For what happens before `run`."""
+def _drop_output():
+    """Flushes what was printed; what cannot be is dropped, as the flush at exit would meet the same again."""
     try:
-        return function()
-    except UserError as error:
-        return fail(error)
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _value_of(name):
@@ -128,13 +169,16 @@ def _value_of(name):
 def _read_config_file(path):
     if not os.path.isfile(path):
         raise UserError(f"Expected a config file at {path}, but there is none: check --config.")
-    return runpy.run_path(path)["get_config"]()
+    made = runpy.run_path(path).get("get_config", lambda: None)()
+    if not isinstance(made, config_dict.ConfigDict):
+        raise UserError(f"Expected get_config() in {path} to return a ConfigDict, got {made!r}.")
+    return made
 
 
 def _check_overrides(section):
     """Raises a UserError for a --config.field that `section` has not; ml_collections has a traceback."""
     for argument in sys.argv:
-        name = argument.lstrip("-").partition("=")[0]
+        name = argument.lstrip("-").partition("=")[0].removeprefix("no")  # --noconfig.model.scan
         if name.startswith("config."):
             _check_path(section, name.split("."))
 
@@ -147,8 +191,24 @@ def _check_path(section, path):
         section = section[name]
 
 
-def _parse(argv):
+def parse(argv, values=flags.FLAGS):
+    """Parses the flags into `values` and returns what is none.
+
+    Raises:
+      UserError: an unknown flag, or a value that does not fit.
+    """
+    with _flag_mistakes():
+        return values(argv)
+
+
+@contextlib.contextmanager
+def _flag_mistakes():
     try:
-        return flags.FLAGS(argv)
+        yield
     except (flags.Error, TypeError, ValueError) as error:
-        return fail(str(error).replace("\n", " "))
+        raise UserError(str(error).replace("\n", " ")) from None
+
+
+def _parse(argv):
+    with answering():
+        return parse(argv)

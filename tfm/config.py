@@ -8,7 +8,7 @@ import dataclasses
 import difflib
 import importlib
 import json
-import os
+import math
 import pkgutil
 import types
 import typing
@@ -17,6 +17,10 @@ from collections.abc import Mapping
 from ml_collections import config_dict
 
 from tfm.errors import UserError
+from tfm.files import read_whole, whole_file
+
+LARGEST_INT = (1 << 63) - 1
+LARGEST_JSON = 1 << 24  # bytes; a config has two thousand
 
 
 def to_config_dict(config):
@@ -81,28 +85,29 @@ def find_module(package, name, path):
 
 
 def save(config, path):
-    """Writes a dataclass as JSON, atomically."""
-    temporary = f"{path}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
+    """Writes a dataclass as JSON, all of it or nothing.
+
+    Raises:
+      UserError: the machine refuses.
+    """
+    with whole_file(path, "w") as file:
         json.dump(dataclasses.asdict(config), file, indent=2)
         file.write("\n")
-    os.replace(temporary, path)
 
 
 def load(path):
     """The mapping that `save` wrote.
 
     Raises:
-      UserError: no such file, or not a JSON object.
+      UserError: no such file, far too large a one, or not a JSON object.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            mapping = json.load(file)
+        mapping = json.loads(read_whole(path, LARGEST_JSON).decode("utf-8"))
     except FileNotFoundError:
         raise UserError(
             f"Expected the config of a run at {path}, but there is none: check the folder."
         ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # an int of thousands of digits is a bare ValueError
         raise UserError(f"Expected JSON in {path}, but it does not parse ({error}).") from None
     if not isinstance(mapping, dict):
         raise UserError(f"Expected an object with fields in {path}, got {type(mapping).__name__}.")
@@ -130,6 +135,12 @@ def _checked(value, hint, path):
         return None
     kind = _optional(hint) or hint
     kind = typing.get_origin(kind) or kind
+    if isinstance(value, int) and abs(value) > LARGEST_INT:
+        raise UserError(f"{path} must be a number of at most 64 bits, got one of {value.bit_length()}.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{path} must be a finite number, got {value}.")
+    if isinstance(value, str) and "\0" in value:
+        raise UserError(f"{path} must be text without null bytes, got {value!r}.")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is tuple and isinstance(value, list):

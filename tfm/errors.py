@@ -6,3 +6,7 @@ class UserError(Exception):
 
     The command line programs print the message and exit with code 2; library callers may catch it.
     """
+
+    def __init__(self, sentence):
+        # Names and values out of files may hold line ends, or codes that a terminal obeys.
+        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in str(sentence)))

@@ -108,7 +108,7 @@ def _read_report(path):
             "sentences": int(report["sentences"]),
             "scores": [(str(s["name"]), float(s["value"]), str(s["signature"])) for s in report["scores"]],
         }
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise UserError(f"{path} is not a report of eval.py: evaluate again or move it away.") from None
 
 

@@ -77,11 +77,19 @@ def read_config(workdir):
     """The config of the run in `workdir`, as the frozen dataclass of its task.
 
     Raises:
-      UserError: there is none, or it does not fit this version.
+      UserError: there is none, it does not fit this version, or that of an export names folders.
     """
+    from tfm import artefact  # see `load`
+
     if not os.path.isdir(workdir):
         raise UserError(f"Expected the folder of a run at {workdir}, but there is none: check the path.")
-    return parse_config(config.load(config_path(workdir)))
+    found = parse_config(config.load(config_path(workdir)))
+    if artefact.is_artefact(workdir) and found != artefact.portable(found):
+        raise UserError(
+            f"The config in {workdir} names files of a machine, as that of an export never does: "
+            "it is not what tfm.export wrote."
+        )
+    return found
 
 
 def parse_config(mapping):

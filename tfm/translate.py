@@ -18,6 +18,7 @@ import time
 from absl import flags
 
 from tfm.errors import UserError
+from tfm.files import whole_file
 from tfm.texts import Hypothesis
 from tfm.translator import Translator
 
@@ -27,7 +28,6 @@ CHUNK_LINES = 1024  # sorted by length into batches
 CHUNK_BYTES = 1 << 22
 LINE_BYTES = 1 << 20
 PROGRESS_SECONDS = 10
-BROKEN_PIPE = 141  # as of a process that SIGPIPE ended
 # What ends a line for some reader or other; a translation is one line for all of them.
 LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
@@ -141,13 +141,14 @@ def translate_file(translate, source, path, origin, **options):
         os.replace(part, path)
         os.unlink(about)
     except OSError as error:
-        raise UserError(f"Cannot write {path}: {error.strerror}; what is done stands in {part}.") from None
+        reason = error.strerror or error
+        raise UserError(f"Cannot write {path}: {reason}; what is done stands in {part}.") from None
 
 
 def _whole_lines(part, about, origin):
     """How many lines `part` has, cut to whole ones; a new one is begun."""
     if not os.path.exists(part):
-        with open(about, "w", encoding="utf-8") as file:
+        with whole_file(about, "w") as file:
             json.dump(origin, file)
         open(part, "wb").close()
         return 0
@@ -186,14 +187,7 @@ def main():
             translate_file(translate, source, arguments.output, _origin(translator.run, arguments))
             return
         at_once = 1 if sys.stdin.isatty() and not arguments.input else CHUNK_LINES
-        try:
-            translate_lines(translate, source, sys.stdout.buffer, most_lines=at_once)
-        except OSError as error:
-            # The flush at exit would meet the same again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            if isinstance(error, BrokenPipeError):  # nobody reads any more
-                sys.exit(BROKEN_PIPE)
-            raise UserError(f"Cannot write the translations: {error.strerror}.") from None
+        translate_lines(translate, source, sys.stdout.buffer, most_lines=at_once)
 
 
 def _origin(run, arguments):

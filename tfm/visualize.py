@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from tfm import runs
 from tfm.data.vocabulary import BOS_ID, EOS_ID
 from tfm.decoding import decode
+from tfm.files import whole_file
 from tfm.inspection import attention_of
 from tfm.training.reporting import read_metrics
 
@@ -44,9 +45,9 @@ def draw_curves(rows, path):
                 axes.plot(*zip(*points, strict=True), label=name, marker="." if len(points) < 30 else None)
         axes.set(title=title, xlabel="step")
         axes.grid(alpha=0.3)
-        if len(names) > 1:
+        if len(axes.lines) > 1:
             axes.legend()
-    figure.savefig(path, dpi=110)
+    _save(figure, path)
 
 
 def attention_maps(task, params, sentence):
@@ -79,7 +80,7 @@ def draw_attention(weights, queries, keys, title, path):
             axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=8)
             axes.set_xticks(range(len(keys)), keys, rotation=90, fontsize=6)
             axes.set_yticks(range(len(queries)), queries, fontsize=6)
-    figure.savefig(path, dpi=110)
+    _save(figure, path)
 
 
 def draw_run(run, workdir, sentences):
@@ -96,6 +97,11 @@ def draw_run(run, workdir, sentences):
             draw_attention(weights, *places[part], f"{part} attention: {sentence}", path)
             paths.append(path)
     return paths
+
+
+def _save(figure, path):
+    with whole_file(path) as file:
+        figure.savefig(file, dpi=110, format="png")
 
 
 def main():

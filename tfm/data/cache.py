@@ -10,18 +10,27 @@ import hashlib
 import itertools
 import logging
 import os
+import re
 import shutil
-import tempfile
 import time
 
 import numpy as np
+from numpy.lib.format import write_array_header_1_0
 
 from tfm.data.rows import ranges, starts_of
 from tfm.data.vocabulary import EOS_ID
+from tfm.errors import UserError
+from tfm.files import whole_folder, writing
 
 FORMAT = 1
 CHUNK_PAIRS = 50_000  # tokenised at a time: bounds memory, and each is a line of progress
 SIDES = ("source", "target")
+DAMAGE = (FileNotFoundError, ValueError)
+HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '([<>][iu][248])', "
+    rb"'fortran_order': False, 'shape': \((\d{1,15}),\), \} *\n",
+    re.DOTALL,
+)
 log = logging.getLogger(__name__)
 
 
@@ -30,14 +39,19 @@ class TokenCache:
 
     Attributes:
       lengths: int array [pairs, 2], tokens of source and target.
+
+    Raises:
+      FileNotFoundError, ValueError: a file is missing or cut short, or they do not fit together.
     """
 
     def __init__(self, folder):
         self._tokens, self._ends = (
-            [np.load(os.path.join(folder, f"{side}{name}.npy"), mmap_mode="r") for side in SIDES]
-            for name in ("", "_ends")
+            [_integers(os.path.join(folder, f"{side}{name}.npy")) for side in SIDES] for name in ("", "_ends")
         )
         self.lengths = np.stack([np.diff(ends, prepend=0).astype(np.int32) for ends in self._ends], axis=1)
+        sizes = [(len(side), ends[-1]) for side, ends in zip(self._tokens, self._ends, strict=True)]
+        if (self.lengths < 1).any() or any(found != expected for found, expected in sizes):
+            raise ValueError(f"the parts of {folder} do not fit together")
 
     def __len__(self):
         return len(self.lengths)
@@ -49,31 +63,36 @@ class TokenCache:
 
     @classmethod
     def open(cls, pairs, vocabulary, cache_dir):
-        """The cache of `pairs` (see `tfm.data.sources`) below `cache_dir`; made where there is none."""
+        """The cache of `pairs` (see `tfm.data.sources`) below `cache_dir`; made where there is no whole one.
+
+        Raises:
+          UserError: the machine refuses its files.
+        """
         identity = f"{FORMAT} {pairs.fingerprint} {vocabulary.fingerprint}"
         folder = os.path.join(cache_dir, "tokens", hashlib.sha256(identity.encode()).hexdigest()[:32])
         if not os.path.isdir(folder):
             _build(folder, pairs, vocabulary)
+        try:
+            return cls(folder)
+        except DAMAGE as error:  # as a machine that lost its power leaves files
+            log.warning("Tokenising again: the cache %s is damaged (%s)", folder, error)
+        shutil.rmtree(folder, ignore_errors=True)
+        _build(folder, pairs, vocabulary)
         return cls(folder)
 
 
 def _build(folder, pairs, vocabulary):
     """Builds in a folder beside and renames it, so that nobody ever opens half a cache."""
-    os.makedirs(os.path.dirname(folder), exist_ok=True)
-    temporary = tempfile.mkdtemp(dir=os.path.dirname(folder), prefix="building-")
+    dtype = np.uint16 if len(vocabulary) <= 1 << 16 else np.int32
     try:
-        dtype = np.uint16 if len(vocabulary) <= 1 << 16 else np.int32
-        with contextlib.ExitStack() as stack:
+        with writing(folder), whole_folder(folder) as temporary, contextlib.ExitStack() as stack:
             writers = [
                 stack.enter_context(_SideWriter(os.path.join(temporary, side), dtype)) for side in SIDES
             ]
             _tokenise(pairs, vocabulary, writers)
-        os.rename(temporary, folder)
-    except OSError:
+    except UserError:
         if not os.path.isdir(folder):  # else another process was first, and its cache is as good
             raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _tokenise(pairs, vocabulary, writers):
@@ -109,13 +128,34 @@ class _SideWriter:
             ids.append(EOS_ID)
         self._lengths.extend(map(len, sentences))
         flat = np.fromiter(itertools.chain.from_iterable(sentences), self._dtype)
-        flat.tofile(self._raw)
+        self._raw.write(flat.data)
 
     def _finish(self):
         ends = np.cumsum(np.frombuffer(self._lengths, np.int64))
-        np.save(f"{self._stem}_ends.npy", ends)
-        with open(f"{self._stem}.npy", "wb") as file, open(f"{self._stem}.raw", "rb") as raw:
-            header = {"descr": self._dtype.str, "fortran_order": False, "shape": (int(ends[-1]),)}
-            np.lib.format.write_array_header_1_0(file, header)
+        with _npy_file(f"{self._stem}_ends.npy", ends.dtype, len(ends)) as file:
+            file.write(ends.data)
+        with (
+            _npy_file(f"{self._stem}.npy", self._dtype, int(ends[-1])) as file,
+            open(f"{self._stem}.raw", "rb") as raw,
+        ):
             shutil.copyfileobj(raw, file, 1 << 24)
         os.unlink(f"{self._stem}.raw")
+
+
+def _integers(path):
+    """The memory-mapped array of a file, which is one row of integers with just the header that is written.
+
+    NumPy's own reader takes much more, and meets some damage with errors of Python's tokenizer.
+    """
+    with open(path, "rb") as file:
+        header = HEADER.match(file.read(256))
+    if header is None:
+        raise ValueError(f"{path} holds no row of integers")
+    return np.memmap(path, header[1].decode(), mode="r", offset=header.end(), shape=(int(header[2]),))
+
+
+def _npy_file(path, dtype, count):
+    """A file to write, behind the header of an array. NumPy's own writers do not say why a write fails."""
+    file = open(path, "wb")  # noqa: SIM115
+    write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": (count,)})
+    return file

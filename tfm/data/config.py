@@ -1,12 +1,16 @@
 """What a run's data section says."""
 
 import dataclasses
-import os
+import re
 
 from tfm.errors import UserError
+from tfm.files import user_cache
 
 KINDS = ("text", "tfds", "builtin")
 BATCHINGS = ("buckets", "packed")
+LANGUAGE = re.compile(r"\w[\w.-]*")  # it becomes part of file names
+# Without the namespaces of TFDS's community, whose data sets are code that it would fetch and run.
+TFDS_NAME = re.compile(r"\w+(/[\w.+-]+)?(:[\d.*]+)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +54,11 @@ class DataConfig:
         for name, allowed in (("kind", KINDS), ("batching", BATCHINGS)):
             if getattr(self, name) not in allowed:
                 raise UserError(f"data.{name} must be one of {allowed}, got {getattr(self, name)!r}.")
+        for language in (self.source_language, self.target_language):
+            if not LANGUAGE.fullmatch(language):
+                raise UserError(f"A language must be letters, digits, '.', '_' or '-', got {language!r}.")
+        if not TFDS_NAME.fullmatch(self.name):
+            raise UserError(f"data.name must be such as wmt14_translate/de-en, got {self.name!r}.")
         for name in ("vocabulary_size", "vocabulary_pairs", "max_length", "batch_tokens", "row_length"):
             if getattr(self, name) < 1:
                 raise UserError(f"data.{name} must be at least 1, got {getattr(self, name)}.")
@@ -60,8 +69,7 @@ class DataConfig:
     @property
     def cache(self):
         """Folder of prepared data and tokens."""
-        default = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        return self.cache_dir or os.path.join(default, "tfm")
+        return self.cache_dir or user_cache()
 
     @property
     def longest(self):

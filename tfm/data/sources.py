@@ -7,6 +7,7 @@ read at random.
 
 import os
 
+from tfm.data.prepared import prepared
 from tfm.data.text import TextPairs
 from tfm.errors import UserError
 
@@ -93,18 +94,20 @@ def _tfds_builder(name, directory):
     import tensorflow_datasets as tfds
     import tensorflow_datasets.translate
 
+    def make():
+        return tfds.builder(name, data_dir=directory or None, file_format="array_record")
+
     try:
-        builder = tfds.builder(name, data_dir=directory or None, file_format="array_record")
+        folder = make().data_dir
     except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
         raise UserError(f"TFDS has no data set '{name}' ({_first_line(error)}); check data.name.") from None
     try:
-        builder.download_and_prepare(file_format="array_record")
+        return prepared(make)
     except (OSError, tfds.download.DownloadError) as error:
         raise UserError(
-            f"The data set '{name}' could not be prepared in {builder.data_dir} ({_first_line(error)}); "
+            f"The data set '{name}' could not be prepared in {folder} ({_first_line(error)}); "
             "check the network and the disk, or prepare it elsewhere and set data.directory."
         ) from None
-    return builder
 
 
 def _first_line(error):

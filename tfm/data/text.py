@@ -7,13 +7,15 @@ import lzma
 import mmap
 import os
 import shutil
-import tempfile
+import zlib
 
 import numpy as np
 
 from tfm.errors import UserError
+from tfm.files import whole_file
 
 OPENERS = {"": open, ".gz": gzip.open, ".xz": lzma.open}
+DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 BOM = b"\xef\xbb\xbf"
 CHUNK = 1 << 24
 
@@ -123,14 +125,12 @@ def _plain(path, cache_dir):
     if os.path.exists(unpacked):
         return unpacked
     os.makedirs(os.path.dirname(unpacked), exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=os.path.dirname(unpacked), delete=False) as temporary:
+    with whole_file(unpacked) as plain:
         try:
             with OPENERS[ending](path, "rb") as packed:
-                shutil.copyfileobj(packed, temporary, CHUNK)
-        except (OSError, EOFError, lzma.LZMAError) as error:
-            os.unlink(temporary.name)
+                shutil.copyfileobj(packed, plain, CHUNK)
+        except DAMAGE as error:
             raise UserError(
                 f"{path} does not unpack ({error}): it may be cut short; fetch it again."
             ) from None
-    os.replace(temporary.name, unpacked)
     return unpacked

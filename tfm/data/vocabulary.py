@@ -8,9 +8,11 @@ import re
 import sentencepiece
 
 from tfm.errors import UserError
+from tfm.files import read_whole, whole_file
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 WORD_START = "\u2581"  # SentencePiece writes a space so
+LARGEST_MODEL = 1 << 26  # bytes; 37,000 pieces take less than one million
 SENTENCE_ENDS = (".", "!", "?", ";", "\u3002")
 
 
@@ -33,11 +35,11 @@ class Vocabulary:
           UserError: no such file, or not a SentencePiece model with this project's special ids.
         """
         try:
-            with open(path, "rb") as file:
-                vocabulary = cls(file.read())
+            vocabulary = cls(read_whole(path, LARGEST_MODEL))
+            vocabulary.pieces(range(len(vocabulary)))  # of a damaged model some may be no text
         except FileNotFoundError:
             raise UserError(f"Expected a vocabulary at {path}, but there is none: train first.") from None
-        except RuntimeError:
+        except (RuntimeError, UnicodeDecodeError):
             raise UserError(f"{path} is not a SentencePiece model: it may be damaged.") from None
         found = vocabulary._special_ids()
         if found != (PAD_ID, BOS_ID, EOS_ID, UNK_ID):
@@ -48,14 +50,13 @@ class Vocabulary:
 
     @classmethod
     def train(cls, sentences, size, path):
-        """Learns `size` pieces from an iterable of texts and writes the model to `path`, atomically.
+        """Learns `size` pieces from an iterable of texts and writes the model to `path`, whole or not at all.
 
         Raises:
-          UserError: the text is too little for `size` pieces.
+          UserError: the text is too little for `size` pieces, or the machine refuses the file.
         """
-        temporary = f"{path}.tmp"
-        try:
-            with open(temporary, "wb") as file:
+        with whole_file(path) as file:
+            try:
                 sentencepiece.SentencePieceTrainer.train(
                     sentence_iterator=iter(sentences),
                     model_writer=file,
@@ -70,10 +71,8 @@ class Vocabulary:
                     max_sentence_length=1 << 16,
                     minloglevel=2,
                 )
-        except RuntimeError as error:
-            os.unlink(temporary)
-            raise UserError(_too_little_text(size, str(error))) from None
-        os.replace(temporary, path)
+            except RuntimeError as error:
+                raise UserError(_too_little_text(size, str(error))) from None
         return cls.load(path)
 
     def __len__(self):

@@ -13,6 +13,7 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint import checkpoint_managers
 
 from tfm.errors import UserError
+from tfm.files import require_space
 from tfm.training import manifest
 from tfm.training.restoring import restore_tree
 from tfm.training.step import TrainState
@@ -99,9 +100,14 @@ class Checkpoints:
           state: the `TrainState`.
           metrics: {name: float} measured at its step; without the best metric it cannot become the best.
           progress: what else the run needs to go on exactly, for JSON; see `restore_progress`.
+
+        Raises:
+          UserError: the disk is full.
         """
         if metrics is not None and self._best_metric not in metrics:
             metrics = None
+        os.makedirs(self.directory, exist_ok=True)
+        require_space(self.directory, sum(x.nbytes for x in jax.tree.leaves(_items(state))))
         items = {name: ocp.args.StandardSave(item) for name, item in _items(state).items()}
         items[PROGRESS] = ocp.args.JsonSave(progress or {})
         self.wait()  # so that the manifest of the last step is written before it is about the next

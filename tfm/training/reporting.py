@@ -5,14 +5,19 @@ import json
 import logging
 import math
 import os
+import socket
 import time
 
 import jax
-import tensorboardX
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.summary_pb2 import Summary
+from tensorboardX.record_writer import RecordWriter
 
 from tfm.errors import UserError
+from tfm.files import writing
 
 METRICS_FILE = "metrics.jsonl"
+BOARD_SECONDS = 60
 log = logging.getLogger(__name__)
 
 
@@ -30,25 +35,44 @@ class Reporter:
     """Writes the metrics of a run into its work directory.
 
     metrics.jsonl has one object a line: {"step": int, "time": seconds since the epoch, name: float, ...}.
+    TensorBoard's file is written here and not by tensorboardX's thread: where the disk is full that thread
+    dies, and the training would wait for it for ever.
+
+    Raises:
+      UserError: from any method, the machine refuses a file.
     """
 
     def __init__(self, workdir):
+        self._workdir = workdir
         path = os.path.join(workdir, METRICS_FILE)
-        _end_last_line(path)
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
-        self._board = tensorboardX.SummaryWriter(os.path.join(workdir, "tensorboard"))
+        board = os.path.join(workdir, "tensorboard")
+        with writing(workdir):
+            _end_last_line(path)
+            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
+            os.makedirs(board, exist_ok=True)
+            name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+            self._board = RecordWriter(os.path.join(board, name))
+        self._write_event(file_version="brain.Event:2")
+        self._flushed = time.monotonic()
 
     def write(self, step, metrics):
         """metrics: {name: float}."""
-        row = {"step": step, "time": round(time.time(), 3)} | metrics
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
-        for name, value in metrics.items():
-            self._board.add_scalar(name, value, step)
+        points = Summary(value=[Summary.Value(tag=name, simple_value=x) for name, x in metrics.items()])
+        with writing(self._workdir):
+            self._file.write(json.dumps({"step": step, "time": round(time.time(), 3)} | metrics) + "\n")
+            self._file.flush()
+            self._write_event(step=step, summary=points)
+            if time.monotonic() - self._flushed > BOARD_SECONDS:
+                self._board.flush()
+                self._flushed = time.monotonic()
 
     def close(self):
-        self._file.close()
-        self._board.close()
+        """What is still in memory goes to the files, which are closed whether it fits or not."""
+        with writing(self._workdir), contextlib.closing(self._board), self._file:
+            pass
+
+    def _write_event(self, **fields):
+        self._board.write(Event(wall_time=time.time(), **fields).SerializeToString())
 
 
 def make_reporter(workdir):
@@ -69,7 +93,8 @@ def _end_last_line(path):
 def read_metrics(workdir, up_to=None):
     """The rows of metrics.jsonl in order.
 
-    After a restart a step can stand there twice; the later row wins. A last line cut short is left out.
+    After a restart a step can stand there twice; the later row wins. What is no row, such as a last line cut
+    short, is left out.
 
     Raises:
       UserError: there are none.
@@ -78,11 +103,13 @@ def read_metrics(workdir, up_to=None):
     path = os.path.join(workdir, METRICS_FILE)
     if not os.path.isfile(path):
         raise UserError(f"Expected the metrics of a run at {path}, but there are none; an export has none.")
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):
+                continue
+            if not isinstance(row, dict) or not isinstance(row.get("step"), int):
                 continue
             rows[row["step"], "train/loss" in row] = row
     return [row for _, row in sorted(rows.items()) if up_to is None or row["step"] <= up_to]

@@ -10,6 +10,7 @@ from pathlib import Path
 import tensorflow_datasets as tfds
 
 from tfm.data.language.grammar import SIZES, generate
+from tfm.data.prepared import prepared
 from tfm.errors import UserError
 
 
@@ -46,8 +47,6 @@ def prepare(data_dir: str) -> tfds.core.DatasetBuilder:
     path = Path(data_dir).expanduser()
     if path.exists() and not path.is_dir():
         raise UserError(f"expected a folder for the language's files, got the file {path}; name a folder")
-    builder = TfmLanguage(data_dir=str(path), file_format="array_record")
     chatter = io.StringIO()  # TFDS announces a download, and draws progress bars over a few seconds
     with redirect_stdout(chatter), redirect_stderr(chatter):
-        builder.download_and_prepare()
-    return builder
+        return prepared(lambda: TfmLanguage(data_dir=str(path), file_format="array_record"))

@@ -1,0 +1,71 @@
+"""Conditions of the machine, made for real: a disk that is full, a folder that cannot be written."""
+
+import contextlib
+import os
+import pathlib
+import resource
+import shutil
+import subprocess
+import tempfile
+
+NOBODY = 65534
+# The mounts go with the process; root is not needed for them.
+NAMESPACE = (
+    "unshare",
+    "--map-root-user",
+    "--mount",
+    "sh",
+    "-c",
+)
+
+
+@contextlib.contextmanager
+def smallest_files(size):
+    """No file may grow beyond `size` bytes; the kernel refuses with EFBIG, whoever the user is."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@contextlib.contextmanager
+def unwritable(folder):
+    """Nothing can be made in `folder`; its permissions bind root too, which is another user meanwhile."""
+    os.chmod(folder, 0o555)
+    if root := os.geteuid() == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+        os.chmod(folder, 0o755)
+
+
+@contextlib.contextmanager
+def open_folder():
+    """A temporary folder that every user can reach, as those of pytest are not."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield folder
+
+
+def can_mount():
+    """Whether this machine gives processes mounts of their own."""
+    command = (*NAMESPACE, 'mount -t tmpfs none "$0"', tempfile.gettempdir())
+    if not shutil.which("unshare"):
+        return False
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def with_mounts(script, *arguments, **options):
+    """Runs a shell script, its arguments $0, $1, ..., in a mount namespace of its own."""
+    command = (*NAMESPACE, script, *map(str, arguments))
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def files_of(folder):
+    """{path: content} of all files below a folder."""
+    return {path: path.read_bytes() for path in pathlib.Path(folder).rglob("*") if path.is_file()}

@@ -1,0 +1,35 @@
+"""What tests over drawn input share: their profile, their judgement of an answer, and values of JSON."""
+
+import tempfile
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from tfm.errors import UserError
+
+settings.register_profile(
+    "tfm", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+settings.load_profile("tfm")
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+)
+
+
+def answer(entry, *arguments):
+    """What an entry returns, or None for a UserError, which must be one sentence."""
+    sentences = []
+    try:
+        return entry(*arguments)
+    except UserError as error:
+        sentences.append(str(error))
+    assert all(sentence.strip() and sentence.isprintable() for sentence in sentences)
+    return None
+
+
+def in_folder(entry, *arguments):
+    """`answer` of an entry that takes a folder, which is new and gone afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        return answer(entry, folder, *arguments)

@@ -1,0 +1,168 @@
+"""Prepared data: caches that are damaged, of another version, or made by two processes at a time."""
+
+import os
+import pathlib
+import pickle
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.conditions import files_of
+from tests.test_batches import Letters, Pairs, random_pairs
+from tests.test_vocabulary import TEXTS
+from tfm.data import cache, text
+from tfm.data.cache import TokenCache
+from tfm.data.vocabulary import Vocabulary
+from tfm.errors import UserError
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+class Bomb:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def cut(path):
+    os.truncate(path, path.stat().st_size - 2)
+
+
+def archive(path):
+    with open(path, "wb") as file:
+        np.savez(file, a=np.zeros(3))
+
+
+def swap(path):
+    np.save(path, np.load(path)[::-1])
+
+
+DAMAGE = {
+    "tokens cut": lambda folder: cut(folder / "source.npy"),
+    "ends cut": lambda folder: cut(folder / "target_ends.npy"),
+    "ends missing": lambda folder: (folder / "source_ends.npy").unlink(),
+    "all missing": lambda folder: [path.unlink() for path in folder.iterdir()],
+    "empty": lambda folder: (folder / "target.npy").write_bytes(b""),
+    "zeros, as after a power cut": lambda folder: (folder / "target_ends.npy").write_bytes(bytes(600)),
+    "other order": lambda folder: swap(folder / "target_ends.npy"),
+    "other type": lambda folder: np.save(folder / "source.npy", np.load(folder / "source.npy") * 0.5),
+    "other shape": lambda folder: np.save(folder / "source.npy", np.uint16(3)),
+    "an archive": lambda folder: archive(folder / "source.npy"),
+    "a pickle": lambda folder: (folder / "source.npy").write_bytes(
+        pickle.dumps(Bomb(folder.parent / "boom"))
+    ),
+    "a pickle in an array": lambda folder: np.save(
+        folder / "source.npy", np.array([Bomb(folder.parent / "boom")], object), allow_pickle=True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_cache_is_made_again_and_nothing_in_it_is_run(name, tmp_path, caplog):
+    pairs = random_pairs(30)
+    sound = TokenCache.open(pairs, Letters(), str(tmp_path))
+    expected = [(sound.source(i).tolist(), sound.target(i).tolist()) for i in range(30)]
+    (folder,) = (tmp_path / "tokens").iterdir()
+    DAMAGE[name](folder)
+    with caplog.at_level("WARNING", "tfm"):
+        again = TokenCache.open(pairs, Letters(), str(tmp_path))
+    assert "Tokenising again: the cache" in caplog.text
+    assert [(again.source(i).tolist(), again.target(i).tolist()) for i in range(30)] == expected
+    assert list((tmp_path / "tokens").iterdir()) == [folder]
+
+
+def test_the_cache_of_another_version_is_left_alone(tmp_path, monkeypatch):
+    pairs = Pairs([("ab", "c")])
+    TokenCache.open(pairs, Letters(), str(tmp_path))
+    (old,) = (tmp_path / "tokens").iterdir()
+    monkeypatch.setattr(cache, "FORMAT", cache.FORMAT + 1)
+    DAMAGE["tokens cut"](old)  # whatever the other version has there
+    before = files_of(old)
+    assert TokenCache.open(pairs, Letters(), str(tmp_path)).source(0).tolist() == [97, 98, 2]
+    assert files_of(old) == before
+    assert len(list((tmp_path / "tokens").iterdir())) == 2
+
+
+def two_at_a_time(code, folder):
+    """(stdout, stderr, exit code) of two processes that run the code with the folder and a name each."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-c", code, str(folder)]
+    both = [subprocess.Popen([*command, f"builder-{i}"], cwd=ROOT, **pipes) for i in range(2)]
+    return [(*each.communicate(), each.returncode) for each in both]
+
+
+BUILDER = """
+import pathlib, sys, time
+from tests.test_batches import Letters, random_pairs
+from tfm.data.cache import TokenCache
+folder, me = pathlib.Path(sys.argv[1]), sys.argv[2]
+class Slow(type(random_pairs(1))):
+    def __getitem__(self, index):  # both build before either is done
+        (folder / me).touch()
+        while len(list(folder.glob("builder-*"))) < 2:
+            time.sleep(0.01)
+        return super().__getitem__(index)
+cache = TokenCache.open(Slow(random_pairs(30)), Letters(), str(folder / "cache"))
+print(sum(int(cache.source(i).sum()) for i in range(30)))
+"""
+
+
+PREPARER = """
+import pathlib, sys, time
+from tfm.data.language import builder, grammar
+folder, me = pathlib.Path(sys.argv[1]), sys.argv[2]
+grammar.SIZES = builder.SIZES = dict.fromkeys(grammar.SIZES, 6)
+generate = builder.generate
+def wait(split):  # all prepare before any is done
+    (folder / me).touch()
+    while len(list(folder.glob("builder-*"))) < 2:
+        time.sleep(0.01)
+    return generate(split)
+builder.generate = wait
+print(len(builder.prepare(str(folder / "language")).as_data_source(split="train")))
+"""
+
+
+@pytest.mark.processes
+def test_two_processes_that_prepare_one_data_set_at_a_time_both_get_it(tmp_path):
+    results = two_at_a_time(PREPARER, tmp_path)
+    assert [(out, code) for out, _, code in results] == [(b"6\n", 0)] * 2, results
+    assert [path.name for path in (tmp_path / "language" / "tfm_language").iterdir()] == ["1.0.0"]
+
+
+@pytest.mark.processes
+def test_two_processes_that_build_one_cache_at_a_time_both_get_it(tmp_path):
+    results = two_at_a_time(BUILDER, tmp_path)
+    assert [code for *_, code in results] == [0, 0], results
+    assert results[0][0] == results[1][0]
+    (folder,) = (tmp_path / "cache" / "tokens").iterdir()
+    assert sorted(path.name for path in folder.iterdir()) == [
+        *("source.npy", "source_ends.npy", "target.npy", "target_ends.npy")
+    ]
+
+
+def test_data_that_is_deleted_while_it_is_read_can_be_read_to_its_end(tmp_path):
+    for language in ("en", "de"):
+        (tmp_path / f"data.{language}").write_text("".join(f"{language} {i}\n" for i in range(100)))
+    pairs = text.TextPairs(str(tmp_path / "data"), ("en", "de"), str(tmp_path))
+    opened = TokenCache.open(pairs, Letters(), str(tmp_path))
+    shutil.rmtree(tmp_path)
+    assert pairs[99] == ("en 99", "de 99")
+    assert opened.source(99).tolist() == [*map(ord, "en 99"), 2]
+
+
+def test_a_vocabulary_whose_text_fails_half_way_leaves_nothing(tmp_path):
+    def texts():
+        yield from TEXTS
+        raise UserError("line 9 is not UTF-8")
+
+    with pytest.raises(UserError, match="line 9"):
+        Vocabulary.train(texts(), 310, str(tmp_path / "v.model"))
+    assert list(tmp_path.iterdir()) == []
