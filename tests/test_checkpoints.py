@@ -1,6 +1,7 @@
 """Checkpoints: verified, passed over when damaged, kept and let go."""
 
 import contextlib
+import datetime as dt
 import json
 import logging
 import os
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from orbax.checkpoint import checkpoint_manager
 
 from tfm.errors import UserError
 from tfm.training import checkpoints as saved
@@ -133,6 +135,26 @@ def test_a_folder_in_which_nothing_is_intact_is_a_mistake_to_mend_and_left_alone
             with pytest.raises(UserError, match=r"None of the checkpoints \[2, 4, 6\] in .* is intact"):
                 ask()
     assert files(copy) == before
+
+
+def test_the_newest_the_best_and_one_an_hour_stay(tmp_path, monkeypatch):
+    """A checkpoint every 20 minutes, at scores that fall: against the policies written out."""
+    hour, stays = dt.timedelta(hours=1), {}
+    monkeypatch.setattr(checkpoint_manager.datetime, "datetime", Clock)
+    with open_store(tmp_path, keep=2, keep_best=2, keep_hours=1) as store:
+        for step in range(1, 9):
+            Clock.hands = dt.datetime(2030, 1, 1, tzinfo=dt.UTC) + step * hour / 3
+            store.save(state_of(step), {"bleu": -float(step)})
+            stays[step] = store.steps()
+    assert stays[8] == sorted({7, 8} | {1, 2} | {1, 4, 7})
+
+
+class Clock(dt.datetime):
+    """A clock that the test sets, in the place of the one that Orbax reads when it saves."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return cls.hands
 
 
 def older(folder, *steps):

@@ -169,6 +169,18 @@ MISTAKES = {
         ("train.py", "--config={tiny}", "--workdir={run}", "--config.model.d_ff=128"),
         "was started with another config.model: d_ff 64 there, 128 now",
     ),
+    "two beginnings": (
+        ("train.py", "--config={tiny}", "--workdir={tmp}/new", "--warm_start={run}", "--reset_schedule"),
+        "choose one",
+    ),
+    "another model's weights": (
+        (
+            *("train.py", "--config={tiny}", "--workdir={tmp}/new"),
+            "--warm_start={run}",
+            "--config.model.heads=2",
+        ),
+        "has another model: heads 4 there, 2 now",
+    ),
     "no such step": (
         ("eval.py", "--workdir={run}", "--checkpoint=77"),
         "must be 'best', 'last' or one of the steps",

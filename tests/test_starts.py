@@ -50,7 +50,7 @@ def test_a_warm_start_begins_with_the_best_weights_of_another_run_once(known, co
     begin(config, new, warm_start=known, steps=2)
     best = runs.load(str(known)).params
     jax.tree.map(np.testing.assert_array_equal, weights(new, 0), best)
-    shutil.rmtree(known)  # it is not needed again
+    shutil.rmtree(known)  # which is not needed again
     begin(config, new, warm_start=known, steps=4)
     assert [row["step"] for row in stream(new) if "train/loss" in row] == [2, 4]
     whole = shutil.copytree(new, tmp_path / "whole")
@@ -58,7 +58,8 @@ def test_a_warm_start_begins_with_the_best_weights_of_another_run_once(known, co
         shutil.rmtree(whole / "checkpoints" / str(step))
     begin(config, whole, steps=4)  # and without the flag: goes on from its beginning
     jax.tree.map(np.testing.assert_array_equal, weights(whole, 4), weights(new, 4))
-    assert not np.array_equal(weights(new, 4)["embedding"]["embedding"], best["embedding"]["embedding"])
+    changed = jax.tree.map(lambda a, b: (a != b).any(), weights(new, 4), best)
+    assert any(jax.tree.leaves(changed))
 
 
 def test_a_warm_start_takes_the_vocabulary_along_to_other_data(known, tmp_path):
