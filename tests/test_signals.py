@@ -39,7 +39,7 @@ def test_a_signal_is_noted_where_it_is_deferred_and_ends_the_process_elsewhere(n
         assert stop.signal == 0
         send(number)
         assert stop.signal == number
-    assert f"{number.name}: the run ends after this step" in caplog.text
+    assert f"{number.name}: the run saves and ends" in caplog.text
     with pytest.raises(SystemExit) as ending, signals.caught():
         send(number)
     assert ending.value.code == 128 + number
@@ -124,7 +124,7 @@ def test_the_command_saves_says_how_to_go_on_and_exits_with_the_signal(corpus, t
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert time.monotonic() - began < 20
-    assert "SIGTERM: the run ends after this step, with a checkpoint" in errors
+    assert "SIGTERM: the run saves and ends after the step it is in" in errors
     assert "the same command goes on from there" in errors.splitlines()[-1]
     assert "Traceback" not in errors
     assert len(steps_of(tmp_path / "run")) == 1

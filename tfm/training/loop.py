@@ -18,7 +18,7 @@ from tfm.training.reporting import Progress, make_reporter
 from tfm.training.signals import Asked, Stop
 from tfm.training.step import TrainState, make_train_step
 from tfm.training.trouble import explain
-from tfm.training.watch import Watch, first_loss
+from tfm.training.watch import Reading, Watch, first_loss
 
 CHECKPOINT_FOLDER = "checkpoints"
 log = logging.getLogger(__name__)
@@ -58,7 +58,8 @@ def train(task, config, workdir, stop=None):
         log.info("%s parameters, %s device(s)", f"{parameters:,}", devices)
         reporter = stack.enter_context(contextlib.closing(make_reporter(workdir)))
         progress = Progress(int(state.step), config.steps, parts.schedule)
-        reading = Reading(task, config, parts, workdir, progress, Watch(config, first_loss(workdir)))
+        trouble = functools.partial(explain, task, config, parts, workdir)
+        reading = Reading(Watch(config, first_loss(workdir)), progress, task.count_tokens, trouble)
         with stop.deferred():
             step, signal = _run(task, config, parts, state, checkpoints, reporter, reading, began, stop)
             checkpoints.wait()
@@ -94,37 +95,6 @@ def open_checkpoints(task, config, workdir):
     """The checkpoints of a run, as training and evaluation find them."""
     folder = os.path.join(workdir, CHECKPOINT_FOLDER)
     return Checkpoints(folder, best_metric=task.best_metric, keep=config.keep)
-
-
-class Reading:
-    """Metrics that are read one step late, once the next is dispatched: no device waits for the host."""
-
-    def __init__(self, task, config, parts, workdir, progress, watch):
-        self.progress = progress
-        self._task, self._watch, self._unread = task, watch, None
-        self._explain = functools.partial(explain, task, config, parts, workdir)
-
-    def put(self, step, batch, metrics):
-        """What `read` reads next: a step, its host batch, and its metrics on the devices."""
-        self._unread = step, batch, metrics
-
-    def read(self, state):
-        """Reads what is unread, if anything.
-
-        Args:
-          state: placed, as the last step left it.
-
-        Raises:
-          UserError: the step was not finite, and the run must end.
-        """
-        if self._unread is None:
-            return
-        step, batch, metrics = self._unread
-        self._unread = None
-        metrics = jax.device_get(metrics)
-        if self._watch.must_end(step, metrics):
-            raise self._explain(state, step, batch)
-        self.progress.add(metrics, self._task.count_tokens(batch) * jax.process_count())
 
 
 def _run(task, config, parts, state, checkpoints, reporter, reading, began, stop):
