@@ -56,21 +56,19 @@ def test_an_exception_ends_the_deferring():
 
 def test_a_stopped_run_saves_its_step_and_goes_on_as_if_unbroken(corpus, tiny_run, tmp_path, monkeypatch):
     stop, config = signals.Stop(), make_config(corpus, checkpoint_every=100)
-    plain = translation.Translation.count_tokens
-    counted = []
+    plain = translation.Translation.train_batches
 
-    def asks_at_the_fourth_step(batch):
-        counted.append(batch)
-        stop.signal = signal.SIGINT if len(counted) == 4 else 0
-        return plain(batch)
+    def asks_at_the_fourth(self, start_step):
+        for step, batch in enumerate(plain(self, start_step), start_step + 1):
+            stop.signal = signal.SIGINT if step == 4 else 0
+            yield batch
 
-    monkeypatch.setattr(translation.Translation, "count_tokens", staticmethod(asks_at_the_fourth_step))
+    monkeypatch.setattr(translation.Translation, "train_batches", asks_at_the_fourth)
     task = translation.create(config, str(tmp_path))
     with pytest.raises(SystemExit) as ending:
         train(task, config.training, str(tmp_path), stop)
     assert ending.value.code == 130
     assert steps_of(tmp_path) == [3, 4]  # 3 is that of the evaluation
-    stop.signal = 0
     monkeypatch.undo()
     train_run(config, tmp_path)
     whole, pieces = (runs.load(str(folder), checkpoint="last").params for folder in (tiny_run, tmp_path))
