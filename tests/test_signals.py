@@ -39,7 +39,7 @@ def test_a_signal_is_noted_where_it_is_deferred_and_ends_the_process_elsewhere(n
         assert stop.signal == 0
         send(number)
         assert stop.signal == number
-    assert f"{number.name}: the run ends after this step" in caplog.text
+    assert f"{number.name}: the run saves and ends" in caplog.text
     with pytest.raises(SystemExit) as ending, signals.caught():
         send(number)
     assert ending.value.code == 128 + number
@@ -56,21 +56,19 @@ def test_an_exception_ends_the_deferring():
 
 def test_a_stopped_run_saves_its_step_and_goes_on_as_if_unbroken(corpus, tiny_run, tmp_path, monkeypatch):
     stop, config = signals.Stop(), make_config(corpus, checkpoint_every=100)
-    plain = translation.Translation.count_tokens
-    counted = []
+    plain = translation.Translation.train_batches
 
-    def asks_at_the_fourth_step(batch):
-        counted.append(batch)
-        stop.signal = signal.SIGINT if len(counted) == 4 else 0
-        return plain(batch)
+    def asks_at_the_fourth(self, start_step):
+        for step, batch in enumerate(plain(self, start_step), start_step + 1):
+            stop.signal = signal.SIGINT if step == 4 else 0
+            yield batch
 
-    monkeypatch.setattr(translation.Translation, "count_tokens", staticmethod(asks_at_the_fourth_step))
+    monkeypatch.setattr(translation.Translation, "train_batches", asks_at_the_fourth)
     task = translation.create(config, str(tmp_path))
     with pytest.raises(SystemExit) as ending:
         train(task, config.training, str(tmp_path), stop)
     assert ending.value.code == 130
     assert steps_of(tmp_path) == [3, 4]  # 3 is that of the evaluation
-    stop.signal = 0
     monkeypatch.undo()
     train_run(config, tmp_path)
     whole, pieces = (runs.load(str(folder), checkpoint="last").params for folder in (tiny_run, tmp_path))
@@ -124,7 +122,7 @@ def test_the_command_saves_says_how_to_go_on_and_exits_with_the_signal(corpus, t
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert time.monotonic() - began < 20
-    assert "SIGTERM: the run ends after this step, with a checkpoint" in errors
+    assert "SIGTERM: the run saves and ends after the step it is in" in errors
     assert "the same command goes on from there" in errors.splitlines()[-1]
     assert "Traceback" not in errors
     assert len(steps_of(tmp_path / "run")) == 1

@@ -1,6 +1,7 @@
 """The training loop: batches in, checkpoints and metrics out. Knows no model and no task by name."""
 
 import contextlib
+import functools
 import logging
 import time
 
@@ -11,7 +12,7 @@ from tfm.training.record import record_start
 from tfm.training.reporting import Progress, make_reporter
 from tfm.training.signals import Asked, Stop
 from tfm.training.trouble import explain
-from tfm.training.watch import Watch, first_loss
+from tfm.training.watch import Reading, Watch, first_loss
 
 log = logging.getLogger(__name__)
 
@@ -64,15 +65,16 @@ def train(task, config, workdir, *, first_weights=None, stop=None):
 
 
 class _Run:
-    """The steps of one process. Metrics are read one step late: no device waits for the host."""
+    """The steps of one process."""
 
     def __init__(self, task, config, parts, carried, workdir, checkpoints, reporter, start):
-        self._task, self._config, self._parts, self._workdir = task, config, parts, workdir
-        self._checkpoints, self._reporter, self._start = checkpoints, reporter, start
+        self._task, self._config, self._parts, self._start = task, config, parts, start
+        self._checkpoints, self._reporter = checkpoints, reporter
         self._progress = Progress(start, config.steps, parts.schedule, carried.sums)
         self._evaluations = carried.evaluations
-        self._watch = Watch(config, first_loss(workdir))
-        self._unread = None  # step, host batch, metrics on the devices
+        trouble = functools.partial(explain, task, config, parts, workdir)
+        watch = Watch(config, first_loss(workdir))
+        self._reading = Reading(watch, self._progress, task.count_tokens, trouble)
 
     def go(self, train_step, state, asked, began):
         """From the first step to the last, or to where it is asked or decides to end.
@@ -80,23 +82,23 @@ class _Run:
         Returns:
           (step, signal's number or 0).
         """
-        config, layout = self._config, self._parts.layout
+        config, layout, reading = self._config, self._parts.layout, self._reading
         batches = self._task.train_batches(self._start)
         for step in range(self._start + 1, config.steps + 1):
             batch = next(batches)
             state, metrics = train_step(state, layout.place_batch(batch))
-            self._read(state)
-            self._unread = step, batch, layout.fetch_metrics(metrics)
+            reading.read(state)
+            reading.put(step, batch, layout.fetch_metrics(metrics))
             if step == self._start + 1:
                 jax.block_until_ready(metrics)
                 log.info("First step finished after %.1f s", time.monotonic() - began)
             last, signal = step == config.steps, asked()
             evaluates = last or step % config.eval_every == 0
             if last or step % config.log_every == 0:
-                self._read(state)
+                reading.read(state)
                 self._reporter.write(step, self._progress.report(step))
             if evaluates or signal or step % config.checkpoint_every == 0:
-                self._read(state)  # the sums of a checkpoint are those of its steps, its own among them
+                reading.read(state)  # the sums of a checkpoint are those of its steps, its own among them
                 with self._progress.paused():
                     self._save(step, layout.fetch_state(state), evaluates)
             if signal:
@@ -105,21 +107,6 @@ class _Run:
                 log.info("Stopping at step %s: %s", f"{step:,}", self._evaluations)
                 return step, 0
         return config.steps, 0
-
-    def _read(self, state):
-        """Reads the metrics of a step, if any are unread; `state` is placed, as the newest step left it.
-
-        Raises:
-          UserError: the step was not finite, and the run must end.
-        """
-        if self._unread is None:
-            return
-        step, batch, metrics = self._unread
-        self._unread = None
-        metrics = jax.device_get(metrics)
-        if self._watch.must_end(step, metrics):
-            raise explain(self._task, self._config, self._parts, self._workdir, state, step, batch)
-        self._progress.add(metrics, self._task.count_tokens(batch) * jax.process_count())
 
     def _save(self, step, state, evaluates):
         scores = self._evaluate(step, state) if evaluates else None

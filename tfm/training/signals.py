@@ -55,7 +55,7 @@ class Stop:
             count += 1
             if count == 2:
                 os._exit(128 + number)
-            what = "the run ends after this step, with a checkpoint" if self._deferring else "the run ends"
+            what = "the run saves and ends after the step it is in" if self._deferring else "the run ends"
             log.warning("%s: %s; a second signal ends it at once", signal.Signals(number).name, what)
 
 

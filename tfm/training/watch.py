@@ -1,8 +1,10 @@
-"""What is looked for in the metrics of each step: numbers that are not finite, and divergence."""
+"""Reading the metrics of each step, and what is looked for in them: no finite number, and divergence."""
 
 import logging
 import math
 import os
+
+import jax
 
 from tfm.training.reporting import METRICS_FILE, read_metrics
 
@@ -53,6 +55,44 @@ class Watch:
                 f"{self._above:,}",
                 f"{step:,}",
             )
+
+
+class Reading:
+    """Metrics that are read one step late, once the next is dispatched: no device waits for the host.
+
+    Args:
+      watch: looks at them.
+      progress: adds them up.
+      count_tokens: of a host batch.
+      explain: (state, step, batch) -> the error to raise where the run must end.
+    """
+
+    def __init__(self, watch, progress, count_tokens, explain):
+        self.progress = progress
+        self._watch, self._count_tokens, self._explain = watch, count_tokens, explain
+        self._unread = None
+
+    def put(self, step, batch, metrics):
+        """What `read` reads next: a step, its host batch, and its metrics on the devices."""
+        self._unread = step, batch, metrics
+
+    def read(self, state):
+        """Reads what is unread, if anything.
+
+        Args:
+          state: placed, as the newest step left it.
+
+        Raises:
+          UserError: the step was not finite, and the run must end.
+        """
+        if self._unread is None:
+            return
+        step, batch, metrics = self._unread
+        self._unread = None
+        metrics = jax.device_get(metrics)
+        if self._watch.must_end(step, metrics):
+            raise self._explain(state, step, batch)
+        self.progress.add(metrics, self._count_tokens(batch) * jax.process_count())
 
 
 def first_loss(workdir):
