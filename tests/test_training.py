@@ -1,5 +1,6 @@
 """The training loop: resuming, several devices, checkpoints, and what a run leaves behind."""
 
+import dataclasses
 import os
 import shutil
 
@@ -64,6 +65,14 @@ def test_a_run_stops_when_nothing_better_came_and_stays_stopped(corpus, tmp_path
     assert "Nothing to do: 2 evaluations" in caplog.text
     for name, last in (("whole", 6), ("pieces", 4)):  # the pieces were also evaluated at their ends
         assert runs.load(str(tmp_path / name), checkpoint="last").steps == [last]
+
+
+def test_patience_that_has_nothing_to_go_by_is_refused(corpus):
+    with pytest.raises(UserError, match="set validation_sentences above 0"):
+        dataclasses.replace(make_config(corpus, patience=1), validation_sentences=0)
+    for options in ({"patience": -1}, {"keep_hours": -1.0}, {"keep_best": 0}):
+        with pytest.raises(UserError, match=f"training.{next(iter(options))} must"):
+            make_config(corpus, **options)
 
 
 def test_evaluations_count_those_behind_the_best():

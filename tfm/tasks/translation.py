@@ -66,6 +66,8 @@ class Config:
             raise UserError(f"logits_at_once must be at least 1, got {self.logits_at_once}.")
         if self.validation_sentences < 0:
             raise UserError(f"validation_sentences must not be negative, got {self.validation_sentences}.")
+        if self.training.patience and not self.validation_sentences:
+            raise UserError("training.patience waits for a better BLEU: set validation_sentences above 0.")
 
 
 class Translation:
