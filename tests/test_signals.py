@@ -66,7 +66,7 @@ def test_a_stopped_run_saves_its_step_and_goes_on_as_if_unbroken(corpus, tiny_ru
     monkeypatch.setattr(translation.Translation, "train_batches", asks_at_the_fourth)
     task = translation.create(config, str(tmp_path))
     with pytest.raises(SystemExit) as ending:
-        train(task, config.training, str(tmp_path), stop)
+        train(task, config.training, str(tmp_path), stop=stop)
     assert ending.value.code == 130
     assert steps_of(tmp_path) == [3, 4]  # 3 is that of the evaluation
     monkeypatch.undo()
@@ -78,7 +78,7 @@ def test_a_stopped_run_saves_its_step_and_goes_on_as_if_unbroken(corpus, tiny_ru
 def test_a_signal_at_the_last_step_changes_nothing(corpus, tmp_path):
     stop, config = signals.Stop(), make_config(corpus, steps=1)
     stop.signal = signal.SIGTERM
-    train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), stop)
+    train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), stop=stop)
     assert steps_of(tmp_path) == [1]
 
 

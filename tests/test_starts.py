@@ -27,7 +27,7 @@ def begin(config, workdir, *, warm_start="", reset=False, steps=None):
         starts.reset(translation.create(config, str(workdir), new=False), str(workdir))
     task = translation.create(config, str(workdir), new=not warm_start)
     weights = starts.first_weights(task, str(workdir), str(warm_start))
-    train(task, config.training, str(workdir), weights)
+    train(task, config.training, str(workdir), first_weights=weights)
 
 
 def weights(workdir, step):

@@ -6,6 +6,7 @@ import logging
 import time
 
 import jax
+import optax
 
 from tfm.training.assembly import Carried, assemble, compile_step, first_state, open_checkpoints
 from tfm.training.record import record_start
@@ -72,6 +73,7 @@ class _Run:
         self._checkpoints, self._reporter = checkpoints, reporter
         self._progress = Progress(start, config.steps, parts.schedule, carried.sums)
         self._evaluations = carried.evaluations
+        self._norm = jax.jit(optax.tree.norm)
         trouble = functools.partial(explain, task, config, parts, workdir)
         watch = Watch(config, first_loss(workdir))
         self._reading = Reading(watch, self._progress, task.count_tokens, trouble)
@@ -96,7 +98,9 @@ class _Run:
             evaluates = last or step % config.eval_every == 0
             if last or step % config.log_every == 0:
                 reading.read(state)
-                self._reporter.write(step, self._progress.report(step))
+                norm = self._norm(layout.fetch_state(state).params)
+                row = self._progress.report(step) | {"train/parameter_norm": float(norm)}
+                self._reporter.write(step, row)
             if evaluates or signal or step % config.checkpoint_every == 0:
                 reading.read(state)  # the sums of a checkpoint are those of its steps, its own among them
                 with self._progress.paused():

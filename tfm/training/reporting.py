@@ -111,7 +111,7 @@ def read_metrics(workdir, up_to=None):
                 continue
             if not isinstance(row, dict) or not isinstance(row.get("step"), int):
                 continue
-            rows[row["step"], "train/loss" in row] = row
+            rows[row["step"], any(name.startswith("train/") for name in row)] = row
     return [row for _, row in sorted(rows.items()) if up_to is None or row["step"] <= up_to]
 
 

@@ -59,9 +59,8 @@ def make_train_step(loss, optimizer, rng, ema_decay=0.0, micro_batches=1, on_non
     Returns:
       train_step(state, batch, *, axis_name=None) -> (state, metrics). Under pmap, `axis_name` names the axis
       over which sums and counts are added before the one division, so that an uneven split of a batch gives
-      the gradient of the whole. metrics holds (sum, count) pairs, "loss" among them, the norms of the
-      gradient and of the parameters before the update, and "skipped": (1, 1) where there was no update, and
-      then all others are (0, 0).
+      the gradient of the whole. metrics holds (sum, count) pairs, "loss" among them, the gradient's norm,
+      and "skipped": (1, 1) where there was no update, and then all others are (0, 0).
     """
 
     def train_step(state, batch, *, axis_name=None):
@@ -84,22 +83,31 @@ def make_train_step(loss, optimizer, rng, ema_decay=0.0, micro_batches=1, on_non
             gradients, metrics = jax.lax.psum((gradients, metrics), axis_name)
         count = jnp.maximum(metrics["loss"][1], 1)
         gradients = jax.tree.map(lambda gradient: gradient / count, gradients)
+        metrics["gradient_norm"] = (optax.tree.norm(gradients), jnp.ones(()))
+        finite = jnp.isfinite(metrics["loss"][0]) & jnp.isfinite(metrics["gradient_norm"][0]) & ~state.halted
+        metrics = jax.tree.map(lambda x: jnp.where(finite, x, jnp.zeros_like(x)), metrics)
+        metrics["skipped"] = (1.0 - finite, jnp.ones(()))
+        return jax.lax.cond(finite, update, pass_over, state, gradients), metrics
+
+    def update(state, gradients):
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         average = None
         if state.average is not None:
             average = optax.incremental_update(params, state.average, 1 - ema_decay)
-        metrics["gradient_norm"] = (optax.tree.norm(gradients), jnp.ones(()))
-        metrics["parameter_norm"] = (optax.tree.norm(state.params), jnp.ones(()))
-        finite = jnp.isfinite(metrics["loss"][0]) & jnp.isfinite(metrics["gradient_norm"][0]) & ~state.halted
-        metrics = _where(finite, metrics, jax.tree.map(jnp.zeros_like, metrics))
-        metrics["skipped"] = (1.0 - finite, jnp.ones(()))
-        after = TrainState(state.step + 1, params, opt_state, average)
+        return TrainState(state.step + 1, params, opt_state, average, state.halted)
+
+    def pass_over(state, gradients):
         if on_non_finite == "stop":
-            return _where(finite, after, state).replace(halted=~finite), metrics
-        return _where_floating(finite, after, state), metrics
+            return state.replace(halted=jnp.ones((), bool))
+        return jax.tree.map(_counted, state)
 
     return train_step
+
+
+def _counted(x):
+    """Whole numbers count steps, and a step without an update counts: the schedule goes by them."""
+    return x + 1 if jnp.issubdtype(x.dtype, jnp.integer) else x
 
 
 def shares(batch, key, devices, micro_batches):
@@ -125,19 +133,6 @@ def shares(batch, key, devices, micro_batches):
 def filled(x, count):
     """Rows of zeros added up to a multiple of `count`; an all-zero row is padding that counts for nothing."""
     return np.pad(x, [(0, -len(x) % count)] + [(0, 0)] * (x.ndim - 1))
-
-
-def _where(condition, tree, other):
-    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), tree, other)
-
-
-def _where_floating(condition, tree, other):
-    """Whole numbers count steps, and a step without an update counts: the schedule goes by them."""
-
-    def choose(x, y):
-        return jnp.where(condition, x, y) if jnp.issubdtype(x.dtype, jnp.floating) else x
-
-    return jax.tree.map(choose, tree, other)
 
 
 def _split(batch, parts):
