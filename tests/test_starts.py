@@ -100,7 +100,9 @@ def test_warm_starts_that_make_no_sense_are_refused(known, corpus, tmp_path):
         starts.adopt(str(known), config, str(tmp_path / "new"))
     task = translation.create(small, str(tmp_path / "new"))
     with pytest.raises(UserError, match="What the run would begin with is of another model"):
-        train(task, config.training, str(tmp_path / "new"), lambda: runs.load(str(known)).params)
+        train(
+            task, config.training, str(tmp_path / "new"), first_weights=lambda: runs.load(str(known)).params
+        )
 
 
 def test_a_reset_begins_anew_with_the_newest_weights_once(known, corpus):
