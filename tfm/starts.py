@@ -10,6 +10,7 @@ import jax
 from tfm import config, runs
 from tfm.data.vocabulary import Vocabulary
 from tfm.errors import UserError
+from tfm.files import whole_file
 from tfm.tasks.translation import VOCABULARY_FILE
 from tfm.training.assembly import CHECKPOINT_FOLDER, open_checkpoints
 from tfm.training.checkpoints import Checkpoints
@@ -39,18 +40,18 @@ def adopt(source, chosen, workdir):
     if _has_checkpoint(workdir):
         log.info("%s has begun before: --warm_start does nothing", workdir)
         return
-    theirs = runs.read_config(source)
-    changed = config.difference(theirs.model, chosen.model, ignore=ADAPTABLE)
-    if type(theirs) is not type(chosen) or changed:
+    saved = runs.read_config(source)
+    changed = config.difference(saved.model, chosen.model, ignore=ADAPTABLE)
+    if type(saved) is not type(chosen) or changed:
         raise UserError(
-            f"The run in {source} has another model: {changed or theirs.task}; use its config.model."
+            f"The run in {source} has another model: {changed or saved.task}; use its config.model."
         )
     vocabulary, own = (os.path.join(folder, VOCABULARY_FILE) for folder in (source, workdir))
     fingerprint = Vocabulary.load(vocabulary).fingerprint
     if not os.path.exists(own):
         os.makedirs(workdir, exist_ok=True)
-        shutil.copyfile(vocabulary, f"{own}.tmp")
-        os.replace(f"{own}.tmp", own)
+        with open(vocabulary, "rb") as theirs, whole_file(own) as file:
+            shutil.copyfileobj(theirs, file)
     elif Vocabulary.load(own).fingerprint != fingerprint:
         raise UserError(f"{own} is another vocabulary than that of {source}: give a new --workdir.")
 
