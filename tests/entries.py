@@ -14,6 +14,7 @@ from unittest import mock
 from absl import flags
 
 from tests.test_batches import Letters, Pairs
+from tests.tiny import ids
 from tfm import artefact, cli, config, model_card, runs
 from tfm.data.cache import TokenCache
 from tfm.data.text import TextPairs
@@ -83,7 +84,7 @@ def token_cache(folder, name, content):
     (made,) = os.listdir(os.path.join(folder, "tokens"))
     write(os.path.join(folder, "tokens", made), name, content)
     cache = TokenCache.open(pairs, Letters(), folder)
-    return [(cache.source(i).tolist(), cache.target(i).tolist()) for i in range(len(cache))]
+    return [(ids(cache, 0, i), ids(cache, 1, i)) for i in range(len(cache))]
 
 
 class Parrot:

@@ -5,6 +5,7 @@ import collections
 import numpy as np
 import pytest
 
+from tests.tiny import ids
 from tfm.data.batches import TrainBatches, decode_batches, eval_batches, read_ahead
 from tfm.data.cache import TokenCache
 from tfm.data.config import DataConfig
@@ -49,11 +50,6 @@ def random_pairs(count, longest=20, seed=0):
 @pytest.fixture
 def cache(tmp_path):
     return TokenCache.open(random_pairs(200), Letters(60_000), str(tmp_path))
-
-
-def ids(cache, side, pair):
-    """The tokens of one sentence, as a list."""
-    return cache.tokens(side, np.array([pair]))[0].tolist()
 
 
 def config(**fields):

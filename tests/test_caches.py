@@ -13,6 +13,7 @@ import pytest
 from tests.conditions import files_of
 from tests.test_batches import Letters, Pairs, random_pairs
 from tests.test_vocabulary import TEXTS
+from tests.tiny import ids
 from tfm.data import cache, text
 from tfm.data.cache import TokenCache
 from tfm.data.vocabulary import Vocabulary
@@ -68,13 +69,13 @@ DAMAGE = {
 def test_a_damaged_cache_is_made_again_and_nothing_in_it_is_run(name, tmp_path, caplog):
     pairs = random_pairs(30)
     sound = TokenCache.open(pairs, Letters(), str(tmp_path))
-    expected = [(sound.source(i).tolist(), sound.target(i).tolist()) for i in range(30)]
+    expected = [(ids(sound, 0, i), ids(sound, 1, i)) for i in range(30)]
     (folder,) = (tmp_path / "tokens").iterdir()
     DAMAGE[name](folder)
     with caplog.at_level("WARNING", "tfm"):
         again = TokenCache.open(pairs, Letters(), str(tmp_path))
     assert "Tokenising again: the cache" in caplog.text
-    assert [(again.source(i).tolist(), again.target(i).tolist()) for i in range(30)] == expected
+    assert [(ids(again, 0, i), ids(again, 1, i)) for i in range(30)] == expected
     assert list((tmp_path / "tokens").iterdir()) == [folder]
 
 
@@ -85,7 +86,7 @@ def test_the_cache_of_another_version_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "FORMAT", cache.FORMAT + 1)
     DAMAGE["tokens cut"](old)  # whatever the other version has there
     before = files_of(old)
-    assert TokenCache.open(pairs, Letters(), str(tmp_path)).source(0).tolist() == [97, 98, 2]
+    assert ids(TokenCache.open(pairs, Letters(), str(tmp_path)), 0, 0) == [97, 98, 2]
     assert files_of(old) == before
     assert len(list((tmp_path / "tokens").iterdir())) == 2
 
@@ -100,6 +101,7 @@ def two_at_a_time(code, folder):
 
 BUILDER = """
 import pathlib, sys, time
+import numpy as np
 from tests.test_batches import Letters, random_pairs
 from tfm.data.cache import TokenCache
 folder, me = pathlib.Path(sys.argv[1]), sys.argv[2]
@@ -110,12 +112,13 @@ class Slow(type(random_pairs(1))):
             time.sleep(0.01)
         return super().__getitem__(index)
 cache = TokenCache.open(Slow(random_pairs(30)), Letters(), str(folder / "cache"))
-print(sum(int(cache.source(i).sum()) for i in range(30)))
+print(int(cache.tokens(0, np.arange(30))[0].sum()))
 """
 
 
 PREPARER = """
 import pathlib, sys, time
+import numpy as np
 from tfm.data.language import builder, grammar
 folder, me = pathlib.Path(sys.argv[1]), sys.argv[2]
 grammar.SIZES = builder.SIZES = dict.fromkeys(grammar.SIZES, 6)
@@ -155,7 +158,7 @@ def test_data_that_is_deleted_while_it_is_read_can_be_read_to_its_end(tmp_path):
     opened = TokenCache.open(pairs, Letters(), str(tmp_path))
     shutil.rmtree(tmp_path)
     assert pairs[99] == ("en 99", "de 99")
-    assert opened.source(99).tolist() == [*map(ord, "en 99"), 2]
+    assert ids(opened, 0, 99) == [*map(ord, "en 99"), 2]
 
 
 def test_a_vocabulary_whose_text_fails_half_way_leaves_nothing(tmp_path):

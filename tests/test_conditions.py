@@ -210,7 +210,7 @@ def test_a_run_whose_disk_is_full_goes_on_when_there_is_space(corpus, tmp_path):
     settings = write_config_file(tmp_path, make_config(corpus))
     train = command("train.py", f"--config={settings}", '--workdir="$0"')
     result = with_mounts(
-        f'mount -t tmpfs -o size=960k none "$0"; {train}; echo $? >&2; '
+        f'mount -t tmpfs -o size=1500k none "$0"; {train}; echo $? >&2; '
         f'mount -o remount,size=90m "$0"; {train}; echo $? >&2; ls "$0/checkpoints" >&2',
         tmp_path / "disk",
         **ENVIRONMENT,

@@ -85,3 +85,8 @@ def write_config_file(folder, config):
         encoding="utf-8",
     )
     return path
+
+
+def ids(cache, side, pair):
+    """The tokens of one sentence, as a list."""
+    return cache.tokens(side, np.array([pair]))[0].tolist()
