@@ -45,7 +45,15 @@ def swap(path):
     np.save(path, np.load(path)[::-1])
 
 
+def far_off(path):
+    """One end, 2 ** 32 too large: in 32 bits the lengths on both sides of it would look right."""
+    ends = np.load(path)
+    ends[7] += 1 << 32
+    np.save(path, ends)
+
+
 DAMAGE = {
+    "an end far off": lambda folder: far_off(folder / "target_ends.npy"),
     "tokens cut": lambda folder: cut(folder / "source.npy"),
     "ends cut": lambda folder: cut(folder / "target_ends.npy"),
     "ends missing": lambda folder: (folder / "source_ends.npy").unlink(),

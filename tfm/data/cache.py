@@ -48,10 +48,11 @@ class TokenCache:
         self._tokens, self._ends = (
             [_integers(os.path.join(folder, f"{side}{name}.npy")) for side in SIDES] for name in ("", "_ends")
         )
-        self.lengths = np.stack([np.diff(ends, prepend=0).astype(np.int32) for ends in self._ends], axis=1)
+        lengths = np.stack([np.diff(ends, prepend=0) for ends in self._ends], axis=1)
         sizes = [(len(side), ends[-1]) for side, ends in zip(self._tokens, self._ends, strict=True)]
-        if (self.lengths < 1).any() or any(found != expected for found, expected in sizes):
+        if (lengths < 1).any() or any(found != expected for found, expected in sizes):
             raise ValueError(f"the parts of {folder} do not fit together")
+        self.lengths = lengths.astype(np.int32)  # once they are known to fit: damage may wrap round
 
     def __len__(self):
         return len(self.lengths)

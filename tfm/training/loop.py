@@ -98,7 +98,7 @@ class _Run:
             evaluates = last or step % config.eval_every == 0
             if last or step % config.log_every == 0:
                 reading.read(state)
-                norm = self._norm(layout.fetch_state(state).params)
+                norm = self._norm(layout.fetch_state(state.params))
                 row = self._progress.report(step) | {"train/parameter_norm": float(norm)}
                 self._reporter.write(step, row)
             if evaluates or signal or step % config.checkpoint_every == 0:

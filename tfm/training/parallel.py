@@ -28,7 +28,8 @@ class Layout(NamedTuple):
     Attributes:
       devices: how many share a batch.
       compile: (train_step, a state) -> compiled function of (placed state, placed batch); donates the state.
-      place_state, fetch_state: one state, or a restored one, -> the devices, and back to what is saved.
+      place_state, fetch_state: one state, or a restored one, -> the devices, and back to what is saved; also
+        of a part of it.
       place_batch: dict of this host's [rows, ...] arrays -> the devices; rows are filled up with zeros to a
         multiple of the devices, and an all-zero row is padding that counts for nothing.
       fetch_metrics: the step's metrics -> one copy.
