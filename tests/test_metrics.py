@@ -10,6 +10,7 @@ import pathlib
 import pytest
 import sacrebleu
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+from sacrebleu.tokenizers.tokenizer_re import TokenizerRegexp
 
 from tfm import metrics
 from tfm.errors import UserError
@@ -42,6 +43,11 @@ def test_bleu_is_sacrebleus_and_comes_first():
     assert next(iter(by_name())) == "BLEU"
     assert by_name()["BLEU"].value == expected
     assert "tok:13a" in by_name()["BLEU"].signature
+
+
+def test_scoring_keeps_no_lines():
+    metrics.bleu(HYPOTHESES, REFERENCES)
+    assert [one.__call__.cache_info().currsize for one in (Tokenizer13a, TokenizerRegexp)] == [0, 0]
 
 
 @pytest.mark.parametrize("name", DIRECT)

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import sacrebleu
 from sacrebleu.significance import PairedTest, Result
+from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+from sacrebleu.tokenizers.tokenizer_re import TokenizerRegexp
 
 from tfm.errors import UserError
 
@@ -159,6 +161,9 @@ def _moses(name, label, tokens, sides, smoothing="exp"):
 def _corpus(metric, name, hypotheses, references):
     _check(hypotheses, references)
     value = metric.corpus_score(list(hypotheses), [list(references)]).score
+    # They keep 65,536 lines each, with the tokenizer that read them: a run that evaluates often would grow.
+    for tokenizer in (Tokenizer13a, TokenizerRegexp):
+        tokenizer.__call__.cache_clear()
     return Score(name, value, str(metric.get_signature()))
 
 
