@@ -21,12 +21,14 @@ from tfm.errors import UserError
 from tfm.training import signals
 from tfm.training.lock import locked
 from tfm.training.loop import train
+from tfm.training.memory import one_arena_a_core
 from tfm.training.preflight import preflight
 
 log = logging.getLogger("tfm.train")
 
 
 def main():
+    one_arena_a_core()
     chosen, workdir = cli.read_config(), flags.FLAGS.workdir
     join_hosts()
     if flags.FLAGS.dry_run:
