@@ -1,0 +1,58 @@
+"""One malloc arena a core, in processes of their own, as the limit holds for a process's life."""
+
+import ctypes
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="needs glibc"),
+]
+CORES = max(os.cpu_count(), 2)
+# Many threads at once hold a small block each; malloc_info(3) then lists the arenas as heaps.
+COUNT = """
+import ctypes, sys, threading
+from tfm.training.memory import one_arena_a_core
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+if sys.argv[2] == "limited":
+    one_arena_a_core()
+many = int(sys.argv[3])
+together = threading.Barrier(many)
+def hold():
+    together.wait()
+    libc.malloc(1000)
+    together.wait()
+threads = [threading.Thread(target=hold) for _ in range(many)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+file = ctypes.c_void_p(libc.fopen(sys.argv[1].encode(), b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+
+
+def arenas(folder, how, **environment):
+    """How many arenas the many threads of a process get."""
+    report = folder / "arenas.xml"
+    kept = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
+    subprocess.run(
+        [sys.executable, "-c", COUNT, str(report), how, str(8 * CORES)],
+        env=kept | {"GLIBC_TUNABLES": ""} | environment,
+        check=True,
+    )
+    return report.read_text(encoding="utf-8").count("<heap ")
+
+
+def test_threads_share_one_arena_a_core(tmp_path):
+    assert arenas(tmp_path, "limited") <= CORES + 1  # and the first thread's own
+    assert arenas(tmp_path, "free") > 2 * CORES
+
+
+def test_what_the_environment_chose_holds(tmp_path):
+    limit = 4 * CORES
+    assert arenas(tmp_path, "limited", GLIBC_TUNABLES=f"glibc.malloc.arena_max={limit}") > 2 * CORES
+    assert arenas(tmp_path, "limited", MALLOC_ARENA_MAX=str(limit)) > 2 * CORES
