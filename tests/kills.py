@@ -1,6 +1,6 @@
 """Kills a real training process at random moments, starts it again, and compares with the unbroken run.
 
-By hand: python -m tests.kills --kills=30 --seed=0
+By hand: python -m tests.kills --kills=30 --seed=0; with --signal=SIGTERM it is asked to end instead.
 """
 
 import argparse
@@ -43,11 +43,12 @@ def finish(config, workdir):
     assert process.returncode == 0, errors.decode()[-3000:]
 
 
-def kill(config, workdir, aim, chance):
-    """Starts train.py and kills it about when it is in the phase `aim`.
+def kill(config, workdir, aim, chance, number=signal.SIGKILL):
+    """Starts train.py and sends it a signal about when it is in the phase `aim`.
 
     Returns:
-      The phase that the kill fell in; None where the run had ended before.
+      The phase that the kill fell in, or for a signal that saves the last one it left traces of; None where
+      the run had ended before.
     """
     rows = len(lines(workdir))
     process = command(config, workdir)
@@ -60,9 +61,9 @@ def kill(config, workdir, aim, chance):
         while process.poll() is None and aim != "training" and aim not in phase(workdir, rows):
             time.sleep(WAIT)
         time.sleep(chance.uniform(0, 0.03))
-    process.kill()
+    process.send_signal(number)
     _, errors = process.communicate()
-    assert process.returncode in (0, -signal.SIGKILL), errors.decode()[-3000:]
+    assert process.returncode in (0, -number, 128 + number), errors.decode()[-3000:]
     return None if process.returncode == 0 else phase(workdir, rows)
 
 
@@ -112,6 +113,7 @@ def main():
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=900)
+    parser.add_argument("--signal", type=signal.Signals.__getitem__, default=signal.SIGKILL)
     arguments = parser.parse_args()
     chance = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -123,7 +125,7 @@ def main():
         fell = collections.Counter()
         while fell.total() < arguments.kills:
             aim = chance.choice(PHASES)
-            found = kill(config, folder / "broken", aim, chance)
+            found = kill(config, folder / "broken", aim, chance, arguments.signal)
             assert found, "the run was over before all kills: give more --steps"
             fell[found] += 1
             print(

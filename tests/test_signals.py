@@ -1,6 +1,7 @@
 """SIGTERM and SIGINT: what a process makes of them, where a run stops, and what is there afterwards."""
 
 import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -12,13 +13,16 @@ import jax
 import numpy as np
 import pytest
 
+from tests.kills import compare
 from tests.test_hosts import ROOT, losses, start
 from tests.tiny import make_config, train_run, write_config_file
 from tfm import runs
+from tfm.config import save
 from tfm.tasks import translation
 from tfm.training import signals
 from tfm.training.checkpoints import Checkpoints
 from tfm.training.loop import train
+from tfm.training.reporting import read_metrics
 
 
 def steps_of(workdir):
@@ -75,11 +79,65 @@ def test_a_stopped_run_saves_its_step_and_goes_on_as_if_unbroken(corpus, tiny_ru
     jax.tree.map(np.testing.assert_array_equal, whole, pieces)
 
 
-def test_a_signal_at_the_last_step_changes_nothing(corpus, tmp_path):
-    stop, config = signals.Stop(), make_config(corpus, steps=1)
-    stop.signal = signal.SIGTERM
+@pytest.mark.parametrize(("evaluation", "step"), [(1, 3), (2, 6)])
+def test_an_evaluation_cut_short_is_made_when_the_run_goes_on(
+    evaluation, step, corpus, tiny_run, tmp_path, monkeypatch, caplog
+):
+    """The second is that of the last step: nothing but the evaluation is left then."""
+    config, plain = make_config(corpus), translation.Translation.evaluate
+    caplog.set_level("INFO")
+    save(config, runs.config_path(str(tmp_path)))
+    for numbers in itertools.count(1), itertools.repeat(evaluation):  # then while it makes up for it
+        stop = signals.Stop()
+
+        def asks(self, params, stop=stop, numbers=numbers):
+            if next(numbers) == evaluation:
+                stop.handle(signal.SIGTERM, None)
+            return plain(self, params)
+
+        monkeypatch.setattr(translation.Translation, "evaluate", asks)
+        with pytest.raises(SystemExit) as ending:
+            train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), stop=stop)
+        assert ending.value.code == 128 + signal.SIGTERM
+        assert steps_of(tmp_path)[-1] == step
+        assert f"validation at step {step} was cut short" in caplog.text
+        evaluated = [row["step"] for row in read_metrics(str(tmp_path)) if "validation/bleu" in row]
+        assert evaluated == list(range(3, step, 3))
+        caplog.clear()
+    monkeypatch.undo()
+    train_run(config, tmp_path)
+    compare(tiny_run, tmp_path)
+
+
+def test_a_signal_in_a_step_does_not_wait_for_its_evaluation(corpus, tiny_run, tmp_path, monkeypatch):
+    stop, config, plain = signals.Stop(), make_config(corpus), translation.Translation.train_batches
+
+    def asks_at_the_third(self, start_step):
+        for step, batch in enumerate(plain(self, start_step), start_step + 1):
+            stop.signal = signal.SIGINT if step == 3 else 0
+            yield batch
+
+    monkeypatch.setattr(translation.Translation, "train_batches", asks_at_the_third)
+    with pytest.raises(SystemExit):
+        train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), stop=stop)
+    assert steps_of(tmp_path) == [2, 3]
+    assert not any("validation/bleu" in row for row in read_metrics(str(tmp_path)))
+    monkeypatch.undo()
+    train_run(config, tmp_path)
+    compare(tiny_run, tmp_path)
+
+
+def test_a_signal_in_the_last_checkpoint_changes_nothing(corpus, tmp_path, monkeypatch):
+    stop, config, plain = signals.Stop(), make_config(corpus, steps=1), Checkpoints.save
+
+    def asks(self, *arguments):
+        stop.signal = signal.SIGTERM
+        plain(self, *arguments)
+
+    monkeypatch.setattr(Checkpoints, "save", asks)
     train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), stop=stop)
     assert steps_of(tmp_path) == [1]
+    assert any("validation/bleu" in row for row in read_metrics(str(tmp_path)))
 
 
 @pytest.mark.processes

@@ -60,15 +60,18 @@ class Carried(NamedTuple):
     Attributes:
       sums: of the metrics since the last line, see `Progress`.
       evaluations: so far.
+      unevaluated: a signal cut short the evaluation that belongs to the step.
     """
 
     sums: dict
     evaluations: Evaluations
+    unevaluated: bool = False
 
     @classmethod
     def of(cls, saved):
         """From what a checkpoint holds; one from before there was any holds {}."""
-        return cls(saved.get("sums", {}), Evaluations(*saved.get("evaluations", ())))
+        evaluations = Evaluations(*saved.get("evaluations", ()))
+        return cls(saved.get("sums", {}), evaluations, saved.get("unevaluated", False))
 
 
 def first_state(parts, checkpoints, first_weights):

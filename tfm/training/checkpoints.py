@@ -96,6 +96,8 @@ class Checkpoints:
     def save(self, state, metrics=None, progress=None):
         """Writes a `TrainState` in the background; returns once its arrays are copied from the device.
 
+        A checkpoint of the same step, saved before its evaluation, gives way.
+
         Args:
           state: the `TrainState`.
           metrics: {name: float} measured at its step; without the best metric it cannot become the best.
@@ -112,6 +114,9 @@ class Checkpoints:
         items[PROGRESS] = ocp.args.JsonSave(progress or {})
         self.wait()  # so that the manifest of the last step is written before it is about the next
         self._saving = int(state.step)
+        if self._saving in self._manager.all_steps():
+            self._manager.delete(self._saving)
+            self._checked.pop(self._saving, None)
         self._manager.save(self._saving, args=ocp.args.Composite(**items), metrics=metrics)
 
     def restore(self, like, step=None):

@@ -11,7 +11,7 @@ import optax
 from tfm.training.assembly import Carried, assemble, compile_step, first_state, open_checkpoints
 from tfm.training.record import record_start
 from tfm.training.reporting import Progress, make_reporter
-from tfm.training.signals import Asked, Stop
+from tfm.training.signals import Asked, Interrupted, Stop
 from tfm.training.trouble import explain
 from tfm.training.watch import Reading, Watch, first_loss
 
@@ -43,7 +43,7 @@ def train(task, config, workdir, *, first_weights=None, stop=None):
         checkpoints = stack.enter_context(contextlib.closing(open_checkpoints(task, config, workdir)))
         state, carried = first_state(parts, checkpoints, first_weights)
         start = int(state.step)
-        if start >= config.steps:
+        if start >= config.steps and not carried.unevaluated:
             log.info("Nothing to do: this run has made its %s steps", f"{config.steps:,}")
             return
         if carried.evaluations.exhausted(config.patience):
@@ -60,7 +60,7 @@ def train(task, config, workdir, *, first_weights=None, stop=None):
         with stop.deferred():
             last, signal = run.go(step, state, Asked(stop), began)
             checkpoints.wait()
-        if signal and last < config.steps:
+        if signal:
             log.info("Saved step %s: the same command goes on from there", f"{last:,}")
             raise SystemExit(128 + signal)
 
@@ -72,7 +72,7 @@ class _Run:
         self._task, self._config, self._parts, self._start = task, config, parts, start
         self._checkpoints, self._reporter = checkpoints, reporter
         self._progress = Progress(start, config.steps, parts.schedule, carried.sums)
-        self._evaluations = carried.evaluations
+        self._evaluations, self._unevaluated = carried.evaluations, carried.unevaluated
         self._norm = jax.jit(optax.tree.norm)
         trouble = functools.partial(explain, task, config, parts, workdir)
         watch = Watch(config, first_loss(workdir))
@@ -82,11 +82,15 @@ class _Run:
         """From the first step to the last, or to where it is asked or decides to end.
 
         Returns:
-          (step, signal's number or 0).
+          (step, number of the signal that ended it before its time, or 0).
         """
         config, layout, reading = self._config, self._parts.layout, self._reading
         batches = self._task.train_batches(self._start)
-        for step in range(self._start + 1, config.steps + 1):
+        step, signal = self._start, 0
+        if self._unevaluated:
+            self._save(step, layout.fetch_state(state), asked, evaluates=True)
+        while step < config.steps and not (signal or self._unevaluated or self._exhausted):
+            step += 1
             batch = next(batches)
             state, metrics = train_step(state, layout.place_batch(batch))
             reading.read(state)
@@ -104,24 +108,35 @@ class _Run:
             if evaluates or signal or step % config.checkpoint_every == 0:
                 reading.read(state)  # the sums of a checkpoint are those of its steps, its own among them
                 with self._progress.paused():
-                    self._save(step, layout.fetch_state(state), evaluates)
-            if signal:
-                return step, signal
-            if self._evaluations.exhausted(config.patience):
-                log.info("Stopping at step %s: %s", f"{step:,}", self._evaluations)
-                return step, 0
-        return config.steps, 0
+                    self._save(step, layout.fetch_state(state), asked, evaluates)
+        if self._unevaluated:
+            return step, asked()
+        if self._exhausted:
+            log.info("Stopping at step %s: %s", f"{step:,}", self._evaluations)
+            return step, 0
+        return step, signal if step < config.steps else 0
 
-    def _save(self, step, state, evaluates):
-        scores = self._evaluate(step, state) if evaluates else None
-        if evaluates and self._task.best_metric in scores:
+    @property
+    def _exhausted(self):
+        return self._evaluations.exhausted(self._config.patience)
+
+    def _save(self, step, state, asked, evaluates):
+        scores = self._evaluate(step, state, asked) if evaluates else None
+        self._unevaluated = evaluates and scores is None
+        if scores and self._task.best_metric in scores:
             self._evaluations = self._evaluations.after(scores[self._task.best_metric])
-        carried = Carried(dict(self._progress.sums), self._evaluations)
+        carried = Carried(dict(self._progress.sums), self._evaluations, self._unevaluated)
         self._checkpoints.save(state, scores, carried._asdict())
 
-    def _evaluate(self, step, state):
+    def _evaluate(self, step, state, asked):
+        """{name: score}, or None where a signal cut it short: it is made when the run goes on."""
         began = time.monotonic()
-        scores = self._task.evaluate(self._parts.layout.fetch_weights(state.weights))
+        try:
+            with asked.interrupting():
+                scores = self._task.evaluate(self._parts.layout.fetch_weights(state.weights))
+        except Interrupted:
+            log.info("validation at step %s was cut short; it is made when the run goes on", f"{step:,}")
+            return None
         self._reporter.write(step, scores)
         shown = "  ".join(f"{name.removeprefix('validation/')} {value:.4g}" for name, value in scores.items())
         log.info("validation at step %s: %s  (%.0f s)", f"{step:,}", shown, time.monotonic() - began)

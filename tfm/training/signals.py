@@ -15,6 +15,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 log = logging.getLogger(__name__)
 
 
+class Interrupted(BaseException):  # as KeyboardInterrupt, so that no library takes it for an error
+    """What was under way is cut short, as the process has been asked to end."""
+
+
 class Stop:
     """What this process has been asked.
 
@@ -24,7 +28,7 @@ class Stop:
 
     def __init__(self):
         self.signal = 0
-        self._deferring = False
+        self._deferring = self._interrupting = False
 
     @contextlib.contextmanager
     def deferred(self):
@@ -35,13 +39,31 @@ class Stop:
         finally:
             self._deferring = False
 
+    @contextlib.contextmanager
+    def interrupting(self):
+        """Within `deferred`: a signal, or one that has been noted, cuts short what is in here.
+
+        Raises:
+          Interrupted: there was one.
+        """
+        self._interrupting = True
+        try:
+            if self.signal:
+                raise Interrupted
+            yield
+        finally:
+            self._interrupting = False
+
     def handle(self, number, _):
         """What Python calls in the main thread, as soon as no call of a library is in its way.
 
         Raises:
           SystemExit: 128 + number, where the signal is not deferred.
+          Interrupted: where it cuts short what is under way.
         """
         self.signal = self.signal or number
+        if self._interrupting:
+            raise Interrupted
         if not self._deferring:
             raise SystemExit(128 + number)
 
@@ -96,6 +118,10 @@ class Asked:
             mesh = Mesh(np.asarray([device for _, device in sorted(first_devices.items())]), ("host",))
             self._places = NamedSharding(mesh, PartitionSpec("host"))
             self._largest = jax.jit(jax.numpy.max, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+    def interrupting(self):
+        """`Stop.interrupting`; with several hosts, which would have to agree, nothing is cut short."""
+        return self._stop.interrupting() if jax.process_count() == 1 else contextlib.nullcontext()
 
     def __call__(self):
         if jax.process_count() == 1:
