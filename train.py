@@ -16,7 +16,7 @@ import jax
 from absl import flags
 from jax.experimental import multihost_utils
 
-from tfm import cli, config, runs, starts, tasks
+from tfm import cli, starts, tasks
 from tfm.errors import UserError
 from tfm.training import signals
 from tfm.training.lock import locked
@@ -48,9 +48,9 @@ def begin(chosen, workdir, stop):
         if jax.process_index() == 0:  # the first of several hosts makes what the others find
             os.makedirs(workdir, exist_ok=True)
             stack.enter_context(locked(workdir))
+            starts.keep_config(chosen, workdir)
             if source:
                 starts.adopt(source, chosen, workdir)
-            keep_config(chosen, workdir)
             task = make(chosen, workdir)
             if flags.FLAGS.reset_schedule:
                 starts.reset(task, workdir)
@@ -75,27 +75,6 @@ def join_hosts():
         jax.distributed.initialize()
     elif arguments.coordinator:
         jax.distributed.initialize(arguments.coordinator, arguments.processes, arguments.process_id)
-
-
-def keep_config(chosen, workdir):
-    """Writes the config into the work directory.
-
-    Raises:
-      UserError: the run that is there has other data or another model.
-    """
-    path = runs.config_path(workdir)
-    if os.path.exists(path):
-        saved = runs.read_config(workdir)
-        for section in ("task", "model", "data"):
-            changed = config.difference(
-                getattr(saved, section), getattr(chosen, section), ignore=("cache_dir",)
-            )
-            if changed:
-                raise UserError(
-                    f"The run in {workdir} was started with another config.{section}: {changed}; "
-                    "give a new --workdir, or the config it was started with."
-                )
-    config.save(chosen, path)
 
 
 if __name__ == "__main__":

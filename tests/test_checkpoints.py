@@ -120,6 +120,27 @@ def test_training_makes_a_damaged_step_again(copy):
         assert store.recover() == 4
 
 
+def test_a_checkpoint_saved_again_stays_until_the_new_one_is_there(copy):
+    with open_store(copy) as store:
+        assert store.recover() == 6
+        store.save(state_of(6), {"bleu": 9.0}, {"sums": {"loss": (1.0, 7.0)}}, again=True)
+        assert (copy / "6.replaced").is_dir()
+    assert sorted(path.name for path in copy.iterdir()) == ["2", "4", "6"]
+    with open_store(copy) as store:
+        assert store.best() == 6
+        assert store.restore_progress(6)["sums"]["loss"] == [1.0, 7.0]
+
+
+def test_what_a_kill_left_of_saving_again_is_brought_back_or_removed(copy):
+    (copy / "6").rename(copy / "6.replaced")  # killed before the new one was there
+    shutil.copytree(copy / "4", copy / "4.replaced")  # and behind it
+    with open_store(copy) as store:
+        assert store.recover() == 6
+        assert store.steps() == [2, 4, 6]
+        assert_is_of(store.restore(state_of(0)), 6)
+    assert sorted(path.name for path in copy.iterdir()) == ["2", "4", "6"]
+
+
 def test_the_best_is_passed_over_too_when_it_is_damaged(copy):
     flip(large_file(copy / "4"))
     with open_store(copy) as store:

@@ -10,7 +10,6 @@ import pytest
 from tests.kills import stream
 from tests.tiny import make_config, write_corpus
 from tfm import artefact, runs, starts
-from tfm.config import save
 from tfm.errors import UserError
 from tfm.tasks import translation
 from tfm.training.loop import train
@@ -19,10 +18,10 @@ from tfm.training.loop import train
 def begin(config, workdir, *, warm_start="", reset=False, steps=None):
     """What train.py does with its flags, up to `steps`."""
     config = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=steps or 6))
+    workdir.mkdir(exist_ok=True)
+    starts.keep_config(config, str(workdir))
     if warm_start:
         starts.adopt(str(warm_start), config, str(workdir))
-    workdir.mkdir(exist_ok=True)
-    save(config, runs.config_path(str(workdir)))
     if reset:
         starts.reset(translation.create(config, str(workdir), new=False), str(workdir))
     task = translation.create(config, str(workdir), new=not warm_start)
@@ -43,6 +42,40 @@ def settings(corpus, **options):
 def known(tiny_run, corpus, tmp_path):
     """A copy of the tiny run with its config, in a folder of its own."""
     return shutil.copytree(tiny_run, tmp_path / "known")
+
+
+def test_until_its_first_checkpoint_a_run_may_still_be_mended(corpus, tmp_path):
+    config, new = settings(corpus), str(tmp_path)
+    starts.keep_config(config, new)
+    smaller = dataclasses.replace(
+        config, data=dataclasses.replace(config.data, vocabulary_size=300, batch_tokens=128)
+    )
+    starts.keep_config(smaller, new)
+    assert runs.read_config(new) == smaller
+    translation.create(smaller, new)  # makes the vocabulary
+    light = dataclasses.replace(
+        smaller,
+        model=dataclasses.replace(config.model, heads=2, remat=True),
+        data=dataclasses.replace(smaller.data, batch_tokens=64),
+    )
+    starts.keep_config(light, new)
+    with pytest.raises(UserError, match=r"vocabulary.model was made .*: vocabulary_size 300 there, 330 now"):
+        starts.keep_config(config, new)
+    assert runs.read_config(new) == light
+
+
+def test_a_run_that_has_begun_may_change_what_changes_no_number(known, corpus):
+    config = make_config(corpus)
+    free = dataclasses.replace(config, model=dataclasses.replace(config.model, remat=True, scan=True))
+    starts.keep_config(free, str(known))
+    assert runs.read_config(str(known)) == free
+    for section, field in (("model", {"heads": 2}), ("data", {"batch_tokens": 512})):
+        other = dataclasses.replace(
+            config, **{section: dataclasses.replace(getattr(config, section), **field)}
+        )
+        (name,) = field
+        with pytest.raises(UserError, match=rf"another config\.{section}: {name} "):
+            starts.keep_config(other, str(known))
 
 
 def test_a_warm_start_begins_with_the_best_weights_of_another_run_once(known, corpus, tmp_path):

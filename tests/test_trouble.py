@@ -14,6 +14,7 @@ from tests.tiny import make_config, train_run
 from tfm import runs
 from tfm.errors import UserError
 from tfm.tasks import translation
+from tfm.training import trouble
 from tfm.training.assembly import assemble
 from tfm.training.checkpoints import Checkpoints
 from tfm.training.config import TrainingConfig
@@ -141,6 +142,23 @@ def test_a_run_stops_says_where_and_keeps_what_it_takes_to_see_it_again(corpus, 
     assert np.isinf(task.loss(state.params, batch, jax.random.key(0))[0][0])
 
 
+def test_a_run_says_where_it_stopped_though_nothing_can_be_found_or_saved(
+    corpus, tmp_path, poison, monkeypatch
+):
+    poison(5)
+
+    def fails(*_):
+        raise RuntimeError("RESOURCE_EXHAUSTED: no memory\nand more")
+
+    monkeypatch.setattr(trouble, "first_not_finite", fails)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "trouble").write_text("in the way of the folder")
+    with pytest.raises(UserError, match="loss or gradient of step 5 is not finite") as raised:
+        train_run(make_config(corpus, steps=6, log_every=3), tmp_path / "run")
+    assert "the first tensor that is not: not found (RESOURCE_EXHAUSTED: no memory)." in str(raised.value)
+    assert "State and batch could not be saved (" in str(raised.value)
+
+
 def test_the_pairs_that_are_named_are_those_of_the_batch(corpus, tmp_path):
     task = translation.create(make_config(corpus), str(tmp_path))
     task.prepare()
@@ -251,8 +269,9 @@ def test_too_many_skipped_steps_in_a_row_end_the_run():
 def test_what_a_step_may_do_is_checked():
     with pytest.raises(UserError, match="on_non_finite must be one of"):
         TrainingConfig(on_non_finite="ignore")
-    with pytest.raises(UserError, match="diverged_after must not be negative"):
-        TrainingConfig(diverged_after=-1)
+    for name in ("diverged_after", "seed"):
+        with pytest.raises(UserError, match=f"{name} must not be negative"):
+            TrainingConfig(**{name: -1})
 
 
 def test_norms_and_skips_stand_in_the_metrics(tiny_run):

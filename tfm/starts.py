@@ -1,4 +1,4 @@
-"""Other beginnings of a run than drawn parameters: the weights of another, or its own with a new schedule."""
+"""How a run begins: with its config, and with drawn parameters, another run's, or its own anew."""
 
 import contextlib
 import logging
@@ -21,7 +21,42 @@ ADAPTABLE = (  # what may differ, as it does not change what a weight means
     *("vocabulary_size", "dropout", "attention_dropout", "feed_forward_dropout"),
     *("attention", "remat", "scan", "dtype"),
 )
+FREE = {  # what a run that has begun may change: no parameter and no batch becomes another by it
+    "task": (),
+    "model": ("attention", "remat", "scan"),
+    "data": ("cache_dir",),
+}
+BATCHES = ("max_length", "batching", "batch_tokens", "row_length")
 log = logging.getLogger(__name__)
+
+
+def keep_config(chosen, workdir):
+    """Writes the config into the work directory. Until the first checkpoint it may still be mended.
+
+    Raises:
+      UserError: the run there has begun with other data or another model, or has a vocabulary of other data.
+    """
+    path = runs.config_path(workdir)
+    if os.path.exists(path):
+        _check_same(runs.read_config(workdir), chosen, workdir)
+    config.save(chosen, path)
+
+
+def _check_same(saved, chosen, workdir):
+    if _has_checkpoint(workdir) or _has_checkpoint(os.path.join(workdir, BEFORE_RESET)):
+        for section, free in FREE.items():
+            changed = config.difference(getattr(saved, section), getattr(chosen, section), ignore=free)
+            if changed:
+                raise UserError(
+                    f"The run in {workdir} was started with another config.{section}: {changed}; "
+                    "give a new --workdir, or the config it was started with."
+                )
+    vocabulary = os.path.join(workdir, VOCABULARY_FILE)
+    changed = config.difference(saved.data, chosen.data, ignore=(*FREE["data"], *BATCHES))
+    if changed and os.path.exists(vocabulary):
+        raise UserError(
+            f"{vocabulary} was made for another config.data: {changed}; delete it, or give a new --workdir."
+        )
 
 
 def adopt(source, chosen, workdir):

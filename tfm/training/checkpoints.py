@@ -20,6 +20,7 @@ from tfm.training.step import TrainState
 
 ITEMS = ("params", "optimizer", "average")
 PROGRESS = manifest.ITEM
+REPLACED = ".replaced"
 NOTHING = -1  # among steps, where None cannot be sent
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class Checkpoints:
         if keep_hours:
             self._policies.append(checkpoint_managers.EveryNSeconds(keep_hours * 3600))
         self._checked = {}
+        self._replaced = None
 
     def steps(self):
         """Steps with a checkpoint, damaged ones among them, ascending."""
@@ -85,6 +87,8 @@ class Checkpoints:
         several hosts the first decides.
         """
         newest = NOTHING
+        if jax.process_index() == 0:
+            self._bring_back()
         if jax.process_index() == 0 and (intact := self.latest()) is not None:
             newest = intact
             for step in self.steps():
@@ -93,15 +97,14 @@ class Checkpoints:
         newest = int(multihost_utils.broadcast_one_to_all(np.int32(newest)))
         return None if newest == NOTHING else newest
 
-    def save(self, state, metrics=None, progress=None):
+    def save(self, state, metrics=None, progress=None, again=False):
         """Writes a `TrainState` in the background; returns once its arrays are copied from the device.
-
-        A checkpoint of the same step, saved before its evaluation, gives way.
 
         Args:
           state: the `TrainState`.
           metrics: {name: float} measured at its step; without the best metric it cannot become the best.
           progress: what else the run needs to go on exactly, for JSON; see `restore_progress`.
+          again: an earlier process saved this step; that checkpoint stays until this one is there.
 
         Raises:
           UserError: the disk is full.
@@ -114,9 +117,8 @@ class Checkpoints:
         items[PROGRESS] = ocp.args.JsonSave(progress or {})
         self.wait()  # so that the manifest of the last step is written before it is about the next
         self._saving = int(state.step)
-        if self._saving in self._manager.all_steps():
-            self._manager.delete(self._saving)
-            self._checked.pop(self._saving, None)
+        if again:
+            self._make_way()
         self._manager.save(self._saving, args=ocp.args.Composite(**items), metrics=metrics)
 
     def restore(self, like, step=None):
@@ -148,9 +150,13 @@ class Checkpoints:
         """Returns when what was saved is on disk."""
         if "_manager" in vars(self):
             self._manager.wait_until_finished()
+            if self._replaced is not None and jax.process_index() == 0:
+                shutil.rmtree(self._replaced, ignore_errors=True)
+            self._replaced = None
 
     def close(self):
         """Waits for what was saved."""
+        self.wait()
         if "_manager" in vars(self):
             self._manager.close()
 
@@ -207,6 +213,26 @@ class Checkpoints:
         shutil.rmtree(aside, ignore_errors=True)
         os.rename(self._folder(step), aside)
         del self._checked[step]
+
+    def _make_way(self):
+        """Gives the checkpoint of the step that is saved again another name, before there is a manager."""
+        self._replaced = f"{self._folder(self._saving)}{REPLACED}"
+        self._checked.pop(self._saving, None)
+        if jax.process_index() == 0:
+            os.rename(self._folder(self._saving), self._replaced)
+        multihost_utils.sync_global_devices("replaced checkpoint")
+
+    def _bring_back(self):
+        """A kill may have come before what was to replace a checkpoint was there."""
+        names = os.listdir(self.directory) if os.path.isdir(self.directory) else []
+        for name in names:
+            step, ending = os.path.splitext(name)
+            if ending != REPLACED:
+                continue
+            if os.path.isdir(os.path.join(self.directory, step)):
+                shutil.rmtree(os.path.join(self.directory, name), ignore_errors=True)
+            else:
+                os.rename(os.path.join(self.directory, name), os.path.join(self.directory, step))
 
     def _folder(self, step, *item):
         return os.path.join(self.directory, str(step), *item)

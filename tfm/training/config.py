@@ -88,7 +88,7 @@ class TrainingConfig:
         for name in COUNTS:
             if getattr(self, name) < 1:
                 raise UserError(f"training.{name} must be at least 1, got {getattr(self, name)}.")
-        for name in ("patience", "keep_hours", "diverged_after"):
+        for name in ("seed", "patience", "keep_hours", "diverged_after"):
             if getattr(self, name) < 0:
                 raise UserError(f"training.{name} must not be negative, got {getattr(self, name)}.")
         if self.schedule == "linear_decay" and self.warmup_steps >= self.steps:

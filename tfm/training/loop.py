@@ -88,7 +88,8 @@ class _Run:
         batches = self._task.train_batches(self._start)
         step, signal = self._start, 0
         if self._unevaluated:
-            self._save(step, layout.fetch_state(state), asked, evaluates=True)
+            with self._progress.paused():
+                self._save(step, layout.fetch_state(state), asked, evaluates=True)
         while step < config.steps and not (signal or self._unevaluated or self._exhausted):
             step += 1
             batch = next(batches)
@@ -122,11 +123,13 @@ class _Run:
 
     def _save(self, step, state, asked, evaluates):
         scores = self._evaluate(step, state, asked) if evaluates else None
-        self._unevaluated = evaluates and scores is None
+        again, self._unevaluated = self._unevaluated, evaluates and scores is None
+        if again and self._unevaluated:
+            return  # as it was saved
         if scores and self._task.best_metric in scores:
             self._evaluations = self._evaluations.after(scores[self._task.best_metric])
         carried = Carried(dict(self._progress.sums), self._evaluations, self._unevaluated)
-        self._checkpoints.save(state, scores, carried._asdict())
+        self._checkpoints.save(state, scores, carried._asdict(), again=again)
 
     def _evaluate(self, step, state, asked):
         """{name: score}, or None where a signal cut it short: it is made when the run goes on."""

@@ -15,7 +15,7 @@ from tfm.errors import UserError
 from tfm.training.checkpoints import Checkpoints
 from tfm.training.step import shares
 
-TROUBLE_FOLDER = "trouble"
+TROUBLE_FOLDER, REPORT = "trouble", "report.json"
 SHOWN = 5  # numbers of a list in a sentence
 
 
@@ -27,31 +27,42 @@ def explain(task, config, parts, workdir, state, step, batch):
 
     Args:
       task, config, parts, workdir: as in `tfm.training.loop`.
-      state: a placed state, unchanged by the step.
+      state: a placed state, unchanged by the step; where steps are skipped, that of the step behind it.
       step: counted from 1.
       batch: of this host.
 
     Returns:
-      The `UserError` to raise.
+      The `UserError` to raise, whatever goes wrong on the way to it.
     """
     folder = os.path.join(workdir, TROUBLE_FOLDER, f"step-{step}")
-    whole = parts.layout.fetch_state(state)
-    _save(folder, whole, batch)
+    whole, facts = parts.layout.fetch_state(state), task.describe_batch(step - 1)
+    try:
+        _save(folder, whole, batch)
+        where = f"State and batch are in {folder}"
+    except (OSError, UserError) as error:
+        where = f"State and batch could not be saved ({error})"
+    try:
+        culprit = _culprit(task, config, parts, whole, step, batch)
+    except RuntimeError as error:  # of XLA: one device may not hold what several did
+        culprit = f"not found ({str(error).splitlines()[0]})"
+    if jax.process_index() == 0:
+        with contextlib.suppress(OSError), open(os.path.join(folder, REPORT), "w", encoding="utf-8") as file:
+            json.dump({"step": step, "not_finite": culprit, "batch": facts}, file, indent=2)
+    skip = ", or go on without such batches with training.on_non_finite=skip"
+    return UserError(
+        f"The loss or gradient of step {step:,} is not finite; the first tensor that is not: {culprit}. "
+        f"The batch: {_shown(facts)}. {where}; lower training.learning_rate_scale or mend the data"
+        f"{skip if config.on_non_finite == 'stop' else ''}."
+    )
+
+
+def _culprit(task, config, parts, whole, step, batch):
     params = parts.layout.fetch_weights(whole.params)
     params = jax.device_put(jax.device_get(params), jax.local_devices()[0])
     devices = parts.layout.devices // jax.process_count()
     key = jax.random.fold_in(parts.rng, step - 1)
     culprit = first_not_finite(task.loss, params, shares(batch, key, devices, config.micro_batches))
-    culprit = culprit or "nothing when computed again, share by share: it comes of their sum or of chance"
-    facts = task.describe_batch(step - 1)
-    if jax.process_index() == 0:
-        with open(os.path.join(folder, "report.json"), "w", encoding="utf-8") as file:
-            json.dump({"step": step, "not_finite": culprit, "batch": facts}, file, indent=2)
-    return UserError(
-        f"The loss or gradient of step {step:,} is not finite; the first tensor that is not: {culprit}. "
-        f"The batch: {_shown(facts)}. State and batch are in {folder}; lower training.learning_rate_scale, "
-        "mend the data, or go on without such batches with training.on_non_finite=skip."
-    )
+    return culprit or "nothing when computed again, share by share: it comes of their sum or of chance"
 
 
 def first_not_finite(loss, params, pieces):
