@@ -4,7 +4,7 @@
     python eval.py --workdir=runs/wmt14_en_fr_big --average=20
 
 Hardware in the paper: 8 P100, 3.5 days for 300,000 steps of 1.0 s. Here: not measured.
-TFDS downloads and prepares the 36 million pairs on first use (tens of GB). Dropout is 0.1, not 0.3 as for
+TFDS downloads and prepares the pairs (36 million in the paper) on first use (tens of GB). Dropout is 0.1, not 0.3 as for
 English-German; the vocabulary has 32,000 word pieces.
 """
 

@@ -127,7 +127,7 @@ def test_embedding_is_scaled_tied_and_initialised_by_its_width():
 
 def test_kernels_are_glorot_uniform():
     """Over the flattened [D, H * K] matrix: uniform in +- sqrt(6 / (D + H K))."""
-    module = layers.MultiHeadAttention(64, 4, key_features=32)
+    module = layers.MultiHeadAttention(64, 4, key_features=32, value_features=32)
     kernel = module.init(
         jax.random.key(0), jnp.zeros((1, 2, 64)), jnp.zeros((1, 2, 64)), mask=None, train=False
     )

@@ -39,8 +39,7 @@ class MultiHeadAttention(nn.Module):
     Attributes:
       features: D, of the output.
       heads: H.
-      key_features: K of each head; D / H when None, as in the paper.
-      value_features: V of each head; `key_features` when None.
+      key_features, value_features: K and V of each head; D / H when None, as in the paper, each by itself.
       use_bias: biases on the four projections (none in the paper, present in its authors' code).
       dropout_rate: of the attention weights (0 in the paper).
       implementation: of `tfm.attention.dot_product_attention`.
@@ -59,10 +58,10 @@ class MultiHeadAttention(nn.Module):
     dtype: jnp.dtype = jnp.float32
 
     def setup(self):
-        if self.key_features is None and self.features % self.heads:
+        if None in (self.key_features, self.value_features) and self.features % self.heads:
             raise ValueError(f"features {self.features} do not divide into {self.heads} heads")
         key_features = self.key_features or self.features // self.heads
-        value_features = self.value_features or key_features
+        value_features = self.value_features or self.features // self.heads
         self.query = self._projection((self.heads, key_features), -1)
         self.key = self._projection((self.heads, key_features), -1)
         self.value = self._projection((self.heads, value_features), -1)

@@ -29,7 +29,7 @@ class TransformerConfig:
       d_model: D.
       d_ff: F.
       heads: H.
-      key_features, value_features: of each head; D / H when None.
+      key_features, value_features: of each head; D / H when None, each by itself.
       attention_bias: biases on the attention projections, as in the authors' code.
       activation: "relu", "gelu" or "swish".
       norm_order: "post" (the paper), "pre" or "norm_then_add"; the latter two end each stack in a LayerNorm.
@@ -86,10 +86,10 @@ class TransformerConfig:
                 raise UserError(f"model.{field} must be in [0, 1), got {getattr(self, field)}.")
         if self.d_model % 2:
             raise UserError(f"model.d_model must be even for sinusoidal positions, got {self.d_model}.")
-        if self.key_features is None and self.d_model % self.heads:
+        if None in (self.key_features, self.value_features) and self.d_model % self.heads:
             raise UserError(
-                f"model.d_model {self.d_model} does not divide into {self.heads} heads: "
-                "choose another number of heads or set model.key_features."
+                f"model.d_model {self.d_model} does not divide into {self.heads} heads: choose another "
+                "number of heads, or set model.key_features and model.value_features."
             )
 
 
