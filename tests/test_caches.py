@@ -52,7 +52,23 @@ def far_off(path):
     np.save(path, ends)
 
 
+def overwrite(path):
+    with open(path, "rb+") as file:
+        file.seek(300)
+        file.write(bytes(100))
+
+
+def no_rows(path):
+    np.save(path, np.zeros(0, np.load(path).dtype))
+
+
 DAMAGE = {
+    "zeros in the middle of the tokens": lambda folder: overwrite(folder / "source.npy"),
+    "no ends": lambda folder: no_rows(folder / "target_ends.npy"),
+    "no tokens": lambda folder: no_rows(folder / "target.npy"),
+    "unsigned ends": lambda folder: np.save(
+        folder / "source_ends.npy", np.load(folder / "source_ends.npy").astype(np.uint64)
+    ),
     "an end far off": lambda folder: far_off(folder / "target_ends.npy"),
     "tokens cut": lambda folder: cut(folder / "source.npy"),
     "ends cut": lambda folder: cut(folder / "target_ends.npy"),
@@ -85,6 +101,21 @@ def test_a_damaged_cache_is_made_again_and_nothing_in_it_is_run(name, tmp_path, 
     assert "Tokenising again: the cache" in caplog.text
     assert [(ids(again, 0, i), ids(again, 1, i)) for i in range(30)] == expected
     assert list((tmp_path / "tokens").iterdir()) == [folder]
+
+
+def test_damage_is_found_wherever_it_is(tmp_path, monkeypatch):
+    """Also where the ends of sentences are looked at some at a time."""
+    monkeypatch.setattr(cache, "CHECKED_AT_ONCE", 7)
+    sound = TokenCache.open(random_pairs(60), Letters(), str(tmp_path))
+    (folder,) = (tmp_path / "tokens").iterdir()
+    ends = np.cumsum(sound.lengths[:, 1])
+    whole = np.load(folder / "target.npy")
+    for end in ends:
+        damaged = whole.copy()
+        damaged[end - 1] = 0
+        np.save(folder / "target.npy", damaged)
+        with pytest.raises(ValueError, match="has lost its end"):
+            TokenCache(str(folder))
 
 
 def test_the_cache_of_another_version_is_left_alone(tmp_path, monkeypatch):

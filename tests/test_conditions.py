@@ -179,6 +179,28 @@ def test_what_is_written_has_the_permissions_that_the_user_gives_files(tmp_path)
     assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("old", "folder")] == [0o640, 0o750]
 
 
+def test_a_folder_gets_its_name_when_all_its_files_are_on_the_disk(tmp_path, monkeypatch):
+    """A loss of power keeps a rename and not the pages of a file that nobody asked the disk to write."""
+    synced, sync, rename = set(), os.fsync, os.rename
+
+    def remember(descriptor):
+        synced.add(os.fstat(descriptor).st_ino)
+        sync(descriptor)
+
+    def look(source, target):
+        paths = [source, *pathlib.Path(source).rglob("*")]
+        assert {os.stat(path).st_ino for path in paths} <= synced
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", remember)
+    monkeypatch.setattr(os, "rename", look)
+    with whole_folder(tmp_path / "whole") as folder:
+        (pathlib.Path(folder) / "inner").mkdir()
+        for path in ("one", "inner/two"):
+            (pathlib.Path(folder) / path).write_text("text")
+    assert (tmp_path / "whole" / "inner" / "two").read_text() == "text"
+
+
 # Whole runs.
 
 

@@ -115,6 +115,8 @@ def whole_file(path, mode="wb"):
 def whole_folder(path):
     """A new folder, its path given, that becomes `path` when the context ends well; else nothing is left.
 
+    Its files are on the disk before it has its name, which may outlive a loss of power that they would not.
+
     Raises:
       OSError: the machine refuses, or something stands at `path` that is no empty folder.
     """
@@ -123,9 +125,21 @@ def whole_folder(path):
     try:
         os.mkdir(temporary)
         yield temporary
+        _sync(temporary)
         os.rename(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _sync(folder):
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(parent, name), "rb") as file:
+                os.fsync(file.fileno())
+        descriptor = os.open(parent, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # not every file system does this for folders
+            os.fsync(descriptor)
+        os.close(descriptor)
 
 
 def _beside(path):
