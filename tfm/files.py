@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import shutil
@@ -32,6 +33,7 @@ ADVICE = {
 }
 # TensorStore, under Orbax, and array_record put the system's answer into the text of another error.
 TOLD_PATH = re.compile(r'(?:local file "|; writing )(/[^";]*)')
+HALF_MADE = re.compile(r"\.[0-9a-f]{12}\.tmp$")  # the end of a name that `_beside` makes
 
 
 def user_cache():
@@ -129,6 +131,40 @@ def whole_folder(path):
         os.rename(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def swept(folder):
+    """To make whole files and folders in `folder`, from which what killed processes left half made goes.
+
+    Nothing is removed while another process is in such a context, nor where the file system has no locks.
+    The folder is made where there is none.
+
+    Raises:
+      OSError: the machine refuses.
+    """
+    os.makedirs(folder, exist_ok=True)
+    # Beside, and never deleted: two processes could then lock two files of one name.
+    descriptor = os.open(f"{os.path.abspath(folder)}.lock", os.O_RDONLY | os.O_CREAT, 0o666)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove_half_made(folder)
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_half_made(folder):
+    for entry in os.scandir(folder):
+        if not HALF_MADE.search(entry.name):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            os.unlink(entry.path)
 
 
 def _sync(folder):

@@ -20,7 +20,7 @@ from numpy.lib.format import write_array_header_1_0
 from tfm.data.rows import ranges, starts_of
 from tfm.data.vocabulary import EOS_ID
 from tfm.errors import UserError
-from tfm.files import whole_folder, writing
+from tfm.files import swept, whole_folder, writing
 
 FORMAT = 1
 CHUNK_PAIRS = 50_000  # tokenised at a time: bounds memory, and each is a line of progress
@@ -100,7 +100,12 @@ def _build(folder, pairs, vocabulary):
     """Builds in a folder beside and renames it, so that nobody ever opens half a cache."""
     dtype = np.uint16 if len(vocabulary) <= 1 << 16 else np.int32
     try:
-        with writing(folder), whole_folder(folder) as temporary, contextlib.ExitStack() as stack:
+        with (
+            writing(folder),
+            swept(os.path.dirname(folder)),
+            whole_folder(folder) as temporary,
+            contextlib.ExitStack() as stack,
+        ):
             writers = [
                 stack.enter_context(_SideWriter(os.path.join(temporary, side), dtype)) for side in SIDES
             ]
