@@ -48,6 +48,7 @@ def begin(chosen, workdir, stop):
         if jax.process_index() == 0:  # the first of several hosts makes what the others find
             os.makedirs(workdir, exist_ok=True)
             stack.enter_context(locked(workdir))
+            cli.drop_damaged_programs(workdir)
             starts.keep_config(chosen, workdir)
             if source:
                 starts.adopt(source, chosen, workdir)

@@ -194,6 +194,22 @@ def test_hosts_share_each_batch_row_by_row(cache, batching):
     assert len(found) == len(set(found)) == len(cache)
 
 
+@pytest.mark.parametrize("batching", ["packed", "buckets"])
+@pytest.mark.parametrize("hosts", [2, 3, 4])
+def test_each_step_has_the_same_pairs_on_any_number_of_hosts(cache, batching, hosts):
+    chosen = config(batching=batching, batch_tokens=365)  # 11 packed rows, 45 of the narrowest bucket
+    one = TrainBatches(cache, chosen, seed=3)
+    several = [TrainBatches(cache, chosen, seed=3, host_index=i, host_count=hosts) for i in range(hosts)]
+    assert any(rows % hosts for rows, _ in one.shapes)
+    for step in range(epoch_steps(one, 1)[-1] + 1):
+        pieces = [host.batch(step) for host in several]
+        assert len({piece["inputs"].shape for piece in pieces}) == 1
+        assert pieces[0]["inputs"].shape in several[0].shapes
+        found = [pair for piece in pieces for pair in sentences(piece)]
+        assert collections.Counter(found) == collections.Counter(sentences(one.batch(step)))
+        assert several[0].describe(step) == one.describe(step)
+
+
 def test_long_and_empty_pairs_are_left_out_with_a_count(tmp_path, caplog):
     pairs = Pairs([("a" * 40, "b"), ("a", ""), ("ab", "cd"), ("", ""), ("x", "y" * 31)])
     cache = TokenCache.open(pairs, Letters(), str(tmp_path))

@@ -1,5 +1,6 @@
 """Prepared data: caches that are damaged, of another version, or made by two processes at a time."""
 
+import gzip
 import os
 import pathlib
 import pickle
@@ -52,7 +53,23 @@ def far_off(path):
     np.save(path, ends)
 
 
+def overwrite(path):
+    with open(path, "rb+") as file:
+        file.seek(300)
+        file.write(bytes(100))
+
+
+def no_rows(path):
+    np.save(path, np.zeros(0, np.load(path).dtype))
+
+
 DAMAGE = {
+    "zeros in the middle of the tokens": lambda folder: overwrite(folder / "source.npy"),
+    "no ends": lambda folder: no_rows(folder / "target_ends.npy"),
+    "no tokens": lambda folder: no_rows(folder / "target.npy"),
+    "unsigned ends": lambda folder: np.save(
+        folder / "source_ends.npy", np.load(folder / "source_ends.npy").astype(np.uint64)
+    ),
     "an end far off": lambda folder: far_off(folder / "target_ends.npy"),
     "tokens cut": lambda folder: cut(folder / "source.npy"),
     "ends cut": lambda folder: cut(folder / "target_ends.npy"),
@@ -85,6 +102,21 @@ def test_a_damaged_cache_is_made_again_and_nothing_in_it_is_run(name, tmp_path, 
     assert "Tokenising again: the cache" in caplog.text
     assert [(ids(again, 0, i), ids(again, 1, i)) for i in range(30)] == expected
     assert list((tmp_path / "tokens").iterdir()) == [folder]
+
+
+def test_damage_is_found_wherever_it_is(tmp_path, monkeypatch):
+    """Also where the ends of sentences are looked at some at a time."""
+    monkeypatch.setattr(cache, "CHECKED_AT_ONCE", 7)
+    sound = TokenCache.open(random_pairs(60), Letters(), str(tmp_path))
+    (folder,) = (tmp_path / "tokens").iterdir()
+    ends = np.cumsum(sound.lengths[:, 1])
+    whole = np.load(folder / "target.npy")
+    for end in ends:
+        damaged = whole.copy()
+        damaged[end - 1] = 0
+        np.save(folder / "target.npy", damaged)
+        with pytest.raises(ValueError, match="has lost its end"):
+            TokenCache(str(folder))
 
 
 def test_the_cache_of_another_version_is_left_alone(tmp_path, monkeypatch):
@@ -157,6 +189,66 @@ def test_two_processes_that_build_one_cache_at_a_time_both_get_it(tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == [
         *("source.npy", "source_ends.npy", "target.npy", "target_ends.npy")
     ]
+
+
+HALF = """
+import os, signal, sys
+from tests.test_batches import Letters, random_pairs
+from tfm.data import cache
+class Killed(type(random_pairs(1))):
+    def __getitem__(self, index):
+        if index.start:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+cache.CHUNK_PAIRS = 7
+cache.TokenCache.open(Killed(random_pairs(30)), Letters(), sys.argv[1])
+"""
+
+
+@pytest.mark.processes
+def test_what_a_killed_build_left_goes_with_the_next_one(tmp_path):
+    subprocess.run([sys.executable, "-c", HALF, str(tmp_path)], cwd=ROOT, check=False)
+    (left,) = (tmp_path / "tokens").iterdir()
+    assert left.suffix == ".tmp"
+    assert len(TokenCache.open(random_pairs(30), Letters(), str(tmp_path))) == 30
+    (whole,) = (tmp_path / "tokens").iterdir()
+    assert left.name.startswith(whole.name)
+
+
+def test_a_build_leaves_the_half_made_cache_of_another_that_still_builds(tmp_path):
+    half_made = tmp_path / "tokens" / "0.0123456789ab.tmp"
+
+    class Building(Pairs):
+        fingerprint = "building"
+
+        def __getitem__(self, index):
+            half_made.mkdir()  # of a third, killed just now
+            before = sorted((tmp_path / "tokens").iterdir())
+            assert len(before) == 2
+            assert len(TokenCache.open(random_pairs(30), Letters(), str(tmp_path))) == 30
+            assert set(before) < set((tmp_path / "tokens").iterdir())
+            return super().__getitem__(index)
+
+    assert len(TokenCache.open(Building(random_pairs(9)), Letters(), str(tmp_path))) == 9
+    last = Pairs([("a", "b")])
+    last.fingerprint = "last"
+    TokenCache.open(last, Letters(), str(tmp_path))
+    assert not half_made.exists()
+    assert len(list((tmp_path / "tokens").iterdir())) == 3
+
+
+def test_what_a_killed_unpacking_left_goes_and_other_files_stay(tmp_path):
+    folder = tmp_path / "unpacked"
+    folder.mkdir()
+    for name in ("a.0123456789ab.tmp", "notes.tmp", "b"):
+        (folder / name).write_text("text")
+    for language in ("en", "de"):
+        (tmp_path / f"data.{language}.gz").write_bytes(gzip.compress(b"text\n"))
+    assert text.TextPairs(str(tmp_path / "data"), ("en", "de"), str(tmp_path))[0] == ("text", "text")
+    found = {path.name for path in folder.iterdir()}
+    assert {"notes.tmp", "b"} < found
+    assert not any("0123456789ab" in name for name in found)
+    assert len(found) == 4
 
 
 def test_data_that_is_deleted_while_it_is_read_can_be_read_to_its_end(tmp_path):

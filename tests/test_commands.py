@@ -49,10 +49,14 @@ def test_train_and_train_again(corpus, tmp_path):
     assert b"step 2/2  loss" in first.stderr
     assert b"tokens/s" in first.stderr
     assert b"First step finished after" in first.stderr
+    cut = tmp_path / "run" / "compiled" / "program-cache"
+    cut.parent.mkdir(exist_ok=True)
+    cut.touch()  # as a kill leaves it
     second = run(*command, "--config.training.steps=3", f"--config.data.cache_dir={tmp_path / 'moved'}")
     assert b"Going on from step 2" in second.stderr
     steps = [row["step"] for row in read_metrics(str(tmp_path / "run")) if "train/loss" in row]
     assert steps == [1, 2, 3]
+    assert not cut.exists()
 
 
 def test_eval_writes_hypotheses_and_scores_with_signatures(workdir):

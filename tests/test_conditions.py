@@ -57,6 +57,8 @@ def test_what_cannot_be_written_is_one_sentence_and_leaves_all_as_it_was(name):
         before = files_of(folder)
         with smallest_files(LIMIT), pytest.raises(UserError, match=r"Cannot write .*File too large; raise"):
             WRITERS[name](folder)
+        for made in ("tokens", "unpacked"):
+            pathlib.Path(folder, f"{made}.lock").unlink(missing_ok=True)  # which is empty, and stays
         assert files_of(folder) == before
         for made in ("tokens", "unpacked"):
             shutil.rmtree(os.path.join(folder, made), ignore_errors=True)
@@ -177,6 +179,28 @@ def test_what_is_written_has_the_permissions_that_the_user_gives_files(tmp_path)
     finally:
         os.umask(before)
     assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("old", "folder")] == [0o640, 0o750]
+
+
+def test_a_folder_gets_its_name_when_all_its_files_are_on_the_disk(tmp_path, monkeypatch):
+    """A loss of power keeps a rename and not the pages of a file that nobody asked the disk to write."""
+    synced, sync, rename = set(), os.fsync, os.rename
+
+    def remember(descriptor):
+        synced.add(os.fstat(descriptor).st_ino)
+        sync(descriptor)
+
+    def look(source, target):
+        paths = [source, *pathlib.Path(source).rglob("*")]
+        assert {os.stat(path).st_ino for path in paths} <= synced
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", remember)
+    monkeypatch.setattr(os, "rename", look)
+    with whole_folder(tmp_path / "whole") as folder:
+        (pathlib.Path(folder) / "inner").mkdir()
+        for path in ("one", "inner/two"):
+            (pathlib.Path(folder) / path).write_text("text")
+    assert (tmp_path / "whole" / "inner" / "two").read_text() == "text"
 
 
 # Whole runs.

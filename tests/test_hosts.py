@@ -44,7 +44,8 @@ def losses(workdir):
 def test_two_processes_equal_one(corpus, tmp_path):
     settings = make_config(corpus, parallel="mesh", steps=3)
     model = dataclasses.replace(settings.model, dropout=0.0)  # whose mask goes by the place in the batch
-    settings = dataclasses.replace(settings, model=model, validation_sentences=0)
+    data = dataclasses.replace(settings.data, batch_tokens=7 * settings.data.row_length)  # rows do not divide
+    settings = dataclasses.replace(settings, model=model, data=data, validation_sentences=0)
     config = write_config_file(tmp_path, settings)
     with socket.socket() as free:
         free.bind(("localhost", 0))

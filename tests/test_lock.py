@@ -73,3 +73,40 @@ def test_the_command_is_refused_on_a_directory_in_use(corpus, tmp_path):
     assert second.returncode == 2
     assert f"in use by process {os.getpid()} on" in errors.splitlines()[-1]
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["lock"]
+
+
+PROGRAMS = """
+import os, pathlib, sys, warnings
+import jax, jax.numpy as jnp
+from tfm import cli
+folder = pathlib.Path(sys.argv[1])
+jax.config.update("jax_compilation_cache_dir", None)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+cli.keep_compiled(str(folder))
+def entries():
+    return {path for path in (folder / "compiled").glob("*-cache")}
+def damaged():
+    jax.clear_caches()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((3, 3)))
+    return sum("Error reading persistent compilation cache" in str(each.message) for each in found)
+print("at first", damaged())
+made = entries()
+for path, share in zip(sorted(made), (0.5, 0, 0.9)):
+    os.truncate(path, int(share * path.stat().st_size))
+print("cut short", damaged() == min(len(made), 3), damaged() == min(len(made), 3))
+other = folder / "compiled" / "other-cache"
+other.write_bytes(bytes.fromhex("28b52ffd") + b"of zstandard")
+cli.drop_damaged_programs(str(folder))
+print("dropped", len(made - entries()) == min(len(made), 3), other.exists())
+print("made again", damaged(), made < entries(), damaged())
+"""
+ANSWERS = ["at first 0", "cut short True True", "dropped True True", "made again 0 True 0"]
+
+
+@pytest.mark.processes
+def test_compiled_programs_that_were_cut_short_are_made_again(tmp_path):
+    command = [sys.executable, "-c", PROGRAMS, str(tmp_path)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.stdout.splitlines() == ANSWERS, result.stderr

@@ -4,8 +4,10 @@ import hashlib
 import json
 import pathlib
 import platform
+import shutil
 import subprocess
 import sys
+import types
 
 import jax
 import numpy as np
@@ -16,7 +18,7 @@ from tests.tiny import make_config, train_run
 from tfm import config as configs
 from tfm import runs
 from tfm.tasks.translation import Config
-from tfm.training.record import code_state, versions
+from tfm.training.record import code_state, record_start, versions
 
 ROOT = pathlib.Path(tfm.__file__).parent.parent
 
@@ -56,6 +58,46 @@ def test_a_run_repeated_from_its_record_is_the_same_bit_for_bit(tiny_run, tmp_pa
     assert starts(tmp_path)[0]["data"] == line["data"]
 
 
+def test_a_corpus_that_changed_in_place_is_warned_of_when_the_run_goes_on(corpus, tmp_path, caplog):
+    own = shutil.copytree(corpus, tmp_path / "corpus")
+    train_run(make_config(own, steps=1), tmp_path / "run")
+    for language in ("en", "de"):
+        lines = (own / f"train.{language}").read_text().splitlines(keepends=True)
+        (own / f"train.{language}").write_text("".join(lines[::-1]))
+    train_run(make_config(own, steps=2), tmp_path / "run")
+    assert "The content of train is not what it was at the last start of this run: from step 1" in caplog.text
+
+
+def record(workdir, step, **data):
+    """A start of a run with data of these hashes."""
+    task = types.SimpleNamespace(config=Config(), identity=lambda: {"validation": "v", "train": "t"} | data)
+    record_start(str(workdir), task, step)
+
+
+def test_a_change_of_the_data_is_warned_of_once_also_behind_a_line_cut_short(tmp_path, caplog):
+    record(tmp_path, 0)
+    with open(tmp_path / "starts.jsonl", "a") as file:
+        file.write('{"time": "2026-01-01 00')
+    record(tmp_path, 1_234, train="u", validation="w")
+    assert "The content of validation and train is not" in caplog.text
+    assert "from step 1,234 on" in caplog.text
+    caplog.clear()
+    record(tmp_path, 1_300, train="u", validation="w")
+    assert not caplog.text
+    record(tmp_path, 1_300, train="u")
+    assert "The content of validation is not" in caplog.text
+    assert json.loads((tmp_path / "starts.jsonl").read_text().splitlines()[-1])["step"] == 1_300
+
+
+def test_what_begins_at_step_0_may_have_any_data(tmp_path, caplog):
+    """Such as a run after --reset_schedule, and when it goes on."""
+    record(tmp_path, 0)
+    record(tmp_path, 50)
+    record(tmp_path, 0, train="u")
+    record(tmp_path, 20, train="u")
+    assert not caplog.text
+
+
 def git(folder, *arguments):
     identity = ("-c", "user.name=a", "-c", "user.email=a@b")
     subprocess.run(["git", "-C", folder, *identity, *arguments], check=True, capture_output=True)
@@ -86,3 +128,10 @@ def test_without_git_there_is_no_state_of_the_code(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["jax", "flax", "optax", "orbax-checkpoint", "grain", "sentencepiece"])
 def test_versions_has_the_packages_a_run_stands_on(name):
     assert name in versions()
+
+
+def test_the_rest_of_a_failed_installation_is_no_package(tmp_path, monkeypatch):
+    before = versions()
+    (tmp_path / "broken-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert versions() == before

@@ -6,11 +6,13 @@ code 2; anything else is a bug and shows its traceback.
 
 import contextlib
 import gc
+import glob
 import itertools
 import logging
 import os
 import runpy
 import sys
+import zlib
 
 import jax
 from absl import app, flags
@@ -23,6 +25,8 @@ from tfm.files import refusal, user_cache
 USER_ERROR = 2
 BROKEN_PIPE = 141  # as of a process that SIGPIPE ended
 COMPILED_FOLDER = "compiled"
+ZSTANDARD = b"\x28\xb5\x2f\xfd"  # how its packed data begin
+log = logging.getLogger(__name__)
 
 
 def run(main, positional=()):
@@ -127,6 +131,26 @@ def keep_compiled(folder):
         os.makedirs(folder, exist_ok=True)
     if os.access(folder, os.W_OK):
         jax.config.update("jax_compilation_cache_dir", folder)
+
+
+def drop_damaged_programs(folder):
+    """Removes compiled programs that a kill or a full disk cut short, from where `keep_compiled` keeps them.
+
+    JAX never writes over an entry: each start would warn of it and compile again. It packs with zlib, or with
+    zstandard where that is installed; what that packed is left alone. No other process may use the folder.
+    """
+    for path in glob.glob(os.path.join(glob.escape(folder), COMPILED_FOLDER, "*-cache")):
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            if not _is_whole(file.read()):
+                log.info("Dropping a compiled program that was cut short: %s", path)
+                os.unlink(path)
+
+
+def _is_whole(packed):
+    try:
+        return packed.startswith(ZSTANDARD) or bool(zlib.decompress(packed))
+    except zlib.error:
+        return False
 
 
 def load_run():

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import shutil
@@ -32,6 +33,7 @@ ADVICE = {
 }
 # TensorStore, under Orbax, and array_record put the system's answer into the text of another error.
 TOLD_PATH = re.compile(r'(?:local file "|; writing )(/[^";]*)')
+HALF_MADE = re.compile(r"\.[0-9a-f]{12}\.tmp$")  # the end of a name that `_beside` makes
 
 
 def user_cache():
@@ -115,6 +117,8 @@ def whole_file(path, mode="wb"):
 def whole_folder(path):
     """A new folder, its path given, that becomes `path` when the context ends well; else nothing is left.
 
+    Its files are on the disk before it has its name, which may outlive a loss of power that they would not.
+
     Raises:
       OSError: the machine refuses, or something stands at `path` that is no empty folder.
     """
@@ -123,9 +127,55 @@ def whole_folder(path):
     try:
         os.mkdir(temporary)
         yield temporary
+        _sync(temporary)
         os.rename(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def swept(folder):
+    """To make whole files and folders in `folder`, from which what killed processes left half made goes.
+
+    Nothing is removed while another process is in such a context, nor where the file system has no locks.
+    The folder is made where there is none.
+
+    Raises:
+      OSError: the machine refuses.
+    """
+    os.makedirs(folder, exist_ok=True)
+    # Beside, and never deleted: two processes could then lock two files of one name.
+    descriptor = os.open(f"{os.path.abspath(folder)}.lock", os.O_RDONLY | os.O_CREAT, 0o666)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove_half_made(folder)
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_half_made(folder):
+    for entry in os.scandir(folder):
+        if not HALF_MADE.search(entry.name):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            os.unlink(entry.path)
+
+
+def _sync(folder):
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(parent, name), "rb") as file:
+                os.fsync(file.fileno())
+        descriptor = os.open(parent, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # not every file system does this for folders
+            os.fsync(descriptor)
+        os.close(descriptor)
 
 
 def _beside(path):

@@ -96,13 +96,15 @@ def _cuts(widths, batch_tokens, host_count):
     """Where batches begin and end: a list of (first row, last row, rows, width).
 
     Each is an array [rows, width] of the rows first to last - 1; missing ones are padding, so that there are
-    few shapes. Rows are as many as the budget holds, a multiple of the hosts.
+    few shapes. As many are in a batch as the budget holds, whatever the hosts: a run that goes on with more
+    or fewer of them has the same batches. Only the array has a multiple of the hosts.
     """
     cuts, begin = [], 0
     for width, count in widths:
-        rows = max(batch_tokens // width // host_count, 1) * host_count
+        rows = max(batch_tokens // width, 1)
+        array_rows = -(-rows // host_count) * host_count
         end = begin + count
-        cuts += [(first, min(first + rows, end), rows, width) for first in range(begin, end, rows)]
+        cuts += [(first, min(first + rows, end), array_rows, width) for first in range(begin, end, rows)]
         begin = end
     return cuts
 

@@ -20,10 +20,11 @@ from numpy.lib.format import write_array_header_1_0
 from tfm.data.rows import ranges, starts_of
 from tfm.data.vocabulary import EOS_ID
 from tfm.errors import UserError
-from tfm.files import whole_folder, writing
+from tfm.files import swept, whole_folder, writing
 
 FORMAT = 1
 CHUNK_PAIRS = 50_000  # tokenised at a time: bounds memory, and each is a line of progress
+CHECKED_AT_ONCE = 1 << 18  # ends of sentences
 SIDES = ("source", "target")
 DAMAGE = (FileNotFoundError, ValueError)
 HEADER = re.compile(
@@ -41,18 +42,18 @@ class TokenCache:
       lengths: int array [pairs, 2], tokens of source and target.
 
     Raises:
-      FileNotFoundError, ValueError: a file is missing or cut short, or they do not fit together.
+      FileNotFoundError, ValueError: a file is missing, cut short or overwritten in part, or they do not fit
+        together.
     """
 
     def __init__(self, folder):
         self._tokens, self._ends = (
             [_integers(os.path.join(folder, f"{side}{name}.npy")) for side in SIDES] for name in ("", "_ends")
         )
-        lengths = np.stack([np.diff(ends, prepend=0) for ends in self._ends], axis=1)
-        sizes = [(len(side), ends[-1]) for side, ends in zip(self._tokens, self._ends, strict=True)]
-        if (lengths < 1).any() or any(found != expected for found, expected in sizes):
-            raise ValueError(f"the parts of {folder} do not fit together")
-        self.lengths = lengths.astype(np.int32)  # once they are known to fit: damage may wrap round
+        for tokens, ends in zip(self._tokens, self._ends, strict=True):
+            _require_sentences(tokens, ends, folder)
+        lengths = [np.diff(ends, prepend=0).astype(np.int32) for ends in self._ends]
+        self.lengths = np.stack(lengths, axis=1)
 
     def __len__(self):
         return len(self.lengths)
@@ -82,11 +83,29 @@ class TokenCache:
         return cls(folder)
 
 
+def _require_sentences(tokens, ends, folder):
+    """Raises a ValueError where there are no sentences between the ends, or one does not end in EOS.
+
+    Damage of a whole page holds the end of some sentence. Reads all tokens once, some ends at a time.
+    """
+    rise = ends.dtype == np.int64 and len(ends) and ends[0] > 0 and (ends[1:] > ends[:-1]).all()
+    if not rise or ends[-1] != len(tokens):
+        raise ValueError(f"the parts of {folder} do not fit together")
+    for first in range(0, len(ends), CHECKED_AT_ONCE):
+        if (tokens[ends[first : first + CHECKED_AT_ONCE] - 1] != EOS_ID).any():
+            raise ValueError(f"a sentence of {folder} has lost its end")
+
+
 def _build(folder, pairs, vocabulary):
     """Builds in a folder beside and renames it, so that nobody ever opens half a cache."""
     dtype = np.uint16 if len(vocabulary) <= 1 << 16 else np.int32
     try:
-        with writing(folder), whole_folder(folder) as temporary, contextlib.ExitStack() as stack:
+        with (
+            writing(folder),
+            swept(os.path.dirname(folder)),
+            whole_folder(folder) as temporary,
+            contextlib.ExitStack() as stack,
+        ):
             writers = [
                 stack.enter_context(_SideWriter(os.path.join(temporary, side), dtype)) for side in SIDES
             ]

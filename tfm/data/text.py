@@ -12,7 +12,7 @@ import zlib
 import numpy as np
 
 from tfm.errors import UserError
-from tfm.files import whole_file
+from tfm.files import swept, whole_file
 
 OPENERS = {"": open, ".gz": gzip.open, ".xz": lzma.open}
 DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
@@ -124,8 +124,7 @@ def _plain(path, cache_dir):
     unpacked = os.path.join(cache_dir, "unpacked", hashlib.sha256(identity.encode()).hexdigest()[:32])
     if os.path.exists(unpacked):
         return unpacked
-    os.makedirs(os.path.dirname(unpacked), exist_ok=True)
-    with whole_file(unpacked) as plain:
+    with swept(os.path.dirname(unpacked)), whole_file(unpacked) as plain:
         try:
             with OPENERS[ending](path, "rb") as packed:
                 shutil.copyfileobj(packed, plain, CHUNK)

@@ -1,8 +1,10 @@
 """What it takes to repeat a run: one line of JSON for each of its starts."""
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import json
+import logging
 import os
 import platform
 import subprocess
@@ -12,12 +14,16 @@ import time
 import jax
 
 import tfm
+from tfm.training.reporting import end_last_line
 
 RECORD_FILE = "starts.jsonl"
+log = logging.getLogger(__name__)
 
 
 def record_start(workdir, task, step):
     """Appends a start that goes on from `step` to starts.jsonl in the work directory; the first host does.
+
+    Warns of a run that goes on with other data than at its last start.
 
     Args:
       workdir: folder of the run.
@@ -39,15 +45,43 @@ def record_start(workdir, task, step):
         "data": task.identity(),
         "config": dataclasses.asdict(task.config),
     }
-    with open(os.path.join(workdir, RECORD_FILE), "a", encoding="utf-8") as file:
+    path = os.path.join(workdir, RECORD_FILE)
+    if step:  # what begins at 0, anew or with the weights of another run, may have any data
+        _warn_of_changes(_last_data(path), line["data"], step)
+    end_last_line(path)
+    with open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
+
+
+def _last_data(path):
+    """The hashes of the data in the last whole line; {} where there is none."""
+    found = {}
+    if os.path.isfile(path):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                with contextlib.suppress(ValueError, TypeError, KeyError):  # a kill may have cut it short
+                    found = json.loads(line)["data"]
+    return found
+
+
+def _warn_of_changes(before, now, step):
+    changed = [name for name, content in now.items() if before.get(name, content) != content]
+    if changed:
+        log.warning(
+            "The content of %s is not what it was at the last start of this run: from step %s on it sees "
+            "other sentences, in another order, and its losses and scores do not compare with those before",
+            " and ".join(changed),
+            f"{step:,}",
+        )
 
 
 def versions():
     """{name: version} of Python and of every installed package."""
     found = {}
     for package in importlib.metadata.distributions():
-        found.setdefault(package.name, package.version)  # of two, Python imports the first
+        about = package.metadata
+        if "Name" in about:  # else the rest of an installation that failed
+            found.setdefault(about["Name"], about.get("Version"))  # of two, Python imports the first
     return {"python": platform.python_version()} | dict(sorted(found.items()))
 
 

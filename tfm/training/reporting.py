@@ -47,7 +47,7 @@ class Reporter:
         path = os.path.join(workdir, METRICS_FILE)
         board = os.path.join(workdir, "tensorboard")
         with writing(workdir):
-            _end_last_line(path)
+            end_last_line(path)
             self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
             os.makedirs(board, exist_ok=True)
             name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
@@ -80,8 +80,8 @@ def make_reporter(workdir):
     return Reporter(workdir) if jax.process_index() == 0 else Silence()
 
 
-def _end_last_line(path):
-    """A kill may have cut the last line short; the next must not become its end."""
+def end_last_line(path):
+    """A kill may have cut the last line of a file short; the next must not become its end."""
     if not os.path.isfile(path) or not os.path.getsize(path):
         return
     with open(path, "rb+") as file:
