@@ -31,7 +31,7 @@ def main():
 
 def last_alone(run, arguments):
     """Scores of the last of the averaged checkpoints by itself, to see what averaging brings."""
-    last = runs.load(arguments.workdir, checkpoint="last", chosen=run.task.config)
+    last = runs.load(arguments.workdir, checkpoint=run.steps[-1], chosen=run.task.config)
     return evaluation.evaluate(last.task, last.params, arguments.split).scores
 
 

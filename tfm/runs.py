@@ -29,9 +29,10 @@ def load(workdir, *, checkpoint="best", average_last=1, ensemble_last=1, chosen=
       workdir: folder of the run, or what `tfm.artefact.save` made of one.
       checkpoint: "best" by validation (the last where none was measured) or "last", both among the intact
         ones, or a step.
-      average_last: above 1, the mean of so many checkpoints up to the last one instead (section 6.1).
-      ensemble_last: above 1, so many checkpoints up to the last one, each with its own parameters: their
-        probabilities are averaged at every token.
+      average_last: above 1, the mean of so many of the last checkpoints instead (section 6.1), those of
+        `spaced_steps`.
+      ensemble_last: above 1, as many of them, each with its own parameters: their probabilities are averaged
+        at every token.
       chosen: config to use in place of the run's own, such as one with another beam size.
 
     Raises:
@@ -50,7 +51,8 @@ def load(workdir, *, checkpoint="best", average_last=1, ensemble_last=1, chosen=
     chosen = chosen or read_config(workdir)
     task = tasks.find(chosen.task).create(chosen, workdir, new=False)
     with contextlib.closing(open_checkpoints(task, chosen.training, workdir)) as checkpoints:
-        steps = _steps(checkpoints, checkpoint, max(average_last, ensemble_last))
+        last = max(average_last, ensemble_last)
+        steps = _steps(checkpoints, checkpoint, last, chosen.training.checkpoint_every)
         like = jax.eval_shape(task.init, jax.random.key(0))
         restored = (checkpoints.restore_weights(like, step) for step in steps)
         if ensemble_last > 1:
@@ -109,12 +111,38 @@ def evaluation_stem(workdir, split, language):
     return os.path.join(workdir, f"{split}.{language}")
 
 
-def _steps(checkpoints, checkpoint, last):
+def spaced_steps(steps, count, every):
+    """The steps to average: `count` of them at equal distances.
+
+    They are the newest multiples of `every`, passing over what was saved between these: at the run's last
+    step, at an evaluation, by a signal, as the best. Where there are too few (a run shorter than that, or one
+    that changed `every`), they end with the newest step, at the distance of the newest two.
+
+    Args:
+      steps: those of the checkpoints, ascending.
+      count: how many are wanted.
+      every: `training.checkpoint_every`.
+
+    Returns:
+      The steps, ascending; [] where there are no such.
+    """
+    regular = [step for step in steps if step % every == 0]
+    ends = [(regular[-1], every)] if regular else []
+    if len(steps) > 1:
+        ends.append((steps[-1], steps[-1] - steps[-2]))
+    for newest, distance in ends:
+        chosen = [newest - i * distance for i in reversed(range(count))]
+        if set(chosen) <= set(steps):
+            return chosen
+    return []
+
+
+def _steps(checkpoints, checkpoint, last, every):
     steps = checkpoints.steps()
     if not steps:
         raise UserError(f"Expected a checkpoint in {checkpoints.directory}, but there is none: train first.")
     if last > 1:
-        return _equally_spaced(steps, last, checkpoints.directory)
+        return _last_steps(steps, last, every, checkpoints.directory)
     if checkpoint == "best":
         best = checkpoints.best()
         return [checkpoints.latest() if best is None else best]
@@ -127,16 +155,11 @@ def _steps(checkpoints, checkpoint, last):
     return [int(checkpoint)]
 
 
-def _equally_spaced(steps, last, directory):
-    """The `last` steps that end with the newest, at the distance of the newest two.
-
-    The newest few stand at equal distances; the best of a run, kept beside them, may not.
-    """
-    distance = steps[-1] - steps[-2] if len(steps) > 1 else 0
-    chosen = [steps[-1] - i * distance for i in reversed(range(last))]
-    if not distance or not set(chosen) <= set(steps):
+def _last_steps(steps, last, every, directory):
+    chosen = spaced_steps(steps, last, every)
+    if not chosen:
         raise UserError(
-            f"Expected {last} checkpoints at equal distances up to the last one in {directory}, "
-            f"but there are {steps}: take fewer, or train on with a larger training.keep."
+            f"Expected {last} checkpoints at equal distances, as every {every:,} steps, in {directory}, "
+            f"but there are {steps}: take fewer, or train for more steps with a larger training.keep."
         )
     return chosen
