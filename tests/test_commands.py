@@ -185,6 +185,10 @@ MISTAKES = {
         ("eval.py", "--workdir={run}", "--checkpoint=77"),
         "must be 'best', 'last' or one of the steps",
     ),
+    "the best of an average": (
+        ("eval.py", "--workdir={run}", "--checkpoint=best", "--average=2"),
+        "up to which several are taken must be 'last' or one of the steps",
+    ),
 }
 
 

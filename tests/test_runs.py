@@ -63,9 +63,32 @@ def test_too_few_checkpoints_are_a_sentence_that_says_what_there_is(tiny_run):
 
 
 def test_what_averaging_brings_is_measured_beside_its_own_last_checkpoint(tiny_run, monkeypatch):
-    run = runs.load(str(tiny_run), average_last=2)._replace(steps=[2, 4])
+    run = runs.load(str(tiny_run), average_last=2, checkpoint="4")
     result = collections.namedtuple("Result", "scores")
     monkeypatch.setattr(evaluating.evaluation, "evaluate", lambda task, params, split: result(params))
     arguments = collections.namedtuple("Arguments", "workdir split")(str(tiny_run), "test")
     expected = runs.load(str(tiny_run), checkpoint="4").params
     jax.tree.map(np.testing.assert_array_equal, evaluating.last_alone(run, arguments), expected)
+
+
+@pytest.mark.parametrize("several", ["average_last", "ensemble_last"])
+@pytest.mark.parametrize(
+    ("checkpoint", "steps"), [(None, [4, 6]), ("last", [4, 6]), ("4", [2, 4]), ("3", [2, 3])]
+)
+def test_several_checkpoints_are_taken_up_to_the_one_that_is_asked_for(tiny_run, several, checkpoint, steps):
+    """Of the steps 2, 3, 4 and 6; up to 3 there are no two multiples of 2."""
+    assert runs.load(str(tiny_run), checkpoint=checkpoint, **{several: 2}).steps == steps
+
+
+@pytest.mark.parametrize("several", ["average_last", "ensemble_last"])
+@pytest.mark.parametrize("checkpoint", ["best", "5", "newest", "\u00b2"])
+def test_several_checkpoints_up_to_none_that_is_there_are_a_sentence(tiny_run, several, checkpoint):
+    expected = "up to which several are taken must be 'last' or one of the steps [2, 3, 4, 6], got "
+    with pytest.raises(UserError, match=re.escape(f"{expected}{checkpoint!r}.")):
+        runs.load(str(tiny_run), checkpoint=checkpoint, **{several: 2})
+
+
+def test_without_a_choice_the_best_checkpoint_is_loaded(tiny_run):
+    best = runs.load(str(tiny_run), checkpoint="best").steps
+    assert best == runs.load(str(tiny_run)).steps
+    assert best[0] in (3, 6)  # those that were evaluated

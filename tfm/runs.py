@@ -22,13 +22,14 @@ class Run(NamedTuple):
     steps: list[int]
 
 
-def load(workdir, *, checkpoint="best", average_last=1, ensemble_last=1, chosen=None):
+def load(workdir, *, checkpoint=None, average_last=1, ensemble_last=1, chosen=None):
     """Restores a run for use.
 
     Args:
       workdir: folder of the run, or what `tfm.artefact.save` made of one.
       checkpoint: "best" by validation (the last where none was measured) or "last", both among the intact
-        ones, or a step.
+        ones, or a step; "best" when None. Of an average or an ensemble, "last" or the step up to which its
+        checkpoints are taken; "last" when None.
       average_last: above 1, the mean of so many of the last checkpoints instead (section 6.1), those of
         `spaced_steps`.
       ensemble_last: above 1, as many of them, each with its own parameters: their probabilities are averaged
@@ -43,7 +44,7 @@ def load(workdir, *, checkpoint="best", average_last=1, ensemble_last=1, chosen=
     from tfm import artefact  # which makes a Run, so it imports this module
 
     if artefact.is_artefact(workdir):
-        if (checkpoint, average_last, ensemble_last) != ("best", 1, 1):
+        if (checkpoint, average_last, ensemble_last) != (None, 1, 1):
             raise UserError(f"{workdir} is an export, with no checkpoints to choose from or to average.")
         return artefact.load(workdir, chosen)
     if average_last > 1 and ensemble_last > 1:
@@ -137,22 +138,27 @@ def spaced_steps(steps, count, every):
     return []
 
 
-def _steps(checkpoints, checkpoint, last, every):
+def _steps(checkpoints, checkpoint, several, every):
     steps = checkpoints.steps()
     if not steps:
         raise UserError(f"Expected a checkpoint in {checkpoints.directory}, but there is none: train first.")
-    if last > 1:
-        return _last_steps(steps, last, every, checkpoints.directory)
-    if checkpoint == "best":
+    if several > 1:
+        which = "The checkpoint up to which several are taken must be 'last'"
+        newest = steps[-1] if checkpoint in (None, "last") else _asked(checkpoint, steps, which)
+        up_to = [step for step in steps if step <= newest]
+        return _last_steps(up_to, several, every, checkpoints.directory)
+    if checkpoint in (None, "best"):
         best = checkpoints.best()
         return [checkpoints.latest() if best is None else best]
     if checkpoint == "last":
         return [checkpoints.latest()]
-    if not str(checkpoint).isdigit() or int(checkpoint) not in steps:
-        raise UserError(
-            f"The checkpoint must be 'best', 'last' or one of the steps {steps}, got {checkpoint!r}."
-        )
-    return [int(checkpoint)]
+    return [_asked(checkpoint, steps, "The checkpoint must be 'best', 'last'")]
+
+
+def _asked(checkpoint, steps, which):
+    if not str(checkpoint).isdecimal() or int(checkpoint) not in steps:
+        raise UserError(f"{which} or one of the steps {steps}, got {checkpoint!r}.")
+    return int(checkpoint)
 
 
 def _last_steps(steps, last, every, directory):
