@@ -69,6 +69,25 @@ def test_eval_writes_hypotheses_and_scores_with_signatures(workdir):
     assert report["decoding"]["beam_size"] == 2
 
 
+@pytest.mark.parametrize("absolute", [False, True])
+def test_eval_of_a_stem_with_folders_writes_into_the_run_under_the_name_it_is_given(
+    workdir, corpus, tmp_path, absolute
+):
+    (tmp_path / "sub").mkdir()
+    for language in ("en", "de"):
+        lines = (corpus / f"test.{language}").read_text().splitlines(keepends=True)
+        (tmp_path / "sub" / f"nt.{language}").write_text("".join(lines[:2]))
+    stem = str(tmp_path / "sub" / "nt") if absolute else "sub/nt"
+    name = ["--name=greedy"] if absolute else []
+    options = ("--config.decoding.beam_size=1", f"--config.data.directory={tmp_path}", *name)
+    result = run("eval.py", f"--workdir={workdir}", f"--split={stem}", *options)
+    assert result.returncode == 0, result.stderr.decode()
+    written = f"{'greedy' if absolute else 'nt'}.de"
+    assert len((workdir / f"{written}.hypotheses").read_text().splitlines()) == 2
+    assert json.loads((workdir / f"{written}.scores.json").read_text())["split"] == "nt"
+    assert {path.name for path in (tmp_path / "sub").iterdir()} == {"nt.en", "nt.de"}
+
+
 def test_translate_gives_a_line_for_each_line(workdir):
     text = "red dog\n\nbig\tcat \u2028 runs\n   \n\U0001f600 bird".encode() + b"\nred \xff dog\n"
     result = run("-m", "tfm.translate", f"--workdir={workdir}", "--config.decoding.beam_size=1", stdin=text)
@@ -184,6 +203,10 @@ MISTAKES = {
     "no such step": (
         ("eval.py", "--workdir={run}", "--checkpoint=77"),
         "must be 'best', 'last' or one of the steps",
+    ),
+    "a name with a folder": (
+        ("eval.py", "--workdir={run}", "--name=best/beam4"),
+        "must have no folder, got 'best/beam4'",
     ),
     "the best of an average": (
         ("eval.py", "--workdir={run}", "--checkpoint=best", "--average=2"),

@@ -107,9 +107,21 @@ def config_path(workdir):
     return os.path.join(workdir, CONFIG_FILE)
 
 
-def evaluation_stem(workdir, split, language):
-    """What the names of eval.py's files begin with; `.hypotheses` and `.scores.json` follow."""
-    return os.path.join(workdir, f"{split}.{language}")
+def evaluation_stem(workdir, split, language, name=""):
+    """What the names of eval.py's files begin with; `.hypotheses` and `.scores.json` follow.
+
+    Args:
+      workdir: folder of the run, where they stand.
+      split: that was translated; a file stem gives its last name.
+      language: of the hypotheses.
+      name: in place of that of the split, for a further evaluation of it.
+
+    Raises:
+      UserError: a name with a folder in it.
+    """
+    if os.path.basename(name) != name:
+        raise UserError(f"The name of an evaluation must have no folder, got {name!r}: choose another.")
+    return os.path.join(workdir, f"{name or os.path.basename(split)}.{language}")
 
 
 def spaced_steps(steps, count, every):
