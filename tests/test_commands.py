@@ -155,6 +155,15 @@ def test_visualize_draws_png_files(workdir):
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in (workdir / "figures").iterdir())
 
 
+def test_more_translations_than_the_beam_holds_are_refused_before_an_output_is_begun(workdir, tmp_path):
+    (tmp_path / "in").write_text("red dog\n")
+    options = ("--format=jsonl", "--n_best=5", f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}")
+    result = run("-m", "tfm.translate", f"--workdir={workdir}", *options)
+    assert result.returncode == 2
+    assert b"5 best translations need a beam as large" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
 TRAIN = ("train.py", "--config=configs/multi30k_en_de.py", "--workdir={tmp}/new")
 MISTAKES = {
     "typo in a field": (
