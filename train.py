@@ -88,7 +88,7 @@ def keep_config(chosen, workdir):
         saved = runs.read_config(workdir)
         for section in ("task", "model", "data"):
             changed = config.difference(
-                getattr(saved, section), getattr(chosen, section), ignore=("cache_dir",)
+                getattr(saved, section), getattr(chosen, section), ignore=("cache_dir", "attention")
             )
             if changed:
                 raise UserError(

@@ -213,6 +213,14 @@ MISTAKES = {
         ("eval.py", "--workdir={run}", "--checkpoint=77"),
         "must be 'best', 'last' or one of the steps",
     ),
+    "attention of another device": (
+        ("eval.py", "--workdir={run}", "--config.model.attention=cudnn", "--config.model.dtype=bfloat16"),
+        "needs a CUDA device, but this is a cpu: set --config.model.attention=xla.",
+    ),
+    "attention without its dropout": (
+        (*TRAIN, "--config.model.attention=xla", "--config.model.attention_dropout=0.1"),
+        "model.attention 'xla' has no dropout of attention weights",
+    ),
     "a name with a folder": (
         ("eval.py", "--workdir={run}", "--name=best/beam4"),
         "must have no folder, got 'best/beam4'",
