@@ -1,12 +1,14 @@
 """Evaluates a run: python eval.py --workdir=runs/quickstart
 
-Translates a split by beam search, writes the hypotheses beside it and prints scores with their signatures.
-Any field of the run's config can be overridden: --config.decoding.beam_size=5.
+Translates a split by beam search, writes hypotheses and scores into the work directory and prints the scores
+with their signatures. Any field of the run's config can be overridden: --config.decoding.beam_size=5. The
+files are called after the split; --name keeps further evaluations of it apart, and `tfm.compare` finds them.
 """
 
 import dataclasses
 import itertools
 import json
+import os
 
 from absl import flags
 
@@ -16,22 +18,22 @@ from tfm.files import whole_file
 
 def main():
     arguments = flags.FLAGS
+    data = cli.read_config().data
+    stem = runs.evaluation_stem(arguments.workdir, arguments.split, data.target_language, arguments.name)
     run = cli.load_run()
-    data = run.task.config.data
     result = evaluation.evaluate(run.task, run.params, arguments.split)
     scores = result.scores
     if data.kind == "builtin" and arguments.split == "test":
         scores = scores + evaluation.challenges(run.task, run.params, result)
     before = last_alone(run, arguments) if arguments.average > 1 else []
     show(result, scores, before, run, arguments)
-    stem = runs.evaluation_stem(arguments.workdir, arguments.split, data.target_language)
-    write(result, scores, before, run, stem)
+    write(result, scores, before, run, arguments.split, stem)
     print(f"wrote {stem}.hypotheses and {stem}.scores.json")
 
 
 def last_alone(run, arguments):
     """Scores of the last of the averaged checkpoints by itself, to see what averaging brings."""
-    last = runs.load(arguments.workdir, checkpoint="last", chosen=run.task.config)
+    last = runs.load(arguments.workdir, checkpoint=run.steps[-1], chosen=run.task.config)
     return evaluation.evaluate(last.task, last.params, arguments.split).scores
 
 
@@ -54,11 +56,12 @@ def show(result, scores, before, run, arguments):
         print(f"step {run.steps[-1]:,} alone: {score}")
 
 
-def write(result, scores, before, run, stem):
+def write(result, scores, before, run, split, stem):
     """The hypotheses, a line each, and the scores as JSON."""
     with whole_file(f"{stem}.hypotheses", "w") as file:
         file.writelines(text + "\n" for text in result.hypotheses)
     report = {
+        "split": os.path.basename(split),
         "checkpoints": run.steps,
         "decoding": dataclasses.asdict(run.task.config.decoding),
         "sentences": len(result.hypotheses),
@@ -73,5 +76,6 @@ def write(result, scores, before, run, stem):
 if __name__ == "__main__":
     cli.define_finished_run()
     flags.DEFINE_string("split", "test", "train, validation, test, or any split or file stem of the data.")
+    flags.DEFINE_string("name", "", "Name of the files to write; the last name of the split if not given.")
     flags.DEFINE_integer("samples", 4, "Translations to print.", lower_bound=0)
     cli.run(main)

@@ -19,6 +19,6 @@ def get_config():
             model=TransformerConfig(d_model=1024, d_ff=4096, heads=16, dropout=0.3),
             data=DataConfig(kind="tfds", name="wmt14_translate/de-en"),
             # Checkpoints of the paper are 10 minutes apart: 600 steps of the big model.
-            training=TrainingConfig(steps=300_000, eval_every=3000, checkpoint_every=600, keep=20),
+            training=TrainingConfig(steps=300_000, eval_every=3000, checkpoint_every=600, keep=22),
         )
     )

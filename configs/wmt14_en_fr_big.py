@@ -4,8 +4,8 @@
     python eval.py --workdir=runs/wmt14_en_fr_big --average=20
 
 Hardware in the paper: 8 P100, 3.5 days for 300,000 steps of 1.0 s. Here: not measured.
-TFDS downloads and prepares the pairs (36 million in the paper) on first use (tens of GB). Dropout is 0.1, not 0.3 as for
-English-German; the vocabulary has 32,000 word pieces.
+TFDS downloads and prepares the pairs (36 million in the paper) on first use (tens of GB). Dropout is 0.1,
+not 0.3 as for English-German; the vocabulary has 32,000 word pieces.
 """
 
 from tfm.config import to_config_dict
@@ -23,6 +23,6 @@ def get_config():
                 kind="tfds", name="wmt14_translate/fr-en", target_language="fr", vocabulary_size=32_000
             ),
             # Checkpoints of the paper are 10 minutes apart: 600 steps of the big model.
-            training=TrainingConfig(steps=300_000, eval_every=3000, checkpoint_every=600, keep=20),
+            training=TrainingConfig(steps=300_000, eval_every=3000, checkpoint_every=600, keep=22),
         )
     )

@@ -1,5 +1,7 @@
 """Scaled dot-product attention against NumPy in float64, Flax and JAX's own, and at the edges."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -7,6 +9,8 @@ import numpy as np
 import pytest
 
 from tfm.attention import attention_weights, dot_product_attention
+from tfm.errors import UserError
+from tfm.models import Transformer, TransformerConfig
 
 
 def reference(query, key, value, mask=None, bias=None, scale=None):
@@ -165,3 +169,33 @@ def test_what_an_implementation_cannot_do_is_said(arguments, message):
     query, key, value, *_ = random_inputs()
     with pytest.raises(ValueError, match=message):
         dot_product_attention(query, key, value, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"attention": "xla", "attention_dropout": 0.1}, "'xla' has no dropout of attention weights"),
+        ({"attention": "xla", "value_features": 32}, "equal key and value features, got 64 and 32;"),
+        ({"attention": "xla", "key_features": 32, "value_features": 64}, "got 32 and 64;"),
+        ({"attention": "cudnn"}, "'cudnn' computes in bfloat16, got float32;"),
+        ({"attention": "cudnn", "dtype": "bfloat16", "key_features": 20}, "features in eights.* got 20;"),
+        ({"attention": "cudnn", "dtype": "bfloat16", "heads": 1}, "at most 256, got 512;"),
+    ],
+)
+def test_attention_that_cannot_do_what_the_config_asks_is_refused(fields, message):
+    with pytest.raises(UserError, match=rf"model\.attention .*{message}"):
+        TransformerConfig(**fields)
+
+
+@pytest.mark.parametrize("attention", ["xla", "cudnn"])
+def test_attention_that_can_do_what_the_config_asks_is_taken(attention):
+    config = TransformerConfig(attention=attention, dtype="bfloat16", key_features=32, value_features=32)
+    assert config.attention == attention
+
+
+def test_attention_of_another_device_is_refused_before_a_parameter_is_made(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+    model = Transformer(TransformerConfig(attention="cudnn", dtype="bfloat16"))
+    token = jnp.ones((1, 1), jnp.int32)
+    with pytest.raises(UserError, match=r"'cudnn' needs a CUDA device, but this is a cpu: .*attention=xla"):
+        jax.eval_shape(functools.partial(model.init, train=False), jax.random.key(0), token, token)

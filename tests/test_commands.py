@@ -73,6 +73,25 @@ def test_eval_writes_hypotheses_and_scores_with_signatures(workdir):
     assert report["decoding"]["beam_size"] == 2
 
 
+@pytest.mark.parametrize("absolute", [False, True])
+def test_eval_of_a_stem_with_folders_writes_into_the_run_under_the_name_it_is_given(
+    workdir, corpus, tmp_path, absolute
+):
+    (tmp_path / "sub").mkdir()
+    for language in ("en", "de"):
+        lines = (corpus / f"test.{language}").read_text().splitlines(keepends=True)
+        (tmp_path / "sub" / f"nt.{language}").write_text("".join(lines[:2]))
+    stem = str(tmp_path / "sub" / "nt") if absolute else "sub/nt"
+    name = ["--name=greedy"] if absolute else []
+    options = ("--config.decoding.beam_size=1", f"--config.data.directory={tmp_path}", *name)
+    result = run("eval.py", f"--workdir={workdir}", f"--split={stem}", *options)
+    assert result.returncode == 0, result.stderr.decode()
+    written = f"{'greedy' if absolute else 'nt'}.de"
+    assert len((workdir / f"{written}.hypotheses").read_text().splitlines()) == 2
+    assert json.loads((workdir / f"{written}.scores.json").read_text())["split"] == "nt"
+    assert {path.name for path in (tmp_path / "sub").iterdir()} == {"nt.en", "nt.de"}
+
+
 def test_translate_gives_a_line_for_each_line(workdir):
     text = "red dog\n\nbig\tcat \u2028 runs\n   \n\U0001f600 bird".encode() + b"\nred \xff dog\n"
     result = run("-m", "tfm.translate", f"--workdir={workdir}", "--config.decoding.beam_size=1", stdin=text)
@@ -140,6 +159,15 @@ def test_visualize_draws_png_files(workdir):
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in (workdir / "figures").iterdir())
 
 
+def test_more_translations_than_the_beam_holds_are_refused_before_an_output_is_begun(workdir, tmp_path):
+    (tmp_path / "in").write_text("red dog\n")
+    options = ("--format=jsonl", "--n_best=5", f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}")
+    result = run("-m", "tfm.translate", f"--workdir={workdir}", *options)
+    assert result.returncode == 2
+    assert b"5 best translations need a beam as large" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
 TRAIN = ("train.py", "--config=configs/multi30k_en_de.py", "--workdir={tmp}/new")
 MISTAKES = {
     "typo in a field": (
@@ -188,6 +216,22 @@ MISTAKES = {
     "no such step": (
         ("eval.py", "--workdir={run}", "--checkpoint=77"),
         "must be 'best', 'last' or one of the steps",
+    ),
+    "attention of another device": (
+        ("eval.py", "--workdir={run}", "--config.model.attention=cudnn", "--config.model.dtype=bfloat16"),
+        "needs a CUDA device, but this is a cpu: set --config.model.attention=xla.",
+    ),
+    "attention without its dropout": (
+        (*TRAIN, "--config.model.attention=xla", "--config.model.attention_dropout=0.1"),
+        "model.attention 'xla' has no dropout of attention weights",
+    ),
+    "a name with a folder": (
+        ("eval.py", "--workdir={run}", "--name=best/beam4"),
+        "must have no folder, got 'best/beam4'",
+    ),
+    "the best of an average": (
+        ("eval.py", "--workdir={run}", "--checkpoint=best", "--average=2"),
+        "up to which several are taken must be 'last' or one of the steps",
     ),
 }
 

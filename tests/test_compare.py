@@ -1,5 +1,6 @@
 """Two runs compared: the same, a worse one, other test sets, and what is missing."""
 
+import pathlib
 import random
 
 import pytest
@@ -39,9 +40,14 @@ def evaluated(folder, name, hypotheses, corpus=None):
     workdir.mkdir()
     save(make_config(corpus or folder), runs.config_path(str(workdir)))
     if hypotheses is not None:
-        text = "".join(line + "\n" for line in hypotheses)
-        (workdir / "test.de.hypotheses").write_text(text, encoding="utf-8")
+        add_evaluation(workdir, "test", hypotheses)
     return str(workdir)
+
+
+def add_evaluation(workdir, name, hypotheses):
+    """As eval.py --name leaves it."""
+    text = "".join(line + "\n" for line in hypotheses)
+    pathlib.Path(workdir, f"{name}.de.hypotheses").write_text(text, encoding="utf-8")
 
 
 def systems(folder, first, second):
@@ -59,6 +65,30 @@ def test_read_systems_pairs_sources_references_and_hypotheses(folder):
     assert first.references == first.hypotheses == right
     assert second.hypotheses == worse(right, 0.5)
     assert first.language == "de"
+
+
+def test_two_evaluations_of_one_run_are_told_apart_by_their_names(folder):
+    right = references(folder)
+    run, other = evaluated(folder, "a", right), evaluated(folder, "b", None)
+    add_evaluation(run, "averaged", worse(right, 0.5))
+    add_evaluation(other, "averaged", worse(right, 0.7))
+
+    def found(first, second, *names):
+        return [system.hypotheses for system in compare.read_systems(first, second, SPLIT, names)]
+
+    assert found(run, run, "test", "averaged") == [right, worse(right, 0.5)]
+    assert found(run, other, "averaged") == [worse(right, 0.5), worse(right, 0.7)]
+    with pytest.raises(UserError, match=r"run eval.py --workdir=.*/a --split=test --name=wide first"):
+        compare.read_systems(run, run, SPLIT, ["test", "wide"])
+    with pytest.raises(UserError, match="at most two names, got a, b, c"):
+        compare.read_systems(run, run, SPLIT, ["a", "b", "c"])
+
+
+def test_a_test_set_is_named_by_a_stem_with_folders_too(folder):
+    right = references(folder)
+    run = evaluated(folder, "a", right)
+    first, second = compare.read_systems(run, run, str(folder / "test"))
+    assert first.hypotheses == second.references == right
 
 
 def test_a_system_does_not_differ_from_itself(folder):
@@ -143,7 +173,7 @@ def test_the_command_prints_scores_significance_and_sentences(folder):
     result = run("-m", "tfm.compare", first, second, "--sentences=2")
     assert result.returncode == 0, result.stderr.decode()
     printed = result.stdout.decode()
-    assert f"A  {first}\nB  {second}\n60 sentences\n" in printed
+    assert f"A  {first}/test.de.hypotheses\nB  {second}/test.de.hypotheses\n60 sentences\n" in printed
     assert all(score.name in printed for score in metrics.scores(wrong, right, "de"))
     assert "0.0010  nrefs:1|bs:1000|seed:12345|" in printed
     assert printed.count("\nsentence ") == printed.count("\nsource     ") == 2

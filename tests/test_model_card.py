@@ -28,8 +28,8 @@ def report(steps):
     }
 
 
-def write_report(folder, content, split="test"):
-    (folder / f"{split}.de.scores.json").write_text(json.dumps(content), encoding="utf-8")
+def write_report(folder, content, name="test"):
+    (folder / f"{name}.de.scores.json").write_text(json.dumps(content), encoding="utf-8")
 
 
 def test_the_card_says_what_the_model_is(run, tiny_run, tmp_path):
@@ -64,8 +64,16 @@ def test_the_card_carries_the_scores_of_each_split_with_their_signatures(run, ti
         assert "1,014 sentences" in part
         assert "beam_size 4, length_penalty 0.6" in part
     assert test.startswith(f"`test`, 1,014 sentences, step {run.steps[0]};")
+    assert validation.startswith("`validation`, ")
     assert "mean of steps 2, 4 (not the parameters exported here)" in validation
     assert "Not evaluated" not in scores
+
+
+def test_the_card_names_the_split_of_an_evaluation_that_has_a_name_of_its_own(tmp_path):
+    write_report(tmp_path, report([6]) | {"split": "test"}, "averaged")
+    reports = model_card.read_reports(str(tmp_path), "de")
+    assert list(reports) == ["averaged"]
+    assert reports["averaged"]["split"] == "test"
 
 
 @pytest.mark.parametrize("content", [{"scores": []}, report([1]) | {"scores": [{"name": "BLEU"}]}, [1]])

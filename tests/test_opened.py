@@ -147,7 +147,7 @@ class Arguments(NamedTuple):
     """What the flags of `cli.define_finished_run` hold."""
 
     workdir: str
-    checkpoint: str = "best"
+    checkpoint: str | None = None
     average: int = 1
     ensemble: int = 1
 

@@ -70,7 +70,7 @@ def test_the_program_is_for_cpu_and_cuda_and_names_no_source_file(program):
 
 
 def test_attention_of_one_platform_is_not_exported(run):
-    model = dataclasses.replace(run.task.config.model, attention="cudnn")
+    model = dataclasses.replace(run.task.config.model, attention="cudnn", dtype="bfloat16")
     run.task.config, before = dataclasses.replace(run.task.config, model=model), run.task.config
     try:
         with pytest.raises(UserError, match=r"--config\.model\.attention=xla"):

@@ -262,7 +262,7 @@ def test_a_file_goes_on_behind_its_last_whole_line(tmp_path, caplog):
 def test_a_file_that_is_there_or_was_begun_otherwise_is_left_alone(tmp_path):
     path = tmp_path / "out"
     with pytest.raises(Killed):
-        translate_file(count_lines([], 0), io.BytesIO(b"a\n"), str(path), {"beam": 4})
+        translate_file(count_lines([], 1), io.BytesIO(b"a\nb\n"), str(path), {"beam": 4}, most_lines=1)
     with pytest.raises(UserError, match="begun with another input or other options"):
         translate_file(count_lines([], 9), io.BytesIO(b"a\n"), str(path), {"beam": 5})
     (tmp_path / "out.part").write_text("x\ny\n")
@@ -272,6 +272,18 @@ def test_a_file_that_is_there_or_was_begun_otherwise_is_left_alone(tmp_path):
     with pytest.raises(UserError, match="is there already"):
         translate_file(count_lines([], 9), io.BytesIO(b"a\n"), str(path), {"beam": 4})
     assert path.read_text() == "mine"
+
+
+def test_a_file_of_which_nothing_was_done_is_begun_anew_with_other_options(tmp_path):
+    path = tmp_path / "out"
+    with pytest.raises(Killed):
+        translate_file(count_lines([], 0), io.BytesIO(b"a\n"), str(path), {"beam": 4})
+    assert (tmp_path / "out.part").read_bytes() == b""
+    with pytest.raises(Killed):
+        translate_file(count_lines([], 1), io.BytesIO(b"a\nb\n"), str(path), {"beam": 5}, most_lines=1)
+    translate_file(count_lines([], 9), io.BytesIO(b"a\nb\n"), str(path), {"beam": 5})  # its origin is noted
+    assert path.read_text() == "<a>\n<b>\n"
+    assert [item.name for item in tmp_path.iterdir()] == ["out"]
 
 
 def test_an_output_that_cannot_be_written_is_a_sentence(tmp_path):

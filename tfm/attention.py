@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from tfm.dropout import dropout
 
 IMPLEMENTATIONS = (None, "xla", "cudnn")
+MOST_CUDNN_FEATURES = 256  # since Hopper; half of it before
 
 
 def attention_weights(query, key, *, mask=None, bias=None, scale=None):
@@ -71,6 +72,30 @@ def dot_product_attention(
     return jnp.einsum("...hlm,...mhv->...hlv", weights.astype(value.dtype), value).swapaxes(-2, -3)
 
 
+def obstacle(implementation, *, key_features, value_features, dropout_rate, dtype):
+    """Why an implementation cannot do what is asked, whatever the device; "" where it can.
+
+    Args:
+      implementation, dropout_rate: as in `dot_product_attention`.
+      key_features, value_features: K and V.
+      dtype: of query, key and value.
+
+    Returns:
+      The rest of a sentence that begins with the implementation.
+    """
+    if implementation is None:
+        return ""
+    if dropout_rate > 0:
+        return f"has no dropout of attention weights: expected 0, got {dropout_rate}"
+    if key_features != value_features:
+        return f"needs equal key and value features, got {key_features} and {value_features}"
+    if implementation == "cudnn" and jnp.dtype(dtype).itemsize != 2:
+        return f"computes in bfloat16, got {jnp.dtype(dtype).name}"
+    if implementation == "cudnn" and (key_features % 8 or key_features > MOST_CUDNN_FEATURES):
+        return f"needs key features in eights, at most {MOST_CUDNN_FEATURES}, got {key_features}"
+    return ""
+
+
 def _masked_softmax(logits, mask):
     """Softmax over the last axis of float32 logits; rows without a True in `mask` become zeros, not NaN."""
     if mask is None:
@@ -85,12 +110,15 @@ def _masked_softmax(logits, mask):
 
 def _library_attention(query, key, value, mask, bias, scale, dropout_rate, implementation):
     """`jax.nn.dot_product_attention` under this module's contract."""
-    if dropout_rate > 0:
-        raise ValueError(
-            f"implementation={implementation!r} has no dropout of attention weights; set it to 0"
-        )
-    if value.shape[-1] != key.shape[-1]:
-        raise ValueError(f"implementation={implementation!r} needs equal key and value features")
+    why = obstacle(
+        implementation,
+        key_features=key.shape[-1],
+        value_features=value.shape[-1],
+        dropout_rate=dropout_rate,
+        dtype=query.dtype,
+    )
+    if why:
+        raise ValueError(f"implementation={implementation!r} {why}")
     batch, length, heads, _ = query.shape
     if mask is not None:
         mask = jnp.broadcast_to(mask, (batch, heads, length, key.shape[1]))

@@ -91,9 +91,10 @@ def define_new_run():
 def define_finished_run():
     """--workdir, --checkpoint, --average, --ensemble, and --config.field=value over the run's own config."""
     flags.DEFINE_string("workdir", None, "Folder of a run.", required=True)
-    flags.DEFINE_string("checkpoint", "best", "best (by validation), last, or a step.")
-    flags.DEFINE_integer("average", 1, "Average so many of the last checkpoints instead.", lower_bound=1)
-    flags.DEFINE_integer("ensemble", 1, "Decode with so many of the last checkpoints at once.", lower_bound=1)
+    several = "of the last checkpoints, up to --checkpoint where that is a step."
+    flags.DEFINE_string("checkpoint", None, "best (by validation, the default), last, or a step.")
+    flags.DEFINE_integer("average", 1, f"Average so many {several}", lower_bound=1)
+    flags.DEFINE_integer("ensemble", 1, f"Decode at once with so many {several}", lower_bound=1)
     workdir = _value_of("workdir")
     if workdir is None:
         return  # the parser will say so

@@ -1,7 +1,8 @@
 """Compares two runs on one test set: python -m tfm.compare DIR_A DIR_B
 
 Reads the hypotheses that eval.py left in both work directories and prints the scores of both, whether these
-differ by more than the choice of test sentences, and the sentences that differ most.
+differ by more than the choice of test sentences, and the sentences that differ most. Two evaluations of one
+run are told apart by the --name that eval.py was given: DIR DIR --name=best --name=averaged.
 """
 
 import itertools
@@ -17,9 +18,13 @@ from tfm.errors import UserError
 
 
 class System(NamedTuple):
-    """What a run made of a test set: texts in its order, and the language of references and hypotheses."""
+    """What a run made of a test set: texts in its order, and the language of references and hypotheses.
 
-    workdir: str
+    Attributes:
+      path: of the hypotheses.
+    """
+
+    path: str
     language: str
     sources: list[str]
     references: list[str]
@@ -34,13 +39,21 @@ class Difference(NamedTuple):
     second: float
 
 
-def read_systems(first, second, split):
+def read_systems(first, second, split, names=()):
     """The `System` of each of two work directories.
 
+    Args:
+      first, second: the work directories, which may be one.
+      split: that eval.py translated in both.
+      names: of the two evaluations, one where they have the same, none where they are called after the split.
+
     Raises:
-      UserError: no run there, eval.py has not been run on it, or the test sets differ.
+      UserError: no run there, eval.py has not been run on it, more names than two, or the test sets differ.
     """
-    systems = [_read_system(workdir, split) for workdir in (first, second)]
+    if len(names) > 2:
+        raise UserError(f"Two evaluations have at most two names, got {', '.join(names)}.")
+    names = (names[0], names[-1]) if names else ("", "")
+    systems = [_read_system(*each, split) for each in zip((first, second), names, strict=True)]
     _check_same_test(*systems)
     return systems
 
@@ -55,7 +68,7 @@ def most_different(first, second, count):
 
 def show_scores(first, second):
     """All scores of both, a line each."""
-    print(f"A  {first.workdir}\nB  {second.workdir}\n{len(first.references):,} sentences\n")
+    print(f"A  {first.path}\nB  {second.path}\n{len(first.references):,} sentences\n")
     print(f"{'':<27}{'A':>7} {'B':>7}")
     scores = [metrics.scores(one.hypotheses, one.references, one.language) for one in (first, second)]
     for a, b in zip(*scores, strict=True):
@@ -79,13 +92,14 @@ def show_differences(first, second, count):
         print(f"A          {first.hypotheses[number - 1]}\nB          {second.hypotheses[number - 1]}")
 
 
-def _read_system(workdir, split):
+def _read_system(workdir, name, split):
     data = runs.read_config(workdir).data
-    path = runs.evaluation_stem(workdir, split, data.target_language) + ".hypotheses"
+    path = runs.evaluation_stem(workdir, split, data.target_language, name) + ".hypotheses"
     if not os.path.isfile(path):
+        named = f" --name={name}" if name else ""
         raise UserError(
             f"Expected hypotheses in {path}, but there are none: "
-            f"run eval.py --workdir={workdir} --split={split} first."
+            f"run eval.py --workdir={workdir} --split={split}{named} first."
         )
     hypotheses = list(Lines(path, shown_as=path))
     sources, references = map(list, zip(*open_pairs(data, split)[:], strict=True))
@@ -93,20 +107,20 @@ def _read_system(workdir, split):
         raise UserError(
             f"{path} has {len(hypotheses):,} lines and its test set {len(references):,}: run eval.py again."
         )
-    return System(workdir, data.target_language, sources, references, hypotheses)
+    return System(path, data.target_language, sources, references, hypotheses)
 
 
 def _check_same_test(first, second):
     if (first.sources, first.references) != (second.sources, second.references):
         raise UserError(
-            f"The sources or references of {first.workdir} are not those of {second.workdir}: "
+            f"The sources or references of {first.path} are not those of {second.path}: "
             "only runs on one test set can be compared."
         )
 
 
 def main(first, second):
     arguments = flags.FLAGS
-    systems = read_systems(first, second, arguments.split)
+    systems = read_systems(first, second, arguments.split, arguments.name)
     show_scores(*systems)
     show_significance(*systems)
     show_differences(*systems, arguments.sentences)
@@ -116,5 +130,10 @@ if __name__ == "__main__":
     from tfm import cli
 
     flags.DEFINE_string("split", "test", "Split that eval.py translated in both work directories.")
+    flags.DEFINE_multi_string(
+        "name",
+        [],
+        "The --name that eval.py was given: once if it is that of both, else that of A, then of B.",
+    )
     flags.DEFINE_integer("sentences", 5, "Sentences to print, those that differ most.", lower_bound=0)
     cli.run(main, positional=("DIR_A", "DIR_B"))

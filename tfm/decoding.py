@@ -94,6 +94,14 @@ class Found(NamedTuple):
     score: float
 
 
+def check_n_best(n_best, config):
+    """Raises a UserError where the search of `config` holds fewer than `n_best` hypotheses of a sentence."""
+    if n_best > config.width:
+        raise UserError(
+            f"{n_best} best translations need a beam as large: got decoding.beam_size {config.beam_size}."
+        )
+
+
 def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
     """Hypotheses of each sentence, in the order of `sentences`.
 
@@ -111,10 +119,7 @@ def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
     Raises:
       UserError: more hypotheses wanted than the beam holds.
     """
-    if n_best > config.width:
-        raise UserError(
-            f"{n_best} best translations need a beam as large: got decoding.beam_size {config.beam_size}."
-        )
+    check_n_best(n_best, config)
     members = as_members(params)
     if config.dtype:
         model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))

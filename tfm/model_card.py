@@ -66,7 +66,7 @@ def write(settings, steps, parameters, pieces, reports, programs):
       settings: config of the task.
       steps: of the checkpoints that the parameters are the mean of.
       parameters, pieces: how many.
-      reports: {split: report} as `read_reports` gives them.
+      reports: {name: report} as `read_reports` gives them.
       programs: names of the StableHLO files.
     """
     card = TEMPLATE.format(
@@ -79,8 +79,7 @@ def write(settings, steps, parameters, pieces, reports, programs):
         data=_data(settings.data),
         training=f"{_which(steps)} of {settings.training.steps:,}",
         decoding=_fields(dataclasses.asdict(settings.decoding)),
-        scores="\n\n".join(_scores(split, reports[split], steps) for split in sorted(reports))
-        or "Not evaluated.",
+        scores="\n\n".join(_scores(reports[name], steps) for name in sorted(reports)) or "Not evaluated.",
     )
     if not programs:
         return card
@@ -89,20 +88,22 @@ def write(settings, steps, parameters, pieces, reports, programs):
 
 
 def read_reports(workdir, language):
-    """{split: what eval.py wrote of it} of a run.
+    """{name of an evaluation: what eval.py wrote of it} of a run.
 
     Raises:
       UserError: a file that is not such a report.
     """
     ending = f".{language}.scores.json"
     paths = glob.glob(os.path.join(glob.escape(workdir), f"*{glob.escape(ending)}"))
-    return {os.path.basename(path).removesuffix(ending): _read_report(path) for path in paths}
+    names = (os.path.basename(path).removesuffix(ending) for path in paths)
+    return {name: _read_report(path, name) for name, path in zip(names, paths, strict=True)}
 
 
-def _read_report(path):
+def _read_report(path, name):
     report = config.load(path)
     try:
         return {
+            "split": str(report.get("split", name)),  # before evaluations had names, these were the splits
             "checkpoints": [int(step) for step in report["checkpoints"]],
             "decoding": dict(report["decoding"]),
             "sentences": int(report["sentences"]),
@@ -127,12 +128,12 @@ def _data(data):
     return f"TFDS `{data.name}`, {splits}"
 
 
-def _scores(split, report, steps):
+def _scores(report, steps):
     """The scores of a split; those of other parameters say so."""
     other = "" if report["checkpoints"] == list(steps) else " (not the parameters exported here)"
     lines = [
-        f"Split `{split}`, {report['sentences']:,} sentences, {_which(report['checkpoints'])}{other}; "
-        f"{_fields(report['decoding'])}:\n"
+        f"Split `{report['split']}`, {report['sentences']:,} sentences, "
+        f"{_which(report['checkpoints'])}{other}; {_fields(report['decoding'])}:\n"
     ]
     lines += [f"- {name}: **{value:.2f}** `{signature}`" for name, value, signature in report["scores"]]
     return "\n".join(lines)

@@ -22,16 +22,18 @@ class Run(NamedTuple):
     steps: list[int]
 
 
-def load(workdir, *, checkpoint="best", average_last=1, ensemble_last=1, chosen=None):
+def load(workdir, *, checkpoint=None, average_last=1, ensemble_last=1, chosen=None):
     """Restores a run for use.
 
     Args:
       workdir: folder of the run, or what `tfm.artefact.save` made of one.
       checkpoint: "best" by validation (the last where none was measured) or "last", both among the intact
-        ones, or a step.
-      average_last: above 1, the mean of so many checkpoints up to the last one instead (section 6.1).
-      ensemble_last: above 1, so many checkpoints up to the last one, each with its own parameters: their
-        probabilities are averaged at every token.
+        ones, or a step; "best" when None. Of an average or an ensemble, "last" or the step up to which its
+        checkpoints are taken; "last" when None.
+      average_last: above 1, the mean of so many of the last checkpoints instead (section 6.1), those of
+        `spaced_steps`.
+      ensemble_last: above 1, as many of them, each with its own parameters: their probabilities are averaged
+        at every token.
       chosen: config to use in place of the run's own, such as one with another beam size.
 
     Raises:
@@ -42,7 +44,7 @@ def load(workdir, *, checkpoint="best", average_last=1, ensemble_last=1, chosen=
     from tfm import artefact  # which makes a Run, so it imports this module
 
     if artefact.is_artefact(workdir):
-        if (checkpoint, average_last, ensemble_last) != ("best", 1, 1):
+        if (checkpoint, average_last, ensemble_last) != (None, 1, 1):
             raise UserError(f"{workdir} is an export, with no checkpoints to choose from or to average.")
         return artefact.load(workdir, chosen)
     if average_last > 1 and ensemble_last > 1:
@@ -50,7 +52,8 @@ def load(workdir, *, checkpoint="best", average_last=1, ensemble_last=1, chosen=
     chosen = chosen or read_config(workdir)
     task = tasks.find(chosen.task).create(chosen, workdir, new=False)
     with contextlib.closing(open_checkpoints(task, chosen.training, workdir)) as checkpoints:
-        steps = _steps(checkpoints, checkpoint, max(average_last, ensemble_last))
+        last = max(average_last, ensemble_last)
+        steps = _steps(checkpoints, checkpoint, last, chosen.training.checkpoint_every)
         like = jax.eval_shape(task.init, jax.random.key(0))
         restored = (checkpoints.restore_weights(like, step) for step in steps)
         if ensemble_last > 1:
@@ -104,39 +107,77 @@ def config_path(workdir):
     return os.path.join(workdir, CONFIG_FILE)
 
 
-def evaluation_stem(workdir, split, language):
-    """What the names of eval.py's files begin with; `.hypotheses` and `.scores.json` follow."""
-    return os.path.join(workdir, f"{split}.{language}")
+def evaluation_stem(workdir, split, language, name=""):
+    """What the names of eval.py's files begin with; `.hypotheses` and `.scores.json` follow.
+
+    Args:
+      workdir: folder of the run, where they stand.
+      split: that was translated; a file stem gives its last name.
+      language: of the hypotheses.
+      name: in place of that of the split, for a further evaluation of it.
+
+    Raises:
+      UserError: a name with a folder in it.
+    """
+    if os.path.basename(name) != name:
+        raise UserError(f"The name of an evaluation must have no folder, got {name!r}: choose another.")
+    return os.path.join(workdir, f"{name or os.path.basename(split)}.{language}")
 
 
-def _steps(checkpoints, checkpoint, last):
+def spaced_steps(steps, count, every):
+    """The steps to average: `count` of them at equal distances.
+
+    They are the newest multiples of `every`, passing over what was saved between these: at the run's last
+    step, at an evaluation, by a signal, as the best. Where there are too few (a run shorter than that, or one
+    that changed `every`), they end with the newest step, at the distance of the newest two.
+
+    Args:
+      steps: those of the checkpoints, ascending.
+      count: how many are wanted.
+      every: `training.checkpoint_every`.
+
+    Returns:
+      The steps, ascending; [] where there are no such.
+    """
+    regular = [step for step in steps if step % every == 0]
+    ends = [(regular[-1], every)] if regular else []
+    if len(steps) > 1:
+        ends.append((steps[-1], steps[-1] - steps[-2]))
+    for newest, distance in ends:
+        chosen = [newest - i * distance for i in reversed(range(count))]
+        if set(chosen) <= set(steps):
+            return chosen
+    return []
+
+
+def _steps(checkpoints, checkpoint, several, every):
     steps = checkpoints.steps()
     if not steps:
         raise UserError(f"Expected a checkpoint in {checkpoints.directory}, but there is none: train first.")
-    if last > 1:
-        return _equally_spaced(steps, last, checkpoints.directory)
-    if checkpoint == "best":
+    if several > 1:
+        which = "The checkpoint up to which several are taken must be 'last'"
+        newest = steps[-1] if checkpoint in (None, "last") else _asked(checkpoint, steps, which)
+        up_to = [step for step in steps if step <= newest]
+        return _last_steps(up_to, several, every, checkpoints.directory)
+    if checkpoint in (None, "best"):
         best = checkpoints.best()
         return [checkpoints.latest() if best is None else best]
     if checkpoint == "last":
         return [checkpoints.latest()]
-    if not str(checkpoint).isdigit() or int(checkpoint) not in steps:
+    return [_asked(checkpoint, steps, "The checkpoint must be 'best', 'last'")]
+
+
+def _asked(checkpoint, steps, which):
+    if not str(checkpoint).isdecimal() or int(checkpoint) not in steps:
+        raise UserError(f"{which} or one of the steps {steps}, got {checkpoint!r}.")
+    return int(checkpoint)
+
+
+def _last_steps(steps, last, every, directory):
+    chosen = spaced_steps(steps, last, every)
+    if not chosen:
         raise UserError(
-            f"The checkpoint must be 'best', 'last' or one of the steps {steps}, got {checkpoint!r}."
-        )
-    return [int(checkpoint)]
-
-
-def _equally_spaced(steps, last, directory):
-    """The `last` steps that end with the newest, at the distance of the newest two.
-
-    The newest few stand at equal distances; the best of a run, kept beside them, may not.
-    """
-    distance = steps[-1] - steps[-2] if len(steps) > 1 else 0
-    chosen = [steps[-1] - i * distance for i in reversed(range(last))]
-    if not distance or not set(chosen) <= set(steps):
-        raise UserError(
-            f"Expected {last} checkpoints at equal distances up to the last one in {directory}, "
-            f"but there are {steps}: take fewer, or train on with a larger training.keep."
+            f"Expected {last} checkpoints at equal distances, as every {every:,} steps, in {directory}, "
+            f"but there are {steps}: take fewer, or train for more steps with a larger training.keep."
         )
     return chosen

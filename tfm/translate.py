@@ -5,7 +5,7 @@ so that memory does not grow with the input. --format=jsonl writes an object a l
 translations, their scores and, on request, --alignments.
 
 With --output=FILE what is done stands in FILE.part until all is; started again after a kill, the command
-goes on behind the last whole line there.
+goes on behind the last whole line there. Where nothing was done, it begins anew, with other options too.
 """
 
 import json
@@ -17,6 +17,7 @@ import time
 
 from absl import flags
 
+from tfm.decoding import check_n_best
 from tfm.errors import UserError
 from tfm.files import whole_file
 from tfm.texts import Hypothesis
@@ -146,8 +147,8 @@ def translate_file(translate, source, path, origin, **options):
 
 
 def _whole_lines(part, about, origin):
-    """How many lines `part` has, cut to whole ones; a new one is begun."""
-    if not os.path.exists(part):
+    """How many lines `part` has, cut to whole ones; one that is absent or empty is begun."""
+    if not os.path.exists(part) or not os.path.getsize(part):
         with whole_file(about, "w") as file:
             json.dump(origin, file)
         open(part, "wb").close()
@@ -174,6 +175,7 @@ def main():
         raise UserError("--n_best and --alignments need --format=jsonl.")
     if arguments.input and not os.path.isfile(arguments.input):
         raise UserError(f"Expected a text file at {arguments.input}, but there is none: check --input.")
+    check_n_best(arguments.n_best, cli.read_config().decoding)
     translator = Translator(cli.load_run())
 
     def translate(lines):

@@ -69,17 +69,21 @@ def attention_maps(task, params, sentence):
 
 
 def draw_attention(weights, queries, keys, title, path):
-    """One panel a head, one row a layer: weights [layers, H, L, M], brightness is weight."""
+    """One panel a head, one row a layer: weights [layers, H, L, M], brightness is weight.
+
+    Labels and title are drawn as they are: what stands between dollars is no formula.
+    """
+    as_it_is = {"parse_math": False}
     layers, heads = weights.shape[:2]
     width, height = 1.2 + 0.17 * len(keys), 0.9 + 0.17 * len(queries)
     figure = Figure(figsize=(heads * width, layers * height + 0.4), layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(title, **as_it_is)
     for layer, row in enumerate(figure.subplots(layers, heads, squeeze=False)):
         for head, axes in enumerate(row):
             axes.imshow(weights[layer, head], cmap="Blues", vmin=0, vmax=1)
             axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=8)
-            axes.set_xticks(range(len(keys)), keys, rotation=90, fontsize=6)
-            axes.set_yticks(range(len(queries)), queries, fontsize=6)
+            axes.set_xticks(range(len(keys)), keys, rotation=90, fontsize=6, **as_it_is)
+            axes.set_yticks(range(len(queries)), queries, fontsize=6, **as_it_is)
     _save(figure, path)
 
 

@@ -4,10 +4,11 @@ import dataclasses
 import functools
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from tfm import layers
-from tfm.attention import IMPLEMENTATIONS
+from tfm.attention import IMPLEMENTATIONS, obstacle
 from tfm.decode_cache import DecodeCache
 from tfm.errors import UserError
 from tfm.masks import causal_mask, combine_masks, padding_mask, segment_mask
@@ -37,7 +38,8 @@ class TransformerConfig:
       attention_dropout, feed_forward_dropout: of attention weights and hidden layer; 0 in the paper, 0.1 in
         its authors' later code.
       positions: layout of the sinusoids, "interleaved" (the paper) or "concatenated" (its authors' code).
-      attention: None, "xla" or "cudnn"; see `tfm.attention.dot_product_attention`.
+      attention: None, "xla" or "cudnn"; see `tfm.attention.dot_product_attention`. The fused ones need
+        attention_dropout 0 and equal key and value features, "cudnn" bfloat16 and a CUDA device.
       remat: the backward pass computes activations again, a layer at a time, instead of keeping them.
       scan: layers are compiled once for each stack, not once each.
       dtype: of the computation, "float32" or "bfloat16"; parameters, softmax and norms are float32.
@@ -91,6 +93,19 @@ class TransformerConfig:
                 f"model.d_model {self.d_model} does not divide into {self.heads} heads: choose another "
                 "number of heads, or set model.key_features and model.value_features."
             )
+        self._check_attention()
+
+    def _check_attention(self):
+        key_features = self.key_features or self.d_model // self.heads
+        why = obstacle(
+            self.attention,
+            key_features=key_features,
+            value_features=self.value_features or key_features,
+            dropout_rate=self.attention_dropout,
+            dtype=self.dtype,
+        )
+        if why:
+            raise UserError(f"model.attention {self.attention!r} {why}; change that, or model.attention.")
 
 
 class Transformer(nn.Module):
@@ -100,6 +115,11 @@ class Transformer(nn.Module):
 
     def setup(self):
         config = self.config
+        if config.attention == "cudnn" and jax.default_backend() != "gpu":
+            raise UserError(
+                f"model.attention 'cudnn' needs a CUDA device, but this is a {jax.default_backend()}: "
+                "set --config.model.attention=xla."
+            )
         dtype = jnp.dtype(config.dtype)
         residual = functools.partial(layers.Residual, config.norm_order, config.dropout, dtype)
 

@@ -39,7 +39,7 @@ class Checkpoints:
       keep_hours: beside these, one every so many hours stays; 0 for none.
     """
 
-    def __init__(self, directory, *, best_metric=None, keep=5, keep_best=1, keep_hours=0.0):
+    def __init__(self, directory, *, best_metric=None, keep=6, keep_best=1, keep_hours=0.0):
         self.directory = os.path.abspath(directory)
         self._best_metric = best_metric
         self._policies = [checkpoint_managers.LatestN(keep)]

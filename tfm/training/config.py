@@ -39,7 +39,8 @@ class TrainingConfig:
       eval_every: steps between two evaluations on the validation split, each followed by a checkpoint.
       checkpoint_every: steps between two further checkpoints.
       patience: evaluations without a new best after which training stops; 0 never does.
-      keep: how many of the newest checkpoints stay.
+      keep: how many of the newest checkpoints stay; by default one more than the paper averages, as the last
+        step need not be a multiple of checkpoint_every.
       keep_best: how many of the best by validation stay beside them.
       keep_hours: beside these, one checkpoint every so many hours stays; 0 keeps none.
       parallel: "jit" runs on one device; "pmap" splits each batch over all local devices; "mesh" does so over
@@ -67,7 +68,7 @@ class TrainingConfig:
     eval_every: int = 1500
     checkpoint_every: int = 1500
     patience: int = 0
-    keep: int = 5
+    keep: int = 6
     keep_best: int = 1
     keep_hours: float = 0.0
     parallel: str = "auto"
