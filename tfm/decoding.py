@@ -10,8 +10,7 @@ import numpy as np
 
 from tfm import search
 from tfm.bayes_risk import UTILITIES
-from tfm.data.batches import decode_batches, fill_rows
-from tfm.data.rows import bucket_width
+from tfm.data.batches import decode_rows, padded
 from tfm.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from tfm.errors import UserError
 from tfm.inspection import attention_of
@@ -123,9 +122,9 @@ def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
     keys = jax.random.split(jax.random.key(config.seed), len(sentences)) if config.samples else None
     results = [None] * len(sentences)
     pending = []  # one batch computes on the device while the host reads the one before
-    for indices, inputs in decode_batches(sentences, batch_size=config.batch_size):
-        rows = fill_rows(indices, len(inputs))
-        prefix = _prefix_array([prefixes[i] for i in rows]) if prefixes else None
+    for indices, rows in decode_rows(list(map(len, sentences)), config.batch_size):
+        inputs = padded([sentences[i] for i in rows])
+        prefix = padded([prefixes[i] for i in rows], fill=-1) if prefixes else None
         own = keys[np.array(rows)] if config.samples else None
         hypotheses = search_batch(model, members, inputs, config, n_best, prefix, own)
         pending.append((indices, hypotheses))
@@ -223,14 +222,6 @@ def _coverage(beta):
         return sum(penalties) / len(penalties)
 
     return coverage
-
-
-def _prefix_array(prefixes):
-    """Lists of ids -> int32 [B, P], -1 behind each; P is a bucket's width, so that there are few shapes."""
-    array = np.full((len(prefixes), bucket_width(max(map(len, prefixes)))), -1, np.int32)
-    for row, ids in enumerate(prefixes):
-        array[row, : len(ids)] = ids
-    return array
 
 
 def _collect(indices, hypotheses, results):

@@ -49,9 +49,10 @@ def translate_texts(model, params, vocabulary, sentences, config, *, n_best=1, p
     return [_joined(each, n_best) for each in translations]
 
 
-def score_texts(model, params, vocabulary, sources, targets):
+def score_texts(model, params, vocabulary, sources, targets, config):
     """Log-probabilities of each target text's pieces and EOS given its source: a float32 array for each."""
-    return score_pairs(model, params, *(_with_eos(vocabulary, side) for side in (sources, targets)))
+    sources, targets = (_with_eos(vocabulary, side) for side in (sources, targets))
+    return score_pairs(model, params, sources, targets, config)
 
 
 def align_texts(model, params, vocabulary, sources, targets, config):
