@@ -47,6 +47,40 @@ def test_no_texts_give_no_texts(translator):
     assert translator.translate([]) == []
 
 
+def test_any_iterable_of_texts_is_translated(translator):
+    assert translator.translate(iter(TEXTS[:2])) == translator.translate(tuple(TEXTS[:2]))
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("sentences", lambda translator, x: translator.translate(x)),
+        ("sentences", lambda translator, x: translator.hypotheses(x, prefixes=["rot"])),
+        ("prefixes", lambda translator, x: translator.hypotheses(["dog"] * 3, prefixes=x)),
+        ("sources", lambda translator, x: translator.score(x, ["hund"])),
+        ("targets", lambda translator, x: translator.score(["dog"], x)),
+        ("sources", lambda translator, x: translator.align(x, ["hund"])),
+        ("targets", lambda translator, x: translator.align(["dog"], x)),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused(translator, name, call):
+    """A text is an iterable too: of its letters."""
+    for other in ("Dog", b"Dog", 3, *([None] if name != "prefixes" else [])):
+        with pytest.raises(UserError, match=f"Expected a list of texts as {name}, got {other!r}"):
+            call(translator, other)
+    with pytest.raises(UserError, match=f"Expected texts in {name}, got 3 among them"):
+        call(translator, ["dog", 3])
+
+
+def test_lists_of_unlike_length_are_refused(translator):
+    for prefixes in (["rot"], ["rot"] * 3, []):
+        with pytest.raises(UserError, match=f"as many prefixes as sentences, 2, got {len(prefixes)}"):
+            translator.hypotheses(TEXTS[:2], prefixes=prefixes)
+    for call in (translator.score, translator.align):
+        with pytest.raises(UserError, match="as many targets as sources, 2, got 1"):
+            call(TEXTS[:2], ["hund"])
+
+
 def test_n_best_are_distinct_and_sorted_and_begin_with_the_translation(translator):
     found = translator.hypotheses(TEXTS[:4], n_best=3, beam_size=4)
     for each, text in zip(found, translator.translate(TEXTS[:4], beam_size=4), strict=True):
