@@ -114,11 +114,7 @@ def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
         raise UserError(
             f"{n_best} best translations need a beam as large: got decoding.beam_size {config.beam_size}."
         )
-    members = as_members(params)
-    if config.dtype:
-        model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
-        members = jax.tree.map(lambda x: jnp.asarray(x, config.dtype), members)
-    members = tuple(map(_outputs_first, members))
+    members = tuple(search_parameters(each, config.dtype) for each in as_members(params))
     keys = jax.random.split(jax.random.key(config.seed), len(sentences)) if config.samples else None
     results = [None] * len(sentences)
     pending = []  # one batch computes on the device while the host reads the one before
@@ -140,9 +136,11 @@ def search_batch(model, members, inputs, config, n_best=1, prefix=None, keys=Non
     """`tfm.search.Hypotheses` for inputs [B, M]; compiled once a shape.
 
     A row's output is limited to its own input's length (and its prefix's) plus `extra_length`, whatever it is
-    padded to. `members` is a tuple of parameters as `tfm.products.outputs_first` orders them, `prefix` as in
-    `search.Constraints`, `keys` [B] are for sampling.
+    padded to. `members` is a tuple of `search_parameters`, `prefix` as in `search.Constraints`, `keys` [B]
+    are for sampling.
     """
+    if config.dtype:
+        model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
     limits = (inputs != PAD_ID).sum(-1).astype(jnp.int32) + config.extra_length
     max_length = inputs.shape[1] + config.extra_length
     if prefix is not None:
@@ -183,7 +181,12 @@ def search_batch(model, members, inputs, config, n_best=1, prefix=None, keys=Non
     )
 
 
-_outputs_first = jax.jit(outputs_first)
+@functools.partial(jax.jit, static_argnums=1)
+def search_parameters(params, dtype=""):
+    """Parameters as the search reads them, once for all its batches: in `dtype`, if any, outputs first."""
+    if dtype:
+        params = jax.tree.map(lambda x: x.astype(dtype), params)
+    return outputs_first(params)
 
 
 def _step(model, params, config):
