@@ -27,7 +27,7 @@ class DecodingConfig:
     Attributes:
       beam_size: hypotheses kept; 1 is greedy search.
       length_penalty: alpha of Wu et al. 2016, equation 14.
-      coverage_penalty: beta of the same equation; 0 in the paper.
+      coverage_penalty: beta of the same equation, of a beam only; 0 in the paper.
       min_length: tokens of the shortest output, EOS counted.
       extra_length: the output has at most so many tokens more than the input.
       samples: above 0, draws so many translations instead of searching, and takes the one of least Bayes risk
@@ -87,7 +87,11 @@ class DecodingConfig:
 
 
 class Found(NamedTuple):
-    """A hypothesis: ids up to and with EOS, and its log-probability over the length penalty."""
+    """A hypothesis: ids up to and with EOS, and its score.
+
+    That is its log-probability over the length penalty, of greedy search too, and of a beam plus the
+    coverage penalty; of a sample the log-probability itself, before temperature and cuts.
+    """
 
     ids: list[int]
     score: float
@@ -168,7 +172,7 @@ def search_batch(model, members, inputs, config, n_best=1, prefix=None, keys=Non
         cuts = {"temperature": config.temperature, "top_k": config.top_k, "top_p": config.top_p}
         return search.sample(step, caches, keys, samples=config.samples, **cuts, **common)
     if config.beam_size == 1:
-        return search.greedy_search(step, caches, **common)
+        return search.greedy_search(step, caches, length_penalty=config.length_penalty, **common)
     return search.beam_search(
         step,
         caches,

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Hypothesis(NamedTuple):
-    """A translation; its score is its log-probability over the length penalty, of samples their utility."""
+    """A translation; its score is that of `tfm.decoding.Found`, of samples their utility instead."""
 
     text: str
     score: float

@@ -15,9 +15,9 @@ Shape letters: B batch, W live hypotheses of a sentence (the beam), N hypotheses
 L target length, M source length, V vocabulary.
 """
 
-from tfm.search.beam import beam_search, coverage_penalty, length_penalty
+from tfm.search.beam import beam_search, coverage_penalty
 from tfm.search.hypotheses import Constraints, Hypotheses, gather_beams
-from tfm.search.scores import ensemble, score, token_scores
+from tfm.search.scores import ensemble, length_penalty, score, token_scores
 from tfm.search.single import greedy_search, sample
 
 __all__ = [

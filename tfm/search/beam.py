@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm.search.hypotheses import Constraints, Hypotheses, gather_beams, no_hypotheses
-from tfm.search.scores import log_probability, normaliser
+from tfm.search.scores import length_penalty, log_probability, normaliser
 
 
 class _Beam(NamedTuple):
@@ -18,11 +18,6 @@ class _Beam(NamedTuple):
     live_scores: jax.Array  # [B, W] log-probabilities
     finished: Hypotheses
     state: object
-
-
-def length_penalty(length, alpha):
-    """((5 + length) / 6) ** alpha: Wu et al. 2016, equation 14, as section 6.1 uses it with alpha 0.6."""
-    return ((5.0 + length) / 6.0) ** alpha
 
 
 def coverage_penalty(attention, source_mask, beta):

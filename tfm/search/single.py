@@ -5,19 +5,30 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from tfm.search import scores
 from tfm.search.hypotheses import Constraints, Hypotheses, no_hypotheses
 from tfm.search.scores import log_probability, normaliser
 
 
-def greedy_search(step, state, *, max_length, bos_id, eos_id, constraints=Constraints()):  # noqa: B008
-    """The most probable token at each place: `Hypotheses` with N = 1, scored by log-probability.
+def greedy_search(
+    step,
+    state,
+    *,
+    length_penalty=0.0,
+    max_length,
+    bos_id,
+    eos_id,
+    constraints=Constraints(),  # noqa: B008, a NamedTuple cannot change
+):
+    """The most probable token at each place: `Hypotheses` with N = 1, scored as those of a beam.
 
     The arguments are those of `beam_search`, with W = 1. A beam of size 1 is something else: it also weighs
     an EOS that was not the most probable token.
     """
-    return _follow(
+    found = _follow(
         step, state, lambda logits, _: logits.argmax(-1), 1, max_length, bos_id, eos_id, constraints
     )
+    return found._replace(scores=found.scores / scores.length_penalty(found.lengths, length_penalty))
 
 
 def sample(
