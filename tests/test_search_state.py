@@ -4,6 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 from tests.search_reference import (
     BOS,
@@ -36,3 +37,30 @@ def test_by_default_every_leaf_of_the_state_follows_its_hypothesis():
     )
     for row in range(5):
         assert_found(hypotheses, row, reference_beam(table[row], 3, 3, 0.6, 6)[0])
+
+
+def step(tokens, state, position):
+    return jnp.zeros((*tokens.shape, 4)), state
+
+
+OPTIONS = {"max_length": 3, "bos_id": BOS, "eos_id": EOS}
+SEARCHES = {
+    "beam": functools.partial(search.beam_search, step, beam_size=3, length_penalty=0.6, **OPTIONS),
+    "greedy": functools.partial(search.greedy_search, step, **OPTIONS),
+    "sample": functools.partial(search.sample, step, rng=jax.random.key(0), **OPTIONS),
+}
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 5), (2, 1, 3)])
+def test_a_leaf_without_the_beams_axis_needs_its_own_reorder(shape):
+    state = {"own": jnp.zeros((2, 3, 4)), "sentence": jnp.zeros(shape)}
+    with pytest.raises(ValueError, match=r"leaves \[B, W, \.\.\.\], B and W \(2, 3\), got one of shape"):
+        SEARCHES["beam"](state)
+    assert (SEARCHES["beam"](state, reorder=lambda state, _: state).lengths > 0).all()
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize("shapes", [[], [()], [(2, 3), ()], [(2, 3), (4, 3)]])
+def test_a_state_that_tells_no_batch_is_an_error(name, shapes):
+    with pytest.raises(ValueError, match="leaves all begin with the axis B, got the shapes"):
+        SEARCHES[name](list(map(jnp.zeros, shapes)))

@@ -3,7 +3,9 @@
 The model is a function `step(tokens, state, position) -> (logits, state)`:
 
     tokens    int32 [B, W], the last token of each live hypothesis; `bos_id` at position 0
-    state     any pytree whose leaves begin with the axis B; what the model carries along
+    state     a pytree of one leaf or more, all of which begin with the axis B; what the model carries along.
+              The default `reorder` of beam search takes leaves [B, W, ...] only. What belongs to a sentence,
+              [B, M] for instance, needs another: with M = W it would pass for a number of each hypothesis
     position  int32 scalar, counted from 0
     logits    [B, W, V], any float dtype; -inf rules a token out
 

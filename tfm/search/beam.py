@@ -5,7 +5,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tfm.search.hypotheses import Constraints, Hypotheses, gather_beams, no_hypotheses
+from tfm.search.hypotheses import (
+    Constraints,
+    Hypotheses,
+    batch_of,
+    follow_parents,
+    gather_beams,
+    no_hypotheses,
+)
 from tfm.search.scores import length_penalty, log_probability, normaliser
 
 
@@ -46,7 +53,7 @@ def beam_search(
     eos_id,
     constraints=Constraints(),  # noqa: B008, a NamedTuple cannot change
     n_best=None,
-    reorder=gather_beams,
+    reorder=follow_parents,
     coverage=None,
 ):
     """Beam search that stops as soon as no live hypothesis can win (section 6.1).
@@ -65,7 +72,7 @@ def beam_search(
       constraints: `Constraints` on the outputs.
       n_best: N <= W hypotheses to find, W when None. Fewer end the search earlier.
       reorder: (state, parents int32 [B, W]) -> state, how the state follows its hypotheses. The default
-        gathers leaves [B, W, ...]; a model whose hypotheses share a pool of positions has a cheaper one.
+        gathers leaves, all [B, W, ...]; a model whose hypotheses share a pool of positions has a cheaper one.
       coverage: state -> float32 [B, W], at most 0, added to the score of a hypothesis that ends in this
         state, such as `coverage_penalty`; None adds nothing.
 
@@ -73,12 +80,12 @@ def beam_search(
       `Hypotheses`, the best of each sentence first.
 
     Raises:
-      ValueError: unless 1 <= n_best <= beam_size.
+      ValueError: unless 1 <= n_best <= beam_size, or a leaf of the state has not the axes it needs.
     """
     n_best = beam_size if n_best is None else n_best
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"expected 1 <= n_best <= beam_size, got n_best {n_best}, beam_size {beam_size}")
-    batch = jax.tree.leaves(state)[0].shape[0]
+    batch = batch_of(state)
     constraints = constraints.resolve(batch, max_length)
 
     def unfinished(beam):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm.search import scores
-from tfm.search.hypotheses import Constraints, Hypotheses, no_hypotheses
+from tfm.search.hypotheses import Constraints, Hypotheses, batch_of, no_hypotheses
 from tfm.search.scores import log_probability, normaliser
 
 
@@ -66,7 +66,7 @@ def sample(
     if temperature <= 0 or top_k < 0 or not 0 < top_p <= 1:
         expected = "temperature > 0 (for 0 use greedy_search), top_k >= 0 and 0 < top_p <= 1"
         raise ValueError(f"expected {expected}, got {temperature}, {top_k} and {top_p}")
-    batch = jax.tree.leaves(state)[0].shape[0]
+    batch = batch_of(state)
     rows = rng if rng.ndim else jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(batch))
 
     def draw(row, number, logits, position):
@@ -82,7 +82,7 @@ def sample(
 
 def _follow(step, state, choose, width, max_length, bos_id, eos_id, constraints):
     """Extends W independent prefixes by the tokens [B, W] that `choose(logits, position)` picks."""
-    batch = jax.tree.leaves(state)[0].shape[0]
+    batch = batch_of(state)
     constraints = constraints.resolve(batch, max_length)
 
     def live(found):
