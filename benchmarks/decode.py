@@ -14,9 +14,9 @@ from absl import app, flags
 from benchmarks import sizes
 from tfm import search
 from tfm.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
-from tfm.decoding import DecodingConfig, search_batch
+from tfm.decoding import DecodingConfig, search_batch, search_parameters
 from tfm.models import Transformer
-from tfm.products import inputs_first, outputs_first
+from tfm.products import inputs_first
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("size", "base", list(sizes.SIZES), "Model.")
@@ -34,7 +34,7 @@ def make_call(size, dtype, batch, beam, length, naive=False):
     config = DecodingConfig(beam_size=beam, min_length=length, extra_length=0)
     token = jax.numpy.ones((1, 1), jax.numpy.int32)
     params = jax.jit(lambda key: model.init(key, token, token, train=False)["params"])(jax.random.key(0))
-    members = (jax.jit(outputs_first)(jax.tree.map(lambda x: x.astype(dtype), params)),)
+    members = (search_parameters(params, dtype),)
     inputs = [jax.device_put(x) for x, _ in sizes.tokens(model.config, batch, length, 8)]
     find = naive_search if naive else search_batch
     done = 0

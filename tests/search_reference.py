@@ -67,10 +67,11 @@ def run_beam(
     )
 
 
-def run_greedy(table, max_length, limits=None, step=hash_step, **others):
+def run_greedy(table, max_length, limits=None, step=hash_step, alpha=0.0, **others):
     return search.greedy_search(
         step,
         start(table, 1),
+        length_penalty=alpha,
         max_length=max_length,
         bos_id=BOS,
         eos_id=EOS,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.tiny import ids
-from tfm.data.batches import TrainBatches, decode_batches, eval_batches, read_ahead
+from tfm.data.batches import TrainBatches, decode_rows, eval_batches, padded, read_ahead
 from tfm.data.cache import TokenCache
 from tfm.data.config import DataConfig
 from tfm.data.rows import bucket_widths, ranges
@@ -260,11 +260,12 @@ def test_bucket_widths_grow_by_at_most_a_half():
 
 
 @pytest.mark.parametrize("count", [1, 3, 8, 21])
-def test_decode_batches_hold_each_sentence_once_in_few_shapes(count):
+def test_what_is_decoded_side_by_side_holds_each_sentence_once_in_few_shapes(count):
     rng = np.random.default_rng(0)
     lists = [rng.integers(3, 99, rng.integers(1, 40)).tolist() for _ in range(count)]
     seen = []
-    for indices, inputs in decode_batches(lists, batch_size=8):
+    for indices, rows in decode_rows(list(map(len, lists)), batch_size=8):
+        inputs = padded([lists[i] for i in rows])
         assert inputs.shape[0] in (1, 2, 4, 8)
         assert inputs.shape[1] in bucket_widths(1 << 10)
         for row in range(len(inputs)):

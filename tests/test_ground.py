@@ -9,7 +9,12 @@ import pytest
 
 from tfm import schedules
 from tfm.dropout import dropout, random_bits16
-from tfm.losses import projected_cross_entropy, smoothed_cross_entropy, smoothing_entropy
+from tfm.losses import (
+    projected_cross_entropy,
+    projected_log_probabilities,
+    smoothed_cross_entropy,
+    smoothing_entropy,
+)
 from tfm.masks import causal_mask, combine_masks, padding_mask, segment_mask
 from tfm.positions import sinusoidal_encoding
 
@@ -195,6 +200,17 @@ def test_the_projected_loss_of_bfloat16_features_is_summed_in_float32():
     np.testing.assert_allclose(table_gradient, wide_table, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize("chunk", [1, 5, 12, 64])
+def test_projected_log_probabilities_are_those_of_all_logits_at_once(chunk):
+    rng = np.random.default_rng(2)
+    features, table = rng.normal(size=(3, 4, 6)), rng.normal(size=(7, 6))
+    labels = rng.integers(0, 7, (3, 4))
+    exponentials = np.exp(features @ table.T)
+    expected = np.log(np.take_along_axis(exponentials, labels[..., None], -1)[..., 0] / exponentials.sum(-1))
+    found = projected_log_probabilities(jnp.float32(features), jnp.float32(table), labels, chunk)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_the_projected_loss_counts_hits_and_the_plain_nll():
     logits, labels, weights = loss_case()
     metrics = projected_cross_entropy(logits, np.eye(7, dtype=np.float32), labels, weights, 0.1, 5)
@@ -206,17 +222,21 @@ def test_the_projected_loss_counts_hits_and_the_plain_nll():
     np.testing.assert_allclose(metrics["loss"], plain, rtol=1e-5)
 
 
-def test_the_projected_loss_never_holds_all_logits():
+def test_what_is_projected_never_holds_all_logits():
     features, table = jnp.ones((4, 250, 8)), jnp.ones((333, 8))
     labels, weights = jnp.ones((4, 250), jnp.int32), jnp.ones((4, 250))
 
     def loss(features, table):
         return projected_cross_entropy(features, table, labels, weights, 0.1, 10)["loss"][0]
 
-    text = jax.jit(jax.grad(loss, (0, 1))).lower(features, table).as_text()
-    assert "4x2x333x" in text
-    assert "4x250x333x" not in text
-    assert "1000x333x" not in text
+    def log_probabilities(features, table):
+        return projected_log_probabilities(features, table, labels, 10)
+
+    for function in (jax.grad(loss, (0, 1)), log_probabilities):
+        text = jax.jit(function).lower(features, table).as_text()
+        assert "4x2x333x" in text
+        assert "4x250x333x" not in text
+        assert "1000x333x" not in text
 
 
 @pytest.mark.parametrize(("d_model", "peak"), [(512, 6.988e-4), (1024, 4.941e-4)])

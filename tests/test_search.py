@@ -1,6 +1,5 @@
 """Search against brute force over every sequence, and against a plain NumPy beam search."""
 
-import functools
 import itertools
 
 import jax
@@ -19,8 +18,6 @@ from tests.search_reference import (
     greedy,
     log_probability,
     make_table,
-    next_hash,
-    on_host,
     penalized,
     reference_beam,
     reference_greedy,
@@ -130,27 +127,6 @@ def test_a_sentence_is_searched_as_if_it_were_alone():
         np.testing.assert_allclose(alone.scores[0], together.scores[row], rtol=1e-6)
 
 
-def test_by_default_every_leaf_of_the_state_follows_its_hypothesis():
-    table = make_table(7, batch=5)
-
-    def step(tokens, state, position):
-        prefix_hash = next_hash(state["nested"][0][..., 0], tokens)
-        logits = jax.vmap(lambda table, row: table[row])(jnp.asarray(table), prefix_hash)
-        return logits, {"nested": [prefix_hash[..., None]]}
-
-    search_all = functools.partial(search.beam_search, step)
-    hypotheses = on_host(search_all, "beam_size", "max_length", "bos_id", "eos_id")(
-        {"nested": [jnp.zeros((5, 3, 1), jnp.int32)]},
-        beam_size=3,
-        length_penalty=0.6,
-        max_length=6,
-        bos_id=BOS,
-        eos_id=EOS,
-    )
-    for row in range(5):
-        assert_found(hypotheses, row, reference_beam(table[row], 3, 3, 0.6, 6)[0])
-
-
 def test_logits_of_low_precision_are_scored_in_float32():
     table = make_table(8, B).astype(jnp.bfloat16)
     hypotheses = beam(table, 0.0, 4, T, n_best=3)
@@ -170,10 +146,12 @@ def test_more_hypotheses_than_the_beam_holds_is_an_error(beam_size, n_best):
 
 def test_greedy_search_takes_the_most_probable_token():
     table = make_table(9, B)
-    hypotheses = greedy(table, T, limits=LIMITS)
-    for row, limit in enumerate(LIMITS):
-        words = reference_greedy(table[row], limit)
-        assert_found(hypotheses, row, [(log_probability(table[row], words), words)])
+    for alpha in ALPHAS:
+        hypotheses = greedy(table, T, limits=LIMITS, alpha=alpha)
+        for row, limit in enumerate(LIMITS):
+            words = reference_greedy(table[row], limit)
+            score = penalized(log_probability(table[row], words), len(words), alpha)
+            assert_found(hypotheses, row, [(score, words)])
 
 
 def test_a_beam_of_one_is_greedy_search_but_for_an_eos_that_comes_second():

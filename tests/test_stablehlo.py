@@ -64,6 +64,15 @@ def test_the_program_finds_what_the_translator_finds(run, program):
     check_search(run, TEXTS, *map(np.asarray, found))
 
 
+def test_the_program_computes_in_the_dtype_of_the_decoding_config(run, program, monkeypatch):
+    inputs, parameters = padded(run, TEXTS), artefact.flat_parameters(run.params)
+    decoding = dataclasses.replace(run.task.config.decoding, dtype="bfloat16")
+    monkeypatch.setattr(run.task, "config", dataclasses.replace(run.task.config, decoding=decoding))
+    found = stablehlo.search_program(run, *SHAPE).call(parameters, inputs)
+    check_search(run, TEXTS, *map(np.asarray, found))
+    assert (found[1] != program.call(parameters, inputs)[1]).all()
+
+
 def test_the_program_is_for_cpu_and_cuda_and_names_no_source_file(program):
     assert set(program.platforms) == {"cpu", "cuda"}
     assert not re.findall(rb"[\w./-]*\.py\b", program.mlir_module_serialized)

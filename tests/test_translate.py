@@ -47,6 +47,40 @@ def test_no_texts_give_no_texts(translator):
     assert translator.translate([]) == []
 
 
+def test_any_iterable_of_texts_is_translated(translator):
+    assert translator.translate(iter(TEXTS[:2])) == translator.translate(tuple(TEXTS[:2]))
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("sentences", lambda translator, x: translator.translate(x)),
+        ("sentences", lambda translator, x: translator.hypotheses(x, prefixes=["rot"])),
+        ("prefixes", lambda translator, x: translator.hypotheses(["dog"] * 3, prefixes=x)),
+        ("sources", lambda translator, x: translator.score(x, ["hund"])),
+        ("targets", lambda translator, x: translator.score(["dog"], x)),
+        ("sources", lambda translator, x: translator.align(x, ["hund"])),
+        ("targets", lambda translator, x: translator.align(["dog"], x)),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused(translator, name, call):
+    """A text is an iterable too: of its letters."""
+    for other in ("Dog", b"Dog", 3, *([None] if name != "prefixes" else [])):
+        with pytest.raises(UserError, match=f"Expected a list of texts as {name}, got {other!r}"):
+            call(translator, other)
+    with pytest.raises(UserError, match=f"Expected texts in {name}, got 3 among them"):
+        call(translator, ["dog", 3])
+
+
+def test_lists_of_unlike_length_are_refused(translator):
+    for prefixes in (["rot"], ["rot"] * 3, []):
+        with pytest.raises(UserError, match=f"as many prefixes as sentences, 2, got {len(prefixes)}"):
+            translator.hypotheses(TEXTS[:2], prefixes=prefixes)
+    for call in (translator.score, translator.align):
+        with pytest.raises(UserError, match="as many targets as sources, 2, got 1"):
+            call(TEXTS[:2], ["hund"])
+
+
 def test_n_best_are_distinct_and_sorted_and_begin_with_the_translation(translator):
     found = translator.hypotheses(TEXTS[:4], n_best=3, beam_size=4)
     for each, text in zip(found, translator.translate(TEXTS[:4], beam_size=4), strict=True):
@@ -58,14 +92,15 @@ def test_n_best_are_distinct_and_sorted_and_begin_with_the_translation(translato
         translator.hypotheses(["red"], n_best=5, beam_size=4)
 
 
-@pytest.mark.parametrize("options", [{"beam_size": 1}, {"beam_size": 4, "length_penalty": 0.0}])
-def test_scores_of_the_search_are_those_of_a_full_forward_pass(translator, options):
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_scores_of_the_search_are_those_of_a_full_forward_pass(translator, beam_size):
     run = translator.run
-    config = DecodingConfig(extra_length=5, **options)
+    config = DecodingConfig(extra_length=5, beam_size=beam_size)
     sources = [[*ids, EOS_ID] for ids in run.task.vocabulary.encode(TEXTS[:4])]
     found = [each[0] for each in decode(run.task.model, run.params, sources, config)]
-    scores = score_pairs(run.task.model, run.params, sources, [ids for ids, _ in found])
-    np.testing.assert_allclose([score for _, score in found], [x.sum() for x in scores], rtol=1e-4)
+    scores = score_pairs(run.task.model, run.params, sources, [ids for ids, _ in found], config)
+    expected = [x.sum() / ((5 + len(x)) / 6) ** 0.6 for x in scores]
+    np.testing.assert_allclose([score for _, score in found], expected, rtol=1e-4)
 
 
 def test_a_translation_goes_on_from_its_prefix(translator):
@@ -149,27 +184,6 @@ def test_input_over_the_limit_is_cut_on_request(translator, caplog):
     assert cut == translator.translate(
         [translator.run.task.vocabulary.decode(first)], beam_size=1, max_input=9
     )
-
-
-def test_scores_are_log_probabilities_of_the_pair(translator):
-    """Against the model's full forward pass, one pair at a time."""
-    run = translator.run
-    sources, targets = ["red dog", "big cat runs fast"], ["rot hund", "gross"]
-    found = translator.score(sources, targets)
-    for source, target, scores in zip(sources, targets, found, strict=True):
-        source_ids = [*run.task.vocabulary.encode([source])[0], 2]
-        target_ids = [*run.task.vocabulary.encode([target])[0], 2]
-        logits = run.task.model.apply(
-            {"params": run.params}, np.array([source_ids]), np.array([[1, *target_ids[:-1]]]), train=False
-        )
-        log_probabilities = np.asarray(jax.nn.log_softmax(logits[0]))
-        np.testing.assert_allclose(scores, log_probabilities[range(len(target_ids)), target_ids], rtol=1e-4)
-
-
-def test_alignments_name_a_source_word_for_each_target_word(translator):
-    aligned, none = translator.align(["red dog runs", "cat"], ["rot hund", ""])
-    assert [pair.split("-")[1] for pair in aligned.split()] in (["0", "1"], ["1", "0"])
-    assert none == ""
 
 
 # Lines.

@@ -10,8 +10,7 @@ import numpy as np
 
 from tfm import search
 from tfm.bayes_risk import UTILITIES
-from tfm.data.batches import decode_batches, fill_rows
-from tfm.data.rows import bucket_width
+from tfm.data.batches import decode_rows, padded
 from tfm.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from tfm.errors import UserError
 from tfm.inspection import attention_of
@@ -28,7 +27,7 @@ class DecodingConfig:
     Attributes:
       beam_size: hypotheses kept; 1 is greedy search.
       length_penalty: alpha of Wu et al. 2016, equation 14.
-      coverage_penalty: beta of the same equation; 0 in the paper.
+      coverage_penalty: beta of the same equation, of a beam only; 0 in the paper.
       min_length: tokens of the shortest output, EOS counted.
       extra_length: the output has at most so many tokens more than the input.
       samples: above 0, draws so many translations instead of searching, and takes the one of least Bayes risk
@@ -88,7 +87,11 @@ class DecodingConfig:
 
 
 class Found(NamedTuple):
-    """A hypothesis: ids up to and with EOS, and its log-probability over the length penalty."""
+    """A hypothesis: ids up to and with EOS, and its score.
+
+    That is its log-probability over the length penalty, of greedy search too, and of a beam plus the
+    coverage penalty; of a sample the log-probability itself, before temperature and cuts.
+    """
 
     ids: list[int]
     score: float
@@ -120,17 +123,13 @@ def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
       UserError: more hypotheses wanted than the beam holds.
     """
     check_n_best(n_best, config)
-    members = as_members(params)
-    if config.dtype:
-        model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
-        members = jax.tree.map(lambda x: jnp.asarray(x, config.dtype), members)
-    members = tuple(map(_outputs_first, members))
+    members = tuple(search_parameters(each, config.dtype) for each in as_members(params))
     keys = jax.random.split(jax.random.key(config.seed), len(sentences)) if config.samples else None
     results = [None] * len(sentences)
     pending = []  # one batch computes on the device while the host reads the one before
-    for indices, inputs in decode_batches(sentences, batch_size=config.batch_size):
-        rows = fill_rows(indices, len(inputs))
-        prefix = _prefix_array([prefixes[i] for i in rows]) if prefixes else None
+    for indices, rows in decode_rows(list(map(len, sentences)), config.batch_size):
+        inputs = padded([sentences[i] for i in rows])
+        prefix = padded([prefixes[i] for i in rows], fill=-1) if prefixes else None
         own = keys[np.array(rows)] if config.samples else None
         hypotheses = search_batch(model, members, inputs, config, n_best, prefix, own)
         pending.append((indices, hypotheses))
@@ -146,9 +145,11 @@ def search_batch(model, members, inputs, config, n_best=1, prefix=None, keys=Non
     """`tfm.search.Hypotheses` for inputs [B, M]; compiled once a shape.
 
     A row's output is limited to its own input's length (and its prefix's) plus `extra_length`, whatever it is
-    padded to. `members` is a tuple of parameters as `tfm.products.outputs_first` orders them, `prefix` as in
-    `search.Constraints`, `keys` [B] are for sampling.
+    padded to. `members` is a tuple of `search_parameters`, `prefix` as in `search.Constraints`, `keys` [B]
+    are for sampling.
     """
+    if config.dtype:
+        model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
     limits = (inputs != PAD_ID).sum(-1).astype(jnp.int32) + config.extra_length
     max_length = inputs.shape[1] + config.extra_length
     if prefix is not None:
@@ -176,7 +177,7 @@ def search_batch(model, members, inputs, config, n_best=1, prefix=None, keys=Non
         cuts = {"temperature": config.temperature, "top_k": config.top_k, "top_p": config.top_p}
         return search.sample(step, caches, keys, samples=config.samples, **cuts, **common)
     if config.beam_size == 1:
-        return search.greedy_search(step, caches, **common)
+        return search.greedy_search(step, caches, length_penalty=config.length_penalty, **common)
     return search.beam_search(
         step,
         caches,
@@ -189,7 +190,12 @@ def search_batch(model, members, inputs, config, n_best=1, prefix=None, keys=Non
     )
 
 
-_outputs_first = jax.jit(outputs_first)
+@functools.partial(jax.jit, static_argnums=1)
+def search_parameters(params, dtype=""):
+    """Parameters as the search reads them, once for all its batches: in `dtype`, if any, outputs first."""
+    if dtype:
+        params = jax.tree.map(lambda x: x.astype(dtype), params)
+    return outputs_first(params)
 
 
 def _step(model, params, config):
@@ -228,14 +234,6 @@ def _coverage(beta):
         return sum(penalties) / len(penalties)
 
     return coverage
-
-
-def _prefix_array(prefixes):
-    """Lists of ids -> int32 [B, P], -1 behind each; P is a bucket's width, so that there are few shapes."""
-    array = np.full((len(prefixes), bucket_width(max(map(len, prefixes)))), -1, np.int32)
-    for row, ids in enumerate(prefixes):
-        array[row, : len(ids)] = ids
-    return array
 
 
 def _collect(indices, hypotheses, results):

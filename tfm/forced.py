@@ -6,27 +6,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm import search
-from tfm.data.batches import decode_batches, fill_rows
-from tfm.data.vocabulary import BOS_ID, PAD_ID
+from tfm.data.batches import decode_rows, padded
+from tfm.data.vocabulary import BOS_ID
 from tfm.decoding import as_members, layer_of
 from tfm.inspection import attention_of
+from tfm.losses import projected_log_probabilities
 
 
-def score_pairs(model, params, sources, targets, batch_size=64):
+def score_pairs(model, params, sources, targets, config):
     """Log-probability of each target token given its source, by one forward pass.
 
     Args:
       model: a Linen module, called as `tfm.models.Transformer` is.
       params: its parameters, or a tuple of several for an ensemble.
       sources, targets: lists of ids that end in EOS.
+      config: a `DecodingConfig`; as many pairs stand side by side as in its search, and as many logits are
+        held at once as there.
 
     Returns:
       A float32 NumPy array [length] for each pair; its sum is the pair's log-probability.
     """
     scores = [None] * len(sources)
-    for indices, inputs, labels in _batches(sources, targets, batch_size):
-        found = np.asarray(_score_batch(model, as_members(params), inputs, labels))
+    chunk = config.batch_size * config.width
+    for indices, inputs, labels in _batches(sources, targets, config.batch_size):
+        found = np.asarray(_score_batch(model, as_members(params), inputs, labels, chunk))
         for row, index in enumerate(indices):
             scores[index] = found[row, : len(targets[index])]
     return scores
@@ -36,8 +39,7 @@ def attend_pairs(model, params, sources, targets, config):
     """Attention of each target place over its source, of the layer that `config` names, mean over its heads.
 
     Args:
-      model, params, sources, targets: as of `score_pairs`.
-      config: a `DecodingConfig`.
+      model, params, sources, targets, config: as of `score_pairs`.
 
     Returns:
       A float32 NumPy array [target length, source length] for each pair. Row i is the attention of the place
@@ -52,27 +54,24 @@ def attend_pairs(model, params, sources, targets, config):
 
 
 def _batches(sources, targets, batch_size):
-    """(indices, inputs, labels): both sides int32 [B, width], B and width of a bounded set."""
-    joined = [[*source, *target] for source, target in zip(sources, targets, strict=True)]
-    for indices, places in decode_batches(joined, batch_size=batch_size):
-        inputs, labels = (np.zeros(places.shape, np.int32) for _ in range(2))
-        for row, index in enumerate(fill_rows(indices, len(places))):
-            inputs[row, : len(sources[index])] = sources[index]
-            labels[row, : len(targets[index])] = targets[index]
-        yield indices, inputs, labels
+    """(indices, inputs, labels): int32 [B, M] and [B, L], each size of a bounded set."""
+    lengths = [len(source) + len(target) for source, target in zip(sources, targets, strict=True)]
+    for indices, rows in decode_rows(lengths, batch_size):
+        yield indices, *(padded([side[i] for i in rows]) for side in (sources, targets))
 
 
 def _decoder_input(labels):
     return jnp.roll(labels, 1, axis=-1).at[:, 0].set(BOS_ID)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _score_batch(model, members, inputs, labels):
-    """Log-probabilities [B, L] of labels [B, L] given inputs [B, M]; 0 is padding."""
+@functools.partial(jax.jit, static_argnums=(0, 4))
+def _score_batch(model, members, inputs, labels, chunk):
+    """Log-probabilities [B, L] of labels [B, L] given inputs [B, M]; those of padding mean nothing."""
 
     def score(params):
-        logits = model.apply({"params": params}, inputs, _decoder_input(labels), train=False)
-        return search.score(logits, labels, labels != PAD_ID)[1]
+        variables, targets = {"params": params}, _decoder_input(labels)
+        features, table = model.apply(variables, inputs, targets, train=False, method="features")
+        return projected_log_probabilities(features, table, labels, chunk)
 
     each = jnp.stack([score(params) for params in members])
     return jax.nn.logsumexp(each, axis=0) - jnp.log(len(members))

@@ -10,6 +10,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+from tfm import search
+
 
 def smoothed_cross_entropy(logits, labels, weights, *, smoothing):
     """Cross-entropy against 1 - smoothing on the label and smoothing / (V - 1) on each other class.
@@ -81,9 +83,7 @@ def _forward(features, table, labels, weights, smoothing, chunk):
 
     start = ((0.0, 0.0, 0.0), jnp.zeros(table.shape, jnp.float32))
     (sums, table_gradient), gradient = jax.lax.scan(add, start, _blocks(features, labels, weights, chunk))
-    gradient = jnp.moveaxis(gradient, 0, 1).reshape(len(features), -1, features.shape[-1])
-    gradient = gradient[:, : features.shape[1]]
-    return _named(sums, weights), (gradient, table_gradient.astype(table.dtype))
+    return _named(sums, weights), (_joined(gradient, labels), table_gradient.astype(table.dtype))
 
 
 def _backward(smoothing, chunk, gradients, cotangents):
@@ -93,6 +93,24 @@ def _backward(smoothing, chunk, gradients, cotangents):
 
 
 projected_cross_entropy.defvjp(_forward, _backward)
+
+
+def projected_log_probabilities(features, table, labels, chunk):
+    """`tfm.search.token_scores` of the logits `features @ table.T`, which are never there as a whole.
+
+    Args:
+      features, table, labels, chunk: as of `projected_cross_entropy`.
+
+    Returns:
+      float32 [B, L], the log-probability of each label.
+    """
+
+    def score(block):
+        features, labels, _ = block
+        return search.token_scores(_logits(table, features), labels)
+
+    blocks = _blocks(features, labels, jnp.ones(labels.shape), chunk)
+    return _joined(jax.lax.map(score, blocks), labels)
 
 
 def _blocks(features, labels, weights, chunk):
@@ -111,10 +129,22 @@ def _blocks(features, labels, weights, chunk):
     return split(features), split(labels), split(weights.astype(jnp.float32))
 
 
+def _joined(blocks, labels):
+    """What each of `_blocks` was turned into, [N, B, l, ...], as [B, L, ...] like labels [B, L]."""
+    rows, length = labels.shape
+    return jnp.moveaxis(blocks, 0, 1).reshape(rows, -1, *blocks.shape[3:])[:, :length]
+
+
+def _logits(table, features):
+    """float32 [B, l, V], of a product in the dtype of the features."""
+    return jnp.einsum(
+        "bld,vd->blv", features, table.astype(features.dtype), preferred_element_type=jnp.float32
+    )
+
+
 def _block_sums(table, features, labels, weights, smoothing):
     """Sums of loss, nll and hits of one block, and a function that gives the gradient of its logits."""
-    table = table.astype(features.dtype)
-    logits = jnp.einsum("bld,vd->blv", features, table, preferred_element_type=jnp.float32)
+    logits = _logits(table, features)
     classes = logits.shape[-1]
     other = smoothing / (classes - 1)
     largest = logits.max(-1)

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import export
 
-from tfm.decoding import search_batch
+from tfm.decoding import search_batch, search_parameters
 from tfm.errors import UserError
-from tfm.products import outputs_first
 from tfm.runs import one_model
 
 PLATFORMS = ("cpu", "cuda")
@@ -33,7 +32,7 @@ def search_program(run, rows, length):
     model, decoding = run.task.model, run.task.config.decoding
 
     def translate(params, inputs):
-        members = (outputs_first(unflatten_dict(params, sep="/")),)
+        members = (search_parameters(unflatten_dict(params, sep="/"), decoding.dtype),)
         found = search_batch(model, members, inputs, decoding)
         return tuple(x[:, 0] for x in found)
 

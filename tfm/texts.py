@@ -1,19 +1,22 @@
 """Texts in, texts out: decoding and forced passes between a vocabulary's encoding and its decoding."""
 
 import logging
+import reprlib
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tfm.alignments import align_words
 from tfm.bayes_risk import expected_utilities
 from tfm.data.vocabulary import EOS_ID
 from tfm.decoding import decode
+from tfm.errors import UserError
 from tfm.forced import attend_pairs, score_pairs
 
 log = logging.getLogger(__name__)
 
 
 class Hypothesis(NamedTuple):
-    """A translation; its score is its log-probability over the length penalty, of samples their utility."""
+    """A translation; its score is that of `tfm.decoding.Found`, of samples their utility instead."""
 
     text: str
     score: float
@@ -33,12 +36,19 @@ def translate_texts(model, params, vocabulary, sentences, config, *, n_best=1, p
 
     Returns:
       A list of `Hypothesis` for each sentence, the best first and at least one.
+
+    Raises:
+      UserError: no lists of texts, a prefix too many or too few, or more wanted than the beam holds.
     """
-    tokens = vocabulary.encode(list(sentences))
+    if prefixes is None:
+        sentences = _texts("sentences", sentences)
+    else:
+        sentences, prefixes = _paired(sentences=sentences, prefixes=prefixes)
+    tokens = vocabulary.encode(sentences)
     parts = [(i, part) for i, ids in enumerate(tokens) for part in _parts(vocabulary, ids, config)]
     starts = [i == 0 or parts[i - 1][0] != sentence for i, (sentence, _) in enumerate(parts)]
     if prefixes is not None:
-        encoded = vocabulary.encode(list(prefixes))
+        encoded = vocabulary.encode(prefixes)
         prefixes = [encoded[i] if first else [] for (i, _), first in zip(parts, starts, strict=True)]
     inputs = [[*part, EOS_ID] for _, part in parts]
     found = decode(model, params, inputs, config, n_best=n_best, prefixes=prefixes)
@@ -49,17 +59,27 @@ def translate_texts(model, params, vocabulary, sentences, config, *, n_best=1, p
     return [_joined(each, n_best) for each in translations]
 
 
-def score_texts(model, params, vocabulary, sources, targets):
-    """Log-probabilities of each target text's pieces and EOS given its source: a float32 array for each."""
-    return score_pairs(model, params, *(_with_eos(vocabulary, side) for side in (sources, targets)))
+def score_texts(model, params, vocabulary, sources, targets, config):
+    """Log-probabilities of each target text's pieces and EOS given its source: a float32 array for each.
+
+    Raises:
+      UserError: no lists of texts, or of unlike length.
+    """
+    sides = _paired(sources=sources, targets=targets)
+    sources, targets = ([[*ids, EOS_ID] for ids in vocabulary.encode(side)] for side in sides)
+    return score_pairs(model, params, sources, targets, config)
 
 
 def align_texts(model, params, vocabulary, sources, targets, config):
     """Word alignment of each pair by the model's attention: sets of (source word, target word), from 0.
 
     Words are what white space separates. A pair with a side above `config.max_input` tokens has none.
+
+    Raises:
+      UserError: no lists of texts, or of unlike length.
     """
-    encoded = list(zip(*(vocabulary.encode(list(side)) for side in (sources, targets)), strict=True))
+    sides = _paired(sources=sources, targets=targets)
+    encoded = list(zip(*map(vocabulary.encode, sides), strict=True))
     usable = [
         i
         for i, sides in enumerate(encoded)
@@ -73,8 +93,31 @@ def align_texts(model, params, vocabulary, sources, targets, config):
     return alignments
 
 
-def _with_eos(vocabulary, texts):
-    return [[*ids, EOS_ID] for ids in vocabulary.encode(list(texts))]
+def _paired(**named):
+    """Two arguments as lists of texts of one length.
+
+    Raises:
+      UserError: one is something else, a text alone for instance, or they differ in length.
+    """
+    (first, many), (second, other) = named.items()
+    lists = _texts(first, many), _texts(second, other)
+    many, other = map(len, lists)
+    if many != other:
+        raise UserError(f"Expected as many {second} as {first}, {many:,}, got {other:,}: give each its own.")
+    return lists
+
+
+def _texts(name, given):
+    """The argument as a list of texts; a text alone would be one of its letters."""
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise UserError(
+            f"Expected a list of texts as {name}, got {reprlib.repr(given)}: put a single text in brackets."
+        )
+    texts = list(given)
+    for text in texts:
+        if not isinstance(text, str):
+            raise UserError(f"Expected texts in {name}, got {reprlib.repr(text)} among them: leave it out.")
+    return texts
 
 
 def _parts(vocabulary, ids, config):

@@ -72,7 +72,10 @@ def as_text(translator, lines):
 
 
 def as_json(translator, lines, n_best=1, alignments=False):
-    """A JSON object of each line: "source" and "translations", each of these "text", "score", "alignment"."""
+    """A JSON object of each line: "source" and "translations", each of these "text", "score", "alignment".
+
+    A score is that of `tfm.texts.Hypothesis`.
+    """
     found = translator.hypotheses(lines, n_best=n_best)
     found = [[Hypothesis(one_line(text), score) for text, score in each] for each in found]
     rows = [

@@ -16,6 +16,7 @@ import grain
 import numpy as np
 
 from tfm.data.rows import bucket_width, make_rows, ranges
+from tfm.data.vocabulary import PAD_ID
 
 
 class TrainBatches:
@@ -130,33 +131,31 @@ def assemble(cache, rows, chosen, count, width):
     return batch
 
 
-def decode_batches(sentences, *, batch_size):
-    """Sentences sorted by length into a bounded set of shapes, the longest first.
+def decode_rows(lengths, batch_size):
+    """Which sentences are decoded side by side: those of like length, the longest first.
 
     Args:
-      sentences: lists of ids.
+      lengths: of the sentences.
       batch_size: rows at most.
 
     Yields:
-      (indices, inputs): the places of the sentences in the list, and int32 [B, M]; B is a power of two or
-      `batch_size`, M a bucket's width. Rows beyond the indices repeat the last sentence: they end with it,
-      where rows of padding might decode on and on.
+      (indices, rows): the sentences of a batch, and the one in each of its rows. Rows are `batch_size` or a
+      power of two, so that there are few shapes; those beyond the indices repeat the last sentence: they end
+      with it, where rows of padding might decode on and on.
     """
-    order = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     for first in range(0, len(order), batch_size):
         indices = order[first : first + batch_size]
-        rows = min(batch_size, 1 << (len(indices) - 1).bit_length())
-        longest = len(sentences[indices[0]])
-        width = bucket_width(longest)
-        inputs = np.zeros((rows, width), np.int32)
-        for row, index in enumerate(fill_rows(indices, rows)):
-            inputs[row, : len(sentences[index])] = sentences[index]
-        yield indices, inputs
+        count = min(batch_size, 1 << (len(indices) - 1).bit_length())
+        yield indices, [*indices, *indices[-1:] * (count - len(indices))]
 
 
-def fill_rows(indices, rows):
-    """The sentence in each row of a batch of `decode_batches`: the indices, and the last again and again."""
-    return [*indices, *[indices[-1]] * (rows - len(indices))]
+def padded(sentences, fill=PAD_ID):
+    """Lists of ids -> int32 [B, M] with `fill` behind each; M is a bucket's width, so that there are few."""
+    array = np.full((len(sentences), bucket_width(max(map(len, sentences)))), fill, np.int32)
+    for row, ids in enumerate(sentences):
+        array[row, : len(ids)] = ids
+    return array
 
 
 def read_ahead(batches, start_step):

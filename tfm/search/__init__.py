@@ -3,7 +3,9 @@
 The model is a function `step(tokens, state, position) -> (logits, state)`:
 
     tokens    int32 [B, W], the last token of each live hypothesis; `bos_id` at position 0
-    state     any pytree whose leaves begin with the axis B; what the model carries along
+    state     a pytree of one leaf or more, all of which begin with the axis B; what the model carries along.
+              The default `reorder` of beam search takes leaves [B, W, ...] only. What belongs to a sentence,
+              [B, M] for instance, needs another: with M = W it would pass for a number of each hypothesis
     position  int32 scalar, counted from 0
     logits    [B, W, V], any float dtype; -inf rules a token out
 
@@ -15,9 +17,9 @@ Shape letters: B batch, W live hypotheses of a sentence (the beam), N hypotheses
 L target length, M source length, V vocabulary.
 """
 
-from tfm.search.beam import beam_search, coverage_penalty, length_penalty
+from tfm.search.beam import beam_search, coverage_penalty
 from tfm.search.hypotheses import Constraints, Hypotheses, gather_beams
-from tfm.search.scores import ensemble, score, token_scores
+from tfm.search.scores import ensemble, length_penalty, score, token_scores
 from tfm.search.single import greedy_search, sample
 
 __all__ = [

@@ -5,8 +5,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tfm.search.hypotheses import Constraints, Hypotheses, gather_beams, no_hypotheses
-from tfm.search.scores import log_probability, normaliser
+from tfm.search.hypotheses import (
+    Constraints,
+    Hypotheses,
+    batch_of,
+    follow_parents,
+    gather_beams,
+    no_hypotheses,
+)
+from tfm.search.scores import length_penalty, log_probability, normaliser
 
 
 class _Beam(NamedTuple):
@@ -18,11 +25,6 @@ class _Beam(NamedTuple):
     live_scores: jax.Array  # [B, W] log-probabilities
     finished: Hypotheses
     state: object
-
-
-def length_penalty(length, alpha):
-    """((5 + length) / 6) ** alpha: Wu et al. 2016, equation 14, as section 6.1 uses it with alpha 0.6."""
-    return ((5.0 + length) / 6.0) ** alpha
 
 
 def coverage_penalty(attention, source_mask, beta):
@@ -51,7 +53,7 @@ def beam_search(
     eos_id,
     constraints=Constraints(),  # noqa: B008, a NamedTuple cannot change
     n_best=None,
-    reorder=gather_beams,
+    reorder=follow_parents,
     coverage=None,
 ):
     """Beam search that stops as soon as no live hypothesis can win (section 6.1).
@@ -70,7 +72,7 @@ def beam_search(
       constraints: `Constraints` on the outputs.
       n_best: N <= W hypotheses to find, W when None. Fewer end the search earlier.
       reorder: (state, parents int32 [B, W]) -> state, how the state follows its hypotheses. The default
-        gathers leaves [B, W, ...]; a model whose hypotheses share a pool of positions has a cheaper one.
+        gathers leaves, all [B, W, ...]; a model whose hypotheses share a pool of positions has a cheaper one.
       coverage: state -> float32 [B, W], at most 0, added to the score of a hypothesis that ends in this
         state, such as `coverage_penalty`; None adds nothing.
 
@@ -78,12 +80,12 @@ def beam_search(
       `Hypotheses`, the best of each sentence first.
 
     Raises:
-      ValueError: unless 1 <= n_best <= beam_size.
+      ValueError: unless 1 <= n_best <= beam_size, or a leaf of the state has not the axes it needs.
     """
     n_best = beam_size if n_best is None else n_best
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"expected 1 <= n_best <= beam_size, got n_best {n_best}, beam_size {beam_size}")
-    batch = jax.tree.leaves(state)[0].shape[0]
+    batch = batch_of(state)
     constraints = constraints.resolve(batch, max_length)
 
     def unfinished(beam):

@@ -102,6 +102,34 @@ def gather_beams(tree, parents):
     return jax.tree.map(gather, tree)
 
 
+def batch_of(state):
+    """B, with which every leaf of a decoding state begins.
+
+    Raises:
+      ValueError: leaves that begin otherwise, or none at all.
+    """
+    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(state)]
+    beginnings = {shape[:1] for shape in shapes}
+    if len(beginnings) != 1 or () in beginnings:
+        raise ValueError(f"expected a state whose leaves all begin with the axis B, got the shapes {shapes}")
+    return shapes[0][0]
+
+
+def follow_parents(state, parents):
+    """`gather_beams` of a state with leaves [B, W, ...], for parents int32 [B, W].
+
+    Raises:
+      ValueError: a leaf begins otherwise.
+    """
+    for leaf in jax.tree.leaves(state):
+        if leaf.shape[:2] != parents.shape:
+            raise ValueError(
+                f"expected a state with leaves [B, W, ...], B and W {parents.shape}, got one of shape "
+                f"{leaf.shape}: give it these axes, or beam search a `reorder` that knows it"
+            )
+    return gather_beams(state, parents)
+
+
 def no_hypotheses(batch, count, max_length, score):
     """`Hypotheses` [batch, count] without tokens."""
     return Hypotheses(

@@ -1,4 +1,4 @@
-"""Log-probabilities: of chosen tokens, of given sequences, of several models together."""
+"""Log-probabilities: of chosen tokens, of given sequences, of several models together; and their penalty."""
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,11 @@ def log_probability(chosen, normaliser):
     """Chosen logits less the normaliser, float32; -inf stays so, even where all logits are -inf."""
     chosen = chosen.astype(jnp.float32)
     return jnp.where(chosen == -jnp.inf, -jnp.inf, chosen - normaliser)
+
+
+def length_penalty(length, alpha):
+    """((5 + length) / 6) ** alpha: Wu et al. 2016, equation 14, as section 6.1 uses it with alpha 0.6."""
+    return ((5.0 + length) / 6.0) ** alpha
 
 
 def token_scores(logits, targets):

@@ -5,19 +5,30 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from tfm.search.hypotheses import Constraints, Hypotheses, no_hypotheses
+from tfm.search import scores
+from tfm.search.hypotheses import Constraints, Hypotheses, batch_of, no_hypotheses
 from tfm.search.scores import log_probability, normaliser
 
 
-def greedy_search(step, state, *, max_length, bos_id, eos_id, constraints=Constraints()):  # noqa: B008
-    """The most probable token at each place: `Hypotheses` with N = 1, scored by log-probability.
+def greedy_search(
+    step,
+    state,
+    *,
+    length_penalty=0.0,
+    max_length,
+    bos_id,
+    eos_id,
+    constraints=Constraints(),  # noqa: B008, a NamedTuple cannot change
+):
+    """The most probable token at each place: `Hypotheses` with N = 1, scored as those of a beam.
 
     The arguments are those of `beam_search`, with W = 1. A beam of size 1 is something else: it also weighs
     an EOS that was not the most probable token.
     """
-    return _follow(
+    found = _follow(
         step, state, lambda logits, _: logits.argmax(-1), 1, max_length, bos_id, eos_id, constraints
     )
+    return found._replace(scores=found.scores / scores.length_penalty(found.lengths, length_penalty))
 
 
 def sample(
@@ -55,7 +66,7 @@ def sample(
     if temperature <= 0 or top_k < 0 or not 0 < top_p <= 1:
         expected = "temperature > 0 (for 0 use greedy_search), top_k >= 0 and 0 < top_p <= 1"
         raise ValueError(f"expected {expected}, got {temperature}, {top_k} and {top_p}")
-    batch = jax.tree.leaves(state)[0].shape[0]
+    batch = batch_of(state)
     rows = rng if rng.ndim else jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(batch))
 
     def draw(row, number, logits, position):
@@ -71,7 +82,7 @@ def sample(
 
 def _follow(step, state, choose, width, max_length, bos_id, eos_id, constraints):
     """Extends W independent prefixes by the tokens [B, W] that `choose(logits, position)` picks."""
-    batch = jax.tree.leaves(state)[0].shape[0]
+    batch = batch_of(state)
     constraints = constraints.resolve(batch, max_length)
 
     def live(found):

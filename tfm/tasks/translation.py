@@ -194,7 +194,7 @@ class Translation:
 
     def score(self, params, sources, targets):
         """See `tfm.texts.score_texts`."""
-        return score_texts(self.model, params, self.vocabulary, sources, targets)
+        return score_texts(self.model, params, self.vocabulary, sources, targets, self.config.decoding)
 
     def align(self, params, sources, targets):
         """See `tfm.texts.align_texts`."""
