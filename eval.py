@@ -1,6 +1,7 @@
 """Evaluates a run: python eval.py --workdir=runs/quickstart
 
-Translates a split by beam search, writes the hypotheses beside it and prints scores with their signatures.
+Translates a split by beam search, writes the hypotheses beside it and prints scores with their signatures,
+and the perplexity of the references.
 Any field of the run's config can be overridden: --config.decoding.beam_size=5.
 """
 
