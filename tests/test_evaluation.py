@@ -1,5 +1,6 @@
 """What an evaluation says beyond sacreBLEU: perplexity, against the loss of plain forward passes."""
 
+import dataclasses
 import functools
 
 import jax
@@ -10,7 +11,9 @@ from tests.tiny import talkative
 from tfm import evaluation, runs
 from tfm.data.sources import open_pairs
 from tfm.data.vocabulary import BOS_ID, EOS_ID
+from tfm.errors import UserError
 from tfm.losses import smoothed_cross_entropy
+from tfm.tasks import translation
 
 LONG = ("red dog " * 30, "rot hund " * 40)  # beyond data.max_length, which validation leaves out
 
@@ -50,6 +53,21 @@ def test_an_evaluation_ends_in_the_perplexity_of_its_references(run):
     found = evaluation.evaluate(run.task, run.params, "test").scores
     assert found[-1] == evaluation.perplexity(run.task, run.params, sources, references)
     assert found[0].name == "BLEU"
+
+
+def test_pairs_that_the_model_has_no_positions_for_are_left_out_and_counted(run):
+    model = dataclasses.replace(run.task.config.model, positions="learned", max_positions=40)
+    decoding = dataclasses.replace(run.task.config.decoding, max_input=20, extra_length=20)
+    settings = dataclasses.replace(run.task.config, model=model, decoding=decoding)
+    task = translation.Translation(settings, run.task.vocabulary)
+    params = task.init(jax.random.key(0))
+    some, all_of_them = ["red dog"], ["red dog", LONG[0], "cat"]
+    found = evaluation.perplexity(task, params, all_of_them, ["rot hund", "rot", LONG[1]])
+    alone = evaluation.perplexity(task, params, some, ["rot hund"])
+    assert found.value == alone.value
+    assert found.signature == f"{alone.signature}, 2 pairs of over 40 tokens left out"
+    with pytest.raises(UserError, match="None of the 1 pairs fits into the 40 positions"):
+        evaluation.perplexity(task, params, LONG[:1], LONG[1:])
 
 
 def test_perplexity_of_a_model_that_has_diverged_is_infinite(run, monkeypatch):

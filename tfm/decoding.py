@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -109,12 +110,15 @@ def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
       A list of `Found` for each sentence, best first.
 
     Raises:
-      UserError: more hypotheses wanted than the beam holds.
+      UserError: more hypotheses wanted than the beam holds, or outputs allowed that the model has no
+        positions for.
     """
     if n_best > config.width:
         raise UserError(
             f"{n_best} best translations need a beam as large: got decoding.beam_size {config.beam_size}."
         )
+    asked = itertools.zip_longest(sentences, prefixes or [], fillvalue=[])
+    check_lengths(model, [len(ids) + len(start) + config.extra_length for ids, start in asked])
     members = as_members(params)
     if config.dtype:
         model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
@@ -127,6 +131,7 @@ def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
         rows = fill_rows(indices, len(inputs))
         prefix = _prefix_array([prefixes[i] for i in rows]) if prefixes else None
         own = keys[np.array(rows)] if config.samples else None
+        inputs = inputs[:, : model.config.longest]  # what lies beyond is padding
         hypotheses = search_batch(model, members, inputs, config, n_best, prefix, own)
         pending.append((indices, hypotheses))
         if len(pending) > 1:
@@ -149,6 +154,7 @@ def search_batch(model, members, inputs, config, n_best=1, prefix=None, keys=Non
     if prefix is not None:
         limits += (prefix >= 0).sum(-1)
         max_length += prefix.shape[1]
+    max_length = min(max_length, model.config.longest or max_length)
     common = {
         "max_length": max_length,
         "bos_id": BOS_ID,
@@ -201,6 +207,20 @@ def _step(model, params, config):
         return logits, cache.attend(layer_of(attention, config).mean(1))
 
     return step
+
+
+def check_lengths(model, lengths):
+    """Whether `model` has positions for sequences of so many tokens.
+
+    Raises:
+      UserError: it has not.
+    """
+    longest, most = model.config.longest, max(lengths, default=0)
+    if longest is not None and most > longest:
+        raise UserError(
+            f"Expected at most {longest:,} tokens, as many as the model has positions, got up to {most:,}: "
+            "shorten the texts, or lower decoding.max_input and decoding.extra_length."
+        )
 
 
 def as_members(params):

@@ -9,7 +9,7 @@ import numpy as np
 from tfm import search
 from tfm.data.batches import decode_batches, fill_rows
 from tfm.data.vocabulary import BOS_ID, PAD_ID
-from tfm.decoding import as_members, layer_of
+from tfm.decoding import as_members, check_lengths, layer_of
 from tfm.inspection import attention_of
 
 
@@ -23,9 +23,12 @@ def score_pairs(model, params, sources, targets, batch_size=64):
 
     Returns:
       A float32 NumPy array [length] for each pair; its sum is the pair's log-probability.
+
+    Raises:
+      UserError: a side is longer than the model has positions for.
     """
     scores = [None] * len(sources)
-    for indices, inputs, labels in _batches(sources, targets, batch_size):
+    for indices, inputs, labels in _batches(model, sources, targets, batch_size):
         found = np.asarray(_score_batch(model, as_members(params), inputs, labels))
         for row, index in enumerate(indices):
             scores[index] = found[row, : len(targets[index])]
@@ -42,24 +45,29 @@ def attend_pairs(model, params, sources, targets, config):
     Returns:
       A float32 NumPy array [target length, source length] for each pair. Row i is the attention of the place
       that reads target token i - 1 (BOS at 0) and predicts token i.
+
+    Raises:
+      UserError: as `score_pairs`.
     """
     attention = [None] * len(sources)
-    for indices, inputs, labels in _batches(sources, targets, config.batch_size):
+    for indices, inputs, labels in _batches(model, sources, targets, config.batch_size):
         found = np.asarray(_attend_batch(model, as_members(params), inputs, labels, config))
         for row, index in enumerate(indices):
             attention[index] = found[row, : len(targets[index]), : len(sources[index])]
     return attention
 
 
-def _batches(sources, targets, batch_size):
+def _batches(model, sources, targets, batch_size):
     """(indices, inputs, labels): both sides int32 [B, width], B and width of a bounded set."""
+    check_lengths(model, map(len, [*sources, *targets]))
+    longest = model.config.longest
     joined = [[*source, *target] for source, target in zip(sources, targets, strict=True)]
     for indices, places in decode_batches(joined, batch_size=batch_size):
         inputs, labels = (np.zeros(places.shape, np.int32) for _ in range(2))
         for row, index in enumerate(fill_rows(indices, len(places))):
             inputs[row, : len(sources[index])] = sources[index]
             labels[row, : len(targets[index])] = targets[index]
-        yield indices, inputs, labels
+        yield indices, inputs[:, :longest], labels[:, :longest]  # what lies beyond is padding
 
 
 def _decoder_input(labels):
