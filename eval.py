@@ -1,8 +1,9 @@
 """Evaluates a run: python eval.py --workdir=runs/quickstart
 
 Translates a split by beam search, writes hypotheses and scores into the work directory and prints the scores
-with their signatures. Any field of the run's config can be overridden: --config.decoding.beam_size=5. The
-files are called after the split; --name keeps further evaluations of it apart, and `tfm.compare` finds them.
+with their signatures, the perplexity of the references among them. Any field of the run's config can be
+overridden: --config.decoding.beam_size=5. The files are called after the split; --name keeps further
+evaluations of it apart, and `tfm.compare` finds them.
 """
 
 import dataclasses

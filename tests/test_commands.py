@@ -71,6 +71,8 @@ def test_eval_writes_hypotheses_and_scores_with_signatures(workdir):
     report = json.loads((workdir / "test.de.scores.json").read_text())
     assert report["sentences"] == 20
     assert report["decoding"]["beam_size"] == 2
+    assert report["scores"][-1]["name"] == "perplexity"
+    assert f"{report['scores'][-1]['value']:.2f}  vocabulary " in printed
 
 
 @pytest.mark.parametrize("absolute", [False, True])

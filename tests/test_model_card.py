@@ -49,6 +49,7 @@ def test_the_card_says_what_the_model_is(run, tiny_run, tmp_path):
     ):
         assert fact in card
     assert "stablehlo" not in card
+    assert "max_positions" not in card  # a limit of learned positions, which this model has not
 
 
 def test_the_card_carries_the_scores_of_each_split_with_their_signatures(run, tiny_run, tmp_path):

@@ -39,6 +39,7 @@ def test_devices_that_do_not_divide_into_the_mesh_are_refused():
     ("path", "rank", "names"),
     [
         ("params/embedding/table", 2, ("vocabulary", None)),
+        ("params/encoder_positions/table", 2, ("positions", None)),
         ("opt_state/0/mu/decoder/layers_1/mixer/output/kernel", 3, ("heads", "features", "model")),
         ("params/encoder/layers_0/feed_forward/output/kernel", 2, ("hidden", "model")),
         ("params/encoder/layers_0/feed_forward_residual/norm/scale", 1, (None,)),

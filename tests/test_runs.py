@@ -1,7 +1,6 @@
 """Which checkpoints a run is loaded from, and with which config it may go on."""
 
 import collections
-import dataclasses
 import pathlib
 import re
 import runpy
@@ -11,8 +10,6 @@ import numpy as np
 import pytest
 
 import eval as evaluating
-import train
-from tests.tiny import make_config
 from tfm import runs
 from tfm.errors import UserError
 
@@ -95,12 +92,3 @@ def test_without_a_choice_the_best_checkpoint_is_loaded(tiny_run):
     best = runs.load(str(tiny_run), checkpoint="best").steps
     assert best == runs.load(str(tiny_run)).steps
     assert best[0] in (3, 6)  # those that were evaluated
-
-
-def test_a_run_goes_on_with_other_attention(tmp_path):
-    """Which a device may ask for that has not the one of before; it computes the same."""
-    settings = make_config(tmp_path)
-    other = dataclasses.replace(settings, model=dataclasses.replace(settings.model, attention="xla"))
-    for each in (settings, other):
-        train.keep_config(each, str(tmp_path))
-        assert runs.read_config(str(tmp_path)) == each

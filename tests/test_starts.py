@@ -66,7 +66,7 @@ def test_until_its_first_checkpoint_a_run_may_still_be_mended(corpus, tmp_path):
 
 def test_a_run_that_has_begun_may_change_what_changes_no_number(known, corpus):
     config = make_config(corpus)
-    free = dataclasses.replace(config, model=dataclasses.replace(config.model, remat=True, scan=True))
+    free = dataclasses.replace(config, model=dataclasses.replace(config.model, remat=True, scan=True, attention="xla"))
     starts.keep_config(free, str(known))
     assert runs.read_config(str(known)) == free
     for section, field in (("model", {"heads": 2}), ("data", {"batch_tokens": 512})):

@@ -15,6 +15,7 @@ from tfm.models import Transformer, TransformerConfig
 TINY = TransformerConfig(
     vocabulary_size=30, encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24, heads=2, dropout=0.1
 )
+LEARNED = {"positions": "learned", "max_positions": 7}  # as many as the source has
 RNG = np.random.default_rng(0)
 INPUTS = RNG.integers(3, 30, (3, 7))
 INPUTS[1, 4:] = 0
@@ -63,6 +64,7 @@ ANCHORS = [
     ({}, 63_045_632),
     ({"attention_bias": True}, 63_082_496),
     (BIG, 214_171_648),
+    ({"positions": "learned", "max_positions": 256}, 63_045_632 + 2 * 256 * 512),
 ]
 
 
@@ -111,8 +113,8 @@ def test_causality_by_zero_gradient():
     """Logits at a position depend on the target embeddings up to it and on no later one."""
 
     def at_position(delta, position):
-        def shifted_embed(module, tokens, positions, *, train):
-            x = original(module, tokens, positions, train=train)
+        def shifted_embed(module, tokens, *places, train):
+            x = original(module, tokens, *places, train=train)
             return x + delta if tokens.shape == TARGETS.shape else x
 
         with pytest.MonkeyPatch.context() as patch:
@@ -138,7 +140,9 @@ def test_every_target_depends_on_every_source_token_and_on_no_padding():
         assert not difference[[0, 2]].any()
 
 
-def test_a_packed_row_is_its_sentences_alone():
+@pytest.mark.parametrize("fields", [{}, LEARNED])
+def test_a_packed_row_is_its_sentences_alone(fields):
+    model, params = build(dataclasses.replace(TINY, **fields))
     first, second = INPUTS[:1, :5], INPUTS[2:, :4]
     first_target, second_target = TARGETS[:1, :3], TARGETS[2:, :6]
 
@@ -157,9 +161,11 @@ def test_a_packed_row_is_its_sentences_alone():
         input_segments=input_segments,
         target_positions=target_positions,
         target_segments=target_segments,
+        params=params,
+        model=model,
     )
-    np.testing.assert_allclose(packed[:, :3], logits(first, first_target), atol=1e-5)
-    np.testing.assert_allclose(packed[:, 3:9], logits(second, second_target), atol=1e-5)
+    np.testing.assert_allclose(packed[:, :3], logits(first, first_target, params, model), atol=1e-5)
+    np.testing.assert_allclose(packed[:, 3:9], logits(second, second_target, params, model), atol=1e-5)
 
 
 @pytest.mark.parametrize("width", [1, 3])
@@ -181,8 +187,9 @@ def test_cached_decoding_is_the_full_forward_of_each_hypothesis_own_history(widt
         cache = cache.reorder(jnp.asarray(parents))
 
 
-def test_cached_decoding_for_norms_before_the_sublayer():
-    model, params = build(dataclasses.replace(TINY, norm_order="pre"))
+@pytest.mark.parametrize("fields", [{"norm_order": "pre"}, LEARNED])
+def test_cached_decoding_of_other_models(fields):
+    model, params = build(dataclasses.replace(TINY, **fields))
     cache = model.apply({"params": params}, INPUTS, width=1, max_length=6, method="init_cache")
     full = logits(INPUTS, TARGETS, params, model)
     for position in range(6):
@@ -255,7 +262,8 @@ def test_attention_weights_are_collected_on_request():
     [
         ("activation", "tanh"),
         ("norm_order", "middle"),
-        ("positions", "learned"),
+        ("positions", "rotary"),
+        ("max_positions", 0),
         ("dtype", "float8"),
         ("d_model", 0),
         ("d_model", 514),

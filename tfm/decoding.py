@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -120,9 +121,12 @@ def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
       A list of `Found` for each sentence, best first.
 
     Raises:
-      UserError: more hypotheses wanted than the beam holds.
+      UserError: more hypotheses wanted than the beam holds, or outputs allowed that the model has no
+        positions for.
     """
     check_n_best(n_best, config)
+    asked = itertools.zip_longest(sentences, prefixes or [], fillvalue=[])
+    check_lengths(model, [len(ids) + len(start) + config.extra_length for ids, start in asked])
     members = tuple(search_parameters(each, config.dtype) for each in as_members(params))
     keys = jax.random.split(jax.random.key(config.seed), len(sentences)) if config.samples else None
     results = [None] * len(sentences)
@@ -131,6 +135,7 @@ def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
         inputs = padded([sentences[i] for i in rows])
         prefix = padded([prefixes[i] for i in rows], fill=-1) if prefixes else None
         own = keys[np.array(rows)] if config.samples else None
+        inputs = inputs[:, : model.config.longest]  # what lies beyond is padding
         hypotheses = search_batch(model, members, inputs, config, n_best, prefix, own)
         pending.append((indices, hypotheses))
         if len(pending) > 1:
@@ -155,6 +160,7 @@ def search_batch(model, members, inputs, config, n_best=1, prefix=None, keys=Non
     if prefix is not None:
         limits += (prefix >= 0).sum(-1)
         max_length += prefix.shape[1]
+    max_length = min(max_length, model.config.longest or max_length)
     common = {
         "max_length": max_length,
         "bos_id": BOS_ID,
@@ -212,6 +218,20 @@ def _step(model, params, config):
         return logits, cache.attend(layer_of(attention, config).mean(1))
 
     return step
+
+
+def check_lengths(model, lengths):
+    """Whether `model` has positions for sequences of so many tokens.
+
+    Raises:
+      UserError: it has not.
+    """
+    longest, most = model.config.longest, max(lengths, default=0)
+    if longest is not None and most > longest:
+        raise UserError(
+            f"Expected at most {longest:,} tokens, as many as the model has positions, got up to {most:,}: "
+            "shorten the texts, or lower decoding.max_input and decoding.extra_length."
+        )
 
 
 def as_members(params):

@@ -1,5 +1,6 @@
 """Translates a split and scores it; for the built-in language also what only its grammar can tell."""
 
+import itertools
 import time
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from tfm.alignments import alignment_error_rate, from_pharaoh
 from tfm.data.sources import open_pairs, read_feature
+from tfm.errors import UserError
 from tfm.metrics import Score, bleu, exact_match, scores
 
 
@@ -21,16 +23,46 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(task, params, split):
-    """Beam search over a split by the task's decoding config, and its scores."""
+    """Beam search over a split by the task's decoding config, and its scores, perplexity last."""
     data = task.config.data
     pairs = open_pairs(data, split)
     sources, references = map(list, zip(*pairs[:], strict=True))
     began = time.monotonic()
     hypotheses = task.translate(params, sources)
     rate = len(sources) / (time.monotonic() - began)
-    return Evaluation(
-        sources, hypotheses, references, scores(hypotheses, references, data.target_language), rate
-    )
+    found = [
+        *scores(hypotheses, references, data.target_language),
+        perplexity(task, params, sources, references),
+    ]
+    return Evaluation(sources, hypotheses, references, found, rate)
+
+
+def perplexity(task, params, sources, references):
+    """Perplexity of the references per word piece, the end of each counted: the measure of Table 3.
+
+    No label is smoothed. Only models of one vocabulary compare, whose pieces are alike. Of an ensemble it is
+    that of the mean of the probabilities.
+
+    Returns:
+      A `Score` whose signature tells what was counted; pairs that the model has no positions for are not.
+
+    Raises:
+      UserError: it has for none.
+    """
+    longest = task.config.model.longest
+    sides = (sources, references)
+    lengths = np.max([[len(ids) + 1 for ids in task.vocabulary.encode(side)] for side in sides], axis=0)
+    fits = lengths <= (longest or np.inf)
+    if not fits.any():
+        raise UserError(f"None of the {len(fits):,} pairs fits into the {longest:,} positions of the model.")
+    kept = [list(itertools.compress(side, fits)) for side in sides]
+    pieces = np.concatenate(task.score(params, *kept))
+    with np.errstate(over="ignore"):  # of a model that has diverged it is infinite
+        value = np.exp(-pieces.mean(dtype=np.float64))
+    counted = f"{len(pieces):,} pieces of {fits.sum():,} references, ends counted"
+    if not fits.all():
+        counted += f", {(~fits).sum():,} pairs of over {longest:,} tokens left out"
+    return Score("perplexity", float(value), f"vocabulary {len(task.vocabulary):,}, {counted}")
 
 
 def challenges(task, params, test):

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfm.data.batches import decode_rows, padded
 from tfm.data.vocabulary import BOS_ID
-from tfm.decoding import as_members, layer_of
+from tfm.decoding import as_members, check_lengths, layer_of
 from tfm.inspection import attention_of
 from tfm.losses import projected_log_probabilities
 
@@ -25,10 +25,13 @@ def score_pairs(model, params, sources, targets, config):
 
     Returns:
       A float32 NumPy array [length] for each pair; its sum is the pair's log-probability.
+
+    Raises:
+      UserError: a side is longer than the model has positions for.
     """
     scores = [None] * len(sources)
     chunk = config.batch_size * config.width
-    for indices, inputs, labels in _batches(sources, targets, config.batch_size):
+    for indices, inputs, labels in _batches(model, sources, targets, config.batch_size):
         found = np.asarray(_score_batch(model, as_members(params), inputs, labels, chunk))
         for row, index in enumerate(indices):
             scores[index] = found[row, : len(targets[index])]
@@ -44,20 +47,26 @@ def attend_pairs(model, params, sources, targets, config):
     Returns:
       A float32 NumPy array [target length, source length] for each pair. Row i is the attention of the place
       that reads target token i - 1 (BOS at 0) and predicts token i.
+
+    Raises:
+      UserError: as `score_pairs`.
     """
     attention = [None] * len(sources)
-    for indices, inputs, labels in _batches(sources, targets, config.batch_size):
+    for indices, inputs, labels in _batches(model, sources, targets, config.batch_size):
         found = np.asarray(_attend_batch(model, as_members(params), inputs, labels, config))
         for row, index in enumerate(indices):
             attention[index] = found[row, : len(targets[index]), : len(sources[index])]
     return attention
 
 
-def _batches(sources, targets, batch_size):
+def _batches(model, sources, targets, batch_size):
     """(indices, inputs, labels): int32 [B, M] and [B, L], each size of a bounded set."""
+    check_lengths(model, map(len, [*sources, *targets]))
+    longest = model.config.longest
     lengths = [len(source) + len(target) for source, target in zip(sources, targets, strict=True)]
     for indices, rows in decode_rows(lengths, batch_size):
-        yield indices, *(padded([side[i] for i in rows]) for side in (sources, targets))
+        inputs, labels = (padded([side[i] for i in rows]) for side in (sources, targets))
+        yield indices, inputs[:, :longest], labels[:, :longest]  # what lies beyond is padding
 
 
 def _decoder_input(labels):

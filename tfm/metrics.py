@@ -19,7 +19,10 @@ HYPHEN = re.compile(r"(\S)-(\S)")
 
 
 class Score(NamedTuple):
-    """A corpus score: its name, its value (0 to 100; TER counts edits, may exceed 100) and its signature."""
+    """A corpus score: its name, its value and its signature.
+
+    The value is of 0 to 100, but TER counts edits and may exceed 100, and a perplexity is of 1 to infinity.
+    """
 
     name: str
     value: float

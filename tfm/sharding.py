@@ -9,6 +9,7 @@ import flax.linen as nn
 # The end of a parameter's path -> names of its axes. What is not here is on every device as a whole.
 _AXES = (
     ("embedding/table", ("vocabulary", None)),
+    *((f"{name}_positions/table", ("positions", None)) for name in ("encoder", "decoder")),
     *((f"{name}/kernel", ("model", "heads", "features")) for name in ("query", "key", "value")),
     *((f"{name}/bias", ("heads", "features")) for name in ("query", "key", "value")),
     ("output/kernel", ("heads", "features", "model")),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import export
 
-from tfm.decoding import search_batch, search_parameters
+from tfm.decoding import check_lengths, search_batch, search_parameters
 from tfm.errors import UserError
 from tfm.runs import one_model
 
@@ -23,13 +23,15 @@ def search_program(run, rows, length):
       of inputs ends in EOS and is padded with 0.
 
     Raises:
-      UserError: the attention of the model's config exists on one platform only, or it asks for samples.
+      UserError: the attention of the model's config exists on one platform only, or it asks for samples, or
+        it has no positions for the outputs of inputs so long.
     """
     if run.task.config.model.attention == "cudnn":
         raise UserError("Attention 'cudnn' runs on CUDA only: export with --config.model.attention=xla.")
     if run.task.config.decoding.samples:
         raise UserError("StableHLO holds the search, no samples: export with --config.decoding.samples=0.")
     model, decoding = run.task.model, run.task.config.decoding
+    check_lengths(model, [length + decoding.extra_length])
 
     def translate(params, inputs):
         members = (search_parameters(unflatten_dict(params, sep="/"), decoding.dtype),)

@@ -5,6 +5,7 @@ the encoder, the decoder and between them. --sentence="..." (repeatable) replace
 authors about the tired animal and the wide street.
 """
 
+import dataclasses
 import os
 
 import jax.numpy as jnp
@@ -58,7 +59,7 @@ def attention_maps(task, params, sentence):
       places; a decoder's place is labelled with the piece that it reads.
     """
     source = [*task.vocabulary.encode([sentence])[0], EOS_ID]
-    greedy = type(task.config.decoding)(beam_size=1, batch_size=1)
+    greedy = dataclasses.replace(task.config.decoding, beam_size=1, samples=0)
     target = decode(task.model, params, [source], greedy)[0][0].ids
     read = [BOS_ID, *target[:-1]]
     _, collected = task.model.apply(

@@ -1,4 +1,4 @@
-"""The sublayers of section 3: attention, feed-forward network, residual connection, embedding; and dropout.
+"""The sublayers of section 3: attention, feed-forward network, residual connection, embeddings; and dropout.
 
 Shape letters as of `tfm.layers`.
 """
@@ -195,3 +195,22 @@ class Embedding(nn.Module):
         x, table = x.astype(self.dtype), self.table.astype(self.dtype)
         # Many logits cost more to turn round than the better order saves.
         return dot_general(x, table, (((x.ndim - 1,), (1,)), ((), ())), few_rows=64)
+
+
+class LearnedPositions(nn.Module):
+    """A learned vector for each position, in place of sinusoids (Table 3, row E).
+
+    Attributes:
+      length: T, positions.
+      features: D.
+    """
+
+    length: int
+    features: int
+
+    @nn.compact
+    def __call__(self, positions):
+        """Integers [...] -> [..., D]; a position beyond the table makes NaN, which nobody takes for a row."""
+        init = nn.initializers.normal(self.features**-0.5)
+        table = self.param("table", init, (self.length, self.features))
+        return jnp.take(table, positions, axis=0, mode="fill")

@@ -37,7 +37,9 @@ class TransformerConfig:
       dropout: P_drop, of each sublayer's output and of the embedding sums.
       attention_dropout, feed_forward_dropout: of attention weights and hidden layer; 0 in the paper, 0.1 in
         its authors' later code.
-      positions: layout of the sinusoids, "interleaved" (the paper) or "concatenated" (its authors' code).
+      positions: layout of the sinusoids, "interleaved" (the paper) or "concatenated" (its authors' code); or
+        "learned" (Table 3, row E): a table for the encoder and one for the decoder.
+      max_positions: of each table, so many tokens has the longest sequence; of no account for sinusoids.
       attention: None, "xla" or "cudnn"; see `tfm.attention.dot_product_attention`. The fused ones need
         attention_dropout 0 and equal key and value features, "cudnn" bfloat16 and a CUDA device.
       remat: the backward pass computes activations again, a layer at a time, instead of keeping them.
@@ -61,6 +63,7 @@ class TransformerConfig:
     attention_dropout: float = 0.0
     feed_forward_dropout: float = 0.0
     positions: str = "interleaved"
+    max_positions: int = 1024
     attention: str | None = None
     remat: bool = False
     scan: bool = False
@@ -70,14 +73,15 @@ class TransformerConfig:
         choices = {
             "activation": tuple(layers.ACTIVATIONS),
             "norm_order": layers.NORM_ORDERS,
-            "positions": LAYOUTS,
+            "positions": (*LAYOUTS, "learned"),
             "dtype": DTYPES,
             "attention": IMPLEMENTATIONS,
         }
         for field, allowed in choices.items():
             if getattr(self, field) not in allowed:
                 raise UserError(f"model.{field} must be one of {allowed}, got {getattr(self, field)!r}.")
-        for field in ("vocabulary_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "heads"):
+        sizes = ("vocabulary_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "heads")
+        for field in (*sizes, "max_positions"):
             if getattr(self, field) < 1:
                 raise UserError(f"model.{field} must be at least 1, got {getattr(self, field)}.")
         for field in ("key_features", "value_features"):
@@ -86,7 +90,7 @@ class TransformerConfig:
         for field in ("dropout", "attention_dropout", "feed_forward_dropout"):
             if not 0 <= getattr(self, field) < 1:
                 raise UserError(f"model.{field} must be in [0, 1), got {getattr(self, field)}.")
-        if self.d_model % 2:
+        if self.d_model % 2 and self.positions != "learned":
             raise UserError(f"model.d_model must be even for sinusoidal positions, got {self.d_model}.")
         if None in (self.key_features, self.value_features) and self.d_model % self.heads:
             raise UserError(
@@ -96,16 +100,20 @@ class TransformerConfig:
         self._check_attention()
 
     def _check_attention(self):
-        key_features = self.key_features or self.d_model // self.heads
         why = obstacle(
             self.attention,
-            key_features=key_features,
-            value_features=self.value_features or key_features,
+            key_features=self.key_features or self.d_model // self.heads,
+            value_features=self.value_features or self.d_model // self.heads,
             dropout_rate=self.attention_dropout,
             dtype=self.dtype,
         )
         if why:
             raise UserError(f"model.attention {self.attention!r} {why}; change that, or model.attention.")
+
+    @property
+    def longest(self):
+        """Tokens of the longest sequence that the model has positions for; None for no limit."""
+        return self.max_positions if self.positions == "learned" else None
 
 
 class Transformer(nn.Module):
@@ -152,8 +160,14 @@ class Transformer(nn.Module):
         def decoder_layer():
             return layers.DecoderLayer(attention(), attention(), feed_forward(), residual)
 
+        def positions():
+            if config.positions == "learned":
+                return layers.LearnedPositions(config.max_positions, config.d_model)
+            return functools.partial(sinusoidal_encoding, features=config.d_model, layout=config.positions)
+
         final_norm = config.norm_order != "post"
         self.embedding = layers.Embedding(config.vocabulary_size, config.d_model, dtype)
+        self.encoder_positions, self.decoder_positions = positions(), positions()
         self.dropout = layers.Dropout(config.dropout)
         stack = functools.partial(
             layers.Stack, final_norm=final_norm, remat=config.remat, scan=config.scan, dtype=dtype
@@ -183,12 +197,16 @@ class Transformer(nn.Module):
           inputs: int [B, M] source tokens, 0 is padding.
           targets: int [B, L] decoder input: the target shifted right, beginning with BOS.
           input_positions, target_positions: [B, M] and [B, L] within the sentence; 0, 1, 2, ... when None.
+            One beyond a table of learned positions makes NaN.
           input_segments, target_segments: [B, M] and [B, L], for rows packed with several sentences; 0 is
             padding. When None each row is one sentence, padded with token 0.
           train: turns dropout on.
 
         Returns:
           x [B, L, D] in the compute dtype and the table [V, D]; the logits are x @ table.T.
+
+        Raises:
+          ValueError: no positions are given, and M or L is beyond `config.longest`.
         """
         if input_segments is None:
             input_segments = (inputs != PAD_ID).astype(jnp.int32)
@@ -208,7 +226,7 @@ class Transformer(nn.Module):
     def encode(self, inputs, *, positions=None, segments=None, train=False):
         """inputs [B, M] -> memory [B, M, D]."""
         mask = padding_mask(inputs) if segments is None else segment_mask(segments, segments)
-        x = self._embed(inputs, positions, train=train)
+        x = self._embed(inputs, self.encoder_positions, positions, train=train)
         return self.encoder(x, mask=mask, train=train)
 
     def decode(self, targets, memory, *, memory_mask, positions=None, segments=None, train=False):
@@ -223,11 +241,16 @@ class Transformer(nn.Module):
         mask = causal_mask(index, index)[None]
         if segments is not None:
             mask = combine_masks(mask, segment_mask(segments, segments))
-        x = self._embed(targets, positions, train=train)
+        x = self._embed(targets, self.decoder_positions, positions, train=train)
         return self.decoder(x, memory, mask=mask, memory_mask=memory_mask, train=train)
 
     def init_cache(self, inputs, *, width, max_length):
-        """Encodes inputs [B, M]: the cache of W = `width` hypotheses of T = `max_length` positions."""
+        """Encodes inputs [B, M]: the cache of W = `width` hypotheses of T = `max_length` positions.
+
+        Raises:
+          ValueError: M or T is beyond `config.longest`.
+        """
+        self._check_length(max_length)
         memory, (batch, length) = self.encode(inputs), inputs.shape
         return DecodeCache(
             layers=self.decoder.init_cache(memory, width, max_length),
@@ -248,20 +271,25 @@ class Transformer(nn.Module):
           logits [B, W, V] and the cache, this position written.
         """
         cache = cache.begin(position)
-        x = self._embed(tokens, jnp.full(tokens.shape, position), train=False)
+        position_of_each = jnp.full(tokens.shape, position)
+        x = self._embed(tokens, self.decoder_positions, position_of_each, train=False)
         x, written = self.decoder.decode_step(
             x, cache.layers, position, mask=cache.ancestor_mask(position), memory_mask=cache.memory_mask
         )
         return self.embedding.logits(x), cache.replace(layers=written)
 
-    def _embed(self, tokens, positions, *, train):
+    def _embed(self, tokens, encoding, positions, *, train):
         """Scaled embedding plus position, with dropout on the sum (section 5.4)."""
-        config = self.config
         if positions is None:
+            self._check_length(tokens.shape[-1])
             positions = jnp.arange(tokens.shape[-1])
-        encoding = sinusoidal_encoding(positions, config.d_model, layout=config.positions)
-        x = self.embedding(tokens) + encoding.astype(config.dtype)
+        x = self.embedding(tokens) + encoding(positions).astype(self.config.dtype)
         return self.dropout(x, train=train)
+
+    def _check_length(self, length):
+        longest = self.config.longest
+        if longest is not None and length > longest:
+            raise ValueError(f"{length} places are more than the {longest} of model.max_positions")
 
 
 Config = TransformerConfig

@@ -68,6 +68,20 @@ class Config:
             raise UserError(f"validation_sentences must not be negative, got {self.validation_sentences}.")
         if self.training.patience and not self.validation_sentences:
             raise UserError("training.patience waits for a better BLEU: set validation_sentences above 0.")
+        self._check_positions()
+
+    def _check_positions(self):
+        longest, decoding = self.model.longest, self.decoding
+        needed = {
+            "data.max_length": self.data.longest,
+            "decoding.max_input + extra_length": decoding.max_input + decoding.extra_length,
+        }
+        for name, tokens in needed.items():
+            if longest is not None and tokens > longest:
+                raise UserError(
+                    f"{name} asks for {tokens:,} positions and model.max_positions has {longest:,}: "
+                    "lower the one or raise the other."
+                )
 
 
 class Translation:
