@@ -1,5 +1,5 @@
 # make quickstart: train, evaluate and draw on the built-in language.  make test: lint and all tests.
-# make unit: the tests that start no processes.
+# make unit: the tests that start no processes and train no runs.
 # Each makes its own .venv where there is none.
 
 PYTHON ?= python3
@@ -20,7 +20,7 @@ test: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 unit: .venv/installed
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not processes"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not long"
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -135,7 +135,7 @@ def test_every_public_function_says_what_it_does():
                 assert bare or ast.get_docstring(node), f"{module}.{node.name}"
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_importing_every_module_touches_no_device():
     code = f"import {', '.join([*MODULES, 'train', 'eval'])}"
     environment = os.environ | {"JAX_PLATFORMS": "no_such_platform"}

@@ -173,14 +173,14 @@ print(len(builder.prepare(str(folder / "language")).as_data_source(split="train"
 """
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_two_processes_that_prepare_one_data_set_at_a_time_both_get_it(tmp_path):
     results = two_at_a_time(PREPARER, tmp_path)
     assert [(out, code) for out, _, code in results] == [(b"6\n", 0)] * 2, results
     assert [path.name for path in (tmp_path / "language" / "tfm_language").iterdir()] == ["1.0.0"]
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_two_processes_that_build_one_cache_at_a_time_both_get_it(tmp_path):
     results = two_at_a_time(BUILDER, tmp_path)
     assert [code for *_, code in results] == [0, 0], results
@@ -205,7 +205,7 @@ cache.TokenCache.open(Killed(random_pairs(30)), Letters(), sys.argv[1])
 """
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_what_a_killed_build_left_goes_with_the_next_one(tmp_path):
     subprocess.run([sys.executable, "-c", HALF, str(tmp_path)], cwd=ROOT, check=False)
     (left,) = (tmp_path / "tokens").iterdir()

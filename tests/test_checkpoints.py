@@ -246,6 +246,7 @@ def test_any_change_of_any_file_is_found(damage, copy):
         assert manifest.check(folder)
 
 
+@pytest.mark.long
 def test_whatever_is_damaged_an_intact_step_or_a_sentence_is_what_comes_out(whole, tmp_path):
     """Many rounds of random damage: weights are exactly those of a step, or there is a UserError."""
     chance, came = random.Random(1), dict.fromkeys((*STEPS, None), 0)

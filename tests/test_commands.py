@@ -14,7 +14,7 @@ from tests.tiny import make_config, write_config_file
 from tfm.training.reporting import read_metrics
 
 ROOT = pathlib.Path(__file__).parent.parent
-pytestmark = pytest.mark.processes
+pytestmark = pytest.mark.long
 
 
 def run(*arguments, stdin=""):

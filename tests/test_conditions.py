@@ -228,7 +228,7 @@ ENVIRONMENT = {"cwd": ROOT, "env": os.environ | {"JAX_PLATFORMS": "cpu"}}
 
 
 @MOUNTS
-@pytest.mark.processes
+@pytest.mark.long
 def test_a_run_whose_disk_is_full_goes_on_when_there_is_space(corpus, tmp_path):
     (tmp_path / "disk").mkdir()
     settings = write_config_file(tmp_path, make_config(corpus))
@@ -247,7 +247,7 @@ def test_a_run_whose_disk_is_full_goes_on_when_there_is_space(corpus, tmp_path):
 
 
 @MOUNTS
-@pytest.mark.processes
+@pytest.mark.long
 def test_a_run_that_cannot_be_written_translates_and_says_what_cannot_be_done(tiny_run, tmp_path):
     (tmp_path / "in").write_text("red dog\n")
     translate = command("-m", "tfm.translate", '--workdir="$0"', f"--input={tmp_path / 'in'}")

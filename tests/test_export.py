@@ -282,6 +282,7 @@ def test_a_pickle_in_place_of_the_parameters_is_never_run(copy, tmp_path):
     assert not (tmp_path / "exploded").exists()
 
 
+@pytest.mark.long
 def test_the_command_exports_a_mean_that_translate_opens(tiny_run, tmp_path):
     out = tmp_path / "new" / "out"
     result = command(

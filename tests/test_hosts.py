@@ -18,7 +18,7 @@ from tfm.training.reporting import read_metrics
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-pytestmark = pytest.mark.processes
+pytestmark = pytest.mark.long
 
 
 def start(config, workdir, *arguments):

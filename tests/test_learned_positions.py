@@ -159,6 +159,7 @@ def text_of(run, tokens):
     return text
 
 
+@pytest.mark.long
 def test_a_table_as_long_as_the_longest_output_does_what_a_longer_one_does(run, trained):
     texts = ["red dog", text_of(run, LIMIT - 2), text_of(run, 20)]
     targets = [text_of(run, LIMIT), "rot", text_of(run, LIMIT)]
@@ -187,6 +188,7 @@ def test_texts_beyond_the_table_are_answered_with_a_sentence(run):
         stablehlo.search_program(run, 1, 28)
 
 
+@pytest.mark.long
 def test_the_attention_of_a_run_is_drawn_within_its_limits(run):
     maps, source, _ = attention_maps(run.task, run.params, text_of(run, LIMIT - 2))
     assert maps["cross"].shape[-1] == len(source) == LIMIT - 2
@@ -206,6 +208,7 @@ def test_an_export_holds_the_tables_and_its_card_their_length(run, tiny_run, tmp
             artefact.load(str(out))
 
 
+@pytest.mark.long
 def test_the_program_of_an_export_finds_what_the_translator_finds(run):
     texts = ["red dog", text_of(run, LIMIT - 2)]
     inputs = np.zeros((2, LIMIT - 2), np.int32)

@@ -63,7 +63,7 @@ def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, caplog)
     assert "Cannot lock" in caplog.text
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_the_command_is_refused_on_a_directory_in_use(corpus, tmp_path):
     (tmp_path / "run").mkdir()
     config = write_config_file(tmp_path, make_config(corpus))
@@ -105,7 +105,7 @@ print("made again", damaged(), made < entries(), damaged())
 ANSWERS = ["at first 0", "cut short True True", "dropped True True", "made again 0 True 0"]
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_compiled_programs_that_were_cut_short_are_made_again(tmp_path):
     command = [sys.executable, "-c", PROGRAMS, str(tmp_path)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

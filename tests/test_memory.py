@@ -8,7 +8,7 @@ import sys
 import pytest
 
 pytestmark = [
-    pytest.mark.processes,
+    pytest.mark.long,
     pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="needs glibc"),
 ]
 CORES = max(os.cpu_count(), 2)

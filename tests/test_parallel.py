@@ -11,7 +11,7 @@ from tfm.sharding import parameter_axes
 from tfm.training.config import TrainingConfig
 from tfm.training.parallel import make_layout
 
-pytestmark = pytest.mark.processes
+pytestmark = pytest.mark.long
 CHECKS = ("pmap", "mesh", "mesh_dropout", "micro_batches", "sharding", "restore", "not_finite")
 
 

@@ -17,6 +17,7 @@ def task(corpus, tmp_path):
     return translation.create(make_config(corpus), str(tmp_path))
 
 
+@pytest.mark.long
 def test_the_report_names_what_the_run_then_has(task, corpus, tmp_path):
     lines = preflight.preflight(task, task.config.training, str(tmp_path))
     report = {line[:20].strip(): line[20:] for line in lines}

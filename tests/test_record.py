@@ -58,6 +58,7 @@ def test_a_run_repeated_from_its_record_is_the_same_bit_for_bit(tiny_run, tmp_pa
     assert starts(tmp_path)[0]["data"] == line["data"]
 
 
+@pytest.mark.long
 def test_a_corpus_that_changed_in_place_is_warned_of_when_the_run_goes_on(corpus, tmp_path, caplog):
     own = shutil.copytree(corpus, tmp_path / "corpus")
     train_run(make_config(own, steps=1), tmp_path / "run")

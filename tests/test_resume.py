@@ -11,7 +11,7 @@ from tests import kills
 from tests.tiny import make_config, train_run, write_config_file
 from tfm.training.reporting import read_metrics
 
-pytestmark = pytest.mark.processes
+pytestmark = pytest.mark.long
 
 
 def test_a_run_killed_while_it_writes_and_while_it_evaluates_equals_the_unbroken_one(corpus, tmp_path):

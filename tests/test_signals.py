@@ -58,6 +58,7 @@ def test_an_exception_ends_the_deferring():
             send(signal.SIGTERM)
 
 
+@pytest.mark.long
 def test_a_stopped_run_saves_its_step_and_goes_on_as_if_unbroken(corpus, tiny_run, tmp_path, monkeypatch):
     stop, config = signals.Stop(), make_config(corpus, checkpoint_every=100)
     plain = translation.Translation.train_batches
@@ -79,6 +80,7 @@ def test_a_stopped_run_saves_its_step_and_goes_on_as_if_unbroken(corpus, tiny_ru
     jax.tree.map(np.testing.assert_array_equal, whole, pieces)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("evaluation", "step"), [(1, 3), (2, 6)])
 def test_an_evaluation_cut_short_is_made_when_the_run_goes_on(
     evaluation, step, corpus, tiny_run, tmp_path, monkeypatch, caplog
@@ -112,6 +114,7 @@ def test_an_evaluation_cut_short_is_made_when_the_run_goes_on(
     compare(tiny_run, tmp_path)
 
 
+@pytest.mark.long
 def test_a_signal_in_a_step_does_not_wait_for_its_evaluation(corpus, tiny_run, tmp_path, monkeypatch):
     stop, config, plain = signals.Stop(), make_config(corpus), translation.Translation.train_batches
 
@@ -130,6 +133,7 @@ def test_a_signal_in_a_step_does_not_wait_for_its_evaluation(corpus, tiny_run, t
     compare(tiny_run, tmp_path)
 
 
+@pytest.mark.long
 def test_a_signal_in_the_last_checkpoint_changes_nothing(corpus, tmp_path, monkeypatch):
     stop, config, plain = signals.Stop(), make_config(corpus, steps=1), Checkpoints.save
 
@@ -143,7 +147,7 @@ def test_a_signal_in_the_last_checkpoint_changes_nothing(corpus, tmp_path, monke
     assert any("validation/bleu" in row for row in read_metrics(str(tmp_path)))
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_a_second_signal_ends_at_once_even_inside_a_call_that_holds_the_main_thread():
     code = (
         "import jax\nfrom tfm.training import signals\n"
@@ -174,7 +178,7 @@ def wait_for_line(process, text):
     raise AssertionError(f"{text!r} was never said")
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_the_command_saves_says_how_to_go_on_and_exits_with_the_signal(corpus, tmp_path):
     config = write_config_file(tmp_path, make_config(corpus, steps=100_000, eval_every=10))
     process = start(config, tmp_path / "run", "--config.training.checkpoint_every=100000")
@@ -191,7 +195,7 @@ def test_the_command_saves_says_how_to_go_on_and_exits_with_the_signal(corpus, t
     assert steps_of(tmp_path / "run") == [10]
 
 
-@pytest.mark.processes
+@pytest.mark.long
 def test_two_processes_stop_at_the_same_step_when_one_is_asked(corpus, tmp_path):
     settings = make_config(corpus, parallel="mesh", steps=100_000, eval_every=100_000, log_every=1)
     config = write_config_file(tmp_path, settings)

@@ -66,7 +66,9 @@ def test_until_its_first_checkpoint_a_run_may_still_be_mended(corpus, tmp_path):
 
 def test_a_run_that_has_begun_may_change_what_changes_no_number(known, corpus):
     config = make_config(corpus)
-    free = dataclasses.replace(config, model=dataclasses.replace(config.model, remat=True, scan=True, attention="xla"))
+    free = dataclasses.replace(
+        config, model=dataclasses.replace(config.model, remat=True, scan=True, attention="xla")
+    )
     starts.keep_config(free, str(known))
     assert runs.read_config(str(known)) == free
     for section, field in (("model", {"heads": 2}), ("data", {"batch_tokens": 512})):
@@ -78,6 +80,7 @@ def test_a_run_that_has_begun_may_change_what_changes_no_number(known, corpus):
             starts.keep_config(other, str(known))
 
 
+@pytest.mark.long
 def test_a_warm_start_begins_with_the_best_weights_of_another_run_once(known, corpus, tmp_path):
     config, new = settings(corpus, ema_decay=0.5), tmp_path / "new"
     begin(config, new, warm_start=known, steps=2)
@@ -138,6 +141,7 @@ def test_warm_starts_that_make_no_sense_are_refused(known, corpus, tmp_path):
         )
 
 
+@pytest.mark.long
 def test_a_reset_begins_anew_with_the_newest_weights_once(known, corpus):
     config, newest = settings(corpus), weights(known, 6)
     begin(config, known, reset=True, steps=3)

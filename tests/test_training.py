@@ -38,6 +38,7 @@ def test_a_stopped_run_goes_on_with_the_same_batches_losses_and_parameters(corpu
     jax.tree.map(np.testing.assert_array_equal, final_params(tiny_run), final_params(tmp_path))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stop", [3, 5])
 def test_a_checkpoint_between_two_lines_takes_their_sums_with_it(stop, corpus, tiny_run, tmp_path):
     """Every row of a run that goes on from it is the unbroken run's, bit for bit; lines are at 2, 4, 6."""
@@ -52,6 +53,7 @@ def test_a_checkpoint_between_two_lines_takes_their_sums_with_it(stop, corpus, t
     assert len(cut) == 1  # nothing was written behind it
 
 
+@pytest.mark.long
 def test_a_run_stops_when_nothing_better_came_and_stays_stopped(corpus, tmp_path, monkeypatch, caplog):
     """However it was cut into pieces. A score that equals the best is no better."""
     monkeypatch.setattr(translation.Translation, "evaluate", lambda *_: {"validation/bleu": 100.0})
@@ -218,6 +220,7 @@ def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path):
     assert read_metrics(str(tmp_path)) == [{"step": 1, "train/loss": 2.0}]
 
 
+@pytest.mark.long
 def test_a_moving_average_is_kept_validated_and_loaded(corpus, tmp_path):
     """Against the average of the parameters that a run without one went through."""
     decay, steps = 0.75, 4
@@ -237,6 +240,7 @@ def test_a_moving_average_is_kept_validated_and_loaded(corpus, tmp_path):
         assert ([r[kind] for r in plain if kind in r] == [r[kind] for r in average if kind in r]) is same
 
 
+@pytest.mark.long
 def test_a_run_with_an_average_goes_on_with_it_and_one_without_refuses(corpus, tmp_path):
     train_run(make_config(corpus, ema_decay=0.5), tmp_path / "whole")
     train_run(make_config(corpus, ema_decay=0.5, steps=4), tmp_path / "pieces")

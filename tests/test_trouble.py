@@ -119,6 +119,7 @@ def poison(corpus, monkeypatch, tmp_path):
     return make
 
 
+@pytest.mark.long
 def test_a_run_stops_says_where_and_keeps_what_it_takes_to_see_it_again(corpus, tmp_path, poison):
     task = poison(5)
     with pytest.raises(UserError, match="loss or gradient of step 5 is not finite") as raised:
@@ -142,6 +143,7 @@ def test_a_run_stops_says_where_and_keeps_what_it_takes_to_see_it_again(corpus, 
     assert np.isinf(task.loss(state.params, batch, jax.random.key(0))[0][0])
 
 
+@pytest.mark.long
 def test_a_run_says_where_it_stopped_though_nothing_can_be_found_or_saved(
     corpus, tmp_path, poison, monkeypatch
 ):
@@ -171,6 +173,7 @@ def test_the_pairs_that_are_named_are_those_of_the_batch(corpus, tmp_path):
     assert task.describe_batch(29)["epoch"] > 0
 
 
+@pytest.mark.long
 def test_a_bad_step_at_the_time_of_a_checkpoint_saves_none_and_a_second_start_ends_alike(
     corpus, tmp_path, poison
 ):
@@ -185,6 +188,7 @@ def test_a_bad_step_at_the_time_of_a_checkpoint_saves_none_and_a_second_start_en
         assert store.steps() == [2, 3]
 
 
+@pytest.mark.long
 def test_skipping_goes_on_and_counts(corpus, tmp_path, poison, caplog):
     poison(3, 4)
     rows = train_run(make_config(corpus, on_non_finite="skip"), tmp_path / "run")
@@ -197,6 +201,7 @@ def test_skipping_goes_on_and_counts(corpus, tmp_path, poison, caplog):
     assert re.findall(r"Step (\d) made no update", caplog.text) == ["3", "4"]
 
 
+@pytest.mark.long
 def test_a_learning_rate_that_is_far_too_large_is_found_in_the_model(corpus, tmp_path):
     with pytest.raises(UserError, match="is not finite") as raised:
         train_run(make_config(corpus, learning_rate_scale=1e30), tmp_path)
