@@ -178,7 +178,10 @@ def test_what_an_implementation_cannot_do_is_said(arguments, message):
         ({"attention": "xla", "value_features": 32}, "equal key and value features, got 64 and 32;"),
         ({"attention": "xla", "key_features": 32, "value_features": 64}, "got 32 and 64;"),
         ({"attention": "cudnn"}, "'cudnn' computes in bfloat16, got float32;"),
-        ({"attention": "cudnn", "dtype": "bfloat16", "key_features": 20}, "features in eights.* got 20;"),
+        (
+            {"attention": "cudnn", "dtype": "bfloat16", "key_features": 20, "value_features": 20},
+            "features in eights.* got 20;",
+        ),
         ({"attention": "cudnn", "dtype": "bfloat16", "heads": 1}, "at most 256, got 512;"),
     ],
 )

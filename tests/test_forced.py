@@ -41,7 +41,7 @@ class Noting:
     """A model that notes what it is asked for: the method, and the shapes of both sides."""
 
     def __init__(self, model):
-        self.model, self.calls = model, []
+        self.model, self.config, self.calls = model, model.config, []
 
     def apply(self, variables, inputs, targets, **options):
         self.calls.append((options.get("method"), inputs.shape, targets.shape))
