@@ -25,8 +25,7 @@ class Evaluation(NamedTuple):
 def evaluate(task, params, split):
     """Beam search over a split by the task's decoding config, and its scores, perplexity last."""
     data = task.config.data
-    pairs = open_pairs(data, split)
-    sources, references = map(list, zip(*pairs[:], strict=True))
+    sources, references = _sides(data, split)
     began = time.monotonic()
     hypotheses = task.translate(params, sources)
     rate = len(sources) / (time.monotonic() - began)
@@ -77,13 +76,13 @@ def challenges(task, params, test):
       translation is more probable than the one whose pronoun has the wrong gender), BLEU on the split "long",
       alignment error rate.
     """
-    pairs = open_pairs(task.config.data, "pronoun")
-    sources, right = map(list, zip(*pairs[:], strict=True))
+    sources, right = _sides(task.config.data, "pronoun")
     wrong = read_feature(task.config.data, "pronoun", "wrong")
     right_scores, wrong_scores = (
         np.array([scores.sum() for scores in task.score(params, sources, side)]) for side in (right, wrong)
     )
-    long = evaluate(task, params, "long")
+    long_sources, long_references = _sides(task.config.data, "long")
+    long = bleu(task.translate(params, long_sources), long_references)
     true = [from_pharaoh(text) for text in read_feature(task.config.data, "test", "alignment")]
     found = task.align(params, test.sources, test.references)
     return [
@@ -93,10 +92,15 @@ def challenges(task, params, test):
             100 * float((right_scores > wrong_scores).mean()),
             "per cent of pronoun, by log-probability",
         ),
-        bleu(long.hypotheses, long.references)._replace(name="BLEU, long"),
+        long._replace(name="BLEU, long"),
         Score(
             "alignment error rate",
             100 * alignment_error_rate(found, true),
             "per cent, attention against the grammar's alignment, reference translations of test",
         ),
     ]
+
+
+def _sides(data, split):
+    """Sources and references of a split, as lists."""
+    return map(list, zip(*open_pairs(data, split)[:], strict=True))
