@@ -12,7 +12,7 @@ from typing import NamedTuple
 from absl import flags
 
 from tfm import metrics, runs
-from tfm.data.sources import open_pairs
+from tfm.data.sources import read_sides
 from tfm.data.text import Lines
 from tfm.errors import UserError
 
@@ -102,7 +102,7 @@ def _read_system(workdir, name, split):
             f"run eval.py --workdir={workdir} --split={split}{named} first."
         )
     hypotheses = list(Lines(path, shown_as=path))
-    sources, references = map(list, zip(*open_pairs(data, split)[:], strict=True))
+    sources, references = read_sides(data, split)
     if len(hypotheses) != len(references):
         raise UserError(
             f"{path} has {len(hypotheses):,} lines and its test set {len(references):,}: run eval.py again."

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfm.alignments import alignment_error_rate, from_pharaoh
-from tfm.data.sources import open_pairs, read_feature
+from tfm.data.sources import read_feature, read_sides
 from tfm.errors import UserError
 from tfm.metrics import Score, bleu, exact_match, scores
 
@@ -25,7 +25,7 @@ class Evaluation(NamedTuple):
 def evaluate(task, params, split):
     """Beam search over a split by the task's decoding config, and its scores, perplexity last."""
     data = task.config.data
-    sources, references = _sides(data, split)
+    sources, references = read_sides(data, split)
     began = time.monotonic()
     hypotheses = task.translate(params, sources)
     rate = len(sources) / (time.monotonic() - began)
@@ -76,12 +76,12 @@ def challenges(task, params, test):
       translation is more probable than the one whose pronoun has the wrong gender), BLEU on the split "long",
       alignment error rate.
     """
-    sources, right = _sides(task.config.data, "pronoun")
+    sources, right = read_sides(task.config.data, "pronoun")
     wrong = read_feature(task.config.data, "pronoun", "wrong")
     right_scores, wrong_scores = (
         np.array([scores.sum() for scores in task.score(params, sources, side)]) for side in (right, wrong)
     )
-    long_sources, long_references = _sides(task.config.data, "long")
+    long_sources, long_references = read_sides(task.config.data, "long")
     long = bleu(task.translate(params, long_sources), long_references)
     true = [from_pharaoh(text) for text in read_feature(task.config.data, "test", "alignment")]
     found = task.align(params, test.sources, test.references)
@@ -99,8 +99,3 @@ def challenges(task, params, test):
             "per cent, attention against the grammar's alignment, reference translations of test",
         ),
     ]
-
-
-def _sides(data, split):
-    """Sources and references of a split, as lists."""
-    return map(list, zip(*open_pairs(data, split)[:], strict=True))

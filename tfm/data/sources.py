@@ -31,6 +31,12 @@ def open_pairs(config, split):
     return RecordPairs(_builder(config), name, languages)
 
 
+def read_sides(config, split):
+    """Both sides of a split at once: a list of source texts and one of target texts."""
+    sources, targets = zip(*open_pairs(config, split)[:], strict=True)
+    return list(sources), list(targets)
+
+
 def read_feature(config, split, feature):
     """All values of a further text feature of a TFDS split, such as "wrong" of the split "pronoun"."""
     return [value for value, _ in RecordPairs(_builder(config), split, (feature, feature))[:]]

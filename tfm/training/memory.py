@@ -30,8 +30,9 @@ def one_arena_a_core():
     """Keeps the process from growing for hours; call it before threads begin.
 
     The threads of XLA, of checkpoints and of the input each allocate in a heap ("arena") of their own, and
-    what they free stays in it. glibc makes up to eight arenas a core; one a core costs no speed. Where the
-    environment sets MALLOC_ARENA_MAX or glibc.malloc.arena_max, that holds; other C libraries have none.
+    what they free stays in it. glibc makes up to eight arenas a core; what having one costs in speed is less
+    than two cores could show (docs/reliability.md). Where the environment sets MALLOC_ARENA_MAX or
+    glibc.malloc.arena_max, that holds; other C libraries have none.
     """
     if "MALLOC_ARENA_MAX" in os.environ or "arena_max" in os.environ.get("GLIBC_TUNABLES", ""):
         return

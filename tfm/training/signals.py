@@ -63,8 +63,8 @@ class Stop:
           SystemExit: 128 + number, where the signal is not deferred.
           Interrupted: where it cuts short what is under way.
         """
-        self.signal = self.signal or number
-        if self._interrupting:
+        first, self.signal = not self.signal, self.signal or number
+        if self._interrupting and first:  # the same again would cut short what follows the interruption
             raise Interrupted
         if not self._deferring:
             raise SystemExit(128 + number)
