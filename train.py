@@ -49,7 +49,13 @@ def begin(chosen, workdir, stop):
             os.makedirs(workdir, exist_ok=True)
             stack.enter_context(locked(workdir))
             cli.drop_damaged_programs(workdir)
-            starts.keep_config(chosen, workdir)
+            arguments = flags.FLAGS
+            starts.keep_config(
+                chosen,
+                workdir,
+                allow_change=arguments.allow_change,
+                resets=arguments.reset_schedule,
+            )
             if source:
                 starts.adopt(source, chosen, workdir)
             task = make(chosen, workdir)
@@ -83,6 +89,9 @@ if __name__ == "__main__":
     flags.DEFINE_bool("dry_run", False, "Tell what the run will take, and stop before its first step.")
     flags.DEFINE_string("warm_start", "", "Begin a new run with the weights of this run or export.")
     flags.DEFINE_bool("reset_schedule", False, "Begin anew with the newest weights of the run, from step 0.")
+    flags.DEFINE_multi_string(
+        "allow_change", [], "Field that a run may change although its numbers depend on it: training.seed."
+    )
     flags.DEFINE_bool("distributed", False, "Join the other processes as SLURM or Kubernetes tell of them.")
     flags.DEFINE_string("coordinator", "", "Or by hand: HOST:PORT of the first process ...")
     flags.DEFINE_integer("processes", 1, "... how many there are ...", lower_bound=1)

@@ -17,7 +17,7 @@ from absl import flags
 from tfm import cli
 from tfm.data.batches import TrainBatches, read_ahead
 from tfm.data.cache import TokenCache
-from tfm.data.config import BATCHINGS, DataConfig
+from tfm.data.config import DataConfig
 from tfm.data.sources import open_pairs
 from tfm.data.vocabulary import Vocabulary
 from tfm.tasks.translation import Translation, evenly_spaced
@@ -52,7 +52,7 @@ def main():
     began = time.perf_counter()
     cache = TokenCache.open(pairs, Vocabulary.load(path), config.cache)
     opened = time.perf_counter() - began
-    for batching in BATCHINGS:
+    for batching in ("buckets", "packed"):
         feed(cache, DataConfig(**vars(config) | {"batching": batching}), opened)
 
 

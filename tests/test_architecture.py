@@ -20,7 +20,7 @@ FLOORS = {
     1: {
         *("tfm.attention", "tfm.masks", "tfm.positions", "tfm.losses", "tfm.schedules", "tfm.search"),
         *("tfm.dropout", "tfm.products", "tfm.data", "tfm.metrics", "tfm.config"),
-        *("tfm.alignments", "tfm.bayes_risk"),
+        *("tfm.fields", "tfm.alignments", "tfm.bayes_risk"),
     },
     2: {"tfm.layers", "tfm.decode_cache", "tfm.inspection", "tfm.sharding"},
     3: {"tfm.models"},
@@ -30,7 +30,7 @@ FLOORS = {
 }
 HOST_SIDE = (
     *("tfm.data", "tfm.metrics", "tfm.alignments", "tfm.bayes_risk", "tfm.config"),
-    *("tfm.errors", "tfm.files"),
+    *("tfm.errors", "tfm.fields", "tfm.files"),
 )
 GROUND = (
     "tfm.attention",

@@ -2,37 +2,36 @@
 
 A config file builds a task's dataclass and returns `to_config_dict(it)`: locked, so that a typo is an error.
 The command reads it once, through `from_mapping`, and below that nobody sees a ConfigDict.
+
+What each field means and which values it takes stands beside its default: see `tfm.fields`.
 """
 
 import dataclasses
 import difflib
 import importlib
 import json
-import math
 import pkgutil
-import types
-import typing
 from collections.abc import Mapping
 
 from ml_collections import config_dict
 
 from tfm.errors import UserError
+from tfm.fields import LARGEST_INT, hints_of, info_of, kind_of, optional_of, problem_of, raise_all
 from tfm.files import read_whole, whole_file
 
-LARGEST_INT = (1 << 63) - 1
 LARGEST_JSON = 1 << 24  # bytes; a config has two thousand
 
 
 def to_config_dict(config):
     """A frozen dataclass, sections nested in it -> a locked ConfigDict with typed fields."""
     result = config_dict.ConfigDict()
-    hints = typing.get_type_hints(type(config))
+    hints = hints_of(type(config))
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if dataclasses.is_dataclass(value):
             result[field.name] = to_config_dict(value)
-        elif _optional(hints[field.name]):
-            result[field.name] = config_dict.placeholder(_optional(hints[field.name]))
+        elif optional_of(hints[field.name]):
+            result[field.name] = config_dict.placeholder(optional_of(hints[field.name]))
             result[field.name] = value
         else:
             result[field.name] = value
@@ -42,27 +41,56 @@ def to_config_dict(config):
 def from_mapping(cls, mapping, path="config"):
     """A ConfigDict or plain dict -> `cls`, whose `__post_init__` validates the values.
 
-    A section whose class depends on its own content (a model by name) says how to find it: its field has the
-    metadata {"section_class": function of the section's mapping}, which has a name.
+    A section whose class depends on its own content (a model by name) says how to find it: the `FieldInfo` of
+    its field has a `section_class`. Such a section has a name.
 
     Raises:
-      UserError: an unknown field (with the nearest known one), a missing section, or a value of another type.
+      UserError: names all unknown fields (with the nearest known one), missing sections and values of another
+        type or out of their range.
     """
+    problems = []
+    made = _read(cls, mapping, path, problems)
+    raise_all(problems)
+    return made
+
+
+def _read(cls, mapping, path, problems):
+    """`from_mapping`, with what is wrong added to `problems`; None where something is."""
+    before = len(problems)
     if not isinstance(mapping, Mapping | config_dict.ConfigDict):
-        raise UserError(f"{path} must be a section with fields, got {mapping!r}.")
-    fields = {field.name: field for field in dataclasses.fields(cls)}
-    for name in mapping:
-        if name not in fields:
-            raise UserError(unknown_field(f"{path}.{name}", name, fields))
-    hints = typing.get_type_hints(cls)
+        problems.append(f"{path} must be a section with fields, got {mapping!r}.")
+        return None
+    fields = {each.name: each for each in dataclasses.fields(cls)}
     values = {}
     for name in mapping:
-        section_class = _section_class(fields[name], hints[name], mapping[name], f"{path}.{name}")
-        if dataclasses.is_dataclass(section_class):
-            values[name] = from_mapping(section_class, mapping[name], f"{path}.{name}")
-        else:
-            values[name] = _checked(mapping[name], section_class, f"{path}.{name}")
-    return cls(**values)
+        if name not in fields:
+            problems.append(unknown_field(f"{path}.{name}", name, fields))
+            continue
+        values[name] = _read_field(
+            fields[name], hints_of(cls)[name], mapping[name], f"{path}.{name}", problems
+        )
+    if len(problems) > before:
+        return None
+    try:
+        return cls(**values)
+    except UserError as error:  # fields that do not fit together
+        problems.append(str(error))
+        return None
+
+
+def _read_field(field, hint, value, path, problems):
+    info = info_of(field)
+    try:
+        section_class = _section_class(info, hint, value, path)
+    except UserError as error:
+        problems.append(str(error))
+        return None
+    if dataclasses.is_dataclass(section_class):
+        return _read(section_class, value, path, problems)
+    value = _converted(value, hint)
+    if problem := problem_of(value, hint, info, path):
+        problems.append(problem)
+    return value
 
 
 def unknown_field(path, name, known):
@@ -114,46 +142,20 @@ def load(path):
     return mapping
 
 
-def _section_class(field, hint, section, path):
-    """The class of a field's value; where the metadata finds it by the section's name, by that."""
-    if "section_class" not in field.metadata:
+def _section_class(info, hint, section, path):
+    """The class of a field's value; where the field finds it by the section's name, by that."""
+    if info.section_class is None:
         return hint
     if not isinstance(section, Mapping | config_dict.ConfigDict) or "name" not in section:
         raise UserError(f"{path} must be a section with the field 'name', got {section!r}.")
-    return field.metadata["section_class"](section)
+    return info.section_class(section)
 
 
-def _optional(hint):
-    """T of `T | None`, else None."""
-    if not isinstance(hint, types.UnionType):
-        return None
-    return next(kind for kind in typing.get_args(hint) if kind is not type(None))
-
-
-def _checked(value, hint, path):
-    if value is None and _optional(hint):
-        return None
-    kind = _optional(hint) or hint
-    kind = typing.get_origin(kind) or kind
-    if isinstance(value, int) and abs(value) > LARGEST_INT:
-        raise UserError(f"{path} must be a number of at most 64 bits, got one of {value.bit_length()}.")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UserError(f"{path} must be a finite number, got {value}.")
-    if isinstance(value, str) and "\0" in value:
-        raise UserError(f"{path} must be text without null bytes, got {value!r}.")
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+def _converted(value, hint):
+    """JSON and ConfigDicts know lists in place of tuples, and write 1.0 as 1."""
+    kind = kind_of(hint)
+    if kind is float and type(value) is int and abs(value) <= LARGEST_INT:
         return float(value)
     if kind is tuple and isinstance(value, list):
         return tuple(value)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise UserError(f"{path} must be of type {kind.__name__}, got {value!r}.")
     return value
-
-
-def difference(old, new, ignore=()):
-    """The fields in which two values or dataclasses of one class differ, for a sentence; "" for none."""
-    if not dataclasses.is_dataclass(old) or type(old) is not type(new):
-        return "" if old == new else f"{old!r} there, {new!r} now"
-    names = [field.name for field in dataclasses.fields(old) if field.name not in ignore]
-    changed = [name for name in names if getattr(old, name) != getattr(new, name)]
-    return ", ".join(f"{name} {getattr(old, name)!r} there, {getattr(new, name)!r} now" for name in changed)

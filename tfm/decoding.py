@@ -14,72 +14,85 @@ from tfm.bayes_risk import UTILITIES
 from tfm.data.batches import decode_rows, padded
 from tfm.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from tfm.errors import UserError
+from tfm.fields import CHANGEABLE, check_fields, field
 from tfm.inspection import attention_of
 from tfm.products import inputs_first, outputs_first
 
-OVER_LONG = ("split", "cut")
-DTYPES = ("", "float32", "bfloat16")
+option = functools.partial(field, resume=CHANGEABLE)  # decoding changes nothing in a run
+MOST_TOKENS = 65_536  # of an input, or of an output beyond its input
 
 
 @dataclasses.dataclass(frozen=True)
 class DecodingConfig:
-    """How translations are searched; the defaults are the paper's (section 6.1).
+    """How translations are searched; the defaults are the paper's (section 6.1)."""
 
-    Attributes:
-      beam_size: hypotheses kept; 1 is greedy search.
-      length_penalty: alpha of Wu et al. 2016, equation 14.
-      coverage_penalty: beta of the same equation, of a beam only; 0 in the paper.
-      min_length: tokens of the shortest output, EOS counted.
-      extra_length: the output has at most so many tokens more than the input.
-      samples: above 0, draws so many translations instead of searching, and takes the one of least Bayes risk
-        (Eikema and Aziz 2020): the one that agrees best with all of them.
-      utility: how agreement of samples is measured, "chrf" or "bleu" of the sentence.
-      temperature, top_k, top_p: of sampling, see `tfm.search.sample`.
-      seed: of sampling.
-      attention_layer: the decoder layer whose attention over the source, its heads' mean, is the alignment
-        and the coverage; negative counts from the last.
-      batch_size: sentences searched side by side.
-      max_input: tokens of the longest input, EOS counted.
-      over_long: longer ones are "split" at a boundary of sentences or words, and their translations joined,
-        or "cut"; both with a warning.
-      dtype: of weights and computation, "float32" or "bfloat16"; "" is the model's.
-    """
-
-    beam_size: int = 4
-    length_penalty: float = 0.6
-    coverage_penalty: float = 0.0
-    min_length: int = 1
-    extra_length: int = 50
-    samples: int = 0
-    utility: str = "chrf"
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
-    attention_layer: int = -1
-    batch_size: int = 64
-    max_input: int = 256
-    over_long: str = "split"
-    dtype: str = ""
+    beam_size: int = option(4, "Hypotheses kept; 1 is greedy search.", least=1, most=1000, unit="hypotheses")
+    length_penalty: float = option(
+        0.6, "Alpha of Wu et al. 2016, equation 14; larger favours longer outputs.", least=0, most=10
+    )
+    coverage_penalty: float = option(
+        0.0, "Beta of the same equation, of a beam only; 0 in the paper.", least=0, most=100
+    )
+    min_length: int = option(
+        1, "Tokens of the shortest output, EOS counted.", least=1, most=MOST_TOKENS, unit="tokens"
+    )
+    extra_length: int = option(
+        50,
+        "The output has at most so many tokens more than the input.",
+        least=0,
+        most=MOST_TOKENS,
+        unit="tokens",
+    )
+    samples: int = option(
+        0,
+        "Above 0, draws so many translations instead of searching, and takes the one of least Bayes risk "
+        "(Eikema and Aziz 2020): the one that agrees best with all of them.",
+        least=0,
+        most=1000,
+        unit="samples",
+    )
+    utility: str = option(
+        "chrf", "How agreement of samples is measured, by sentence.", choices=tuple(UTILITIES)
+    )
+    temperature: float = option(
+        1.0,
+        "Divides the logits of samples. For 0, the most probable token, set samples=0 and beam_size=1.",
+        least=0.001,
+        most=1000,
+    )
+    top_k: int = option(
+        0, "Samples come from the k most probable tokens; 0 is all.", least=0, most=10_000_000, unit="tokens"
+    )
+    top_p: float = option(
+        1.0,
+        "Samples come from the fewest most probable tokens whose probabilities reach this sum.",
+        least=1e-6,
+        most=1,
+    )
+    seed: int = option(0, "Of samples. JAX ignores higher bits.", least=0, most=2**32 - 1)
+    attention_layer: int = option(
+        -1,
+        "The decoder layer whose attention over the source, its heads' mean, is the alignment and the "
+        "coverage; negative counts from the last.",
+        least=-1000,
+        most=999,
+    )
+    batch_size: int = option(64, "Sentences searched side by side.", least=1, most=65_536, unit="sentences")
+    max_input: int = option(
+        256, "Tokens of the longest input, EOS counted.", least=2, most=MOST_TOKENS, unit="tokens"
+    )
+    over_long: str = option(
+        "split",
+        "Longer inputs are split at a boundary of sentences or words, and their translations joined, or cut; "
+        "both with a warning.",
+        choices=("split", "cut"),
+    )
+    dtype: str = option(
+        "", "Of weights and computation; empty is the model's.", choices=("", "float32", "bfloat16")
+    )
 
     def __post_init__(self):
-        for name in ("beam_size", "batch_size", "min_length"):
-            if getattr(self, name) < 1:
-                raise UserError(f"decoding.{name} must be at least 1, got {getattr(self, name)}.")
-        for name in ("length_penalty", "coverage_penalty", "extra_length", "samples", "top_k"):
-            if getattr(self, name) < 0:
-                raise UserError(f"decoding.{name} must not be negative, got {getattr(self, name)}.")
-        for name, allowed in (("over_long", OVER_LONG), ("utility", tuple(UTILITIES)), ("dtype", DTYPES)):
-            if getattr(self, name) not in allowed:
-                raise UserError(f"decoding.{name} must be one of {allowed}, got {getattr(self, name)!r}.")
-        if self.max_input < 2:
-            raise UserError(f"decoding.max_input must be at least 2, got {self.max_input}.")
-        if self.temperature <= 0:
-            raise UserError(
-                f"decoding.temperature must be positive, got {self.temperature}; for 0 set beam_size=1."
-            )
-        if not 0 < self.top_p <= 1:
-            raise UserError(f"decoding.top_p must be above 0 and at most 1, got {self.top_p}.")
+        check_fields(self, "decoding")
 
     @property
     def width(self):

@@ -86,7 +86,12 @@ def read_config(workdir):
 
     if not os.path.isdir(workdir):
         raise UserError(f"Expected the folder of a run at {workdir}, but there is none: check the path.")
-    found = parse_config(config.load(config_path(workdir)))
+    path = config_path(workdir)
+    mapping = config.load(path)
+    try:
+        found = parse_config(mapping)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
     if artefact.is_artefact(workdir) and found != artefact.portable(found):
         raise UserError(
             f"The config in {workdir} names files of a machine, as that of an export never does: "

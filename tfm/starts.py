@@ -8,54 +8,114 @@ import shutil
 import jax
 
 from tfm import config, runs
+from tfm.data.sources import open_pairs
 from tfm.data.vocabulary import Vocabulary
 from tfm.errors import UserError
+from tfm.fields import NEVER, WITH_FLAG, changes, leaves
 from tfm.files import whole_file
 from tfm.tasks.translation import VOCABULARY_FILE
 from tfm.training.assembly import CHECKPOINT_FOLDER, open_checkpoints
 from tfm.training.checkpoints import Checkpoints
+from tfm.training.record import last_start
 from tfm.training.reporting import METRICS_FILE
 
 BEFORE_RESET = "before_reset"
-ADAPTABLE = (  # what may differ, as it does not change what a weight means
-    *("vocabulary_size", "dropout", "attention_dropout", "feed_forward_dropout"),
-    *("attention", "remat", "scan", "dtype"),
-)
-FREE = {  # what a run that has begun may change: no parameter and no batch becomes another by it
-    "task": (),
-    "model": ("attention", "remat", "scan"),
-    "data": ("cache_dir",),
-}
-BATCHES = ("max_length", "batching", "batch_tokens", "row_length")
+VOCABULARY = "vocabulary"  # `FieldInfo.asset` of the fields from which the vocabulary is made
 log = logging.getLogger(__name__)
 
 
-def keep_config(chosen, workdir):
-    """Writes the config into the work directory. Until the first checkpoint it may still be mended.
+def keep_config(chosen, workdir, *, allow_change=(), resets=False):
+    """Writes the config into the work directory, and logs what differs from the one that is there.
+
+    Until the first checkpoint of a run all of it may change, but for what its vocabulary was made from. After
+    that, each field says whether it may: see `tfm.fields.FieldInfo.resume`. A reset begins a new schedule, so
+    that it needs no flag; the config is then written by `reset`.
+
+    Args:
+      chosen: the config.
+      workdir: folder of the run.
+      allow_change: paths of fields that may change all the same, such as "training.seed".
+      resets: whether the run is to be reset.
 
     Raises:
-      UserError: the run there has begun with other data or another model, or has a vocabulary of other data.
+      UserError: names each field that may not change, its old and its new value, and the flag that allows it,
+        if there is one; or `allow_change` names no field, or one that can never change. Nothing is written.
     """
+    allowed = _allowed(chosen, allow_change)
     path = runs.config_path(workdir)
+    begun, was_reset = _has_checkpoint(workdir), _has_checkpoint(os.path.join(workdir, BEFORE_RESET))
+    will_reset = begun and resets and not was_reset
     if os.path.exists(path):
-        _check_same(runs.read_config(workdir), chosen, workdir)
-    config.save(chosen, path)
+        changed = changes(runs.read_config(workdir), chosen)
+        if begun and not will_reset:
+            _check_resume(changed, chosen, workdir, allowed)
+        elif begun or was_reset:
+            _refuse([_reason(change) for change in changed if change.rule == NEVER], workdir)
+        else:
+            _check_vocabulary(changed, workdir)
+        for change in changed:
+            log.log(logging.WARNING if change.rule == WITH_FLAG else logging.INFO, "config.%s", change)
+    if not will_reset:
+        config.save(chosen, path)
 
 
-def _check_same(saved, chosen, workdir):
-    if _has_checkpoint(workdir) or _has_checkpoint(os.path.join(workdir, BEFORE_RESET)):
-        for section, free in FREE.items():
-            changed = config.difference(getattr(saved, section), getattr(chosen, section), ignore=free)
-            if changed:
-                raise UserError(
-                    f"The run in {workdir} was started with another config.{section}: {changed}; "
-                    "give a new --workdir, or the config it was started with."
-                )
-    vocabulary = os.path.join(workdir, VOCABULARY_FILE)
-    changed = config.difference(saved.data, chosen.data, ignore=(*FREE["data"], *BATCHES))
-    if changed and os.path.exists(vocabulary):
+def _allowed(chosen, names):
+    """The paths that --allow_change names, checked."""
+    known = {leaf.path: leaf.info for leaf in leaves(chosen)}
+    paths = [name.removeprefix("config.") for name in names]
+    for path in paths:
+        if path not in known:
+            raise UserError(f"--allow_change: {config.unknown_field(path, path, known)}")
+        if known[path].resume == NEVER:
+            raise UserError(
+                f"--allow_change={path}: this can never change in a run, as its weights depend on it: "
+                "give a new --workdir."
+            )
+    return paths
+
+
+def _check_resume(changed, chosen, workdir, allowed):
+    """Whether a run that has a checkpoint may resume with these changes."""
+    forbidden = [change for change in changed if change.rule == NEVER]
+    forbidden += [change for change in changed if change.rule == WITH_FLAG and change.path not in allowed]
+    _refuse([_reason(change) for change in forbidden], workdir)
+    moved = [change for change in changed if change.new.info.asset and change.path not in allowed]
+    other = _other_data(chosen, workdir) if moved else ""
+    _refuse(
+        [_reason(change, f"the content of {other} is not the same there; ") for change in moved if other],
+        workdir,
+    )
+
+
+def _other_data(chosen, workdir):
+    """The split whose content is not that of the last start; "" for none."""
+    before = last_start(workdir).get("data", {})
+    splits = [split for split in ("train", "validation") if split in before]
+    return next((name for name in splits if open_pairs(chosen.data, name).fingerprint != before[name]), "")
+
+
+def _reason(change, why=""):
+    if change.rule == NEVER:
+        return f"{change} (never allowed, as the weights depend on it)"
+    if change.depends:
+        why += f"{change.depends} depends on it; "
+    return f"{change} ({why}--allow_change={change.path} allows it)"
+
+
+def _refuse(reasons, workdir):
+    if reasons:
         raise UserError(
-            f"{vocabulary} was made for another config.data: {changed}; delete it, or give a new --workdir."
+            f"The run in {workdir} was started with another config: {'; '.join(reasons)}. "
+            "Give the config it was started with, or a new --workdir."
+        )
+
+
+def _check_vocabulary(changed, workdir):
+    path = os.path.join(workdir, VOCABULARY_FILE)
+    made = [str(change) for change in changed if change.new.info.asset == VOCABULARY]
+    if made and os.path.exists(path):
+        raise UserError(
+            f"{path} was made from another config: {'; '.join(made)}. Delete it, or give a new --workdir."
         )
 
 
@@ -76,11 +136,12 @@ def adopt(source, chosen, workdir):
         log.info("%s has begun before: --warm_start does nothing", workdir)
         return
     saved = runs.read_config(source)
-    changed = config.difference(saved.model, chosen.model, ignore=ADAPTABLE)
-    if type(saved) is not type(chosen) or changed:
-        raise UserError(
-            f"The run in {source} has another model: {changed or saved.task}; use its config.model."
+    changed = [change for change in changes(saved, chosen) if not change.new.info.warm_start]
+    if changed:
+        each = (
+            f"{change.path} is {change.old.value!r} there and {change.new.value!r} here" for change in changed
         )
+        raise UserError(f"The run in {source} has another model: {'; '.join(each)}. Use its config.model.")
     vocabulary, own = (os.path.join(folder, VOCABULARY_FILE) for folder in (source, workdir))
     fingerprint = Vocabulary.load(vocabulary).fingerprint
     if not os.path.exists(own):
@@ -94,7 +155,8 @@ def adopt(source, chosen, workdir):
 def reset(task, workdir):
     """Sets the checkpoints and metrics of a run aside, so that it begins anew with its newest weights.
 
-    They go to the folder `before_reset`. Where that is there already, the reset was made and the run goes on.
+    They go to the folder `before_reset`. Where that is there already, the reset was made and the run resumes.
+    The config of the task becomes that of the run.
 
     Raises:
       UserError: there is no intact checkpoint.
@@ -111,6 +173,7 @@ def reset(task, workdir):
     for name in (METRICS_FILE, "tensorboard", CHECKPOINT_FOLDER):  # the last one makes it a reset
         if os.path.exists(os.path.join(workdir, name)):
             os.replace(os.path.join(workdir, name), os.path.join(aside, name))
+    config.save(task.config, runs.config_path(workdir))
 
 
 def first_weights(task, workdir, source):

@@ -11,85 +11,86 @@ from tfm import layers
 from tfm.attention import IMPLEMENTATIONS, obstacle
 from tfm.decode_cache import DecodeCache
 from tfm.errors import UserError
+from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.masks import causal_mask, combine_masks, padding_mask, segment_mask
 from tfm.positions import LAYOUTS, sinusoidal_encoding
 
 PAD_ID = 0
-DTYPES = ("float32", "bfloat16")
+# Fields on which the shape or the meaning of the weights depends, and rates of dropout: nearer to 1, next to
+# nothing is kept, and at 1 - 2^-25 the kept share is 0 in float32.
+fixed_field = functools.partial(field, resume=NEVER, warm_start=False)
+rate_field = functools.partial(field, least=0, most=0.999)
 
 
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig:
-    """The paper's base model; each default is the paper's, each deviation a field.
+    """The paper's base model; each default is the paper's, each deviation a field."""
 
-    Attributes:
-      name: of the model; "transformer".
-      vocabulary_size: V, of the one matrix that embeds source and target and makes the logits. The
-        translation task replaces it by the size of its vocabulary.
-      encoder_layers, decoder_layers: N.
-      d_model: D.
-      d_ff: F.
-      heads: H.
-      key_features, value_features: of each head; D / H when None, each by itself.
-      attention_bias: biases on the attention projections, as in the authors' code.
-      activation: "relu", "gelu" or "swish".
-      norm_order: "post" (the paper), "pre" or "norm_then_add"; the latter two end each stack in a LayerNorm.
-      dropout: P_drop, of each sublayer's output and of the embedding sums.
-      attention_dropout, feed_forward_dropout: of attention weights and hidden layer; 0 in the paper, 0.1 in
-        its authors' later code.
-      positions: layout of the sinusoids, "interleaved" (the paper) or "concatenated" (its authors' code); or
-        "learned" (Table 3, row E): a table for the encoder and one for the decoder.
-      max_positions: of each table, so many tokens has the longest sequence; of no account for sinusoids.
-      attention: None, "xla" or "cudnn"; see `tfm.attention.dot_product_attention`. The fused ones need
-        attention_dropout 0 and equal key and value features, "cudnn" bfloat16 and a CUDA device.
-      remat: the backward pass computes activations again, a layer at a time, instead of keeping them.
-      scan: layers are compiled once for each stack, not once each.
-      dtype: of the computation, "float32" or "bfloat16"; parameters, softmax and norms are float32.
-    """
-
-    name: str = "transformer"
-    vocabulary_size: int = 37_000
-    encoder_layers: int = 6
-    decoder_layers: int = 6
-    d_model: int = 512
-    d_ff: int = 2048
-    heads: int = 8
-    key_features: int | None = None
-    value_features: int | None = None
-    attention_bias: bool = False
-    activation: str = "relu"
-    norm_order: str = "post"
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    feed_forward_dropout: float = 0.0
-    positions: str = "interleaved"
-    max_positions: int = 1024
-    attention: str | None = None
-    remat: bool = False
-    scan: bool = False
-    dtype: str = "float32"
+    name: str = fixed_field("transformer", "A module of tfm.models.")
+    vocabulary_size: int = fixed_field(
+        37_000,
+        "V, of the one matrix that embeds source and target and makes the logits. The translation task "
+        "replaces it by the size of its vocabulary.",
+        least=1,
+        most=10_000_000,
+        unit="pieces",
+        warm_start=True,
+    )
+    encoder_layers: int = fixed_field(6, "N of the encoder.", least=1, most=1000, unit="layers")
+    decoder_layers: int = fixed_field(6, "N of the decoder.", least=1, most=1000, unit="layers")
+    d_model: int = fixed_field(512, "D, of each token in every layer.", least=1, most=65_536, unit="features")
+    d_ff: int = fixed_field(2048, "F, of each feed-forward network.", least=1, most=1 << 20, unit="features")
+    heads: int = fixed_field(8, "H, of each attention.", least=1, most=1024, unit="heads")
+    key_features: int | None = fixed_field(
+        None, "Of each head's keys; None is D / H.", least=1, most=65_536, unit="features"
+    )
+    value_features: int | None = fixed_field(
+        None, "Of each head's values; None is D / H.", least=1, most=65_536, unit="features"
+    )
+    attention_bias: bool = fixed_field(False, "Biases on the attention projections, as in the authors' code.")
+    activation: str = fixed_field("relu", "Of the feed-forward networks.", choices=tuple(layers.ACTIVATIONS))
+    norm_order: str = fixed_field(
+        "post",
+        "post (the paper), pre or norm_then_add; the latter two end each stack in a LayerNorm.",
+        choices=layers.NORM_ORDERS,
+    )
+    dropout: float = rate_field(0.1, "P_drop, of each sublayer's output and of the embedding sums.")
+    attention_dropout: float = rate_field(0.0, "Of attention weights; 0.1 in the authors' later code.")
+    feed_forward_dropout: float = rate_field(0.0, "Of the hidden layer; 0.1 in the authors' later code.")
+    positions: str = fixed_field(
+        "interleaved",
+        "Layout of the sinusoids, interleaved (the paper) or concatenated (its authors' code); or learned "
+        "(Table 3, row E): a table for the encoder and one for the decoder.",
+        choices=(*LAYOUTS, "learned"),
+    )
+    max_positions: int = fixed_field(
+        1024,
+        "Tokens of the longest sequence with learned positions; of no account for sinusoids.",
+        least=1,
+        most=1 << 20,
+        unit="tokens",
+    )
+    attention: str | None = field(
+        None,
+        "None as the paper writes it, or a fused kernel, which needs attention_dropout 0 and equal key and "
+        "value features; cudnn also bfloat16 and a CUDA device.",
+        choices=IMPLEMENTATIONS,
+        resume=CHANGEABLE,
+    )
+    remat: bool = field(
+        False,
+        "The backward pass computes activations again, a layer at a time, instead of keeping them.",
+        resume=CHANGEABLE,
+    )
+    scan: bool = field(False, "Layers are compiled once for each stack, not once each.", resume=CHANGEABLE)
+    dtype: str = field(
+        "float32",
+        "Of the computation; parameters, softmax and norms are float32.",
+        choices=("float32", "bfloat16"),
+    )
 
     def __post_init__(self):
-        choices = {
-            "activation": tuple(layers.ACTIVATIONS),
-            "norm_order": layers.NORM_ORDERS,
-            "positions": (*LAYOUTS, "learned"),
-            "dtype": DTYPES,
-            "attention": IMPLEMENTATIONS,
-        }
-        for field, allowed in choices.items():
-            if getattr(self, field) not in allowed:
-                raise UserError(f"model.{field} must be one of {allowed}, got {getattr(self, field)!r}.")
-        sizes = ("vocabulary_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "heads")
-        for field in (*sizes, "max_positions"):
-            if getattr(self, field) < 1:
-                raise UserError(f"model.{field} must be at least 1, got {getattr(self, field)}.")
-        for field in ("key_features", "value_features"):
-            if getattr(self, field) is not None and getattr(self, field) < 1:
-                raise UserError(f"model.{field} must be at least 1 or None, got {getattr(self, field)}.")
-        for field in ("dropout", "attention_dropout", "feed_forward_dropout"):
-            if not 0 <= getattr(self, field) < 1:
-                raise UserError(f"model.{field} must be in [0, 1), got {getattr(self, field)}.")
+        check_fields(self, "model")
         if self.d_model % 2 and self.positions != "learned":
             raise UserError(f"model.d_model must be even for sinusoidal positions, got {self.d_model}.")
         if None in (self.key_features, self.value_features) and self.d_model % self.heads:

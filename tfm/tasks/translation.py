@@ -20,6 +20,7 @@ from tfm.data.sources import open_pairs
 from tfm.data.vocabulary import BOS_ID, Vocabulary
 from tfm.decoding import DecodingConfig
 from tfm.errors import UserError
+from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.losses import projected_cross_entropy
 from tfm.metrics import bleu
 from tfm.models import TransformerConfig
@@ -33,39 +34,40 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """A translation run; the defaults are the paper's base model on WMT14 English-German.
+    """A translation run; the defaults are the paper's base model on WMT14 English-German."""
 
-    Attributes:
-      task: "translation".
-      model: the config of the model that `model.name` names.
-      data: where the pairs come from and how they are batched.
-      training: the procedure.
-      decoding: the beam search of evaluation and of `tfm.Translator`.
-      label_smoothing: epsilon_ls of section 5.4.
-      logits_at_once: target positions whose logits are held in memory at a time; fewer save memory.
-      validation_sentences: so many of the validation split are translated, greedily, for the BLEU during
-        training; its loss is over the whole split.
-    """
-
-    task: str = "translation"
-    model: Any = dataclasses.field(
-        default_factory=TransformerConfig,
-        metadata={"section_class": lambda section: models.find(section["name"]).Config},
+    task: str = field(
+        "translation", "What is trained: a module of tfm.tasks.", resume=NEVER, warm_start=False
     )
-    data: DataConfig = dataclasses.field(default_factory=DataConfig)
-    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
-    decoding: DecodingConfig = dataclasses.field(default_factory=DecodingConfig)
-    label_smoothing: float = 0.1
-    logits_at_once: int = 1024
-    validation_sentences: int = 500
+    model: Any = field(
+        TransformerConfig,
+        "The model that model.name names.",
+        section_class=lambda section: models.find(section["name"]).Config,
+    )
+    data: DataConfig = field(DataConfig, "Where the pairs come from and how they are batched.")
+    training: TrainingConfig = field(TrainingConfig, "The procedure.")
+    decoding: DecodingConfig = field(DecodingConfig, "The search of evaluation and translation.")
+    label_smoothing: float = field(0.1, "Epsilon_ls of section 5.4.", least=0, below=1)
+    logits_at_once: int = field(
+        1024,
+        "Target positions whose logits are held in memory at a time; fewer save memory.",
+        least=1,
+        most=10**9,
+        unit="positions",
+        resume=CHANGEABLE,
+    )
+    validation_sentences: int = field(
+        500,
+        "So many of the validation split are translated, greedily, for the BLEU during training, which picks "
+        "the best checkpoint; its loss is over the whole split.",
+        least=0,
+        most=10**9,
+        unit="sentences",
+        resume=CHANGEABLE,
+    )
 
     def __post_init__(self):
-        if not 0 <= self.label_smoothing < 1:
-            raise UserError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}.")
-        if self.logits_at_once < 1:
-            raise UserError(f"logits_at_once must be at least 1, got {self.logits_at_once}.")
-        if self.validation_sentences < 0:
-            raise UserError(f"validation_sentences must not be negative, got {self.validation_sentences}.")
+        check_fields(self)
         if self.training.patience and not self.validation_sentences:
             raise UserError("training.patience waits for a better BLEU: set validation_sentences above 0.")
         self._check_positions()

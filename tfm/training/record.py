@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 def record_start(workdir, task, step):
     """Appends a start that goes on from `step` to starts.jsonl in the work directory; the first host does.
 
-    Warns of a run that goes on with other data than at its last start.
+    The line has "changed": the fields of the config that differ from the start before, {path: [old, new]}.
+    Warns of a run that resumes with other data than at its last start.
 
     Args:
       workdir: folder of the run.
@@ -45,23 +46,38 @@ def record_start(workdir, task, step):
         "data": task.identity(),
         "config": dataclasses.asdict(task.config),
     }
-    path = os.path.join(workdir, RECORD_FILE)
+    before = last_start(workdir)
+    line["changed"] = changed_fields(before.get("config", line["config"]), line["config"])
     if step:  # what begins at 0, anew or with the weights of another run, may have any data
-        _warn_of_changes(_last_data(path), line["data"], step)
+        _warn_of_changes(before.get("data", {}), line["data"], step)
+    path = os.path.join(workdir, RECORD_FILE)
     end_last_line(path)
     with open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
 
-def _last_data(path):
-    """The hashes of the data in the last whole line; {} where there is none."""
-    found = {}
+def last_start(workdir: str) -> dict:
+    """The last whole line of the record; {} where there is none."""
+    path, found = os.path.join(workdir, RECORD_FILE), {}
     if os.path.isfile(path):
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:
-                with contextlib.suppress(ValueError, TypeError, KeyError):  # a kill may have cut it short
-                    found = json.loads(line)["data"]
+                with contextlib.suppress(ValueError):  # a kill may have cut it short
+                    start = json.loads(line)
+                    found = start if isinstance(start, dict) and "data" in start else found
     return found
+
+
+def changed_fields(old: dict, new: dict, path: str = "") -> dict[str, list]:
+    """The fields in which two configs, nested dicts, differ: {path: [old, new]}; None for one not there."""
+    found = {}
+    for name in old.keys() | new.keys():
+        before, now = old.get(name), new.get(name)
+        if isinstance(before, dict) and isinstance(now, dict):
+            found |= changed_fields(before, now, f"{path}{name}.")
+        elif json.dumps(before) != json.dumps(now):  # lists and tuples are the same there
+            found[f"{path}{name}"] = [before, now]
+    return dict(sorted(found.items()))
 
 
 def _warn_of_changes(before, now, step):
