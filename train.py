@@ -90,7 +90,9 @@ if __name__ == "__main__":
     flags.DEFINE_string("warm_start", "", "Begin a new run with the weights of this run or export.")
     flags.DEFINE_bool("reset_schedule", False, "Begin anew with the newest weights of the run, from step 0.")
     flags.DEFINE_multi_string(
-        "allow_change", [], "Field that a run may change although its numbers depend on it: training.seed."
+        "allow_change",
+        [],
+        "Field, such as training.seed, that may change although the numbers of the run depend on it.",
     )
     flags.DEFINE_bool("distributed", False, "Join the other processes as SLURM or Kubernetes tell of them.")
     flags.DEFINE_string("coordinator", "", "Or by hand: HOST:PORT of the first process ...")

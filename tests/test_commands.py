@@ -201,7 +201,7 @@ MISTAKES = {
     ),
     "other model": (
         ("train.py", "--config={tiny}", "--workdir={run}", "--config.model.d_ff=128"),
-        "was started with another config.model: d_ff 64 there, 128 now",
+        "was started with another config: model.d_ff was 64 and is now 128 (never allowed",
     ),
     "two beginnings": (
         ("train.py", "--config={tiny}", "--workdir={tmp}/new", "--warm_start={run}", "--reset_schedule"),
@@ -213,7 +213,7 @@ MISTAKES = {
             "--warm_start={run}",
             "--config.model.heads=2",
         ),
-        "has another model: heads 4 there, 2 now",
+        "has another model: model.heads is 4 there and 2 here",
     ),
     "no such step": (
         ("eval.py", "--workdir={run}", "--checkpoint=77"),

@@ -226,7 +226,7 @@ DAMAGE = {
     ),
     "unknown model": (config_of(name="os"), "config.model.name must be one of"),
     "other model": (config_of(d_ff=128), "is of another model than its config"),
-    "model of negative size": (config_of(key_features=-3), "model.key_features must be at least 1"),
+    "model of negative size": (config_of(key_features=-3), "model.key_features must be from 1"),
     "model far too wide": (config_of(d_model=65_536), "is too small for its config, in which d_model is"),
     "model far too deep": (config_of(encoder_layers=1000), "is too small for its config, in which encoder"),
     "no vocabulary": (lambda folder: (folder / VOCABULARY).unlink(), "Expected a vocabulary at"),

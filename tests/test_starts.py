@@ -1,6 +1,9 @@
 """Runs that begin with weights there already are: of another run, or their own with a new schedule."""
 
+import copy
 import dataclasses
+import functools
+import json
 import shutil
 
 import jax
@@ -10,8 +13,14 @@ import pytest
 from tests.kills import stream
 from tests.tiny import make_config, write_corpus
 from tfm import artefact, runs, starts
+from tfm.config import save
+from tfm.data.config import DataConfig
+from tfm.data.sources import open_pairs
 from tfm.errors import UserError
+from tfm.fields import leaves
 from tfm.tasks import translation
+from tfm.tasks.translation import Config
+from tfm.training.config import TrainingConfig
 from tfm.training.loop import train
 
 
@@ -19,11 +28,12 @@ def begin(config, workdir, *, warm_start="", reset=False, steps=None):
     """What train.py does with its flags, up to `steps`."""
     config = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=steps or 6))
     workdir.mkdir(exist_ok=True)
-    starts.keep_config(config, str(workdir))
+    starts.keep_config(config, str(workdir), resets=reset)
     if warm_start:
         starts.adopt(str(warm_start), config, str(workdir))
     if reset:
         starts.reset(translation.create(config, str(workdir), new=False), str(workdir))
+        assert runs.read_config(str(workdir)) == config
     task = translation.create(config, str(workdir), new=not warm_start)
     weights = starts.first_weights(task, str(workdir), str(warm_start))
     train(task, config.training, str(workdir), first_weights=weights)
@@ -44,40 +54,166 @@ def known(tiny_run, corpus, tmp_path):
     return shutil.copytree(tiny_run, tmp_path / "known")
 
 
-def test_until_its_first_checkpoint_a_run_may_still_be_mended(corpus, tmp_path):
-    config, new = settings(corpus), str(tmp_path)
-    starts.keep_config(config, new)
-    smaller = dataclasses.replace(
-        config, data=dataclasses.replace(config.data, vocabulary_size=300, batch_tokens=128)
+def changed(config, path, value):
+    """The config with one other value, however little it fits the others."""
+    config = copy.deepcopy(config)
+    *sections, name = path.split(".")
+    section = functools.reduce(getattr, sections, config)
+    object.__setattr__(section, name, value)
+    return config
+
+
+def another(leaf):
+    """Another value of a field."""
+    if leaf.info.choices:
+        return next(choice for choice in leaf.info.choices if choice != leaf.value)
+    if isinstance(leaf.value, bool):
+        return not leaf.value
+    return f"{leaf.value}x" if isinstance(leaf.value, str) else (leaf.value or 0) + 1
+
+
+BASE = Config(data=DataConfig(kind="text"))
+# What the documentation promises; every other field is refused without the flag.
+FREE = {
+    *("training.steps", "training.log_every", "training.eval_every", "training.checkpoint_every"),
+    *("training.patience", "training.keep", "training.keep_best", "training.keep_hours"),
+    *("training.on_non_finite", "training.diverged_after", "training.parallel", "training.mesh_fsdp"),
+    *("training.mesh_tensor", "training.micro_batches", "logits_at_once", "validation_sentences"),
+    *("model.attention", "model.remat", "model.scan", "data.cache_dir", "data.directory", "data.test"),
+}
+FIXED = {
+    *("task", "model.name", "model.vocabulary_size", "model.encoder_layers", "model.decoder_layers"),
+    *("model.d_model", "model.d_ff", "model.heads", "model.key_features", "model.value_features"),
+    *("model.attention_bias", "model.activation", "model.norm_order", "model.positions"),
+    *("model.max_positions", "data.vocabulary_size", "data.vocabulary_pairs"),
+}
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """A work directory with a config and a checkpoint, empty: what is in it does not matter here."""
+    starts.keep_config(BASE, str(tmp_path))
+    (tmp_path / "checkpoints" / "2").mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize("leaf", list(leaves(BASE)), ids=lambda leaf: leaf.path)
+def test_what_a_resumed_run_may_change(leaf, begun, caplog):
+    path, value = leaf.path, another(leaf)
+    new, saved = changed(BASE, path, value), (begun / "config.json").read_bytes()
+    if path in FREE or path.startswith("decoding."):
+        with caplog.at_level("INFO", "tfm"):
+            starts.keep_config(new, str(begun))
+        assert f"config.{path} was {leaf.value!r} and is now {value!r}" in caplog.text
+        assert (begun / "config.json").read_bytes() != saved
+        return
+    with pytest.raises(UserError) as error:
+        starts.keep_config(new, str(begun))
+    assert f"{path} was {leaf.value!r} and is now {value!r} (" in str(error.value)
+    assert (begun / "config.json").read_bytes() == saved
+    if path in FIXED:
+        assert "never allowed, as the weights depend on it" in str(error.value)
+        with pytest.raises(UserError, match="can never change"):
+            starts.keep_config(new, str(begun), allow_change=[path])
+        assert (begun / "config.json").read_bytes() == saved
+        return
+    assert f"--allow_change={path} allows it" in str(error.value)
+    starts.keep_config(new, str(begun), allow_change=[f"config.{path}"])
+    assert f"config.{path} was" in caplog.text  # a warning
+    assert (begun / "config.json").read_bytes() != saved
+
+
+def test_all_changes_that_are_refused_are_named(begun):
+    other = dataclasses.replace(
+        BASE,
+        training=TrainingConfig(seed=1, adam_b2=0.9, keep=3),
+        model=dataclasses.replace(BASE.model, heads=4),
     )
+    with pytest.raises(UserError) as error:
+        starts.keep_config(other, str(begun), allow_change=["training.seed"])
+    assert "adam_b2 was 0.98 and is now 0.9 (--allow_change=training.adam_b2" in str(error.value)
+    assert "model.heads was 8 and is now 4 (never" in str(error.value)
+    assert "seed" not in str(error.value)
+    assert "keep" not in str(error.value)
+
+
+def test_steps_of_a_linear_decay_need_the_flag(tmp_path):
+    """The learning rate of every step depends on them."""
+    linear = TrainingConfig(schedule="linear_decay", steps=5000)
+    starts.keep_config(dataclasses.replace(BASE, training=linear), str(tmp_path))
+    (tmp_path / "checkpoints" / "2").mkdir(parents=True)
+    longer = dataclasses.replace(BASE, training=dataclasses.replace(linear, steps=9000))
+    with pytest.raises(
+        UserError, match=r"steps was 5000 .* 9000 \(training\.schedule depends on it; --allow"
+    ):
+        starts.keep_config(longer, str(tmp_path))
+    starts.keep_config(longer, str(tmp_path), allow_change=["training.steps"])
+
+
+def test_a_flag_that_allows_no_field_is_refused(begun):
+    with pytest.raises(UserError, match=r"training\.sead does not exist; did you mean 'training.seed'"):
+        starts.keep_config(BASE, str(begun), allow_change=["training.sead"])
+
+
+def test_moved_data_must_have_the_same_content(begun, corpus, tmp_path):
+    """The record of the last start has the hashes."""
+    data = dataclasses.replace(make_config(corpus).data, cache_dir=str(tmp_path / "cache"))
+    here = dataclasses.replace(BASE, data=data)
+    hashes = {split: open_pairs(data, split).fingerprint for split in ("train", "validation")}
+    (begun / "starts.jsonl").write_text(json.dumps({"step": 0, "data": hashes}) + "\n")
+    save(here, begun / "config.json")
+    moved = shutil.copytree(corpus, tmp_path / "moved", ignore=shutil.ignore_patterns("cache"))
+    there = changed(here, "data.directory", str(moved))
+    starts.keep_config(there, str(begun))
+    assert runs.read_config(str(begun)) == there
+    elsewhere = shutil.copytree(moved, tmp_path / "elsewhere")
+    (elsewhere / "train.de").write_text((moved / "train.de").read_text().replace("rot", "blau"))
+    other = changed(here, "data.directory", str(elsewhere))
+    with pytest.raises(
+        UserError, match=r"the content of train is not the same there; --allow_change=data\.dir"
+    ):
+        starts.keep_config(other, str(begun))
+    assert runs.read_config(str(begun)) == there
+    starts.keep_config(other, str(begun), allow_change=["data.directory"])
+    assert runs.read_config(str(begun)) == other
+
+
+def test_before_its_first_checkpoint_a_run_may_change(tmp_path):
+    """All but what its vocabulary was made from."""
+    new = str(tmp_path)
+    starts.keep_config(BASE, new)
+    smaller = changed(changed(BASE, "data.vocabulary_size", 300), "training.seed", 3)
     starts.keep_config(smaller, new)
     assert runs.read_config(new) == smaller
-    translation.create(smaller, new)  # makes the vocabulary
-    light = dataclasses.replace(
-        smaller,
-        model=dataclasses.replace(config.model, heads=2, remat=True),
-        data=dataclasses.replace(smaller.data, batch_tokens=64),
+    (tmp_path / "vocabulary.model").touch()
+    light = changed(
+        changed(changed(smaller, "model.heads", 2), "data.max_length", 64), "data.validation", "v"
     )
     starts.keep_config(light, new)
-    with pytest.raises(UserError, match=r"vocabulary.model was made .*: vocabulary_size 300 there, 330 now"):
-        starts.keep_config(config, new)
+    with pytest.raises(
+        UserError, match=r"model was made from another config: data.vocabulary_size was 300 and"
+    ):
+        starts.keep_config(BASE, new)
     assert runs.read_config(new) == light
 
 
-def test_a_run_that_has_begun_may_change_what_changes_no_number(known, corpus):
-    config = make_config(corpus)
-    free = dataclasses.replace(
-        config, model=dataclasses.replace(config.model, remat=True, scan=True, attention="xla")
-    )
-    starts.keep_config(free, str(known))
-    assert runs.read_config(str(known)) == free
-    for section, field in (("model", {"heads": 2}), ("data", {"batch_tokens": 512})):
-        other = dataclasses.replace(
-            config, **{section: dataclasses.replace(getattr(config, section), **field)}
-        )
-        (name,) = field
-        with pytest.raises(UserError, match=rf"another config\.{section}: {name} "):
-            starts.keep_config(other, str(known))
+def test_a_reset_may_change_all_but_the_weights(begun):
+    """The config becomes that of the run when the reset is made, not before."""
+    saved = (begun / "config.json").read_bytes()
+    slower = changed(BASE, "training.learning_rate_scale", 0.1)
+    starts.keep_config(slower, str(begun), resets=True)
+    assert (begun / "config.json").read_bytes() == saved
+    with pytest.raises(UserError, match=r"model\.heads was 8 and is now 4"):
+        starts.keep_config(changed(slower, "model.heads", 4), str(begun), resets=True)
+    (begun / "before_reset").mkdir()
+    (begun / "checkpoints").rename(begun / "before_reset" / "checkpoints")  # killed behind the move
+    with pytest.raises(UserError, match=r"model\.heads was 8 and is now 4"):
+        starts.keep_config(changed(slower, "model.heads", 4), str(begun))
+    starts.keep_config(slower, str(begun), resets=True)
+    assert runs.read_config(str(begun)) == slower
+    (begun / "checkpoints" / "0").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"learning_rate_scale was 0\.1 and is now 1\.0"):
+        starts.keep_config(BASE, str(begun), resets=True)  # which was made before
 
 
 @pytest.mark.long
@@ -126,7 +262,9 @@ def test_warm_starts_that_make_no_sense_are_refused(known, corpus, tmp_path):
     with pytest.raises(UserError, match="Expected the folder of a run"):
         starts.adopt(str(tmp_path / "none"), config, str(tmp_path / "new"))
     other = dataclasses.replace(config, model=dataclasses.replace(config.model, norm_order="pre"))
-    with pytest.raises(UserError, match="has another model: norm_order 'post' there, 'pre' now"):
+    with pytest.raises(
+        UserError, match=r"has another model: model\.norm_order is 'post' there and 'pre' here"
+    ):
         starts.adopt(str(known), other, str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
     small = dataclasses.replace(config, data=dataclasses.replace(config.data, vocabulary_size=300))

@@ -276,7 +276,7 @@ def test_what_a_step_may_do_is_checked():
     with pytest.raises(UserError, match="on_non_finite must be one of"):
         TrainingConfig(on_non_finite="ignore")
     for name in ("diverged_after", "seed"):
-        with pytest.raises(UserError, match=f"{name} must be at least 0"):
+        with pytest.raises(UserError, match=f"{name} must be from 0"):
             TrainingConfig(**{name: -1})
 
 

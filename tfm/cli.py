@@ -18,7 +18,7 @@ import jax
 from absl import app, flags
 from ml_collections import config_dict, config_flags
 
-from tfm import config, runs
+from tfm import command_help, config, runs
 from tfm.errors import UserError
 from tfm.files import refusal, user_cache
 
@@ -36,6 +36,10 @@ def run(main, positional=()):
       main: called with the arguments that are no flags.
       positional: their names; another number of arguments is a mistake of the user.
     """
+    if command_help.is_asked(sys.argv):
+        with answering():
+            print(command_help.text(sys.argv, positional), flush=True)
+            sys.exit(0)
 
     def guarded(argv):
         logging.basicConfig(

@@ -64,11 +64,13 @@ class FieldInfo:
 
     @property
     def expectation(self) -> str:
-        """What a value must be, such as "at least 1 and at most 6"; "" where there is nothing to say."""
+        """What a value must be, such as "from 1 to 6"; "" where there is nothing to say."""
         if self.choices:
             return f"one of {', '.join(map(repr, self.choices))}"
         if self.pattern:
             return self.form
+        if self.least is not None and self.most is not None:
+            return f"from {_shown(self.least)} to {_shown(self.most)}"
         bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
         return " and ".join(f"{word} {_shown(bound)}" for word, bound in bounds.items() if bound is not None)
 

@@ -126,7 +126,7 @@ class TrainingConfig:
         0.0,
         "Beside these, one checkpoint every so many hours stays; 0 keeps none.",
         least=0,
-        most=1e6,
+        most=1_000_000,
         unit="hours",
         resume=CHANGEABLE,
     )

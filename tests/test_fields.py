@@ -1,0 +1,228 @@
+"""What config fields say of themselves, and the one validator that reads it."""
+
+import dataclasses
+import importlib
+import math
+import pickle
+import pkgutil
+
+import pytest
+
+from tfm import config, models, tasks
+from tfm.data.config import DataConfig
+from tfm.decoding import DecodingConfig
+from tfm.errors import UserError
+from tfm.fields import (
+    CHANGEABLE,
+    NEVER,
+    WITH_FLAG,
+    FieldInfo,
+    changes,
+    check_fields,
+    field,
+    hints_of,
+    kind_of,
+    leaves,
+)
+from tfm.models import TransformerConfig
+from tfm.tasks.translation import Config
+from tfm.training.config import TrainingConfig
+
+
+def modules(package):
+    names = [module.name for module in pkgutil.iter_modules(package.__path__)]
+    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+
+
+def all_leaves():
+    """The fields of every task and of every model, once each."""
+    found = {leaf.path: leaf for module in modules(tasks) for leaf in leaves(module.Config())}
+    for module in modules(models):
+        own = leaves(module.Config(), "model")
+        found |= {f"{module.__name__} {leaf.path}": leaf for leaf in own if leaf.path not in found}
+    return list(found.values())
+
+
+LEAVES = all_leaves()
+
+
+def kind_of_leaf(leaf):
+    return kind_of(hints_of(type(leaf.section))[name_of(leaf)])
+
+
+def name_of(leaf):
+    return leaf.path.rpartition(".")[2]
+
+
+NUMBERS = [leaf for leaf in LEAVES if kind_of_leaf(leaf) in (int, float)]
+
+
+def outside(leaf):
+    """The nearest values beyond the bounds of a number."""
+    info, whole = leaf.info, kind_of_leaf(leaf) is int
+    found = [bound for bound in (info.above, info.below) if bound is not None]
+    for bound, way in ((info.least, -1), (info.most, 1)):
+        if bound is not None:
+            found.append(bound + way if whole else math.nextafter(bound, way * math.inf))
+    return found
+
+
+def test_the_fields_of_all_sections_are_found():
+    assert len(NUMBERS) > 40
+    paths = {leaf.path for leaf in LEAVES}
+    assert {"task", "model.heads", "data.name", "training.adam_b2", "decoding.top_p"} <= paths
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.path)
+def test_each_field_says_what_it_means(leaf):
+    assert leaf.info.help.endswith(".")
+    assert leaf.info.resume in (CHANGEABLE, WITH_FLAG, NEVER)
+    assert leaf.value is None or leaf.info.accepts(leaf.value)
+
+
+@pytest.mark.parametrize("leaf", NUMBERS, ids=lambda leaf: leaf.path)
+def test_each_number_is_bounded_on_both_sides(leaf):
+    info = leaf.info
+    low, high = (info.least, info.above), (info.most, info.below)
+    assert info.unbounded or (low != (None, None) and high != (None, None))
+
+
+@pytest.mark.parametrize("leaf", NUMBERS, ids=lambda leaf: leaf.path)
+def test_a_value_just_outside_is_refused_by_path(leaf):
+    for value in outside(leaf):
+        with pytest.raises(UserError) as error:
+            type(leaf.section)(**{name_of(leaf): value})
+        assert str(error.value).startswith(f"{leaf.path} must be ")
+        assert str(error.value).endswith(f"got {value!r}.")
+        section = {name_of(leaf): value}
+        *names, _ = leaf.path.split(".")
+        for name in reversed(names):
+            section = {name: section | ({"name": leaf.section.name} if name == "model" else {})}
+        with pytest.raises(UserError, match=rf"^config\.{leaf.path} must be "):
+            config.from_mapping(Config, section)
+
+
+@pytest.mark.parametrize("leaf", NUMBERS, ids=lambda leaf: leaf.path)
+def test_the_bounds_themselves_are_accepted(leaf):
+    info = leaf.info
+    for bound in (info.least, info.most):
+        assert bound is None or info.accepts(bound)
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value"),
+    [
+        (TrainingConfig, "learning_rate_scale", -1.0),
+        (TrainingConfig, "learning_rate_scale", 0.0),
+        (TrainingConfig, "adam_b2", 5.0),
+        (TrainingConfig, "adam_b1", 1.0),
+        (TrainingConfig, "adam_epsilon", -1.0),
+        (TrainingConfig, "ema_decay", 1.0),
+        (TrainingConfig, "seed", 2**32),  # the same key as seed 0
+        (DecodingConfig, "temperature", 1e-40),
+        (DecodingConfig, "length_penalty", 1e308),
+        (DecodingConfig, "beam_size", 10_000),
+        (DecodingConfig, "extra_length", 10**8),
+        (TransformerConfig, "max_positions", 10**13),
+        (TransformerConfig, "d_model", 10**12),
+        (TransformerConfig, "encoder_layers", 100_000),
+        (DataConfig, "target_language", "../de"),
+        (DataConfig, "name", "community:any"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(section, name, value):
+    with pytest.raises(UserError, match=name):
+        section(**{name: value})
+
+
+def test_all_wrong_fields_are_named_at_once():
+    with pytest.raises(UserError) as error:
+        TrainingConfig(steps=0, adam_b2=5.0, schedule="cosine", keep="3")
+    message = str(error.value)
+    assert message.startswith("4 fields of the config are wrong: training.steps must be from 1 to ")
+    for part in (
+        "training.adam_b2 must be from 0 to 0.999999, got 5.0",
+        "training.schedule must be one of 'inverse_sqrt', 'linear_decay', got 'cosine'",
+        "training.keep must be of type int, got '3'",
+    ):
+        assert part in message
+
+
+def test_all_wrong_fields_of_all_sections_too():
+    mapping = {
+        "modle": {},
+        "model": {"name": "transformer", "heads": 3},  # which does not divide d_model
+        "data": {"kind": "csv", "languages": "en"},
+        "training": {"steps": True, "adam_b1": -0.5},
+        "decoding": 4,
+        "label_smoothing": 1,
+    }
+    with pytest.raises(UserError) as error:
+        config.from_mapping(Config, mapping)
+    for path in (
+        "config.modle does not exist",
+        "model.d_model 512 does not divide into 3 heads",
+        "config.data.kind must be one of",
+        "config.data.languages does not exist",
+        "config.training.steps must be of type int, got True",
+        "config.training.adam_b1 must be from 0",
+        "config.decoding must be a section",
+        "config.label_smoothing must be at least 0 and below 1, got 1.0",
+    ):
+        assert path in str(error.value)
+
+
+@pytest.mark.parametrize("value", ["3", True, 3.0, None, [3]])
+def test_a_value_of_another_type_is_refused(value):
+    with pytest.raises(UserError, match=r"training\.steps must be of type int"):
+        TrainingConfig(steps=value)
+    with pytest.raises(UserError, match="training must be a section"):
+        Config(training=value)
+
+
+def test_numbers_that_may_be_whole_or_none():
+    assert TrainingConfig(learning_rate_scale=2).learning_rate_scale == 2
+    assert TransformerConfig(key_features=None).key_features is None
+    with pytest.raises(UserError, match=r"key_features must be from 1 to 65,536, or None, got 0\."):
+        TransformerConfig(key_features=0)
+
+
+def test_configs_are_frozen_hashable_and_picklable():
+    """They are static arguments of jitted functions."""
+    made = Config(training=TrainingConfig(steps=7))
+    assert hash(made) == hash(Config(training=TrainingConfig(steps=7)))
+    assert pickle.loads(pickle.dumps(made)) == made != Config()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.training.steps = 3
+
+
+def test_a_config_of_fewer_fields_loads():
+    """As an older version wrote it."""
+    old = dataclasses.asdict(Config())
+    del old["decoding"]["temperature"], old["training"]["ema_decay"], old["model"]["scan"], old["data"]
+    assert config.from_mapping(Config, old) == Config()
+
+
+def test_a_field_says_what_it_expects():
+    assert FieldInfo(least=1, most=2000).expectation == "from 1 to 2,000"
+    assert FieldInfo(above=0, most=1.5).expectation == "above 0 and at most 1.5"
+    assert FieldInfo(least=0).expectation == "at least 0"
+    assert FieldInfo(choices=(None, "a")).expectation == "one of None, 'a'"
+    assert FieldInfo().expectation == ""
+
+
+def test_plain_dataclass_fields_are_checked_by_type():
+    """Those of a model outside tfm, say; a warm start may not change them."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Plain:
+        width: int = 3
+        rate: float = field(0.5, "A rate.", least=0, below=1)
+
+    check_fields(Plain(width=10**6))
+    with pytest.raises(
+        UserError, match=r"^2 fields .*: my\.width must be of type int.*; my\.rate must be at"
+    ):
+        check_fields(Plain("a", 1.0), "my")
+    (change,) = changes(Plain(), Plain(width=4))
+    assert (change.path, change.rule, change.new.info.warm_start) == ("width", WITH_FLAG, False)
