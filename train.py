@@ -1,9 +1,10 @@
 """Trains a model from a config: python train.py --config=configs/quickstart.py --workdir=runs/quickstart
 
 Any field of the config can be set on the command line: --config.training.steps=1000. Started again on the
-same work directory, a run goes on from its newest intact checkpoint. --warm_start=RUN begins a new run with
-the weights of another; --reset_schedule begins a run anew with its own. On several hosts, each starts the
-same command, with a work directory that all can see, and --distributed, or --coordinator, --processes and
+same work directory, a run resumes from its newest intact checkpoint; fields on which its numbers depend may
+then change only with --allow_change. --warm_start=RUN begins a new run with the weights of another;
+--reset_schedule begins a new schedule with the weights of the run. On several hosts, each starts the same
+command, with a work directory that all can see, and --distributed, or --coordinator, --processes and
 --process_id.
 """
 
@@ -49,13 +50,8 @@ def begin(chosen, workdir, stop):
             os.makedirs(workdir, exist_ok=True)
             stack.enter_context(locked(workdir))
             cli.drop_damaged_programs(workdir)
-            arguments = flags.FLAGS
-            starts.keep_config(
-                chosen,
-                workdir,
-                allow_change=arguments.allow_change,
-                resets=arguments.reset_schedule,
-            )
+            flag = flags.FLAGS
+            starts.keep_config(chosen, workdir, allow_change=flag.allow_change, resets=flag.reset_schedule)
             if source:
                 starts.adopt(source, chosen, workdir)
             task = make(chosen, workdir)

@@ -18,6 +18,7 @@ from tests.tiny import make_config, train_run
 from tfm import config as configs
 from tfm import runs
 from tfm.tasks.translation import Config
+from tfm.training.config import TrainingConfig
 from tfm.training.record import code_state, record_start, versions
 
 ROOT = pathlib.Path(tfm.__file__).parent.parent
@@ -69,9 +70,9 @@ def test_a_corpus_that_changed_in_place_is_warned_of_when_the_run_goes_on(corpus
     assert "The content of train is not what it was at the last start of this run: from step 1" in caplog.text
 
 
-def record(workdir, step, **data):
+def record(workdir, step, config=Config(), **data):  # noqa: B008, it is frozen
     """A start of a run with data of these hashes."""
-    task = types.SimpleNamespace(config=Config(), identity=lambda: {"validation": "v", "train": "t"} | data)
+    task = types.SimpleNamespace(config=config, identity=lambda: {"validation": "v", "train": "t"} | data)
     record_start(str(workdir), task, step)
 
 
@@ -97,6 +98,22 @@ def test_what_begins_at_step_0_may_have_any_data(tmp_path, caplog):
     record(tmp_path, 0, train="u")
     record(tmp_path, 20, train="u")
     assert not caplog.text
+
+
+def test_changes_of_the_config_are_recorded(tmp_path):
+    """With the old and the new value, since the start before."""
+    record(tmp_path, 0)
+    longer = Config(training=TrainingConfig(steps=7, seed=1), label_smoothing=0.0)
+    record(tmp_path, 5, longer)
+    record(tmp_path, 6, longer)
+    with open(tmp_path / "starts.jsonl", "a") as file:
+        file.write('{"data": 5}\n[]\n{"cut')
+    record(tmp_path, 0)
+    changes = {"label_smoothing": [0.1, 0.0], "training.seed": [0, 1], "training.steps": [100_000, 7]}
+    back = {path: [new, old] for path, (old, new) in changes.items()}
+    lines = (tmp_path / "starts.jsonl").read_text().splitlines()
+    lines = [json.loads(line) for line in lines if line.startswith('{"time')]
+    assert [line["changed"] for line in lines] == [{}, changes, {}, back]
 
 
 def git(folder, *arguments):

@@ -56,13 +56,14 @@ def text(argv: Sequence[str], positional: Sequence[str] = (), values: Any = flag
         lines += _row(*_flag_columns(flag))
     lines += _row("  --helpfull", "All flags, those of libraries too.")
     if begins:
-        lines += ["", *_all_fields(_config(argv, values))]
+        lines += ["", *all_fields(_config(argv, values))]
     if opens:
         lines += ["", *_decoding_fields(_config(argv, values))]
     return "\n".join(lines)
 
 
-def _all_fields(config):
+def all_fields(config: Any) -> Iterator[str]:
+    """The lines about the fields of a config, by section."""
     yield from textwrap.wrap(
         "Fields of the config, such as --config.training.steps=1000, with the values of --config=FILE, else "
         "their defaults. When a run resumes, those marked * may change, those marked - never, all others "

@@ -36,9 +36,7 @@ log = logging.getLogger(__name__)
 class Config:
     """A translation run; the defaults are the paper's base model on WMT14 English-German."""
 
-    task: str = field(
-        "translation", "What is trained: a module of tfm.tasks.", resume=NEVER, warm_start=False
-    )
+    task: str = field("translation", "A module of tfm.tasks.", resume=NEVER, warm_start=False)
     model: Any = field(
         TransformerConfig,
         "The model that model.name names.",

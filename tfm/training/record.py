@@ -63,9 +63,12 @@ def last_start(workdir: str) -> dict:
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:
                 with contextlib.suppress(ValueError):  # a kill may have cut it short
-                    start = json.loads(line)
-                    found = start if isinstance(start, dict) and "data" in start else found
+                    found = start if _is_start(start := json.loads(line)) else found
     return found
+
+
+def _is_start(line):
+    return isinstance(line, dict) and all(isinstance(line.get(name, {}), dict) for name in ("data", "config"))
 
 
 def changed_fields(old: dict, new: dict, path: str = "") -> dict[str, list]:
