@@ -6,8 +6,10 @@ The command reads it once, through `from_mapping`, and below that nobody sees a 
 
 import dataclasses
 import difflib
+import functools
 import importlib
 import json
+import logging
 import math
 import pkgutil
 import types
@@ -21,6 +23,7 @@ from tfm.files import read_whole, whole_file
 
 LARGEST_INT = (1 << 63) - 1
 LARGEST_JSON = 1 << 24  # bytes; a config has two thousand
+log = logging.getLogger(__name__)
 
 
 def to_config_dict(config):
@@ -50,6 +53,7 @@ def from_mapping(cls, mapping, path="config"):
     """
     if not isinstance(mapping, Mapping | config_dict.ConfigDict):
         raise UserError(f"{path} must be a section with fields, got {mapping!r}.")
+    mapping = _upgraded(cls, mapping, path)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     for name in mapping:
         if name not in fields:
@@ -63,6 +67,22 @@ def from_mapping(cls, mapping, path="config"):
         else:
             values[name] = _checked(mapping[name], section_class, f"{path}.{name}")
     return cls(**values)
+
+
+def _upgraded(cls, mapping, path):
+    """What an older version wrote, as this one means it: a class whose fields changed has `upgrade`."""
+    if not hasattr(cls, "upgrade"):
+        return mapping
+    mapping, changed = cls.upgrade(mapping)
+    if changed:
+        _warn_once(f"{path} was written by an older version: {changed}.")
+    return mapping
+
+
+@functools.cache
+def _warn_once(message):
+    """A command reads a config several times."""
+    log.warning(message)
 
 
 def unknown_field(path, name, known):
