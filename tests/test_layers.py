@@ -56,12 +56,12 @@ def test_multi_head_attention_against_flax():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu", "swish"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "swish", jnp.tanh])
 def test_feed_forward_is_equation_2(activation):
     module, x = layers.FeedForward(D, F, activation), random(B, L, D)
     params = noisy(module.init(jax.random.key(0), x, train=False))
     hidden = np.asarray(x, np.float64) @ params["hidden"]["kernel"] + params["hidden"]["bias"]
-    hidden = np.asarray(layers.ACTIVATIONS[activation](hidden))
+    hidden = np.asarray(layers.ACTIVATIONS.get(activation, activation)(hidden))
     expected = hidden @ params["output"]["kernel"] + params["output"]["bias"]
     np.testing.assert_allclose(module.apply({"params": params}, x, train=False), expected, atol=1e-5)
 
@@ -142,7 +142,7 @@ class Average(nn.Module):
     """A mixer of one line: the mean of all positions."""
 
     @nn.compact
-    def __call__(self, x, memory, *, mask, train):
+    def __call__(self, x, memory, *, mask, train, **positions):
         return jnp.broadcast_to(memory.mean(1, keepdims=True), x.shape)
 
 

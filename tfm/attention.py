@@ -3,8 +3,11 @@
 Shape letters: L query length, M key length, H heads, K key features, V value features; `...` are batch axes.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from tfm.dropout import dropout
 
@@ -12,7 +15,14 @@ IMPLEMENTATIONS = (None, "xla", "cudnn")
 MOST_CUDNN_FEATURES = 256  # since Hopper; half of it before
 
 
-def attention_weights(query, key, *, mask=None, bias=None, scale=None):
+def attention_weights(
+    query: jax.Array,
+    key: jax.Array,
+    *,
+    mask: jax.Array | None = None,
+    bias: jax.Array | None = None,
+    scale: float | None = None,
+) -> jax.Array:
     """softmax(Q K^T / sqrt(d_k)): how much each query attends to each key.
 
     Args:
@@ -34,17 +44,17 @@ def attention_weights(query, key, *, mask=None, bias=None, scale=None):
 
 
 def dot_product_attention(
-    query,
-    key,
-    value,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
     *,
-    mask=None,
-    bias=None,
-    scale=None,
-    dropout_rate=0.0,
-    dropout_rng=None,
-    implementation=None,
-):
+    mask: jax.Array | None = None,
+    bias: jax.Array | None = None,
+    scale: float | None = None,
+    dropout_rate: float = 0.0,
+    dropout_rng: jax.Array | None = None,
+    implementation: str | None = None,
+) -> jax.Array:
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, equation 1.
 
     Args:
@@ -72,7 +82,38 @@ def dot_product_attention(
     return jnp.einsum("...hlm,...mhv->...hlv", weights.astype(value.dtype), value).swapaxes(-2, -3)
 
 
-def obstacle(implementation, *, key_features, value_features, dropout_rate, dtype):
+def weights_of(
+    attention: Callable[..., jax.Array], query: jax.Array, key: jax.Array, *, mask: jax.Array | None = None
+) -> jax.Array:
+    """The weights that an attention function gives the keys: its output for values that are one-hot.
+
+    Args:
+      attention: a function like `dot_product_attention`, whose output is linear in the values.
+      query: [..., L, H, K].
+      key: [..., M, H, K].
+      mask: as in `attention_weights`.
+
+    Returns:
+      [..., H, L, M].
+    """
+    if attention is dot_product_attention:
+        return attention_weights(query, key, mask=mask)
+    *batch, keys, heads, features = key.shape
+    pieces = -(-keys // features)  # of as many values as keys have features: some functions need K = V
+    one_hot = jnp.eye(keys, pieces * features, dtype=key.dtype).reshape(keys, pieces, 1, features)
+    values = (jnp.broadcast_to(one_hot[:, piece], (*batch, keys, heads, features)) for piece in range(pieces))
+    found = [attention(query, key, value, mask=mask) for value in values]
+    return jnp.concatenate(found, axis=-1)[..., :keys].swapaxes(-2, -3)
+
+
+def obstacle(
+    implementation: str | None,
+    *,
+    key_features: int,
+    value_features: int,
+    dropout_rate: float,
+    dtype: DTypeLike,
+) -> str:
     """Why an implementation cannot do what is asked, whatever the device; "" where it can.
 
     Args:

@@ -8,8 +8,10 @@ What each field means and which values it takes stands beside its default: see `
 
 import dataclasses
 import difflib
+import functools
 import importlib
 import json
+import logging
 import pkgutil
 from collections.abc import Mapping
 
@@ -20,6 +22,7 @@ from tfm.fields import LARGEST_INT, hints_of, info_of, kind_of, optional_of, pro
 from tfm.files import read_whole, whole_file
 
 LARGEST_JSON = 1 << 24  # bytes; a config has two thousand
+log = logging.getLogger(__name__)
 
 
 def to_config_dict(config):
@@ -60,6 +63,7 @@ def _read(cls, mapping, path, problems):
     if not isinstance(mapping, Mapping | config_dict.ConfigDict):
         problems.append(f"{path} must be a section with fields, got {mapping!r}.")
         return None
+    mapping = _upgraded(cls, mapping, path)
     fields = {each.name: each for each in dataclasses.fields(cls)}
     values = {}
     for name in mapping:
@@ -91,6 +95,22 @@ def _read_field(field, hint, value, path, problems):
     if problem := problem_of(value, hint, info, path):
         problems.append(problem)
     return value
+
+
+def _upgraded(cls, mapping, path):
+    """What an older version wrote, as this one means it: a class whose fields changed has `upgrade`."""
+    if not hasattr(cls, "upgrade"):
+        return mapping
+    mapping, changed = cls.upgrade(mapping)
+    if changed:
+        _warn_once(f"{path} was written by an older version: {changed}.")
+    return mapping
+
+
+@functools.cache
+def _warn_once(message):
+    """A command reads a config several times."""
+    log.warning(message)
 
 
 def unknown_field(path, name, known):

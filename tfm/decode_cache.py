@@ -31,19 +31,39 @@ class LayerCache:
     memory_value: jax.Array
 
     @classmethod
-    def empty(cls, memory_key, memory_value, width, length):
-        """A pool of `length` positions of `width` hypotheses, beside keys and values [B, M, H, ...]."""
-        key, value = memory_key.transpose(0, 2, 3, 1), memory_value.swapaxes(1, 2)
-        batch, heads, features, _ = key.shape
+    def empty(
+        cls,
+        own: tuple[jax.Array, jax.Array],
+        memory: tuple[jax.Array, jax.Array],
+        width: int,
+        length: int,
+    ) -> "LayerCache":
+        """A pool of `length` positions of `width` hypotheses.
+
+        Args:
+          own: key [B, 1, H, K] and value [B, 1, H, V] of one position of the pool, for shape and dtype alone.
+          memory: key and value [B, M, ...] of the encoder output, perhaps of other heads and features.
+        """
+        key, value = own
+        batch, _, heads, features = key.shape
         slots = length * width
         return cls(
             key=jnp.zeros((batch, heads, features, slots), key.dtype),
-            value=jnp.zeros((batch, heads, slots, value.shape[-1]), value.dtype),
-            memory_key=key,
-            memory_value=value,
+            value=jnp.zeros((batch, value.shape[2], slots, value.shape[-1]), value.dtype),
+            memory_key=memory[0].transpose(0, 2, 3, 1),
+            memory_value=memory[1].swapaxes(1, 2),
         )
 
-    def write(self, position, key, value):
+    def positions(self, width: int) -> jax.Array:
+        """int32 [T * W], the position that each slot of the pool holds."""
+        return jnp.arange(self.key.shape[-1]) // width
+
+    @property
+    def memory_positions(self) -> jax.Array:
+        """int32 [M]."""
+        return jnp.arange(self.memory_key.shape[-1])
+
+    def write(self, position: jax.Array, key: jax.Array, value: jax.Array) -> "LayerCache":
         """The cache with slots `position` set to key [B, W, H, K] and value [B, W, H, V]."""
         start = position * key.shape[1]
         put = jax.lax.dynamic_update_slice_in_dim
@@ -69,23 +89,23 @@ class DecodeCache:
     ancestors: jax.Array
     attended: jax.Array
 
-    def begin(self, position):
+    def begin(self, position: jax.Array) -> "DecodeCache":
         """The cache ready for `position`, where each hypothesis writes its own slot."""
         own = jnp.arange(self.ancestors.shape[1])
         return self.replace(ancestors=self.ancestors.at[:, :, position].set(own))
 
-    def ancestor_mask(self, position):
+    def ancestor_mask(self, position: jax.Array) -> jax.Array:
         """bool [B, 1, W, T * W]: which pool slots hold a hypothesis' own path, up to `position`."""
         batch, width, length = self.ancestors.shape
         on_path = self.ancestors[..., None] == jnp.arange(width)  # [B, W, T, W]
         past = causal_mask(jnp.asarray(position)[None], jnp.arange(length))[0, 0]  # [T]
         return (on_path & past[:, None]).reshape(batch, 1, width, length * width)
 
-    def attend(self, weights):
+    def attend(self, weights: jax.Array) -> "DecodeCache":
         """The cache with the attention [B, W, M] of one more position added to `attended`."""
         return self.replace(attended=self.attended + weights)
 
-    def reorder(self, parents):
+    def reorder(self, parents: jax.Array) -> "DecodeCache":
         """The cache of hypotheses that continue `parents`, int32 [B, W]: moves W * (T + M) numbers."""
         ancestors, attended = gather_beams((self.ancestors, self.attended), parents)
         return self.replace(ancestors=ancestors, attended=attended)

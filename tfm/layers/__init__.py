@@ -9,9 +9,10 @@ key of the collection "dropout". Blocks are composed from modules, so another mi
     EncoderLayer(mixer=MultiHeadAttention(features=512, heads=8), feed_forward=FeedForward(512, 2048))
 """
 
-from tfm.layers.blocks import DecoderLayer, EncoderLayer, Stack
+from tfm.layers.blocks import ComposedModule, DecoderLayer, EncoderLayer, Mixer, Stack
 from tfm.layers.sublayers import (
     ACTIVATIONS,
+    LAYER_NORM_EPSILON,
     NORM_ORDERS,
     Dropout,
     Embedding,
@@ -24,13 +25,16 @@ from tfm.layers.sublayers import (
 
 __all__ = [
     "ACTIVATIONS",
+    "LAYER_NORM_EPSILON",
     "NORM_ORDERS",
+    "ComposedModule",
     "DecoderLayer",
     "Dropout",
     "Embedding",
     "EncoderLayer",
     "FeedForward",
     "LearnedPositions",
+    "Mixer",
     "MultiHeadAttention",
     "Residual",
     "Stack",

@@ -4,17 +4,25 @@ Shape letters as of `tfm.layers`.
 """
 
 import functools
+from collections.abc import Callable
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
-from tfm.attention import attention_weights, dot_product_attention
+from tfm.attention import dot_product_attention, weights_of
 from tfm.dropout import dropout
 from tfm.products import dot_general
 from tfm.sharding import by_batch
 
-ACTIVATIONS = {"relu": nn.relu, "gelu": nn.gelu, "swish": nn.swish}
+ACTIVATIONS = {
+    "relu": nn.relu,
+    "gelu": functools.partial(nn.gelu, approximate=False),
+    "gelu_tanh": functools.partial(nn.gelu, approximate=True),  # of Hendrycks and Gimpel 2016, GPT-2 and BERT
+    "swish": nn.swish,
+}
 NORM_ORDERS = ("post", "pre", "norm_then_add")
+LAYER_NORM_EPSILON = 1e-6
 
 dense = functools.partial(
     nn.DenseGeneral, kernel_init=nn.initializers.glorot_uniform(), dot_general=dot_general
@@ -27,7 +35,7 @@ class Dropout(nn.Module):
     rate: float
 
     @nn.compact
-    def __call__(self, x, *, train):
+    def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
         if not train or self.rate == 0:
             return x
         return dropout(self.make_rng("dropout"), x, self.rate)
@@ -42,7 +50,13 @@ class MultiHeadAttention(nn.Module):
       key_features, value_features: K and V of each head; D / H when None, as in the paper, each by itself.
       use_bias: biases on the four projections (none in the paper, present in its authors' code).
       dropout_rate: of the attention weights (0 in the paper).
-      implementation: of `tfm.attention.dot_product_attention`.
+      attention: a function of query [B, L, H, K], key [B, M, H, K], value [B, M, H, V] and mask= to
+        [B, L, H, V], such as `tfm.attention.dot_product_attention`. It gets dropout_rate= and dropout_rng=
+        too where weights are dropped.
+      implementation: None, or what `attention` gets as implementation=, but for cached decoding, whose few
+        queries a fused kernel does not serve.
+      encode_positions: None, or a function that puts positions into queries and keys, as rotary ones do:
+        (x [B, L, H, K], positions [B, L] or [L]) -> [B, L, H, K].
       dtype: compute dtype; parameters are float32.
 
     With the collection "attention" mutable it leaves its weights [B, H, L, M] there, for pictures.
@@ -54,7 +68,9 @@ class MultiHeadAttention(nn.Module):
     value_features: int | None = None
     use_bias: bool = False
     dropout_rate: float = 0.0
+    attention: Callable[..., jax.Array] = dot_product_attention
     implementation: str | None = None
+    encode_positions: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     dtype: jnp.dtype = jnp.float32
 
     def setup(self):
@@ -70,40 +86,61 @@ class MultiHeadAttention(nn.Module):
     def _projection(self, features, axis):
         return dense(features, axis, use_bias=self.use_bias, dtype=self.dtype)
 
-    def __call__(self, x, memory, *, mask, train):
-        """x [B, L, D] attends to memory [B, M, D] under mask [B, 1 or H, L, M] -> [B, L, D]."""
-        return self.attend(x, *self.keys_values(memory), mask=mask, train=train)
+    def __call__(
+        self,
+        x: jax.Array,
+        memory: jax.Array,
+        *,
+        mask: jax.Array | None,
+        positions: jax.Array | None = None,
+        memory_positions: jax.Array | None = None,
+        train: bool,
+    ) -> jax.Array:
+        """x [B, L, D] attends to memory [B, M, D] under mask [B, 1 or H, L, M] -> [B, L, D].
 
-    def keys_values(self, memory):
+        The positions of x [B, L] or [L] and of memory [B, M] or [M] are 0, 1, 2, ... when None.
+        """
+        query, (key, value) = self._query(x, positions), self.keys_values(memory, memory_positions)
+        if self._collects():
+            self.sow("attention", "weights", weights_of(self.attention, query, key, mask=mask))
+        options = {}
+        if self.implementation is not None:
+            options["implementation"] = self.implementation
+        if train and self.dropout_rate:
+            options |= {"dropout_rate": self.dropout_rate, "dropout_rng": self.make_rng("dropout")}
+        return self.output(self.attention(query, key, value, mask=mask, **options))
+
+    def keys_values(
+        self, memory: jax.Array, positions: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
         """[B, M, D] -> keys [B, M, H, K] and values [B, M, H, V]; for a decoder, once a sentence."""
-        return self.key(memory), self.value(memory)
+        return self._with_positions(self.key(memory), positions), self.value(memory)
 
-    def attend(self, x, key, value, *, mask, train=False):
-        """As `__call__`, against projected keys and values."""
-        query = self.query(x)
-        if self._collects():
-            self.sow("attention", "weights", attention_weights(query, key, mask=mask))
-        rate = self.dropout_rate if train else 0.0
-        mixed = dot_product_attention(
-            query,
-            key,
-            value,
-            mask=mask,
-            dropout_rate=rate,
-            dropout_rng=self.make_rng("dropout") if rate else None,
-            implementation=self.implementation,
-        )
-        return self.output(mixed)
-
-    def attend_cached(self, x, key, value, *, mask):
+    def attend_cached(
+        self,
+        x: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        *,
+        mask: jax.Array | None,
+        positions: jax.Array | None = None,
+        memory_positions: jax.Array | None = None,
+    ) -> jax.Array:
         """x [B, W, D] attends to key [B, H, K, M] and value [B, H, M, V], laid out as in a `LayerCache`."""
-        # The heads are batch axes here, each with one head.
-        query = self.query(x).swapaxes(1, 2)[..., None, :]
-        key, value, mask = key.swapaxes(2, 3)[..., None, :], value[..., None, :], mask[:, None]
+        query = self._query(x, positions)
+        key, value = key.transpose(0, 3, 1, 2), value.swapaxes(1, 2)
         if self._collects():
-            self.sow("attention", "weights", attention_weights(query, key, mask=mask)[:, :, 0])
-        mixed = dot_product_attention(query, key, value, mask=mask)
-        return self.output(mixed[..., 0, :].swapaxes(1, 2))
+            self.sow("attention", "weights", weights_of(self.attention, query, key, mask=mask))
+        return self.output(self.attention(query, key, value, mask=mask))
+
+    def _query(self, x, positions):
+        return self._with_positions(self.query(x), positions)
+
+    def _with_positions(self, x, positions):
+        if self.encode_positions is None:
+            return x
+        positions = jnp.arange(x.shape[-3]) if positions is None else positions
+        return self.encode_positions(x, positions)
 
     def _collects(self):
         return self.is_mutable_collection("attention") and not self.is_initializing()
@@ -115,28 +152,39 @@ class FeedForward(nn.Module):
     Attributes:
       features: D.
       hidden: F.
-      activation: a name in `ACTIVATIONS`; relu in the paper.
+      activation: a name in `ACTIVATIONS`, or a function of arrays; relu in the paper.
       dropout_rate: of the hidden layer (0 in the paper).
       dtype: compute dtype.
     """
 
     features: int
     hidden: int
-    activation: str = "relu"
+    activation: str | Callable[[jax.Array], jax.Array] = "relu"
     dropout_rate: float = 0.0
     dtype: jnp.dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, x, *, train):
+    def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
+        activation = ACTIVATIONS.get(self.activation, self.activation)
+        if not callable(activation):
+            raise ValueError(f"activation must be a function or one of {(*ACTIVATIONS,)}, got {activation!r}")
         x = dense(self.hidden, dtype=self.dtype, name="hidden")(x)
-        x = ACTIVATIONS[self.activation](x)
+        x = activation(x)
         x = Dropout(self.dropout_rate)(x, train=train)
         return dense(self.features, dtype=self.dtype, name="output")(x)
 
 
-def layer_norm(dtype, name=None):
-    """LayerNorm with the epsilon of the authors' code. The variance in two passes: one pass cancels."""
-    return nn.LayerNorm(epsilon=1e-6, dtype=dtype, use_fast_variance=False, name=name)
+def layer_norm(
+    dtype: jnp.dtype = jnp.float32, epsilon: float = LAYER_NORM_EPSILON, name: str | None = None
+) -> nn.Module:
+    """LayerNorm, computed in float32. The variance in two passes: one pass cancels.
+
+    Args:
+      dtype: of the output.
+      epsilon: added to the variance; 1e-6 in the authors' code.
+      name: of the module.
+    """
+    return nn.LayerNorm(epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name)
 
 
 class Residual(nn.Module):
@@ -148,19 +196,19 @@ class Residual(nn.Module):
         "pre": x + Dropout(Sublayer(LayerNorm(x)));
         "norm_then_add": x + Dropout(LayerNorm(Sublayer(x))).
       dropout_rate: P_drop.
-      dtype: compute dtype.
+      norm: makes the norm, called as norm(name="norm").
     """
 
     order: str = "post"
     dropout_rate: float = 0.1
-    dtype: jnp.dtype = jnp.float32
+    norm: Callable[..., nn.Module] = layer_norm
 
     @nn.compact
-    def __call__(self, x, sublayer, *, train):
+    def __call__(self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array], *, train: bool) -> jax.Array:
         """x [..., D] and a function [..., D] -> [..., D]."""
         if self.order not in NORM_ORDERS:
             raise ValueError(f"order must be one of {NORM_ORDERS}, got {self.order!r}")
-        norm = layer_norm(self.dtype, name="norm")
+        norm = self.norm(name="norm")
         drop = Dropout(self.dropout_rate)
         if self.order == "pre":
             return by_batch(x + drop(sublayer(norm(x)), train=train))
@@ -171,6 +219,8 @@ class Residual(nn.Module):
 
 class Embedding(nn.Module):
     """Token embedding whose matrix is also the pre-softmax projection, section 3.4.
+
+    A subclass that makes `output_table` another parameter, at the end of its `setup`, unties the two.
 
     Attributes:
       vocabulary_size: V.
@@ -185,14 +235,15 @@ class Embedding(nn.Module):
     def setup(self):
         init = nn.initializers.normal(self.features**-0.5)
         self.table = self.param("table", init, (self.vocabulary_size, self.features))
+        self.output_table = self.table
 
-    def __call__(self, tokens):
+    def __call__(self, tokens: jax.Array) -> jax.Array:
         """[...] -> [..., D], multiplied by sqrt(D)."""
         return by_batch(jnp.take(self.table, tokens, axis=0)).astype(self.dtype) * self.features**0.5
 
-    def logits(self, x):
+    def logits(self, x: jax.Array) -> jax.Array:
         """[..., D] -> [..., V]."""
-        x, table = x.astype(self.dtype), self.table.astype(self.dtype)
+        x, table = x.astype(self.dtype), self.output_table.astype(self.dtype)
         # Many logits cost more to turn round than the better order saves.
         return dot_general(x, table, (((x.ndim - 1,), (1,)), ((), ())), few_rows=64)
 
@@ -209,7 +260,7 @@ class LearnedPositions(nn.Module):
     features: int
 
     @nn.compact
-    def __call__(self, positions):
+    def __call__(self, positions: jax.Array) -> jax.Array:
         """Integers [...] -> [..., D]; a position beyond the table makes NaN, which nobody takes for a row."""
         init = nn.initializers.normal(self.features**-0.5)
         table = self.param("table", init, (self.length, self.features))

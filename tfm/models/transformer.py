@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -48,11 +50,21 @@ class TransformerConfig:
         None, "Of each head's values; None is D / H.", least=1, most=65_536, unit="features"
     )
     attention_bias: bool = fixed_field(False, "Biases on the attention projections, as in the authors' code.")
-    activation: str = fixed_field("relu", "Of the feed-forward networks.", choices=tuple(layers.ACTIVATIONS))
+    activation: str = fixed_field(
+        "relu",
+        "Of the feed-forward networks; gelu is exact, gelu_tanh its approximation of GPT-2 and BERT.",
+        choices=tuple(layers.ACTIVATIONS),
+    )
     norm_order: str = fixed_field(
         "post",
         "post (the paper), pre or norm_then_add; the latter two end each stack in a LayerNorm.",
         choices=layers.NORM_ORDERS,
+    )
+    layer_norm_epsilon: float = fixed_field(
+        layers.LAYER_NORM_EPSILON,
+        "Added to the variance; the paper names none, 1e-6 is its authors' code's.",
+        least=1e-12,
+        most=1,
     )
     dropout: float = rate_field(0.1, "P_drop, of each sublayer's output and of the embedding sums.")
     attention_dropout: float = rate_field(0.0, "Of attention weights; 0.1 in the authors' later code.")
@@ -100,6 +112,17 @@ class TransformerConfig:
             )
         self._check_attention()
 
+    @staticmethod
+    def upgrade(section: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+        """A section of an older version as this one means it, and what changed in it; "" for nothing.
+
+        Before there was a layer_norm_epsilon, "gelu" was the tanh form.
+        """
+        if section.get("activation") != "gelu" or "layer_norm_epsilon" in section:
+            return section, ""
+        section = {**section, "activation": "gelu_tanh"}
+        return section, "its activation 'gelu' was the tanh form, and is read as 'gelu_tanh'"
+
     def _check_attention(self):
         why = obstacle(
             self.attention,
@@ -112,13 +135,20 @@ class TransformerConfig:
             raise UserError(f"model.attention {self.attention!r} {why}; change that, or model.attention.")
 
     @property
-    def longest(self):
+    def longest(self) -> int | None:
         """Tokens of the longest sequence that the model has positions for; None for no limit."""
         return self.max_positions if self.positions == "learned" else None
 
 
-class Transformer(nn.Module):
-    """Sequence-to-sequence Transformer. `config` holds every choice; see `TransformerConfig`."""
+class Transformer(layers.ComposedModule):
+    """Sequence-to-sequence Transformer. `config` holds every choice; see `TransformerConfig`.
+
+    Each part comes from a method `make_...`, and a subclass replaces it by overriding that:
+
+        class RMSTransformer(Transformer):
+            def make_norm(self, name=None):
+                return nn.RMSNorm(name=name)
+    """
 
     config: TransformerConfig
 
@@ -129,69 +159,94 @@ class Transformer(nn.Module):
                 f"model.attention 'cudnn' needs a CUDA device, but this is a {jax.default_backend()}: "
                 "set --config.model.attention=xla."
             )
-        dtype = jnp.dtype(config.dtype)
-        residual = functools.partial(layers.Residual, config.norm_order, config.dropout, dtype)
-
-        def attention():
-            return layers.MultiHeadAttention(
-                features=config.d_model,
-                heads=config.heads,
-                key_features=config.key_features,
-                value_features=config.value_features,
-                use_bias=config.attention_bias,
-                dropout_rate=config.attention_dropout,
-                implementation=config.attention,
-                dtype=dtype,
-                parent=None,
-            )
-
-        def feed_forward():
-            return layers.FeedForward(
-                config.d_model,
-                config.d_ff,
-                config.activation,
-                config.feed_forward_dropout,
-                dtype,
-                parent=None,
-            )
-
-        def encoder_layer():
-            return layers.EncoderLayer(attention(), feed_forward(), residual)
-
-        def decoder_layer():
-            return layers.DecoderLayer(attention(), attention(), feed_forward(), residual)
-
-        def positions():
-            if config.positions == "learned":
-                return layers.LearnedPositions(config.max_positions, config.d_model)
-            return functools.partial(sinusoidal_encoding, features=config.d_model, layout=config.positions)
-
-        final_norm = config.norm_order != "post"
-        self.embedding = layers.Embedding(config.vocabulary_size, config.d_model, dtype)
-        self.encoder_positions, self.decoder_positions = positions(), positions()
+        self.embedding = self.make_embedding()
+        self.encoder_positions, self.decoder_positions = self.make_positions(), self.make_positions()
         self.dropout = layers.Dropout(config.dropout)
-        stack = functools.partial(
-            layers.Stack, final_norm=final_norm, remat=config.remat, scan=config.scan, dtype=dtype
-        )
-        self.encoder = stack(encoder_layer, config.encoder_layers)
-        self.decoder = stack(decoder_layer, config.decoder_layers)
+        self.encoder = self.make_stack(self.make_encoder_layer, config.encoder_layers)
+        self.decoder = self.make_stack(self.make_decoder_layer, config.decoder_layers)
 
-    def __call__(self, inputs, targets, *, train, **packing):
+    def make_embedding(self) -> nn.Module:
+        """Embeds source and target and makes the logits, see `tfm.layers.Embedding`."""
+        config = self.config
+        return layers.Embedding(config.vocabulary_size, config.d_model, jnp.dtype(config.dtype))
+
+    def make_positions(self) -> Callable[[jax.Array], jax.Array] | None:
+        """What is added to the embeddings of a stack: positions [...] -> [..., D]; None adds nothing."""
+        config = self.config
+        if config.positions == "learned":
+            return layers.LearnedPositions(config.max_positions, config.d_model)
+        return functools.partial(sinusoidal_encoding, features=config.d_model, layout=config.positions)
+
+    def make_norm(self, name: str | None = None) -> nn.Module:
+        """The norm of each residual connection, and of a stack's end where it has one."""
+        return layers.layer_norm(jnp.dtype(self.config.dtype), self.config.layer_norm_epsilon, name)
+
+    def make_attention(self) -> nn.Module:
+        """Each attention of both stacks, a `tfm.layers.Mixer`."""
+        config = self.config
+        return layers.MultiHeadAttention(
+            features=config.d_model,
+            heads=config.heads,
+            key_features=config.key_features,
+            value_features=config.value_features,
+            use_bias=config.attention_bias,
+            dropout_rate=config.attention_dropout,
+            implementation=config.attention,
+            dtype=jnp.dtype(config.dtype),
+        )
+
+    def make_mixer(self) -> nn.Module:
+        """Self-attention of both stacks, or what stands in its place."""
+        return self.make_attention()
+
+    def make_cross_attention(self) -> nn.Module:
+        """The decoder's attention over the encoder's output."""
+        return self.make_attention()
+
+    def make_feed_forward(self) -> nn.Module:
+        """The position-wise network; called as `tfm.layers.FeedForward` is."""
+        config, dtype = self.config, jnp.dtype(self.config.dtype)
+        return layers.FeedForward(
+            config.d_model, config.d_ff, config.activation, config.feed_forward_dropout, dtype
+        )
+
+    def make_residual(self) -> nn.Module:
+        """The connection around each sublayer; called as `tfm.layers.Residual` is."""
+        return layers.Residual(self.config.norm_order, self.config.dropout, self.make_norm)
+
+    def make_encoder_layer(self) -> nn.Module:
+        """One layer of the encoder."""
+        return layers.EncoderLayer(self.make_mixer(), self.make_feed_forward(), self.make_residual)
+
+    def make_decoder_layer(self) -> nn.Module:
+        """One layer of the decoder."""
+        return layers.DecoderLayer(
+            self.make_mixer(), self.make_cross_attention(), self.make_feed_forward(), self.make_residual
+        )
+
+    def make_stack(self, make_layer: Callable[[], nn.Module], depth: int) -> nn.Module:
+        """The encoder or the decoder."""
+        final_norm = None if self.config.norm_order == "post" else self.make_norm
+        return layers.Stack(make_layer, depth, final_norm, self.config.remat, self.config.scan)
+
+    def __call__(
+        self, inputs: jax.Array, targets: jax.Array, *, train: bool, **packing: jax.Array | None
+    ) -> jax.Array:
         """Logits [B, L, V] of each next target token, in the compute dtype; arguments as of `features`."""
         x, _ = self.features(inputs, targets, train=train, **packing)
         return self.embedding.logits(x)
 
     def features(
         self,
-        inputs,
-        targets,
+        inputs: jax.Array,
+        targets: jax.Array,
         *,
-        input_positions=None,
-        input_segments=None,
-        target_positions=None,
-        target_segments=None,
-        train,
-    ):
+        input_positions: jax.Array | None = None,
+        input_segments: jax.Array | None = None,
+        target_positions: jax.Array | None = None,
+        target_segments: jax.Array | None = None,
+        train: bool,
+    ) -> tuple[jax.Array, jax.Array]:
         """What the logits are made of, from the source and the target tokens before each place.
 
         Args:
@@ -219,33 +274,67 @@ class Transformer(nn.Module):
             memory,
             memory_mask=segment_mask(target_segments, input_segments),
             positions=target_positions,
+            memory_positions=input_positions,
             segments=target_segments,
             train=train,
         )
-        return x, self.embedding.table
+        return x, self.embedding.output_table
 
-    def encode(self, inputs, *, positions=None, segments=None, train=False):
+    def encode(
+        self,
+        inputs: jax.Array,
+        *,
+        positions: jax.Array | None = None,
+        segments: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
         """inputs [B, M] -> memory [B, M, D]."""
         mask = padding_mask(inputs) if segments is None else segment_mask(segments, segments)
+        positions = self._positions(positions, inputs)
         x = self._embed(inputs, self.encoder_positions, positions, train=train)
-        return self.encoder(x, mask=mask, train=train)
+        return self.encoder(x, mask=mask, positions=positions, train=train)
 
-    def decode(self, targets, memory, *, memory_mask, positions=None, segments=None, train=False):
+    def decode(
+        self,
+        targets: jax.Array,
+        memory: jax.Array,
+        *,
+        memory_mask: jax.Array | None,
+        positions: jax.Array | None = None,
+        memory_positions: jax.Array | None = None,
+        segments: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
         """targets [B, L], memory [B, M, D], memory_mask [B, 1, 1 or L, M] -> logits [B, L, V]."""
         x = self._decode(
-            targets, memory, memory_mask=memory_mask, positions=positions, segments=segments, train=train
+            targets,
+            memory,
+            memory_mask=memory_mask,
+            positions=positions,
+            memory_positions=memory_positions,
+            segments=segments,
+            train=train,
         )
         return self.embedding.logits(x)
 
-    def _decode(self, targets, memory, *, memory_mask, positions, segments, train):
+    def _decode(self, targets, memory, *, memory_mask, positions, memory_positions, segments, train):
         index = jnp.arange(targets.shape[-1])
         mask = causal_mask(index, index)[None]
         if segments is not None:
             mask = combine_masks(mask, segment_mask(segments, segments))
+        positions = self._positions(positions, targets)
         x = self._embed(targets, self.decoder_positions, positions, train=train)
-        return self.decoder(x, memory, mask=mask, memory_mask=memory_mask, train=train)
+        return self.decoder(
+            x,
+            memory,
+            mask=mask,
+            memory_mask=memory_mask,
+            positions=positions,
+            memory_positions=jnp.arange(memory.shape[1]) if memory_positions is None else memory_positions,
+            train=train,
+        )
 
-    def init_cache(self, inputs, *, width, max_length):
+    def init_cache(self, inputs: jax.Array, *, width: int, max_length: int) -> DecodeCache:
         """Encodes inputs [B, M]: the cache of W = `width` hypotheses of T = `max_length` positions.
 
         Raises:
@@ -260,7 +349,9 @@ class Transformer(nn.Module):
             attended=jnp.zeros((batch, width, length), jnp.float32),
         )
 
-    def decode_step(self, tokens, cache, position):
+    def decode_step(
+        self, tokens: jax.Array, cache: DecodeCache, position: jax.Array
+    ) -> tuple[jax.Array, DecodeCache]:
         """Logits of the next token of each hypothesis.
 
         Args:
@@ -281,11 +372,17 @@ class Transformer(nn.Module):
 
     def _embed(self, tokens, encoding, positions, *, train):
         """Scaled embedding plus position, with dropout on the sum (section 5.4)."""
-        if positions is None:
-            self._check_length(tokens.shape[-1])
-            positions = jnp.arange(tokens.shape[-1])
-        x = self.embedding(tokens) + encoding(positions).astype(self.config.dtype)
+        x = self.embedding(tokens)
+        if encoding is not None:
+            x = x + encoding(positions).astype(self.config.dtype)
         return self.dropout(x, train=train)
+
+    def _positions(self, positions, tokens):
+        """Those given, or 0, 1, 2, ... of the tokens."""
+        if positions is not None:
+            return positions
+        self._check_length(tokens.shape[-1])
+        return jnp.arange(tokens.shape[-1])
 
     def _check_length(self, length):
         longest = self.config.longest
