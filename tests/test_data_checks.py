@@ -1,17 +1,21 @@
 """The data are checked whole before any work is put into them: every problem, in one message."""
 
+import dataclasses
 import gzip
 import logging
 import os
 import pathlib
 import stat
+import unittest.mock
 
 import pytest
 
 from tests.conditions import open_folder, unwritable
+from tests.test_batches import Letters, random_pairs
 from tests.test_sources import text_config, write
 from tests.tiny import make_config, write_corpus
-from tfm.data import sources, text
+from tfm.data import cache, sources, text
+from tfm.data.cache import TokenCache
 from tfm.data.vocabulary import Vocabulary
 from tfm.errors import UserError
 from tfm.tasks import translation
@@ -153,6 +157,70 @@ def test_unreadable_files_and_folders_are_named():
         with unwritable(folder):
             answers = [check(folder), check(folder, directory="", train=str(closed / "train"))]
     assert all("Permission denied" in answer for answer in answers), answers
+
+
+@pytest.mark.parametrize("field", ["directory", "train", "cache_dir"])
+def test_a_name_with_a_nul_is_an_error(tmp_path, field):
+    write(tmp_path, GOOD, GOOD)
+    assert "NUL" in check(tmp_path, **{field: "a\0b"})
+
+
+def append(path):
+    with open(path, "ab") as file:
+        file.write(b"more\n")
+
+
+def overwrite(path):
+    path.write_bytes(path.read_bytes()[::-1])
+    os.utime(path, ns=(0, 0))  # the clock of a file system may stand still between two writes
+
+
+@pytest.mark.parametrize("change", [append, overwrite, lambda path: os.truncate(path, 0)])
+def test_a_file_changed_while_it_is_read_is_an_error(tmp_path, change):
+    """Tokens of it would get the name of its old content."""
+    write(tmp_path, GOOD, GOOD)
+    pairs = text.TextPairs(str(tmp_path / "train"), ("en", "de"), str(tmp_path))
+    assert pairs.fingerprint
+    change(tmp_path / "train.en")
+    with pytest.raises(UserError, match=r"train\.en changed while it was read"):
+        TokenCache.open(pairs, Letters(), str(tmp_path))
+    assert list((tmp_path / "tokens").iterdir()) == []
+
+
+def test_a_file_that_is_replaced_is_read_to_its_end(tmp_path):
+    write(tmp_path, GOOD, GOOD)
+    pairs = text.TextPairs(str(tmp_path / "train"), ("en", "de"), str(tmp_path))
+    (tmp_path / "new").write_bytes(b"other\n")
+    (tmp_path / "new").rename(tmp_path / "train.en")
+    (tmp_path / "train.de").unlink()
+    assert pairs[:] == [("one", "one"), ("two", "two")]
+
+
+def test_a_cache_that_cannot_be_made_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"Cannot write .*Not a directory"):
+        cache.check_folder(str(tmp_path / "file"))
+    write_corpus(tmp_path)
+    config = make_config(tmp_path)
+    config = dataclasses.replace(
+        config, data=dataclasses.replace(config.data, cache_dir=str(tmp_path / "file"))
+    )
+    with (
+        unittest.mock.patch.object(Vocabulary, "train", None),
+        pytest.raises(UserError, match=r"Cannot write .*Not a directory"),
+    ):
+        translation.create(config, str(tmp_path))
+
+
+def test_an_unwritable_cache_that_has_tokens_is_used(caplog):
+    with open_folder() as folder:
+        os.chmod(folder, 0o755)
+        TokenCache.open(random_pairs(5), Letters(), folder)
+        tokens = os.path.join(folder, "tokens")
+        with unwritable(tokens), caplog.at_level(logging.WARNING, "tfm"):
+            cache.check_folder(folder)
+            assert len(TokenCache.open(random_pairs(5), Letters(), folder)) == 5
+    assert "New tokens cannot be kept: Cannot write" in caplog.text
 
 
 def test_nothing_is_trained_before_the_check(tmp_path, monkeypatch):

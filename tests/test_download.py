@@ -70,6 +70,11 @@ def test_names_are_checked_before_a_download(tmp_path, monkeypatch):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_version_that_tfds_has_not_is_told(tmp_path):
+    with pytest.raises(UserError, match=r"TFDS has no data set 'tiny_translate:9.9.9' .*only: 1.0.0"):
+        records.find_builder("tiny_translate:9.9.9", str(tmp_path))
+
+
 def test_wmt14_is_checked_before_a_download(tmp_path):
     """Of the real one; a feature that is no text is found as well."""
     config = config_of(tmp_path / "new", name="wmt14_translate/de-en", test="newstest", train="train[:1%]")

@@ -1,6 +1,7 @@
 """Sentence pairs of a TFDS data set, prepared as array_record files and read at random without TensorFlow."""
 
 import contextlib
+import io
 
 from tfm.data.problems import collect
 from tfm.data.text import require_usable
@@ -84,6 +85,8 @@ def find_builder(name: str, directory: str):
         return tfds.builder(name, file_format="array_record", **options)
     except (json_format.Error, AssertionError) as error:
         text = " ".join(str(error).split())
+        if "cannot be loaded at version" in text:
+            raise UserError(f"TFDS has no data set '{name}' ({text}); check data.name.") from None
         raise UserError(
             f"The data set '{name}' in {directory or 'the folder of TFDS'} is damaged ({text}): delete its "
             "folder, and it is prepared again."
@@ -164,7 +167,8 @@ def split_names(builder) -> list[str]:
     if builder.info.splits:
         return list(builder.info.splits)
     try:
-        generators = builder._split_generators(_Downloaded())
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            generators = builder._split_generators(_Downloaded())
         names = generators if isinstance(generators, dict) else [each.name for each in generators]
         return [str(name) for name in names]
     except Exception:  # the code of any data set, which looks into files that are not there

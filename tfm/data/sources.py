@@ -73,6 +73,8 @@ def find_problems(config, splits) -> list[str]:
             f"'{config.source_language}': a translation of a text into itself."
         ]
     names = {split: getattr(config, split) if split in SPLITS else split for split in splits}
+    if "\0" in "".join((config.directory, config.cache, *names.values())):
+        return ["A folder or split of the data has a NUL character in its name: correct data."]
     problems = [
         f"data.{split} is empty: name a split." for split in ("train", "validation") if names.get(split) == ""
     ]

@@ -1,39 +1,25 @@
 """Sentence pairs from two text files, line i of one the translation of line i of the other."""
 
 import functools
-import gzip
 import hashlib
 import itertools
-import lzma
 import mmap
 import os
 import re
-import shutil
-import stat
-import zlib
 
 import numpy as np
 
 from tfm.data.problems import collect
+from tfm.data.text_files import OPENERS, find_file, unpack
 from tfm.data.vocabulary import LONGEST_TEXT
 from tfm.errors import UserError
-from tfm.files import swept, whole_file
 
-OPENERS = {"": open, ".gz": gzip.open, ".xz": lzma.open}
-DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 BOM = b"\xef\xbb\xbf"
 CHUNK = 1 << 24
 LONGEST_LINE = 1 << 20  # bytes; a line above it is no sentence, and SentencePiece takes 50 times its size
 LONE_RETURN = re.compile(rb"\r(?=[^\r\n])")  # not one of "\r\n" or "\r\r\n"
 NUL = re.compile(rb"\0")
 PACKED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz"}  # how compressed files begin
-KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a named pipe, which can be read only once",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 
 
 def find_problems(stem, languages, cache_dir) -> list[str]:
@@ -77,7 +63,12 @@ class TextPairs:
 
     def __getitem__(self, index):
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+            for side in self._sides:
+                side.check_unchanged()
+            pairs = [self[i] for i in range(*index.indices(len(self)))]
+            for side in self._sides:
+                side.check_unchanged()
+            return pairs
         source, target = self._sides
         return source[index], target[index]
 
@@ -98,9 +89,10 @@ class Lines:
     """
 
     def __init__(self, path, shown_as):
-        self.shown_as = shown_as
+        self.shown_as, self._path = shown_as, path
         with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
+            self._state = os.fstat(file.fileno())
+            size = self._state.st_size
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
         self._start = len(BOM) if self._bytes[:3] == BOM else 0
         self._ends = _line_ends(self._bytes)
@@ -137,6 +129,22 @@ class Lines:
                 f"line, of at most {LONGEST_LINE:,} bytes."
             )
         self._check_encoding()
+
+    def check_unchanged(self) -> None:
+        """
+        Raises:
+          UserError: the file was written to after it was opened. One that was deleted or replaced is still
+            read as it was.
+        """
+        try:
+            state = os.stat(self._path)
+        except OSError:
+            return
+        if os.path.samestat(state, self._state) and _version(state) != _version(self._state):
+            raise UserError(
+                f"{self.shown_as} changed while it was read: start again, and replace data files instead of "
+                "writing to them while they are in use."
+            )
 
     def _check_characters(self):
         """Finds the files that are no text, or text of another kind, by what other files hardly have."""
@@ -187,9 +195,13 @@ def _line_ends(data):
     return np.concatenate(ends) if ends else np.zeros(0, np.int64)
 
 
+def _version(state):
+    return state.st_size, state.st_mtime_ns
+
+
 def _open_side(stem, language, cache_dir):
-    path = _find(f"{stem}.{language}")
-    return Lines(_plain(path, cache_dir), shown_as=path)
+    path = find_file(f"{stem}.{language}")
+    return Lines(unpack(path, cache_dir), shown_as=path)
 
 
 def _check_counts(source, target):
@@ -236,45 +248,3 @@ def require_usable(pairs, shown_as) -> None:
             f"No pair of {shown_as} has text on both sides, of at most {LONGEST_TEXT:,} bytes: expected one "
             "sentence a line."
         )
-
-
-def _find(path):
-    """The file of this name, or the compressed one.
-
-    Raises:
-      UserError: there is none, or something that is no file.
-      OSError: as the system gives it.
-    """
-    other = f"Expected the file {path} (or {path}.gz, {path}.xz), but there is none"
-    for ending in OPENERS:
-        try:
-            kind = stat.S_IFMT(os.stat(path + ending).st_mode)
-        except (FileNotFoundError, NotADirectoryError):
-            if os.path.islink(path + ending):
-                other = f"{path + ending} is a link to {os.readlink(path + ending)}, which does not exist"
-            continue
-        if kind == stat.S_IFREG:
-            return path + ending
-        other = f"Expected a text file at {path + ending}, but it is {KINDS.get(kind, 'no file')}"
-    raise UserError(f"{other}: check data.directory, the split's stem and the languages.")
-
-
-def _plain(path, cache_dir):
-    """`path` itself, or an unpacked copy of it, made once for each size and time of change."""
-    ending = os.path.splitext(path)[1]
-    if ending not in (".gz", ".xz"):
-        return path
-    status = os.stat(path)
-    identity = f"{os.path.abspath(path)} {status.st_size} {status.st_mtime_ns}"
-    unpacked = os.path.join(cache_dir, "unpacked", hashlib.sha256(identity.encode()).hexdigest()[:32])
-    if os.path.exists(unpacked):
-        return unpacked
-    with swept(os.path.dirname(unpacked)), whole_file(unpacked) as plain:
-        try:
-            with OPENERS[ending](path, "rb") as packed:
-                shutil.copyfileobj(packed, plain, CHUNK)
-        except DAMAGE as error:
-            raise UserError(
-                f"{path} does not unpack ({error}): it may be cut short; fetch it again."
-            ) from None
-    return unpacked

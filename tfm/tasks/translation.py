@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from tfm import models
 from tfm.data.batches import TrainBatches, eval_batches, read_ahead
-from tfm.data.cache import TokenCache
+from tfm.data.cache import TokenCache, check_folder
 from tfm.data.config import DataConfig
 from tfm.data.sources import SPLITS, check_splits, find_problems, open_pairs
 from tfm.data.vocabulary import BOS_ID, Vocabulary
@@ -241,6 +241,8 @@ def create(config, workdir, *, new=True):
 def _check_data(data, resumed):
     """Checks all splits; a resumed run does not end for its test split, which training does not read."""
     check_splits(data, SPLITS[:2] if resumed else SPLITS)
+    if not resumed:
+        check_folder(data.cache)
     for problem in find_problems(data, ["test"]) if resumed else ():
         log.warning("The test split cannot be used: %s", problem)
 
