@@ -11,9 +11,9 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 
+from tfm.data.prepared import preparing
 from tfm.errors import UserError
 
 RETRIES = 2  # of a connection, 0.4 and 0.8 seconds apart
@@ -38,32 +38,13 @@ def download(name: str, module: str, root: str, folder: str) -> None:
       UserError: it could not be downloaded or written.
       OSError: `root` cannot be written.
     """
-    made = _make_folders(root)
-    try:
-        temporary = tempfile.mkdtemp(prefix="preparing-", dir=root)
+    with preparing(root, folder) as temporary:
         try:
             _link_downloads(root, temporary)
             log.info("Downloading and preparing the data set %s in %s", name, folder)
             _run([name, module, root, temporary], folder)
-            _adopt(os.path.join(temporary, os.path.relpath(folder, root)), folder)
         finally:
-            _remove(root, temporary)
-    finally:
-        for path in reversed(made):  # those that are still empty
-            with contextlib.suppress(OSError):
-                os.rmdir(path)
-
-
-def _make_folders(path):
-    """Makes a folder and those above it; returns the paths of the new ones, the outermost first."""
-    path, absent = os.path.abspath(path), []
-    while not os.path.lexists(path):
-        absent.append(path)
-        path = os.path.dirname(path)
-    for each in reversed(absent):
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(each)
-    return absent[::-1]
+            _keep_downloads(root, temporary)
 
 
 def _link_downloads(root, temporary):
@@ -74,14 +55,13 @@ def _link_downloads(root, temporary):
         os.symlink(os.path.abspath(path), link)
 
 
-def _remove(root, temporary):
-    """Moves new downloads that are whole into `root`, and removes the rest."""
+def _keep_downloads(root, temporary):
+    """Moves new downloads that are whole into `root`."""
     for path in _whole_downloads(temporary):
         kept = os.path.join(root, os.path.relpath(path, temporary))
         with contextlib.suppress(OSError):  # the next attempt downloads them again
             os.makedirs(os.path.dirname(kept), exist_ok=True)
             os.replace(path, kept)
-    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _whole_downloads(root):
@@ -91,20 +71,6 @@ def _whole_downloads(root):
         if os.path.isfile(path) and not os.path.islink(path):
             yield path
             yield info
-
-
-def _adopt(written, folder):
-    """Gives a written data set its place, unless another process was first."""
-    above = os.path.dirname(folder)
-    os.makedirs(above, exist_ok=True)
-    settings = os.path.join(os.path.dirname(os.path.dirname(written)), ".config")  # names the default config
-    with contextlib.suppress(OSError):
-        os.rename(settings, os.path.join(os.path.dirname(above), ".config"))
-    try:
-        os.rename(written, folder)
-    except OSError:
-        if not os.path.isdir(folder):
-            raise
 
 
 def _run(arguments, folder):
@@ -191,7 +157,8 @@ def _bound_requests():
 def _end_with_parent(root, temporary):
     """Ends this process when the one that started it is gone, which held the other end of stdin."""
     sys.stdin.buffer.read()
-    _remove(root, temporary)
+    _keep_downloads(root, temporary)
+    shutil.rmtree(temporary, ignore_errors=True)
     os._exit(1)
 
 

@@ -78,19 +78,11 @@ def find_builder(name: str, directory: str):
     """
     import tensorflow_datasets as tfds
     import tensorflow_datasets.translate
-    from google.protobuf import json_format
 
     options = {"data_dir": directory or None}
     try:
-        return tfds.builder(name, file_format="array_record", **options)
-    except (json_format.Error, AssertionError) as error:
-        text = " ".join(str(error).split())
-        if "cannot be loaded at version" in text:
-            raise UserError(f"TFDS has no data set '{name}' ({text}); check data.name.") from None
-        raise UserError(
-            f"The data set '{name}' in {directory or 'the folder of TFDS'} is damaged ({text}): delete its "
-            "folder, and it is prepared again."
-        ) from None
+        with opening(name, directory or "the folder of TFDS"):
+            return tfds.builder(name, file_format="array_record", **options)
     except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
         if "File format is already set" in str(error):
             raise UserError(
@@ -99,6 +91,23 @@ def find_builder(name: str, directory: str):
             ) from None
         reason = str(error).strip().split("\n")[0]
         raise UserError(f"TFDS has no data set '{name}' ({reason}); check data.name.") from None
+
+
+@contextlib.contextmanager
+def opening(name: str, folder: str):
+    """Within, what TFDS raises for the damaged description of a data set becomes a UserError."""
+    from google.protobuf import json_format
+
+    try:
+        yield
+    except (json_format.Error, AssertionError) as error:
+        text = " ".join(str(error).split())
+        if "cannot be loaded at version" in text:
+            raise UserError(f"TFDS has no data set '{name}' ({text}); check data.name.") from None
+        raise UserError(
+            f"The data set '{name}' in {folder} is damaged ({text}): delete its folder, and it is prepared "
+            "again."
+        ) from None
 
 
 def prepare(builder, name: str, directory: str):
@@ -112,6 +121,15 @@ def prepare(builder, name: str, directory: str):
     if not builder.data_path.exists():
         download(name, type(builder).__module__, str(builder.data_dir_root), builder.data_dir)
         builder = find_builder(name, directory)
+    return require_splits(builder)
+
+
+def require_splits(builder):
+    """The builder of a prepared data set.
+
+    Raises:
+      UserError: its description is missing.
+    """
     if not builder.info.splits:
         raise UserError(_damaged(builder.data_dir, "it has no dataset_info.json, or no splits"))
     return builder

@@ -119,7 +119,9 @@ def _find_builder(config):
     if config.kind == "builtin":
         from tfm.data.language.builder import TfmLanguage  # TFDS takes half a second to import
 
-        return TfmLanguage(data_dir=_builtin_folder(config), file_format="array_record")
+        folder = _builtin_folder(config)
+        with records.opening(TfmLanguage.name, folder):
+            return TfmLanguage(data_dir=folder, file_format="array_record")
     return records.find_builder(config.name, config.directory)
 
 
@@ -128,7 +130,7 @@ def _prepare(config, builder):
     if config.kind == "builtin":
         from tfm.data.language.builder import prepare
 
-        return prepare(_builtin_folder(config))
+        return records.require_splits(prepare(_builtin_folder(config)))
     return records.prepare(builder, config.name, config.directory)
 
 
