@@ -187,7 +187,7 @@ MISTAKES = {
     ),
     "missing data": ((*TRAIN, "--config.data.directory={tmp}"), "Expected the file {tmp}/train.en"),
     "unequal lines": ((*TRAIN, "--config.data.directory={tmp}/unequal"), "has 3 lines and"),
-    "empty split": ((*TRAIN, "--config.data.directory={tmp}/empty"), "are empty"),
+    "empty split": ((*TRAIN, "--config.data.directory={tmp}/empty"), "train.en is empty"),
     "no run there": (("eval.py", "--workdir={tmp}/none"), "Expected the folder of a run at {tmp}/none"),
     "no workdir": (("eval.py",), "Flag --workdir must have a value"),
     "override typo": (

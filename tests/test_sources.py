@@ -6,6 +6,7 @@ import lzma
 import pytest
 import tensorflow_datasets as tfds
 
+from tests import tfds_sets  # noqa: F401 - registers them
 from tfm.data import sources
 from tfm.data.config import DataConfig
 from tfm.errors import UserError
@@ -76,7 +77,7 @@ def test_the_fingerprint_is_of_the_content_not_of_the_place(tmp_path):
     ("source", "target", "message"),
     [
         (b"a\nb\nc\n", b"a\nb\n", "has 3 lines and .*train.de has 2"),
-        (b"", b"", "are empty"),
+        (b"", b"", "train.en is empty"),
         (b"fine\nbad \xff\xfe\n", b"a\nb\n", "Line 2 of .*train.en is not UTF-8"),
     ],
 )
@@ -93,24 +94,6 @@ def test_a_missing_file_and_a_damaged_archive_are_named(tmp_path):
     (tmp_path / "train.de").write_bytes(b"eins\n")
     with pytest.raises(UserError, match="does not unpack"):
         pairs_of(text_config(tmp_path))
-
-
-class TinyTranslate(tfds.core.GeneratorBasedBuilder):
-    """Six German-English pairs; registered with TFDS by its definition."""
-
-    VERSION = tfds.core.Version("1.0.0")
-
-    def _info(self):
-        return tfds.core.DatasetInfo(
-            builder=self, features=tfds.features.Translation(languages=("de", "en")), description="Tiny."
-        )
-
-    def _split_generators(self, dl_manager):
-        return {"train": self._generate_examples(0, 6), "validation": self._generate_examples(6, 8)}
-
-    def _generate_examples(self, first, last):
-        for i in range(first, last):
-            yield i, {"de": f"Satz {i}", "en": f" sentence {i}"}
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """The vocabulary: special ids, the round trip of any text, and what cannot be trained."""
 
+import re
+
 import pytest
 
 from tfm.data import vocabulary
@@ -52,18 +54,39 @@ def test_training_is_deterministic_and_loads_back(trained, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("size", "message"),
-    [(5000, "set data.vocabulary_size to at most [0-9]+"), (20, "raise data.vocabulary_size")],
+    ("size", "message", "beyond"),
+    [
+        (5000, r"set data.vocabulary_size to at most (\d+)", 1),
+        (20, r"set data.vocabulary_size to at least (\d+)", -1),
+    ],
 )
-def test_a_size_that_the_text_cannot_fill_or_fit_is_one_sentence(tmp_path, size, message):
-    with pytest.raises(UserError, match=message):
-        Vocabulary.train(TEXTS, size, str(tmp_path / "v.model"))
+def test_a_size_that_does_not_fit_names_the_limit(tmp_path, size, message, beyond):
+    path = str(tmp_path / "v.model")
+    with pytest.raises(UserError, match=message) as error:
+        Vocabulary.train(TEXTS, size, path)
     assert not list(tmp_path.iterdir())
+    limit = int(re.search(message, str(error.value))[1])
+    assert len(Vocabulary.train(TEXTS, limit, path)) == limit
+    with pytest.raises(UserError, match=message):
+        Vocabulary.train(TEXTS, limit + beyond, path)
 
 
-def test_no_text_at_all_is_one_sentence(tmp_path):
-    with pytest.raises(UserError, match=r"SentencePiece could not train|too little variety"):
-        Vocabulary.train([], 300, str(tmp_path / "v.model"))
+@pytest.mark.parametrize(
+    ("texts", "size", "message"),
+    [
+        ([], 300, "nothing to learn word pieces from"),
+        (["", "  "], 300, "nothing to learn word pieces from"),
+        (["\u200b\x01"], 300, "has only invisible characters"),
+        (["ab " * 30_000], 300, "longer than 65,536 bytes"),
+        (TEXTS, 3, "3 word pieces are too few"),
+        (TEXTS, 1 << 31, "must be at most 2,147,483,647"),
+    ],
+)
+def test_no_error_of_sentencepiece_is_shown(tmp_path, texts, size, message):
+    with pytest.raises(UserError, match=message) as error:
+        Vocabulary.train(texts, size, str(tmp_path / "v.model"))
+    assert "INTERNAL" not in str(error.value)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_or_damaged_model_is_one_sentence(tmp_path):

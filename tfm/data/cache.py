@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import shutil
+import tempfile
 import time
 
 import numpy as np
@@ -81,6 +82,24 @@ class TokenCache:
         shutil.rmtree(folder, ignore_errors=True)
         _build(folder, pairs, vocabulary)
         return cls(folder)
+
+
+def check_folder(cache_dir: str) -> None:
+    """Tries whether caches can be made below `cache_dir`, before the long work that they come after.
+
+    One that has caches is only warned of: those that are wanted may be there.
+
+    Raises:
+      UserError: no file can be made, and there are no caches.
+    """
+    folder = os.path.join(cache_dir, "tokens")
+    try:
+        with writing(folder), swept(folder), tempfile.TemporaryFile(dir=folder):
+            pass
+    except UserError as error:
+        if not (os.path.isdir(folder) and os.access(folder, os.R_OK) and os.listdir(folder)):
+            raise
+        log.warning("New tokens cannot be kept: %s", error)
 
 
 def _require_sentences(tokens, ends, folder):

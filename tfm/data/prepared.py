@@ -1,15 +1,72 @@
-"""TFDS data sets written to disk, by this process or by another at the same time."""
+"""TFDS data sets written to disk, whole or not at all, by this process or by another at the same time."""
+
+import contextlib
+import os
+import shutil
+import tempfile
 
 
-def prepared(make):
-    """The TFDS builder that `make()` gives, downloaded and written as array_record files where it was not.
+def prepared(make, root: str):
+    """The TFDS builder that `make(data_dir)` gives, written as array_record files where it was not.
 
     Raises:
-      OSError, DownloadError, RuntimeError: as TFDS raises them, for the network and the disk.
+      OSError, RuntimeError: as TFDS raises them, for the disk.
     """
-    builder = make()
+    builder = make(root)
+    if not builder.data_path.exists():
+        with preparing(root, builder.data_dir) as temporary:
+            make(temporary).download_and_prepare(file_format="array_record")
+    return make(root)
+
+
+@contextlib.contextmanager
+def preparing(root: str, folder: str):
+    """A new data_dir inside `root`; its data set becomes `folder` when the context ends well.
+
+    Else nothing is left that was not there before. Where another process was first, its data set stays.
+
+    Args:
+      root: TFDS's data_dir; made if absent.
+      folder: of the data set, below `root`.
+
+    Raises:
+      OSError: `root` cannot be written.
+    """
+    made = _make_folders(root)
     try:
-        builder.download_and_prepare(file_format="array_record")
-    except FileExistsError:  # another process was first, and its files are as good
-        return make()
-    return builder
+        temporary = tempfile.mkdtemp(prefix="preparing-", dir=root)
+        try:
+            yield temporary
+            _adopt(os.path.join(temporary, os.path.relpath(folder, root)), folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    finally:
+        for path in reversed(made):  # those that are still empty
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
+
+
+def _make_folders(path):
+    """Makes a folder and those above it; returns the paths of the new ones, the outermost first."""
+    path, absent = os.path.abspath(path), []
+    while not os.path.lexists(path):
+        absent.append(path)
+        path = os.path.dirname(path)
+    for each in reversed(absent):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(each)
+    return absent[::-1]
+
+
+def _adopt(written, folder):
+    """Gives a written data set its place, unless another process was first."""
+    above = os.path.dirname(folder)
+    os.makedirs(above, exist_ok=True)
+    settings = os.path.join(os.path.dirname(os.path.dirname(written)), ".config")  # names the default config
+    with contextlib.suppress(OSError):
+        os.rename(settings, os.path.join(os.path.dirname(above), ".config"))
+    try:
+        os.rename(written, folder)
+    except OSError:
+        if not os.path.isdir(folder):
+            raise

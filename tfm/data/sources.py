@@ -7,9 +7,14 @@ read at random.
 
 import os
 
-from tfm.data.prepared import prepared
+from tfm.data import records, text
+from tfm.data.config import DataConfig
+from tfm.data.problems import raise_all
+from tfm.data.records import RecordPairs
 from tfm.data.text import TextPairs
 from tfm.errors import UserError
+
+SPLITS = ("train", "validation", "test")
 
 
 def open_pairs(config, split):
@@ -21,100 +26,113 @@ def open_pairs(config, split):
         taken as it is, such as "pronoun" of the built-in language.
 
     Raises:
-      UserError: whatever is missing or unusable, in one sentence.
+      UserError: whatever is missing or unusable.
     """
-    name = getattr(config, split) if split in ("train", "validation", "test") else split
+    name = getattr(config, split) if split in SPLITS else split
+    if not name:
+        raise UserError(f"There is no split to read: data.{split} is empty; name one, or choose another.")
     languages = (config.source_language, config.target_language)
     if config.kind == "text":
-        stem = os.path.join(config.directory, name) if config.directory else name
-        return TextPairs(stem, languages, config.cache)
-    return RecordPairs(_builder(config), name, languages)
+        return TextPairs(_stem(config, name), languages, config.cache)
+    return RecordPairs(_prepare(config, _find_builder(config)), name, languages)
 
 
 def read_sides(config, split):
     """Both sides of a split at once: a list of source texts and one of target texts."""
+    check_splits(config, [split])
     sources, targets = zip(*open_pairs(config, split)[:], strict=True)
     return list(sources), list(targets)
 
 
 def read_feature(config, split, feature):
     """All values of a further text feature of a TFDS split, such as "wrong" of the split "pronoun"."""
-    return [value for value, _ in RecordPairs(_builder(config), split, (feature, feature))[:]]
+    builder = _prepare(config, _find_builder(config))
+    return [value for value, _ in RecordPairs(builder, split, (feature, feature))[:]]
 
 
-class RecordPairs:
-    """Random access to a split of a prepared TFDS builder.
+def check_splits(config, splits=SPLITS) -> None:
+    """Checks all that can be known of the data before work is put into them: names, files, their content.
+
+    What a TFDS data set tells without a download is checked before it, the rest behind it.
 
     Raises:
-      UserError: no such split, no such language, or no examples.
+      UserError: its message lists all problems.
     """
-
-    def __init__(self, builder, split, languages):
-        known = ", ".join(builder.info.splits)
-        missing = [language for language in languages if language not in builder.info.features]
-        if missing:
-            raise UserError(
-                f"The data set {builder.info.full_name} has no feature '{missing[0]}'; "
-                f"it has {', '.join(builder.info.features)}."
-            )
-        try:
-            self._records = builder.as_data_source(split=split)
-        except (ValueError, KeyError, AssertionError):
-            raise UserError(
-                f"The data set {builder.info.full_name} has no split '{split}'; it has {known}."
-            ) from None
-        if not len(self._records):
-            raise UserError(f"The split '{split}' of {builder.info.full_name} is empty.")
-        self._languages = languages
-        self.fingerprint = f"tfds-{builder.info.full_name}-{split}-{len(self)}-{'-'.join(languages)}"
-
-    def __len__(self):
-        return len(self._records)
-
-    def __getitem__(self, index):
-        if isinstance(index, slice):  # at once: four times as fast as one by one
-            records = self._records.__getitems__(list(range(*index.indices(len(self)))))
-            return [self._pair(record) for record in records]
-        if not 0 <= index < len(self):
-            raise IndexError(index)
-        return self._pair(self._records[index])
-
-    def _pair(self, record):
-        return tuple(_text(record[language]) for language in self._languages)
+    raise_all(find_problems(config, splits))
 
 
-def _text(value):
-    return (value.decode("utf-8") if isinstance(value, bytes) else str(value)).strip()
+def find_problems(config, splits) -> list[str]:
+    """Why splits cannot be used: error messages, none where they can.
+
+    A test split that is not there is no problem where the config does not name it: "" is none, and the
+    default name asks for one only if it is there.
+    """
+    if config.source_language == config.target_language:
+        return [
+            "data.source_language and data.target_language are both "
+            f"'{config.source_language}': a translation of a text into itself."
+        ]
+    names = {split: getattr(config, split) if split in SPLITS else split for split in splits}
+    if "\0" in "".join((config.directory, config.cache, *names.values())):
+        return ["A folder or split of the data has a NUL character in its name: correct data."]
+    problems = [
+        f"data.{split} is empty: name a split." for split in ("train", "validation") if names.get(split) == ""
+    ]
+    wanted = list(dict.fromkeys(name for name in names.values() if name))
+    optional = {DataConfig.test} if names.get("test") == DataConfig.test else set()
+    optional -= {name for split, name in names.items() if split != "test"}
+    find = _find_text_problems if config.kind == "text" else _find_record_problems
+    return problems + find(config, wanted, optional)
 
 
-def _builder(config):
+def _find_text_problems(config, names, optional):
+    if config.directory and not os.path.isdir(config.directory):
+        return [
+            f"Expected a folder of text files at {config.directory}, but there is none: set data.directory."
+        ]
+    languages, problems = (config.source_language, config.target_language), []
+    for name in names:
+        stem = _stem(config, name)
+        if name not in optional or text.some_file_exists(stem, languages):
+            problems += text.find_problems(stem, languages, config.cache)
+    return problems
+
+
+def _find_record_problems(config, names, optional):
+    languages, builder = (config.source_language, config.target_language), _find_builder(config)
+    known = records.split_names(builder)
+    names = [name for name in names if name not in optional or name in known or not known]
+    problems = records.feature_problems(builder, languages) + records.split_problems(builder, names)
+    if problems:
+        return problems
+    builder = _prepare(config, builder)
+    names = [name for name in names if name not in optional or name in builder.info.splits]
+    return records.find_problems(builder, names, languages)
+
+
+def _stem(config, name):
+    return os.path.join(config.directory, name) if config.directory else name
+
+
+def _find_builder(config):
+    """The builder of the config's data set, whose files may not be there yet."""
     if config.kind == "builtin":
-        from tfm.data.language.builder import prepare  # TFDS takes half a second to import
+        from tfm.data.language.builder import TfmLanguage  # TFDS takes half a second to import
 
-        return prepare(config.directory or os.path.join(config.cache, "builtin"))
-    return _tfds_builder(config.name, config.directory)
-
-
-def _tfds_builder(name, directory):
-    """A builder by name, downloaded and prepared as array_record files where that was not done yet."""
-    import tensorflow_datasets as tfds
-    import tensorflow_datasets.translate
-
-    def make():
-        return tfds.builder(name, data_dir=directory or None, file_format="array_record")
-
-    try:
-        folder = make().data_dir
-    except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
-        raise UserError(f"TFDS has no data set '{name}' ({_first_line(error)}); check data.name.") from None
-    try:
-        return prepared(make)
-    except (OSError, tfds.download.DownloadError) as error:
-        raise UserError(
-            f"The data set '{name}' could not be prepared in {folder} ({_first_line(error)}); "
-            "check the network and the disk, or prepare it elsewhere and set data.directory."
-        ) from None
+        folder = _builtin_folder(config)
+        with records.opening(TfmLanguage.name, folder):
+            return TfmLanguage(data_dir=folder, file_format="array_record")
+    return records.find_builder(config.name, config.directory)
 
 
-def _first_line(error):
-    return str(error).strip().split("\n")[0]
+def _prepare(config, builder):
+    """The builder with its files on disk."""
+    if config.kind == "builtin":
+        from tfm.data.language.builder import prepare
+
+        return records.require_splits(prepare(_builtin_folder(config)))
+    return records.prepare(builder, config.name, config.directory)
+
+
+def _builtin_folder(config):
+    return os.path.expanduser(config.directory or os.path.join(config.cache, "builtin"))

@@ -1,23 +1,48 @@
 """Sentence pairs from two text files, line i of one the translation of line i of the other."""
 
 import functools
-import gzip
 import hashlib
-import lzma
+import itertools
 import mmap
 import os
-import shutil
-import zlib
+import re
 
 import numpy as np
 
+from tfm.data.problems import collect
+from tfm.data.text_files import OPENERS, find_file, unpack
+from tfm.data.vocabulary import LONGEST_TEXT
 from tfm.errors import UserError
-from tfm.files import swept, whole_file
 
-OPENERS = {"": open, ".gz": gzip.open, ".xz": lzma.open}
-DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 BOM = b"\xef\xbb\xbf"
 CHUNK = 1 << 24
+LONGEST_LINE = 1 << 20  # bytes; a line above it is no sentence, and SentencePiece takes 50 times its size
+LONE_RETURN = re.compile(rb"\r(?=[^\r\n])")  # not one of "\r\n" or "\r\r\n"
+NUL = re.compile(rb"\0")
+PACKED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz"}  # how compressed files begin
+
+
+def find_problems(stem, languages, cache_dir) -> list[str]:
+    """Why the two files of a split cannot be used: error messages, none where they can.
+
+    Reads both files whole, so that no error is found later, behind a long tokenisation.
+    """
+    problems, sides = [], []
+    for language in languages:
+        with collect(problems):
+            side = _open_side(stem, language, cache_dir)
+            side.check()
+            sides.append(side)
+    if not problems:
+        with collect(problems):
+            _check_pairs(*sides)
+    return problems
+
+
+def some_file_exists(stem, languages) -> bool:
+    """Whether there is a file of either side."""
+    names = (f"{stem}.{language}{ending}" for language in languages for ending in OPENERS)
+    return any(map(os.path.lexists, names))
 
 
 class TextPairs:
@@ -30,23 +55,20 @@ class TextPairs:
     """
 
     def __init__(self, stem, languages, cache_dir):
-        files = [_find(f"{stem}.{language}") for language in languages]
-        self._sides = [Lines(_plain(path, cache_dir), shown_as=path) for path in files]
-        counts = [len(side) for side in self._sides]
-        if counts[0] != counts[1]:
-            raise UserError(
-                f"{files[0]} has {counts[0]:,} lines and {files[1]} has {counts[1]:,}: "
-                "each line must translate the line of the same number."
-            )
-        if not counts[0]:
-            raise UserError(f"{files[0]} and {files[1]} are empty: expected one sentence a line.")
+        self._sides = [_open_side(stem, language, cache_dir) for language in languages]
+        _check_counts(*self._sides)
 
     def __len__(self):
         return len(self._sides[0])
 
     def __getitem__(self, index):
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+            for side in self._sides:
+                side.check_unchanged()
+            pairs = [self[i] for i in range(*index.indices(len(self)))]
+            for side in self._sides:
+                side.check_unchanged()
+            return pairs
         source, target = self._sides
         return source[index], target[index]
 
@@ -61,12 +83,16 @@ class Lines:
 
     Raises:
       UserError: on reading a line that is not UTF-8.
+
+    Attributes:
+      shown_as: what error messages call the file.
     """
 
     def __init__(self, path, shown_as):
-        self._shown_as = shown_as
+        self.shown_as, self._path = shown_as, path
         with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
+            self._state = os.fstat(file.fileno())
+            size = self._state.st_size
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
         self._start = len(BOM) if self._bytes[:3] == BOM else 0
         self._ends = _line_ends(self._bytes)
@@ -82,9 +108,74 @@ class Lines:
             return self._bytes[begin : self._ends[index]].decode("utf-8").strip()
         except UnicodeDecodeError as error:
             raise UserError(
-                f"Line {index + 1} of {self._shown_as} is not UTF-8 ({error.reason} at its byte "
+                f"Line {index + 1} of {self.shown_as} is not UTF-8 ({error.reason} at its byte "
                 f"{error.start}): convert the file to UTF-8."
             ) from None
+
+    def check(self) -> None:
+        """Reads the whole file.
+
+        Raises:
+          UserError: it is no UTF-8 text with one sentence a line.
+        """
+        if not len(self):
+            raise UserError(f"{self.shown_as} is empty: expected one sentence a line.")
+        self._check_characters()
+        lengths = np.diff(self._ends, prepend=-1) - 1
+        line = int(lengths.argmax())
+        if lengths[line] > LONGEST_LINE:
+            raise UserError(
+                f"Line {line + 1:,} of {self.shown_as} has {lengths[line]:,} bytes: expected one sentence a "
+                f"line, of at most {LONGEST_LINE:,} bytes."
+            )
+        self._check_encoding()
+
+    def check_unchanged(self) -> None:
+        """
+        Raises:
+          UserError: the file was written to after it was opened. One that was deleted or replaced is still
+            read as it was.
+        """
+        try:
+            state = os.stat(self._path)
+        except OSError:
+            return
+        if os.path.samestat(state, self._state) and _version(state) != _version(self._state):
+            raise UserError(
+                f"{self.shown_as} changed while it was read: start again, and replace data files instead of "
+                "writing to them while they are in use."
+            )
+
+    def _check_characters(self):
+        """Finds the files that are no text, or text of another kind, by what other files hardly have."""
+        for start, ending in PACKED.items():
+            if self._bytes[: len(start)] == start:
+                raise UserError(f"{self.shown_as} is a compressed file: add the ending {ending} to its name.")
+        if self._has_as_many_as_lines(NUL):
+            raise UserError(
+                f"{self.shown_as} has a NUL character for every line: it is UTF-16 or no text; "
+                "convert it to UTF-8."
+            )
+        if self._has_as_many_as_lines(LONE_RETURN):
+            raise UserError(
+                f"{self.shown_as} has {len(self):,} line feeds and at least as many carriage returns without "
+                "one: its lines end in CR; convert them to LF, as by: tr '\\r' '\\n'"
+            )
+
+    def _has_as_many_as_lines(self, pattern):
+        found = itertools.islice(pattern.finditer(self._bytes), len(self))
+        return sum(1 for _ in found) == len(self)
+
+    def _check_encoding(self):
+        """Decodes many lines at a time; where they fail, reads the first bad one, which raises."""
+        first, begin = 0, self._start
+        while first < len(self):
+            last = max(first + 1, int(np.searchsorted(self._ends, begin + CHUNK)))
+            try:
+                self._bytes[begin : self._ends[last - 1]].decode("utf-8")
+            except UnicodeDecodeError as error:
+                self[int(np.searchsorted(self._ends, begin + error.start))]
+            first, begin = last, int(self._ends[last - 1]) + 1
 
     def sha256(self):
         digest = hashlib.sha256()
@@ -104,32 +195,56 @@ def _line_ends(data):
     return np.concatenate(ends) if ends else np.zeros(0, np.int64)
 
 
-def _find(path):
-    for ending in OPENERS:
-        if os.path.isfile(path + ending):
-            return path + ending
-    raise UserError(
-        f"Expected the file {path} (or {path}.gz, {path}.xz), but there is none: "
-        "check data.directory, the split's stem and the languages."
+def _version(state):
+    return state.st_size, state.st_mtime_ns
+
+
+def _open_side(stem, language, cache_dir):
+    path = find_file(f"{stem}.{language}")
+    return Lines(unpack(path, cache_dir), shown_as=path)
+
+
+def _check_counts(source, target):
+    """
+    Raises:
+      UserError: a file has no lines, or they have different numbers of them.
+    """
+    for side in (source, target):
+        if not len(side):
+            raise UserError(f"{side.shown_as} is empty: expected one sentence a line.")
+    if len(source) != len(target):
+        raise UserError(
+            f"{source.shown_as} has {len(source):,} lines and {target.shown_as} has {len(target):,}: "
+            "each line must translate the line of the same number."
+        )
+
+
+def _check_pairs(source, target):
+    """
+    Raises:
+      UserError: the sides are one file, differ in their lines, or have no pair to train on.
+    """
+    if os.path.samefile(source.shown_as, target.shown_as):
+        raise UserError(
+            f"{source.shown_as} and {target.shown_as} are the same file: a translation of itself; check the "
+            "languages and links. To train on copies, give a copy of the file."
+        )
+    _check_counts(source, target)
+    require_usable(zip(source, target, strict=True), f"{source.shown_as} and {target.shown_as}")
+
+
+def require_usable(pairs, shown_as) -> None:
+    """Reads pairs up to the first that can be trained on.
+
+    Raises:
+      UserError: there is none.
+    """
+    usable = (
+        source and target and max(len(source.encode()), len(target.encode())) <= LONGEST_TEXT
+        for source, target in pairs
     )
-
-
-def _plain(path, cache_dir):
-    """`path` itself, or an unpacked copy of it, made once for each size and time of change."""
-    ending = os.path.splitext(path)[1]
-    if ending not in (".gz", ".xz"):
-        return path
-    status = os.stat(path)
-    identity = f"{os.path.abspath(path)} {status.st_size} {status.st_mtime_ns}"
-    unpacked = os.path.join(cache_dir, "unpacked", hashlib.sha256(identity.encode()).hexdigest()[:32])
-    if os.path.exists(unpacked):
-        return unpacked
-    with swept(os.path.dirname(unpacked)), whole_file(unpacked) as plain:
-        try:
-            with OPENERS[ending](path, "rb") as packed:
-                shutil.copyfileobj(packed, plain, CHUNK)
-        except DAMAGE as error:
-            raise UserError(
-                f"{path} does not unpack ({error}): it may be cut short; fetch it again."
-            ) from None
-    return unpacked
+    if not any(usable):
+        raise UserError(
+            f"No pair of {shown_as} has text on both sides, of at most {LONGEST_TEXT:,} bytes: expected one "
+            "sentence a line."
+        )

@@ -13,6 +13,8 @@ from tfm.files import read_whole, whole_file
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 WORD_START = "\u2581"  # SentencePiece writes a space so
 LARGEST_MODEL = 1 << 26  # bytes; 37,000 pieces take less than one million
+MOST_PIECES = (1 << 31) - 1  # SentencePiece counts in 32 bits
+LONGEST_TEXT = 1 << 16  # bytes; the vocabulary is not trained on longer ones
 SENTENCE_ENDS = (".", "!", "?", ";", "\u3002")
 
 
@@ -53,8 +55,10 @@ class Vocabulary:
         """Learns `size` pieces from an iterable of texts and writes the model to `path`, whole or not at all.
 
         Raises:
-          UserError: the text is too little for `size` pieces, or the machine refuses the file.
+          UserError: `size` does not fit the text, there is no text, or the file cannot be written.
         """
+        if size > MOST_PIECES:
+            raise UserError(f"data.vocabulary_size must be at most {MOST_PIECES:,}, got {size:,}.")
         with whole_file(path) as file:
             try:
                 sentencepiece.SentencePieceTrainer.train(
@@ -68,11 +72,11 @@ class Vocabulary:
                     bos_id=BOS_ID,
                     eos_id=EOS_ID,
                     unk_id=UNK_ID,
-                    max_sentence_length=1 << 16,
+                    max_sentence_length=LONGEST_TEXT,
                     minloglevel=2,
                 )
             except RuntimeError as error:
-                raise UserError(_too_little_text(size, str(error))) from None
+                raise UserError(_explain(size, str(error))) from None
         return cls.load(path)
 
     def __len__(self):
@@ -115,13 +119,23 @@ class Vocabulary:
         return (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
 
 
-def _too_little_text(size, error):
-    limit = re.search(r"<= (\d+)", error)
-    if limit:
+def _explain(size, error):
+    """The error message for an internal error of SentencePiece, which names a line of its own source."""
+    if limit := re.search(r"<= (\d+)", error):
         return (
-            f"The training text has too little variety for {size} pieces: "
+            f"The training text has too little variety for {size:,} word pieces: "
             f"set data.vocabulary_size to at most {limit[1]}."
         )
-    if "smaller than required_chars" in error:
-        return f"The characters of the text alone need more than {size} pieces: raise data.vocabulary_size."
-    return f"SentencePiece could not train a vocabulary of {size} pieces: {error.strip()}"
+    if least := re.search(r"required_chars\. \d+ vs (\d+)", error):
+        return (
+            f"The characters of the training text alone need more than {size:,} word pieces: "
+            f"set data.vocabulary_size to at least {least[1]}."
+        )
+    if "unk_id()" in error:  # not even the special ids fit
+        return f"{size} word pieces are too few: raise data.vocabulary_size, as to 8000."
+    if "sentences_.empty()" in error or "all_chars_count" in error:
+        return (
+            "The training text has nothing to learn word pieces from: each text is blank, has only invisible "
+            f"characters, or is longer than {LONGEST_TEXT:,} bytes; check the data."
+        )
+    return f"SentencePiece could not train a vocabulary of {size:,} pieces: {error.strip()}"

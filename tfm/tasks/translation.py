@@ -14,9 +14,9 @@ import jax.numpy as jnp
 
 from tfm import models
 from tfm.data.batches import TrainBatches, eval_batches, read_ahead
-from tfm.data.cache import TokenCache
+from tfm.data.cache import TokenCache, check_folder
 from tfm.data.config import DataConfig
-from tfm.data.sources import open_pairs
+from tfm.data.sources import SPLITS, check_splits, find_problems, open_pairs
 from tfm.data.vocabulary import BOS_ID, Vocabulary
 from tfm.decoding import DecodingConfig
 from tfm.errors import UserError
@@ -221,8 +221,14 @@ class Translation:
 
 
 def create(config, workdir, *, new=True):
-    """The task of a run, with the vocabulary in `workdir`; a `new` run makes it from its training pairs."""
+    """The task of a run, with the vocabulary in `workdir`; a `new` run makes it from its training pairs.
+
+    Raises:
+      UserError: the data cannot be used; all problems are in its message.
+    """
     path = os.path.join(workdir, VOCABULARY_FILE)
+    if new:
+        _check_data(config.data, resumed=os.path.exists(path))
     if new and not os.path.exists(path):
         pairs = open_pairs(config.data, "train")
         log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")
@@ -230,6 +236,15 @@ def create(config, workdir, *, new=True):
             evenly_spaced(pairs, config.data.vocabulary_pairs), config.data.vocabulary_size, path
         )
     return Translation(config, Vocabulary.load(path))
+
+
+def _check_data(data, resumed):
+    """Checks all splits; a resumed run does not end for its test split, which training does not read."""
+    check_splits(data, SPLITS[:2] if resumed else SPLITS)
+    if not resumed:
+        check_folder(data.cache)
+    for problem in find_problems(data, ["test"]) if resumed else ():
+        log.warning("The test split cannot be used: %s", problem)
 
 
 def evenly_spaced(pairs, most):

@@ -49,4 +49,4 @@ def prepare(data_dir: str) -> tfds.core.DatasetBuilder:
         raise UserError(f"expected a folder for the language's files, got the file {path}; name a folder")
     chatter = io.StringIO()  # TFDS announces a download, and draws progress bars over a few seconds
     with redirect_stdout(chatter), redirect_stderr(chatter):
-        return prepared(lambda: TfmLanguage(data_dir=str(path), file_format="array_record"))
+        return prepared(lambda root: TfmLanguage(data_dir=root, file_format="array_record"), str(path))

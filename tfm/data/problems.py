@@ -1,0 +1,32 @@
+"""Several problems with the data in one error message."""
+
+import contextlib
+
+from tfm.errors import UserError
+from tfm.files import refusal
+
+
+@contextlib.contextmanager
+def collect(problems: list[str]):
+    """Appends the message of a UserError or an I/O error to `problems`; what follows then runs."""
+    try:
+        yield
+    except UserError as error:
+        problems.append(str(error))
+    except OSError as error:
+        if refusal(error) is None:
+            raise
+        problems.append(refusal(error))
+
+
+def raise_all(problems: list[str]) -> None:
+    """
+    Raises:
+      UserError: there are problems; its message has each of them once.
+    """
+    unique = list(dict.fromkeys(problems))
+    if len(unique) == 1:
+        raise UserError(unique[0])
+    if unique:
+        numbered = " ".join(f"({number}) {problem}" for number, problem in enumerate(unique, 1))
+        raise UserError(f"There are {len(unique)} problems with the data. {numbered}")

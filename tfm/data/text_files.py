@@ -1,0 +1,65 @@
+"""The files of a text: found by their names, and unpacked where they are compressed."""
+
+import gzip
+import hashlib
+import lzma
+import os
+import shutil
+import stat
+import zlib
+
+from tfm.errors import UserError
+from tfm.files import swept, whole_file
+
+OPENERS = {"": open, ".gz": gzip.open, ".xz": lzma.open}
+DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
+CHUNK = 1 << 24
+KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe, which can be read only once",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def find_file(path: str) -> str:
+    """The path of the file of this name, or the compressed one.
+
+    Raises:
+      UserError: there is none, or something that is no file.
+      OSError: as the system gives it.
+    """
+    other = f"Expected the file {path} (or {path}.gz, {path}.xz), but there is none"
+    for ending in OPENERS:
+        try:
+            kind = stat.S_IFMT(os.stat(path + ending).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            if os.path.islink(path + ending):
+                other = f"{path + ending} is a link to {os.readlink(path + ending)}, which does not exist"
+            continue
+        if kind == stat.S_IFREG:
+            return path + ending
+        other = f"Expected a text file at {path + ending}, but it is {KINDS.get(kind, 'no file')}"
+    raise UserError(f"{other}: check data.directory, the split's stem and the languages.")
+
+
+def unpack(path: str, cache_dir: str) -> str:
+    """`path` itself, or an unpacked copy of it, made once for each size and time of change."""
+    ending = os.path.splitext(path)[1]
+    if ending not in (".gz", ".xz"):
+        return path
+    status = os.stat(path)
+    identity = f"{os.path.abspath(path)} {status.st_size} {status.st_mtime_ns}"
+    unpacked = os.path.join(cache_dir, "unpacked", hashlib.sha256(identity.encode()).hexdigest()[:32])
+    if os.path.exists(unpacked):
+        return unpacked
+    with swept(os.path.dirname(unpacked)), whole_file(unpacked) as plain:
+        try:
+            with OPENERS[ending](path, "rb") as packed:
+                shutil.copyfileobj(packed, plain, CHUNK)
+        except DAMAGE as error:
+            raise UserError(
+                f"{path} does not unpack ({error}): it may be cut short; fetch it again."
+            ) from None
+    return unpacked
