@@ -42,7 +42,9 @@ def run(main, positional=()):
             level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True
         )
         logging.getLogger("tfm").setLevel(logging.INFO)
-        logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax tells every file it writes, and raises
+        # Orbax tells of every file it writes, and of errors with a traceback before it raises them.
+        logging.getLogger("absl").setLevel(logging.WARNING)
+        logging.getLogger("absl").addFilter(_is_warning)
         # Of a checkpoint's files, Orbax raises the first that fails; asyncio would print all others.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         with answering():
@@ -50,6 +52,10 @@ def run(main, positional=()):
             sys.stdout.flush()  # at exit, a failure would no longer find its sentence
 
     app.run(guarded, flags_parser=_parse)
+
+
+def _is_warning(record):
+    return record.levelno == logging.WARNING
 
 
 @contextlib.contextmanager
