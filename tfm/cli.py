@@ -38,20 +38,25 @@ def run(main, positional=()):
     """
 
     def guarded(argv):
-        logging.basicConfig(
-            level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True
-        )
-        logging.getLogger("tfm").setLevel(logging.INFO)
-        # Orbax tells of every file it writes, and of errors with a traceback before it raises them.
-        logging.getLogger("absl").setLevel(logging.WARNING)
-        logging.getLogger("absl").addFilter(_is_warning)
-        # Of a checkpoint's files, Orbax raises the first that fails; asyncio would print all others.
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+        start_logging()
         with answering():
             main(*_exactly(positional, argv[1:]))
             sys.stdout.flush()  # at exit, a failure would no longer find its sentence
 
     app.run(guarded, flags_parser=_parse)
+
+
+def start_logging():
+    """Sends what tfm tells, and the warnings of all libraries, to stderr."""
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True
+    )
+    logging.getLogger("tfm").setLevel(logging.INFO)
+    # Orbax tells of every file it writes, and of errors with a traceback before it raises them.
+    logging.getLogger("absl").setLevel(logging.WARNING)
+    logging.getLogger("absl").addFilter(_is_warning)
+    # Of a checkpoint's files, Orbax raises the first that fails; asyncio would print all others.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
 def _is_warning(record):

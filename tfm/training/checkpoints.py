@@ -229,7 +229,7 @@ class Checkpoints:
         manifest.write(folder)
 
     def _expect(self, trees):
-        """What `readback` compares of the step to be saved; {} on all hosts but the first, which finishes it."""
+        """What `readback` compares of the step to be saved; the first of several hosts does."""
         if jax.process_index() > 0:
             return {}
         turn = self._saves or None

@@ -11,8 +11,9 @@ from tfm.errors import UserError
 class _LiteralPath(type(epath.Path())):
     """A path of etils whose own characters are no pattern.
 
-    Orbax finds the files of each process by `path.glob`, which etils joins to the path and gives to
-    `glob.glob` unescaped: below a folder named "t[x]" it finds none, and below "t*" those of other folders too.
+    Orbax merges the files of each process, which it finds by `path.glob("ocdbt.process_*")`; etils joins that
+    to the path and gives it to `glob.glob` unescaped. Below a folder named "t[x]" it finds none, and Orbax
+    warns and finishes without a merge; below "t*" it finds those of other folders, too.
     """
 
     def glob(self, pattern):

@@ -35,7 +35,7 @@ def expect(tree, turn=None):
 
     Args:
       tree: of NumPy and JAX arrays; of an array that several hosts share, what this one has counts.
-      turn: None for the values of all leaves; a number for those of one leaf, another for each number in turn.
+      turn: None for the values of all leaves; a number for those of one, the next leaf for the next number.
     """
     leaves, structure = jax.tree.flatten(tree)
     chosen = range(len(leaves)) if turn is None else [turn % len(leaves)]

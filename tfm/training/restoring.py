@@ -45,7 +45,7 @@ def check_shapes(expected, stored, what):
 
 
 def first_difference(expected, stored):
-    """(path, expected shape, stored shape) of the first leaf whose shapes differ, "absent" for none; or None."""
+    """(path, expected shape, stored shape) of the first leaf that differs, "absent" for no leaf; or None."""
     wanted, found = _shapes(expected), _shapes(stored)
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
