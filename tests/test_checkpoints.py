@@ -1,6 +1,7 @@
 """Checkpoints: verified, passed over when damaged, kept and let go."""
 
 import contextlib
+import dataclasses as dc
 import datetime as dt
 import json
 import logging
@@ -246,6 +247,22 @@ def test_what_cannot_be_read_back_is_not_kept(before, tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.isdecimal()) == ["0"][:before]
 
 
+def test_files_deleted_during_a_write_are_one_error(tmp_path, monkeypatch):
+    def delete(folder, expected):
+        raise ValueError(f"NOT_FOUND: what TensorStore would meet in {folder}")
+
+    monkeypatch.setattr(readback, "_compare", lambda handler, folder, *_: delete(folder, None))
+    store = saved.Checkpoints(tmp_path)
+    store.save(state_of(2))
+    with pytest.raises(UserError, match=r"step 2 in .* is not read back .*params: NOT_FOUND: what"):
+        store.wait()
+    monkeypatch.setattr(readback, "check", delete)
+    store = saved.Checkpoints(tmp_path)
+    store.save(state_of(4))
+    with pytest.raises(UserError, match=r"step 4 in .* not be written: NOT_FOUND: what .*Check the disk"):
+        store.wait()
+
+
 def test_later_checkpoints_are_read_back_in_turns(tmp_path, monkeypatch):
     turns, check = [], readback.check
 
@@ -354,7 +371,7 @@ def test_a_checkpoint_without_assets_takes_any(whole):
 def test_parameters_that_are_not_finite_are_refused_by_name(value, tmp_path):
     state = state_of(2)
     average = state.params | {"w": state.params["w"].at[1, 1].set(value)}
-    for step, bad in ((1, state._replace(params=average)), (2, state._replace(average=average))):
+    for step, bad in ((1, dc.replace(state, params=average)), (2, dc.replace(state, average=average))):
         with open_store(tmp_path / str(step)) as store:
             store.save(bad)
             for restore in (store.restore, lambda like: store.restore_weights(like.params)):

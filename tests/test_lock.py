@@ -144,9 +144,10 @@ def test_a_directory_replaced_while_it_is_locked_is_refused(workdir, monkeypatch
     assert [(path.name, path.stat().st_size) for path in workdir.iterdir()] == [("lock", 0)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", [delete, move_and_replace])
 def test_a_run_without_its_directory_ends_and_makes_nothing(change, corpus, workdir):
-    config = make_config(corpus, steps=4, log_every=4, eval_every=2, checkpoint_every=1)
+    config = make_config(corpus, steps=4, log_every=4, eval_every=2, checkpoint_every=4)
     save(config, config_path(str(workdir)))
     task = translation.create(config, str(workdir))
     evaluate = task.evaluate

@@ -14,7 +14,7 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint import checkpoint_managers
 
 from tfm.errors import UserError
-from tfm.files import require_space
+from tfm.files import refusal, require_space
 from tfm.training import manifest, readback
 from tfm.training.lock import LOCK_FILE
 from tfm.training.orbax_paths import orbax_path
@@ -182,16 +182,21 @@ class Checkpoints:
         """Returns when what was saved is on disk.
 
         Raises:
-          UserError: it could not be read back, or the folder that they are in is gone or another.
+          UserError: it could not be written or read back, or the folder that they are in is gone or another.
         """
         if "_manager" not in vars(self):
             return
         try:
             self._manager.wait_until_finished()
-        except Exception:
+        except Exception as error:
             if self._held is not None:
                 self._check_held()
-            raise
+            if not isinstance(error, ValueError) or refusal(error) is not None:
+                raise
+            raise UserError(  # Orbax and TensorStore raise it for files that are not what they wrote
+                f"The checkpoint of step {self._saving} in {self.directory} could not be written: "
+                f"{str(error).splitlines()[0]} Check the disk, and whether something deletes files there."
+            ) from error
         if self._replaced is not None and jax.process_index() == 0:
             shutil.rmtree(self._replaced, ignore_errors=True)
         self._replaced = None
