@@ -45,10 +45,11 @@ def begin(chosen, workdir, stop):
     """Trains in the work directory, as the only run that does; its first process holds the lock."""
     cli.keep_compiled(workdir)
     make, source = tasks.find(chosen.task).create, flags.FLAGS.warm_start
+    held = None
     with contextlib.ExitStack() as stack:
         if jax.process_index() == 0:  # the first of several hosts makes what the others find
             os.makedirs(workdir, exist_ok=True)
-            stack.enter_context(locked(workdir))
+            held = stack.enter_context(locked(workdir))
             cli.drop_damaged_programs(workdir)
             flag = flags.FLAGS
             starts.keep_config(chosen, workdir, allow_change=flag.allow_change, resets=flag.reset_schedule)
@@ -61,7 +62,7 @@ def begin(chosen, workdir, stop):
         if jax.process_index() > 0:
             task = make(chosen, workdir, new=False)
         first_weights = starts.first_weights(task, workdir, source)
-        train(task, chosen.training, workdir, first_weights=first_weights, stop=stop)
+        train(task, chosen.training, workdir, first_weights=first_weights, stop=stop, held=held)
 
 
 def dry_run(chosen, workdir):

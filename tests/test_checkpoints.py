@@ -1,6 +1,7 @@
 """Checkpoints: verified, passed over when damaged, kept and let go."""
 
 import contextlib
+import dataclasses as dc
 import datetime as dt
 import json
 import logging
@@ -17,7 +18,8 @@ from orbax.checkpoint import checkpoint_manager
 
 from tfm.errors import UserError
 from tfm.training import checkpoints as saved
-from tfm.training import manifest
+from tfm.training import manifest, orbax_paths, readback
+from tfm.training.lock import LOCK_FILE, HeldDirectory
 from tfm.training.step import TrainState
 
 STEPS = (2, 4, 6)
@@ -201,6 +203,180 @@ def test_a_lost_manifest_is_damage_and_not_an_older_checkpoint(copy):
     (copy / "6" / manifest.FILE).unlink()
     with open_store(copy) as store:
         assert store.latest() == 4
+
+
+# Any path, and what was written is read back.
+
+
+@pytest.mark.parametrize("name", ["t[x]", "t*", "t?", "a b", "\xfcn\xef \u4e2d", "{a}#%20", "[", "a\nb"])
+def test_any_characters_of_a_path_stand_for_themselves(name, tmp_path):
+    folder = tmp_path / name / "checkpoints"
+    for path in (folder.parent, tmp_path / "tx"):
+        path.mkdir()
+    with open_store(tmp_path / "tx" / "checkpoints") as other, open_store(folder) as store:
+        other.save(state_of(2))
+        store.save(state_of(4))
+        store.wait()
+        assert store.recover() == 4
+        assert_is_of(store.restore(state_of(0)), 4)
+    assert {path.name for path in (folder / "4" / "params").iterdir()} >= {"manifest.ocdbt", "d"}
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_a_path_that_orbax_takes_for_a_bucket_is_refused(scheme):
+    with pytest.raises(UserError, match=rf"would read and write {scheme}://x/y for /{scheme}/x/y"):
+        saved.Checkpoints(f"/{scheme}/x/y")
+
+
+def no_merge(monkeypatch):
+    """Orbax finds no files of any process, and only warns."""
+    monkeypatch.setattr(orbax_paths._LiteralPath, "glob", lambda *_: iter(()))
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_what_cannot_be_read_back_is_not_kept(before, tmp_path, monkeypatch):
+    """The first checkpoint of a process, and a later one."""
+    store = saved.Checkpoints(tmp_path)
+    for step in range(before):
+        store.save(state_of(step))
+    store.wait()
+    no_merge(monkeypatch)
+    store.save(state_of(7))
+    with pytest.raises(UserError, match=r"of step 7 in .* is not read back as it was saved .*not kept"):
+        store.wait()
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.isdecimal()) == ["0"][:before]
+
+
+def test_files_deleted_during_a_write_are_one_error(tmp_path, monkeypatch):
+    def delete(folder, expected):
+        raise ValueError(f"NOT_FOUND: what TensorStore would meet in {folder}")
+
+    monkeypatch.setattr(readback, "_compare", lambda handler, folder, *_: delete(folder, None))
+    store = saved.Checkpoints(tmp_path)
+    store.save(state_of(2))
+    with pytest.raises(UserError, match=r"step 2 in .* is not read back .*params: NOT_FOUND: what"):
+        store.wait()
+    monkeypatch.setattr(readback, "check", delete)
+    store = saved.Checkpoints(tmp_path)
+    store.save(state_of(4))
+    with pytest.raises(UserError, match=r"step 4 in .* not be written: NOT_FOUND: what .*Check the disk"):
+        store.wait()
+
+
+def test_later_checkpoints_are_read_back_in_turns(tmp_path, monkeypatch):
+    turns, check = [], readback.check
+
+    def remember(folder, expected):
+        if folder.endswith("optimizer"):
+            turns.append(sorted(expected.values))
+        check(folder, expected)
+
+    monkeypatch.setattr(readback, "check", remember)
+    with open_store(tmp_path) as store:
+        for step in range(1, 5):
+            store.save(state_of(step))
+    assert turns == [[0, 1, 2, 3, 4, 5], [1], [2], [3]]
+
+
+def test_reading_back_names_what_differs(whole, monkeypatch):
+    folder, params = str(whole / "4" / "params"), state_of(4).params
+    monkeypatch.setattr(readback, "AT_ONCE", 1)  # each array alone
+    readback.check(folder, readback.expect(params))
+    readback.check(folder, readback.expect(jax.tree.map(np.asarray, params)))
+    for number, name in enumerate(["large", "w"]):
+        changed = params | {name: params[name].at[2].add(1e-3)}
+        with pytest.raises(readback.Unreadable, match=rf"^{name} is read with other values"):
+            readback.check(folder, readback.expect(changed))
+        readback.check(folder, readback.expect(changed, turn=1 - number))
+    with pytest.raises(readback.Unreadable, match=r"^w of type float16 is read as float32"):
+        readback.check(folder, readback.expect(params | {"w": params["w"].astype(jnp.float16)}))
+    for other in ({"w": params["w"]}, params | {"w": params["w"][:2]}):
+        with pytest.raises(readback.Unreadable, match=r"of shape .* is read with shape"):
+            readback.check(folder, readback.expect(other))
+
+
+def test_arrays_on_several_devices_are_read_back_part_by_part(whole):
+    devices = jax.sharding.Mesh(np.asarray(jax.devices()), ("x",))
+    place = jax.sharding.NamedSharding(devices, jax.sharding.PartitionSpec("x"))
+    params = state_of(4).params
+    large = jax.device_put(params["large"], place)
+    expected = readback.expect(params | {"large": large})
+    assert len(expected.values[0]) == len(jax.devices())
+    readback.check(str(whole / "4" / "params"), expected)
+
+
+# The folder that it is in.
+
+
+@pytest.fixture
+def held(tmp_path):
+    """A work directory, held."""
+    (tmp_path / "run").mkdir()
+    with contextlib.closing(HeldDirectory(tmp_path / "run")) as directory:
+        yield directory
+
+
+def test_nothing_is_saved_where_the_folder_is_gone(held, tmp_path):
+    with open_store(tmp_path / "run" / "checkpoints", held=held) as store:
+        store.save(state_of(2))
+        store.wait()
+        shutil.rmtree(held.path)
+        with pytest.raises(UserError, match="was deleted or moved while this run"):
+            store.save(state_of(4))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("others", [[], [LOCK_FILE]])
+def test_a_folder_deleted_during_a_write_is_not_made_again(others, held, tmp_path, monkeypatch):
+    """TensorStore makes folders again; where another run has begun since, nothing is removed."""
+
+    def delete(folder, expected):
+        shutil.rmtree(held.path, ignore_errors=True)
+        os.makedirs(os.path.join(folder, "d"))
+        for name in others:
+            (tmp_path / "run" / name).touch()
+        raise OSError("what Orbax would meet")
+
+    monkeypatch.setattr(readback, "check", delete)
+    store = saved.Checkpoints(tmp_path / "run" / "checkpoints", held=held)
+    store.save(state_of(2))
+    with pytest.raises(UserError, match=r"was (deleted or moved|replaced) while this run"):
+        store.wait()
+    assert (tmp_path / "run").exists() == bool(others)
+    assert not others or (tmp_path / "run" / "checkpoints" / "2.orbax-checkpoint-tmp").exists()
+
+
+# What the weights belong to.
+
+
+def test_weights_are_restored_only_with_their_own_assets(tmp_path):
+    with open_store(tmp_path, assets={"vocabulary.model": "a" * 64}) as store:
+        store.save(state_of(2), progress={"sums": {}})
+    for assets in ({"vocabulary.model": "a" * 64}, {}):
+        with open_store(tmp_path, assets=assets) as store:
+            assert_is_of(store.restore(state_of(0)), 2)
+            assert store.restore_progress(2) == {"sums": {}}
+    with open_store(tmp_path, assets={"vocabulary.model": "b" * 64}) as store:
+        for restore in (store.restore, lambda like: store.restore_weights(like.params)):
+            with pytest.raises(UserError, match=r"another vocabulary.model \(SHA-256 a+\.\.\.\).*\(b+\."):
+                restore(state_of(0))
+
+
+def test_a_checkpoint_without_assets_takes_any(whole):
+    with open_store(whole, assets={"vocabulary.model": "a"}) as store:
+        assert_is_of(store.restore(state_of(0)), 6)
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_parameters_that_are_not_finite_are_refused_by_name(value, tmp_path):
+    state = state_of(2)
+    average = state.params | {"w": state.params["w"].at[1, 1].set(value)}
+    for step, bad in ((1, dc.replace(state, params=average)), (2, dc.replace(state, average=average))):
+        with open_store(tmp_path / str(step)) as store:
+            store.save(bad)
+            for restore in (store.restore, lambda like: store.restore_weights(like.params)):
+                with pytest.raises(UserError, match="not finite, the first in parameter w:"):
+                    restore(bad)
 
 
 def truncate(path, chance):

@@ -21,6 +21,7 @@ import tfm
 from tests.tiny import talkative
 from tfm import artefact, runs
 from tfm.errors import UserError
+from tfm.training import manifest
 from tfm.training.reporting import read_metrics
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -73,6 +74,7 @@ def test_the_folder_holds_the_parameters_and_nothing_of_the_optimizer(run, expor
     assert {path.name for path in exported.iterdir()} == {
         "README.md",
         "config.json",
+        "manifest",
         "model.safetensors",
         "vocabulary.model",
     }
@@ -172,6 +174,34 @@ def config_of(**model):
     return damage
 
 
+def flip(name):
+    """Changes one bit in the middle of a file, where that of the parameters holds their elements."""
+    return bytes_of(name, lambda x: x[: len(x) // 2] + bytes([x[len(x) // 2] ^ 1]) + x[len(x) // 2 + 1 :])
+
+
+def not_finite(parameters):
+    parameters["embedding/table"][3, 5] = np.nan
+
+
+def sign(folder):
+    """Writes the manifest of what is there, as whoever made it would."""
+    manifest.write(folder, names={path.name for path in folder.iterdir()} - {"README.md", manifest.FILE})
+
+
+def signed(damage):
+    def damage_and_sign(folder):
+        damage(folder)
+        sign(folder)
+
+    return damage_and_sign
+
+
+def manifest_of(entries):
+    """A manifest that has its own checksum and lists `entries`."""
+    body = json.dumps(entries).encode()
+    return lambda folder: (folder / manifest.FILE).write_bytes(manifest._checksum(body) + b"\n" + body)
+
+
 def nothing(_):
     pass
 
@@ -233,6 +263,20 @@ DAMAGE = {
     "vocabulary cut": (bytes_of(VOCABULARY, lambda x: x[:-99]), "is not a SentencePiece model"),
     "vocabulary empty": (bytes_of(VOCABULARY, lambda _: b""), "The special ids of"),
     # Unknown fields of a protocol buffer are skipped, so this one reads as before.
+    "parameters flipped": (flip(PARAMETERS), rf"is damaged \({PARAMETERS} has another checksum\): copy"),
+    "not finite": (lambda folder: rewrite(folder, not_finite), "is damaged"),
+    "not finite and signed": (
+        signed(lambda folder: rewrite(folder, not_finite)),
+        "not finite, the first in parameter embedding/table:",
+    ),
+    "another setting": (config_of(dropout=0.7), rf"is damaged \({CONFIG} has "),
+    "no manifest": (lambda folder: (folder / manifest.FILE).unlink(), "is damaged .manifest is missing"),
+    "manifest flipped": (flip(manifest.FILE), "is damaged .manifest does not have its own checksum"),
+    "manifest cut": (bytes_of(manifest.FILE, lambda x: x[:-3]), "does not have its own checksum"),
+    "manifest no object": (manifest_of([1, 2]), "manifest does not list files"),
+    "manifest of no sizes": (manifest_of({PARAMETERS: "x"}), "manifest does not list files"),
+    "manifest leaves the folder": (manifest_of({"../x": [1, "x"]}), r"names a file elsewhere, \.\./x"),
+    "manifest lists what is not there": (manifest_of({"x": [1, "x"]}), "is damaged .x is missing"),
     "vocabulary changed": (bytes_of(VOCABULARY, lambda x: x + b"\xf8\x7f\x00"), "is not what its parameters"),
 }
 
@@ -243,6 +287,24 @@ def test_a_damaged_folder_is_answered_with_one_sentence(name, copy):
     damage(copy)
     with pytest.raises(UserError, match=sentence):
         tfm.Translator.load(str(copy))
+
+
+def test_an_export_of_before_manifests_opens_with_a_warning(copy, run, caplog):
+    (copy / manifest.FILE).unlink()
+    about = {"format_version": 1, "steps": run.steps, "vocabulary": run.task.vocabulary.fingerprint}
+    rewrite(copy, nothing, json.dumps(about))
+    loaded = artefact.load(str(copy))
+    jax.tree.map(np.testing.assert_array_equal, loaded.params, run.params)
+    assert [record.message for record in caplog.records] == [
+        f"{copy} has no checksums and cannot be verified: it was exported by an earlier tfm"
+    ]
+
+
+def test_the_card_may_be_edited_and_files_be_added(copy, caplog):
+    (copy / "README.md").write_text("mine")
+    (copy / ".gitattributes").write_text("mine")
+    artefact.load(str(copy))
+    assert not caplog.records
 
 
 def test_parameters_that_are_not_there_are_said_to_be_missing(copy):

@@ -1,8 +1,10 @@
 """One training process a work directory: refusal, and what a killed holder leaves behind."""
 
+import contextlib
 import errno
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,8 +13,12 @@ import pytest
 
 from tests.test_hosts import ROOT, start
 from tests.tiny import make_config, write_config_file
+from tfm.config import save
 from tfm.errors import UserError
-from tfm.training.lock import locked
+from tfm.runs import config_path
+from tfm.tasks import translation
+from tfm.training.lock import LOCK_FILE, HeldDirectory, locked
+from tfm.training.loop import _Run, train
 
 
 def test_a_second_holder_is_refused_by_name_until_the_first_is_done(tmp_path):
@@ -61,6 +67,108 @@ def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, caplog)
     with locked(tmp_path):
         pass
     assert "Cannot lock" in caplog.text
+
+
+def delete(folder):
+    shutil.rmtree(folder)
+
+
+def move(folder):
+    folder.rename(folder.with_name("moved"))
+
+
+def replace(folder):
+    """By a directory that may get the numbers of the old inode, where nobody holds it."""
+    delete(folder)
+    folder.mkdir()
+    (folder / LOCK_FILE).touch()
+
+
+def move_and_replace(folder):
+    move(folder)
+    folder.mkdir()
+
+
+def replace_lock(folder):
+    (folder / LOCK_FILE).rename(folder / "old")
+    (folder / LOCK_FILE).touch()
+
+
+CHANGES = {
+    delete: "run was deleted or moved",
+    move: "run was deleted or moved",
+    replace: "run was replaced",
+    move_and_replace: "run was replaced",
+    replace_lock: "run/lock was replaced",
+}
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_holder_notices_another_directory(change, workdir):
+    with locked(workdir) as held:
+        held.check()
+        change(workdir)
+        with pytest.raises(UserError, match=f"{CHANGES[change]} while this run used"):
+            held.check()
+
+
+def test_a_directory_is_known_whatever_leads_to_it(workdir, tmp_path, monkeypatch):
+    """Through a link, and from another folder."""
+    (tmp_path / "link").symlink_to(workdir)
+    monkeypatch.chdir(tmp_path)
+    with locked("link") as held:
+        monkeypatch.chdir(workdir)
+        held.check()
+        (tmp_path / "link").unlink()
+        with pytest.raises(UserError, match="link was deleted"):
+            held.check()
+
+
+def test_the_run_that_moved_is_still_held(workdir):
+    with locked(workdir):
+        move(workdir)
+        with pytest.raises(UserError, match="in use"), locked(workdir.with_name("moved")):
+            pass
+
+
+def test_a_directory_replaced_while_it_is_locked_is_refused(workdir, monkeypatch):
+    monkeypatch.setattr(fcntl, "flock", lambda *_: replace(workdir))
+    with pytest.raises(UserError, match="was replaced"), locked(workdir):
+        pass
+    assert [(path.name, path.stat().st_size) for path in workdir.iterdir()] == [("lock", 0)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("change", [delete, move_and_replace])
+def test_a_run_without_its_directory_ends_and_makes_nothing(change, corpus, workdir):
+    config = make_config(corpus, steps=4, log_every=4, eval_every=2, checkpoint_every=4)
+    save(config, config_path(str(workdir)))
+    task = translation.create(config, str(workdir))
+    evaluate = task.evaluate
+
+    def change_and_evaluate(params):
+        change(workdir)
+        return evaluate(params)
+
+    task.evaluate = change_and_evaluate
+    with pytest.raises(UserError, match=CHANGES[change]):
+        train(task, config.training, str(workdir))
+    assert not workdir.exists() or list(workdir.iterdir()) == []
+
+
+def test_a_step_is_not_explained_in_another_directory(workdir):
+    run = object.__new__(_Run)
+    run._held = HeldDirectory(workdir)
+    delete(workdir)
+    with contextlib.closing(run._held), pytest.raises(UserError, match="was deleted"):
+        run._explain(None, 1, None)
+    assert not workdir.exists()
 
 
 @pytest.mark.long

@@ -1,9 +1,11 @@
 """Which checkpoints a run is loaded from, and with which config it may go on."""
 
 import collections
+import dataclasses
 import pathlib
 import re
 import runpy
+import shutil
 
 import jax
 import numpy as np
@@ -12,6 +14,9 @@ import pytest
 import eval as evaluating
 from tfm import runs
 from tfm.errors import UserError
+from tfm.tasks import translation
+from tfm.tasks.translation import VOCABULARY_FILE
+from tfm.training.loop import train
 
 CONFIGS = sorted((pathlib.Path(__file__).parent.parent / "configs").glob("*.py"))
 
@@ -55,6 +60,32 @@ def test_an_average_takes_the_regular_checkpoints_and_else_what_stands_at_equal_
     steps, count, every, chosen
 ):
     assert runs.spaced_steps(steps, count, every) == chosen
+
+
+UNKNOWN_FIELD = b"\xf8\x7f\x00"  # of a protocol buffer; who reads the vocabulary skips it
+
+
+@pytest.fixture
+def other_vocabulary(tiny_run, tmp_path):
+    """A copy of the run with another vocabulary of the same size."""
+    workdir = shutil.copytree(tiny_run, tmp_path / "run")
+    with open(workdir / VOCABULARY_FILE, "ab") as file:
+        file.write(UNKNOWN_FIELD)
+    return str(workdir)
+
+
+@pytest.mark.parametrize("several", [{}, {"average_last": 2}, {"ensemble_last": 2}, {"checkpoint": "4"}])
+def test_weights_are_not_used_with_another_vocabulary(several, other_vocabulary):
+    with pytest.raises(UserError, match=r"was trained with another vocabulary\.model"):
+        runs.load(other_vocabulary, **several)
+
+
+def test_a_run_is_not_resumed_with_another_vocabulary(other_vocabulary):
+    config = runs.read_config(other_vocabulary)
+    task = translation.create(config, other_vocabulary)
+    longer = dataclasses.replace(config.training, steps=9)
+    with pytest.raises(UserError, match=r"step 6 in .* was trained with another vocabulary\.model"):
+        train(task, longer, other_vocabulary)
 
 
 def test_too_few_checkpoints_are_a_sentence_that_says_what_there_is(tiny_run):

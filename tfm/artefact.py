@@ -1,11 +1,13 @@
 """A trained model as one portable folder: parameters, config, vocabulary and model card.
 
 Nothing in it is executed when it is opened: the parameters are safetensors, the config JSON, the vocabulary
-SentencePiece. The parameters have flat names, "decoder/layers_0/mixer/key/kernel".
+SentencePiece. The parameters have flat names, "decoder/layers_0/mixer/key/kernel". A manifest holds the
+checksums of all files but the model card, which may be edited.
 """
 
 import dataclasses
 import json
+import logging
 import math
 import os
 import shutil
@@ -20,11 +22,15 @@ from tfm import config, model_card, runs, tasks
 from tfm.errors import UserError
 from tfm.files import whole_folder, writing
 from tfm.tasks.translation import VOCABULARY_FILE
+from tfm.training import manifest
+from tfm.training.restoring import check_finite
 
 PARAMETERS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
 FORMAT_VERSION = 1
 METADATA_KEY = "tfm"  # one entry, as the order of several is left to chance
+MANIFEST_KEY = "manifest"  # in it, since exports have one
+log = logging.getLogger(__name__)
 
 
 def is_artefact(folder):
@@ -61,8 +67,9 @@ def load(folder, chosen=None):
       chosen: config to use in place of its own, such as one with another beam size.
 
     Raises:
-      UserError: a file is missing, damaged, of another version or not of this model; found from names and
-        sizes alone, before anything of the parameters' size is allocated.
+      UserError: a file is missing, of another version or not of this model, found from names and sizes alone,
+        before anything of the parameters' size is allocated; or one is damaged, or holds parameters that are
+        not finite.
     """
     chosen = chosen or runs.read_config(folder)
     task = tasks.find(chosen.task).create(chosen, folder, new=False)
@@ -72,12 +79,14 @@ def load(folder, chosen=None):
             about = _about(file.metadata(), path)
             _check_vocabulary(about, task.vocabulary, folder)
             _check_parameters(task, file, path)
-            params = {name: jax.device_put(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+            _check_manifest(about, folder)
+            params = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise UserError(f"Expected parameters at {path}, but there are none: export the run again.") from None
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is not a whole safetensors file ({error}): copy it again.") from None
-    return runs.Run(task, unflatten_dict(params, sep="/"), about["steps"])
+    check_finite(params, path)
+    return runs.Run(task, unflatten_dict(jax.device_put(params), sep="/"), about["steps"])
 
 
 def flat_parameters(params):
@@ -103,6 +112,7 @@ def _write(run, folder, workdir, programs):
         "format_version": FORMAT_VERSION,
         "steps": [int(step) for step in run.steps],
         "vocabulary": run.task.vocabulary.fingerprint,
+        MANIFEST_KEY: manifest.FILE,
     }
     reports = model_card.read_reports(workdir, settings.data.target_language)
     count = sum(x.size for x in parameters.values())
@@ -117,6 +127,7 @@ def _write(run, folder, workdir, programs):
     for name, content in files.items():
         with open(os.path.join(folder, name), "wb") as file:
             file.write(content)
+    manifest.write(folder, names=set(os.listdir(folder)) - {CARD_FILE})
 
 
 def _about(metadata, path):
@@ -143,6 +154,17 @@ def _check_vocabulary(about, vocabulary, folder):
         raise UserError(
             f"{VOCABULARY_FILE} in {folder} is not what its parameters were trained with: copy it again."
         )
+
+
+def _check_manifest(about, folder):
+    """Damage that leaves all sizes and shapes as they were would translate to nonsense."""
+    if MANIFEST_KEY not in about and not os.path.exists(os.path.join(folder, manifest.FILE)):
+        log.warning("%s has no checksums and cannot be verified: it was exported by an earlier tfm", folder)
+        return
+    try:
+        manifest.check_listed(folder)
+    except manifest.Damaged as damage:
+        raise UserError(f"The export in {folder} is damaged ({damage}): copy it again.") from None
 
 
 def _check_parameters(task, file, path):

@@ -25,6 +25,7 @@ from tfm.files import refusal, user_cache
 USER_ERROR = 2
 BROKEN_PIPE = 141  # as of a process that SIGPIPE ended
 COMPILED_FOLDER = "compiled"
+EXPECTED_WARNING = "did not provide metrics"  # of Orbax, at each checkpoint without an evaluation
 ZSTANDARD = b"\x28\xb5\x2f\xfd"  # how its packed data begin
 log = logging.getLogger(__name__)
 
@@ -42,18 +43,29 @@ def run(main, positional=()):
             sys.exit(0)
 
     def guarded(argv):
-        logging.basicConfig(
-            level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True
-        )
-        logging.getLogger("tfm").setLevel(logging.INFO)
-        logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax tells every file it writes, and raises
-        # Of a checkpoint's files, Orbax raises the first that fails; asyncio would print all others.
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+        start_logging()
         with answering():
             main(*_exactly(positional, argv[1:]))
             sys.stdout.flush()  # at exit, a failure would no longer find its sentence
 
     app.run(guarded, flags_parser=_parse)
+
+
+def start_logging():
+    """Sends what tfm tells, and the warnings of all libraries, to stderr."""
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True
+    )
+    logging.getLogger("tfm").setLevel(logging.INFO)
+    # Orbax tells of every file it writes, and of errors with a traceback before it raises them.
+    logging.getLogger("absl").setLevel(logging.WARNING)
+    logging.getLogger("absl").addFilter(_is_warning)
+    # Of a checkpoint's files, Orbax raises the first that fails; asyncio would print all others.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+
+
+def _is_warning(record):
+    return record.levelno == logging.WARNING and EXPECTED_WARNING not in record.getMessage()
 
 
 @contextlib.contextmanager

@@ -165,6 +165,10 @@ class Translation:
         """Endless batches from `start_step` on, read ahead."""
         return read_ahead(self._train, start_step)
 
+    def assets(self):
+        """{file name: SHA-256} of the files in the work directory that the weights mean nothing without."""
+        return {VOCABULARY_FILE: self.vocabulary.fingerprint}
+
     def identity(self):
         """Hashes of the prepared data and of the vocabulary, by name."""
         return self._identity

@@ -42,8 +42,8 @@ def assemble(task, config):
     return Parts(schedule, layout, state, step, step_rng)
 
 
-def open_checkpoints(task, config, workdir):
-    """The checkpoints of a run, as training and evaluation find them."""
+def open_checkpoints(task, config, workdir, held=None):
+    """The checkpoints of a run, as training and evaluation find them; `held` as `Checkpoints` takes it."""
     folder = os.path.join(workdir, CHECKPOINT_FOLDER)
     return Checkpoints(
         folder,
@@ -51,6 +51,8 @@ def open_checkpoints(task, config, workdir):
         keep=config.keep,
         keep_best=config.keep_best,
         keep_hours=config.keep_hours,
+        assets=task.assets(),
+        held=held,
     )
 
 

@@ -1,5 +1,6 @@
 """Checkpoints of a run: written in the background, verified before use, the newest few and the best kept."""
 
+import contextlib
 import functools
 import json
 import logging
@@ -13,13 +14,17 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint import checkpoint_managers
 
 from tfm.errors import UserError
-from tfm.files import require_space
-from tfm.training import manifest
-from tfm.training.restoring import restore_tree
+from tfm.files import refusal, require_space
+from tfm.training import manifest, readback
+from tfm.training.lock import LOCK_FILE
+from tfm.training.orbax_paths import orbax_path
+from tfm.training.restoring import check_finite, restore_tree
 from tfm.training.step import TrainState
 
 ITEMS = ("params", "optimizer", "average")
+WEIGHTS = ("params", "average")
 PROGRESS = manifest.ITEM
+ASSETS = "assets"  # in a checkpoint's progress
 REPLACED = ".replaced"
 NOTHING = -1  # among steps, where None cannot be sent
 log = logging.getLogger(__name__)
@@ -29,19 +34,38 @@ class Checkpoints:
     """The checkpoints in one folder.
 
     A step is there from the moment that Orbax renames its folder, manifest and all; it is intact when its
-    files are what the manifest says.
+    files are what the manifest says. Before that it is read back: the first that this process saves as a
+    whole, of each later one all shapes and the values of one array an item, another each time.
 
     Args:
-      directory: made by the first `save`.
+      directory: made by the first `save`, in a folder that is there.
       best_metric: name of the metric whose largest value makes a checkpoint the best; None keeps no best.
       keep: how many of the newest stay.
       keep_best: how many of the best stay beside them.
       keep_hours: beside these, one every so many hours stays; 0 for none.
+      assets: {file name: fingerprint} of what the weights mean nothing without, such as a vocabulary. Each
+        checkpoint keeps it, and is only restored with the same.
+      held: the `lock.HeldDirectory` that it is in, checked before each `save`; None checks nothing.
+
+    Raises:
+      UserError: Orbax cannot write to such a path.
     """
 
-    def __init__(self, directory, *, best_metric=None, keep=6, keep_best=1, keep_hours=0.0):
+    def __init__(
+        self,
+        directory,
+        *,
+        best_metric=None,
+        keep=6,
+        keep_best=1,
+        keep_hours=0.0,
+        assets=None,
+        held=None,
+    ):
         self.directory = os.path.abspath(directory)
+        self._orbax_path = orbax_path(directory)
         self._best_metric = best_metric
+        self._assets, self._held = assets or {}, held
         self._policies = [checkpoint_managers.LatestN(keep)]
         if best_metric is not None:
             self._policies.append(
@@ -53,6 +77,7 @@ class Checkpoints:
             self._policies.append(checkpoint_managers.EveryNSeconds(keep_hours * 3600))
         self._checked = {}
         self._replaced = None
+        self._saving, self._saves = None, 0
 
     def steps(self):
         """Steps with a checkpoint, damaged ones among them, ascending."""
@@ -107,15 +132,21 @@ class Checkpoints:
           again: an earlier process saved this step; that checkpoint stays until this one is there.
 
         Raises:
-          UserError: the disk is full.
+          UserError: the disk is full, the folder that they are in is gone or another, or what was saved the
+            last time could not be read back.
         """
         if metrics is not None and self._best_metric not in metrics:
             metrics = None
-        os.makedirs(self.directory, exist_ok=True)
-        require_space(self.directory, sum(x.nbytes for x in jax.tree.leaves(_items(state))))
-        items = {name: ocp.args.StandardSave(item) for name, item in _items(state).items()}
-        items[PROGRESS] = ocp.args.JsonSave(progress or {})
         self.wait()  # so that the manifest of the last step is written before it is about the next
+        if self._held is not None:
+            self._held.check()
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self.directory)  # never the folders that it is in
+        trees = _items(state)
+        require_space(self.directory, sum(x.nbytes for x in jax.tree.leaves(trees)))
+        items = {name: ocp.args.StandardSave(item) for name, item in trees.items()}
+        items[PROGRESS] = ocp.args.JsonSave((progress or {}) | {ASSETS: self._assets})
+        self._expected = self._expect(trees)
         self._saving = int(state.step)
         if again:
             self._make_way()
@@ -125,7 +156,8 @@ class Checkpoints:
         """The `TrainState` of `step` (the newest intact one when None), shaped and placed like `like`.
 
         Raises:
-          UserError: no such checkpoint, a damaged one, or one of another shape.
+          UserError: no such checkpoint, a damaged one, one of another shape or with other assets, or one with
+            parameters that are not finite.
         """
         items = self._restore(_items(like), self._existing(step))
         optimizer = items["optimizer"]
@@ -133,26 +165,41 @@ class Checkpoints:
 
     def restore_progress(self, step):
         """What `save` was given as progress; {} for a checkpoint from before there was any."""
-        path = self._folder(step, PROGRESS)
-        return _read_json(path, "metadata") if os.path.isdir(path) else {}
+        saved = self._read_progress(step)
+        return {name: value for name, value in saved.items() if name != ASSETS}
 
     def restore_weights(self, like, step=None):
         """The parameters of `step` to evaluate, its average where it has one, shaped like `like`.
 
         Raises:
-          UserError: no such checkpoint, a damaged one, or one of another shape.
+          UserError: as `restore`.
         """
         step = self._existing(step)
         name = "average" if os.path.isdir(self._folder(step, "average")) else "params"
         return self._restore({name: like}, step)[name]
 
     def wait(self):
-        """Returns when what was saved is on disk."""
-        if "_manager" in vars(self):
+        """Returns when what was saved is on disk.
+
+        Raises:
+          UserError: it could not be written or read back, or the folder that they are in is gone or another.
+        """
+        if "_manager" not in vars(self):
+            return
+        try:
             self._manager.wait_until_finished()
-            if self._replaced is not None and jax.process_index() == 0:
-                shutil.rmtree(self._replaced, ignore_errors=True)
-            self._replaced = None
+        except Exception as error:
+            if self._held is not None:
+                self._check_held()
+            if not isinstance(error, ValueError) or refusal(error) is not None:
+                raise
+            raise UserError(  # Orbax and TensorStore raise it for files that are not what they wrote
+                f"The checkpoint of step {self._saving} in {self.directory} could not be written: "
+                f"{str(error).splitlines()[0]} Check the disk, and whether something deletes files there."
+            ) from error
+        if self._replaced is not None and jax.process_index() == 0:
+            shutil.rmtree(self._replaced, ignore_errors=True)
+        self._replaced = None
 
     def close(self):
         """Waits for what was saved."""
@@ -171,11 +218,45 @@ class Checkpoints:
         )
         handlers = {name: ocp.StandardCheckpointHandler() for name in ITEMS}
         handlers[PROGRESS] = ocp.JsonCheckpointHandler()
-        return ocp.CheckpointManager(self.directory, options=options, item_handlers=handlers)
+        return ocp.CheckpointManager(self._orbax_path, options=options, item_handlers=handlers)
 
     def _write_manifest(self):
         """Orbax calls this in the background, when a step's files are complete and not yet renamed."""
-        manifest.write(f"{self._folder(self._saving)}{ocp.utils.TMP_DIR_SUFFIX}")
+        folder = f"{self._folder(self._saving)}{ocp.utils.TMP_DIR_SUFFIX}"
+        try:
+            for name, expected in self._expected.items():
+                readback.check(os.path.join(folder, name), expected)
+        except readback.Unreadable as reason:
+            raise UserError(
+                f"The checkpoint of step {self._saving} in {self.directory} is not read back as it was saved "
+                f"({reason}), and was not kept: check the disk, or give another --workdir."
+            ) from reason
+        manifest.write(folder)
+
+    def _expect(self, trees):
+        """What `readback` compares of the step to be saved; the first of several hosts does."""
+        if jax.process_index() > 0:
+            return {}
+        turn = self._saves or None
+        self._saves += 1
+        return {name: readback.expect(tree, turn) for name, tree in trees.items()}
+
+    def _check_held(self):
+        """Raises a UserError if the work directory is gone, once nothing is left of what was being written.
+
+        TensorStore makes the folders of a file that it writes, also those that were just deleted. What stands
+        at the path is only removed while no other run has made a lock file there.
+        """
+        try:
+            self._held.check()
+        except UserError:
+            if not os.path.exists(os.path.join(self._held.path, LOCK_FILE)):
+                remains = f"{self._folder(self._saving)}{ocp.utils.TMP_DIR_SUFFIX}"
+                shutil.rmtree(remains, ignore_errors=True)
+                for folder in (self.directory, self._held.path):
+                    with contextlib.suppress(OSError):  # it is not there, or has other files
+                        os.rmdir(folder)
+            raise
 
     def _metric(self, metrics):
         return metrics[self._best_metric]
@@ -252,14 +333,31 @@ class Checkpoints:
             )
         return step
 
+    def _read_progress(self, step):
+        path = self._folder(step, PROGRESS)
+        return _read_json(path, "metadata") if os.path.isdir(path) else {}
+
+    def _check_assets(self, step, what):
+        """Raises a UserError for weights that belong to another vocabulary than the one at hand."""
+        for name, saved in self._read_progress(step).get(ASSETS, {}).items():
+            if self._assets.get(name, saved) != saved:
+                raise UserError(
+                    f"{what} was trained with another {name} (SHA-256 {saved[:12]}...) than the one at hand "
+                    f"({self._assets[name][:12]}...): put the {name} of this run back."
+                )
+
     def _restore(self, expected, step):
         what = f"The checkpoint of step {step} in {self.directory}"
+        self._check_assets(step, what)
         for name in expected:
             if not os.path.isdir(self._folder(step, name)):
                 raise UserError(
                     f"{what} has no {name}: leave training.ema_decay as the run was started with."
                 )
-        return {name: restore_tree(self._folder(step, name), tree, what) for name, tree in expected.items()}
+        items = {name: restore_tree(self._folder(step, name), tree, what) for name, tree in expected.items()}
+        for name in WEIGHTS:
+            check_finite(items.get(name, {}), what)
+        return items
 
 
 def _items(state):

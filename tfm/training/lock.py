@@ -14,18 +14,64 @@ LOCK_FILE = "lock"
 log = logging.getLogger(__name__)
 
 
+class HeldDirectory:
+    """The work directory that a run writes to, known by itself and not by its path alone.
+
+    An open descriptor keeps the numbers of its inode from being given to a directory made later.
+
+    Args:
+      path: of the directory.
+      lock: the open lock file in it, or None where this process holds none.
+    """
+
+    def __init__(self, path, lock=None):
+        self.path = os.path.abspath(path)
+        self._files = {self.path: os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)}
+        if lock is not None:
+            self._files[os.path.join(self.path, LOCK_FILE)] = os.dup(lock.fileno())
+
+    def check(self):
+        """Looks whether the path still leads to the directory; a few microseconds, before each write.
+
+        Raises:
+          UserError: it leads to nothing or to something else.
+        """
+        for path, descriptor in self._files.items():
+            change = _change(path, descriptor)
+            if change:
+                raise UserError(
+                    f"{path} {change} while this run used {self.path}: the run ends and writes nothing more "
+                    "there. To resume it, put what was moved back and start it again."
+                )
+
+    def close(self):
+        """Gives the descriptors back."""
+        for descriptor in self._files.values():
+            os.close(descriptor)
+        self._files = {}
+
+
+def _change(path, descriptor):
+    """What became of a path since it was opened, for an error message; "" for nothing."""
+    try:
+        same = os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except (FileNotFoundError, NotADirectoryError):
+        return "was deleted or moved"
+    return "" if same else "was replaced"
+
+
 @contextlib.contextmanager
 def locked(workdir):
-    """Holds the work directory; the kernel gives it back however the process ends.
+    """Holds the work directory, and gives its `HeldDirectory`; the kernel frees it however the process ends.
 
     The file says who holds it. It is emptied in good order, so what stands in it while nobody holds it is
     from a process that was killed. It is never deleted: two processes could then hold two files of one name.
 
     Raises:
-      UserError: another process holds it.
+      UserError: another process holds it, or it was deleted or replaced at this moment.
     """
     path = os.path.join(workdir, LOCK_FILE)
-    with open(path, "a+", encoding="utf-8") as file:
+    with open(path, "a+", encoding="utf-8") as file, contextlib.closing(HeldDirectory(workdir, file)) as held:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -34,17 +80,18 @@ def locked(workdir):
             ) from None
         except OSError as error:  # some network file systems have no locks
             log.warning("Cannot lock %s (%s): make sure that no other train.py uses it", path, error.strerror)
-        if os.path.getsize(path):
+        held.check()  # another file may have got the name before this one was locked
+        if os.fstat(file.fileno()).st_size:
             log.info("Taking over from %s, which did not end in good order", _holder(file))
         _write(file, {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%F %T %z")})
         try:
-            yield
+            yield held
         finally:
             _write(file, None)
 
 
 def _holder(file):
-    """Who the file says holds it, for a sentence."""
+    """Who the file says holds it, for an error message."""
     file.seek(0)
     try:
         found = json.loads(file.read())

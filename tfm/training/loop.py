@@ -1,7 +1,6 @@
 """The training loop: batches in, checkpoints and metrics out. Knows no model and no task by name."""
 
 import contextlib
-import functools
 import logging
 import time
 
@@ -9,6 +8,7 @@ import jax
 import optax
 
 from tfm.training.assembly import Carried, assemble, compile_step, first_state, open_checkpoints
+from tfm.training.lock import HeldDirectory
 from tfm.training.record import record_start
 from tfm.training.reporting import Progress, make_reporter
 from tfm.training.signals import Asked, Interrupted, Stop
@@ -18,29 +18,33 @@ from tfm.training.watch import Reading, Watch, first_loss
 log = logging.getLogger(__name__)
 
 
-def train(task, config, workdir, *, first_weights=None, stop=None):
+def train(task, config, workdir, *, first_weights=None, stop=None, held=None):
     """Trains up to `config.steps`; a run that was stopped goes on from its newest intact checkpoint.
 
     Args:
       task: has `init(rng)`, `loss(params, batch, rng)`, `prepare()`, `plan()`, `train_batches(start_step)`,
-        `describe_batch(step)`, `count_tokens(batch)`, `evaluate(params)`, `identity()`, `config`, `d_model`
-        and `best_metric`, as `tasks.translation` has.
+        `describe_batch(step)`, `count_tokens(batch)`, `evaluate(params)`, `identity()`, `assets()`, `config`,
+        `d_model` and `best_metric`, as `tasks.translation` has.
       config: a `TrainingConfig`.
       workdir: folder of the run.
       first_weights: function without arguments that gives the parameters to begin with; None draws them. It
         is not called for a run that has a checkpoint.
       stop: a `signals.Stop` that may ask the run to end; None for none.
+      held: the `lock.HeldDirectory` of the work directory, where this process has locked it.
 
     Raises:
       SystemExit: 128 + the signal's number, after a run that was asked to end has saved its state.
-      UserError: the checkpoint there is of another model, all are damaged, the data cannot be used, a step
-        needs more memory than a device has, or one is not finite.
+      UserError: the checkpoint there is of another model or vocabulary, all are damaged, the data cannot be
+        used, a step needs more memory than a device has, one is not finite, or the work directory was
+        deleted, moved or replaced.
     """
     began = time.monotonic()
     stop = stop or Stop()
     parts = assemble(task, config)
     with contextlib.ExitStack() as stack:
-        checkpoints = stack.enter_context(contextlib.closing(open_checkpoints(task, config, workdir)))
+        held = held or stack.enter_context(contextlib.closing(HeldDirectory(workdir)))
+        checkpoints = open_checkpoints(task, config, workdir, held)
+        stack.enter_context(contextlib.closing(checkpoints))
         state, carried = first_state(parts, checkpoints, first_weights)
         start = int(state.step)
         if start >= config.steps and not carried.unevaluated:
@@ -50,13 +54,15 @@ def train(task, config, workdir, *, first_weights=None, stop=None):
             log.info("Nothing to do: %s", carried.evaluations)
             return
         task.prepare()
+        held.check()  # preparing may have taken long, and what follows makes files and folders
         record_start(workdir, task, start)
         parameters = sum(x.size for x in jax.tree.leaves(state.params))
         devices = f"{parts.layout.devices} {jax.default_backend()}"
         log.info("%s parameters, %s device(s)", f"{parameters:,}", devices)
         step, state, _ = compile_step(parts, state, task.plan().largest, config.micro_batches)
+        held.check()
         reporter = stack.enter_context(contextlib.closing(make_reporter(workdir)))
-        run = _Run(task, config, parts, carried, workdir, checkpoints, reporter, start)
+        run = _Run(task, config, parts, carried, held, checkpoints, reporter, start)
         with stop.deferred():
             last, signal = run.go(step, state, Asked(stop), began)
             checkpoints.wait()
@@ -68,15 +74,14 @@ def train(task, config, workdir, *, first_weights=None, stop=None):
 class _Run:
     """The steps of one process."""
 
-    def __init__(self, task, config, parts, carried, workdir, checkpoints, reporter, start):
+    def __init__(self, task, config, parts, carried, held, checkpoints, reporter, start):
         self._task, self._config, self._parts, self._start = task, config, parts, start
-        self._checkpoints, self._reporter = checkpoints, reporter
+        self._held, self._checkpoints, self._reporter = held, checkpoints, reporter
         self._progress = Progress(start, config.steps, parts.schedule, carried.sums)
         self._evaluations, self._unevaluated = carried.evaluations, carried.unevaluated
         self._norm = jax.jit(optax.tree.norm)
-        trouble = functools.partial(explain, task, config, parts, workdir)
-        watch = Watch(config, first_loss(workdir))
-        self._reading = Reading(watch, self._progress, task.count_tokens, trouble)
+        watch = Watch(config, first_loss(held.path))
+        self._reading = Reading(watch, self._progress, task.count_tokens, self._explain)
 
     def go(self, train_step, state, asked, began):
         """From the first step to the last, or to where it is asked or decides to end.
@@ -103,6 +108,7 @@ class _Run:
             evaluates = last or step % config.eval_every == 0
             if last or step % config.log_every == 0:
                 reading.read(state)
+                self._held.check()
                 norm = self._norm(layout.fetch_state(state.params))
                 row = self._progress.report(step) | {"train/parameter_norm": float(norm)}
                 self._reporter.write(step, row)
@@ -120,6 +126,10 @@ class _Run:
     @property
     def _exhausted(self):
         return self._evaluations.exhausted(self._config.patience)
+
+    def _explain(self, state, step, batch):
+        self._held.check()  # it makes a folder there
+        return explain(self._task, self._config, self._parts, self._held.path, state, step, batch)
 
     def _save(self, step, state, asked, evaluates):
         scores = self._evaluate(step, state, asked) if evaluates else None

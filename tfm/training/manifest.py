@@ -1,8 +1,9 @@
-"""The manifest of a checkpoint: size and checksum of each of its files, so that damage is found in time.
+"""The manifest of a checkpoint or an export: size and SHA-256 of its files, so that damage is found in time.
 
-Its first line is the checksum of its second, which is JSON: {path below the step's folder: [size, checksum]}.
+Its first line is the checksum of its second, which is JSON: {path below the folder: [size, checksum]}.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -12,15 +13,22 @@ ITEM = "progress"  # every checkpoint with a manifest has this item, and no olde
 HEADER = "_CHECKPOINT_METADATA"
 LATER = (HEADER, "commit_success.txt")  # Orbax writes these two behind the manifest
 SMALL = 1 << 20
+LARGEST = 1 << 24  # bytes of a manifest; that of a checkpoint with 10,000 files takes less than two million
 
 
 class Damaged(Exception):
-    """Why a checkpoint is not what was written; part of a sentence."""
+    """Why a checkpoint or an export is not what was written; part of an error message."""
 
 
-def write(folder):
-    """Writes the manifest of a step's folder, which is renamed to its name afterwards."""
-    entries = {name: _entry(os.path.join(folder, name)) for name in _names(folder)}
+def write(folder, *, names=None):
+    """Writes the manifest of a folder, which gets its own name afterwards.
+
+    Args:
+      folder: of a step, or an export.
+      names: of the files to list; all of a step when None.
+    """
+    names = _names(folder) if names is None else sorted(names)
+    entries = {name: _entry(os.path.join(folder, name)) for name in names}
     body = json.dumps(entries).encode()
     with open(os.path.join(folder, FILE), "wb") as file:
         file.write(_checksum(body) + b"\n" + body)
@@ -39,24 +47,44 @@ def check(folder, *, whole=True):
     Raises:
       Damaged: a file is missing, added or another one.
     """
-    try:
+    with _missing_is_damage(folder):
         items = _items(folder)
         if not os.path.exists(os.path.join(folder, FILE)) and ITEM not in items:
             return False
         expected = _read(folder)
+        names = _names(folder)
+        if set(names) != set(expected):
+            name = min(set(names) ^ set(expected))
+            raise Damaged(f"{name} is missing" if name in expected else f"{name} does not belong to it")
         _compare(folder, expected, whole)
+    return True
+
+
+def check_listed(folder):
+    """Compares the files that the manifest of an export lists with it; beside them there may be others.
+
+    Raises:
+      Damaged: one is missing or another one, or there is no manifest.
+    """
+    with _missing_is_damage(folder):
+        expected = _read(folder)
+        for name in expected:
+            if os.path.basename(name) != name:  # an export may be a stranger's, and has no folders
+                raise Damaged(f"{FILE} names a file elsewhere, {name}")
+        _compare(folder, expected, whole=True)
+
+
+@contextlib.contextmanager
+def _missing_is_damage(folder):
+    try:
+        yield
     except FileNotFoundError as error:
         raise Damaged(f"{os.path.relpath(error.filename, folder)} is missing") from None
     except OSError as error:
         raise Damaged(f"{error.filename} cannot be read: {error.strerror}") from None
-    return True
 
 
 def _compare(folder, expected, whole):
-    names = _names(folder)
-    if set(names) != set(expected):
-        name = min(set(names) ^ set(expected))
-        raise Damaged(f"{name} is missing" if name in expected else f"{name} does not belong to it")
     for name, (size, checksum) in expected.items():
         path = os.path.join(folder, name)
         if os.path.getsize(path) != size:
@@ -85,12 +113,17 @@ def _checksum(content):
 
 
 def _read(folder):
-    """The entries of a manifest, which vouches for itself."""
+    """The entries of a manifest, whose first line is the checksum of the rest."""
     with open(os.path.join(folder, FILE), "rb") as file:
-        checksum, _, body = file.read().partition(b"\n")
-    if checksum != _checksum(body):
+        content = file.read(LARGEST + 1)
+    checksum, _, body = content.partition(b"\n")
+    if len(content) > LARGEST or checksum != _checksum(body):
         raise Damaged(f"{FILE} does not have its own checksum")
-    return json.loads(body)
+    try:
+        entries = json.loads(body)
+        return {str(name): [int(size), str(checksum)] for name, (size, checksum) in entries.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):  # not written by `write`
+        raise Damaged(f"{FILE} does not list files") from None
 
 
 def _items(folder):

@@ -1,0 +1,34 @@
+"""Paths as Orbax gets them: every character of a name stands for itself."""
+
+import glob
+import os
+
+from etils import epath
+
+from tfm.errors import UserError
+
+
+class _LiteralPath(type(epath.Path())):
+    """A path of etils whose own characters are no pattern.
+
+    Orbax merges the files of each process, which it finds by `path.glob("ocdbt.process_*")`; etils joins that
+    to the path and gives it to `glob.glob` unescaped. Below a folder named "t[x]" it finds none, and Orbax
+    warns and finishes without a merge; below "t*" it finds those of other folders, too.
+    """
+
+    def glob(self, pattern):
+        for found in glob.glob(os.path.join(glob.escape(os.fspath(self)), pattern)):
+            yield type(self)(found)
+
+
+def orbax_path(folder):
+    """The path to give to Orbax for `folder`; the paths that Orbax makes from it are literal, too.
+
+    Raises:
+      UserError: Orbax would take it for another place: it reads /gs/NAME as the address of a bucket.
+    """
+    folder = os.path.abspath(folder)
+    path = epath.Path(_LiteralPath(folder))
+    if os.fspath(path) != folder:
+        raise UserError(f"Orbax would read and write {os.fspath(path)} for {folder}: choose another folder.")
+    return path
