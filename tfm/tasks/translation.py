@@ -25,6 +25,7 @@ from tfm.metrics import bleu
 from tfm.models import TransformerConfig
 from tfm.texts import align_texts, score_texts, translate_texts
 from tfm.training.config import TrainingConfig
+from tfm.training.memory import check_batches_fit, check_training_fits
 from tfm.training.preflight import Plan
 
 VOCABULARY_FILE = "vocabulary.model"
@@ -221,8 +222,16 @@ class Translation:
 
 
 def create(config, workdir, *, new=True):
-    """The task of a run, with the vocabulary in `workdir`; a `new` run makes it from its training pairs."""
+    """The task of a run, with the vocabulary in `workdir`; a `new` run makes it from its training pairs.
+
+    Raises:
+      UserError: the data or the vocabulary cannot be used, or a new run's model is larger than the memory.
+    """
     path = os.path.join(workdir, VOCABULARY_FILE)
+    if new:  # before minutes of making a vocabulary
+        planned = dataclasses.replace(config.model, vocabulary_size=config.data.vocabulary_size)
+        check_training_fits(planned, config.training)
+        check_batches_fit(config.data.batch_tokens)
     if new and not os.path.exists(path):
         pairs = open_pairs(config.data, "train")
         log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")

@@ -23,8 +23,8 @@ def train(task, config, workdir, *, first_weights=None, stop=None):
 
     Args:
       task: has `init(rng)`, `loss(params, batch, rng)`, `prepare()`, `plan()`, `train_batches(start_step)`,
-        `describe_batch(step)`, `count_tokens(batch)`, `evaluate(params)`, `identity()`, `config`, `d_model`
-        and `best_metric`, as `tasks.translation` has.
+        `describe_batch(step)`, `count_tokens(batch)`, `evaluate(params)`, `identity()`, `config`, `model`,
+        `d_model` and `best_metric`, as `tasks.translation` has.
       config: a `TrainingConfig`.
       workdir: folder of the run.
       first_weights: function without arguments that gives the parameters to begin with; None draws them. It
