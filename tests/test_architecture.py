@@ -31,7 +31,7 @@ FLOORS = {
         "tfm.device_batches",
         "tfm.forced",
         "tfm.texts",
-        "tfm.evaluation",
+        *("tfm.evaluation", "tfm.figures"),
     },
     5: {"tfm.runs", "tfm.translator", "tfm.artefact", "tfm.model_card", "tfm.stablehlo", "tfm.starts"},
     6: {"tfm.cli", "tfm.compare", "tfm.export", "tfm.translate", "tfm.visualize"},

@@ -13,13 +13,13 @@ LARGEST_SHARE = 0.75  # of the memory, for a batch of more than one row; a singl
 def run_batches(batches, compute, needed, advice):
     """Computes each batch, one on the device while the host reads the one before.
 
-    A batch whose estimate is more than there is, or that the device refuses for want of memory, is halved, and
-    its halves too, down to single rows. No batch after it is larger than what was then computed.
+    A batch whose estimate is more than there is, or that the device has too little memory for, is halved, and
+    its halves too, down to single rows. Batches after it have at most as many rows as what was then computed.
 
     Args:
       batches: iterable of (indices, rows), as `tfm.data.batches.decode_rows` yields; rows beyond the indices
         only fill the shape.
-      compute: rows -> a tree of arrays that begin with the axis of the rows; may return before they are computed.
+      compute: rows -> a tree of arrays whose first axis is the rows; need not wait for them.
       needed: rows -> estimated bytes of all that they take on a device, or None for no estimate.
       advice: rows -> (what it is, what to do), for the error message about a single row that does not fit.
 

@@ -29,8 +29,8 @@ def score_pairs(model, params, sources, targets, config):
       A float32 NumPy array [length] for each pair; its sum is the pair's log-probability.
 
     Raises:
-      UserError: a side is longer than the model has positions for, or a pair does not fit into the memory even
-        by itself.
+      UserError: a side is longer than the model has positions for, or a pair does not fit into the memory
+        even by itself.
     """
     scores = [None] * len(sources)
     members, chunk = as_members(params), config.batch_size * config.width
@@ -70,7 +70,7 @@ def attend_pairs(model, params, sources, targets, config):
 
 
 def _run(model, members, sources, targets, config, compute):
-    """Yields (indices, what `compute` gives for inputs [B, M] and labels [B, L]); each size of a bounded set."""
+    """Yields (indices, what `compute` gives for inputs [B, M] and labels [B, L])."""
     check_lengths(model, map(len, [*sources, *targets]))
     longest = model.config.longest
     weights = sum(x.nbytes for x in jax.tree.leaves(members))

@@ -1,11 +1,11 @@
 """How many bytes a model takes, by arithmetic on its config: nothing is traced and nothing is allocated.
 
-`model` is a config with the fields of `tfm.models.TransformerConfig`; a config without them has no estimate, and
-each function returns None for it. Sizes are Python integers, so no config makes one overflow. Estimates of a
-whole pass leave out what is small beside the arrays named in its docstring.
+`model` is a config with the fields of `tfm.models.TransformerConfig`; for a config without them each function
+returns None. Sizes are Python integers, so no config makes one overflow. Estimates of a whole pass leave out
+what is small beside the arrays named in their docstrings.
 
-Shape letters: B rows, M source length, L target length, W hypotheses of a row, T positions in the cache, D model,
-F hidden, H heads, K key features, V value features or vocabulary.
+Shape letters: B rows, M source length, L target length, W hypotheses of a row, T positions in the cache,
+D model, F hidden, H heads, K key features, V value features or vocabulary.
 """
 
 import functools
@@ -15,8 +15,8 @@ INT32 = 4
 BATCH_ARRAYS = 6  # tokens, positions and segments of both sides
 BATCHES_HELD = 9  # one that is computed and those read ahead, see `tfm.data.batches`
 ITEM_SIZES = {"float32": 4, "bfloat16": 2}
-# What the host holds for each layer while a model is traced and compiled. Tracing the shapes of 100 layers alone
-# took 51 MiB (CPU, JAX 0.10.2).
+# What the host holds for each layer while a model is traced and compiled. Tracing the shapes of 100 layers
+# alone took 51 MiB (CPU, JAX 0.10.2).
 LAYER_PROGRAM = 1 << 20
 FIELDS = (
     *("vocabulary_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "heads"),
@@ -92,8 +92,7 @@ def decoding_bytes(model, *, rows, source, length, width, sampling=False):
     """Bytes beside the weights that the search of one batch takes.
 
     The cache; what is kept of each hypothesis (tokens, ancestors, coverage); and the larger of encoding the
-    source, whose attention is [B, H, M, M], and one step, whose attention is [B, H, W, T * W] and whose logits are
-    [B, W, V].
+    source, with attention [B, H, M, M], and one step, with attention [B, H, W, T * W] and logits [B, W, V].
 
     Args:
       model: its config.
@@ -114,8 +113,8 @@ def decoding_bytes(model, *, rows, source, length, width, sampling=False):
 def forced_bytes(model, *, rows, source, target, chunk):
     """Bytes beside the weights of a forward pass over given pairs.
 
-    The largest of the attentions [B, H, M, M], [B, H, L, L] and [B, H, L, M] with the layer around it, and float32
-    logits [chunk, V].
+    The largest of the attentions [B, H, M, M], [B, H, L, L] and [B, H, L, M] with the layer around it, and
+    float32 logits [chunk, V].
 
     Args:
       model: its config.

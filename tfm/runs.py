@@ -41,7 +41,8 @@ def load(workdir, *, checkpoint=None, average_last=1, ensemble_last=1, chosen=No
     Raises:
       UserError: no run there, no such checkpoint, too few or unequally spaced ones to average, none that is
         intact, or one asked for that is damaged or of another model, or a model larger than the memory, found
-        before its shapes are traced; for an export a checkpoint that was asked for, or what `tfm.artefact.load` says.
+        before its shapes are traced; for an export a checkpoint that was asked for, or what
+        `tfm.artefact.load` says.
     """
     from tfm import artefact  # which makes a Run, so it imports this module
 

@@ -1,4 +1,4 @@
-"""Memory: whether a model, a pass or a step fits into what there is, and what keeps that of the process flat."""
+"""Memory: whether a model or a step fits into what there is, and what keeps that of the process flat."""
 
 import contextlib
 import ctypes
@@ -129,7 +129,7 @@ def check_batches_fit(tokens):
       UserError: they are larger than the host's memory.
     """
     needed = memory_estimate.batches_bytes(tokens)
-    check_estimate(f"Batches of {tokens:,} tokens", needed, host_memory(), "lower data.batch_tokens")
+    check_estimate(f"Reading batches of {tokens:,} tokens", needed, host_memory(), "lower data.batch_tokens")
 
 
 def check_weights_fit(model, copies=1, available=None):
