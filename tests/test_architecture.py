@@ -20,11 +20,19 @@ FLOORS = {
     1: {
         *("tfm.attention", "tfm.masks", "tfm.positions", "tfm.losses", "tfm.schedules", "tfm.search"),
         *("tfm.dropout", "tfm.products", "tfm.data", "tfm.metrics", "tfm.config"),
-        *("tfm.fields", "tfm.alignments", "tfm.bayes_risk"),
+        *("tfm.fields", "tfm.alignments", "tfm.bayes_risk", "tfm.memory_estimate"),
     },
     2: {"tfm.layers", "tfm.decode_cache", "tfm.inspection", "tfm.sharding"},
     3: {"tfm.models"},
-    4: {"tfm.tasks", "tfm.training", "tfm.decoding", "tfm.forced", "tfm.texts", "tfm.evaluation"},
+    4: {
+        "tfm.tasks",
+        "tfm.training",
+        "tfm.decoding",
+        "tfm.device_batches",
+        "tfm.forced",
+        "tfm.texts",
+        *("tfm.evaluation", "tfm.figures"),
+    },
     5: {"tfm.runs", "tfm.translator", "tfm.artefact", "tfm.model_card", "tfm.stablehlo", "tfm.starts"},
     6: {"tfm.cli", "tfm.command_help", "tfm.compare", "tfm.export", "tfm.translate", "tfm.visualize"},
 }

@@ -49,11 +49,11 @@ def test_the_memory_of_the_step_falls_with_micro_batches(corpus, tmp_path, monke
 
 
 def test_a_step_that_does_not_fit_is_refused_with_what_to_do(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "_available", lambda: 2**20)
+    monkeypatch.setattr(memory, "available_memory", lambda: 2**20)
     config = make_config(corpus)
     task = translation.create(config, str(tmp_path))
     for start in (preflight.preflight, loop.train):
-        with pytest.raises(UserError, match=r"needs .* on each device and there are 0\.00 GiB: raise"):
+        with pytest.raises(UserError, match=r"needs .* on each device and there are 1\.00 MiB: raise"):
             start(task, config.training, str(tmp_path))
     assert not (tmp_path / "checkpoints").exists() or not any((tmp_path / "checkpoints").iterdir())
 
@@ -65,12 +65,12 @@ def test_a_device_that_runs_out_of_memory_is_one_sentence():
 
 
 def test_the_memory_of_a_container_counts(tmp_path, monkeypatch):
-    whole = memory._available()
+    whole = memory.available_memory()
     limit = tmp_path / "memory.max"
     monkeypatch.setattr(memory, "CGROUP_LIMIT", str(limit))
     for text, expected in (("max", whole), (f"{2**30}", 2**30 // jax.local_device_count())):
         limit.write_text(f"{text}\n")
-        assert memory._available() == expected
+        assert memory.available_memory() == expected
 
 
 @pytest.mark.parametrize(("tokens", "parts"), [(25_000, None), (13_000, None), (2_500, 10), (500_000, 1)])

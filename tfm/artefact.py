@@ -23,6 +23,7 @@ from tfm.errors import UserError
 from tfm.files import whole_folder, writing
 from tfm.tasks.translation import VOCABULARY_FILE
 from tfm.training import manifest
+from tfm.training.memory import check_weights_fit
 from tfm.training.restoring import check_finite
 
 PARAMETERS_FILE = "model.safetensors"
@@ -172,6 +173,7 @@ def _check_parameters(task, file, path):
     slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
     found = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
     _check_sizes(task.config.model, found, path)
+    check_weights_fit(task.model.config)
     like = flatten_dict(jax.eval_shape(task.init, jax.random.key(0)), sep="/")
     wanted = {name: ("F32", tuple(leaf.shape)) for name, leaf in like.items()}
     for name in sorted(wanted.keys() | found.keys()):

@@ -9,10 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm import search
+from tfm import memory_estimate, search
 from tfm.bayes_risk import UTILITIES
 from tfm.data.batches import decode_rows, padded
+from tfm.data.rows import bucket_width
 from tfm.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from tfm.device_batches import run_batches
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, check_fields, field
 from tfm.inspection import attention_of
@@ -134,28 +136,56 @@ def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
       A list of `Found` for each sentence, best first.
 
     Raises:
-      UserError: more hypotheses wanted than the beam holds, or outputs allowed that the model has no
-        positions for.
+      UserError: more hypotheses wanted than the beam holds, outputs allowed that the model has no positions
+        for, or an input that does not fit into the memory even by itself.
     """
     check_n_best(n_best, config)
     asked = itertools.zip_longest(sentences, prefixes or [], fillvalue=[])
     check_lengths(model, [len(ids) + len(start) + config.extra_length for ids, start in asked])
     members = tuple(search_parameters(each, config.dtype) for each in as_members(params))
     keys = jax.random.split(jax.random.key(config.seed), len(sentences)) if config.samples else None
+    weights = sum(x.nbytes for x in jax.tree.leaves((params, members)))
     results = [None] * len(sentences)
-    pending = []  # one batch computes on the device while the host reads the one before
-    for indices, rows in decode_rows(list(map(len, sentences)), config.batch_size):
-        inputs = padded([sentences[i] for i in rows])
+
+    def search_rows(rows):
+        inputs = padded([sentences[i] for i in rows])[
+            :, : model.config.longest
+        ]  # what lies beyond is padding
         prefix = padded([prefixes[i] for i in rows], fill=-1) if prefixes else None
         own = keys[np.array(rows)] if config.samples else None
-        inputs = inputs[:, : model.config.longest]  # what lies beyond is padding
-        hypotheses = search_batch(model, members, inputs, config, n_best, prefix, own)
-        pending.append((indices, hypotheses))
-        if len(pending) > 1:
-            _collect(*pending.pop(0), results)
-    for indices, hypotheses in pending:
+        return search_batch(model, members, inputs, config, n_best, prefix, own)
+
+    def needed(rows):
+        source = bucket_width(max(len(sentences[i]) for i in rows))
+        begun = bucket_width(max(len(prefixes[i]) for i in rows)) if prefixes else 0
+        beside = _search_bytes(model.config, config, len(rows), source, begun)
+        return None if beside is None else weights + len(members) * beside
+
+    def describe(rows):
+        names = ("samples" if config.samples else "beam_size", "extra_length", "max_input")
+        fields = ", ".join(f"decoding.{name} ({getattr(config, name):,})" for name in names)
+        tokens = max(len(sentences[i]) for i in rows)
+        return f"Decoding one input of {tokens:,} tokens", f"lower {fields}"
+
+    batches = decode_rows(list(map(len, sentences)), config.batch_size)
+    for indices, hypotheses in run_batches(batches, search_rows, needed, describe):
         _collect(indices, hypotheses, results)
     return results
+
+
+def _search_bytes(settings, config, rows, source, begun):
+    """Estimated bytes of `search_batch` beside the weights, or None; B, M, and the width of the prefixes."""
+    if config.dtype:
+        settings = dataclasses.replace(settings, dtype=config.dtype)
+    length, longest = source + begun + config.extra_length, settings.longest
+    return memory_estimate.decoding_bytes(
+        settings,
+        rows=rows,
+        source=min(source, longest or source),
+        length=min(length, longest or length),
+        width=config.width,
+        sampling=bool(config.samples),
+    )
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3, 4))
@@ -270,7 +300,7 @@ def _coverage(beta):
 
 
 def _collect(indices, hypotheses, results):
-    tokens, scores, lengths = map(np.asarray, hypotheses)
+    tokens, scores, lengths = hypotheses
     for row, index in enumerate(indices):  # rows beyond the indices only fill the shape
         results[index] = [
             Found(tokens[row, n, : lengths[row, n]].tolist(), float(scores[row, n]))

@@ -4,11 +4,13 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from tfm import memory_estimate
 from tfm.data.batches import decode_rows, padded
+from tfm.data.rows import bucket_width
 from tfm.data.vocabulary import BOS_ID
 from tfm.decoding import as_members, check_lengths, layer_of
+from tfm.device_batches import run_batches
 from tfm.inspection import attention_of
 from tfm.losses import projected_log_probabilities
 
@@ -27,12 +29,16 @@ def score_pairs(model, params, sources, targets, config):
       A float32 NumPy array [length] for each pair; its sum is the pair's log-probability.
 
     Raises:
-      UserError: a side is longer than the model has positions for.
+      UserError: a side is longer than the model has positions for, or a pair does not fit into the memory
+        even by itself.
     """
     scores = [None] * len(sources)
-    chunk = config.batch_size * config.width
-    for indices, inputs, labels in _batches(model, sources, targets, config.batch_size):
-        found = np.asarray(_score_batch(model, as_members(params), inputs, labels, chunk))
+    members, chunk = as_members(params), config.batch_size * config.width
+
+    def score_rows(inputs, labels):
+        return _score_batch(model, members, inputs, labels, chunk)
+
+    for indices, found in _run(model, members, sources, targets, config, score_rows):
         for row, index in enumerate(indices):
             scores[index] = found[row, : len(targets[index])]
     return scores
@@ -52,21 +58,44 @@ def attend_pairs(model, params, sources, targets, config):
       UserError: as `score_pairs`.
     """
     attention = [None] * len(sources)
-    for indices, inputs, labels in _batches(model, sources, targets, config.batch_size):
-        found = np.asarray(_attend_batch(model, as_members(params), inputs, labels, config))
+    members = as_members(params)
+
+    def attend_rows(inputs, labels):
+        return _attend_batch(model, members, inputs, labels, config)
+
+    for indices, found in _run(model, members, sources, targets, config, attend_rows):
         for row, index in enumerate(indices):
             attention[index] = found[row, : len(targets[index]), : len(sources[index])]
     return attention
 
 
-def _batches(model, sources, targets, batch_size):
-    """(indices, inputs, labels): int32 [B, M] and [B, L], each size of a bounded set."""
+def _run(model, members, sources, targets, config, compute):
+    """Yields (indices, what `compute` gives for inputs [B, M] and labels [B, L])."""
     check_lengths(model, map(len, [*sources, *targets]))
     longest = model.config.longest
+    weights = sum(x.nbytes for x in jax.tree.leaves(members))
+
+    def compute_rows(rows):
+        inputs, labels = (padded([side[i] for i in rows])[:, :longest] for side in (sources, targets))
+        return compute(inputs, labels)  # what lay beyond was padding
+
+    def needed(rows):
+        source, target = (bucket_width(max(len(side[i]) for i in rows)) for side in (sources, targets))
+        chunk = config.batch_size * config.width
+        beside = memory_estimate.forced_bytes(
+            model.config, rows=len(rows), source=source, target=target, chunk=chunk
+        )
+        return None if beside is None else weights + len(members) * beside
+
+    def describe(rows):
+        source, target = (max(len(side[i]) for i in rows) for side in (sources, targets))
+        return (
+            f"Scoring or aligning one pair of {source:,} and {target:,} tokens",
+            "leave it out, or shorten it",
+        )
+
     lengths = [len(source) + len(target) for source, target in zip(sources, targets, strict=True)]
-    for indices, rows in decode_rows(lengths, batch_size):
-        inputs, labels = (padded([side[i] for i in rows]) for side in (sources, targets))
-        yield indices, inputs[:, :longest], labels[:, :longest]  # what lies beyond is padding
+    return run_batches(decode_rows(lengths, config.batch_size), compute_rows, needed, describe)
 
 
 def _decoder_input(labels):

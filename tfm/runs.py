@@ -10,8 +10,10 @@ from tfm import config, tasks
 from tfm.errors import UserError
 from tfm.training.assembly import open_checkpoints
 from tfm.training.checkpoints import average
+from tfm.training.memory import check_weights_fit, host_memory
 
 CONFIG_FILE = "config.json"
+AVERAGE_COPIES = 5  # of float32: a checkpoint, itself and the sum in float64
 
 
 class Run(NamedTuple):
@@ -38,8 +40,9 @@ def load(workdir, *, checkpoint=None, average_last=1, ensemble_last=1, chosen=No
 
     Raises:
       UserError: no run there, no such checkpoint, too few or unequally spaced ones to average, none that is
-        intact, or one asked for that is damaged or of another model; for an export a checkpoint that was
-        asked for, or what `tfm.artefact.load` says.
+        intact, or one asked for that is damaged or of another model, or a model larger than the memory, found
+        before its shapes are traced; for an export a checkpoint that was asked for, or what
+        `tfm.artefact.load` says.
     """
     from tfm import artefact  # which makes a Run, so it imports this module
 
@@ -51,6 +54,9 @@ def load(workdir, *, checkpoint=None, average_last=1, ensemble_last=1, chosen=No
         raise UserError("Checkpoints are either averaged or an ensemble: choose one.")
     chosen = chosen or read_config(workdir)
     task = tasks.find(chosen.task).create(chosen, workdir, new=False)
+    check_weights_fit(task.model.config, ensemble_last)
+    if average_last > 1:
+        check_weights_fit(task.model.config, AVERAGE_COPIES, host_memory())
     with contextlib.closing(open_checkpoints(task, chosen.training, workdir)) as checkpoints:
         last = max(average_last, ensemble_last)
         steps = _steps(checkpoints, checkpoint, last, chosen.training.checkpoint_every)

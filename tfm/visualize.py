@@ -1,24 +1,31 @@
-"""Pictures of a run: python -m tfm.visualize --workdir=DIR
+"""Pictures of a run or an export: python -m tfm.visualize --workdir=DIR
 
-Draws into DIR/figures the loss and learning-rate curves, and for each sentence the attention of every head in
-the encoder, the decoder and between them. --sentence="..." (repeatable) replaces the sentences of the paper's
-authors about the tired animal and the wide street.
+Draws into DIR/figures, or --output=FOLDER, the loss and learning-rate curves, and for each sentence the
+attention of every head in the encoder, the decoder and between them. --sentence="..." (repeatable) replaces
+the sentences of the paper's authors about the tired animal and the wide street. Figures that an earlier call
+left in the folder are removed. An export has no curves.
 """
 
 import dataclasses
+import json
+import logging
 import os
+import re
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from absl import flags
-from matplotlib.figure import Figure
 
-from tfm import runs
+from tfm import memory_estimate, runs
 from tfm.data.vocabulary import BOS_ID, EOS_ID
 from tfm.decoding import decode
+from tfm.errors import UserError
+from tfm.figures import Axis, check_attention_figure, draw_attention, draw_curves
 from tfm.files import whole_file
 from tfm.inspection import attention_of
-from tfm.training.reporting import read_metrics
+from tfm.training.memory import check_estimate, gib, host_memory
+from tfm.training.reporting import METRICS_FILE, read_metrics
 
 SENTENCES = (
     "The animal didn't cross the street because it was too tired.",
@@ -29,89 +36,151 @@ PARTS = {
     "decoder": ("decoder", "mixer"),
     "cross": ("decoder", "cross_attention"),
 }
+FIGURES_FOLDER = "figures"
+LIST_FILE = "figures.json"  # names of the figures that the last call wrote
+FIGURE_NAME = re.compile(r"curves\.png|attention-\d+-(encoder|decoder|cross)\.png")
+MAX_TOKENS = 64
+ATTENTION_COPIES = 3  # as the layers leave them, stacked, and on the host
+log = logging.getLogger(__name__)
 
 
-def draw_curves(rows, path):
-    """Loss, accuracy or BLEU, and learning rate over the steps; `rows` as `read_metrics` gives them."""
-    figure = Figure(figsize=(12, 3.6), layout="constrained")
-    panels = (
-        ("nats per target token", ("train/loss", "train/nll", "validation/nll")),
-        ("validation BLEU, greedy", ("validation/bleu",)),
-        ("learning rate", ("train/learning_rate",)),
-    )
-    for axes, (title, names) in zip(figure.subplots(1, len(panels)), panels, strict=True):
-        for name in names:
-            points = [(row["step"], row[name]) for row in rows if name in row]
-            if points:
-                axes.plot(*zip(*points, strict=True), label=name, marker="." if len(points) < 30 else None)
-        axes.set(title=title, xlabel="step")
-        axes.grid(alpha=0.3)
-        if len(axes.lines) > 1:
-            axes.legend()
-    _save(figure, path)
+class Attention(NamedTuple):
+    """The attention of one translation.
 
-
-def attention_maps(task, params, sentence):
-    """The attention of a translation by the model's own greedy search.
-
-    Returns:
-      {"encoder", "decoder", "cross": float array [layers, H, L, M]} and the labels of source and target
-      places; a decoder's place is labelled with the piece that it reads.
+    Attributes:
+      weights: {"encoder", "decoder", "cross": float array [layers, H, L, M]}.
+      source: pieces of the source, its end among them.
+      read, predicted: for each target position, the piece that the decoder reads and the one it predicts.
     """
-    source = [*task.vocabulary.encode([sentence])[0], EOS_ID]
+
+    weights: dict[str, Any]
+    source: list[str]
+    read: list[str]
+    predicted: list[str]
+
+
+def attention_maps(task, params, sentence, max_tokens=MAX_TOKENS):
+    """The `Attention` of a translation by the model's own greedy search.
+
+    Args:
+      task, params: of one model.
+      sentence: its source text.
+      max_tokens: so many at most has the source; of a longer translation only the first ones are kept.
+
+    Raises:
+      UserError: the source is longer, or the weights do not fit into the memory.
+    """
+    source = _source_ids(task, sentence, max_tokens)
     greedy = dataclasses.replace(task.config.decoding, beam_size=1, samples=0)
     target = decode(task.model, params, [source], greedy)[0][0].ids
+    if len(target) > max_tokens:
+        log.warning(
+            "Drawing the first %s of the %s tokens of a translation (--max_tokens)", max_tokens, len(target)
+        )
+        target = target[:max_tokens]
     read = [BOS_ID, *target[:-1]]
     _, collected = task.model.apply(
         {"params": params}, jnp.array([source]), jnp.array([read]), train=False, mutable=["attention"]
     )
-    maps = {name: np.asarray(attention_of(collected, *where))[:, 0] for name, where in PARTS.items()}
-    return maps, task.vocabulary.pieces(source), task.vocabulary.pieces(read)
+    weights = {name: np.asarray(attention_of(collected, *where))[:, 0] for name, where in PARTS.items()}
+    return Attention(weights, *map(task.vocabulary.pieces, (source, read, target)))
 
 
-def draw_attention(weights, queries, keys, title, path):
-    """One panel a head, one row a layer: weights [layers, H, L, M], brightness is weight.
+def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
+    """All pictures of a run or an export; returns their paths.
 
-    Labels and title are drawn as they are: what stands between dollars is no formula.
+    Args:
+      run: a `tfm.runs.Run`.
+      workdir: its folder. Curves are drawn where it has metrics.
+      sentences: texts whose attention to draw.
+      output: the folder of the pictures; `workdir`/figures when None. Those that an earlier call listed there
+        and that are not drawn now are removed.
+      max_tokens: as of `attention_maps`.
+
+    Raises:
+      UserError: a sentence is too long or its pictures too large; nothing is drawn then.
     """
-    as_it_is = {"parse_math": False}
-    layers, heads = weights.shape[:2]
-    width, height = 1.2 + 0.17 * len(keys), 0.9 + 0.17 * len(queries)
-    figure = Figure(figsize=(heads * width, layers * height + 0.4), layout="constrained")
-    figure.suptitle(title, **as_it_is)
-    for layer, row in enumerate(figure.subplots(layers, heads, squeeze=False)):
-        for head, axes in enumerate(row):
-            axes.imshow(weights[layer, head], cmap="Blues", vmin=0, vmax=1)
-            axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=8)
-            axes.set_xticks(range(len(keys)), keys, rotation=90, fontsize=6, **as_it_is)
-            axes.set_yticks(range(len(queries)), queries, fontsize=6, **as_it_is)
-    _save(figure, path)
-
-
-def draw_run(run, workdir, sentences):
-    """All pictures of a run; returns their paths."""
-    folder = os.path.join(workdir, "figures")
+    params = runs.one_model(run)
+    folder = output or os.path.join(workdir, FIGURES_FOLDER)
+    for sentence in sentences:
+        _check_sentence(run.task, sentence, max_tokens)
     os.makedirs(folder, exist_ok=True)
-    paths = [os.path.join(folder, "curves.png")]
-    draw_curves(read_metrics(workdir), paths[0])
+    has_metrics = os.path.isfile(os.path.join(workdir, METRICS_FILE))
+    names = ["curves.png"] if has_metrics else []
+    names += [f"attention-{number}-{part}.png" for number in range(1, len(sentences) + 1) for part in PARTS]
+    old = _listed(folder)
+    _write_list(folder, sorted({*old, *names}))  # what is cut short is removed by the next call
+    if has_metrics:
+        draw_curves(read_metrics(workdir), os.path.join(folder, "curves.png"))
+    else:
+        log.info("No curves: %s has no %s; an export has none", workdir, METRICS_FILE)
     for number, sentence in enumerate(sentences, 1):
-        maps, source, target = attention_maps(run.task, runs.one_model(run), sentence)
-        places = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
-        for part, weights in maps.items():
+        attention = attention_maps(run.task, params, sentence, max_tokens)
+        for part, axes in places(attention).items():
             path = os.path.join(folder, f"attention-{number}-{part}.png")
-            draw_attention(weights, *places[part], f"{part} attention: {sentence}", path)
-            paths.append(path)
-    return paths
+            draw_attention(attention.weights[part], *axes, f"{part} attention: {sentence}", path)
+    for name in set(old) - set(names):
+        if os.path.lexists(os.path.join(folder, name)):
+            os.unlink(os.path.join(folder, name))
+    _write_list(folder, names)
+    return [os.path.join(folder, name) for name in names]
 
 
-def _save(figure, path):
-    with whole_file(path) as file:
-        figure.savefig(file, dpi=110, format="png")
+def places(attention):
+    """{part: (queries, keys)}: each an `Axis` that says whether its pieces are read or predicted."""
+    encoded = Axis("key: source piece attended to", attention.source)
+    read = Axis("key: target piece read and attended to", attention.read)
+    pairs = zip(attention.predicted, attention.read, strict=True)
+    predicted = Axis(
+        "query: target piece predicted\n(in brackets: the piece read)",
+        [f"{piece} ({before})" for piece, before in pairs],
+    )
+    encoding = Axis("query: source piece encoded", attention.source)
+    return {"encoder": (encoding, encoded), "decoder": (predicted, read), "cross": (predicted, encoded)}
+
+
+def _source_ids(task, sentence, max_tokens):
+    """The ids of a source text, which has at most `max_tokens`."""
+    ids = [*task.vocabulary.encode([sentence])[0], EOS_ID]
+    target = min(len(ids) + task.config.decoding.extra_length, max(len(ids), max_tokens))
+    size = memory_estimate.collected_attention_bytes(task.model.config, source=len(ids), target=target)
+    needed = ATTENTION_COPIES * (size or 0)
+    if len(ids) > max_tokens:
+        raise UserError(
+            f"The sentence has {len(ids):,} tokens and at most {max_tokens:,} are drawn: shorten it, or "
+            f"raise --max_tokens; the attention of all would take about {gib(needed)}."
+        )
+    check_estimate(f"The attention of {len(ids):,} tokens", needed, host_memory(), "shorten the sentence")
+    return ids
+
+
+def _check_sentence(task, sentence, max_tokens):
+    """Raises a UserError where a sentence is too long, or its largest picture too large."""
+    ids, model = _source_ids(task, sentence, max_tokens), task.model.config
+    check_attention_figure(max(model.encoder_layers, model.decoder_layers), model.heads, len(ids))
+
+
+def _listed(folder):
+    """The figures that an earlier call wrote into a folder; other names are none of ours."""
+    try:
+        with open(os.path.join(folder, LIST_FILE), encoding="utf-8") as file:
+            names = json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return []
+    names = names if isinstance(names, list) else []
+    return [name for name in names if isinstance(name, str) and FIGURE_NAME.fullmatch(name)]
+
+
+def _write_list(folder, names):
+    with whole_file(os.path.join(folder, LIST_FILE), "w") as file:
+        json.dump(names, file)
 
 
 def main():
     arguments = flags.FLAGS
-    for path in draw_run(cli.load_run(), arguments.workdir, arguments.sentence or SENTENCES):
+    sentences = arguments.sentence or SENTENCES
+    run = cli.load_run()
+    for path in draw_run(run, arguments.workdir, sentences, arguments.output, arguments.max_tokens):
         print(path)
 
 
@@ -120,4 +189,6 @@ if __name__ == "__main__":
 
     cli.define_finished_run()
     flags.DEFINE_multi_string("sentence", None, "Source sentence whose attention to draw; may be repeated.")
+    flags.DEFINE_string("output", "", "Folder of the pictures; figures in the work directory if not given.")
+    flags.DEFINE_integer("max_tokens", MAX_TOKENS, "Tokens of the longest sentence to draw.", lower_bound=1)
     cli.run(main)

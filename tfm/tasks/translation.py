@@ -26,6 +26,7 @@ from tfm.metrics import bleu
 from tfm.models import TransformerConfig
 from tfm.texts import align_texts, score_texts, translate_texts
 from tfm.training.config import TrainingConfig
+from tfm.training.memory import check_batches_fit, check_training_fits
 from tfm.training.preflight import Plan
 
 VOCABULARY_FILE = "vocabulary.model"
@@ -228,10 +229,14 @@ def create(config, workdir, *, new=True):
     """The task of a run, with the vocabulary in `workdir`; a `new` run makes it from its training pairs.
 
     Raises:
-      UserError: the data cannot be used; all problems are in its message.
+      UserError: the data or the vocabulary cannot be used (all problems are in its message), or a new run's
+        model is larger than the memory.
     """
     path = os.path.join(workdir, VOCABULARY_FILE)
-    if new:
+    if new:  # before minutes of making a vocabulary
+        planned = dataclasses.replace(config.model, vocabulary_size=config.data.vocabulary_size)
+        check_training_fits(planned, config.training)
+        check_batches_fit(config.data.batch_tokens)
         _check_data(config.data, resumed=os.path.exists(path))
     if new and not os.path.exists(path):
         pairs = open_pairs(config.data, "train")

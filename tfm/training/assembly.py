@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 
 from tfm.training.checkpoints import Checkpoints
-from tfm.training.memory import check_memory, enough_memory, memory_of
+from tfm.training.memory import check_memory, check_training_fits, enough_memory, memory_of
 from tfm.training.optimizer import make_optimizer, make_schedule
 from tfm.training.parallel import Layout, make_layout
 from tfm.training.restoring import check_shapes
@@ -30,7 +30,12 @@ class Parts(NamedTuple):
 
 
 def assemble(task, config):
-    """The `Parts` of a run."""
+    """The `Parts` of a run.
+
+    Raises:
+      UserError: the model and its optimizer state are larger than the memory, found before they are traced.
+    """
+    check_training_fits(task.model.config, config)
     schedule = make_schedule(config, task.d_model)
     optimizer = make_optimizer(config, schedule)
     init_rng, step_rng = jax.random.split(jax.random.key(config.seed))

@@ -24,7 +24,7 @@ def train(task, config, workdir, *, first_weights=None, stop=None, held=None):
     Args:
       task: has `init(rng)`, `loss(params, batch, rng)`, `prepare()`, `plan()`, `train_batches(start_step)`,
         `describe_batch(step)`, `count_tokens(batch)`, `evaluate(params)`, `identity()`, `assets()`, `config`,
-        `d_model` and `best_metric`, as `tasks.translation` has.
+        `model`, `d_model` and `best_metric`, as `tasks.translation` has.
       config: a `TrainingConfig`.
       workdir: folder of the run.
       first_weights: function without arguments that gives the parameters to begin with; None draws them. It

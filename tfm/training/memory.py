@@ -1,4 +1,4 @@
-"""Memory: whether a step fits into that of its devices, and what keeps that of the process flat."""
+"""Memory: whether a model or a step fits into what there is, and what keeps that of the process flat."""
 
 import contextlib
 import ctypes
@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 
+from tfm import memory_estimate
 from tfm.errors import UserError
 
 M_ARENA_MAX = -8  # of mallopt(3)
@@ -45,7 +46,7 @@ def memory_of(compiled):
     analysis = compiled.memory_analysis()
     state = analysis.argument_size_in_bytes
     step = analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
-    return Memory(state, step, _available())
+    return Memory(state, step, available_memory())
 
 
 @contextlib.contextmanager
@@ -58,7 +59,7 @@ def enough_memory(micro_batches):
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
+        if not is_out_of_memory(error):
             raise
         first_line = str(error).split("\n")[0]
         raise UserError(
@@ -78,21 +79,120 @@ def check_memory(memory, micro_batches):
         )
 
 
+def is_out_of_memory(error):
+    """Whether an error of JAX says that a device has too little memory."""
+    return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+
+
+def check_estimate(what, needed, available, advice):
+    """Compares an estimate with what there is.
+
+    Args:
+      what: subject of the error message, such as "Training this model".
+      needed: bytes; None where there is no estimate, which passes.
+      available: bytes; None where they are not known, which passes.
+      advice: what to do, the end of the error message.
+
+    Raises:
+      UserError: `needed` is more.
+    """
+    if needed is not None and available and needed > available:
+        raise UserError(f"{what} needs about {gib(needed)} and there are {gib(available)}: {advice}.")
+
+
+def check_training_fits(model, training):
+    """Checks a model to train before its shapes are traced or its parameters are made.
+
+    Args:
+      model: its config.
+      training: a `TrainingConfig`.
+
+    Raises:
+      UserError: the state of training and the gradients, or the program, are larger than the memory.
+    """
+    parameters = memory_estimate.count_parameters(model)
+    if parameters is None:
+        return
+    needed = memory_estimate.training_bytes(parameters, training)
+    what = f"Training {parameters:,} parameters (weights, gradients, Adam's moments)"
+    check_estimate(what, needed, available_memory(), _model_advice(model))
+    _check_program(model)
+
+
+def check_batches_fit(tokens):
+    """Checks the host's batches before data are read; `compile_step` checks what a device makes of one.
+
+    Args:
+      tokens: of a batch on each side, padding counted.
+
+    Raises:
+      UserError: they are larger than the host's memory.
+    """
+    needed = memory_estimate.batches_bytes(tokens)
+    check_estimate(f"Reading batches of {tokens:,} tokens", needed, host_memory(), "lower data.batch_tokens")
+
+
+def check_weights_fit(model, copies=1, available=None):
+    """Checks a model to load before its shapes are traced or its parameters are read.
+
+    Args:
+      model: its config.
+      copies: of float32, how many are held at once.
+      available: bytes there are for them; those of a device when None.
+
+    Raises:
+      UserError: the parameters, or the program, are larger than the memory.
+    """
+    parameters = memory_estimate.count_parameters(model)
+    if parameters is None:
+        return
+    several = f" {copies} times" if copies > 1 else ""
+    needed = parameters * memory_estimate.FLOAT32 * copies
+    what = f"Loading {parameters:,} parameters{several}"
+    check_estimate(what, needed, available or available_memory(), _model_advice(model))
+    _check_program(model)
+
+
 def gib(size):
-    """Bytes -> '1.50 GiB'."""
-    return f"{size / 2**30:.2f} GiB"
+    """Bytes -> '1.50 GiB', of small sizes '1.50 MiB'."""
+    if size < 2**27:
+        return f"{size / 2**20:,.2f} MiB"
+    # Integers beyond a float's range are no mistake here.
+    return f"{size // 2**20 / 2**10:,.2f} GiB" if size < 2**80 else f"{size // 2**30:,} GiB"
+
+
+def available_memory():
+    """Bytes of a device, or None where it does not say; CPU devices share the host's."""
+    limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    if limit is not None or jax.default_backend() != "cpu":
+        return limit
+    return host_memory() // jax.local_device_count()
+
+
+def host_memory():
+    """Bytes that this host has, or the container that the process is in."""
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError), open(CGROUP_LIMIT, encoding="ascii") as file:
+        host = min(host, int(file.read()))  # the word "max" where there is no limit
+    return host
 
 
 def _advice(micro_batches):
     return f"raise training.micro_batches (now {micro_batches}), set model.remat, or lower data.batch_tokens."
 
 
-def _available():
-    """Bytes of a device, or None where it does not say; CPU devices share the host's."""
-    limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
-    if limit is not None or jax.default_backend() != "cpu":
-        return limit
-    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError), open(CGROUP_LIMIT, encoding="ascii") as file:
-        host = min(host, int(file.read()))  # the word "max" where there is no limit
-    return host // jax.local_device_count()
+def _check_program(model):
+    """A program has memory for each layer, however narrow it is, and takes minutes for a thousand."""
+    layers = f"{model.encoder_layers:,} + {model.decoder_layers:,}"
+    needed = memory_estimate.program_bytes(model)
+    advice = "lower model.encoder_layers and model.decoder_layers"
+    check_estimate(f"Compiling a model of {layers} layers", needed, host_memory(), advice)
+
+
+def _model_advice(model):
+    """The fields that make a model large, with their values."""
+    names = ["vocabulary_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "heads"]
+    names += [name for name in ("key_features", "value_features") if getattr(model, name)]
+    if model.positions == "learned":
+        names.append("max_positions")
+    return "lower what is largest of " + ", ".join(f"model.{name} {getattr(model, name):,}" for name in names)

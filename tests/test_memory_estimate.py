@@ -1,0 +1,195 @@
+"""Estimates of memory against what JAX counts, and refusals before anything of that size is made."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.tiny import MODEL, make_config
+from tfm import artefact, memory_estimate, runs
+from tfm.decoding import DecodingConfig, search_batch, search_parameters
+from tfm.errors import UserError
+from tfm.forced import _score_batch
+from tfm.models import TransformerConfig
+from tfm.models.transformer import Transformer
+from tfm.tasks import translation
+from tfm.training.assembly import assemble
+from tfm.training.config import TrainingConfig
+from tfm.training.memory import check_batches_fit, check_training_fits, check_weights_fit, gib
+from tfm.training.optimizer import make_optimizer
+from tfm.training.step import TrainState
+
+SMALL = TransformerConfig(
+    vocabulary_size=90, encoder_layers=2, decoder_layers=3, d_model=32, d_ff=48, heads=4, max_positions=700
+)
+FAST = {"xla_backend_optimization_level": 0}
+
+
+def shapes(config):
+    token = jnp.ones((1, 1), jnp.int32)
+    model = Transformer(config)
+    return model, jax.eval_shape(lambda key: model.init(key, token, token, train=False), jax.random.key(0))[
+        "params"
+    ]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"attention_bias": True, "key_features": 5, "value_features": 3},
+        {"norm_order": "pre", "positions": "learned"},
+        {"norm_order": "norm_then_add", "value_features": 9},
+    ],
+)
+def test_the_count_of_parameters_is_exact(fields):
+    config = dataclasses.replace(SMALL, **fields)
+    assert memory_estimate.count_parameters(config) == sum(x.size for x in jax.tree.leaves(shapes(config)[1]))
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"ema_decay": 0.9}, {"adam_mean_dtype": "bfloat16", "ema_decay": 0.9}]
+)
+def test_training_bytes_are_those_of_the_state(fields):
+    training = TrainingConfig(**fields)
+    params = shapes(SMALL)[1]
+    optimizer = make_optimizer(training, lambda step: 1e-3)
+    state = jax.eval_shape(lambda p: TrainState.create(p, optimizer, training.ema_decay), params)
+    gradients = sum(4 * x.size for x in jax.tree.leaves(params))
+    counted = gradients + sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
+    estimate = memory_estimate.training_bytes(memory_estimate.count_parameters(SMALL), training)
+    assert 0 <= counted - estimate < 20  # the counters of steps
+
+
+@pytest.mark.parametrize(
+    ("search", "rows", "source"),
+    [
+        ({"beam_size": 16, "extra_length": 600}, 8, 64),  # cache and attention over it
+        ({"beam_size": 1, "extra_length": 4000}, 8, 16),  # the cache alone
+        ({"beam_size": 1, "extra_length": 8}, 4, 768),  # the encoder's attention
+        ({"samples": 64, "extra_length": 100}, 8, 16),
+    ],
+)
+def test_decoding_bytes_are_near_the_compilers(search, rows, source):
+    config = DecodingConfig(**search)
+    model, params = shapes(SMALL)
+    members = (jax.eval_shape(search_parameters, params),)
+    inputs = jax.ShapeDtypeStruct((rows, source), jnp.int32)
+    keys = jax.ShapeDtypeStruct((rows,), jax.random.key(0).dtype) if config.samples else None
+    program = search_batch.lower(model, members, inputs, config, 1, None, keys).compile(FAST)
+    counted = program.memory_analysis().temp_size_in_bytes
+    estimate = memory_estimate.decoding_bytes(
+        SMALL,
+        rows=rows,
+        source=source,
+        length=source + config.extra_length,
+        width=config.width,
+        sampling=bool(config.samples),
+    )
+    assert 0.7 < estimate / counted < 1.5
+
+
+@pytest.mark.parametrize(("source", "target"), [(512, 64), (64, 512)])
+def test_forced_bytes_are_near_the_compilers(source, target):
+    model, params = shapes(SMALL)
+    sides = (jax.ShapeDtypeStruct((4, length), jnp.int32) for length in (source, target))
+    program = _score_batch.lower(model, (params,), *sides, 64).compile(FAST)
+    counted = program.memory_analysis().temp_size_in_bytes
+    estimate = memory_estimate.forced_bytes(SMALL, rows=4, source=source, target=target, chunk=64)
+    assert 0.7 < estimate / counted < 1.7
+
+
+def test_collected_attention_is_counted():
+    model, params = shapes(SMALL)
+    sides = (jax.ShapeDtypeStruct((1, length), jnp.int32) for length in (7, 5))
+    _, collected = jax.eval_shape(
+        lambda p, x, y: model.apply({"params": p}, x, y, train=False, mutable=["attention"]), params, *sides
+    )
+    counted = sum(4 * x.size for x in jax.tree.leaves(collected))
+    assert memory_estimate.collected_attention_bytes(SMALL, source=7, target=5) == counted
+
+
+HUGE = {
+    "far too wide": {"d_model": 10**12, "heads": 1},
+    "far too deep": {"encoder_layers": 100_000},
+    "far too deep, but narrow": {"decoder_layers": 100_000, "d_model": 2, "d_ff": 2, "heads": 1},
+    "far too many positions": {"positions": "learned", "max_positions": 10**13},
+    "beyond a float": {"d_model": 2**62, "d_ff": 2**62, "heads": 1, "encoder_layers": 2**62},
+}
+
+
+@pytest.fixture
+def untraced(monkeypatch):
+    """Whatever would trace or make a model fails."""
+
+    def traced(*_, **__):
+        raise AssertionError("the model was traced")
+
+    monkeypatch.setattr(Transformer, "init", traced)
+    monkeypatch.setattr(Transformer, "apply", traced)
+    monkeypatch.setattr("tfm.training.memory.host_memory", lambda: 2**34)
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_a_huge_model_is_refused_before_it_is_traced(name, untraced, corpus, tiny_run, tmp_path):
+    model = dataclasses.replace(MODEL, **HUGE[name])
+    config = dataclasses.replace(make_config(corpus), model=model)
+    message = r"needs about [\d.,]+ GiB and there are [\d.,]+ GiB: lower .*model\."
+    with pytest.raises(UserError, match=message):
+        translation.create(config, str(tmp_path / "no_vocabulary_is_made"))
+    with pytest.raises(UserError, match=message):
+        assemble(translation.create(config, str(tiny_run), new=False), config.training)
+    with pytest.raises(UserError, match=message):
+        runs.load(str(tiny_run), chosen=config)
+
+
+def test_a_huge_export_is_refused_before_it_is_traced(untraced, monkeypatch):
+    monkeypatch.setattr(artefact, "_check_sizes", lambda *_: None)  # a file as large as its config says
+
+    class File:
+        def keys(self):
+            return []
+
+    class Task:
+        config = translation.Config(model=dataclasses.replace(MODEL, encoder_layers=100_000))
+        model = Transformer(config.model)
+        init = None
+
+    with pytest.raises(UserError, match=r"lower .*model\.encoder_layers"):
+        artefact._check_parameters(Task, File(), "model.safetensors")
+
+
+def test_huge_batches_are_refused_with_numbers():
+    with pytest.raises(
+        UserError, match=r"Reading batches of 1,000,000,000,000 tokens need.* lower data.batch_tokens"
+    ):
+        check_batches_fit(10**12)
+    check_batches_fit(25_000)
+
+
+def test_what_fits_passes_and_copies_count(monkeypatch):
+    size = 4 * memory_estimate.count_parameters(SMALL)
+    monkeypatch.setattr("tfm.training.memory.available_memory", lambda: 3 * size)
+    check_weights_fit(SMALL, 3)
+    with pytest.raises(UserError, match="parameters 4 times need"):
+        check_weights_fit(SMALL, 4)
+    with pytest.raises(UserError, match=r"Training .* parameters \(weights, gradients"):
+        check_training_fits(SMALL, TrainingConfig())
+    check_training_fits(SMALL, TrainingConfig(parallel="mesh", mesh_fsdp=2))
+
+
+def test_a_model_of_another_kind_has_no_estimate():
+    other = object()
+    assert memory_estimate.count_parameters(other) is None
+    check_weights_fit(other)
+    check_training_fits(other, TrainingConfig())
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(2**20, "1.00 MiB"), (3 * 2**29, "1.50 GiB"), (2**200, f"{2**170:,} GiB")]
+)
+def test_sizes_of_any_magnitude_are_shown(size, text):
+    assert gib(size) == text
+    assert np.isfinite(len(gib(10**400)))
