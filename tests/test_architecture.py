@@ -26,7 +26,7 @@ FLOORS = {
     3: {"tfm.models"},
     4: {"tfm.tasks", "tfm.training", "tfm.decoding", "tfm.forced", "tfm.texts", "tfm.evaluation"},
     5: {"tfm.runs", "tfm.translator", "tfm.artefact", "tfm.model_card", "tfm.stablehlo", "tfm.starts"},
-    6: {"tfm.cli", "tfm.compare", "tfm.export", "tfm.translate", "tfm.visualize"},
+    6: {"tfm.cli", "tfm.config_flag", "tfm.compare", "tfm.export", "tfm.translate", "tfm.visualize"},
 }
 HOST_SIDE = (
     *("tfm.data", "tfm.metrics", "tfm.alignments", "tfm.bayes_risk", "tfm.config"),
@@ -43,7 +43,7 @@ GROUND = (
     "tfm.products",
 )
 NOWHERE = ("tensorflow", "clu", "configs", "flax.training.checkpoints", "pickle", "torch")
-FLAGS = ("tfm.cli", "tfm.compare", "tfm.export", "tfm.translate", "tfm.visualize")
+FLAGS = ("tfm.cli", "tfm.config_flag", "tfm.compare", "tfm.export", "tfm.translate", "tfm.visualize")
 
 
 def within(module, *rooms):
