@@ -7,6 +7,11 @@ evaluations of it apart, and `tfm.compare` finds them. Where the work directory 
 --output_dir names another folder; the config goes there too, so that `tfm.compare` reads it like the run.
 """
 
+from tfm import interrupts
+
+if __name__ == "__main__":
+    interrupts.end_at_once()  # the imports take seconds
+
 import dataclasses
 import itertools
 import json

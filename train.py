@@ -7,6 +7,11 @@ same command, with a work directory that all can see, and --distributed, or --co
 --process_id.
 """
 
+from tfm import interrupts
+
+if __name__ == "__main__":
+    interrupts.end_at_once()  # the imports take seconds
+
 import contextlib
 import logging
 import os

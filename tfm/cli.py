@@ -9,20 +9,18 @@ import gc
 import glob
 import logging
 import os
-import signal
 import sys
 import zlib
 
 import jax
 from absl import app, flags
 
-from tfm import config, config_flag, runs
+from tfm import config, config_flag, interrupts, runs
 from tfm.errors import UserError
 from tfm.files import refusal, user_cache
 
 USER_ERROR = 2
 BROKEN_PIPE = 141  # as of a process that SIGPIPE ended
-INTERRUPTED = 130  # as of a process that SIGINT ended
 COMPILED_FOLDER = "compiled"
 CONFIG_HELP = "Config of the run: a Python file with get_config(), or the config.json of another run."
 ZSTANDARD = b"\x28\xb5\x2f\xfd"  # how its packed data begin
@@ -36,7 +34,6 @@ def run(main, positional=()):
       main: called with the arguments that are no flags.
       positional: their names; another number of arguments is a mistake of the user.
     """
-
     prepare_streams()
 
     def guarded(argv):
@@ -48,6 +45,7 @@ def run(main, positional=()):
         # Of a checkpoint's files, Orbax raises the first that fails; asyncio would print all others.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         with answering():
+            interrupts.raise_always()
             main(*_exactly(positional, argv[1:]))
             sys.stdout.flush()  # at exit, a failure would no longer find its sentence
 
@@ -60,7 +58,8 @@ def answering():
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        _end_interrupted(interrupt)
+        _drop_output()
+        interrupts.end(str(interrupt))
     except BrokenPipeError:
         _drop_output()
         sys.exit(BROKEN_PIPE)
@@ -78,15 +77,6 @@ def fail(error):
     _drop_output()
     print(f"error: {error}", file=sys.stderr)
     sys.exit(USER_ERROR)
-
-
-def _end_interrupted(interrupt):
-    """Ends the process after Ctrl-C with a line that says what is done: the text of the interrupt."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # another Ctrl-C ends the process at once
-    _drop_output()
-    what = str(interrupt) or "no file is left half written; start the command again to repeat it"
-    print(f"interrupted: {what}.", file=sys.stderr)
-    sys.exit(INTERRUPTED)
 
 
 def prepare_streams():

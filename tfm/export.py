@@ -4,6 +4,11 @@
 writes the search as programs that run without tfm, one for each --stablehlo_shape=ROWSxLENGTH.
 """
 
+from tfm import interrupts
+
+if __name__ == "__main__":
+    interrupts.end_at_once()  # the imports take seconds
+
 import re
 
 from absl import flags

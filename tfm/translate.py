@@ -8,6 +8,11 @@ With --output=FILE what is done stands in FILE.part until all is; started again 
 command resumes after the last whole line there. A second command with the same output is refused meanwhile.
 """
 
+from tfm import interrupts
+
+if __name__ == "__main__":
+    interrupts.end_at_once()  # the imports take seconds
+
 import contextlib
 import functools
 import json
