@@ -1,10 +1,16 @@
 """Evaluates a run: python eval.py --workdir=runs/quickstart
 
-Translates a split by beam search, writes hypotheses and scores into the work directory and prints the scores
-with their signatures, the perplexity of the references among them. Any field of the run's config can be
-overridden: --config.decoding.beam_size=5. The files are called after the split; --name keeps further
-evaluations of it apart, and `tfm.compare` finds them.
+Translates a split by beam search, writes hypotheses and scores into the work directory, then prints the
+scores with their signatures, the perplexity of the references among them. Any field of the run's config can
+be overridden: --config.decoding.beam_size=5. The files are called after the split; --name keeps further
+evaluations of it apart, and `tfm.compare` finds them. Where the work directory cannot be written,
+--output_dir names another folder; the config goes there too, so that `tfm.compare` reads it like the run.
 """
+
+from tfm import interrupts
+
+if __name__ == "__main__":
+    interrupts.end_at_once()  # the imports take seconds
 
 import dataclasses
 import itertools
@@ -13,23 +19,74 @@ import os
 
 from absl import flags
 
-from tfm import cli, evaluation, runs
-from tfm.files import whole_file
+from tfm import artefact, cli, config, evaluation, runs
+from tfm.errors import UserError
+from tfm.files import only_writer, whole_file
+from tfm.training.assembly import CHECKPOINT_FOLDER
 
 
 def main():
     arguments = flags.FLAGS
-    data = cli.read_config().data
-    stem = runs.evaluation_stem(arguments.workdir, arguments.split, data.target_language, arguments.name)
-    run = cli.load_run()
-    result = evaluation.evaluate(run.task, run.params, arguments.split)
-    scores = result.scores
-    if data.kind == "builtin" and arguments.split == "test":
-        scores = scores + evaluation.challenges(run.task, run.params, result)
-    before = last_alone(run, arguments) if arguments.average > 1 else []
-    show(result, scores, before, run, arguments)
-    write(result, scores, before, run, arguments.split, stem)
+    chosen = cli.read_config()
+    folder = arguments.output_dir or arguments.workdir
+    stem = runs.evaluation_stem(folder, arguments.split, chosen.data.target_language, arguments.name)
+    if arguments.output_dir:
+        check_output_dir(folder, arguments.workdir, chosen)
+    with only_writer(f"{stem}.hypotheses", "--output_dir"):
+        run = cli.load_run()
+        result = evaluation.evaluate(run.task, run.params, arguments.split)
+        report(result, run, arguments, stem)
+
+
+def check_output_dir(folder, workdir, chosen):
+    """Raises a UserError for a folder that holds another run, or evaluations on other data."""
+    if os.path.realpath(folder) == os.path.realpath(workdir):
+        return
+    if artefact.is_artefact(folder) or os.path.isdir(os.path.join(folder, CHECKPOINT_FOLDER)):
+        raise UserError(f"--output_dir={folder} is the folder of another run: choose a folder without one.")
+    if not os.path.exists(runs.config_path(folder)):
+        return
+    changed = config.difference(runs.read_config(folder).data, chosen.data)
+    if changed:
+        raise UserError(f"--output_dir={folder} holds evaluations on other data ({changed}): choose another.")
+
+
+def report(result, run, arguments, stem):
+    """Writes the scores after each measurement, and prints them at the end, also where one fails.
+
+    Args:
+      result: a `tfm.evaluation.Evaluation`.
+      run: that was evaluated.
+      arguments: the flags.
+      stem: what the names of the files begin with.
+
+    Raises:
+      UserError: an I/O error.
+      KeyboardInterrupt: as it came; its text says what is written.
+    """
+    scores, before, done = result.scores, [], ""
+    try:
+        write_hypotheses(result, run, stem)
+        for scores, before in measurements(result, run, arguments):
+            write_scores(result, scores, before, run, arguments.split, stem)
+            done = f"the scores above stand in {stem}.scores.json; the same command measures the rest too"
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(done) from None
+    finally:
+        show(result, scores, before, run, arguments)
     print(f"wrote {stem}.hypotheses and {stem}.scores.json")
+
+
+def measurements(result, run, arguments):
+    """Yields, after each measurement, all scores so far and those of the last averaged checkpoint alone."""
+    scores, before = result.scores, []
+    yield scores, before
+    if run.task.config.data.kind == "builtin" and arguments.split == "test":
+        scores = scores + evaluation.challenges(run.task, run.params, result)
+        yield scores, before
+    if arguments.average > 1:
+        before = last_alone(run, arguments)
+        yield scores, before
 
 
 def last_alone(run, arguments):
@@ -57,10 +114,17 @@ def show(result, scores, before, run, arguments):
         print(f"step {run.steps[-1]:,} alone: {score}")
 
 
-def write(result, scores, before, run, split, stem):
-    """The hypotheses, a line each, and the scores as JSON."""
+def write_hypotheses(result, run, stem):
+    """The hypotheses, a line each; beside them the run's config where there is none."""
     with whole_file(f"{stem}.hypotheses", "w") as file:
         file.writelines(text + "\n" for text in result.hypotheses)
+    path = runs.config_path(os.path.dirname(stem))
+    if not os.path.exists(path):
+        config.save(run.task.config, path)
+
+
+def write_scores(result, scores, before, run, split, stem):
+    """All scores and how they were made, as JSON."""
     report = {
         "split": os.path.basename(split),
         "checkpoints": run.steps,
@@ -78,5 +142,6 @@ if __name__ == "__main__":
     cli.define_finished_run()
     flags.DEFINE_string("split", "test", "train, validation, test, or any split or file stem of the data.")
     flags.DEFINE_string("name", "", "Name of the files to write; the last name of the split if not given.")
+    flags.DEFINE_string("output_dir", "", "Folder to write into; the work directory when not given.")
     flags.DEFINE_integer("samples", 4, "Translations to print.", lower_bound=0)
     cli.run(main)

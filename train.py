@@ -8,6 +8,11 @@ command, with a work directory that all can see, and --distributed, or --coordin
 --process_id.
 """
 
+from tfm import interrupts
+
+if __name__ == "__main__":
+    interrupts.end_at_once()  # the imports take seconds
+
 import contextlib
 import logging
 import os

@@ -16,7 +16,7 @@ import time
 import jax
 from absl import flags
 
-from tfm import cli, tasks
+from tfm import cli, config_flag, tasks
 from tfm.training.assembly import assemble
 from tfm.training.loop import train
 from tfm.training.reporting import read_metrics
@@ -42,7 +42,7 @@ def main():
     print(
         json.dumps(
             {
-                "config": flags.FLAGS["config"].config_filename,
+                "config": config_flag.value_of("config"),
                 "loop_tokens_per_second": round(loop),
                 "bare_tokens_per_second": round(step),
                 "ratio": round(statistics.median(a / b for a, b in rates), 3),

@@ -16,7 +16,7 @@ MODULES = {
 
 # A room may import from its own floor and from lower ones.
 FLOORS = {
-    0: {"tfm", "tfm.errors", "tfm.files"},
+    0: {"tfm", "tfm.errors", "tfm.files", "tfm.interrupts"},
     1: {
         *("tfm.attention", "tfm.masks", "tfm.positions", "tfm.losses", "tfm.schedules", "tfm.search"),
         *("tfm.dropout", "tfm.products", "tfm.data", "tfm.metrics", "tfm.config"),
@@ -34,11 +34,14 @@ FLOORS = {
         *("tfm.evaluation", "tfm.figures"),
     },
     5: {"tfm.runs", "tfm.translator", "tfm.artefact", "tfm.model_card", "tfm.stablehlo", "tfm.starts"},
-    6: {"tfm.cli", "tfm.command_help", "tfm.compare", "tfm.export", "tfm.translate", "tfm.visualize"},
+    6: {
+        *("tfm.cli", "tfm.command_help", "tfm.config_flag"),
+        *("tfm.compare", "tfm.export", "tfm.translate", "tfm.visualize"),
+    },
 }
 HOST_SIDE = (
     *("tfm.data", "tfm.metrics", "tfm.alignments", "tfm.bayes_risk", "tfm.config"),
-    *("tfm.errors", "tfm.fields", "tfm.files"),
+    *("tfm.errors", "tfm.fields", "tfm.files", "tfm.interrupts"),
 )
 GROUND = (
     "tfm.attention",
@@ -51,7 +54,10 @@ GROUND = (
     "tfm.products",
 )
 NOWHERE = ("tensorflow", "clu", "configs", "flax.training.checkpoints", "pickle", "torch")
-FLAGS = ("tfm.cli", "tfm.command_help", "tfm.compare", "tfm.export", "tfm.translate", "tfm.visualize")
+FLAGS = (
+    *("tfm.cli", "tfm.command_help", "tfm.config_flag"),
+    *("tfm.compare", "tfm.export", "tfm.translate", "tfm.visualize"),
+)
 
 
 def within(module, *rooms):

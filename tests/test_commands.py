@@ -129,7 +129,7 @@ def test_translate_goes_on_after_a_kill_and_says_so(workdir, tmp_path):
     done = len(part.read_text().splitlines())
     assert 0 < done < 20_000
     again = subprocess.run(command, check=False, **options)
-    assert f"Going on behind line {done:,}".encode() in again.stderr
+    assert f"Resuming after line {done:,}".encode() in again.stderr
     assert len((tmp_path / "out").read_text().splitlines()) == 20_000
 
 

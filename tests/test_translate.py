@@ -267,7 +267,7 @@ def test_a_file_goes_on_behind_its_last_whole_line(tmp_path, caplog):
         part.write(b"<line")  # half a line, as a kill may leave it
     with caplog.at_level("INFO", "tfm"):
         translate_file(count_lines(calls, 99), io.BytesIO(text), str(path), origin, most_lines=3)
-    assert "Going on behind line 6" in caplog.text
+    assert "Resuming after line 6" in caplog.text
     assert [line for chunk in calls for line in chunk] == lines
     assert path.read_text().splitlines() == [f"<{line}>" for line in lines]
     assert [item.name for item in tmp_path.iterdir()] == ["out"]

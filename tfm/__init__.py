@@ -1,13 +1,27 @@
-"""The Transformer of "Attention Is All You Need" in JAX and Flax: train, evaluate, take apart."""
+"""The Transformer of "Attention Is All You Need" in JAX and Flax: train, evaluate, take apart.
+
+`tfm.Translator` and the modules of the package, such as `tfm.attention`, are imported on first use:
+`import tfm` itself is cheap, and touches neither JAX nor a device.
+"""
+
+import importlib
+import pkgutil
 
 __version__ = "0.1.0"
 __all__ = ["Translator", "__version__"]
 
 
 def __getattr__(name):
-    """`tfm.Translator`, imported on first use: `import tfm` itself touches neither JAX nor a device."""
     if name == "Translator":
-        from tfm.translator import Translator
-
-        return Translator
+        return importlib.import_module("tfm.translator").Translator
+    if name in _modules():
+        return importlib.import_module(f"tfm.{name}")
     raise AttributeError(f"module 'tfm' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *__all__, *_modules()})
+
+
+def _modules():
+    return [module.name for module in pkgutil.iter_modules(__path__)]

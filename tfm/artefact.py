@@ -52,12 +52,18 @@ def save(run, folder, *, workdir, programs=None):
       UserError: there is something at `folder`, or it cannot be written.
     """
     folder = os.path.abspath(folder)
+    check_absent(folder)
+    with writing(folder), whole_folder(folder) as temporary:
+        _write(run, temporary, workdir, programs or {})
+
+
+def check_absent(folder):
+    """Raises a UserError where something other than an empty folder stands."""
+    folder = os.path.abspath(folder)
     if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
         raise UserError(
             f"Expected no or an empty folder at {folder}, but something is there: choose another."
         )
-    with writing(folder), whole_folder(folder) as temporary:
-        _write(run, temporary, workdir, programs or {})
 
 
 def load(folder, chosen=None):

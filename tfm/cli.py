@@ -7,18 +7,15 @@ code 2; anything else is a bug and shows its traceback.
 import contextlib
 import gc
 import glob
-import itertools
 import logging
 import os
-import runpy
 import sys
 import zlib
 
 import jax
 from absl import app, flags
-from ml_collections import config_dict, config_flags
 
-from tfm import command_help, config, runs
+from tfm import command_help, config, config_flag, interrupts, runs
 from tfm.errors import UserError
 from tfm.files import refusal, user_cache
 
@@ -26,6 +23,7 @@ USER_ERROR = 2
 BROKEN_PIPE = 141  # as of a process that SIGPIPE ended
 COMPILED_FOLDER = "compiled"
 EXPECTED_WARNING = "did not provide metrics"  # of Orbax, at each checkpoint without an evaluation
+CONFIG_HELP = "Config of the run: a Python file with get_config(), or the config.json of another run."
 ZSTANDARD = b"\x28\xb5\x2f\xfd"  # how its packed data begin
 log = logging.getLogger(__name__)
 
@@ -37,6 +35,7 @@ def run(main, positional=()):
       main: called with the arguments that are no flags.
       positional: their names; another number of arguments is a mistake of the user.
     """
+    prepare_streams()
     if command_help.is_asked(sys.argv):
         with answering():
             print(command_help.text(sys.argv, positional), flush=True)
@@ -45,6 +44,7 @@ def run(main, positional=()):
     def guarded(argv):
         start_logging()
         with answering():
+            interrupts.raise_always()
             main(*_exactly(positional, argv[1:]))
             sys.stdout.flush()  # at exit, a failure would no longer find its sentence
 
@@ -73,6 +73,9 @@ def answering():
     """Ends the process with a sentence for what a user can mend, silently where nobody reads its output."""
     try:
         yield
+    except KeyboardInterrupt as interrupt:
+        _drop_output()
+        interrupts.end(str(interrupt))
     except BrokenPipeError:
         _drop_output()
         sys.exit(BROKEN_PIPE)
@@ -92,30 +95,61 @@ def fail(error):
     sys.exit(USER_ERROR)
 
 
+def prepare_streams():
+    """Makes standard streams safe to use, whatever the shell made of them.
+
+    A closed one becomes the null device: no file that is opened later gets its number, into which a library
+    might print. What the encoding of a terminal has not is printed as an escape such as \\xfc.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (it stays open to the end)
+    for stream in (sys.stdout, sys.stderr):
+        if getattr(stream, "errors", None) in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def check_open(name, instead):
+    """Raises a UserError where the shell closed a standard stream that the command cannot do without.
+
+    Args:
+      name: "stdin" or "stdout".
+      instead: the option that replaces the stream.
+    """
+    if getattr(sys, f"__{name}__") is None:
+        raise UserError(f"Standard {name.removeprefix('std')} is closed: give {instead}, or open it.")
+
+
 def define_new_run():
-    """--config=FILE.py with its --config.field=value, and --workdir."""
-    path = _value_of("config")
-    if path is not None:
-        with answering():
-            _check_overrides(_read_config_file(path))
-    with answering(), _flag_mistakes():
-        config_flags.DEFINE_config_file("config", None, "Config file, a Python file with get_config().")
+    """--config=FILE with its --config.field=value, and --workdir."""
+    prepare_streams()
+    with answering():
+        path = config_flag.value_of("config")
+        if path is None:
+            flags.DEFINE_string("config", None, CONFIG_HELP, required=True)
+        else:
+            define_config(config_flag.read_file(path))
     flags.DEFINE_string("workdir", None, "Folder of the run; made when absent, continued when not.")
-    flags.mark_flags_as_required(["config", "workdir"])
+    flags.mark_flag_as_required("workdir")
 
 
 def define_finished_run():
     """--workdir, --checkpoint, --average, --ensemble, and --config.field=value over the run's own config."""
+    prepare_streams()
     flags.DEFINE_string("workdir", None, "Folder of a run.", required=True)
     several = "of the last checkpoints, up to --checkpoint where that is a step."
     flags.DEFINE_string("checkpoint", None, "best (by validation, the default), last, or a step.")
     flags.DEFINE_integer("average", 1, f"Average so many {several}", lower_bound=1)
     flags.DEFINE_integer("ensemble", 1, f"Decode at once with so many {several}", lower_bound=1)
-    workdir = _value_of("workdir")
-    if workdir is None:
-        return  # the parser will say so
     with answering():
-        define_config(config.to_config_dict(runs.read_config(workdir)))
+        config_flag.check_absent()
+        workdir = config_flag.value_of("workdir")
+        if workdir is not None:  # else the parser will say so
+            define_config(config.to_config_dict(runs.read_config(workdir)))
 
 
 def define_config(saved, values=flags.FLAGS):
@@ -124,9 +158,7 @@ def define_config(saved, values=flags.FLAGS):
     Raises:
       UserError: a field that is not there, or a value of another type.
     """
-    _check_overrides(saved)
-    with _flag_mistakes():
-        config_flags.DEFINE_config_dict("config", saved, "Overrides of the run's config.", values)
+    config_flag.define(saved, values)
 
 
 def read_config():
@@ -198,58 +230,15 @@ def _drop_output():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _value_of(name):
-    """The value of --name on the command line, before the flags are parsed; None when it is not there."""
-    for argument, following in itertools.zip_longest(sys.argv, sys.argv[1:]):
-        flag, equals, value = argument.lstrip("-").partition("=")
-        if argument.startswith("-") and flag == name:
-            return value if equals else following
-    return None
-
-
-def _read_config_file(path):
-    if not os.path.isfile(path):
-        raise UserError(f"Expected a config file at {path}, but there is none: check --config.")
-    made = runpy.run_path(path).get("get_config", lambda: None)()
-    if not isinstance(made, config_dict.ConfigDict):
-        raise UserError(f"Expected get_config() in {path} to return a ConfigDict, got {made!r}.")
-    return made
-
-
-def _check_overrides(section):
-    """Raises a UserError for a --config.field that `section` has not; ml_collections has a traceback."""
-    for argument in sys.argv:
-        name = argument.lstrip("-").partition("=")[0].removeprefix("no")  # --noconfig.model.scan
-        if name.startswith("config."):
-            _check_path(section, name.split("."))
-
-
-def _check_path(section, path):
-    for depth, name in enumerate(path[1:], 2):
-        known = list(section.keys()) if hasattr(section, "keys") else []
-        if name not in known:
-            raise UserError(config.unknown_field(".".join(path[:depth]), name, known))
-        section = section[name]
-
-
 def parse(argv, values=flags.FLAGS):
     """Parses the flags into `values` and returns what is none.
 
     Raises:
       UserError: an unknown flag, or a value that does not fit.
     """
-    with _flag_mistakes():
-        return values(argv)
-
-
-@contextlib.contextmanager
-def _flag_mistakes():
-    try:
-        yield
-    except (flags.Error, TypeError, ValueError) as error:
-        raise UserError(str(error).replace("\n", " ")) from None
+    return config_flag.parse(argv, values)
 
 
 def _parse(argv):
     with answering():
-        return parse(argv)
+        return parse(config_flag.without_file(argv))

@@ -4,12 +4,18 @@
 writes the search as programs that run without tfm, one for each --stablehlo_shape=ROWSxLENGTH.
 """
 
+from tfm import interrupts
+
+if __name__ == "__main__":
+    interrupts.end_at_once()  # the imports take seconds
+
 import re
 
 from absl import flags
 
 from tfm import artefact, stablehlo
 from tfm.errors import UserError
+from tfm.files import only_writer
 
 DEFAULT_SHAPE = "1x64"
 
@@ -39,9 +45,13 @@ def programs(run, shapes):
 
 def main():
     arguments = flags.FLAGS
-    run = cli.load_run()
     shapes = arguments.stablehlo_shape or ([DEFAULT_SHAPE] if arguments.stablehlo else [])
-    artefact.save(run, arguments.output, workdir=arguments.workdir, programs=programs(run, shapes))
+    for shape in shapes:
+        parse_shape(shape)
+    artefact.check_absent(arguments.output)
+    with only_writer(arguments.output, "--output"):
+        run = cli.load_run()
+        artefact.save(run, arguments.output, workdir=arguments.workdir, programs=programs(run, shapes))
     print(f"wrote {arguments.output}")
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import logging
 import os
 import re
 import shutil
@@ -34,6 +35,7 @@ ADVICE = {
 # TensorStore, under Orbax, and array_record put the system's answer into the text of another error.
 TOLD_PATH = re.compile(r'(?:local file "|; writing )(/[^";]*)')
 HALF_MADE = re.compile(r"\.[0-9a-f]{12}\.tmp$")  # the end of a name that `_beside` makes
+log = logging.getLogger(__name__)
 
 
 def user_cache():
@@ -91,6 +93,81 @@ def writing(path):
     except OSError as error:
         advice = ADVICE.get(error.errno, ELSEWHERE)
         raise UserError(f"Cannot write {path}: {error.strerror or error}; {advice}.") from error
+
+
+def open_locked(path, flag, shown_as=None):
+    """Opens a file to append, made when absent, that no other process has open through this function.
+
+    Args:
+      path: of the file. It may be renamed or deleted while it is open, never by another process.
+      flag: the option of the command that chooses another file, for the error messages.
+      shown_as: path to name in the error messages; `path` when None.
+
+    Returns:
+      The binary file. The lock ends when it is closed, however the process ends.
+
+    Raises:
+      UserError: another process has it open, or an I/O error.
+    """
+    shown_as = shown_as or path
+    while True:
+        try:
+            file = open(path, "ab")  # noqa: SIM115 (the caller closes it)
+        except OSError as error:
+            advice = ADVICE.get(error.errno, ELSEWHERE)
+            raise UserError(f"Cannot write {shown_as}: {error.strerror}; {advice} ({flag}).") from error
+        if not _lock(file):
+            file.close()
+            raise UserError(
+                f"Another process is writing {shown_as}: wait for it, or choose another path ({flag})."
+            )
+        if _stands_at(file, path):
+            return file
+        file.close()  # its last writer renamed or deleted it after it was opened here
+
+
+@contextlib.contextmanager
+def only_writer(path, flag):
+    """Within, other processes that ask to be the only writer of `path` are refused.
+
+    The folder of `path` is made where there is none. While the context lasts, `path`.lock stands there.
+
+    Args:
+      path: what is written within, in any way.
+      flag: the option of the command that chooses another path, for the error messages.
+
+    Raises:
+      UserError: there is another writer, `path` is a folder that is not empty, or its own cannot be written.
+    """
+    if os.path.isdir(path) and os.listdir(path):
+        raise UserError(f"{path} is a folder that is not empty: move it away, or choose another ({flag}).")
+    lock = f"{os.path.abspath(path)}.lock"
+    with writing(path):
+        os.makedirs(os.path.dirname(lock), exist_ok=True)
+    with open_locked(lock, flag, shown_as=path):
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(lock)
+
+
+def _lock(file):
+    """Whether this process has the lock of an open file now; where there are no locks, a warning and True."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:  # some network file systems have no locks
+        log.warning("Cannot lock %s (%s): make sure that nothing else writes it", file.name, error.strerror)
+    return True
+
+
+def _stands_at(file, path):
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 @contextlib.contextmanager

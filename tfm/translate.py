@@ -4,10 +4,17 @@ One line out for every line in, whatever it holds; empty lines stay empty. Reads
 so that memory does not grow with the input. --format=jsonl writes an object a line, with the --n_best best
 translations, their scores and, on request, --alignments.
 
-With --output=FILE what is done stands in FILE.part until all is; started again after a kill, the command
-goes on behind the last whole line there. Where nothing was done, it begins anew, with other options too.
+With --output=FILE what is done stands in FILE.part until all is; started again after a kill or Ctrl-C, the
+command resumes after the last whole line there. A second command with the same output is refused meanwhile.
 """
 
+from tfm import interrupts
+
+if __name__ == "__main__":
+    interrupts.end_at_once()  # the imports take seconds
+
+import contextlib
+import functools
 import json
 import logging
 import os
@@ -19,7 +26,7 @@ from absl import flags
 
 from tfm.decoding import check_n_best
 from tfm.errors import UserError
-from tfm.files import whole_file
+from tfm.files import open_locked, whole_file
 from tfm.texts import Hypothesis
 from tfm.translator import Translator
 
@@ -106,6 +113,7 @@ def translate_lines(translate, source, target, *, done=0, most_lines=CHUNK_LINES
 
     Raises:
       UserError: the source has fewer lines than are done.
+      KeyboardInterrupt: as it came, with the number of lines that are done as its text.
     """
     lines = read_lines(source)
     for number in range(done):
@@ -113,48 +121,91 @@ def translate_lines(translate, source, target, *, done=0, most_lines=CHUNK_LINES
             raise UserError(f"The output has {done:,} lines and the input only {number:,}: check both.")
     began = shown = time.monotonic()
     number = 0
-    for chunk in chunks(lines, most_lines):
-        target.write("".join(f"{text}\n" for text in translate(chunk)).encode("utf-8"))
-        target.flush()
-        number += len(chunk)
-        if time.monotonic() - shown > PROGRESS_SECONDS:
-            shown = time.monotonic()
-            log.info("%s lines, %.1f lines/s", f"{done + number:,}", number / (shown - began))
+    try:
+        for chunk in chunks(lines, most_lines):
+            target.write("".join(f"{text}\n" for text in translate(chunk)).encode("utf-8"))
+            target.flush()
+            number += len(chunk)
+            if time.monotonic() - shown > PROGRESS_SECONDS:
+                shown = time.monotonic()
+                log.info("%s lines, %.1f lines/s", f"{done + number:,}", number / (shown - began))
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{done + number:,} lines are translated") from None
 
 
-def translate_file(translate, source, path, origin, **options):
-    """`translate_lines` into a new file, going on where a run that was ended left off.
+@contextlib.contextmanager
+def open_output(path):
+    """A new output: the file `path`.part, locked, that becomes `path` when the context ends well.
+
+    What is in it stays when the context ends otherwise, for `translate_file` to resume. An empty one goes.
+
+    Raises:
+      UserError: the output is there, another process is writing it, or an I/O error.
+    """
+    part, about = f"{path}.part", f"{path}.origin"
+    _check_absent(path)
+    with open_locked(part, "--output") as target:
+        _check_absent(path)  # again: the process that had the lock may have completed it
+        try:
+            yield target
+            with _keeping(part):
+                os.fsync(target.fileno())  # some file systems tell of a full disk only here
+                os.replace(part, path)
+                os.unlink(about)
+        finally:
+            with contextlib.suppress(OSError):
+                if not os.path.getsize(part):
+                    os.unlink(part)
+                    os.unlink(about)
+
+
+def translate_file(translate, source, target, origin, **options):
+    """`translate_lines` into an output, resuming where a process that was ended left off.
 
     Args:
       translate, source, options: as of `translate_lines`.
-      path: of the output; `path`.part until it is whole.
-      origin: dict for JSON of all that decides the output, to be found equal when going on.
+      target: what `open_output` gives.
+      origin: dict for JSON of all that decides the output, to be found equal when resuming.
 
     Raises:
-      UserError: the output is there, what is there of it has another origin, or it cannot be written.
+      UserError: what is there of the output has another origin, or more lines than the source.
+      KeyboardInterrupt: as it came, with what is done and how to resume as its text.
     """
-    if os.path.exists(path):
-        raise UserError(f"{path} is there already: choose another --output, or delete it.")
-    part, about = f"{path}.part", f"{path}.origin"
+    part = target.name
+    done = _whole_lines(part, f"{part.removesuffix('.part')}.origin", origin)
+    if done:
+        log.info("Resuming after line %s of %s", f"{done:,}", part)
     try:
-        done = _whole_lines(part, about, origin)
-        with open(part, "ab") as target:
-            if done:
-                log.info("Going on behind line %s of %s", f"{done:,}", part)
+        with _keeping(part):
             translate_lines(translate, source, target, done=done, **options)
-        os.replace(part, path)
-        os.unlink(about)
+    except KeyboardInterrupt as stop:
+        if not os.path.getsize(part):
+            raise
+        how = "the same command on the same input resumes after them"
+        raise KeyboardInterrupt(f"{stop} and stand in {part}; {how}") from None
+
+
+@contextlib.contextmanager
+def _keeping(part):
+    """Says in the error message for what goes wrong inside that the part stays."""
+    try:
+        yield
     except OSError as error:
         reason = error.strerror or error
+        path = part.removesuffix(".part")
         raise UserError(f"Cannot write {path}: {reason}; what is done stands in {part}.") from None
 
 
+def _check_absent(path):
+    if os.path.lexists(path):
+        raise UserError(f"{path} is there already: choose another --output, or delete it.")
+
+
 def _whole_lines(part, about, origin):
-    """How many lines `part` has, cut to whole ones; one that is absent or empty is begun."""
-    if not os.path.exists(part) or not os.path.getsize(part):
+    """How many lines `part` has, cut to whole ones; for an empty one the origin is noted."""
+    if not os.path.getsize(part):
         with whole_file(about, "w") as file:
             json.dump(origin, file)
-        open(part, "wb").close()
         return 0
     try:
         with open(about, encoding="utf-8") as file:
@@ -176,23 +227,39 @@ def main():
     arguments = flags.FLAGS
     if arguments.format == "text" and (arguments.n_best > 1 or arguments.alignments):
         raise UserError("--n_best and --alignments need --format=jsonl.")
-    if arguments.input and not os.path.isfile(arguments.input):
-        raise UserError(f"Expected a text file at {arguments.input}, but there is none: check --input.")
     check_n_best(arguments.n_best, cli.read_config().decoding)
-    translator = Translator(cli.load_run())
-
-    def translate(lines):
-        if arguments.format == "text":
-            return as_text(translator, lines)
-        return as_json(translator, lines, arguments.n_best, arguments.alignments)
-
-    source = open(arguments.input, "rb") if arguments.input else sys.stdin.buffer  # noqa: SIM115
-    with source:
-        if arguments.output:
-            translate_file(translate, source, arguments.output, _origin(translator.run, arguments))
+    with _open_source(arguments) as source:
+        if not arguments.output:
+            cli.check_open("stdout", "--output=FILE")
+            at_once = 1 if source.isatty() else CHUNK_LINES
+            translate_lines(_load(arguments)[1], source, sys.stdout.buffer, most_lines=at_once)
             return
-        at_once = 1 if sys.stdin.isatty() and not arguments.input else CHUNK_LINES
-        translate_lines(translate, source, sys.stdout.buffer, most_lines=at_once)
+        with open_output(arguments.output) as target:
+            run, translate = _load(arguments)
+            translate_file(translate, source, target, _origin(run, arguments))
+
+
+def _open_source(arguments):
+    """The input as a binary file.
+
+    Raises:
+      UserError: there is no such file, or standard input is closed.
+    """
+    if not arguments.input:
+        cli.check_open("stdin", "--input=FILE")
+        return sys.stdin.buffer
+    if not os.path.isfile(arguments.input):
+        raise UserError(f"Expected a text file at {arguments.input}, but there is none: check --input.")
+    return open(arguments.input, "rb")
+
+
+def _load(arguments):
+    """The run, and how it translates a list of lines."""
+    translator = Translator(cli.load_run())
+    if arguments.format == "text":
+        return translator.run, functools.partial(as_text, translator)
+    options = {"n_best": arguments.n_best, "alignments": arguments.alignments}
+    return translator.run, functools.partial(as_json, translator, **options)
 
 
 def _origin(run, arguments):
