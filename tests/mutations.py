@@ -4,7 +4,7 @@
 
 Each `Mutation` replaces a piece of one file in a copy of the project, runs the tests that ought to notice in
 a process of their own, and is killed where one of them fails. Prints those that survive, and exits with 1
-where less than 95 % are killed or the tests fail without any mutation. `--only` takes the mutations whose file
+where less than 95 % are killed or the tests fail without a mutation. `--only` takes the mutations whose file
 or text has TEXT. Not part of the suite: it takes about as long. test_mutations.py checks the list itself.
 """
 
