@@ -1,5 +1,7 @@
 """Shared by all tests: a tiny trained run, and compiled programs kept for the length of a session."""
 
+import os
+
 import jax
 import pytest
 
@@ -8,9 +10,13 @@ from tests.tiny import make_config, train_run, write_corpus
 
 @pytest.fixture(scope="session", autouse=True)
 def _compilation_cache(tmp_path_factory, worker_id):
-    """Programs compiled once, for all workers and for the processes that tests start."""
+    """Programs compiled once, for all workers and for the processes that tests start.
+
+    Where the environment names a folder already, sessions share it, as those of tests/mutations.py do.
+    """
     base = tmp_path_factory.getbasetemp()
-    shared = (base if worker_id == "master" else base.parent) / "compiled"
+    own = (base if worker_id == "master" else base.parent) / "compiled"
+    shared = os.environ.get("JAX_COMPILATION_CACHE_DIR", own)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAX_COMPILATION_CACHE_DIR", str(shared))
         patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")

@@ -1,6 +1,13 @@
-"""The Transformer once more, in NumPy float64 and loops, from the parameters of the Flax one."""
+"""The Transformer once more, in NumPy float64 and loops, from the parameters of the Flax one.
+
+`drop` is applied where section 5.4 has dropout; any function of an array may stand for it.
+"""
 
 import numpy as np
+
+
+def nothing_dropped(x):
+    return x
 
 
 def wide(x):
@@ -41,32 +48,33 @@ def layer_norm(params, x):
     )
 
 
-def residual(params, x, sublayer, order):
+def residual(params, x, sublayer, order, drop=nothing_dropped):
     x = wide(x)
     if order == "post":
-        return layer_norm(params["norm"], x + sublayer(x))
+        return layer_norm(params["norm"], x + drop(sublayer(x)))
     if order == "pre":
-        return x + sublayer(layer_norm(params["norm"], x))
-    return x + layer_norm(params["norm"], sublayer(x))
+        return x + drop(sublayer(layer_norm(params["norm"], x)))
+    return x + drop(layer_norm(params["norm"], sublayer(x)))
 
 
-def encoder_layer(params, x, mask, order="post"):
-    x = residual(params["mixer_residual"], x, lambda x: attention(params["mixer"], x, x, mask), order)
+def encoder_layer(params, x, mask, order="post", drop=nothing_dropped):
+    x = residual(params["mixer_residual"], x, lambda x: attention(params["mixer"], x, x, mask), order, drop)
     return residual(
-        params["feed_forward_residual"], x, lambda x: feed_forward(params["feed_forward"], x), order
+        params["feed_forward_residual"], x, lambda x: feed_forward(params["feed_forward"], x), order, drop
     )
 
 
-def decoder_layer(params, x, memory, mask, memory_mask, order="post"):
-    x = residual(params["mixer_residual"], x, lambda x: attention(params["mixer"], x, x, mask), order)
+def decoder_layer(params, x, memory, mask, memory_mask, order="post", drop=nothing_dropped):
+    x = residual(params["mixer_residual"], x, lambda x: attention(params["mixer"], x, x, mask), order, drop)
     x = residual(
         params["cross_attention_residual"],
         x,
         lambda x: attention(params["cross_attention"], x, memory, memory_mask),
         order,
+        drop,
     )
     return residual(
-        params["feed_forward_residual"], x, lambda x: feed_forward(params["feed_forward"], x), order
+        params["feed_forward_residual"], x, lambda x: feed_forward(params["feed_forward"], x), order, drop
     )
 
 
@@ -80,7 +88,7 @@ def embed(table, tokens):
     return wide(table)[tokens] * np.sqrt(features) + encoding
 
 
-def transformer(params, inputs, targets, order="post"):
+def transformer(params, inputs, targets, order="post", drop=nothing_dropped):
     """Logits [B, L, V]; inputs padded with 0, targets shifted right."""
 
     def stack(name, x, layer):
@@ -89,11 +97,14 @@ def transformer(params, inputs, targets, order="post"):
             x = layer(layers[f"layers_{depth}"], x)
         return layer_norm(layers["norm"], x) if "norm" in layers else x
 
+    def encode(params, x):
+        return encoder_layer(params, x, valid, order, drop)
+
+    def decode(params, x):
+        return decoder_layer(params, x, memory, causal, valid, order, drop)
+
     table, length = params["embedding"]["table"], targets.shape[1]
     valid = (inputs != 0)[:, None, None, :]
-    memory = stack("encoder", embed(table, inputs), lambda p, x: encoder_layer(p, x, valid, order))
     causal = np.tril(np.ones((length, length), bool))[None, None]
-    decoded = stack(
-        "decoder", embed(table, targets), lambda p, x: decoder_layer(p, x, memory, causal, valid, order)
-    )
-    return decoded @ wide(table).T
+    memory = stack("encoder", drop(embed(table, inputs)), encode)
+    return stack("decoder", drop(embed(table, targets)), decode) @ wide(table).T

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import types
 
 import jax
 import numpy as np
@@ -74,3 +75,29 @@ def test_perplexity_of_a_model_that_has_diverged_is_infinite(run, monkeypatch):
     certain = [np.full(3, -1e4, np.float32)]
     monkeypatch.setattr(run.task, "score", lambda *_: certain, raising=False)
     assert evaluation.perplexity(run.task, None, ["a"], ["b"]).value == np.inf
+
+
+class Oracle:
+    """Scores and aligns as it is told; pairs that end in "!" are likely."""
+
+    config = types.SimpleNamespace(data=None)
+
+    def score(self, params, sources, targets):
+        return [np.array([0.0 if target.endswith("!") else -1.0, -1.0]) for target in targets]
+
+    def translate(self, params, sources):
+        return sources
+
+    def align(self, params, sources, references):
+        return [{(0, 0)}, {(0, 0)}]
+
+
+def test_challenges_are_what_their_splits_say(monkeypatch):
+    sides = {"pronoun": (["a"] * 4, ["x!", "x!", "x!", "x"]), "long": (["a b c d e"], ["a b c d e"])}
+    features = {"wrong": ["y", "y", "y!", "y!"], "alignment": ["0-0", "1-1"]}
+    monkeypatch.setattr(evaluation, "read_sides", lambda data, split: sides[split])
+    monkeypatch.setattr(evaluation, "read_feature", lambda data, split, name: features[name])
+    test = evaluation.Evaluation(["a", "b"], ["x", "y"], ["x", "z"], [], 1.0)
+    found = {score.name: score.value for score in evaluation.challenges(Oracle(), None, test)}
+    expected = {"exact match": 50, "pronoun accuracy": 50, "BLEU, long": 100, "alignment error rate": 50}
+    assert found == pytest.approx(expected)

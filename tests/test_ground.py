@@ -1,4 +1,4 @@
-"""Masks, positions, losses, schedules and dropout: literal tables, NumPy in float64, and properties."""
+"""Masks, positions, losses and schedules: literal tables, NumPy in float64, and properties."""
 
 import doctest
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tfm import schedules
-from tfm.dropout import dropout, random_bits16
 from tfm.losses import (
     projected_cross_entropy,
     projected_log_probabilities,
@@ -263,32 +262,3 @@ def test_schedules_refuse_impossible_warm_ups_and_their_examples_run():
     with pytest.raises(ValueError, match="warmup_steps"):
         schedules.linear_decay(1.0, 10, 10)
     assert doctest.testmod(schedules).failed == 0 < doctest.testmod(schedules).attempted
-
-
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_dropout_realises_its_rate_and_keeps_the_mean(rate):
-    x = jnp.ones(200_000)
-    dropped = np.asarray(dropout(jax.random.key(3), x, rate))
-    kept = dropped != 0
-    assert abs(kept.mean() - (1 - rate)) < 5 * np.sqrt(rate * (1 - rate) / x.size)
-    np.testing.assert_allclose(dropped[kept], 1 / (1 - rate), rtol=1e-4)
-    assert dropped.dtype == x.dtype
-
-
-def test_dropout_masks_of_neighbours_rows_and_keys_are_uncorrelated():
-    first, second = (np.asarray(random_bits16(jax.random.key(k), (400, 500)), np.float64) for k in (0, 1))
-    limit = 5 / np.sqrt(first.size)
-    for a, b in [(first, second), (first[:, 1:], first[:, :-1]), (first[1:], first[:-1])]:
-        assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < limit
-    counts = np.bincount(first.astype(int).ravel() >> 10, minlength=64)
-    chi_squared = ((counts - first.size / 64) ** 2 / (first.size / 64)).sum()
-    assert chi_squared < 63 + 5 * np.sqrt(2 * 63)
-
-
-def test_dropout_is_the_same_under_jit_and_in_its_gradient():
-    x, rng = jnp.arange(1.0, 1001.0), jax.random.key(5)
-    plain = dropout(rng, x, 0.3)
-    np.testing.assert_allclose(plain, jax.jit(dropout, static_argnums=2)(rng, x, 0.3), rtol=1e-6)
-    gradient = jax.grad(lambda x: dropout(rng, x, 0.3).sum())(x)
-    np.testing.assert_array_equal(gradient != 0, plain != 0)
-    assert dropout(None, x, 0.0) is x

@@ -12,6 +12,7 @@ import pytest
 
 from tests.tiny import make_config, train_run
 from tfm import runs
+from tfm.decoding import DecodingConfig
 from tfm.errors import UserError
 from tfm.tasks import translation
 from tfm.training import assembly, trouble
@@ -283,3 +284,12 @@ def test_what_a_step_may_do_is_checked():
 def test_norms_and_skips_stand_in_the_metrics(tiny_run):
     training = [row for row in read_metrics(str(tiny_run)) if "train/loss" in row]
     assert all(row["train/skipped"] == 0 < row["train/parameter_norm"] for row in training)
+
+
+def test_weights_that_are_no_numbers_do_not_translate(corpus, tmp_path):
+    """An empty output would look like a translation."""
+    task = translation.create(make_config(corpus), str(tmp_path))
+    params = task.init(jax.random.key(0))
+    params["decoder"]["layers_0"]["feed_forward"]["output"]["kernel"] *= jnp.nan
+    with pytest.raises(UserError, match="got NaN for 2 of 2 inputs"):
+        task.translate(params, ["red dog", "big cat"], DecodingConfig(beam_size=1))

@@ -11,6 +11,7 @@ T cached positions.
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tfm.masks import causal_mask
 from tfm.search import gather_beams
@@ -89,8 +90,21 @@ class DecodeCache:
     ancestors: jax.Array
     attended: jax.Array
 
-    def begin(self, position: jax.Array) -> "DecodeCache":
-        """The cache ready for `position`, where each hypothesis writes its own slot."""
+    @property
+    def max_length(self) -> int:
+        """T, the positions there are."""
+        return self.ancestors.shape[-1]
+
+    def begin(self, position: jax.Array | int) -> "DecodeCache":
+        """The cache ready for `position`, where each hypothesis writes its own slot.
+
+        Raises:
+          ValueError: the position, where it is known before the program runs, is T or more.
+        """
+        if isinstance(position, int | np.integer) and position >= self.max_length:
+            raise ValueError(
+                f"position must be below the cache's max_length {self.max_length}, got {position}"
+            )
         own = jnp.arange(self.ancestors.shape[1])
         return self.replace(ancestors=self.ancestors.at[:, :, position].set(own))
 

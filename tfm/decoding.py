@@ -137,7 +137,7 @@ def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
 
     Raises:
       UserError: more hypotheses wanted than the beam holds, outputs allowed that the model has no positions
-        for, or an input that does not fit into the memory even by itself.
+        for, an input that does not fit into the memory even by itself, or probabilities that are not numbers.
     """
     check_n_best(n_best, config)
     asked = itertools.zip_longest(sentences, prefixes or [], fillvalue=[])
@@ -301,6 +301,12 @@ def _coverage(beta):
 
 def _collect(indices, hypotheses, results):
     tokens, scores, lengths = hypotheses
+    undefined = np.isnan(scores[: len(indices)]).any(1).sum()
+    if undefined:
+        raise UserError(
+            f"Expected probabilities that are numbers, got NaN for {undefined} of {len(indices)} inputs: the "
+            "weights are damaged or diverged in training; use those of another checkpoint."
+        )
     for row, index in enumerate(indices):  # rows beyond the indices only fill the shape
         results[index] = [
             Found(tokens[row, n, : lengths[row, n]].tolist(), float(scores[row, n]))

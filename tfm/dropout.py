@@ -13,13 +13,16 @@ def dropout(rng, x, rate):
       rate: in [0, 1). Realised in steps of 2 ** -16, which the scaling takes into account exactly.
 
     Returns:
-      The shape and dtype of `x`.
+      The shape and dtype of `x`. The scaling is computed in float32 at least and rounded once.
     """
     if rate == 0:
         return x
     threshold = round(rate * 2**16)
     keep = random_bits16(rng, x.shape) >= threshold
-    return jnp.where(keep, x * (2**16 / (2**16 - threshold)), jnp.zeros((), x.dtype)).astype(x.dtype)
+    # A bfloat16 has 8 bits: the factor itself, 10/9 for instance, must not be rounded to one.
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    scaled = (wide * (2**16 / (2**16 - threshold))).astype(x.dtype)
+    return jnp.where(keep, scaled, jnp.zeros((), x.dtype))
 
 
 def random_bits16(rng, shape):

@@ -5,7 +5,9 @@ The model is a function `step(tokens, state, position) -> (logits, state)`:
     tokens    int32 [B, W], the last token of each live hypothesis; `bos_id` at position 0
     state     a pytree of one leaf or more, all of which begin with the axis B; what the model carries along.
               The default `reorder` of beam search takes leaves [B, W, ...] only. What belongs to a sentence,
-              [B, M] for instance, needs another: with M = W it would pass for a number of each hypothesis
+              [B, M] for instance, needs another: with M = W it would pass for a number of each hypothesis.
+              A node of it may have an attribute `max_length`, the positions it is made for: a search over
+              more raises ValueError
     position  int32 scalar, counted from 0
     logits    [B, W, V], any float dtype; -inf rules a token out
 

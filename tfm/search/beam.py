@@ -9,6 +9,7 @@ from tfm.search.hypotheses import (
     Constraints,
     Hypotheses,
     batch_of,
+    check_capacity,
     follow_parents,
     gather_beams,
     no_hypotheses,
@@ -80,13 +81,15 @@ def beam_search(
       `Hypotheses`, the best of each sentence first.
 
     Raises:
-      ValueError: unless 1 <= n_best <= beam_size, or a leaf of the state has not the axes it needs.
+      ValueError: unless 1 <= n_best <= beam_size; a leaf of the state has not the axes it needs, or the
+        state's own `max_length` is below this one; EOS is forbidden, or a limit is below 1.
     """
     n_best = beam_size if n_best is None else n_best
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"expected 1 <= n_best <= beam_size, got n_best {n_best}, beam_size {beam_size}")
     batch = batch_of(state)
-    constraints = constraints.resolve(batch, max_length)
+    check_capacity(state, max_length)
+    constraints = constraints.resolve(batch, max_length, eos_id)
 
     def unfinished(beam):
         return (beam.live_scores > -jnp.inf).any()

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 LARGEST_BLOCK = 256
 
@@ -39,8 +40,21 @@ class Constraints(NamedTuple):
     forbidden: tuple[int, ...] = ()
     prefix: jax.Array | None = None
 
-    def resolve(self, batch, max_length):
-        """The same with limits int32 [batch], none above `max_length`."""
+    def resolve(self, batch, max_length, eos_id):
+        """The same with limits int32 [batch], none above `max_length`.
+
+        Raises:
+          ValueError: there is no output that these allow.
+        """
+        if max_length < 1:
+            raise ValueError(f"max_length must be at least 1, for EOS, got {max_length}")
+        if eos_id in self.forbidden:
+            raise ValueError(
+                f"constraints.forbidden must not have eos_id {eos_id}, without which no output ends, "
+                f"got {tuple(self.forbidden)}; see constraints.minimum for longer outputs"
+            )
+        if isinstance(self.limits, np.ndarray) and (self.limits < 1).any():
+            raise ValueError(f"constraints.limits must be at least 1, for EOS, got {self.limits.min()}")
         limits = max_length if self.limits is None else jnp.minimum(self.limits, max_length)
         return self._replace(limits=jnp.broadcast_to(limits, (batch,)).astype(jnp.int32))
 
@@ -113,6 +127,27 @@ def batch_of(state):
     if len(beginnings) != 1 or () in beginnings:
         raise ValueError(f"expected a state whose leaves all begin with the axis B, got the shapes {shapes}")
     return shapes[0][0]
+
+
+def check_capacity(state, max_length):
+    """Whether a decoding state goes as far as the search.
+
+    Args:
+      state: any pytree; each of its nodes may say by an attribute `max_length` for how many positions it is
+        made, as `tfm.decode_cache.DecodeCache` does.
+      max_length: of the search.
+
+    Raises:
+      ValueError: a node is made for fewer.
+    """
+    nodes = jax.tree.leaves(state, is_leaf=lambda node: hasattr(node, "max_length"))
+    for node in nodes:
+        most = getattr(node, "max_length", None)
+        if most is not None and max_length > most:
+            raise ValueError(
+                f"max_length must be at most {most}, for so many positions the state ({type(node).__name__}) "
+                f"is made, got {max_length}"
+            )
 
 
 def follow_parents(state, parents):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm.search import scores
-from tfm.search.hypotheses import Constraints, Hypotheses, batch_of, no_hypotheses
+from tfm.search.hypotheses import Constraints, Hypotheses, batch_of, check_capacity, no_hypotheses
 from tfm.search.scores import log_probability, normaliser
 
 
@@ -61,7 +61,8 @@ def sample(
       `Hypotheses`; the scores are log-probabilities under the model itself, before temperature and cuts.
 
     Raises:
-      ValueError: a temperature, top_k or top_p out of range.
+      ValueError: a temperature, top_k or top_p out of range, or what `beam_search` raises of state and
+        constraints.
     """
     if temperature <= 0 or top_k < 0 or not 0 < top_p <= 1:
         expected = "temperature > 0 (for 0 use greedy_search), top_k >= 0 and 0 < top_p <= 1"
@@ -83,7 +84,8 @@ def sample(
 def _follow(step, state, choose, width, max_length, bos_id, eos_id, constraints):
     """Extends W independent prefixes by the tokens [B, W] that `choose(logits, position)` picks."""
     batch = batch_of(state)
-    constraints = constraints.resolve(batch, max_length)
+    check_capacity(state, max_length)
+    constraints = constraints.resolve(batch, max_length, eos_id)
 
     def live(found):
         return (found.lengths == 0) & (found.scores > -jnp.inf)

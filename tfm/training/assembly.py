@@ -12,7 +12,7 @@ from tfm.training.memory import check_memory, check_training_fits, enough_memory
 from tfm.training.optimizer import make_optimizer, make_schedule
 from tfm.training.parallel import Layout, make_layout
 from tfm.training.restoring import check_shapes
-from tfm.training.step import TrainState, make_train_step
+from tfm.training.step import TrainState, check_zero_rows, make_train_step
 from tfm.training.stopping import Evaluations
 
 CHECKPOINT_FOLDER = "checkpoints"
@@ -20,13 +20,14 @@ log = logging.getLogger(__name__)
 
 
 class Parts(NamedTuple):
-    """Schedule, layout, first state, the step to compile, and its random key."""
+    """Schedule, layout, first state, the step to compile, its random key, and the task's loss in it."""
 
     schedule: Callable
     layout: Layout
     state: TrainState
     step: Callable
     rng: jax.Array
+    loss: Callable
 
 
 def assemble(task, config):
@@ -44,7 +45,7 @@ def assemble(task, config):
     step = make_train_step(
         task.loss, optimizer, step_rng, config.ema_decay, config.micro_batches, config.on_non_finite
     )
-    return Parts(schedule, layout, state, step, step_rng)
+    return Parts(schedule, layout, state, step, step_rng, task.loss)
 
 
 def open_checkpoints(task, config, workdir, held=None):
@@ -117,8 +118,10 @@ def compile_step(parts, state, batch, micro_batches):
       (the step as it is called, the placed state, the `Memory` it needs).
 
     Raises:
-      UserError: a step needs more memory than a device has.
+      UserError: a step needs more memory than a device has, or the loss counts rows of zeros.
     """
+    if parts.layout.devices * micro_batches > 1:  # else no rows are added
+        check_zero_rows(parts.loss, parts.state.params, batch)
     with enough_memory(micro_batches):
         step = parts.layout.compile(parts.step, parts.state)
         state = parts.layout.place_state(state)

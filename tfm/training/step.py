@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from tfm.errors import UserError
+
 
 @flax.struct.dataclass
 class TrainState:
@@ -128,6 +130,28 @@ def shares(batch, key, devices, micro_batches):
         for share, own in found
         for index in range(micro_batches)
     ]
+
+
+def check_zero_rows(loss, params, batch):
+    """Whether rows of zeros count for nothing, so that the loss does not depend on the number of devices.
+
+    Args:
+      loss: as of `make_train_step`; called without a random key.
+      params: of the model.
+      batch: a host batch, of which one row of zeros is made.
+
+    Raises:
+      UserError: a sum or a count of a row of zeros is not 0.
+    """
+    row = {name: np.zeros((1, *np.shape(x)[1:]), x.dtype) for name, x in batch.items()}
+    pair, metrics = jax.jit(loss)(params, row, None)
+    for name, (total, count) in ({"loss": pair} | metrics).items():
+        if total != 0 or count != 0:
+            raise UserError(
+                f"A batch is filled up with rows of zeros to a multiple of the devices and micro-batches. "
+                f"Expected sum 0 and count 0 of such a row, got sum {float(total):.4g} and count "
+                f"{float(count):.4g} of {name!r}: give padding weight 0 in the task's loss."
+            )
 
 
 def filled(x, count):

@@ -1,0 +1,132 @@
+"""Dropout: its values, and the statistics of its masks. For keys and positions see test_dropout_wiring.py."""
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from scipy import stats
+
+from tfm.dropout import dropout, random_bits16
+
+SIGNIFICANT = 1e-6  # p-value below which a test fails; the keys are fixed, so that it does so always or never
+LEAST, MOST = SIGNIFICANT / 2, 1 - SIGNIFICANT / 2
+WORDS = 1 << 16
+bits = jax.jit(random_bits16, static_argnums=1)
+
+
+def numbers(seed, *shape):
+    """float32 uniform in about +-1, of the 16 bits of one key."""
+    return np.asarray(bits(jax.random.key(seed), shape), np.float32) / (WORDS / 2) - 1
+
+
+def assert_uncorrelated(a, b):
+    """The correlation of n independent pairs is normal with deviation 1 / sqrt(n)."""
+    a, b = a.ravel(), b.ravel()
+    z = np.corrcoef(a, b)[0, 1] * np.sqrt(a.size)
+    assert 2 * stats.norm.sf(abs(z)) > SIGNIFICANT
+
+
+def assert_uniform(counts):
+    """By chi-square, both tails: counts that are too even are no sample either."""
+    expected = counts.sum() / counts.size
+    assert expected > 5
+    chi_square = ((counts - expected) ** 2 / expected).sum()
+    assert LEAST < stats.chi2.cdf(chi_square, counts.size - 1) < MOST
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_the_rate_is_realised_and_the_mean_kept(rate):
+    x = jnp.ones(200_000)
+    dropped = np.asarray(dropout(jax.random.key(3), x, rate))
+    kept = dropped != 0
+    assert LEAST < stats.binom.cdf(kept.sum(), x.size, 1 - rate) < MOST
+    np.testing.assert_allclose(dropped[kept], 1 / (1 - rate), rtol=1e-4)
+    assert dropped.dtype == x.dtype
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("rate", [0.1, 0.3])
+def test_kept_values_are_scaled_exactly_and_rounded_once(dtype, rate):
+    dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    x = np.random.default_rng(0).normal(size=4096).astype(dtype)
+    found = np.asarray(jax.jit(dropout, static_argnums=2)(jax.random.key(0), x, rate))
+    share_kept = 1 - round(rate * WORDS) / WORDS
+    expected = (x.astype(np.float32) * np.float32(1 / share_kept)).astype(dtype)
+    kept = found != 0
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found[kept], expected[kept])
+    assert 0.5 < kept.mean() < 1
+
+
+def test_it_is_the_same_under_jit_and_in_its_gradient():
+    x, rng = jnp.arange(1.0, 1001.0), jax.random.key(5)
+    plain = dropout(rng, x, 0.3)
+    np.testing.assert_allclose(plain, jax.jit(dropout, static_argnums=2)(rng, x, 0.3), rtol=1e-6)
+    gradient = jax.grad(lambda x: dropout(rng, x, 0.3).sum())(x)
+    np.testing.assert_allclose(gradient, np.where(plain != 0, plain / x, 0), rtol=1e-6)
+    assert dropout(None, x, 0.0) is x
+
+
+def test_ten_million_words_are_uniform():
+    """All 2 ** 16 values, and the pairs of neighbours by their upper 6 bits each."""
+    words = np.asarray(bits(jax.random.key(0), (10_000_000,)))
+    assert_uniform(np.bincount(words, minlength=WORDS))
+    pairs = words.reshape(-1, 2) >> 10
+    assert_uniform(np.bincount(pairs[:, 0] << 6 | pairs[:, 1], minlength=1 << 12))
+
+
+@pytest.mark.parametrize("bit", range(16))
+def test_each_bit_is_a_fair_coin(bit):
+    words = np.asarray(bits(jax.random.key(1), (1_000_000,)))
+    assert_uniform(np.bincount(words >> bit & 1))
+
+
+def test_neighbours_and_rows_are_uncorrelated():
+    """Of an activation [B, L, D]: along each axis, and at distances that are powers of two."""
+    values = numbers(2, 16, 128, 512)
+    for axis in range(3):
+        length = values.shape[axis]
+        for distance in (1, 2, 3, length // 4, length // 2):
+            ahead = np.take(values, range(distance, length), axis)
+            assert_uncorrelated(ahead, np.take(values, range(length - distance), axis))
+    flat = values.ravel()
+    for bit in range(20):  # indices that differ in one bit
+        index = np.flatnonzero(~np.arange(flat.size) >> bit & 1)
+        assert_uncorrelated(flat[index], flat[index | 1 << bit])
+
+
+def test_steps_layers_and_keys_are_uncorrelated():
+    """Keys as training derives them: folded with neighbouring steps, and then with neighbouring layers."""
+    root = jax.random.key(3)
+    steps = [jax.random.fold_in(root, step) for step in range(8)]
+    layers = [jax.random.fold_in(steps[0], layer) for layer in range(8)]
+    seeds = [jax.random.key(seed) for seed in range(8)]
+    masks = [np.asarray(bits(key, (300_000,)), np.float32) for key in (*steps, *layers, *seeds)]
+    correlations = np.corrcoef(masks)[np.triu_indices(len(masks), 1)]
+    z = correlations * np.sqrt(masks[0].size)
+    assert 2 * stats.norm.sf(np.abs(z).max()) > SIGNIFICANT
+    assert stats.kstest(z, "norm").pvalue > 1e-4  # as a whole they are spread as independent ones are
+
+
+def test_the_kept_of_each_row_and_column_are_binomial():
+    """No row and no feature is dropped more often than chance has it."""
+    rate, shape = 0.1, (1000, 1000)
+    kept = np.asarray(dropout(jax.random.key(4), jnp.ones(shape), rate)) != 0
+    share = 1 - round(rate * WORDS) / WORDS
+    for axis in range(2):
+        z = (kept.sum(axis) - 1000 * share) / np.sqrt(1000 * share * (1 - share))
+        assert np.abs(z).max() < 5.5
+        assert LEAST < stats.chi2.cdf((z**2).sum(), z.size) < MOST
+
+
+def test_keys_that_share_a_half_give_unrelated_masks(monkeypatch):
+    """The hash takes two words from the key; two keys may agree in one of them."""
+    halves = {}
+    monkeypatch.setattr(jax.random, "bits", lambda *_: jnp.asarray(halves["words"], jnp.uint32))
+    masks = []
+    for words in ((1, 2), (1, 3), (0, 2), (2, 1), (1 << 31, 2)):
+        halves["words"] = words
+        masks.append(np.asarray(random_bits16(None, (500_000,)), np.float32))
+    z = np.corrcoef(masks)[np.triu_indices(len(masks), 1)] * np.sqrt(masks[0].size)
+    assert 2 * stats.norm.sf(np.abs(z).max()) > SIGNIFICANT
