@@ -297,7 +297,7 @@ def test_reading_back_names_what_differs(whole, monkeypatch):
 
 
 def on_several_devices(x, changed=None):
-    """What an array looks like whose halves are on two devices each; of one half the values may be changed."""
+    """An array whose halves are on two devices each; the values of one half may be changed."""
     half = len(x) // 2
     indices = [(slice(0, half),), (slice(half, None),)] * 2
     shards = [
