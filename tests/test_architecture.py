@@ -135,7 +135,7 @@ def test_only_commands_parse_flags(module):
 
 
 @pytest.mark.parametrize("path", [*MODULES.values(), ROOT / "train.py", ROOT / "eval.py"], ids=str)
-def test_no_room_is_above_400_lines(path):
+def test_no_file_is_above_400_lines(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
 
 

@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import shutil
+from types import SimpleNamespace as Part
 
 import jax
 import jax.numpy as jnp
@@ -295,14 +296,26 @@ def test_reading_back_names_what_differs(whole, monkeypatch):
             readback.check(folder, readback.expect(other))
 
 
-def test_arrays_on_several_devices_are_read_back_part_by_part(whole):
-    devices = jax.sharding.Mesh(np.asarray(jax.devices()), ("x",))
-    place = jax.sharding.NamedSharding(devices, jax.sharding.PartitionSpec("x"))
-    params = state_of(4).params
-    large = jax.device_put(params["large"], place)
-    expected = readback.expect(params | {"large": large})
-    assert len(expected.values[0]) == len(jax.devices())
-    readback.check(str(whole / "4" / "params"), expected)
+def on_several_devices(x, changed=None):
+    """An array whose halves are on two devices each; the values of one half may be changed."""
+    half = len(x) // 2
+    indices = [(slice(0, half),), (slice(half, None),)] * 2
+    shards = [
+        Part(index=index, data=x[index] + (number % 2 == changed)) for number, index in enumerate(indices)
+    ]
+    return Part(shape=x.shape, dtype=x.dtype, addressable_shards=shards)
+
+
+def test_arrays_on_several_devices_are_read_back(whole):
+    folder, params = str(whole / "4" / "params"), state_of(4).params
+    expected = readback.expect(params | {"large": on_several_devices(params["large"])})
+    assert len(expected.values[0]) == 2
+    readback.check(folder, expected)
+    for half in (0, 1):
+        with pytest.raises(readback.Unreadable, match=r"^large is read with other values"):
+            readback.check(
+                folder, readback.expect(params | {"large": on_several_devices(params["large"], half)})
+            )
 
 
 # The folder that it is in.

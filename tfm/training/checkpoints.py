@@ -16,7 +16,6 @@ from orbax.checkpoint import checkpoint_managers
 from tfm.errors import UserError
 from tfm.files import refusal, require_space
 from tfm.training import manifest, readback
-from tfm.training.lock import LOCK_FILE
 from tfm.training.orbax_paths import orbax_path
 from tfm.training.restoring import check_finite, restore_tree
 from tfm.training.step import TrainState
@@ -77,7 +76,8 @@ class Checkpoints:
             self._policies.append(checkpoint_managers.EveryNSeconds(keep_hours * 3600))
         self._checked = {}
         self._replaced = None
-        self._saving, self._saves = None, 0
+        self._saving = None
+        self._readback = readback.ReadBack()
 
     def steps(self):
         """Steps with a checkpoint, damaged ones among them, ascending."""
@@ -146,7 +146,7 @@ class Checkpoints:
         require_space(self.directory, sum(x.nbytes for x in jax.tree.leaves(trees)))
         items = {name: ocp.args.StandardSave(item) for name, item in trees.items()}
         items[PROGRESS] = ocp.args.JsonSave((progress or {}) | {ASSETS: self._assets})
-        self._expected = self._expect(trees)
+        self._readback.expect(trees)
         self._saving = int(state.step)
         if again:
             self._make_way()
@@ -190,7 +190,7 @@ class Checkpoints:
             self._manager.wait_until_finished()
         except Exception as error:
             if self._held is not None:
-                self._check_held()
+                self._held.check(unfinished=self._unfinished())
             if not isinstance(error, ValueError) or refusal(error) is not None:
                 raise
             raise UserError(  # Orbax and TensorStore raise it for files that are not what they wrote
@@ -222,41 +222,18 @@ class Checkpoints:
 
     def _write_manifest(self):
         """Orbax calls this in the background, when a step's files are complete and not yet renamed."""
-        folder = f"{self._folder(self._saving)}{ocp.utils.TMP_DIR_SUFFIX}"
         try:
-            for name, expected in self._expected.items():
-                readback.check(os.path.join(folder, name), expected)
+            self._readback.check(self._unfinished())
         except readback.Unreadable as reason:
             raise UserError(
                 f"The checkpoint of step {self._saving} in {self.directory} is not read back as it was saved "
                 f"({reason}), and was not kept: check the disk, or give another --workdir."
             ) from reason
-        manifest.write(folder)
+        manifest.write(self._unfinished())
 
-    def _expect(self, trees):
-        """What `readback` compares of the step to be saved; the first of several hosts does."""
-        if jax.process_index() > 0:
-            return {}
-        turn = self._saves or None
-        self._saves += 1
-        return {name: readback.expect(tree, turn) for name, tree in trees.items()}
-
-    def _check_held(self):
-        """Raises a UserError if the work directory is gone, once nothing is left of what was being written.
-
-        TensorStore makes the folders of a file that it writes, also those that were just deleted. What stands
-        at the path is only removed while no other run has made a lock file there.
-        """
-        try:
-            self._held.check()
-        except UserError:
-            if not os.path.exists(os.path.join(self._held.path, LOCK_FILE)):
-                remains = f"{self._folder(self._saving)}{ocp.utils.TMP_DIR_SUFFIX}"
-                shutil.rmtree(remains, ignore_errors=True)
-                for folder in (self.directory, self._held.path):
-                    with contextlib.suppress(OSError):  # it is not there, or has other files
-                        os.rmdir(folder)
-            raise
+    def _unfinished(self):
+        """The folder of the step that is being saved, before it gets its name."""
+        return f"{self._folder(self._saving)}{ocp.utils.TMP_DIR_SUFFIX}"
 
     def _metric(self, metrics):
         return metrics[self._best_metric]

@@ -5,6 +5,7 @@ import fcntl
 import json
 import logging
 import os
+import shutil
 import socket
 import time
 
@@ -30,8 +31,12 @@ class HeldDirectory:
         if lock is not None:
             self._files[os.path.join(self.path, LOCK_FILE)] = os.dup(lock.fileno())
 
-    def check(self):
+    def check(self, unfinished=None):
         """Looks whether the path still leads to the directory; a few microseconds, before each write.
+
+        Args:
+          unfinished: folder two levels below it that was being written, removed if the directory is gone: who
+            writes a file there, as TensorStore does, makes the folders again that were deleted.
 
         Raises:
           UserError: it leads to nothing or to something else.
@@ -39,10 +44,21 @@ class HeldDirectory:
         for path, descriptor in self._files.items():
             change = _change(path, descriptor)
             if change:
+                if unfinished is not None:
+                    self._remove(unfinished)
                 raise UserError(
                     f"{path} {change} while this run used {self.path}: the run ends and writes nothing more "
                     "there. To resume it, put what was moved back and start it again."
                 )
+
+    def _remove(self, unfinished):
+        """Nothing is removed where another run has made a lock file since, nor a folder with other files."""
+        if os.path.exists(os.path.join(self.path, LOCK_FILE)):
+            return
+        shutil.rmtree(unfinished, ignore_errors=True)
+        for folder in (os.path.dirname(unfinished), self.path):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
 
     def close(self):
         """Gives the descriptors back."""

@@ -30,6 +30,33 @@ class Expected(NamedTuple):
     values: dict
 
 
+class ReadBack:
+    """Remembers what the steps of a process must be read back as: all of the first, a part of each later one.
+
+    Of several hosts the first does, as it is the one that gives a step its name.
+    """
+
+    def __init__(self):
+        self._saved = 0
+        self._expected = {}
+
+    def expect(self, trees):
+        """Before a step is saved; trees: {name of an item: tree of arrays}."""
+        if jax.process_index() == 0:
+            turn = self._saved or None
+            self._expected = {name: expect(tree, turn) for name, tree in trees.items()}
+            self._saved += 1
+
+    def check(self, folder):
+        """Behind it, in the folder of the step.
+
+        Raises:
+          Unreadable: an item differs, or cannot be read.
+        """
+        for name, expected in self._expected.items():
+            check(os.path.join(folder, name), expected)
+
+
 def expect(tree, turn=None):
     """The `Expected` of a tree of arrays, which may be changed or deleted afterwards.
 
