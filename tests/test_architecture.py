@@ -38,7 +38,7 @@ FLOORS = {
 }
 HOST_SIDE = (
     *("tfm.data", "tfm.metrics", "tfm.alignments", "tfm.bayes_risk", "tfm.config"),
-    *("tfm.errors", "tfm.files"),
+    *("tfm.errors", "tfm.files", "tfm.memory_estimate"),
 )
 GROUND = (
     "tfm.attention",
