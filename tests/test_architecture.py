@@ -41,7 +41,7 @@ FLOORS = {
 }
 HOST_SIDE = (
     *("tfm.data", "tfm.metrics", "tfm.alignments", "tfm.bayes_risk", "tfm.config"),
-    *("tfm.errors", "tfm.fields", "tfm.files", "tfm.interrupts"),
+    *("tfm.errors", "tfm.fields", "tfm.files", "tfm.interrupts", "tfm.memory_estimate"),
 )
 GROUND = (
     "tfm.attention",

@@ -157,8 +157,9 @@ def test_visualize_draws_png_files(workdir):
     result = run("-m", "tfm.visualize", f"--workdir={workdir}", "--sentence=red dog runs")
     assert result.returncode == 0, result.stderr.decode()
     drawn = {path.name for path in (workdir / "figures").iterdir()}
-    assert drawn == {"curves.png", *(f"attention-1-{part}.png" for part in ("encoder", "decoder", "cross"))}
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in (workdir / "figures").iterdir())
+    parts = ("encoder", "decoder", "cross")
+    assert drawn == {"figures.json", "curves.png", *(f"attention-1-{part}.png" for part in parts)}
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in (workdir / "figures").glob("*.png"))
 
 
 def test_more_translations_than_the_beam_holds_are_refused_before_an_output_is_begun(workdir, tmp_path):

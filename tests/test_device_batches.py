@@ -72,7 +72,7 @@ def test_a_device_without_memory_gets_smaller_batches(most):
     device = Device(most)
     assert run(device) == EXPECTED
     refused = [count for count in device.tried if count > most]
-    assert len(refused) <= 4  # what it has refused is not tried for ever
+    assert len(refused) <= 3  # a size that it has refused is not tried for ever
 
 
 def test_a_single_row_the_device_cannot_hold_is_named():
@@ -101,8 +101,10 @@ SEARCHES = {
 }
 
 
-@pytest.mark.parametrize("name", SEARCHES)
-@pytest.mark.parametrize("by", ["estimate", "device"])
+@pytest.mark.parametrize(
+    ("name", "by"),
+    [("beam", "estimate"), ("beam", "device"), ("greedy", "estimate"), ("samples", "estimate")],
+)
 def test_a_split_batch_decodes_to_the_same(name, by, translator, monkeypatch):
     task, params = translator.run.task, translator.run.params
     sources = [[*ids, 2] for ids in task.vocabulary.encode(TEXTS)]

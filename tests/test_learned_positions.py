@@ -190,8 +190,8 @@ def test_texts_beyond_the_table_are_answered_with_a_sentence(run):
 
 @pytest.mark.long
 def test_the_attention_of_a_run_is_drawn_within_its_limits(run):
-    maps, source, _ = attention_maps(run.task, run.params, text_of(run, LIMIT - 2))
-    assert maps["cross"].shape[-1] == len(source) == LIMIT - 2
+    attention = attention_maps(run.task, run.params, text_of(run, LIMIT - 2))
+    assert attention.weights["cross"].shape[-1] == len(attention.source) == LIMIT - 2
 
 
 def test_an_export_holds_the_tables_and_its_card_their_length(run, tiny_run, tmp_path):

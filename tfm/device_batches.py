@@ -78,9 +78,10 @@ class _Runner:
                 reason = str(error).split("\n")[0]
                 self._refuse(rows, f"does not fit into the memory of the device ({reason})")
         del started  # frees what the device holds of it
-        self._most_rows = (len(rows) + 1) // 2
-        for half_indices, half_rows in _halves(indices, rows):
-            yield from self.fetch(half_indices, half_rows, self.start(half_rows))
+        half = (len(rows) + 1) // 2
+        self._most_rows = min(self._most_rows or half, half)
+        for smaller_indices, smaller_rows in self.parts(indices, rows):
+            yield from self.fetch(smaller_indices, smaller_rows, self.start(smaller_rows))
 
     def _fits(self, rows):
         """Whether the rows may be tried at once; raises a UserError for a single row that is too large."""
