@@ -21,6 +21,7 @@ from absl import flags
 
 from tfm import artefact, cli, config, evaluation, runs
 from tfm.errors import UserError
+from tfm.fields import changes
 from tfm.files import only_writer, whole_file
 from tfm.training.assembly import CHECKPOINT_FOLDER
 
@@ -46,9 +47,14 @@ def check_output_dir(folder, workdir, chosen):
         raise UserError(f"--output_dir={folder} is the folder of another run: choose a folder without one.")
     if not os.path.exists(runs.config_path(folder)):
         return
-    changed = config.difference(runs.read_config(folder).data, chosen.data)
+    changed = [
+        change for change in changes(runs.read_config(folder), chosen) if change.path.startswith("data.")
+    ]
     if changed:
-        raise UserError(f"--output_dir={folder} holds evaluations on other data ({changed}): choose another.")
+        several = "; ".join(
+            f"{one.path} is {one.old.value!r} there, here {one.new.value!r}" for one in changed
+        )
+        raise UserError(f"--output_dir={folder} holds evaluations on other data ({several}): choose another.")
 
 
 def report(result, run, arguments, stem):

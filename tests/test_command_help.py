@@ -44,9 +44,17 @@ def test_help_shows_usage_flags_and_fields(command, usage, others):
 
 @pytest.mark.long
 def test_help_of_train_shows_the_values_of_the_config():
-    shown = help_of("train.py", "--config=configs/quickstart.py", "-h")
+    """Those of the command line among them."""
+    shown = help_of("train.py", "--config=configs/quickstart.py", "-h", "--config.training.keep=7")
     assert "train.py --config=FILE --workdir=WORKDIR [--FLAG=VALUE ...] [--config.FIELD=VALUE ...]\n" in shown
-    for text in ("  --config=FILE  ", "  --dry_run  ", "* training.steps=900 ", "- model.d_model=128 "):
+    for text in (
+        "  --config=FILE  ",
+        "  --dry_run  ",
+        "* training.keep=7 ",
+        "May be repeated.",
+        "* training.steps=900 ",
+        "- model.d_model=128 ",
+    ):
         assert text in shown
     for leaf in leaves(Config()):
         assert f" {leaf.path}=" in shown

@@ -8,13 +8,18 @@ import jax
 import numpy as np
 import pytest
 
+import eval as eval_command
 from tests.tiny import talkative
 from tfm import evaluation, runs
+from tfm.config import save
+from tfm.data.config import DataConfig
 from tfm.data.sources import open_pairs
 from tfm.data.vocabulary import BOS_ID, EOS_ID
+from tfm.decoding import DecodingConfig
 from tfm.errors import UserError
 from tfm.losses import smoothed_cross_entropy
 from tfm.tasks import translation
+from tfm.tasks.translation import Config
 
 LONG = ("red dog " * 30, "rot hund " * 40)  # beyond data.max_length, which validation leaves out
 
@@ -101,3 +106,12 @@ def test_challenges_are_what_their_splits_say(monkeypatch):
     found = {score.name: score.value for score in evaluation.challenges(Oracle(), None, test)}
     expected = {"exact match": 50, "pronoun accuracy": 50, "BLEU, long": 100, "alignment error rate": 50}
     assert found == pytest.approx(expected)
+
+
+def test_a_folder_of_other_data_is_refused(tmp_path):
+    """As the place for what eval.py writes; another beam is no other data."""
+    save(Config(), runs.config_path(str(tmp_path)))
+    eval_command.check_output_dir(str(tmp_path), "run", Config(decoding=DecodingConfig(beam_size=1)))
+    other = Config(data=DataConfig(test="dev"))
+    with pytest.raises(UserError, match=r"on other data \(data\.test is 'test' there, here 'dev'\)"):
+        eval_command.check_output_dir(str(tmp_path), "run", other)

@@ -110,7 +110,7 @@ def unpickled():
     """Names that something unpickled since a test emptied the list; audit hooks stay for good."""
     names = []
     sys.addaudithook(lambda event, found: names.append(found) if event == "pickle.find_class" else None)
-    pickle.loads(pickle.dumps(config.difference))  # sees that the hook sees
+    pickle.loads(pickle.dumps(config.load))  # sees that the hook sees
     assert names
     return names
 

@@ -85,7 +85,8 @@ FIXED = {
     *("task", "model.name", "model.vocabulary_size", "model.encoder_layers", "model.decoder_layers"),
     *("model.d_model", "model.d_ff", "model.heads", "model.key_features", "model.value_features"),
     *("model.attention_bias", "model.activation", "model.norm_order", "model.positions"),
-    *("model.max_positions", "data.vocabulary_size", "data.vocabulary_pairs"),
+    *("model.max_positions", "model.layer_norm_epsilon"),
+    *("data.vocabulary_size", "data.vocabulary_pairs"),
 }
 
 

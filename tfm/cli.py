@@ -23,7 +23,6 @@ USER_ERROR = 2
 BROKEN_PIPE = 141  # as of a process that SIGPIPE ended
 COMPILED_FOLDER = "compiled"
 EXPECTED_WARNING = "did not provide metrics"  # of Orbax, at each checkpoint without an evaluation
-CONFIG_HELP = "Config of the run: a Python file with get_config(), or the config.json of another run."
 ZSTANDARD = b"\x28\xb5\x2f\xfd"  # how its packed data begin
 log = logging.getLogger(__name__)
 
@@ -130,7 +129,7 @@ def define_new_run():
     with answering():
         path = config_flag.value_of("config")
         if path is None:
-            flags.DEFINE_string("config", None, CONFIG_HELP, required=True)
+            flags.DEFINE_string("config", None, command_help.CONFIG_HELP, required=True)
         else:
             define_config(config_flag.read_file(path))
     flags.DEFINE_string("workdir", None, "Folder of the run; made when absent, continued when not.")

@@ -12,14 +12,14 @@ from absl import flags
 from ml_collections import config_dict
 
 from tfm import runs
-from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, Leaf, leaves
 from tfm.tasks.translation import Config
 
 ASKED = ("--help", "-help", "--helpshort", "-h", "-?")
 MARKS = {CHANGEABLE: "*", NEVER: "-"}
 CONFIG = "config"
-CONFIG_HELP = "Config of the run, a Python file with get_config()."
+CONFIG_HELP = "Config of the run: a Python file with get_config(), or the config.json of another run."
+REPEATED = "; repeat this option to specify a list of values"  # what absl adds
 LEFT = 32  # columns of names and defaults
 WIDTHS = (60, 110)
 
@@ -104,7 +104,14 @@ def _flag_columns(flag):
         name += f"={flag.name.upper()}"
     elif not isinstance(parser, flags.BooleanParser):
         name += f"={flag.default}"
-    return name, " ".join([*flag.help.split(), *["Required."] * _is_required(flag)])
+    return name, " ".join([_meaning(flag), *["Required."] * _is_required(flag)])
+
+
+def _meaning(flag):
+    """The help of a flag; absl breaks the lines of what it adds."""
+    words = " ".join(flag.help.split())
+    meaning = words.removesuffix(REPEATED)
+    return meaning if meaning == words or "repeat" in meaning else f"{meaning} May be repeated."
 
 
 def _row(left: str, right: str) -> Iterator[str]:
@@ -133,8 +140,9 @@ def _config(argv, values):
     """The config that the flags name, else the default one of a translation."""
     if CONFIG not in values:
         return Config()
-    with contextlib.suppress(flags.Error, TypeError, ValueError, UserError):
-        values([argv[0], *(option for option in argv if option.startswith(f"--{CONFIG}"))])
+    options = [option for option in argv if option.startswith(f"--{CONFIG}.")]
+    with contextlib.suppress(flags.Error, TypeError, ValueError):  # others are required, or do not fit
+        values([argv[0], *options])
     found = values[CONFIG].value
     return runs.parse_config(found) if isinstance(found, config_dict.ConfigDict) else Config()
 
