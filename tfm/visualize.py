@@ -5,10 +5,10 @@ the encoder, the decoder and between them. --sentence="..." (repeatable) replace
 authors about the tired animal and the wide street.
 """
 
-from tfm import interrupts
+from tfm import terminal
 
 if __name__ == "__main__":
-    interrupts.end_at_once()  # the imports take seconds
+    terminal.end_at_once()  # the imports take seconds
 
 import dataclasses
 import os
