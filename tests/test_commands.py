@@ -197,9 +197,7 @@ MISTAKES = {
     "missing data": ((*TRAIN, "--config.data.directory={tmp}"), "Expected the file {tmp}/train.en"),
     "unequal lines": ((*TRAIN, "--config.data.directory={tmp}/unequal"), "has 3 lines and"),
     "empty split": ((*TRAIN, "--config.data.directory={tmp}/empty"), "are empty"),
-    "empty workdir": (("eval.py", "--workdir="), "--workdir is empty: give it a value"),
-    "empty option": ((*TRAIN, "--warm_start="), "--warm_start is empty: give it a value, or leave it out"),
-    "config of a finished run": (
+    "config file for a run": (
         ("eval.py", "--workdir={run}", "--config=x.py"),
         "--config=FILE is for train.py",
     ),
