@@ -284,7 +284,6 @@ def test_a_pickle_in_place_of_the_parameters_is_never_run(copy, tmp_path):
     assert not (tmp_path / "exploded").exists()
 
 
-@pytest.mark.long
 def test_an_output_is_checked_before_the_run_is_loaded(tmp_path, monkeypatch):
     out = tmp_path / "out"
     options = {"output": str(out), "workdir": "", "stablehlo": False, "stablehlo_shape": None}
@@ -301,6 +300,7 @@ def test_an_output_is_checked_before_the_run_is_loaded(tmp_path, monkeypatch):
         export.main()
 
 
+@pytest.mark.long
 def test_the_command_exports_a_mean_that_translate_opens(tiny_run, tmp_path):
     out = tmp_path / "new" / "out"
     result = command(

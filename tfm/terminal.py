@@ -68,12 +68,8 @@ def prepare_streams():
     A closed one becomes the null device: no file that is opened later gets its number, into which a library
     might print. What the encoding of a terminal has not is printed as an escape such as \\xfc.
     """
-    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
-        if getattr(sys, name) is None:
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the lowest free number, that of the stream, goes to the null device
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (it stays open to the end)
     for stream in (sys.stdout, sys.stderr):
         if getattr(stream, "errors", None) in ("strict", "surrogateescape"):
