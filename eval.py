@@ -7,10 +7,10 @@ evaluations of it apart, and `tfm.compare` finds them. Where the work directory 
 --output_dir names another folder; the config goes there too, so that `tfm.compare` reads it like the run.
 """
 
-from tfm import interrupts
+from tfm import terminal
 
 if __name__ == "__main__":
-    interrupts.end_at_once()  # the imports take seconds
+    terminal.end_at_once()  # the imports take seconds
 
 import dataclasses
 import itertools

@@ -8,10 +8,10 @@ command, with a work directory that all can see, and --distributed, or --coordin
 --process_id.
 """
 
-from tfm import interrupts
+from tfm import terminal
 
 if __name__ == "__main__":
-    interrupts.end_at_once()  # the imports take seconds
+    terminal.end_at_once()  # the imports take seconds
 
 import contextlib
 import logging

@@ -16,7 +16,7 @@ MODULES = {
 
 # A room may import from its own floor and from lower ones.
 FLOORS = {
-    0: {"tfm", "tfm.errors", "tfm.files", "tfm.interrupts"},
+    0: {"tfm", "tfm.errors", "tfm.files", "tfm.terminal"},
     1: {
         *("tfm.attention", "tfm.masks", "tfm.positions", "tfm.losses", "tfm.schedules", "tfm.search"),
         *("tfm.dropout", "tfm.products", "tfm.data", "tfm.metrics", "tfm.config"),
@@ -41,7 +41,7 @@ FLOORS = {
 }
 HOST_SIDE = (
     *("tfm.data", "tfm.metrics", "tfm.alignments", "tfm.bayes_risk", "tfm.config"),
-    *("tfm.errors", "tfm.fields", "tfm.files", "tfm.interrupts", "tfm.memory_estimate"),
+    *("tfm.errors", "tfm.fields", "tfm.files", "tfm.terminal", "tfm.memory_estimate"),
 )
 GROUND = (
     "tfm.attention",

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -38,21 +39,20 @@ def workdir(tiny_run, tmp_path_factory):
 def test_train_and_train_again(corpus, tmp_path):
     """The command makes a run, and started again with more steps goes on with it."""
     config = write_config_file(tmp_path, make_config(corpus))
-    command = (
-        "train.py",
-        f"--config={config}",
-        f"--workdir={tmp_path / 'run'}",
-        "--config.training.log_every=1",
-    )
-    first = run(*command, "--config.training.steps=2")
+    with config.open("a") as file:
+        file.write(f"open({str(tmp_path / 'reads')!r}, 'a').write('read ')\n")
+    command = ("train.py", f"--workdir={tmp_path / 'run'}", "--config.training.log_every=1")
+    first = run(*command, f"--config={config}", "--config.training.steps=2")
     assert first.returncode == 0, first.stderr.decode()
+    assert (tmp_path / "reads").read_text() == "read "
     assert b"step 2/2  loss" in first.stderr
     assert b"tokens/s" in first.stderr
     assert b"First step finished after" in first.stderr
     cut = tmp_path / "run" / "compiled" / "program-cache"
     cut.parent.mkdir(exist_ok=True)
     cut.touch()  # as a kill leaves it
-    second = run(*command, "--config.training.steps=3", f"--config.data.cache_dir={tmp_path / 'moved'}")
+    again = (f"--config={tmp_path / 'run' / 'config.json'}", f"--config.data.cache_dir={tmp_path / 'moved'}")
+    second = run(*command, *again, "--config.training.steps=3")
     assert b"Going on from step 2" in second.stderr
     steps = [row["step"] for row in read_metrics(str(tmp_path / "run")) if "train/loss" in row]
     assert steps == [1, 2, 3]
@@ -115,19 +115,25 @@ def test_translate_writes_files_of_json_and_leaves_no_parts(workdir, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
 
 
-def test_translate_goes_on_after_a_kill_and_says_so(workdir, tmp_path):
+def test_translate_resumes_after_ctrl_c_and_a_kill(workdir, tmp_path):
     (tmp_path / "in").write_text("red dog\n" * 20_000)
     command = ("-m", "tfm.translate", f"--workdir={workdir}", f"--input={tmp_path / 'in'}")
     command = [sys.executable, *command, "--config.decoding.beam_size=1", f"--output={tmp_path / 'out'}"]
     options = {"cwd": ROOT, "env": os.environ | {"JAX_PLATFORMS": "cpu"}, "stderr": subprocess.PIPE}
-    killed = subprocess.Popen(command, **options)
-    part = tmp_path / "out.part"
-    while killed.poll() is None and not (part.exists() and part.stat().st_size):
-        time.sleep(0.01)
-    killed.kill()
-    killed.communicate()
-    done = len(part.read_text().splitlines())
-    assert 0 < done < 20_000
+    part, done = tmp_path / "out.part", 0
+    for number in (signal.SIGINT, signal.SIGKILL):
+        process = subprocess.Popen(command, **options)
+        while process.poll() is None and not (part.exists() and part.read_bytes().count(b"\n") > done):
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, error = process.communicate()
+        before, done = done, len(part.read_text().splitlines())
+        assert before < done < 20_000
+        assert not before or f"Resuming after line {before:,}".encode() in error
+        if number == signal.SIGINT:
+            assert process.returncode == 130
+            assert f"interrupted: {done:,} lines are translated and stand in {part}".encode() in error
+            assert b"Traceback" not in error
     again = subprocess.run(command, check=False, **options)
     assert f"Resuming after line {done:,}".encode() in again.stderr
     assert len((tmp_path / "out").read_text().splitlines()) == 20_000
@@ -177,7 +183,10 @@ MISTAKES = {
         (*TRAIN, "--config.model.d_modle=3"),
         "config.model.d_modle does not exist; did you mean",
     ),
-    "wrong type": ((*TRAIN, "--config.model.heads=four"), "invalid literal for int"),
+    "wrong type": (
+        (*TRAIN, "--config.model.heads=four"),
+        "--config.model.heads: expected an integer, got 'four'.",
+    ),
     "impossible value": ((*TRAIN, "--config.model.norm_order=up"), "model.norm_order must be one of"),
     "unknown flag": ((*TRAIN, "--stepz=3"), "Unknown command line flag 'stepz'"),
     "stray argument": ((*TRAIN, "runs/mine"), "Expected nothing beside the flags, got runs/mine."),
@@ -189,6 +198,10 @@ MISTAKES = {
     "missing data": ((*TRAIN, "--config.data.directory={tmp}"), "Expected the file {tmp}/train.en"),
     "unequal lines": ((*TRAIN, "--config.data.directory={tmp}/unequal"), "has 3 lines and"),
     "empty split": ((*TRAIN, "--config.data.directory={tmp}/empty"), "train.en is empty"),
+    "config file for a run": (
+        ("eval.py", "--workdir={run}", "--config=x.py"),
+        "--config=FILE is for train.py",
+    ),
     "no run there": (("eval.py", "--workdir={tmp}/none"), "Expected the folder of a run at {tmp}/none"),
     "no workdir": (("eval.py",), "Flag --workdir must have a value"),
     "override typo": (

@@ -251,7 +251,7 @@ def test_a_run_whose_disk_is_full_goes_on_when_there_is_space(corpus, tmp_path):
 def test_a_run_that_cannot_be_written_translates_and_says_what_cannot_be_done(tiny_run, tmp_path):
     (tmp_path / "in").write_text("red dog\n")
     translate = command("-m", "tfm.translate", '--workdir="$0"', f"--input={tmp_path / 'in'}")
-    evaluate = command("eval.py", '--workdir="$0"', "--samples=0", "--config.decoding.beam_size=1")
+    evaluate = command("eval.py", '--workdir="$0"')
     result = with_mounts(
         'mount --bind "$0" "$0"; mount -o remount,bind,ro "$0"; '
         f"{translate}; echo $? >&2; {evaluate}; echo $? >&2",
@@ -263,4 +263,4 @@ def test_a_run_that_cannot_be_written_translates_and_says_what_cannot_be_done(ti
     assert not any("Traceback" in line or "Warning" in line for line in before)
     assert error.startswith("error: Cannot write")
     assert "test.de.hypotheses: Read-only file system; make it writable" in error
-    assert "BLEU" in result.stdout
+    assert "--output_dir" in error

@@ -9,6 +9,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import types
 
 import jax
 import numpy as np
@@ -19,8 +20,9 @@ from safetensors.numpy import load_file, save_file
 
 import tfm
 from tests.tiny import talkative
-from tfm import artefact, runs
+from tfm import artefact, export, runs
 from tfm.errors import UserError
+from tfm.files import only_writer
 from tfm.training import manifest
 from tfm.training.reporting import read_metrics
 
@@ -342,6 +344,22 @@ def test_a_pickle_in_place_of_the_parameters_is_never_run(copy, tmp_path):
     with pytest.raises(UserError, match="is not a whole safetensors file"):
         artefact.load(str(copy))
     assert not (tmp_path / "exploded").exists()
+
+
+def test_an_output_is_checked_before_the_run_is_loaded(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    options = {"output": str(out), "workdir": "", "stablehlo": False, "stablehlo_shape": None}
+    arguments = types.SimpleNamespace(**options)
+    monkeypatch.setattr(export.flags, "FLAGS", arguments)
+    with only_writer(out, "--output"), pytest.raises(UserError, match="Another process is writing"):
+        export.main()
+    arguments.stablehlo_shape = ["16by64"]
+    with pytest.raises(UserError, match="must be ROWSxLENGTH"):
+        export.main()
+    out.write_text("mine")
+    arguments.stablehlo_shape = None
+    with pytest.raises(UserError, match="Expected no or an empty folder"):
+        export.main()
 
 
 @pytest.mark.long

@@ -12,9 +12,11 @@ import pytest
 import tfm
 from tests.tiny import talkative
 from tfm import runs
+from tfm import translate as translate_module
 from tfm.data.vocabulary import EOS_ID
 from tfm.decoding import DecodingConfig, decode
 from tfm.errors import UserError
+from tfm.files import open_locked
 from tfm.forced import score_pairs
 from tfm.translate import (
     LINE_BYTES,
@@ -22,6 +24,7 @@ from tfm.translate import (
     as_text,
     chunks,
     one_line,
+    open_output,
     read_lines,
     translate_file,
     translate_lines,
@@ -245,6 +248,12 @@ class Killed(Exception):
     pass
 
 
+def write_output(translate, text, path, origin, **options):
+    """`translate_file` as the command calls it."""
+    with open_output(str(path)) as target:
+        translate_file(translate, io.BytesIO(text), target, origin, **options)
+
+
 def count_lines(calls, until):
     """A translation that notes its lines and dies in the call after `until` calls."""
 
@@ -261,12 +270,12 @@ def test_a_file_goes_on_behind_its_last_whole_line(tmp_path, caplog):
     lines, path, origin = [f"line {i}" for i in range(10)], tmp_path / "out", {"beam": 4, "input": ("a", 1)}
     text, calls = "".join(f"{line}\n" for line in lines).encode(), []
     with pytest.raises(Killed):
-        translate_file(count_lines(calls, 2), io.BytesIO(text), str(path), origin, most_lines=3)
+        write_output(count_lines(calls, 2), text, path, origin, most_lines=3)
     assert not path.exists()
     with open(f"{path}.part", "ab") as part:
         part.write(b"<line")  # half a line, as a kill may leave it
     with caplog.at_level("INFO", "tfm"):
-        translate_file(count_lines(calls, 99), io.BytesIO(text), str(path), origin, most_lines=3)
+        write_output(count_lines(calls, 99), text, path, origin, most_lines=3)
     assert "Resuming after line 6" in caplog.text
     assert [line for chunk in calls for line in chunk] == lines
     assert path.read_text().splitlines() == [f"<{line}>" for line in lines]
@@ -276,35 +285,108 @@ def test_a_file_goes_on_behind_its_last_whole_line(tmp_path, caplog):
 def test_a_file_that_is_there_or_was_begun_otherwise_is_left_alone(tmp_path):
     path = tmp_path / "out"
     with pytest.raises(Killed):
-        translate_file(count_lines([], 1), io.BytesIO(b"a\nb\n"), str(path), {"beam": 4}, most_lines=1)
+        write_output(count_lines([], 1), b"a\nb\n", path, {"beam": 4}, most_lines=1)
     with pytest.raises(UserError, match="begun with another input or other options"):
-        translate_file(count_lines([], 9), io.BytesIO(b"a\n"), str(path), {"beam": 5})
+        write_output(count_lines([], 9), b"a\n", path, {"beam": 5})
     (tmp_path / "out.part").write_text("x\ny\n")
     with pytest.raises(UserError, match="has 2 lines and the input only 1"):
-        translate_file(count_lines([], 9), io.BytesIO(b"a\n"), str(path), {"beam": 4})
+        write_output(count_lines([], 9), b"a\n", path, {"beam": 4})
     path.write_text("mine")
     with pytest.raises(UserError, match="is there already"):
-        translate_file(count_lines([], 9), io.BytesIO(b"a\n"), str(path), {"beam": 4})
+        write_output(count_lines([], 9), b"a\n", path, {"beam": 4})
     assert path.read_text() == "mine"
 
 
 def test_a_file_of_which_nothing_was_done_is_begun_anew_with_other_options(tmp_path):
     path = tmp_path / "out"
     with pytest.raises(Killed):
-        translate_file(count_lines([], 0), io.BytesIO(b"a\n"), str(path), {"beam": 4})
-    assert (tmp_path / "out.part").read_bytes() == b""
+        write_output(count_lines([], 0), b"a\n", path, {"beam": 4})
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "out.part").touch()  # as a kill leaves it
+    (tmp_path / "out.origin").write_text('{"beam": 4}')
     with pytest.raises(Killed):
-        translate_file(count_lines([], 1), io.BytesIO(b"a\nb\n"), str(path), {"beam": 5}, most_lines=1)
-    translate_file(count_lines([], 9), io.BytesIO(b"a\nb\n"), str(path), {"beam": 5})  # its origin is noted
+        write_output(count_lines([], 1), b"a\nb\n", path, {"beam": 5}, most_lines=1)
+    write_output(count_lines([], 9), b"a\nb\n", path, {"beam": 5})  # its origin is noted
     assert path.read_text() == "<a>\n<b>\n"
     assert [item.name for item in tmp_path.iterdir()] == ["out"]
 
 
 def test_an_output_that_cannot_be_written_is_a_sentence(tmp_path):
     with pytest.raises(UserError, match=r"Cannot write .*No such file or directory"):
-        translate_file(count_lines([], 9), io.BytesIO(b"a\n"), str(tmp_path / "no" / "out"), {})
+        write_output(count_lines([], 9), b"a\n", tmp_path / "no" / "out", {})
 
 
-def test_importing_tfm_touches_no_jax():
-    code = "import sys, tfm; assert 'jax' not in sys.modules and 'flax' not in sys.modules"
+def test_an_output_has_one_writer_at_a_time(tmp_path):
+    path = tmp_path / "out"
+
+    def translate(lines):
+        with pytest.raises(UserError, match=r"Another process is writing .*out.part: wait .*--output"):
+            write_output(count_lines([], 9), b"x\n", path, {})
+        return lines
+
+    write_output(translate, b"a\nb\n", path, {})
+    assert path.read_text() == "a\nb\n"
+
+
+def test_an_output_that_was_completed_meanwhile_is_left_alone(tmp_path, monkeypatch):
+    """Its writer ends between the first look and the lock."""
+    path = tmp_path / "out"
+
+    def lock_late(*arguments):
+        path.write_text("theirs")
+        return open_locked(*arguments)
+
+    monkeypatch.setattr(translate_module, "open_locked", lock_late)
+    with pytest.raises(UserError, match="is there already"):
+        write_output(count_lines([], 9), b"x\n", path, {})
+    assert path.read_text() == "theirs"
+    assert not (tmp_path / "out.part").exists()
+
+
+def interrupted(calls, until):
+    """As `count_lines`, ended by Ctrl-C."""
+    inner = count_lines(calls, until)
+
+    def translate(lines):
+        try:
+            return inner(lines)
+        except Killed:
+            raise KeyboardInterrupt from None
+
+    return translate
+
+
+def test_ctrl_c_keeps_what_is_done_and_says_how_to_resume(tmp_path):
+    path, origin = tmp_path / "out", {"beam": 4}
+    with pytest.raises(KeyboardInterrupt) as stop:
+        write_output(interrupted([], 2), b"a\nb\nc\n", path, origin, most_lines=1)
+    assert str(stop.value).startswith(f"2 lines are translated and stand in {path}.part; the same command")
+    calls = []
+    write_output(count_lines(calls, 9), b"a\nb\nc\n", path, origin, most_lines=1)
+    assert path.read_text() == "<a>\n<b>\n<c>\n"
+    assert calls == [["c"]]
+
+
+def test_ctrl_c_before_the_first_line_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt, match=r"^0 lines are translated$"):
+        write_output(interrupted([], 0), b"a\n", tmp_path / "out", {})
+    assert list(tmp_path.iterdir()) == []
+    target = io.BytesIO()
+    with pytest.raises(KeyboardInterrupt, match=r"^1 lines are translated$"):
+        translate_lines(interrupted([], 1), io.BytesIO(b"a\nb\n"), target, most_lines=1)
+    assert target.getvalue() == b"<a>\n"
+
+
+def test_modules_of_tfm_are_imported_on_first_use():
+    code = """
+import sys, tfm
+assert not {"jax", "flax", "numpy", "absl"} & set(sys.modules)
+assert {"attention", "search", "Translator"} <= set(dir(tfm))
+assert not hasattr(tfm, "no_such_module")
+assert not {"jax", "flax", "numpy", "absl"} & set(sys.modules)
+assert callable(tfm.attention.dot_product_attention)
+assert callable(tfm.search.beam_search)
+assert tfm.positions.sinusoidal_encoding
+assert "flax" not in sys.modules
+"""
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

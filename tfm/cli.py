@@ -15,7 +15,7 @@ import zlib
 import jax
 from absl import app, flags
 
-from tfm import command_help, config, config_flag, interrupts, runs
+from tfm import command_help, config, config_flag, runs, terminal
 from tfm.errors import UserError
 from tfm.files import refusal, user_cache
 
@@ -34,7 +34,7 @@ def run(main, positional=()):
       main: called with the arguments that are no flags.
       positional: their names; another number of arguments is a mistake of the user.
     """
-    prepare_streams()
+    terminal.prepare_streams()
     if command_help.is_asked(sys.argv):
         with answering():
             print(command_help.text(sys.argv, positional), flush=True)
@@ -43,7 +43,7 @@ def run(main, positional=()):
     def guarded(argv):
         start_logging()
         with answering():
-            interrupts.raise_always()
+            terminal.raise_always()
             main(*_exactly(positional, argv[1:]))
             sys.stdout.flush()  # at exit, a failure would no longer find its sentence
 
@@ -73,10 +73,10 @@ def answering():
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        _drop_output()
-        interrupts.end(str(interrupt))
+        terminal.drop_output()
+        terminal.end(str(interrupt))
     except BrokenPipeError:
-        _drop_output()
+        terminal.drop_output()
         sys.exit(BROKEN_PIPE)
     except UserError as error:
         fail(error)
@@ -89,43 +89,14 @@ def answering():
 def fail(error):
     """Ends the process with the sentence of `error`."""
     gc.collect()  # what Orbax left half done would complain behind the sentence
-    _drop_output()
+    terminal.drop_output()
     print(f"error: {error}", file=sys.stderr)
     sys.exit(USER_ERROR)
 
 
-def prepare_streams():
-    """Makes standard streams safe to use, whatever the shell made of them.
-
-    A closed one becomes the null device: no file that is opened later gets its number, into which a library
-    might print. What the encoding of a terminal has not is printed as an escape such as \\xfc.
-    """
-    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (it stays open to the end)
-    for stream in (sys.stdout, sys.stderr):
-        if getattr(stream, "errors", None) in ("strict", "surrogateescape"):
-            stream.reconfigure(errors="backslashreplace")
-
-
-def check_open(name, instead):
-    """Raises a UserError where the shell closed a standard stream that the command cannot do without.
-
-    Args:
-      name: "stdin" or "stdout".
-      instead: the option that replaces the stream.
-    """
-    if getattr(sys, f"__{name}__") is None:
-        raise UserError(f"Standard {name.removeprefix('std')} is closed: give {instead}, or open it.")
-
-
 def define_new_run():
     """--config=FILE with its --config.field=value, and --workdir."""
-    prepare_streams()
+    terminal.prepare_streams()
     with answering():
         path = config_flag.value_of("config")
         if path is None:
@@ -138,7 +109,7 @@ def define_new_run():
 
 def define_finished_run():
     """--workdir, --checkpoint, --average, --ensemble, and --config.field=value over the run's own config."""
-    prepare_streams()
+    terminal.prepare_streams()
     flags.DEFINE_string("workdir", None, "Folder of a run.", required=True)
     several = "of the last checkpoints, up to --checkpoint where that is a step."
     flags.DEFINE_string("checkpoint", None, "best (by validation, the default), last, or a step.")
@@ -219,14 +190,6 @@ def _exactly(names, arguments):
         expected, got = (" ".join(some) or "nothing" for some in (names, arguments))
         raise UserError(f"Expected {expected} beside the flags, got {got}.")
     return arguments
-
-
-def _drop_output():
-    """Flushes what was printed; what cannot be is dropped, as the flush at exit would meet the same again."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parse(argv, values=flags.FLAGS):

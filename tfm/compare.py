@@ -5,10 +5,10 @@ differ by more than the choice of test sentences, and the sentences that differ 
 run are told apart by the --name that eval.py was given: DIR DIR --name=best --name=averaged.
 """
 
-from tfm import interrupts
+from tfm import terminal
 
 if __name__ == "__main__":
-    interrupts.end_at_once()  # the imports take seconds
+    terminal.end_at_once()  # the imports take seconds
 
 import itertools
 import os

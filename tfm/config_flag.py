@@ -142,13 +142,10 @@ def _check_path(section, path):
         if name not in known:
             raise UserError(config.unknown_field(".".join(path[:depth]), name, known))
         section = section[name]
-    if isinstance(
-        section, config_dict.ConfigDict
-    ):  # as one value it would reset the fields that it leaves out
+    if isinstance(section, config_dict.ConfigDict):  # one value would reset the fields that it leaves out
         name = ".".join(path)
-        raise UserError(
-            f"{name} is a section: set its fields one by one, --{name}.{next(iter(section))}=value."
-        )
+        example = f"--{name}.{next(iter(section))}=value"
+        raise UserError(f"{name} is a section: set its fields one by one, {example}.")
 
 
 @contextlib.contextmanager

@@ -4,10 +4,10 @@
 writes the search as programs that run without tfm, one for each --stablehlo_shape=ROWSxLENGTH.
 """
 
-from tfm import interrupts
+from tfm import terminal
 
 if __name__ == "__main__":
-    interrupts.end_at_once()  # the imports take seconds
+    terminal.end_at_once()  # the imports take seconds
 
 import re
 

@@ -8,10 +8,10 @@ With --output=FILE what is done stands in FILE.part until all is; started again 
 command resumes after the last whole line there. A second command with the same output is refused meanwhile.
 """
 
-from tfm import interrupts
+from tfm import terminal
 
 if __name__ == "__main__":
-    interrupts.end_at_once()  # the imports take seconds
+    terminal.end_at_once()  # the imports take seconds
 
 import contextlib
 import functools
@@ -145,8 +145,8 @@ def open_output(path):
     part, about = f"{path}.part", f"{path}.origin"
     _check_absent(path)
     with open_locked(part, "--output") as target:
-        _check_absent(path)  # again: the process that had the lock may have completed it
         try:
+            _check_absent(path)  # again: the process that had the lock may have completed it
             yield target
             with _keeping(part):
                 os.fsync(target.fileno())  # some file systems tell of a full disk only here
@@ -230,7 +230,7 @@ def main():
     check_n_best(arguments.n_best, cli.read_config().decoding)
     with _open_source(arguments) as source:
         if not arguments.output:
-            cli.check_open("stdout", "--output=FILE")
+            terminal.check_open("stdout", "--output=FILE")
             at_once = 1 if source.isatty() else CHUNK_LINES
             translate_lines(_load(arguments)[1], source, sys.stdout.buffer, most_lines=at_once)
             return
@@ -246,7 +246,7 @@ def _open_source(arguments):
       UserError: there is no such file, or standard input is closed.
     """
     if not arguments.input:
-        cli.check_open("stdin", "--input=FILE")
+        terminal.check_open("stdin", "--input=FILE")
         return sys.stdin.buffer
     if not os.path.isfile(arguments.input):
         raise UserError(f"Expected a text file at {arguments.input}, but there is none: check --input.")

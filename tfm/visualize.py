@@ -6,10 +6,10 @@ the sentences of the paper's authors about the tired animal and the wide street.
 left in the folder are removed. An export has no curves.
 """
 
-from tfm import interrupts
+from tfm import terminal
 
 if __name__ == "__main__":
-    interrupts.end_at_once()  # the imports take seconds
+    terminal.end_at_once()  # the imports take seconds
 
 import dataclasses
 import json

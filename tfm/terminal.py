@@ -1,6 +1,7 @@
-"""Ctrl-C in a command: one line that says what is done, and exit code 130.
+"""What a command shares with its terminal: Ctrl-C and the standard streams. Imports nothing that takes long.
 
-`KeyboardInterrupt(text)` carries the line from where it is known. Imports nothing that takes long.
+Ctrl-C ends a command with one line that says what is done, and exit code 130. A `KeyboardInterrupt(text)`
+carries that line from where it is known.
 """
 
 import contextlib
@@ -10,8 +11,11 @@ import signal
 import sys
 import threading
 
+from tfm.errors import UserError
+
 EXIT_CODE = 130  # as of a process that SIGINT ended
 DELIVER_AGAIN_SECONDS = 0.05
+STREAMS = {"stdin": "Standard input", "stdout": "Standard output"}
 NOTHING_DONE = "nothing was begun"
 NOTHING_LOST = "no file is left half written; start the command again to repeat it"
 
@@ -56,6 +60,39 @@ def end(interrupt):
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # another Ctrl-C ends the process at once
     print(f"interrupted: {interrupt or NOTHING_LOST}.", file=sys.stderr)
     sys.exit(EXIT_CODE)
+
+
+def prepare_streams():
+    """Makes the standard streams safe to use, whatever the shell made of them.
+
+    A closed one becomes the null device: no file that is opened later gets its number, into which a library
+    might print. What the encoding of a terminal has not is printed as an escape such as \\xfc.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the lowest free number, that of the stream, goes to the null device
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (it stays open to the end)
+    for stream in (sys.stdout, sys.stderr):
+        if getattr(stream, "errors", None) in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def check_open(name, instead):
+    """Raises a UserError where the shell closed a stream that the command cannot do without.
+
+    Args:
+      name: "stdin" or "stdout".
+      instead: the option that replaces the stream.
+    """
+    if getattr(sys, f"__{name}__") is None:
+        raise UserError(f"{STREAMS[name]} is closed: give {instead}, or open it.")
+
+
+def drop_output():
+    """Flushes what was printed; what cannot be is dropped, as the flush at exit would meet the same again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _end(*_):
