@@ -40,12 +40,11 @@ def feed_forward(params, x):
     return project(params["output"], hidden, "blf,fd->bld")
 
 
-def layer_norm(params, x):
+def layer_norm(params, x, epsilon=1e-6):
     x = wide(x)
     centred = x - x.mean(-1, keepdims=True)
-    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6) * wide(params["scale"]) + wide(
-        params["bias"]
-    )
+    deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon)
+    return centred / deviation * wide(params["scale"]) + wide(params["bias"])
 
 
 def residual(params, x, sublayer, order, drop=nothing_dropped):

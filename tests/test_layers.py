@@ -1,5 +1,7 @@
 """Layers against the same mathematics in NumPy float64, and as parts that can be put together anew."""
 
+import math
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -64,6 +66,15 @@ def test_feed_forward_is_equation_2(activation):
     hidden = np.asarray(layers.ACTIVATIONS.get(activation, activation)(hidden))
     expected = hidden @ params["output"]["kernel"] + params["output"]["bias"]
     np.testing.assert_allclose(module.apply({"params": params}, x, train=False), expected, atol=1e-5)
+
+
+def test_gelu_is_exact_and_gelu_tanh_its_approximation():
+    x = np.linspace(-4, 4, 81)
+    exact = [value * 0.5 * (1 + math.erf(value / 2**0.5)) for value in x]
+    tanh = 0.5 * x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))
+    np.testing.assert_allclose(layers.ACTIVATIONS["gelu"](x), exact, atol=1e-6)
+    np.testing.assert_allclose(layers.ACTIVATIONS["gelu_tanh"](x), tanh, atol=1e-6)
+    assert np.abs(exact - tanh).max() > 1e-4
 
 
 @pytest.mark.parametrize("order", layers.NORM_ORDERS)

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from tests import numpy_transformer as numpy64
+from tfm import config as config_module
+from tfm.config import from_mapping
 from tfm.errors import UserError
 from tfm.models import Transformer, TransformerConfig
 
@@ -56,6 +58,17 @@ def count(**fields):
 def test_the_forward_pass_against_numpy(order):
     model, params = build(dataclasses.replace(TINY, norm_order=order))
     expected = numpy64.transformer(params, INPUTS, TARGETS, order)
+    np.testing.assert_allclose(logits(INPUTS, TARGETS, params, model), expected, atol=2e-5)
+
+
+def test_the_epsilon_of_every_norm_is_the_configs(monkeypatch):
+    fields = {
+        "norm_order": "pre",
+        "layer_norm_epsilon": 0.3,
+    }  # norms of residuals, and the last of each stack
+    model, params = build(dataclasses.replace(TINY, **fields))
+    monkeypatch.setattr(numpy64, "layer_norm", functools.partial(numpy64.layer_norm, epsilon=0.3))
+    expected = numpy64.transformer(params, INPUTS, TARGETS, "pre")
     np.testing.assert_allclose(logits(INPUTS, TARGETS, params, model), expected, atol=2e-5)
 
 
@@ -264,6 +277,7 @@ def test_attention_weights_are_collected_on_request():
         ("norm_order", "middle"),
         ("positions", "rotary"),
         ("max_positions", 0),
+        ("layer_norm_epsilon", 0.0),
         ("dtype", "float8"),
         ("d_model", 0),
         ("d_model", 514),
@@ -277,3 +291,18 @@ def test_attention_weights_are_collected_on_request():
 def test_impossible_configs_are_refused_by_name(field, value):
     with pytest.raises(UserError, match=rf"model\.{field} "):
         TransformerConfig(**{field: value})
+
+
+def test_gelu_of_an_older_config_is_its_tanh_form(caplog):
+    older = dataclasses.asdict(TransformerConfig(activation="gelu"))
+    del older["layer_norm_epsilon"]
+    config_module._warn_once.cache_clear()
+    read = [from_mapping(TransformerConfig, older, "config.model") for _ in range(2)]
+    assert read == [TransformerConfig(activation="gelu_tanh")] * 2
+    (message,) = caplog.messages
+    assert message.startswith("config.model was written by an older version: its activation 'gelu' was the")
+    del older["activation"]
+    for config in (TransformerConfig(), TransformerConfig(activation="gelu")):
+        assert from_mapping(TransformerConfig, dataclasses.asdict(config)) == config
+    assert from_mapping(TransformerConfig, older) == TransformerConfig()
+    assert len(caplog.messages) == 1

@@ -100,7 +100,8 @@ class MultiHeadAttention(nn.Module):
 
         The positions of x [B, L] or [L] and of memory [B, M] or [M] are 0, 1, 2, ... when None.
         """
-        query, (key, value) = self._query(x, positions), self.keys_values(memory, memory_positions)
+        key, value = self.keys_values(memory, memory_positions)
+        query = self._query(x, positions)
         if self._collects():
             self.sow("attention", "weights", weights_of(self.attention, query, key, mask=mask))
         options = {}
