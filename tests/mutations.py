@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).parent.parent
 NEEDED = 0.95  # share of mutations that must be killed
-SECONDS = 900  # of the tests of one mutation, which may make a loop endless
+SECONDS = 900  # for the tests of one mutation, which may make a loop endless
 LEFT_OUT = (".git", ".venv", "runs", "__pycache__", ".pytest_cache", ".ruff_cache", "*.egg-info")
 PASSED, FAILED = 0, 1  # exit codes of pytest; others are mistakes in the list
 
@@ -511,8 +511,8 @@ def run(mutations, folder):
     """Those that survive; `folder` is for the copy of the project and the programs that JAX compiles."""
     copy = folder / "project"
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*LEFT_OUT))
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder / "compiled"))  # see conftest.py
     os.environ |= {
-        "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),  # see conftest.py
         "PYTHONDONTWRITEBYTECODE": "1",  # of a file that changes twice in a second
         "PYTHONPATH": str(copy),
     }
@@ -529,7 +529,7 @@ def is_killed(mutation, copy, folder):
     path, began = copy / mutation.path, time.monotonic()
     whole = path.read_text(encoding="utf-8")
     path.write_text(mutation.apply(whole), encoding="utf-8")
-    code = _run_tests(["-x", *mutation.selection], copy, folder)
+    code = _run_tests(["-x", *mutation.selection], copy, folder, SECONDS)
     path.write_text(whole, encoding="utf-8")
     if code not in (PASSED, FAILED, -signal.SIGALRM):
         sys.exit(f"pytest ended with {code}, see {folder / 'output'}: {mutation}")
@@ -543,12 +543,12 @@ def _import_libraries():
     import scipy.stats  # noqa: F401
 
 
-def _run_tests(arguments, copy, folder):
-    """pytest's exit code, or minus the number of the signal that ended it."""
+def _run_tests(arguments, copy, folder, seconds=0):
+    """pytest's exit code, or minus the number of the signal that ended it; SIGALRM after so many seconds."""
     child = os.fork()
     if not child:
         with contextlib.suppress(BaseException):
-            signal.alarm(SECONDS)
+            signal.alarm(seconds)
             os._exit(_pytest(arguments, copy, folder))
         os._exit(70)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
