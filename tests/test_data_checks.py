@@ -122,6 +122,7 @@ def test_a_test_split_may_be_absent_unless_it_is_named(tmp_path):
     write(tmp_path, GOOD, GOOD)
     assert check(tmp_path) == check(tmp_path, test="") == ""
     assert "tset.en" in check(tmp_path, test="tset")
+    assert "test.en" in check(tmp_path, validation="test")  # which is not optional
     (tmp_path / "test.en").write_bytes(GOOD)
     assert "test.de" in check(tmp_path)
     assert "test.de" not in check(tmp_path, test="")
