@@ -3,11 +3,11 @@
 Translates a split by beam search, writes hypotheses and scores into the work directory, then prints the
 scores with their signatures, the perplexity of the references among them. Any field of the run's config can
 be overridden: --config.decoding.beam_size=5. The files are called after the split; --name keeps further
-evaluations of it apart, and `tfm.compare` finds them. Where the work directory cannot be written,
---output_dir names another folder; the config goes there too, so that `tfm.compare` reads it like the run.
+evaluations of it apart, and `tfm compare` finds them. Where the work directory cannot be written,
+--output_dir names another folder; the config goes there too, so that `tfm compare` reads it like the run.
 """
 
-from tfm import terminal
+from tfm.commands import terminal
 
 if __name__ == "__main__":
     terminal.end_at_once()  # the imports take seconds
@@ -19,11 +19,14 @@ import os
 
 from absl import flags
 
-from tfm import artefact, cli, config, evaluation, runs
+from tfm import config
+from tfm.commands import cli
 from tfm.errors import UserError
 from tfm.fields import changes
-from tfm.files import only_writer, whole_file
-from tfm.training.assembly import CHECKPOINT_FOLDER
+from tfm.runtime.files import only_writer, whole_file
+from tfm.tasks.translation import report
+from tfm.training.setup import CHECKPOINT_FOLDER
+from tfm.workdir import bundle, runs
 
 
 def main():
@@ -35,15 +38,15 @@ def main():
         check_output_dir(folder, arguments.workdir, chosen)
     with only_writer(f"{stem}.hypotheses", "--output_dir"):
         run = cli.load_run()
-        result = evaluation.evaluate(run.task, run.params, arguments.split)
-        report(result, run, arguments, stem)
+        result = report.evaluate(run.task, run.params, arguments.split)
+        write_results(result, run, arguments, stem)
 
 
 def check_output_dir(folder, workdir, chosen):
     """Raises a UserError for a folder that holds another run, or evaluations on other data."""
     if os.path.realpath(folder) == os.path.realpath(workdir):
         return
-    if artefact.is_artefact(folder) or os.path.isdir(os.path.join(folder, CHECKPOINT_FOLDER)):
+    if bundle.is_artefact(folder) or os.path.isdir(os.path.join(folder, CHECKPOINT_FOLDER)):
         raise UserError(f"--output_dir={folder} is the folder of another run: choose a folder without one.")
     if not os.path.exists(runs.config_path(folder)):
         return
@@ -57,11 +60,11 @@ def check_output_dir(folder, workdir, chosen):
         raise UserError(f"--output_dir={folder} holds evaluations on other data ({several}): choose another.")
 
 
-def report(result, run, arguments, stem):
+def write_results(result, run, arguments, stem):
     """Writes the scores after each measurement, and prints them at the end, also where one fails.
 
     Args:
-      result: a `tfm.evaluation.Evaluation`.
+      result: a `tfm.tasks.translation.report.Evaluation`.
       run: that was evaluated.
       arguments: the flags.
       stem: what the names of the files begin with.
@@ -88,7 +91,7 @@ def measurements(result, run, arguments):
     scores, before = result.scores, []
     yield scores, before
     if run.task.config.data.kind == "builtin" and arguments.split == "test":
-        scores = scores + evaluation.challenges(run.task, run.params, result)
+        scores = scores + report.challenges(run.task, run.params, result)
         yield scores, before
     if arguments.average > 1:
         before = last_alone(run, arguments)
@@ -98,7 +101,7 @@ def measurements(result, run, arguments):
 def last_alone(run, arguments):
     """Scores of the last of the averaged checkpoints by itself, to see what averaging brings."""
     last = runs.load(arguments.workdir, checkpoint=run.steps[-1], chosen=run.task.config)
-    return evaluation.evaluate(last.task, last.params, arguments.split).scores
+    return report.evaluate(last.task, last.params, arguments.split).scores
 
 
 def show(result, scores, before, run, arguments):

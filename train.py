@@ -8,7 +8,7 @@ command, with a work directory that all can see, and --distributed, or --coordin
 --process_id.
 """
 
-from tfm import terminal
+from tfm.commands import terminal
 
 if __name__ == "__main__":
     terminal.end_at_once()  # the imports take seconds
@@ -22,13 +22,15 @@ import jax
 from absl import flags
 from jax.experimental import multihost_utils
 
-from tfm import cli, starts, tasks
+from tfm import tasks
+from tfm.commands import cli
 from tfm.errors import UserError
-from tfm.training import signals
-from tfm.training.lock import locked
+from tfm.runtime import preemption
+from tfm.runtime.lock import locked
+from tfm.runtime.memory import one_arena_a_core
+from tfm.training.dry_run import preflight
 from tfm.training.loop import train
-from tfm.training.memory import one_arena_a_core
-from tfm.training.preflight import preflight
+from tfm.workdir import initialization
 
 log = logging.getLogger("tfm.train")
 
@@ -42,7 +44,7 @@ def main():
         return
     if flags.FLAGS.warm_start and flags.FLAGS.reset_schedule:
         raise UserError("--warm_start begins a new run and --reset_schedule a run anew: choose one.")
-    with signals.caught() as stop:
+    with preemption.caught() as stop:
         begin(chosen, workdir, stop)
 
 
@@ -57,16 +59,18 @@ def begin(chosen, workdir, stop):
             held = stack.enter_context(locked(workdir))
             cli.drop_damaged_programs(workdir)
             flag = flags.FLAGS
-            starts.keep_config(chosen, workdir, allow_change=flag.allow_change, resets=flag.reset_schedule)
+            initialization.keep_config(
+                chosen, workdir, allow_change=flag.allow_change, resets=flag.reset_schedule
+            )
             if source:
-                starts.adopt(source, chosen, workdir)
+                initialization.adopt(source, chosen, workdir)
             task = make(chosen, workdir)
             if flags.FLAGS.reset_schedule:
-                starts.reset(task, workdir)
+                initialization.reset(task, workdir)
         multihost_utils.sync_global_devices("work directory")
         if jax.process_index() > 0:
             task = make(chosen, workdir, new=False)
-        first_weights = starts.first_weights(task, workdir, source)
+        first_weights = initialization.first_weights(task, workdir, source)
         train(task, chosen.training, workdir, first_weights=first_weights, stop=stop, held=held)
 
 

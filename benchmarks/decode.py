@@ -13,10 +13,10 @@ from absl import app, flags
 
 from benchmarks import sizes
 from tfm import search
-from tfm.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
-from tfm.decoding import DecodingConfig, search_batch, search_parameters
+from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from tfm.decoding.generate import DecodingConfig, search_batch, search_parameters
+from tfm.layers.matmul import inputs_first
 from tfm.models import Transformer
-from tfm.products import inputs_first
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("size", "base", list(sizes.SIZES), "Model.")
@@ -49,7 +49,7 @@ def make_call(size, dtype, batch, beam, length, naive=False):
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def naive_search(model, members, inputs, config):
-    """`tfm.decoding.search_batch` with a row for each hypothesis, and leaves that follow it by copying."""
+    """`search_batch` of `tfm.decoding.generate` with a row for each hypothesis, reordered by copying."""
     (batch, length), width = inputs.shape, config.beam_size
     variables = {"params": inputs_first(members[0])}
 

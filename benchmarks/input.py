@@ -14,13 +14,13 @@ import jax
 import numpy as np
 from absl import flags
 
-from tfm import cli
-from tfm.data.batches import TrainBatches, read_ahead
-from tfm.data.cache import TokenCache
+from tfm.commands import cli
+from tfm.data.batching import TrainBatches, read_ahead
 from tfm.data.config import DataConfig
 from tfm.data.sources import open_pairs
-from tfm.data.vocabulary import Vocabulary
-from tfm.tasks.translation import Translation, evenly_spaced
+from tfm.data.token_cache import TokenCache
+from tfm.data.tokenizer import Vocabulary
+from tfm.tasks.translation.task import Translation, evenly_spaced
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("folder", None, "Where the corpus is, or is to be.", required=True)

@@ -16,10 +16,11 @@ import time
 import jax
 from absl import flags
 
-from tfm import cli, config_flag, tasks
-from tfm.training.assembly import assemble
+from tfm import tasks
+from tfm.commands import cli, config_flag
 from tfm.training.loop import train
 from tfm.training.reporting import read_metrics
+from tfm.training.setup import assemble
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("rounds", 3, "How often the two take turns.", lower_bound=1)

@@ -14,7 +14,7 @@ that falls linearly to 0 instead of equation 3.
 from tfm.config import to_config_dict
 from tfm.data.config import DataConfig
 from tfm.models import TransformerConfig
-from tfm.tasks.translation import Config
+from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 
 

@@ -2,7 +2,7 @@
 
     python train.py --config=configs/quickstart.py --workdir=runs/quickstart
     python eval.py --workdir=runs/quickstart
-    python -m tfm.visualize --workdir=runs/quickstart
+    python -m tfm.commands.visualize --workdir=runs/quickstart
 
 `make quickstart` does all three. Hardware and expected result: see docs/results.md.
 
@@ -13,7 +13,7 @@ linearly to 0 instead of equation 3.
 from tfm.config import to_config_dict
 from tfm.data.config import DataConfig
 from tfm.models import TransformerConfig
-from tfm.tasks.translation import Config
+from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 
 

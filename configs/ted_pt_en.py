@@ -11,7 +11,7 @@ Deviations from the paper, all for small data: 4 + 4 layers of 256 features, dro
 from tfm.config import to_config_dict
 from tfm.data.config import DataConfig
 from tfm.models import TransformerConfig
-from tfm.tasks.translation import Config
+from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 
 

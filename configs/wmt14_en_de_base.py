@@ -12,7 +12,7 @@ data. The vocabulary has 37,000 joint word pieces, batches about 25,000 tokens a
 
 from tfm.config import to_config_dict
 from tfm.data.config import DataConfig
-from tfm.tasks.translation import Config
+from tfm.tasks.translation.task import Config
 
 
 def get_config():

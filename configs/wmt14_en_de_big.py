@@ -9,7 +9,7 @@ Hardware in the paper: 8 P100, 3.5 days for 300,000 steps of 1.0 s. Here: not me
 from tfm.config import to_config_dict
 from tfm.data.config import DataConfig
 from tfm.models import TransformerConfig
-from tfm.tasks.translation import Config
+from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 
 

@@ -11,7 +11,7 @@ not 0.3 as for English-German; the vocabulary has 32,000 word pieces.
 from tfm.config import to_config_dict
 from tfm.data.config import DataConfig
 from tfm.models import TransformerConfig
-from tfm.tasks.translation import Config
+from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 
 

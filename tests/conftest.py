@@ -5,14 +5,14 @@ import os
 import jax
 import pytest
 
-from tests.tiny import make_config, train_run, write_corpus
+from tests.helpers.tiny import make_config, train_run, write_corpus
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _compilation_cache(tmp_path_factory, worker_id):
     """Programs compiled once, for all workers and for the processes that tests start.
 
-    Where the environment names a folder already, sessions share it, as those of tests/mutations.py do.
+    Where the environment names a folder already, sessions share it, as tests/helpers/mutations.py does.
     """
     base = tmp_path_factory.getbasetemp()
     own = (base if worker_id == "master" else base.parent) / "compiled"

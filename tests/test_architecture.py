@@ -2,13 +2,13 @@
 
 import ast
 import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parent.parent
+from tests.helpers.paths import ROOT
+
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((ROOT / "tfm").rglob("*.py"))
@@ -16,32 +16,45 @@ MODULES = {
 
 # A room may import from its own floor and from lower ones.
 FLOORS = {
-    0: {"tfm", "tfm.errors", "tfm.files", "tfm.terminal"},
+    0: {"tfm", "tfm.errors", "tfm.runtime.files", "tfm.commands.terminal"},
     1: {
         *("tfm.attention", "tfm.masks", "tfm.positions", "tfm.losses", "tfm.schedules", "tfm.search"),
-        *("tfm.dropout", "tfm.products", "tfm.data", "tfm.metrics", "tfm.config"),
-        *("tfm.fields", "tfm.alignments", "tfm.bayes_risk", "tfm.memory_estimate"),
+        *("tfm.dropout", "tfm.layers.matmul", "tfm.data", "tfm.evaluation.translation_metrics", "tfm.config"),
+        *("tfm.fields", "tfm.evaluation.alignment", "tfm.decoding.mbr", "tfm.memory_estimate"),
     },
-    2: {"tfm.layers", "tfm.decode_cache", "tfm.inspection", "tfm.sharding"},
+    2: {"tfm.layers", "tfm.layers.kv_cache", "tfm.layers.collected_attention", "tfm.layers.parameter_axes"},
     3: {"tfm.models"},
     4: {
         "tfm.tasks",
         "tfm.training",
-        "tfm.decoding",
-        "tfm.device_batches",
-        "tfm.forced",
-        "tfm.texts",
-        *("tfm.evaluation", "tfm.figures"),
+        "tfm.decoding.generate",
+        "tfm.decoding.batch_splitting",
+        "tfm.decoding.scoring",
+        "tfm.tasks.translation.pipeline",
+        *("tfm.tasks.translation.report", "tfm.visualize.figures"),
     },
-    5: {"tfm.runs", "tfm.translator", "tfm.artefact", "tfm.model_card", "tfm.stablehlo", "tfm.starts"},
+    5: {
+        "tfm.workdir.runs",
+        "tfm.workdir.translator",
+        "tfm.workdir.bundle",
+        "tfm.export.model_card",
+        "tfm.export.stablehlo",
+        "tfm.workdir.initialization",
+    },
     6: {
-        *("tfm.cli", "tfm.command_help", "tfm.config_flag"),
-        *("tfm.compare", "tfm.export", "tfm.translate", "tfm.visualize"),
+        *("tfm.commands.cli", "tfm.commands.help_text", "tfm.commands.config_flag"),
+        *("tfm.commands.compare", "tfm.commands.export", "tfm.commands.translate", "tfm.commands.visualize"),
     },
 }
 HOST_SIDE = (
-    *("tfm.data", "tfm.metrics", "tfm.alignments", "tfm.bayes_risk", "tfm.config"),
-    *("tfm.errors", "tfm.fields", "tfm.files", "tfm.terminal", "tfm.memory_estimate"),
+    *(
+        "tfm.data",
+        "tfm.evaluation.translation_metrics",
+        "tfm.evaluation.alignment",
+        "tfm.decoding.mbr",
+        "tfm.config",
+    ),
+    *("tfm.errors", "tfm.fields", "tfm.runtime.files", "tfm.commands.terminal", "tfm.memory_estimate"),
 )
 GROUND = (
     "tfm.attention",
@@ -51,12 +64,12 @@ GROUND = (
     "tfm.schedules",
     "tfm.search",
     "tfm.dropout",
-    "tfm.products",
+    "tfm.layers.matmul",
 )
 NOWHERE = ("tensorflow", "clu", "configs", "flax.training.checkpoints", "pickle", "torch")
 FLAGS = (
-    *("tfm.cli", "tfm.command_help", "tfm.config_flag"),
-    *("tfm.compare", "tfm.export", "tfm.translate", "tfm.visualize"),
+    *("tfm.commands.cli", "tfm.commands.help_text", "tfm.commands.config_flag"),
+    *("tfm.commands.compare", "tfm.commands.export", "tfm.commands.translate", "tfm.commands.visualize"),
 )
 
 

@@ -2,20 +2,21 @@
 
 import dataclasses
 import json
-import pathlib
 import runpy
 
 import pytest
 
-from tfm import config, runs
+from tests.helpers.paths import ROOT
+from tfm import config
 from tfm.data.config import DataConfig
-from tfm.decoding import DecodingConfig
+from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
-from tfm.tasks.translation import Config
+from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
+from tfm.workdir import runs
 
-CONFIGS = sorted((pathlib.Path(__file__).parent.parent / "configs").glob("*.py"))
+CONFIGS = sorted((ROOT / "configs").glob("*.py"))
 
 
 def test_the_round_trip_through_a_config_dict_and_through_json(tmp_path):

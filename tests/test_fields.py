@@ -10,7 +10,7 @@ import pytest
 
 from tfm import config, models, tasks
 from tfm.data.config import DataConfig
-from tfm.decoding import DecodingConfig
+from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError
 from tfm.fields import (
     CHANGEABLE,
@@ -25,7 +25,7 @@ from tfm.fields import (
     leaves,
 )
 from tfm.models import TransformerConfig
-from tfm.tasks.translation import Config
+from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 
 

@@ -7,19 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.tiny import MODEL, make_config
-from tfm import artefact, memory_estimate, runs
-from tfm.decoding import DecodingConfig, search_batch, search_parameters
+from tests.helpers.tiny import MODEL, make_config
+from tfm import memory_estimate
+from tfm.decoding.generate import DecodingConfig, search_batch, search_parameters
+from tfm.decoding.scoring import _score_batch
 from tfm.errors import UserError
-from tfm.forced import _score_batch
 from tfm.models import TransformerConfig
 from tfm.models.transformer import Transformer
+from tfm.runtime.memory import check_batches_fit, check_training_fits, check_weights_fit, gib
 from tfm.tasks import translation
-from tfm.training.assembly import assemble
 from tfm.training.config import TrainingConfig
-from tfm.training.memory import check_batches_fit, check_training_fits, check_weights_fit, gib
 from tfm.training.optimizer import make_optimizer
+from tfm.training.setup import assemble
 from tfm.training.step import TrainState
+from tfm.workdir import bundle, runs
 
 SMALL = TransformerConfig(
     vocabulary_size=90, encoder_layers=2, decoder_layers=3, d_model=32, d_ff=48, heads=4, max_positions=700
@@ -129,7 +130,7 @@ def untraced(monkeypatch):
 
     monkeypatch.setattr(Transformer, "init", traced)
     monkeypatch.setattr(Transformer, "apply", traced)
-    monkeypatch.setattr("tfm.training.memory.host_memory", lambda: 2**34)
+    monkeypatch.setattr("tfm.runtime.memory.host_memory", lambda: 2**34)
 
 
 @pytest.mark.parametrize("name", HUGE)
@@ -146,7 +147,7 @@ def test_a_huge_model_is_refused_before_it_is_traced(name, untraced, corpus, tin
 
 
 def test_a_huge_export_is_refused_before_it_is_traced(untraced, monkeypatch):
-    monkeypatch.setattr(artefact, "_check_sizes", lambda *_: None)  # a file as large as its config says
+    monkeypatch.setattr(bundle, "_check_sizes", lambda *_: None)  # a file as large as its config says
 
     class File:
         def keys(self):
@@ -158,7 +159,7 @@ def test_a_huge_export_is_refused_before_it_is_traced(untraced, monkeypatch):
         init = None
 
     with pytest.raises(UserError, match=r"lower .*model\.encoder_layers"):
-        artefact._check_parameters(Task, File(), "model.safetensors")
+        bundle._check_parameters(Task, File(), "model.safetensors")
 
 
 def test_huge_batches_are_refused_with_numbers():
@@ -171,7 +172,7 @@ def test_huge_batches_are_refused_with_numbers():
 
 def test_what_fits_passes_and_copies_count(monkeypatch):
     size = 4 * memory_estimate.count_parameters(SMALL)
-    monkeypatch.setattr("tfm.training.memory.available_memory", lambda: 3 * size)
+    monkeypatch.setattr("tfm.runtime.memory.available_memory", lambda: 3 * size)
     check_weights_fit(SMALL, 3)
     with pytest.raises(UserError, match="parameters 4 times need"):
         check_weights_fit(SMALL, 4)

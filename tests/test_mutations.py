@@ -1,8 +1,8 @@
-"""The list of mutations still fits the code. To run them: python -m tests.mutations."""
+"""The list of mutations still fits the code. To run them: python -m tests.helpers.mutations."""
 
 import pathlib
 
-from tests.mutations import MUTATIONS, ROOT
+from tests.helpers.mutations import MUTATIONS, ROOT
 
 LEAST = 60
 PACKAGES = ("layers", "models", "search", "data", "training", "tasks")

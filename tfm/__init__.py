@@ -13,7 +13,7 @@ __all__ = ["Translator", "__version__"]
 
 def __getattr__(name):
     if name == "Translator":
-        return importlib.import_module("tfm.translator").Translator
+        return importlib.import_module("tfm.workdir.translator").Translator
     if name in _modules():
         return importlib.import_module(f"tfm.{name}")
     raise AttributeError(f"module 'tfm' has no attribute {name!r}")

@@ -19,7 +19,7 @@ from ml_collections import config_dict
 
 from tfm.errors import UserError
 from tfm.fields import LARGEST_INT, hints_of, info_of, kind_of, optional_of, problem_of, raise_all
-from tfm.files import read_whole, whole_file
+from tfm.runtime.files import read_whole, whole_file
 
 LARGEST_JSON = 1 << 24  # bytes; a config has two thousand
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ import functools
 FLOAT32 = 4
 INT32 = 4
 BATCH_ARRAYS = 6  # tokens, positions and segments of both sides
-BATCHES_HELD = 9  # one that is computed and those read ahead, see `tfm.data.batches`
+BATCHES_HELD = 9  # one that is computed and those read ahead, see `tfm.data.batching`
 ITEM_SIZES = {"float32": 4, "bfloat16": 2}
 # What the host holds for each layer while a model is traced and compiled. Tracing the shapes of 100 layers
 # alone took 51 MiB (CPU, JAX 0.10.2).

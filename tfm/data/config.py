@@ -5,7 +5,7 @@ import re
 
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
-from tfm.files import user_cache
+from tfm.runtime.files import user_cache
 
 LANGUAGE = re.compile(r"\w[\w.-]*")  # it becomes part of file names
 LANGUAGE_FORM = "letters, digits, '.', '_' or '-'"

@@ -3,7 +3,7 @@
 import contextlib
 
 from tfm.errors import UserError
-from tfm.files import refusal
+from tfm.runtime.files import refusal
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import numpy as np
 
 from tfm.data.problems import collect
 from tfm.data.text_files import OPENERS, find_file, unpack
-from tfm.data.vocabulary import LONGEST_TEXT
+from tfm.data.tokenizer import LONGEST_TEXT
 from tfm.errors import UserError
 
 BOM = b"\xef\xbb\xbf"

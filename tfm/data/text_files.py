@@ -9,7 +9,7 @@ import stat
 import zlib
 
 from tfm.errors import UserError
-from tfm.files import swept, whole_file
+from tfm.runtime.files import swept, whole_file
 
 OPENERS = {"": open, ".gz": gzip.open, ".xz": lzma.open}
 DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)

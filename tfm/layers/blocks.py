@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from tfm.decode_cache import LayerCache
+from tfm.layers.kv_cache import LayerCache
 from tfm.layers.sublayers import Residual
 
 

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from tfm.attention import dot_product_attention, weights_of
 from tfm.dropout import dropout
-from tfm.products import dot_general
-from tfm.sharding import by_batch
+from tfm.layers.matmul import dot_general
+from tfm.layers.parameter_axes import by_batch
 
 ACTIVATIONS = {
     "relu": nn.relu,

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 
 from tfm import layers
 from tfm.attention import IMPLEMENTATIONS, obstacle
-from tfm.decode_cache import DecodeCache
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
+from tfm.layers.kv_cache import DecodeCache
 from tfm.masks import causal_mask, combine_masks, padding_mask, segment_mask
 from tfm.positions import LAYOUTS, sinusoidal_encoding
 

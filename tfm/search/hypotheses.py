@@ -134,7 +134,7 @@ def check_capacity(state, max_length):
 
     Args:
       state: any pytree; each of its nodes may say by an attribute `max_length` for how many positions it is
-        made, as `tfm.decode_cache.DecodeCache` does.
+        made, as `tfm.layers.kv_cache.DecodeCache` does.
       max_length: of the search.
 
     Raises:

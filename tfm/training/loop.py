@@ -7,13 +7,13 @@ import time
 import jax
 import optax
 
-from tfm.training.assembly import Carried, assemble, compile_step, first_state, open_checkpoints
-from tfm.training.lock import HeldDirectory
-from tfm.training.record import record_start
+from tfm.runtime.lock import HeldDirectory
+from tfm.runtime.preemption import Asked, Interrupted, Stop
+from tfm.runtime.provenance import record_start
+from tfm.training.divergence import Reading, Watch, first_loss
+from tfm.training.non_finite import explain
 from tfm.training.reporting import Progress, make_reporter
-from tfm.training.signals import Asked, Interrupted, Stop
-from tfm.training.trouble import explain
-from tfm.training.watch import Reading, Watch, first_loss
+from tfm.training.setup import Carried, assemble, compile_step, first_state, open_checkpoints
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import RecordWriter
 
 from tfm.errors import UserError
-from tfm.files import writing
+from tfm.runtime.files import writing
 
 METRICS_FILE = "metrics.jsonl"
 BOARD_SECONDS = 60

@@ -1,0 +1,272 @@
+"""train.py, eval.py and the module commands as a user runs them: output, files, sentences, exit codes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.helpers.paths import ROOT
+from tests.helpers.tiny import make_config, write_config_file
+from tfm.training.reporting import read_metrics
+
+pytestmark = pytest.mark.long
+
+
+def run(*arguments, stdin=""):
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT,
+        input=stdin.encode() if isinstance(stdin, str) else stdin,
+        capture_output=True,
+        env=environment,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def workdir(tiny_run, tmp_path_factory):
+    """A copy of the tiny run, to write into."""
+    return shutil.copytree(tiny_run, tmp_path_factory.mktemp("copy") / "run")
+
+
+def test_train_and_train_again(corpus, tmp_path):
+    """The command makes a run, and started again with more steps goes on with it."""
+    config = write_config_file(tmp_path, make_config(corpus))
+    with config.open("a") as file:
+        file.write(f"open({str(tmp_path / 'reads')!r}, 'a').write('read ')\n")
+    command = ("train.py", f"--workdir={tmp_path / 'run'}", "--config.training.log_every=1")
+    first = run(*command, f"--config={config}", "--config.training.steps=2")
+    assert first.returncode == 0, first.stderr.decode()
+    assert (tmp_path / "reads").read_text() == "read "
+    assert b"step 2/2  loss" in first.stderr
+    assert b"tokens/s" in first.stderr
+    assert b"First step finished after" in first.stderr
+    cut = tmp_path / "run" / "compiled" / "program-cache"
+    cut.parent.mkdir(exist_ok=True)
+    cut.touch()  # as a kill leaves it
+    again = (f"--config={tmp_path / 'run' / 'config.json'}", f"--config.data.cache_dir={tmp_path / 'moved'}")
+    second = run(*command, *again, "--config.training.steps=3")
+    assert b"Going on from step 2" in second.stderr
+    steps = [row["step"] for row in read_metrics(str(tmp_path / "run")) if "train/loss" in row]
+    assert steps == [1, 2, 3]
+    assert not cut.exists()
+
+
+def test_eval_writes_hypotheses_and_scores_with_signatures(workdir):
+    result = run("eval.py", f"--workdir={workdir}", "--samples=1", "--config.decoding.beam_size=2")
+    assert result.returncode == 0, result.stderr.decode()
+    printed = result.stdout.decode()
+    assert "BLEU" in printed
+    assert "chrF2" in printed
+    assert "nrefs:1|case:mixed|eff:no|tok:13a" in printed
+    assert printed.count("hypothesis  ") == 1
+    assert len((workdir / "test.de.hypotheses").read_text().splitlines()) == 20
+    report = json.loads((workdir / "test.de.scores.json").read_text())
+    assert report["sentences"] == 20
+    assert report["decoding"]["beam_size"] == 2
+    assert report["scores"][-1]["name"] == "perplexity"
+    assert f"{report['scores'][-1]['value']:.2f}  vocabulary " in printed
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+def test_eval_of_a_stem_with_folders_writes_into_the_run_under_the_name_it_is_given(
+    workdir, corpus, tmp_path, absolute
+):
+    (tmp_path / "sub").mkdir()
+    for language in ("en", "de"):
+        lines = (corpus / f"test.{language}").read_text().splitlines(keepends=True)
+        (tmp_path / "sub" / f"nt.{language}").write_text("".join(lines[:2]))
+    stem = str(tmp_path / "sub" / "nt") if absolute else "sub/nt"
+    name = ["--name=greedy"] if absolute else []
+    options = ("--config.decoding.beam_size=1", f"--config.data.directory={tmp_path}", *name)
+    result = run("eval.py", f"--workdir={workdir}", f"--split={stem}", *options)
+    assert result.returncode == 0, result.stderr.decode()
+    written = f"{'greedy' if absolute else 'nt'}.de"
+    assert len((workdir / f"{written}.hypotheses").read_text().splitlines()) == 2
+    assert json.loads((workdir / f"{written}.scores.json").read_text())["split"] == "nt"
+    assert {path.name for path in (tmp_path / "sub").iterdir()} == {"nt.en", "nt.de"}
+
+
+def test_translate_gives_a_line_for_each_line(workdir):
+    text = "red dog\n\nbig\tcat \u2028 runs\n   \n\U0001f600 bird".encode() + b"\nred \xff dog\n"
+    result = run(
+        "-m", "tfm.commands.translate", f"--workdir={workdir}", "--config.decoding.beam_size=1", stdin=text
+    )
+    assert result.returncode == 0, result.stderr.decode()
+    lines = result.stdout.decode().split("\n")
+    assert len(lines) == 7
+    assert lines[1] == lines[3] == lines[6] == ""
+    assert b"Line 6 is not UTF-8" in result.stderr
+
+
+def test_translate_writes_files_of_json_and_leaves_no_parts(workdir, tmp_path):
+    (tmp_path / "in").write_text("red dog\n\nblue cat\n")
+    options = ("--format=jsonl", "--n_best=2", "--alignments", f"--input={tmp_path / 'in'}")
+    result = run(
+        "-m", "tfm.commands.translate", f"--workdir={workdir}", *options, f"--output={tmp_path / 'out'}"
+    )
+    assert result.returncode == 0, result.stderr.decode()
+    rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert [row["source"] for row in rows] == ["red dog", "", "blue cat"]
+    assert [len(row["translations"]) for row in rows] == [2, 1, 2]
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
+
+
+def test_translate_resumes_after_ctrl_c_and_a_kill(workdir, tmp_path):
+    (tmp_path / "in").write_text("red dog\n" * 20_000)
+    command = ("-m", "tfm.commands.translate", f"--workdir={workdir}", f"--input={tmp_path / 'in'}")
+    command = [sys.executable, *command, "--config.decoding.beam_size=1", f"--output={tmp_path / 'out'}"]
+    options = {"cwd": ROOT, "env": os.environ | {"JAX_PLATFORMS": "cpu"}, "stderr": subprocess.PIPE}
+    part, done = tmp_path / "out.part", 0
+    for number in (signal.SIGINT, signal.SIGKILL):
+        process = subprocess.Popen(command, **options)
+        while process.poll() is None and not (part.exists() and part.read_bytes().count(b"\n") > done):
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, error = process.communicate()
+        before, done = done, len(part.read_text().splitlines())
+        assert before < done < 20_000
+        assert not before or f"Resuming after line {before:,}".encode() in error
+        if number == signal.SIGINT:
+            assert process.returncode == 130
+            assert f"interrupted: {done:,} lines are translated and stand in {part}".encode() in error
+            assert b"Traceback" not in error
+    again = subprocess.run(command, check=False, **options)
+    assert f"Resuming after line {done:,}".encode() in again.stderr
+    assert len((tmp_path / "out").read_text().splitlines()) == 20_000
+
+
+@pytest.mark.parametrize(
+    ("into", "code", "error"),
+    [("head -c 0", 141, ""), ("/dev/full", 2, "No space left on device")],
+)
+def test_an_output_that_takes_no_more_ends_in_good_order(workdir, into, code, error):
+    command = f"{sys.executable} -m tfm.commands.translate --workdir={workdir} --config.decoding.beam_size=1"
+    sink = f"> {into}" if into.startswith("/") else f"| {into} 2> /dev/null"
+    result = subprocess.run(
+        ["bash", "-c", f"yes red dog | head -n 3000 | {command} {sink}; exit ${{PIPESTATUS[2]}}"],
+        cwd=ROOT,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == code, result.stderr[-2000:]
+    assert "Traceback" not in result.stderr
+    assert error in result.stderr
+
+
+def test_visualize_draws_png_files(workdir):
+    result = run("-m", "tfm.commands.visualize", f"--workdir={workdir}", "--sentence=red dog runs")
+    assert result.returncode == 0, result.stderr.decode()
+    drawn = {path.name for path in (workdir / "figures").iterdir()}
+    parts = ("encoder", "decoder", "cross")
+    assert drawn == {"figures.json", "curves.png", *(f"attention-1-{part}.png" for part in parts)}
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in (workdir / "figures").glob("*.png"))
+
+
+def test_more_translations_than_the_beam_holds_are_refused_before_an_output_is_begun(workdir, tmp_path):
+    (tmp_path / "in").write_text("red dog\n")
+    options = ("--format=jsonl", "--n_best=5", f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}")
+    result = run("-m", "tfm.commands.translate", f"--workdir={workdir}", *options)
+    assert result.returncode == 2
+    assert b"5 best translations need a beam as large" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+TRAIN = ("train.py", "--config=configs/multi30k_en_de.py", "--workdir={tmp}/new")
+MISTAKES = {
+    "typo in a field": (
+        (*TRAIN, "--config.model.d_modle=3"),
+        "config.model.d_modle does not exist; did you mean",
+    ),
+    "wrong type": (
+        (*TRAIN, "--config.model.heads=four"),
+        "--config.model.heads: expected an integer, got 'four'.",
+    ),
+    "impossible value": ((*TRAIN, "--config.model.norm_order=up"), "model.norm_order must be one of"),
+    "unknown flag": ((*TRAIN, "--stepz=3"), "Unknown command line flag 'stepz'"),
+    "stray argument": ((*TRAIN, "runs/mine"), "Expected nothing beside the flags, got runs/mine."),
+    "no config": (("train.py", "--workdir={tmp}/new"), "Flag --config must have a value"),
+    "no such config": (
+        ("train.py", "--config=none.py", "--workdir={tmp}/new"),
+        "Expected a config file at none.py",
+    ),
+    "missing data": ((*TRAIN, "--config.data.directory={tmp}"), "Expected the file {tmp}/train.en"),
+    "unequal lines": ((*TRAIN, "--config.data.directory={tmp}/unequal"), "has 3 lines and"),
+    "empty split": ((*TRAIN, "--config.data.directory={tmp}/empty"), "train.en is empty"),
+    "config file for a run": (
+        ("eval.py", "--workdir={run}", "--config=x.py"),
+        "--config=FILE is for train.py",
+    ),
+    "no run there": (("eval.py", "--workdir={tmp}/none"), "Expected the folder of a run at {tmp}/none"),
+    "no workdir": (("eval.py",), "Flag --workdir must have a value"),
+    "override typo": (
+        ("eval.py", "--workdir={run}", "--config.decoding.beam=3"),
+        "did you mean 'beam_size'?",
+    ),
+    "other shape": (("eval.py", "--workdir={run}", "--config.model.d_ff=128"), "is of another model"),
+    "other data": (
+        ("train.py", "--config={tiny}", "--workdir={run}", "--config.data.seed_=1"),
+        "does not exist",
+    ),
+    "other model": (
+        ("train.py", "--config={tiny}", "--workdir={run}", "--config.model.d_ff=128"),
+        "was started with another config: model.d_ff was 64 and is now 128 (never allowed",
+    ),
+    "two beginnings": (
+        ("train.py", "--config={tiny}", "--workdir={tmp}/new", "--warm_start={run}", "--reset_schedule"),
+        "choose one",
+    ),
+    "another model's weights": (
+        (
+            *("train.py", "--config={tiny}", "--workdir={tmp}/new"),
+            "--warm_start={run}",
+            "--config.model.heads=2",
+        ),
+        "has another model: model.heads is 4 there and 2 here",
+    ),
+    "no such step": (
+        ("eval.py", "--workdir={run}", "--checkpoint=77"),
+        "must be 'best', 'last' or one of the steps",
+    ),
+    "attention of another device": (
+        ("eval.py", "--workdir={run}", "--config.model.attention=cudnn", "--config.model.dtype=bfloat16"),
+        "needs a CUDA device, but this is a cpu: set --config.model.attention=xla.",
+    ),
+    "attention without its dropout": (
+        (*TRAIN, "--config.model.attention=xla", "--config.model.attention_dropout=0.1"),
+        "model.attention 'xla' has no dropout of attention weights",
+    ),
+    "a name with a folder": (
+        ("eval.py", "--workdir={run}", "--name=best/beam4"),
+        "must have no folder, got 'best/beam4'",
+    ),
+    "the best of an average": (
+        ("eval.py", "--workdir={run}", "--checkpoint=best", "--average=2"),
+        "up to which several are taken must be 'last' or one of the steps",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_sentence_and_exit_code_2(name, tiny_run, corpus, tmp_path):
+    arguments, sentence = MISTAKES[name]
+    for folder, source, target in (("unequal", "a\nb\nc\n", "a\n"), ("empty", "", "")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "train.en").write_text(source)
+        (tmp_path / folder / "train.de").write_text(target)
+    tiny = write_config_file(tmp_path, make_config(corpus))
+    places = {"tmp": tmp_path, "run": tiny_run, "tiny": tiny}
+    result = run(*(argument.format(**places) for argument in arguments))
+    error = result.stderr.decode().strip().splitlines()[-1]
+    assert result.returncode == 2
+    assert error.startswith("error: ")
+    assert sentence.format(**places) in error
+    assert b"Traceback" not in result.stderr

@@ -1,0 +1,200 @@
+"""Two runs compared: the same, a worse one, other test sets, and what is missing."""
+
+import pathlib
+import random
+
+import pytest
+
+from tests.commands.test_commands import run
+from tests.helpers.tiny import make_config, write_corpus
+from tfm.commands import compare
+from tfm.config import save
+from tfm.errors import UserError
+from tfm.evaluation import translation_metrics
+from tfm.workdir import runs
+
+SPLIT = "test"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A corpus with 60 test sentences."""
+    write_corpus(tmp_path, sizes=(("test", 60),))
+    return tmp_path
+
+
+def references(folder):
+    return (folder / "test.de").read_text(encoding="utf-8").splitlines()
+
+
+def worse(texts, share, seed=0):
+    """Some of the texts with their words in another order and one word lost."""
+    rng = random.Random(seed)
+    broken = (rng.sample(text.split(), len(text.split()))[1:] for text in texts)
+    return [
+        " ".join(words) if rng.random() < share else text for text, words in zip(texts, broken, strict=True)
+    ]
+
+
+def evaluated(folder, name, hypotheses, corpus=None):
+    """A work directory as training and eval.py leave it, as far as comparing reads it."""
+    workdir = folder / name
+    workdir.mkdir()
+    save(make_config(corpus or folder), runs.config_path(str(workdir)))
+    if hypotheses is not None:
+        add_evaluation(workdir, "test", hypotheses)
+    return str(workdir)
+
+
+def add_evaluation(workdir, name, hypotheses):
+    """As eval.py --name leaves it."""
+    text = "".join(line + "\n" for line in hypotheses)
+    pathlib.Path(workdir, f"{name}.de.hypotheses").write_text(text, encoding="utf-8")
+
+
+def systems(folder, first, second):
+    return compare.read_systems(evaluated(folder, "a", first), evaluated(folder, "b", second), SPLIT)
+
+
+def bootstrap(folder, first, second):
+    return translation_metrics.paired_bootstrap(first, second, references(folder))
+
+
+def test_read_systems_pairs_sources_references_and_hypotheses(folder):
+    right = references(folder)
+    first, second = systems(folder, right, worse(right, 0.5))
+    assert first.sources == second.sources == (folder / "test.en").read_text(encoding="utf-8").splitlines()
+    assert first.references == first.hypotheses == right
+    assert second.hypotheses == worse(right, 0.5)
+    assert first.language == "de"
+
+
+def test_two_evaluations_of_one_run_are_told_apart_by_their_names(folder):
+    right = references(folder)
+    run, other = evaluated(folder, "a", right), evaluated(folder, "b", None)
+    add_evaluation(run, "averaged", worse(right, 0.5))
+    add_evaluation(other, "averaged", worse(right, 0.7))
+
+    def found(first, second, *names):
+        return [system.hypotheses for system in compare.read_systems(first, second, SPLIT, names)]
+
+    assert found(run, run, "test", "averaged") == [right, worse(right, 0.5)]
+    assert found(run, other, "averaged") == [worse(right, 0.5), worse(right, 0.7)]
+    with pytest.raises(UserError, match=r"run eval.py --workdir=.*/a --split=test --name=wide first"):
+        compare.read_systems(run, run, SPLIT, ["test", "wide"])
+    with pytest.raises(UserError, match="at most two names, got a, b, c"):
+        compare.read_systems(run, run, SPLIT, ["a", "b", "c"])
+
+
+def test_a_test_set_is_named_by_a_stem_with_folders_too(folder):
+    right = references(folder)
+    run = evaluated(folder, "a", right)
+    first, second = compare.read_systems(run, run, str(folder / "test"))
+    assert first.hypotheses == second.references == right
+
+
+def test_a_system_does_not_differ_from_itself(folder):
+    hypotheses = worse(references(folder), 0.5)
+    for row in bootstrap(folder, hypotheses, hypotheses):
+        assert row.p_value == 1
+        assert row.first.score == row.second.score
+    assert not compare.most_different(*systems(folder, hypotheses, hypotheses), 5)
+
+
+def test_equally_good_systems_do_not_differ_significantly(folder):
+    right = references(folder)
+    rows = bootstrap(folder, worse(right, 0.5, seed=1), worse(right, 0.5, seed=2))
+    assert all(row.p_value > 0.05 for row in rows)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_clearly_worse_system_is_significant_in_every_metric(folder, swapped):
+    right = references(folder)
+    pair = [worse(right, 0.1), worse(right, 0.9)]
+    rows = bootstrap(folder, *(pair[::-1] if swapped else pair))
+    assert [row.name for row in rows] == ["BLEU", "chrF2", "TER"]
+    assert all(row.p_value < 0.01 for row in rows)
+    assert all(abs(row.first.score - row.second.score) > row.first.ci + row.second.ci for row in rows)
+    assert all((row.first.score > row.second.score) == (swapped == (row.name == "TER")) for row in rows)
+
+
+def test_the_bootstrap_is_repeatable_and_tells_its_seed(folder):
+    right = references(folder)
+    first, second = (bootstrap(folder, right, worse(right, 0.1)) for _ in range(2))
+    for one, other in zip(first, second, strict=True):
+        assert (one.p_value, one.second.mean, one.second.ci) == (
+            other.p_value,
+            other.second.mean,
+            other.second.ci,
+        )
+        assert "|bs:1000|seed:12345|" in one.signature
+
+
+def test_scores_of_the_bootstrap_are_those_of_the_whole_test_set(folder):
+    hypotheses = worse(references(folder), 0.5)
+    expected = {
+        score.name: score.value for score in translation_metrics.scores(hypotheses, references(folder), "de")
+    }
+    for row in bootstrap(folder, references(folder), hypotheses):
+        assert row.second.score == pytest.approx(expected[row.name])
+
+
+def test_sentences_that_differ_most_come_first(folder):
+    right = references(folder)
+    wrong = [*right]
+    wrong[3] += "x"
+    wrong[7] = "ganz anders"
+    both = systems(folder, wrong, right)
+    found = compare.most_different(*both, 5)
+    assert [one.number for one in found] == [8, 4]
+    assert found[0].first < found[1].first < found[0].second == pytest.approx(100)
+    assert compare.most_different(*both, 1) == found[:1]
+    assert compare.most_different(*both, 0) == []
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_another_test_set_is_refused(folder, language):
+    other = folder / "other"
+    other.mkdir()
+    write_corpus(other, sizes=(("test", 60),))
+    file = other / f"test.{language}"
+    file.write_text(file.read_text(encoding="utf-8").replace("r", "R", 1), encoding="utf-8")
+    first = evaluated(folder, "a", references(folder))
+    second = evaluated(folder, "b", references(folder), corpus=other)
+    with pytest.raises(UserError, match="only runs on one test set"):
+        compare.read_systems(first, second, SPLIT)
+
+
+def test_hypotheses_of_another_test_set_are_refused(folder):
+    with pytest.raises(UserError, match="has 59 lines and its test set 60: run eval"):
+        systems(folder, references(folder), references(folder)[:-1])
+
+
+def test_the_command_prints_scores_significance_and_sentences(folder):
+    right = references(folder)
+    wrong = [right[0] + "x", *worse(right[1:], 0.9)]
+    first, second = evaluated(folder, "a", right), evaluated(folder, "b", wrong)
+    result = run("-m", "tfm.commands.compare", first, second, "--sentences=2")
+    assert result.returncode == 0, result.stderr.decode()
+    printed = result.stdout.decode()
+    assert f"A  {first}/test.de.hypotheses\nB  {second}/test.de.hypotheses\n60 sentences\n" in printed
+    assert all(score.name in printed for score in translation_metrics.scores(wrong, right, "de"))
+    assert "0.0010  nrefs:1|bs:1000|seed:12345|" in printed
+    assert printed.count("\nsentence ") == printed.count("\nsource     ") == 2
+    assert f"\nreference  {right[0]}\nA          {right[0]}\n" not in printed  # other sentences differ more
+
+
+def test_without_hypotheses_the_command_says_to_run_eval_first(folder):
+    first, second = evaluated(folder, "a", references(folder)), evaluated(folder, "b", None)
+    result = run("-m", "tfm.commands.compare", first, second)
+    assert result.returncode == 2
+    assert result.stderr.decode().strip() == (
+        f"error: Expected hypotheses in {second}/test.de.hypotheses, but there are none: "
+        f"run eval.py --workdir={second} --split=test first."
+    )
+
+
+def test_one_directory_is_not_enough(folder):
+    result = run("-m", "tfm.commands.compare", folder)
+    assert result.returncode == 2
+    assert result.stderr.decode().strip() == f"error: Expected DIR_A DIR_B beside the flags, got {folder}."

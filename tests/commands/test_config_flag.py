@@ -1,0 +1,146 @@
+"""--config=FILE and --config.field=value: what they accept, and the error messages for what they do not."""
+
+import dataclasses
+import json
+import re
+import sys
+
+import pytest
+from absl import flags
+
+from tests.helpers import entries
+from tests.helpers.tiny import write_config_file
+from tfm.commands import config_flag
+from tfm.errors import UserError
+from tfm.workdir import runs
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("training.steps=abc", "--config.training.steps: expected an integer, got 'abc'."),
+        ("training.steps=1.5", "--config.training.steps: expected an integer, got '1.5'."),
+        ("training.steps=", "--config.training.steps: expected an integer, got ''."),
+        ("model.dropout=a: b", "--config.model.dropout: expected a number, got 'a: b'."),
+        ("model.scan=maybe", "--config.model.scan: expected true or false, got 'maybe'."),
+        (
+            "training={'steps': 3}",
+            "config.training is a section: set its fields one by one, --config",
+        ),
+        ("model.key_features=x", "--config.model.key_features: expected an integer, got 'x'."),
+    ],
+)
+def test_a_value_of_another_type_says_what_was_expected(argument, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        entries.overrides([f"--config.{argument}"])
+
+
+def test_a_long_value_is_shown_in_part():
+    with pytest.raises(UserError, match="expected an integer, got '999") as error:
+        entries.overrides(["--config.training.steps=" + "9" * 5000])
+    assert len(str(error.value)) < 150
+
+
+@pytest.fixture
+def values():
+    """Flags of a command."""
+    values = flags.FlagValues()
+    flags.DEFINE_integer("count", 1, "A number.", lower_bound=1, flag_values=values)
+    flags.DEFINE_enum("format", "text", ("text", "jsonl"), "A choice.", flag_values=values)
+    flags.DEFINE_string("name", "", "A name.", flag_values=values)
+    flags.DEFINE_multi_string("names", [], "Names.", flag_values=values)
+    flags.DEFINE_string("folder", None, "A folder.", required=True, flag_values=values)
+    return values
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--count=many"], "--count: expected a positive integer, got 'many'."),
+        (["--count=0"], "--count: expected a positive integer, got '0'."),
+        (["--format=xml"], "--format: expected one of text, jsonl, got 'xml'."),
+        (["--name="], "--name is empty: give it a value, or leave it out."),
+        (["--name", ""], "--name is empty: give it a value, or leave it out."),
+        (["--names=a", "--names="], "--names is empty: give it a value, or leave it out."),
+        ([], "Flag --folder must have a value."),
+    ],
+)
+def test_a_flag_that_does_not_fit_is_one_plain_error_message(values, arguments, message):
+    folder = ["--folder=x"] if arguments else []
+    with pytest.raises(UserError) as error:
+        config_flag.parse(["command", *arguments, *folder], values)
+    assert str(error.value) == message
+
+
+def test_the_last_value_of_a_flag_counts_in_either_form(monkeypatch):
+    argv = ["train.py", "--config=a.py", "-config", "b.py", "--config.training.steps=3", "--workdir", "w"]
+    monkeypatch.setattr(sys, "argv", argv)
+    assert config_flag.value_of("config") == "b.py"
+    assert config_flag.value_of("workdir") == "w"
+    assert config_flag.value_of("checkpoint") is None
+    assert config_flag.without_file(argv) == ["train.py", "--config.training.steps=3", "--workdir", "w"]
+    monkeypatch.setattr(sys, "argv", ["eval.py", "--workdir="])
+    with pytest.raises(UserError, match="--workdir is empty: give it a value"):
+        config_flag.value_of("workdir")
+
+
+def test_the_config_of_a_run_is_a_config_file(tiny_run, tmp_path, corpus):
+    saved = runs.read_config(str(tiny_run))
+    found = config_flag.read_file(runs.config_path(str(tiny_run)))
+    assert runs.parse_config(found) == saved
+    assert found.to_json() == config_flag.read_file(str(write_config_file(tmp_path, saved))).to_json()
+    assert found.is_locked
+
+
+def test_fields_are_set_over_the_config_of_a_run(tiny_run, monkeypatch):
+    values = flags.FlagValues()
+    path = runs.config_path(str(tiny_run))
+    monkeypatch.setattr(sys, "argv", ["train.py", f"--config={path}", "--config.training.steps=77"])
+    config_flag.define(config_flag.read_file(config_flag.value_of("config")), values)
+    config_flag.parse(config_flag.without_file(sys.argv), values)
+    expected = runs.read_config(str(tiny_run))
+    training = dataclasses.replace(expected.training, steps=77)
+    assert runs.parse_config(values.config) == dataclasses.replace(expected, training=training)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.json", "{", "Expected JSON in"),
+        ("a.json", json.dumps({"task": "translation", "steps": 3}), "config.steps does not exist"),
+        ("a.py", "x = 1", "Expected get_config() in {path} to return a ConfigDict, got None."),
+        ("a.py", "\n\nx = (", "The config file fails at {path}, line 3: SyntaxError: "),
+        ("a.py", "def get_config():\n  return 1 / 0", "{path}, line 2: ZeroDivisionError: division by zero."),
+        ("a.py", "def get_config(size): pass", "The config file fails at {path}: TypeError: "),
+        ("a.py", "\0", "The config file fails at {path}: "),
+        ("a.py", "import json\njson.loads('')", "The config file fails at {path}, line 2: JSONDecodeError"),
+    ],
+)
+def test_a_config_file_that_fails_is_an_error_message(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(UserError, match=re.escape(message.format(path=path))):
+        config_flag.read_file(str(path))
+
+
+def test_a_message_of_the_config_itself_comes_through(tmp_path, corpus):
+    path = tmp_path / "a.py"
+    path.write_text("from tfm.data.config import DataConfig\ndef get_config():\n  DataConfig(kind='x')\n")
+    with pytest.raises(UserError, match="kind") as error:
+        config_flag.read_file(str(path))
+    assert "fails at" not in str(error.value)
+
+
+def test_a_folder_in_place_of_a_config_is_hinted_at(tiny_run, tmp_path):
+    with pytest.raises(UserError, match=f"did you mean {re.escape(str(tiny_run))}/config.json"):
+        config_flag.read_file(str(tiny_run))
+    with pytest.raises(UserError, match="but there is none: check --config"):
+        config_flag.read_file(str(tmp_path))
+
+
+def test_a_command_on_a_run_takes_no_config_file(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["eval.py", "--workdir=x", "--config.decoding.beam_size=2"])
+    config_flag.check_absent()
+    monkeypatch.setattr(sys, "argv", ["eval.py", "--workdir=x", "--config=y.py"])
+    with pytest.raises(UserError, match=r"--config=FILE is for train\.py"):
+        config_flag.check_absent()

@@ -1,0 +1,166 @@
+"""eval.py: checks its output first, writes before it prints, and loses nothing that was measured."""
+
+import dataclasses
+import io
+import json
+import re
+import types
+
+import pytest
+
+import eval as evaluating
+from tests.helpers.io_conditions import unwritable
+from tests.helpers.tiny import make_config
+from tfm import config
+from tfm.commands.compare import read_systems
+from tfm.data.sources import read_sides
+from tfm.errors import UserError
+from tfm.evaluation.translation_metrics import Score
+from tfm.runtime.files import only_writer
+from tfm.tasks.translation.report import Evaluation
+from tfm.workdir import runs
+
+BLEU, MATCH = Score("BLEU", 12.5, "signature"), Score("exact match", 50.0, "per cent")
+
+
+@pytest.fixture
+def command(corpus, tmp_path, monkeypatch):
+    """Runs eval.py with some flags on a run whose evaluation is known; `.loaded` counts its evaluations."""
+    chosen = make_config(corpus)
+    workdir = tmp_path / "run"
+    workdir.mkdir()
+    config.save(chosen, runs.config_path(str(workdir)))
+    sources, references = read_sides(chosen.data, "test")
+
+    def evaluate(task, params, split):
+        call.loaded += 1
+        return Evaluation(sources, [f"{text} ü" for text in references], references, [BLEU], 3.0)
+
+    def call(kind="text", **flags):
+        defaults = {"workdir": str(workdir), "split": "test", "name": "", "output_dir": "", "average": 1}
+        settings = dataclasses.replace(chosen, data=dataclasses.replace(chosen.data, kind=kind))
+        task = types.SimpleNamespace(config=settings)
+        monkeypatch.setattr(
+            evaluating.flags, "FLAGS", types.SimpleNamespace(**defaults | {"samples": 1} | flags)
+        )
+        monkeypatch.setattr(evaluating.cli, "read_config", lambda: chosen)
+        monkeypatch.setattr(evaluating.cli, "load_run", lambda: runs.Run(task, None, [2, 4]))
+        evaluating.main()
+
+    monkeypatch.setattr(evaluating.evaluation, "evaluate", evaluate)
+    call.loaded, call.workdir = 0, workdir
+    return call
+
+
+def scores_of(folder, name="test"):
+    report = json.loads((folder / f"{name}.de.scores.json").read_text())
+    assert len((folder / f"{name}.de.hypotheses").read_text().splitlines()) == report["sentences"] == 20
+    return [score["name"] for score in report["scores"]]
+
+
+class Closed(io.StringIO):
+    """Standard output that nobody reads."""
+
+    def write(self, text):
+        raise BrokenPipeError
+
+
+def test_results_are_written_before_anything_is_printed(command, monkeypatch):
+    monkeypatch.setattr(evaluating.evaluation, "challenges", lambda *_: [MATCH])
+    monkeypatch.setattr("sys.stdout", Closed())
+    with pytest.raises(BrokenPipeError):
+        command(kind="builtin", average=2)
+    assert scores_of(command.workdir) == ["BLEU", "exact match"]
+    report = json.loads((command.workdir / "test.de.scores.json").read_text())
+    assert len(report["scores_of_the_last_checkpoint_alone"]) == 1
+
+
+@pytest.fixture(autouse=True)
+def _last(monkeypatch):
+    """The last of averaged checkpoints alone has the scores of them all."""
+    monkeypatch.setattr(evaluating, "last_alone", lambda run, arguments: [BLEU])
+
+
+@pytest.mark.parametrize("error", [UserError("no pronouns"), ZeroDivisionError(), KeyboardInterrupt()])
+def test_scores_outlive_a_challenge_that_fails(command, monkeypatch, capsys, error):
+    def fail(*_):
+        assert scores_of(command.workdir) == ["BLEU"]
+        raise error
+
+    monkeypatch.setattr(evaluating.evaluation, "challenges", fail)
+    with pytest.raises(type(error)) as raised:
+        command(kind="builtin")
+    assert scores_of(command.workdir) == ["BLEU"]
+    assert str(BLEU) in capsys.readouterr().out
+    if isinstance(error, KeyboardInterrupt):
+        assert str(raised.value).startswith(
+            f"the scores above stand in {command.workdir}/test.de.scores.json"
+        )
+
+
+def test_ctrl_c_during_the_translation_does_not_speak_of_older_scores(command, monkeypatch):
+    command()
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluating, "write_hypotheses", interrupt)
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
+        command()
+
+
+def test_scores_are_printed_where_they_cannot_be_written(command, monkeypatch, capsys):
+    def fail(*_):
+        raise UserError("Cannot write")
+
+    monkeypatch.setattr(evaluating, "write_hypotheses", fail)
+    with pytest.raises(UserError):
+        command()
+    assert str(BLEU) in capsys.readouterr().out
+
+
+def test_an_output_in_use_is_refused_before_the_run_is_loaded(command):
+    with only_writer(command.workdir / "test.de.hypotheses", ""):
+        with pytest.raises(UserError, match=r"Another process is writing .*test\.de\.hypotheses"):
+            command()
+        assert command.loaded == 0
+        command(name="other")
+    assert {path.name for path in command.workdir.iterdir()} == {
+        "config.json",
+        "other.de.hypotheses",
+        "other.de.scores.json",
+    }
+
+
+def test_a_run_that_cannot_be_written_is_evaluated_into_another_folder(command, tmp_path, corpus):
+    for folder in (tmp_path, *list(tmp_path.parents)[:-2], corpus, corpus.parent):
+        folder.chmod(0o755)
+    with (
+        unwritable(command.workdir),
+        pytest.raises(UserError, match=r"choose another folder \(--output_dir\)"),
+    ):
+        command()
+    assert command.loaded == 0
+    before = sorted(command.workdir.iterdir())
+    out = tmp_path / "deep" / "out"
+    command(output_dir=str(out))
+    assert scores_of(out) == ["BLEU"]
+    assert sorted(command.workdir.iterdir()) == before
+    command()
+    first, second = read_systems(str(command.workdir), str(out), "test")
+    assert first.hypotheses == second.hypotheses
+
+
+def test_an_output_folder_of_another_run_or_other_data_is_refused(command, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    command(output_dir=str(command.workdir))
+    saved = json.loads((command.workdir / "config.json").read_text())
+    saved["data"]["test"] = "val"
+    (out / "config.json").write_text(json.dumps(saved))
+    with pytest.raises(UserError, match=re.escape("holds evaluations on other data (test 'val' there")):
+        command(output_dir=str(out))
+    (out / "checkpoints").mkdir()
+    with pytest.raises(UserError, match="is the folder of another run"):
+        command(output_dir=str(out))
+    assert command.loaded == 1

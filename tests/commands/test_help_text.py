@@ -1,0 +1,85 @@
+"""--help of the commands, as a newcomer reads it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers.paths import ROOT
+from tfm.commands import help_text
+from tfm.fields import leaves
+from tfm.tasks.translation.task import Config
+
+DECODING = (
+    "  decoding.beam_size=4            Hypotheses kept; 1 is greedy search. (from 1 to 1,000 hypotheses)"
+)
+
+
+def help_of(*arguments):
+    environment = os.environ | {"JAX_PLATFORMS": "no_such_platform", "COLUMNS": "100"}
+    result = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True)
+    assert (result.returncode, result.stderr) == (0, b""), result.stderr.decode()
+    return result.stdout.decode()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("command", "usage", "others"),
+    [
+        (["eval.py"], "usage: python eval.py --workdir=WORKDIR [--FLAG", ["  --split=test ", DECODING]),
+        (
+            ["-m", "tfm.commands.translate"],
+            "usage: python -m tfm.commands.translate --workdir",
+            ["  --n_best=1 ", DECODING],
+        ),
+        (["-m", "tfm.commands.export"], "--workdir=WORKDIR --output=OUTPUT [", ["  --stablehlo ", DECODING]),
+        (
+            ["-m", "tfm.commands.compare"],
+            "tfm.commands.compare DIR_A DIR_B [--FLAG=VALUE ...]\n",
+            ["  --sentences=5 "],
+        ),
+    ],
+)
+def test_help_shows_usage_flags_and_fields(command, usage, others):
+    shown = help_of(*command, "--help")
+    for text in (usage, *others):
+        assert text in shown
+    assert "  --checkpoint=CHECKPOINT " in shown or "compare" in usage
+    assert "verbosity" not in shown  # a flag of absl
+
+
+@pytest.mark.long
+def test_help_of_train_shows_the_values_of_the_config():
+    """Those of the command line among them."""
+    shown = help_of("train.py", "--config=configs/quickstart.py", "-h", "--config.training.keep=7")
+    assert "train.py --config=FILE --workdir=WORKDIR [--FLAG=VALUE ...] [--config.FIELD=VALUE ...]\n" in shown
+    for text in (
+        "  --config=FILE  ",
+        "  --dry_run  ",
+        "* training.keep=7 ",
+        "May be repeated.",
+        "* training.steps=900 ",
+        "- model.d_model=128 ",
+    ):
+        assert text in shown
+    for leaf in leaves(Config()):
+        assert f" {leaf.path}=" in shown
+
+
+@pytest.mark.parametrize("option", ["--help", "-help", "-h", "-?", "--help=true", "--helpshort"])
+def test_help_is_asked_for_in_many_ways(option):
+    assert help_text.is_asked(["train.py", "--workdir=x", option])
+    assert not help_text.is_asked(["train.py", "--", option])
+    assert not help_text.is_asked(["train.py", "--helpfull", "--workdir=help"])
+
+
+def test_fields_are_shown_with_meaning_and_range(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = list(help_text.all_fields(Config()))
+    assert "* training.warmup_steps" not in "\n".join(lines)
+    assert "* training.log_every=100          Steps between two lines of progress." in "\n".join(lines)
+    assert "  training.adam_b1=0.9            Decay of Adam's first moment. (from 0 to 0.999999)" in lines
+    assert "- task=translation                A module of tfm.tasks." in lines
+    assert {"model", "data", "training", "decoding"} <= set(lines)
+    assert all(len(line) <= 100 for line in lines)

@@ -1,0 +1,30 @@
+"""What the commands let through to the terminal."""
+
+import logging
+
+import absl.logging
+import pytest
+
+from tfm.commands import cli
+
+
+@pytest.fixture(autouse=True)
+def _as_before():
+    """The loggers that the commands set are as they were, after the test."""
+    loggers = [logging.getLogger(name) for name in (None, "tfm", "absl", "asyncio")]
+    before = [(each.level, each.handlers[:], each.filters[:]) for each in loggers]
+    yield
+    for each, (level, handlers, filters) in zip(loggers, before, strict=True):
+        each.setLevel(level)
+        each.handlers[:], each.filters[:] = handlers, filters
+
+
+def test_warnings_of_orbax_are_shown_and_nothing_else_of_it(capsys):
+    cli.start_logging()
+    absl.logging.info("a file was written")
+    absl.logging.warning("Skipping merge of %s", "checkpoints")
+    absl.logging.warning("Requested `tracked_metric`; did not provide metrics.")
+    absl.logging.error("what is raised as well")
+    logging.getLogger("tfm.training").info("step 1")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" ")[2] for line in lines] == ["Skipping merge of checkpoints", "step 1"]

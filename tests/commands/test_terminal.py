@@ -1,0 +1,134 @@
+"""What a command shares with its terminal: Ctrl-C, and streams that are closed or know no umlauts."""
+
+import ast
+import io
+import signal
+import subprocess
+import sys
+import time
+import types
+
+import pytest
+
+from tests.helpers.paths import ROOT
+from tfm.commands import cli, terminal
+
+MODULES = ("translate", "compare", "export", "visualize")
+COMMANDS = ("train.py", "eval.py", *(f"tfm/{name}.py" for name in MODULES))
+
+
+@pytest.fixture(autouse=True)
+def _handler():
+    """The handler of SIGINT stays that of pytest."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("3 lines are done", "3 lines are done"), ("", "no file is left half written; start the command again")],
+)
+def test_ctrl_c_is_one_line_and_exit_code_130(capsys, text, line):
+    with pytest.raises(SystemExit) as end, cli.answering():
+        raise KeyboardInterrupt(text)
+    assert end.value.code == 130
+    error = capsys.readouterr().err
+    assert error.startswith(f"interrupted: {line}")
+    assert error.count("\n") == 1
+
+
+class Callback:
+    """Ctrl-C arrives while Python runs code of which it drops what is raised."""
+
+    def __del__(self):
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_in_a_callback_is_not_lost(monkeypatch):
+    others = []
+    monkeypatch.setattr(sys, "unraisablehook", others.append)
+    terminal.raise_always()
+    with pytest.raises(KeyboardInterrupt):
+        del_callback()
+    assert others == []
+
+
+def del_callback():
+    instance = Callback()
+    del instance
+    time.sleep(5)
+
+
+def test_other_errors_in_callbacks_are_shown_as_before():
+    shown, other = [], types.SimpleNamespace(exc_type=ValueError)
+    terminal.deliver_again(shown.append, other)
+    assert shown == [other]
+
+
+def python(code, streams="", **options):
+    command = ["bash", "-c", f'exec "$0" -c "$1" {streams}', sys.executable, code]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, **options)
+
+
+def test_ctrl_c_during_the_imports_is_one_line_too():
+    code = (
+        "import signal; from tfm import terminal; terminal.end_at_once(); signal.raise_signal(signal.SIGINT)"
+    )
+    result = python(code)
+    assert (result.returncode, result.stderr) == (130, "interrupted: nothing was begun.\n")
+    ignored = python(f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {code}")
+    assert (ignored.returncode, ignored.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_command_is_ready_for_ctrl_c_before_it_imports(path):
+    _, first, guard, *_ = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
+    assert ast.unparse(first) == "from tfm import terminal"
+    assert ast.unparse(guard) == "if __name__ == '__main__':\n    terminal.end_at_once()"
+    imported = python("import sys; from tfm import terminal; assert not {'jax', 'numpy'} & set(sys.modules)")
+    assert imported.returncode == 0, imported.stderr
+
+
+def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
+    code = f"""
+import sys; from tfm import terminal
+terminal.prepare_streams()
+with open({str(tmp_path / "out")!r}, "w") as file:
+    print("lost"); print("lost", file=sys.stderr); print(sys.stdin.read(), end="")
+    file.write(str(file.fileno()))
+for name in ("stdin", "stdout"):
+    try:
+        terminal.check_open(name, "--it=FILE")
+    except Exception as error:
+        open({str(tmp_path)!r} + "/" + name, "w").write(str(error))
+"""
+    assert python(code, "<&- >&- 2>&-").returncode == 0
+    assert int((tmp_path / "out").read_text()) > 2
+    assert (tmp_path / "stdin").read_text() == "Standard input is closed: give --it=FILE, or open it."
+    assert (tmp_path / "stdout").read_text() == "Standard output is closed: give --it=FILE, or open it."
+
+
+def test_open_streams_are_left_as_they_are():
+    terminal.check_open("stdout", "--output=FILE")
+    result = python("from tfm import terminal; terminal.prepare_streams(); print(input())", input="größe")
+    assert result.stdout == "größe\n"
+
+
+@pytest.mark.parametrize(("errors", "shown"), [("strict", b"gr\\xf6\\xdfe"), ("replace", b"gr??e")])
+def test_what_an_encoding_has_not_is_an_escape(monkeypatch, errors, shown):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors=errors)
+    monkeypatch.setattr(sys, "stdout", stream)
+    terminal.prepare_streams()
+    print("größe", end="")
+    stream.flush()
+    assert stream.buffer.getvalue() == shown
+
+
+def test_surrogates_of_a_path_are_escapes(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="surrogateescape")
+    monkeypatch.setattr(sys, "stdout", stream)
+    terminal.prepare_streams()
+    print("\ud800 ü", end="")
+    stream.flush()
+    assert stream.buffer.getvalue() == "\\ud800 ü".encode()

@@ -1,0 +1,392 @@
+"""Texts in, texts out: the translator, its options, and lines of a file."""
+
+import io
+import json
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import tfm
+from tests.helpers.tiny import talkative
+from tfm.commands import translate as translate_module
+from tfm.commands.translate import (
+    LINE_BYTES,
+    as_json,
+    as_text,
+    chunks,
+    one_line,
+    open_output,
+    read_lines,
+    translate_file,
+    translate_lines,
+)
+from tfm.data.tokenizer import EOS_ID
+from tfm.decoding.generate import DecodingConfig, decode
+from tfm.decoding.scoring import score_pairs
+from tfm.errors import UserError
+from tfm.runtime.files import open_locked
+from tfm.workdir import runs
+
+TEXTS = ["red dog", "a", "big green bird sleeps runs red", "cat runs", ""]
+
+
+@pytest.fixture(scope="module")
+def translator(tiny_run):
+    return tfm.Translator(talkative(runs.load(str(tiny_run))))
+
+
+def test_texts_come_back_in_order_whatever_stands_beside_them(translator):
+    together = translator.translate(TEXTS, beam_size=2)
+    alone = [translator.translate([text], beam_size=2)[0] for text in TEXTS]
+    assert together == alone
+    assert all(together[:-1])
+    assert together[-1] == ""
+
+
+def test_no_texts_give_no_texts(translator):
+    assert translator.translate([]) == []
+
+
+def test_any_iterable_of_texts_is_translated(translator):
+    assert translator.translate(iter(TEXTS[:2])) == translator.translate(tuple(TEXTS[:2]))
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("sentences", lambda translator, x: translator.translate(x)),
+        ("sentences", lambda translator, x: translator.hypotheses(x, prefixes=["rot"])),
+        ("prefixes", lambda translator, x: translator.hypotheses(["dog"] * 3, prefixes=x)),
+        ("sources", lambda translator, x: translator.score(x, ["hund"])),
+        ("targets", lambda translator, x: translator.score(["dog"], x)),
+        ("sources", lambda translator, x: translator.align(x, ["hund"])),
+        ("targets", lambda translator, x: translator.align(["dog"], x)),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused(translator, name, call):
+    """A text is an iterable too: of its letters."""
+    for other in ("Dog", b"Dog", 3, *([None] if name != "prefixes" else [])):
+        with pytest.raises(UserError, match=f"Expected a list of texts as {name}, got {other!r}"):
+            call(translator, other)
+    with pytest.raises(UserError, match=f"Expected texts in {name}, got 3 among them"):
+        call(translator, ["dog", 3])
+
+
+def test_lists_of_unlike_length_are_refused(translator):
+    for prefixes in (["rot"], ["rot"] * 3, []):
+        with pytest.raises(UserError, match=f"as many prefixes as sentences, 2, got {len(prefixes)}"):
+            translator.hypotheses(TEXTS[:2], prefixes=prefixes)
+    for call in (translator.score, translator.align):
+        with pytest.raises(UserError, match="as many targets as sources, 2, got 1"):
+            call(TEXTS[:2], ["hund"])
+
+
+def test_n_best_are_distinct_and_sorted_and_begin_with_the_translation(translator):
+    found = translator.hypotheses(TEXTS[:4], n_best=3, beam_size=4)
+    for each, text in zip(found, translator.translate(TEXTS[:4], beam_size=4), strict=True):
+        scores = [score for _, score in each]
+        assert len(each) == 3
+        assert scores == sorted(scores, reverse=True)
+        assert each[0].text == text
+    with pytest.raises(UserError, match="5 best translations need a beam as large"):
+        translator.hypotheses(["red"], n_best=5, beam_size=4)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_scores_of_the_search_are_those_of_a_full_forward_pass(translator, beam_size):
+    run = translator.run
+    config = DecodingConfig(extra_length=5, beam_size=beam_size)
+    sources = [[*ids, EOS_ID] for ids in run.task.vocabulary.encode(TEXTS[:4])]
+    found = [each[0] for each in decode(run.task.model, run.params, sources, config)]
+    scores = score_pairs(run.task.model, run.params, sources, [ids for ids, _ in found], config)
+    expected = [x.sum() / ((5 + len(x)) / 6) ** 0.6 for x in scores]
+    np.testing.assert_allclose([score for _, score in found], expected, rtol=1e-4)
+
+
+def test_a_translation_goes_on_from_its_prefix(translator):
+    free = translator.translate(TEXTS[:4])
+    prefixes = ["rot hund", "", "gross", "katze"]
+    forced = [each[0].text for each in translator.hypotheses(TEXTS[:4], prefixes=prefixes)]
+    assert all(text.startswith(prefix) for text, prefix in zip(forced, prefixes, strict=True))
+    assert forced[1] == free[1]
+    assert forced[0] != free[0]
+
+
+def test_a_minimum_length_holds_in_tokens(tiny_run):
+    run = runs.load(str(tiny_run))  # which ends at once
+    source = [[*run.task.vocabulary.encode(["red"])[0], EOS_ID]]
+    for minimum in (1, 7):
+        config = DecodingConfig(extra_length=20, beam_size=3, min_length=minimum)
+        assert len(decode(run.task.model, run.params, source, config)[0][0].ids) == minimum
+
+
+def test_an_ensemble_of_one_model_with_itself_is_that_model(translator, tiny_run):
+    params = translator.run.params
+    twice = tfm.Translator(translator.run._replace(params=(params, params)))
+    other = jax.tree.map(lambda x: x[::-1], params)
+    mixed = tfm.Translator(translator.run._replace(params=(params, other)))
+    assert twice.translate(TEXTS) == translator.translate(TEXTS) != mixed.translate(TEXTS)
+    pair = (["red dog"], ["rot hund"])
+    np.testing.assert_allclose(twice.score(*pair)[0], translator.score(*pair)[0], rtol=1e-5)
+    reverse = tfm.Translator(translator.run._replace(params=other))
+    each = [np.exp(one.score(*pair)[0]) for one in (translator, reverse)]
+    np.testing.assert_allclose(np.exp(mixed.score(*pair)[0]), np.mean(each, axis=0), rtol=1e-4)
+    assert twice.align(*pair) == translator.align(*pair)
+    loaded = tfm.Translator.load(str(tiny_run), ensemble_last=2)
+    assert loaded.run.steps == [4, 6]
+    assert len(loaded.run.params) == 2
+    with pytest.raises(UserError, match="either averaged or an ensemble"):
+        tfm.Translator.load(str(tiny_run), ensemble_last=2, average_last=2)
+
+
+def test_samples_depend_on_seed_and_place_and_the_one_that_agrees_best_wins(translator):
+    options = {"samples": 6, "temperature": 0.5}
+    first = translator.hypotheses(TEXTS, n_best=6, **options)
+    assert first == translator.hypotheses(TEXTS, n_best=6, **options)
+    assert first != translator.hypotheses(TEXTS, n_best=6, seed=1, **options)
+    for each, best in zip(first, translator.translate(TEXTS, **options), strict=True):
+        utilities = [score for _, score in each]
+        assert each[0].text == best
+        assert utilities == sorted(utilities, reverse=True)
+
+
+def test_coverage_changes_what_is_found_and_a_tiny_beta_does_not(translator):
+    plain = translator.translate(TEXTS, length_penalty=0.0)
+    assert translator.translate(TEXTS, length_penalty=0.0, coverage_penalty=1e-9) == plain
+    assert translator.translate(TEXTS, length_penalty=0.0, coverage_penalty=50.0) != plain
+
+
+def test_bfloat16_weights_translate(translator):
+    assert all(translator.translate(TEXTS[:4], dtype="bfloat16"))
+
+
+def test_input_over_the_limit_is_split_between_words_with_a_warning(translator, caplog):
+    long = "red dog " * 8 + "big cat"
+    with caplog.at_level("WARNING", "tfm"):
+        split = translator.hypotheses([long, "cat"], beam_size=2, n_best=2, max_input=9)
+    assert "Split an input of" in caplog.text
+    vocabulary = translator.run.task.vocabulary
+    parts = [vocabulary.decode(part) for part in vocabulary.split(vocabulary.encode([long])[0], 8)]
+    assert " ".join(parts) == long.strip()
+    each = translator.hypotheses(parts, beam_size=2, n_best=2, max_input=9)
+    assert split[0][0].text == " ".join(found[0].text for found in each)
+    np.testing.assert_allclose(split[0][1].score, sum(found[1].score for found in each), rtol=1e-5)
+    assert split[1][0].text == translator.translate(["cat"], beam_size=2)[0]
+
+
+def test_input_over_the_limit_is_cut_on_request(translator, caplog):
+    with caplog.at_level("WARNING", "tfm"):
+        cut = translator.translate(["red dog " * 40], beam_size=1, max_input=9, over_long="cut")
+    assert "Cut an input of" in caplog.text
+    first = translator.run.task.vocabulary.split(
+        translator.run.task.vocabulary.encode(["red dog " * 40])[0], 8
+    )[0]
+    assert cut == translator.translate(
+        [translator.run.task.vocabulary.decode(first)], beam_size=1, max_input=9
+    )
+
+
+# Lines.
+
+
+def test_lines_are_translated_in_chunks_and_none_is_lost(translator):
+    lines = ["red dog", "", "cat", "blue bird runs"] * 3
+    target = io.BytesIO()
+    translate_lines(translator.translate, io.BytesIO("\n".join(lines).encode()), target, most_lines=5)
+    assert target.getvalue().decode().split("\n")[:-1] == translator.translate(lines)
+
+
+def test_every_line_is_one_line_whatever_it_holds(translator, caplog):
+    lines = [
+        b"red\tdog",
+        b"\xff\xfe cat",
+        b"\x00\x1b[31m",
+        "\U0001f600\u2028 x".encode(),
+        b"",
+        b"a\rb\r",
+        b"dog " * 9000,
+    ]
+    target = io.BytesIO()
+    with caplog.at_level("WARNING", "tfm"):
+        translate_lines(lambda texts: as_text(translator, texts), io.BytesIO(b"\n".join(lines)), target)
+    assert len(target.getvalue().decode().splitlines()) == len(lines)
+    assert "Line 2 is not UTF-8" in caplog.text
+    assert "Split an input of" in caplog.text
+
+
+def test_an_endless_line_is_cut_and_the_next_one_follows(caplog):
+    source = io.BytesIO(b"x" * (2 * LINE_BYTES + 5) + b"\nnext\n" + b"y" * (LINE_BYTES - 1) + b"\nlast")
+    with caplog.at_level("WARNING", "tfm"):
+        lines = list(read_lines(source))
+    assert [len(line) for line in lines] == [LINE_BYTES, 4, LINE_BYTES - 1, 4]
+    assert caplog.text.count("left out the rest") == 1
+
+
+def test_chunks_hold_so_many_lines_and_bytes():
+    assert list(chunks("abcde", 2)) == [["a", "b"], ["c", "d"], ["e"]]
+    assert list(chunks(["aaa", "bbb", "c"], 9, most_bytes=5)) == [["aaa", "bbb"], ["c"]]
+    assert list(chunks([])) == []
+
+
+def test_line_ends_within_a_translation_become_spaces():
+    assert one_line("a\r\nb\u2028c\x85d\n") == "a b c d"
+
+
+def test_json_lines_hold_n_best_scores_and_alignments(translator):
+    rows = [json.loads(line) for line in as_json(translator, ["red dog", ""], n_best=2, alignments=True)]
+    assert [row["source"] for row in rows] == ["red dog", ""]
+    found = translator.hypotheses(["red dog"], n_best=2)[0]
+    assert [(one["text"], one["score"]) for one in rows[0]["translations"]] == [tuple(one) for one in found]
+    assert rows[0]["translations"][0]["alignment"] == translator.align(["red dog"], [found[0].text])[0]
+    assert rows[1]["translations"] == [{"text": "", "score": 0.0, "alignment": ""}]
+
+
+class Killed(Exception):
+    pass
+
+
+def write_output(translate, text, path, origin, **options):
+    """`translate_file` as the command calls it."""
+    with open_output(str(path)) as target:
+        translate_file(translate, io.BytesIO(text), target, origin, **options)
+
+
+def count_lines(calls, until):
+    """A translation that notes its lines and dies in the call after `until` calls."""
+
+    def translate(lines):
+        if len(calls) == until:
+            raise Killed
+        calls.append(lines)
+        return [f"<{line}>" for line in lines]
+
+    return translate
+
+
+def test_a_file_goes_on_behind_its_last_whole_line(tmp_path, caplog):
+    lines, path, origin = [f"line {i}" for i in range(10)], tmp_path / "out", {"beam": 4, "input": ("a", 1)}
+    text, calls = "".join(f"{line}\n" for line in lines).encode(), []
+    with pytest.raises(Killed):
+        write_output(count_lines(calls, 2), text, path, origin, most_lines=3)
+    assert not path.exists()
+    with open(f"{path}.part", "ab") as part:
+        part.write(b"<line")  # half a line, as a kill may leave it
+    with caplog.at_level("INFO", "tfm"):
+        write_output(count_lines(calls, 99), text, path, origin, most_lines=3)
+    assert "Resuming after line 6" in caplog.text
+    assert [line for chunk in calls for line in chunk] == lines
+    assert path.read_text().splitlines() == [f"<{line}>" for line in lines]
+    assert [item.name for item in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_file_that_is_there_or_was_begun_otherwise_is_left_alone(tmp_path):
+    path = tmp_path / "out"
+    with pytest.raises(Killed):
+        write_output(count_lines([], 1), b"a\nb\n", path, {"beam": 4}, most_lines=1)
+    with pytest.raises(UserError, match="begun with another input or other options"):
+        write_output(count_lines([], 9), b"a\n", path, {"beam": 5})
+    (tmp_path / "out.part").write_text("x\ny\n")
+    with pytest.raises(UserError, match="has 2 lines and the input only 1"):
+        write_output(count_lines([], 9), b"a\n", path, {"beam": 4})
+    path.write_text("mine")
+    with pytest.raises(UserError, match="is there already"):
+        write_output(count_lines([], 9), b"a\n", path, {"beam": 4})
+    assert path.read_text() == "mine"
+
+
+def test_a_file_of_which_nothing_was_done_is_begun_anew_with_other_options(tmp_path):
+    path = tmp_path / "out"
+    with pytest.raises(Killed):
+        write_output(count_lines([], 0), b"a\n", path, {"beam": 4})
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "out.part").touch()  # as a kill leaves it
+    (tmp_path / "out.origin").write_text('{"beam": 4}')
+    with pytest.raises(Killed):
+        write_output(count_lines([], 1), b"a\nb\n", path, {"beam": 5}, most_lines=1)
+    write_output(count_lines([], 9), b"a\nb\n", path, {"beam": 5})  # its origin is noted
+    assert path.read_text() == "<a>\n<b>\n"
+    assert [item.name for item in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_output_that_cannot_be_written_is_a_sentence(tmp_path):
+    with pytest.raises(UserError, match=r"Cannot write .*No such file or directory"):
+        write_output(count_lines([], 9), b"a\n", tmp_path / "no" / "out", {})
+
+
+def test_an_output_has_one_writer_at_a_time(tmp_path):
+    path = tmp_path / "out"
+
+    def translate(lines):
+        with pytest.raises(UserError, match=r"Another process is writing .*out.part: wait .*--output"):
+            write_output(count_lines([], 9), b"x\n", path, {})
+        return lines
+
+    write_output(translate, b"a\nb\n", path, {})
+    assert path.read_text() == "a\nb\n"
+
+
+def test_an_output_that_was_completed_meanwhile_is_left_alone(tmp_path, monkeypatch):
+    """Its writer ends between the first look and the lock."""
+    path = tmp_path / "out"
+
+    def lock_late(*arguments):
+        path.write_text("theirs")
+        return open_locked(*arguments)
+
+    monkeypatch.setattr(translate_module, "open_locked", lock_late)
+    with pytest.raises(UserError, match="is there already"):
+        write_output(count_lines([], 9), b"x\n", path, {})
+    assert path.read_text() == "theirs"
+    assert not (tmp_path / "out.part").exists()
+
+
+def interrupted(calls, until):
+    """As `count_lines`, ended by Ctrl-C."""
+    inner = count_lines(calls, until)
+
+    def translate(lines):
+        try:
+            return inner(lines)
+        except Killed:
+            raise KeyboardInterrupt from None
+
+    return translate
+
+
+def test_ctrl_c_keeps_what_is_done_and_says_how_to_resume(tmp_path):
+    path, origin = tmp_path / "out", {"beam": 4}
+    with pytest.raises(KeyboardInterrupt) as stop:
+        write_output(interrupted([], 2), b"a\nb\nc\n", path, origin, most_lines=1)
+    assert str(stop.value).startswith(f"2 lines are translated and stand in {path}.part; the same command")
+    calls = []
+    write_output(count_lines(calls, 9), b"a\nb\nc\n", path, origin, most_lines=1)
+    assert path.read_text() == "<a>\n<b>\n<c>\n"
+    assert calls == [["c"]]
+
+
+def test_ctrl_c_before_the_first_line_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt, match=r"^0 lines are translated$"):
+        write_output(interrupted([], 0), b"a\n", tmp_path / "out", {})
+    assert list(tmp_path.iterdir()) == []
+    target = io.BytesIO()
+    with pytest.raises(KeyboardInterrupt, match=r"^1 lines are translated$"):
+        translate_lines(interrupted([], 1), io.BytesIO(b"a\nb\n"), target, most_lines=1)
+    assert target.getvalue() == b"<a>\n"
+
+
+def test_modules_of_tfm_are_imported_on_first_use():
+    code = """
+import sys, tfm
+assert not {"jax", "flax", "numpy", "absl"} & set(sys.modules)
+assert {"attention", "search", "Translator"} <= set(dir(tfm))
+assert not hasattr(tfm, "no_such_module")
+assert not {"jax", "flax", "numpy", "absl"} & set(sys.modules)
+assert callable(tfm.attention.dot_product_attention)
+assert callable(tfm.search.beam_search)
+assert tfm.positions.sinusoidal_encoding
+assert "flax" not in sys.modules
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,275 @@
+"""Token cache and batches: nothing lost, nothing twice, few shapes, an order that only the seed decides."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from tests.helpers.tiny import ids
+from tfm.data.batching import TrainBatches, decode_rows, eval_batches, padded, read_ahead
+from tfm.data.config import DataConfig
+from tfm.data.packing import bucket_widths, ranges
+from tfm.data.token_cache import TokenCache
+from tfm.data.tokenizer import EOS_ID
+from tfm.errors import UserError
+
+
+class Letters:
+    """A vocabulary of single characters, far from SentencePiece."""
+
+    fingerprint = "letters"
+
+    def __init__(self, size=300):
+        self._size = size
+
+    def __len__(self):
+        return self._size
+
+    def encode(self, texts):
+        return [[ord(letter) for letter in text] for text in texts]
+
+
+class Pairs(list):
+    """A list of pairs as a source."""
+
+    fingerprint = "pairs"
+
+
+def random_pairs(count, longest=20, seed=0):
+    """Pair i begins with the letter chr(200 + i) on both sides, so that it can be told again."""
+    rng = np.random.default_rng(seed)
+    return Pairs(
+        (
+            chr(1000 + i) + "s" * int(rng.integers(0, longest - 1)),
+            chr(1000 + i) + "t" * int(rng.integers(0, longest - 1)),
+        )
+        for i in range(count)
+    )
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return TokenCache.open(random_pairs(200), Letters(60_000), str(tmp_path))
+
+
+def config(**fields):
+    defaults = {"max_length": 32, "batch_tokens": 256, "row_length": 32}
+    return DataConfig(**defaults | fields)
+
+
+def sentences(batch):
+    """[(source, target)] of a batch, read by its segments and positions, which are checked on the way."""
+    found = []
+    for row in range(len(batch["inputs"])):
+        last = max(batch["input_segments"][row].max(), batch["target_segments"][row].max())
+        for segment in range(1, last + 1):
+            pair = []
+            for side in ("input", "target"):
+                at = batch[f"{side}_segments"][row] == segment
+                ids = batch[f"{side}s"][row][at]
+                np.testing.assert_array_equal(batch[f"{side}_positions"][row][at], np.arange(len(ids)))
+                assert ids[-1] == EOS_ID
+                pair.append(tuple(ids.tolist()))
+            found.append(tuple(pair))
+    for side in ("input", "target"):
+        padding = batch[f"{side}_segments"] == 0
+        assert not batch[f"{side}s"][padding].any()
+        assert not batch[f"{side}_positions"][padding].any()
+    return found
+
+
+def epoch_steps(batches, epoch):
+    """Steps of an epoch, which `epoch_of` must give as one run of steps."""
+    steps = [step for step in range(1000) if batches.epoch_of(step) == epoch]
+    assert steps == list(range(steps[0], steps[-1] + 1))
+    return steps
+
+
+def test_the_cache_holds_every_sentence_and_is_built_once(tmp_path):
+    pairs = Pairs([("ab", "c"), ("", "xyz"), ("q", "")])
+    cache = TokenCache.open(pairs, Letters(), str(tmp_path))
+    assert [ids(cache, 0, i) for i in range(3)] == [[97, 98, 2], [2], [113, 2]]
+    assert [ids(cache, 1, i) for i in range(3)] == [[99, 2], [120, 121, 122, 2], [2]]
+    assert cache.lengths.tolist() == [[3, 2], [1, 4], [2, 1]]
+    assert cache.tokens(0, np.array([0]))[0].dtype == np.uint16
+
+    class Unreadable(Pairs):
+        def __getitem__(self, index):
+            raise AssertionError("tokenised again")
+
+    again = TokenCache.open(Unreadable(pairs), Letters(), str(tmp_path))
+    assert ids(again, 1, 1) == ids(cache, 1, 1)
+
+
+def test_another_vocabulary_is_another_cache_and_a_large_one_gets_wider_ids(tmp_path):
+    pairs = Pairs([("a\U0001f600", "b")])
+    small = TokenCache.open(Pairs([("a", "b")]), Letters(), str(tmp_path))
+    large_letters = Letters(200_000)
+    large_letters.fingerprint = "more letters"
+    large = TokenCache.open(pairs, large_letters, str(tmp_path))
+    assert ids(large, 0, 0) == [97, 0x1F600, 2]
+    assert tuple(made.tokens(0, np.array([0]))[0].dtype for made in (small, large)) == (np.uint16, np.int32)
+
+
+def test_a_build_in_chunks_is_the_build_at_once(tmp_path, monkeypatch):
+    whole = TokenCache.open(random_pairs(50), Letters(60_000), str(tmp_path / "whole"))
+    monkeypatch.setattr("tfm.data.token_cache.CHUNK_PAIRS", 7)
+    chunked = TokenCache.open(random_pairs(50), Letters(60_000), str(tmp_path / "chunked"))
+    np.testing.assert_array_equal(whole.lengths, chunked.lengths)
+    assert all(ids(whole, 1, i) == ids(chunked, 1, i) for i in range(50))
+
+
+def test_a_build_that_fails_leaves_nothing_behind(tmp_path):
+    class Failing(Pairs):
+        def __getitem__(self, index):
+            raise UserError("line 3 is not UTF-8")
+
+    with pytest.raises(UserError, match="line 3"):
+        TokenCache.open(Failing([("a", "b")]), Letters(), str(tmp_path))
+    assert not list((tmp_path / "tokens").iterdir())
+
+
+@pytest.mark.parametrize("batching", ["packed", "buckets"])
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_every_pair_is_in_each_epoch_once(cache, batching, epoch):
+    batches = TrainBatches(cache, config(batching=batching), seed=3)
+    found = [pair for step in epoch_steps(batches, epoch) for pair in sentences(batches.batch(step))]
+    expected = [(tuple(ids(cache, 0, i)), tuple(ids(cache, 1, i))) for i in range(len(cache))]
+    assert collections.Counter(found) == collections.Counter(expected)
+
+
+@pytest.mark.parametrize("batching", ["packed", "buckets"])
+def test_the_order_is_a_function_of_seed_and_step(cache, batching):
+    one, two = (TrainBatches(cache, config(batching=batching), seed=3) for _ in range(2))
+    for step in (40, 0, 17, 3):  # in any order of asking
+        assert sentences(one.batch(step)) == sentences(two.batch(step))
+    other = TrainBatches(cache, config(batching=batching), seed=4)
+    assert any(sentences(one.batch(step)) != sentences(other.batch(step)) for step in range(3))
+    epochs = [sentences(one.batch(epoch_steps(one, epoch)[0])) for epoch in (0, 1)]
+    assert epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize(("batching", "most"), [("packed", 1), ("buckets", 4)])
+def test_shapes_are_few_and_hold_the_budget(cache, batching, most):
+    batches = TrainBatches(cache, config(batching=batching), seed=3)
+    shapes = {batches.batch(step)["inputs"].shape for step in range(60)}
+    assert shapes <= set(batches.shapes)
+    assert len(batches.shapes) <= most
+    assert all(rows * width <= 256 for rows, width in batches.shapes)
+    assert all(value.dtype == np.int32 for value in batches.batch(0).values())
+
+
+@pytest.mark.parametrize("batching", ["packed", "buckets"])
+def test_the_padding_share_is_what_the_batches_show(cache, batching):
+    batches = TrainBatches(cache, config(batching=batching), seed=3)
+    shown = [batches.batch(step) for step in epoch_steps(batches, 0)]
+    segments = np.concatenate(
+        [batch[f"{side}_segments"].ravel() for batch in shown for side in ("input", "target")]
+    )
+    assert batches.padding_share == pytest.approx((segments == 0).mean())
+
+
+def test_packing_pads_less_than_buckets_on_many_short_pairs(tmp_path):
+    cache = TokenCache.open(random_pairs(3000, longest=16), Letters(60_000), str(tmp_path))
+    shares = {
+        batching: TrainBatches(
+            cache, config(batching=batching, row_length=64, max_length=64, batch_tokens=1024), seed=0
+        ).padding_share
+        for batching in ("packed", "buckets")
+    }
+    assert shares["packed"] < 0.1 < shares["buckets"]
+
+
+@pytest.mark.parametrize("batching", ["packed", "buckets"])
+def test_hosts_share_each_batch_row_by_row(cache, batching):
+    whole = TrainBatches(cache, config(batching=batching), seed=3, host_count=2)
+    hosts = [
+        TrainBatches(cache, config(batching=batching), seed=3, host_index=i, host_count=2) for i in range(2)
+    ]
+    found = []
+    for step in epoch_steps(whole, 0):
+        pieces = [host.batch(step) for host in hosts]
+        assert pieces[0]["inputs"].shape == pieces[1]["inputs"].shape
+        found += [pair for piece in pieces for pair in sentences(piece)]
+    assert len(found) == len(set(found)) == len(cache)
+
+
+@pytest.mark.parametrize("batching", ["packed", "buckets"])
+@pytest.mark.parametrize("hosts", [2, 3, 4])
+def test_each_step_has_the_same_pairs_on_any_number_of_hosts(cache, batching, hosts):
+    chosen = config(batching=batching, batch_tokens=365)  # 11 packed rows, 45 of the narrowest bucket
+    one = TrainBatches(cache, chosen, seed=3)
+    several = [TrainBatches(cache, chosen, seed=3, host_index=i, host_count=hosts) for i in range(hosts)]
+    assert any(rows % hosts for rows, _ in one.shapes)
+    for step in range(epoch_steps(one, 1)[-1] + 1):
+        pieces = [host.batch(step) for host in several]
+        assert len({piece["inputs"].shape for piece in pieces}) == 1
+        assert pieces[0]["inputs"].shape in several[0].shapes
+        found = [pair for piece in pieces for pair in sentences(piece)]
+        assert collections.Counter(found) == collections.Counter(sentences(one.batch(step)))
+        assert several[0].describe(step) == one.describe(step)
+
+
+def test_long_and_empty_pairs_are_left_out_with_a_count(tmp_path, caplog):
+    pairs = Pairs([("a" * 40, "b"), ("a", ""), ("ab", "cd"), ("", ""), ("x", "y" * 31)])
+    cache = TokenCache.open(pairs, Letters(), str(tmp_path))
+    with caplog.at_level("WARNING", "tfm"):
+        batches = TrainBatches(cache, config(), seed=0)
+    assert batches.pairs == 2
+    assert "Left out 2 pairs with an empty side and 1 with more than 32 tokens on a side, of 5" in caplog.text
+
+
+def test_nothing_left_to_train_on_is_one_sentence(tmp_path):
+    cache = TokenCache.open(Pairs([("a" * 99, "b")]), Letters(), str(tmp_path))
+    with pytest.raises(UserError, match="None of the 1 pairs"):
+        TrainBatches(cache, config(), seed=0)
+
+
+@pytest.mark.parametrize("batching", ["packed", "buckets"])
+def test_evaluation_sees_every_pair_once_in_the_same_shapes(cache, batching):
+    found = [pair for batch in eval_batches(cache, config(batching=batching)) for pair in sentences(batch)]
+    assert len(found) == len(set(found)) == len(cache)
+
+
+@pytest.mark.parametrize("start", [0, 13])
+def test_reading_ahead_gives_the_same_batches_from_any_step(cache, start):
+    batches = TrainBatches(cache, config(), seed=1)
+    ahead = read_ahead(batches, start)
+    for step in range(start, start + 5):
+        assert sentences(next(ahead)) == sentences(batches.batch(step))
+
+
+def test_ranges_are_one_after_the_other():
+    starts, counts = np.array([5, 0, 7, 2]), np.array([2, 0, 1, 3])
+    assert ranges(starts, counts).tolist() == [5, 6, 7, 2, 3, 4]
+    assert ranges(starts[:0], counts[:0]).tolist() == []
+
+
+def test_some_sentences_of_a_cache_come_in_the_order_asked_for(cache):
+    chosen = np.array([7, 0, 7, 199])
+    tokens, lengths = cache.tokens(1, chosen)
+    assert tokens.tolist() == [token for pair in chosen for token in ids(cache, 1, pair)]
+    assert lengths.tolist() == cache.lengths[chosen, 1].tolist()
+
+
+def test_bucket_widths_grow_by_at_most_a_half():
+    widths = bucket_widths(256)
+    assert widths == [8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256]
+    assert bucket_widths(20) == [8, 12, 16, 20]
+    assert bucket_widths(5) == [5]
+
+
+@pytest.mark.parametrize("count", [1, 3, 8, 21])
+def test_what_is_decoded_side_by_side_holds_each_sentence_once_in_few_shapes(count):
+    rng = np.random.default_rng(0)
+    lists = [rng.integers(3, 99, rng.integers(1, 40)).tolist() for _ in range(count)]
+    seen = []
+    for indices, rows in decode_rows(list(map(len, lists)), batch_size=8):
+        inputs = padded([lists[i] for i in rows])
+        assert inputs.shape[0] in (1, 2, 4, 8)
+        assert inputs.shape[1] in bucket_widths(1 << 10)
+        for row in range(len(inputs)):
+            ids = lists[indices[min(row, len(indices) - 1)]]
+            assert inputs[row].tolist() == ids + [0] * (inputs.shape[1] - len(ids))
+        seen += indices
+    assert sorted(seen) == list(range(count))

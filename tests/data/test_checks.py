@@ -1,0 +1,249 @@
+"""The data are checked whole before any work is put into them: every problem, in one message."""
+
+import dataclasses
+import gzip
+import logging
+import os
+import pathlib
+import stat
+import unittest.mock
+
+import pytest
+
+from tests.data.test_batching import Letters, random_pairs
+from tests.data.test_sources import text_config, write
+from tests.helpers.io_conditions import open_folder, unwritable
+from tests.helpers.tiny import make_config, write_corpus
+from tfm.data import sources, text, token_cache
+from tfm.data.token_cache import TokenCache
+from tfm.data.tokenizer import Vocabulary
+from tfm.errors import UserError
+from tfm.tasks import translation
+
+GOOD = b"one\ntwo\n"
+
+
+def check(folder, **fields):
+    """The error message of the check, "" for none. Validation is the training split."""
+    try:
+        sources.check_splits(text_config(folder, **{"validation": "train"} | fields))
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+CONTENTS = {
+    "empty": (b"", "train.en is empty"),
+    "only a mark": (b"\xef\xbb\xbf", "train.en has 1 lines and .*train.de has 2"),
+    "blank lines": (b"\n \n", "No pair of .*train.en and .*train.de has text on both sides"),
+    "CR": (b"one\rtwo\r", "train.en has 1 line feeds and at least as many .* end in CR"),
+    "CR and a line feed": (b"one\rtwo\rthree\n", "lines end in CR"),
+    "UTF-16": ("one\ntwo\n".encode("utf-16"), "train.en has a NUL character for every line: it is UTF-16"),
+    "UTF-16 without a mark": ("one\ntwo\n".encode("utf-16-le"), "NUL"),
+    "zeros": (bytes(1000), "NUL"),
+    "Latin-1": ("fine\nMünchen\n".encode("latin-1"), "Line 2 of .*train.en is not UTF-8"),
+    "bytes": (bytes(range(128, 256)) + b"\nx\n", "Line 1 of .*train.en is not UTF-8"),
+    "gzip": (gzip.compress(GOOD), "train.en is a compressed file: add the ending .gz"),
+    "long lines": (b"ab " * 30_000 + b"\n" + b"ab " * 30_000 + b"\n", "of at most 65,536 bytes"),
+    "very long line": (b"x\n" + b"ab " * 400_000, "Line 2 of .*train.en has 1,200,000 bytes"),
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_a_file_that_is_no_text_is_named(tmp_path, name):
+    content, message = CONTENTS[name]
+    write(tmp_path, content, GOOD)
+    with pytest.raises(UserError, match=message):
+        sources.check_splits(text_config(tmp_path, validation="train"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(GOOD, b"one\r\ntwo\r\n", b"one\r\r\ntwo\r\r\n", b"one\n\n", b"a\rb\ntwo", b"one\ntwo\r"),
+        *(b"\xef\xbb\xbfone\ntwo", b"a\0b\ntwo\n", "\u2028\x85ä\n\n".encode(), b"x\n" + b"ab " * 30_000),
+    ],
+)
+def test_a_text_with_oddities_is_accepted(tmp_path, content):
+    write(tmp_path, content, GOOD)
+    assert check(tmp_path) == ""
+
+
+@pytest.mark.parametrize("bad", [0, 1, 17, 49])
+def test_the_first_bad_line_is_named_in_any_chunk(tmp_path, monkeypatch, bad):
+    monkeypatch.setattr(text, "CHUNK", 7)
+    lines = [f"line {i} ä".encode() for i in range(50)]
+    lines[bad] = lines[-1] = b"bad \xe4 line"
+    write(tmp_path, b"\n".join(lines), b"x\n" * 50)
+    assert f"Line {bad + 1} of" in check(tmp_path)
+
+
+def make_fifo(path):
+    os.mkfifo(path)
+
+
+NO_FILES = {
+    "a folder": (os.mkdir, "but it is a folder"),
+    "a pipe": (make_fifo, "but it is a named pipe"),
+    "a device": (lambda path: os.symlink(os.devnull, path), "but it is a device"),
+    "a dead link": (lambda path: os.symlink("gone", path), "is a link to gone, which does not exist"),
+    "a circle": (lambda path: os.symlink("train.en", path), "Too many levels of symbolic links"),
+    "nothing": (lambda path: None, "train.en .*but there is none"),
+}
+
+
+@pytest.mark.parametrize("name", NO_FILES)
+def test_what_is_no_file_is_named(tmp_path, name):
+    make, message = NO_FILES[name]
+    (tmp_path / "train.de").write_bytes(GOOD)
+    make(tmp_path / "train.en")
+    with pytest.raises(UserError, match=message):
+        sources.check_splits(text_config(tmp_path, validation="train"))
+
+
+def test_a_compressed_file_beside_a_folder_is_found(tmp_path):
+    (tmp_path / "train.en").mkdir()
+    (tmp_path / "train.en.gz").write_bytes(gzip.compress(GOOD))
+    (tmp_path / "train.de").write_bytes(GOOD)
+    assert check(tmp_path) == ""
+
+
+def test_every_problem_of_every_split_is_listed(tmp_path):
+    write(tmp_path, b"a\nb\nc\n", b"a\n")
+    write(tmp_path, b"bad \xff\n", b"", stem="val")
+    answer = check(tmp_path, validation="val", test="tset")
+    assert answer.startswith("There are 5 problems with the data. (1) ")
+    for problem in ("3 lines", "Line 1 of", "val.de is empty", "tset.en", "tset.de"):
+        assert problem in answer
+
+
+def test_a_test_split_may_be_absent_unless_it_is_named(tmp_path):
+    """The default name asks for a test split only where it is there."""
+    write(tmp_path, GOOD, GOOD)
+    assert check(tmp_path) == check(tmp_path, test="") == ""
+    assert "tset.en" in check(tmp_path, test="tset")
+    assert "test.en" in check(tmp_path, validation="test")  # which is not optional
+    (tmp_path / "test.en").write_bytes(GOOD)
+    assert "test.de" in check(tmp_path)
+    assert "test.de" not in check(tmp_path, test="")
+    assert "data.validation is empty" in check(tmp_path, validation="")
+    with pytest.raises(UserError, match=r"data\.test is empty"):
+        sources.read_sides(text_config(tmp_path, test=""), "test")
+    (tmp_path / "test.en").unlink()
+    with pytest.raises(UserError, match=r"test\.en"):
+        sources.read_sides(text_config(tmp_path), "test")
+
+
+def test_a_text_is_no_translation_of_itself(tmp_path):
+    write(tmp_path, GOOD, GOOD)
+    assert "both 'en'" in check(tmp_path, target_language="en")
+    (tmp_path / "train.fr").symlink_to("train.en")
+    assert "are the same file" in check(tmp_path, target_language="fr")
+
+
+def test_a_folder_that_is_not_there_is_one_problem(tmp_path):
+    assert check(tmp_path, directory=str(tmp_path / "no")).count(str(tmp_path / "no")) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changes the user")
+def test_unreadable_files_and_folders_are_named():
+    with open_folder() as folder:
+        folder = pathlib.Path(folder)
+        closed = folder / "closed"
+        closed.mkdir()
+        for place in (folder, closed):
+            write(place, GOOD, GOOD)
+        os.chmod(folder / "train.en", stat.S_IWUSR)
+        os.chmod(closed, stat.S_IRUSR)
+        with unwritable(folder):
+            answers = [check(folder), check(folder, directory="", train=str(closed / "train"))]
+    assert all("Permission denied" in answer for answer in answers), answers
+
+
+@pytest.mark.parametrize("field", ["directory", "train", "cache_dir"])
+def test_a_name_with_a_nul_is_an_error(tmp_path, field):
+    write(tmp_path, GOOD, GOOD)
+    assert "NUL" in check(tmp_path, **{field: "a\0b"})
+
+
+def append(path):
+    with open(path, "ab") as file:
+        file.write(b"more\n")
+
+
+def overwrite(path):
+    path.write_bytes(path.read_bytes()[::-1])
+    os.utime(path, ns=(0, 0))  # the clock of a file system may stand still between two writes
+
+
+@pytest.mark.parametrize("change", [append, overwrite, lambda path: os.truncate(path, 0)])
+def test_a_file_changed_while_it_is_read_is_an_error(tmp_path, change):
+    """Tokens of it would get the name of its old content."""
+    write(tmp_path, GOOD, GOOD)
+    pairs = text.TextPairs(str(tmp_path / "train"), ("en", "de"), str(tmp_path))
+    assert pairs.fingerprint
+    change(tmp_path / "train.en")
+    with pytest.raises(UserError, match=r"train\.en changed while it was read"):
+        TokenCache.open(pairs, Letters(), str(tmp_path))
+    assert list((tmp_path / "tokens").iterdir()) == []
+
+
+def test_a_file_that_is_replaced_is_read_to_its_end(tmp_path):
+    write(tmp_path, GOOD, GOOD)
+    pairs = text.TextPairs(str(tmp_path / "train"), ("en", "de"), str(tmp_path))
+    (tmp_path / "new").write_bytes(b"other\n")
+    (tmp_path / "new").rename(tmp_path / "train.en")
+    (tmp_path / "train.de").unlink()
+    assert pairs[:] == [("one", "one"), ("two", "two")]
+
+
+def test_a_cache_that_cannot_be_made_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"Cannot write .*Not a directory"):
+        token_cache.check_folder(str(tmp_path / "file"))
+    write_corpus(tmp_path)
+    config = make_config(tmp_path)
+    config = dataclasses.replace(
+        config, data=dataclasses.replace(config.data, cache_dir=str(tmp_path / "file"))
+    )
+    with (
+        unittest.mock.patch.object(Vocabulary, "train", None),
+        pytest.raises(UserError, match=r"Cannot write .*Not a directory"),
+    ):
+        translation.create(config, str(tmp_path))
+
+
+def test_an_unwritable_cache_that_has_tokens_is_used(caplog):
+    with open_folder() as folder:
+        os.chmod(folder, 0o755)
+        TokenCache.open(random_pairs(5), Letters(), folder)
+        tokens = os.path.join(folder, "tokens")
+        with unwritable(tokens), caplog.at_level(logging.WARNING, "tfm"):
+            token_cache.check_folder(folder)
+            assert len(TokenCache.open(random_pairs(5), Letters(), folder)) == 5
+    assert "New tokens cannot be kept: Cannot write" in caplog.text
+
+
+def test_nothing_is_trained_before_the_check(tmp_path, monkeypatch):
+    """A vocabulary that is not there is the first work of a run."""
+    write_corpus(tmp_path)
+    config = make_config(tmp_path)
+    monkeypatch.setattr(Vocabulary, "train", None)
+    for split in ("val", "test"):
+        (tmp_path / f"{split}.de").rename(tmp_path / f"{split}.other")
+    with pytest.raises(UserError, match=r"There are 2 problems.*val\.de.*test\.de"):
+        translation.create(config, str(tmp_path / "run"))
+
+
+def test_a_resumed_run_does_not_need_its_test_split(tmp_path, caplog):
+    write_corpus(tmp_path)
+    config = make_config(tmp_path)
+    (tmp_path / "run").mkdir()
+    translation.create(config, str(tmp_path / "run"))
+    (tmp_path / "test.de").unlink()
+    with caplog.at_level(logging.WARNING, "tfm"):
+        translation.create(config, str(tmp_path / "run"))
+    assert "The test split cannot be used: Expected the file" in caplog.text
+    (tmp_path / "val.de").unlink()
+    with pytest.raises(UserError, match=r"val\.de"):
+        translation.create(config, str(tmp_path / "run"))

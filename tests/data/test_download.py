@@ -1,0 +1,200 @@
+"""Downloads of TFDS data sets: few attempts, ended by a signal at once, without remains."""
+
+import contextlib
+import http.server
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from tests.helpers import tfds_sets  # noqa: F401 - registers them
+from tests.helpers.io_conditions import files_of
+from tests.helpers.paths import ROOT
+from tfm.data import download, records, sources
+from tfm.data.config import DataConfig
+from tfm.errors import UserError
+
+
+def config_of(folder, **fields):
+    return DataConfig(**{"kind": "tfds", "name": "downloaded", "directory": str(folder)} | fields)
+
+
+@contextlib.contextmanager
+def server(answers, monkeypatch):
+    """A web server: `answers` maps paths to content, others get 503. Yields the paths of its requests."""
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            content = answers.get(self.path)
+            self.send_response(503 if content is None else 200)
+            self.end_headers()
+            self.wfile.write(content or b"")
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
+        thread = threading.Thread(target=made.serve_forever, args=(0.01,))
+        thread.start()
+        monkeypatch.setenv("TFM_TEST_SERVER", f"http://127.0.0.1:{made.server_port}")
+        try:
+            yield asked
+        finally:
+            made.shutdown()
+            thread.join()
+
+
+def test_names_are_checked_before_a_download(tmp_path, monkeypatch):
+    """All in one message; there is no server, and nothing is made."""
+    monkeypatch.setenv("TFM_TEST_SERVER", "http://127.0.0.1:1")
+    config = config_of(tmp_path / "new", target_language="fr", train="trian", validation="validation[:x]")
+    with pytest.raises(UserError) as error:
+        sources.check_splits(config)
+    for problem in (
+        "There are 3 problems with the data",
+        "has no feature 'fr'; it has de, en",
+        "has no split 'trian'; it has train, validation",
+        "has no split 'validation[:x]'",
+    ):
+        assert problem in str(error.value)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_version_that_tfds_has_not_is_told(tmp_path):
+    with pytest.raises(UserError, match=r"TFDS has no data set 'tiny_translate:9.9.9' .*only: 1.0.0"):
+        records.find_builder("tiny_translate:9.9.9", str(tmp_path))
+
+
+def test_wmt14_is_checked_before_a_download(tmp_path):
+    """Of the real one; a feature that is no text is found as well."""
+    config = config_of(tmp_path / "new", name="wmt14_translate/de-en", test="newstest", train="train[:1%]")
+    with pytest.raises(UserError, match="no split 'newstest'; it has train, validation, test"):
+        sources.check_splits(config)
+    config = config_of(tmp_path / "new", name="mnist", source_language="image", target_language="label")
+    with pytest.raises(UserError, match=r"\(1\) The feature 'image' of mnist.* is no text.*\(2\).*'label'"):
+        sources.check_splits(config)
+    assert not (tmp_path / "new").exists()
+
+
+def test_whole_downloads_of_a_failure_are_used(tmp_path, monkeypatch):
+    """Nothing else of it stays. The folder was there before, and keeps what it had."""
+    (tmp_path / "mine").write_text("text")
+    answers = {"/first": b"content"}
+    with server(answers, monkeypatch) as asked:
+        with pytest.raises(UserError, match=r"'downloaded' could not be prepared in .*RetryError.*/second"):
+            sources.check_splits(config_of(tmp_path))
+        assert asked.count("/second") == download.RETRIES + 1
+        assert len(files_of(tmp_path)) == 3  # the download, its .INFO, and the user's file
+        assert {path.name for path in tmp_path.iterdir()} == {"mine", "downloads"}
+        answers |= {"/second": b"content"}
+        asked.clear()
+        sources.check_splits(config_of(tmp_path))
+        assert asked == ["/second"]
+    assert {path.name for path in tmp_path.iterdir()} == {"mine", "downloads", "downloaded"}
+    assert len(sources.open_pairs(config_of(tmp_path), "train")) == 6  # there is no server any more
+
+
+def test_an_attempt_without_a_server_leaves_nothing(tmp_path, monkeypatch):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # and does not listen
+        monkeypatch.setenv("TFM_TEST_SERVER", f"http://127.0.0.1:{unused.getsockname()[1]}")
+        with pytest.raises(UserError, match=r"could not be prepared in .*ConnectionError.*check the network"):
+            sources.check_splits(config_of(tmp_path / "a" / "b"))
+    assert list(tmp_path.iterdir()) == []
+
+
+WAITING = """
+import sys
+from tests import tfds_sets
+from tests.test_download import config_of
+from tfm.data.sources import check_splits
+from tfm.training import signals
+with signals.caught():
+    check_splits(config_of(sys.argv[1]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_signal_ends_a_download_at_once(tmp_path, number):
+    """The server accepts and never answers; after a SIGKILL the process that downloads ends by itself."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        environment = os.environ | {"TFM_TEST_SERVER": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        command = [sys.executable, "-c", WAITING, str(tmp_path / "new")]
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE)
+        connection, _ = silent.accept()
+        process.send_signal(number)
+        code = process.wait(timeout=download.SILENT_SECONDS / 2)
+        process.stderr.close()
+        with connection:
+            connection.settimeout(download.SILENT_SECONDS / 2)
+            while connection.recv(1000):  # until the other side is closed
+                pass
+    assert code == (-number if number == signal.SIGKILL else 128 + number)
+    if number == signal.SIGKILL:
+        folder = tmp_path / "new"
+        while list(folder.iterdir()):  # the other process removes what it made, and is not ours to wait for
+            time.sleep(0.05)
+        folder.rmdir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_silent_server_is_given_up(monkeypatch, tmp_path):
+    """The limits reach requests, which waits for ever by itself."""
+    import requests
+    from tensorflow_datasets.core.download import downloader
+
+    for module, name in ((requests.adapters.HTTPAdapter, "send"), (downloader, "MAX_RETRIES")):
+        monkeypatch.setattr(module, name, getattr(module, name))
+    monkeypatch.setattr(download, "SILENT_SECONDS", 0.05)
+    before = socket.getdefaulttimeout()
+    try:
+        download._bound_requests()
+        with (
+            socket.create_server(("127.0.0.1", 0)) as silent,
+            pytest.raises(requests.ConnectionError, match="Read timed out"),
+            downloader._open_url(f"http://127.0.0.1:{silent.getsockname()[1]}/x"),
+        ):
+            pass
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+@pytest.mark.parametrize("damage", ["half", "empty", "missing", "info", "no info"])
+def test_damaged_files_of_a_data_set_are_named(tmp_path, damage, prepared_set):
+    shutil.copytree(prepared_set, tmp_path, dirs_exist_ok=True)
+    folder = tmp_path / "tiny_translate" / "1.0.0"
+    (records_file,) = folder.glob("*train*")
+    info = folder / "dataset_info.json"
+    {
+        "half": lambda: os.truncate(records_file, 65536),
+        "empty": lambda: records_file.write_bytes(b""),
+        "missing": records_file.unlink,
+        "info": lambda: info.write_text("{"),
+        "no info": info.unlink,
+    }[damage]()
+    with pytest.raises(UserError, match=r"damaged.*delete (that|its) folder"):
+        sources.open_pairs(config_of(tmp_path, name="tiny_translate"), "train")[:]
+
+
+@pytest.fixture(scope="module")
+def prepared_set(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prepared")
+    sources.open_pairs(config_of(folder, name="tiny_translate"), "train")
+    return folder
+
+
+def test_a_set_in_another_format_is_told(tmp_path, prepared_set):
+    shutil.copytree(prepared_set, tmp_path, dirs_exist_ok=True)
+    info = tmp_path / "tiny_translate" / "1.0.0" / "dataset_info.json"
+    info.write_text(info.read_text().replace("array_record", "tfrecord"))
+    with pytest.raises(UserError, match=r"prepared in .* in another format than array_record"):
+        records.find_builder("tiny_translate", str(tmp_path))

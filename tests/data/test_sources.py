@@ -1,0 +1,158 @@
+"""Text files, TFDS and the built-in language behind one interface, and a sentence for each thing missing."""
+
+import gzip
+import lzma
+
+import pytest
+import tensorflow_datasets as tfds
+
+from tests.helpers import tfds_sets  # noqa: F401 - registers them
+from tfm.data import sources
+from tfm.data.config import DataConfig
+from tfm.errors import UserError
+
+
+def text_config(folder, **fields):
+    return DataConfig(
+        **{"kind": "text", "directory": str(folder), "cache_dir": str(folder / "cache")} | fields
+    )
+
+
+def write(folder, source, target, stem="train"):
+    (folder / f"{stem}.en").write_bytes(source)
+    (folder / f"{stem}.de").write_bytes(target)
+
+
+def pairs_of(config, split="train"):
+    pairs = sources.open_pairs(config, split)
+    return [pairs[i] for i in range(len(pairs))]
+
+
+def test_lines_are_parted_by_newlines_alone_and_stripped(tmp_path):
+    """U+2028, form feed and the like stand in real corpora and are no line ends; BOM and CRLF go."""
+    source = "\ufeffone  \r\n two\u2028half\x0bx\x85y\r\n\nlast".encode()
+    write(tmp_path, source, b"eins\nzwei\n\n  vier \n")
+    assert pairs_of(text_config(tmp_path)) == [
+        ("one", "eins"),
+        ("two\u2028half\x0bx\x85y", "zwei"),
+        ("", ""),
+        ("last", "vier"),
+    ]
+
+
+def test_lines_are_right_across_the_chunks_they_are_found_in(tmp_path, monkeypatch):
+    monkeypatch.setattr("tfm.data.text.CHUNK", 7)
+    lines = [f"line {i} ä" * (i % 4) for i in range(50)]
+    text = "".join(line + "\n" for line in lines).encode()
+    write(tmp_path, text, text)
+    assert pairs_of(text_config(tmp_path)) == [(line.strip(), line.strip()) for line in lines]
+
+
+def test_compressed_files_read_like_plain_ones(tmp_path):
+    (tmp_path / "train.en.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
+    (tmp_path / "train.de.xz").write_bytes(lzma.compress(b"eins\nzwei\n"))
+    assert pairs_of(text_config(tmp_path)) == [("one", "eins"), ("two", "zwei")]
+    assert sources.open_pairs(text_config(tmp_path), "train")[1:] == [("two", "zwei")]
+    (tmp_path / "train.en.gz").write_bytes(gzip.compress(b"three\nfour\n"))  # a change is noticed
+    assert pairs_of(text_config(tmp_path))[0] == ("three", "eins")
+
+
+def test_a_split_is_a_stem_that_the_config_names_or_the_name_itself(tmp_path):
+    write(tmp_path, b"a\n", b"b\n", stem="val.2016")
+    config = text_config(tmp_path, validation="val.2016")
+    assert pairs_of(config, "validation") == pairs_of(config, "val.2016") == [("a", "b")]
+    stem = str(tmp_path / "val.2016")
+    assert pairs_of(text_config(tmp_path, directory="", train=stem)) == [("a", "b")]
+
+
+def test_the_fingerprint_is_of_the_content_not_of_the_place(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, b"x\n" if name != "c" else b"y\n", b"z\n")
+    a, b, c = (sources.open_pairs(text_config(tmp_path / name), "train").fingerprint for name in "abc")
+    assert a == b != c
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        (b"a\nb\nc\n", b"a\nb\n", "has 3 lines and .*train.de has 2"),
+        (b"", b"", "train.en is empty"),
+        (b"fine\nbad \xff\xfe\n", b"a\nb\n", "Line 2 of .*train.en is not UTF-8"),
+    ],
+)
+def test_unusable_text_is_one_sentence(tmp_path, source, target, message):
+    write(tmp_path, source, target)
+    with pytest.raises(UserError, match=message):
+        pairs_of(text_config(tmp_path))
+
+
+def test_a_missing_file_and_a_damaged_archive_are_named(tmp_path):
+    with pytest.raises(UserError, match=r"train\.en .*but there is none"):
+        pairs_of(text_config(tmp_path))
+    (tmp_path / "train.en.gz").write_bytes(gzip.compress(b"one\ntwo\n" * 1000)[:-9])
+    (tmp_path / "train.de").write_bytes(b"eins\n")
+    with pytest.raises(UserError, match="does not unpack"):
+        pairs_of(text_config(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def tfds_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("tfds")
+
+
+def tfds_config(folder, **fields):
+    return DataConfig(**{"kind": "tfds", "name": "tiny_translate", "directory": str(folder)} | fields)
+
+
+def test_a_tfds_set_is_prepared_once_and_read_at_random(tfds_dir):
+    pairs = sources.open_pairs(tfds_config(tfds_dir), "train")
+    assert sorted(pairs[i] for i in range(len(pairs))) == [(f"sentence {i}", f"Satz {i}") for i in range(6)]
+    assert pairs[1:6:2] == [pairs[1], pairs[3], pairs[5]]
+    with pytest.raises(IndexError):
+        pairs[6]
+    assert list(tfds_dir.glob("tiny_translate/1.0.0/*.array_record*"))
+    reverse = sources.open_pairs(tfds_config(tfds_dir, source_language="de", target_language="en"), "train")
+    assert reverse[0] == pairs[0][::-1]
+    assert reverse.fingerprint != pairs.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("fields", "split", "message"),
+    [
+        ({}, "testing", "has no split 'testing'; it has train, validation"),
+        ({"target_language": "fr"}, "train", "has no feature 'fr'; it has de, en"),
+        ({"name": "no_such_set"}, "train", "TFDS has no data set 'no_such_set'"),
+        ({"name": "tiny_translate/nothing"}, "train", "TFDS has no data set"),
+    ],
+)
+def test_what_tfds_has_not_is_one_sentence(tfds_dir, fields, split, message):
+    with pytest.raises(UserError, match=message):
+        sources.open_pairs(tfds_config(tfds_dir, **fields), split)
+
+
+def test_wmt14_is_known_to_tfds_without_tensorflow(tmp_path):
+    """Its builder is found and its languages are there; nothing is downloaded."""
+    import sys
+
+    import tensorflow_datasets.translate
+
+    builder = tfds.builder("wmt14_translate/de-en", data_dir=tmp_path, file_format="array_record")
+    assert set(builder.info.features) == {"de", "en"}
+    assert "tensorflow" not in sys.modules
+    assert tensorflow_datasets.translate
+
+
+def test_the_builtin_language_reads_like_any_other(monkeypatch, tmp_path):
+    from tfm.datasets.toy_translation import builder, grammar
+
+    few = dict.fromkeys(grammar.SIZES, 6)
+    monkeypatch.setattr(grammar, "SIZES", few)
+    monkeypatch.setattr(builder, "SIZES", few)
+    config = DataConfig(kind="builtin", cache_dir=str(tmp_path))
+    assert len(pairs_of(config)) == 6
+    famous = "The animal didn't cross the street because it was too tired."
+    right = "Das Tier überquerte die Straße nicht, weil es zu müde war."
+    assert (famous, right) in pairs_of(config, "pronoun")
+    wrong = sources.read_feature(config, "pronoun", "wrong")
+    assert right.replace(" es ", " sie ") in wrong

@@ -1,0 +1,269 @@
+"""Prepared data: caches that are damaged, of another version, or made by two processes at a time."""
+
+import gzip
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.data.test_batching import Letters, Pairs, random_pairs
+from tests.data.test_tokenizer import TEXTS
+from tests.helpers.io_conditions import files_of
+from tests.helpers.paths import ROOT
+from tests.helpers.tiny import ids
+from tfm.data import text, token_cache
+from tfm.data.token_cache import TokenCache
+from tfm.data.tokenizer import Vocabulary
+from tfm.errors import UserError
+
+
+class Bomb:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def cut(path):
+    os.truncate(path, path.stat().st_size - 2)
+
+
+def archive(path):
+    with open(path, "wb") as file:
+        np.savez(file, a=np.zeros(3))
+
+
+def swap(path):
+    np.save(path, np.load(path)[::-1])
+
+
+def far_off(path):
+    """One end, 2 ** 32 too large: in 32 bits the lengths on both sides of it would look right."""
+    ends = np.load(path)
+    ends[7] += 1 << 32
+    np.save(path, ends)
+
+
+def overwrite(path):
+    with open(path, "rb+") as file:
+        file.seek(300)
+        file.write(bytes(100))
+
+
+def no_rows(path):
+    np.save(path, np.zeros(0, np.load(path).dtype))
+
+
+DAMAGE = {
+    "zeros in the middle of the tokens": lambda folder: overwrite(folder / "source.npy"),
+    "no ends": lambda folder: no_rows(folder / "target_ends.npy"),
+    "no tokens": lambda folder: no_rows(folder / "target.npy"),
+    "unsigned ends": lambda folder: np.save(
+        folder / "source_ends.npy", np.load(folder / "source_ends.npy").astype(np.uint64)
+    ),
+    "an end far off": lambda folder: far_off(folder / "target_ends.npy"),
+    "tokens cut": lambda folder: cut(folder / "source.npy"),
+    "ends cut": lambda folder: cut(folder / "target_ends.npy"),
+    "ends missing": lambda folder: (folder / "source_ends.npy").unlink(),
+    "all missing": lambda folder: [path.unlink() for path in folder.iterdir()],
+    "empty": lambda folder: (folder / "target.npy").write_bytes(b""),
+    "zeros, as after a power cut": lambda folder: (folder / "target_ends.npy").write_bytes(bytes(600)),
+    "other order": lambda folder: swap(folder / "target_ends.npy"),
+    "other type": lambda folder: np.save(folder / "source.npy", np.load(folder / "source.npy") * 0.5),
+    "other shape": lambda folder: np.save(folder / "source.npy", np.uint16(3)),
+    "an archive": lambda folder: archive(folder / "source.npy"),
+    "a pickle": lambda folder: (folder / "source.npy").write_bytes(
+        pickle.dumps(Bomb(folder.parent / "boom"))
+    ),
+    "a pickle in an array": lambda folder: np.save(
+        folder / "source.npy", np.array([Bomb(folder.parent / "boom")], object), allow_pickle=True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_cache_is_made_again_and_nothing_in_it_is_run(name, tmp_path, caplog):
+    pairs = random_pairs(30)
+    sound = TokenCache.open(pairs, Letters(), str(tmp_path))
+    expected = [(ids(sound, 0, i), ids(sound, 1, i)) for i in range(30)]
+    (folder,) = (tmp_path / "tokens").iterdir()
+    DAMAGE[name](folder)
+    with caplog.at_level("WARNING", "tfm"):
+        again = TokenCache.open(pairs, Letters(), str(tmp_path))
+    assert "Tokenising again: the cache" in caplog.text
+    assert [(ids(again, 0, i), ids(again, 1, i)) for i in range(30)] == expected
+    assert list((tmp_path / "tokens").iterdir()) == [folder]
+
+
+def test_damage_is_found_wherever_it_is(tmp_path, monkeypatch):
+    """Also where the ends of sentences are looked at some at a time."""
+    monkeypatch.setattr(token_cache, "CHECKED_AT_ONCE", 7)
+    sound = TokenCache.open(random_pairs(60), Letters(), str(tmp_path))
+    (folder,) = (tmp_path / "tokens").iterdir()
+    ends = np.cumsum(sound.lengths[:, 1])
+    whole = np.load(folder / "target.npy")
+    for end in ends:
+        damaged = whole.copy()
+        damaged[end - 1] = 0
+        np.save(folder / "target.npy", damaged)
+        with pytest.raises(ValueError, match="has lost its end"):
+            TokenCache(str(folder))
+
+
+def test_the_cache_of_another_version_is_left_alone(tmp_path, monkeypatch):
+    pairs = Pairs([("ab", "c")])
+    TokenCache.open(pairs, Letters(), str(tmp_path))
+    (old,) = (tmp_path / "tokens").iterdir()
+    monkeypatch.setattr(token_cache, "FORMAT", token_cache.FORMAT + 1)
+    DAMAGE["tokens cut"](old)  # whatever the other version has there
+    before = files_of(old)
+    assert ids(TokenCache.open(pairs, Letters(), str(tmp_path)), 0, 0) == [97, 98, 2]
+    assert files_of(old) == before
+    assert len(list((tmp_path / "tokens").iterdir())) == 2
+
+
+def two_at_a_time(code, folder):
+    """(stdout, stderr, exit code) of two processes that run the code with the folder and a name each."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-c", code, str(folder)]
+    both = [subprocess.Popen([*command, f"builder-{i}"], cwd=ROOT, **pipes) for i in range(2)]
+    return [(*each.communicate(), each.returncode) for each in both]
+
+
+BUILDER = """
+import pathlib, sys, time
+import numpy as np
+from tests.test_batches import Letters, random_pairs
+from tfm.data.cache import TokenCache
+folder, me = pathlib.Path(sys.argv[1]), sys.argv[2]
+class Slow(type(random_pairs(1))):
+    def __getitem__(self, index):  # both build before either is done
+        (folder / me).touch()
+        while len(list(folder.glob("builder-*"))) < 2:
+            time.sleep(0.01)
+        return super().__getitem__(index)
+cache = TokenCache.open(Slow(random_pairs(30)), Letters(), str(folder / "cache"))
+print(int(cache.tokens(0, np.arange(30))[0].sum()))
+"""
+
+
+PREPARER = """
+import pathlib, sys, time
+import numpy as np
+from tfm.data.language import builder, grammar
+folder, me = pathlib.Path(sys.argv[1]), sys.argv[2]
+grammar.SIZES = builder.SIZES = dict.fromkeys(grammar.SIZES, 6)
+generate = builder.generate
+def wait(split):  # all prepare before any is done
+    (folder / me).touch()
+    while len(list(folder.glob("builder-*"))) < 2:
+        time.sleep(0.01)
+    return generate(split)
+builder.generate = wait
+print(len(builder.prepare(str(folder / "language")).as_data_source(split="train")))
+"""
+
+
+@pytest.mark.long
+def test_two_processes_that_prepare_one_data_set_at_a_time_both_get_it(tmp_path):
+    results = two_at_a_time(PREPARER, tmp_path)
+    assert [(out, code) for out, _, code in results] == [(b"6\n", 0)] * 2, results
+    assert [path.name for path in (tmp_path / "language" / "tfm_language").iterdir()] == ["1.0.0"]
+
+
+@pytest.mark.long
+def test_two_processes_that_build_one_cache_at_a_time_both_get_it(tmp_path):
+    results = two_at_a_time(BUILDER, tmp_path)
+    assert [code for *_, code in results] == [0, 0], results
+    assert results[0][0] == results[1][0]
+    (folder,) = (tmp_path / "cache" / "tokens").iterdir()
+    assert sorted(path.name for path in folder.iterdir()) == [
+        *("source.npy", "source_ends.npy", "target.npy", "target_ends.npy")
+    ]
+
+
+HALF = """
+import os, signal, sys
+from tests.test_batches import Letters, random_pairs
+from tfm.data import cache
+class Killed(type(random_pairs(1))):
+    def __getitem__(self, index):
+        if index.start:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+cache.CHUNK_PAIRS = 7
+cache.TokenCache.open(Killed(random_pairs(30)), Letters(), sys.argv[1])
+"""
+
+
+@pytest.mark.long
+def test_what_a_killed_build_left_goes_with_the_next_one(tmp_path):
+    subprocess.run([sys.executable, "-c", HALF, str(tmp_path)], cwd=ROOT, check=False)
+    (left,) = (tmp_path / "tokens").iterdir()
+    assert left.suffix == ".tmp"
+    assert len(TokenCache.open(random_pairs(30), Letters(), str(tmp_path))) == 30
+    (whole,) = (tmp_path / "tokens").iterdir()
+    assert left.name.startswith(whole.name)
+
+
+def test_a_build_leaves_the_half_made_cache_of_another_that_still_builds(tmp_path):
+    half_made = tmp_path / "tokens" / "0.0123456789ab.tmp"
+
+    class Building(Pairs):
+        fingerprint = "building"
+
+        def __getitem__(self, index):
+            half_made.mkdir()  # of a third, killed just now
+            before = sorted((tmp_path / "tokens").iterdir())
+            assert len(before) == 2
+            assert len(TokenCache.open(random_pairs(30), Letters(), str(tmp_path))) == 30
+            assert set(before) < set((tmp_path / "tokens").iterdir())
+            return super().__getitem__(index)
+
+    assert len(TokenCache.open(Building(random_pairs(9)), Letters(), str(tmp_path))) == 9
+    last = Pairs([("a", "b")])
+    last.fingerprint = "last"
+    TokenCache.open(last, Letters(), str(tmp_path))
+    assert not half_made.exists()
+    assert len(list((tmp_path / "tokens").iterdir())) == 3
+
+
+def test_what_a_killed_unpacking_left_goes_and_other_files_stay(tmp_path):
+    folder = tmp_path / "unpacked"
+    folder.mkdir()
+    for name in ("a.0123456789ab.tmp", "notes.tmp", "b"):
+        (folder / name).write_text("text")
+    for language in ("en", "de"):
+        (tmp_path / f"data.{language}.gz").write_bytes(gzip.compress(b"text\n"))
+    assert text.TextPairs(str(tmp_path / "data"), ("en", "de"), str(tmp_path))[0] == ("text", "text")
+    found = {path.name for path in folder.iterdir()}
+    assert {"notes.tmp", "b"} < found
+    assert not any("0123456789ab" in name for name in found)
+    assert len(found) == 4
+
+
+def test_data_that_is_deleted_while_it_is_read_can_be_read_to_its_end(tmp_path):
+    for language in ("en", "de"):
+        (tmp_path / f"data.{language}").write_text("".join(f"{language} {i}\n" for i in range(100)))
+    pairs = text.TextPairs(str(tmp_path / "data"), ("en", "de"), str(tmp_path))
+    opened = TokenCache.open(pairs, Letters(), str(tmp_path))
+    shutil.rmtree(tmp_path)
+    assert pairs[99] == ("en 99", "de 99")
+    assert ids(opened, 0, 99) == [*map(ord, "en 99"), 2]
+
+
+def test_a_vocabulary_whose_text_fails_half_way_leaves_nothing(tmp_path):
+    def texts():
+        yield from TEXTS
+        raise UserError("line 9 is not UTF-8")
+
+    with pytest.raises(UserError, match="line 9"):
+        Vocabulary.train(texts(), 310, str(tmp_path / "v.model"))
+    assert list(tmp_path.iterdir()) == []

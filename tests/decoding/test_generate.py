@@ -1,0 +1,154 @@
+"""What joins search, models and texts: limits, forbidden tokens, keys of samples, ensembles, split texts."""
+
+import types
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.helpers import numpy_transformer as numpy64
+from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from tfm.decoding.generate import DecodingConfig, decode
+from tfm.decoding.scoring import score_pairs
+from tfm.layers.collected_attention import attention_of
+from tfm.models import Transformer, TransformerConfig
+from tfm.tasks.translation.pipeline import translate_texts
+
+PIECES = 12
+SEARCHES = {"greedy": {"beam_size": 1}, "beam": {"beam_size": 3}, "samples": {"samples": 3}}
+
+
+@flax.struct.dataclass
+class Nothing:
+    """The state of a model that remembers nothing."""
+
+    width: jax.Array
+
+    def reorder(self, parents):
+        return self
+
+
+class Bigrams:
+    """A model whose logits depend on the last token alone: params["model"]["table"] is [V, V]."""
+
+    config = types.SimpleNamespace(longest=None)
+
+    def apply(self, variables, *arguments, method, **options):
+        if method == "init_cache":
+            return Nothing(jnp.zeros((len(arguments[0]), options["width"])))
+        tokens, cache, _ = arguments
+        return variables["params"]["model"]["table"][tokens], cache
+
+
+MODEL = Bigrams()
+
+
+def bigrams(**logits):
+    """Random parameters, with the same logit everywhere for the tokens that are named."""
+    table = np.random.default_rng(0).normal(size=(PIECES, PIECES)).astype(np.float32)
+    for name, logit in logits.items():
+        table[:, {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID}[name]] = logit
+    return {"model": {"table": table}}
+
+
+def inputs_of(*lengths):
+    return [[*range(3, 2 + length), EOS_ID] for length in lengths]
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_each_output_may_be_so_much_longer_than_its_own_input(name):
+    """Whatever the inputs beside it are: a model that never ends by itself is ended there."""
+    config = DecodingConfig(extra_length=3, **SEARCHES[name])
+    found = decode(MODEL, bigrams(eos=-30.0), inputs_of(2, 9, 5), config)
+    assert [{len(one.ids) for one in each} for each in found] == [{5}, {12}, {8}]
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_padding_and_bos_are_never_chosen(name):
+    config = DecodingConfig(extra_length=3, **SEARCHES[name])
+    found = decode(MODEL, bigrams(pad=9.0, bos=9.0, eos=-30.0), inputs_of(4, 6), config)
+    assert not {PAD_ID, BOS_ID} & {token for each in found for one in each for token in one.ids}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_the_minimum_length_of_the_config_holds(name):
+    config = DecodingConfig(min_length=4, **SEARCHES[name])
+    found = decode(MODEL, bigrams(eos=30.0), inputs_of(4, 6), config)
+    assert {len(one.ids) for each in found for one in each[:1]} == {4}
+
+
+def test_samples_depend_on_seed_and_number_of_their_input():
+    inputs, params = inputs_of(3, 9, 4, 8, 5), bigrams()
+
+    def draw(batch_size, seed=0):
+        return decode(MODEL, params, inputs, DecodingConfig(samples=2, batch_size=batch_size, seed=seed))
+
+    def ids(found):
+        return [[one.ids for one in each] for each in found]
+
+    assert ids(draw(2)) == ids(draw(8)) != ids(draw(8, seed=1))
+    equal = decode(MODEL, params, inputs_of(6) * 8, DecodingConfig(samples=1, extra_length=9))
+    assert len({tuple(each[0].ids) for each in equal}) > 4
+
+
+class Numbers:
+    """A vocabulary of texts that are numbers."""
+
+    def encode(self, texts):
+        return [list(map(int, text.split())) for text in texts]
+
+    def decode(self, ids):
+        return " ".join(str(i) for i in ids if i != EOS_ID)
+
+    def split(self, ids, longest):
+        return [ids[first : first + longest] for first in range(0, len(ids), longest)]
+
+
+def translate(texts, params, **options):
+    return translate_texts(MODEL, params, Numbers(), texts, DecodingConfig(**options))
+
+
+def test_a_split_input_is_its_parts_and_their_scores_add_up():
+    parts, params = ["3 4 5", "6 7 8", "9"], bigrams(eos=-30.0)
+    each = translate(parts, params, extra_length=2)
+    (whole,) = translate([" ".join(parts)], params, extra_length=2, max_input=4)[0]
+    assert whole.text == " ".join(found[0].text for found in each)
+    assert whole.score == pytest.approx(sum(found[0].score for found in each))
+    (cut,) = translate([" ".join(parts)], params, extra_length=2, max_input=4, over_long="cut")[0]
+    assert cut.text == each[0][0].text
+
+
+def test_samples_come_by_their_utility():
+    (found,) = translate_texts(
+        MODEL, bigrams(), Numbers(), ["3 4 5 6"], DecodingConfig(samples=6, extra_length=4), n_best=6
+    )
+    scores = [one.score for one in found]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] > scores[-1]
+
+
+TINY = TransformerConfig(
+    vocabulary_size=PIECES, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, dropout=0.0
+)
+
+
+def test_forced_scores_of_an_ensemble_are_of_its_mean_probability():
+    model, sources, targets = Transformer(TINY), inputs_of(4, 3), inputs_of(3, 6)
+    token = np.ones((1, 1), int)
+    members = tuple(model.init(jax.random.key(seed), token, token, train=False)["params"] for seed in (0, 1))
+    found = score_pairs(model, members, sources, targets, DecodingConfig())
+    for source, target, scores in zip(sources, targets, found, strict=True):
+        shifted, probabilities = np.array([[BOS_ID, *target[:-1]]]), 0.0
+        for params in members:
+            exponentials = np.exp(numpy64.transformer(params, np.array([source]), shifted)[0])
+            probabilities += exponentials / exponentials.sum(-1, keepdims=True) / len(members)
+        expected = np.log(probabilities[range(len(target)), target])
+        np.testing.assert_allclose(scores, expected, rtol=1e-4)
+
+
+def test_layers_of_attention_come_in_the_order_of_their_numbers():
+    layers = {f"layers_{i}": {"mixer": {"weights": (jnp.full((1, 1, 1, 1), i),)}} for i in (10, 2, 0, 11, 1)}
+    found = attention_of({"attention": {"decoder": layers}}, "decoder", "mixer")
+    assert found.ravel().tolist() == [0, 1, 2, 10, 11]

@@ -1,0 +1,58 @@
+"""Forced passes: scores and alignments of given pairs, and what they hold in memory."""
+
+import jax
+import numpy as np
+import pytest
+
+import tfm
+from tests.helpers.tiny import talkative
+from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.decoding.generate import DecodingConfig
+from tfm.decoding.scoring import attend_pairs, score_pairs
+from tfm.workdir import runs
+
+
+@pytest.fixture(scope="module")
+def translator(tiny_run):
+    return tfm.Translator(talkative(runs.load(str(tiny_run))))
+
+
+def test_scores_are_log_probabilities_of_the_pair(translator):
+    """Against the model's full forward pass, one pair at a time, of sides as unlike as can be."""
+    run = translator.run
+    sources, targets = ["red dog", "big cat runs " * 4, "cat", ""], ["rot hund", "", "gross " * 7, ""]
+    found = translator.score(sources, targets)
+    for source, target, scores in zip(sources, targets, found, strict=True):
+        source_ids = [*run.task.vocabulary.encode([source])[0], EOS_ID]
+        target_ids = [*run.task.vocabulary.encode([target])[0], EOS_ID]
+        inputs, shifted = np.array([source_ids]), np.array([[BOS_ID, *target_ids[:-1]]])
+        logits = run.task.model.apply({"params": run.params}, inputs, shifted, train=False)
+        log_probabilities = np.asarray(jax.nn.log_softmax(logits[0]))
+        np.testing.assert_allclose(scores, log_probabilities[range(len(target_ids)), target_ids], rtol=1e-5)
+
+
+def test_alignments_name_a_source_word_for_each_target_word(translator):
+    aligned, none = translator.align(["red dog runs", "cat"], ["rot hund", ""])
+    assert [pair.split("-")[1] for pair in aligned.split()] in (["0", "1"], ["1", "0"])
+    assert none == ""
+
+
+class Noting:
+    """A model that notes what it is asked for: the method, and the shapes of both sides."""
+
+    def __init__(self, model):
+        self.model, self.config, self.calls = model, model.config, []
+
+    def apply(self, variables, inputs, targets, **options):
+        self.calls.append((options.get("method"), inputs.shape, targets.shape))
+        return self.model.apply(variables, inputs, targets, **options)
+
+
+@pytest.mark.parametrize("forced", [score_pairs, attend_pairs])
+def test_a_forced_pass_is_as_wide_as_each_side_and_as_high_as_the_config_says(translator, forced):
+    model = Noting(translator.run.task.model)
+    sources = [[7] * (length - 1) + [EOS_ID] for length in (40, 37, 3)]
+    targets = [[9] * (length - 1) + [EOS_ID] for length in (20, 11, 2)]
+    found = forced(model, translator.run.params, sources, targets, DecodingConfig(batch_size=2))
+    assert model.calls == [("features", (2, 48), (2, 24)), ("features", (1, 8), (1, 8))]
+    assert [len(each) for each in found] == [20, 11, 2]

@@ -1,0 +1,61 @@
+"""Word alignments from attention, their format and their error rate; least Bayes risk."""
+
+import numpy as np
+import pytest
+
+from tfm.decoding.mbr import expected_utilities
+from tfm.errors import UserError
+from tfm.evaluation.alignment import align_words, alignment_error_rate, from_pharaoh, to_pharaoh
+
+
+def test_a_word_gathers_the_attention_of_its_pieces():
+    attention = np.array([[0.4, 0.3, 0.3, 0.0], [0.0, 0.1, 0.1, 0.8], [0.9, 0.0, 0.1, 0.0]])
+    # Source pieces 1 and 2 are one word; the third target row is EOS, the fourth source place is EOS.
+    assert align_words(attention, [0, 1, 1], [0, 1]) == {(1, 0), (1, 1)}
+    assert align_words(attention, [0, 1, 2], [0, 1]) == {(0, 0), (1, 1)}
+    # Target pieces of one word are averaged.
+    assert align_words(np.array([[0.9, 0.1], [0.2, 0.8], [0.0, 1.0]]), [0, 1], [0, 0, 0]) == {(1, 0)}
+    assert align_words(attention, [], [0]) == set()
+
+
+def test_pharaoh_format_there_and_back():
+    pairs = {(0, 0), (10, 2), (1, 2)}
+    assert to_pharaoh(pairs) == "0-0 1-2 10-2"
+    assert from_pharaoh(to_pharaoh(pairs)) == pairs
+    assert from_pharaoh("") == set()
+
+
+@pytest.mark.parametrize("text", ["0", "0-1-2", "a-1", "0:1", "-1-2"])
+def test_what_is_no_alignment_is_refused(text):
+    with pytest.raises(UserError, match="Expected an alignment such as"):
+        from_pharaoh(text)
+
+
+def test_the_error_rate_over_a_corpus():
+    true = [{(0, 0), (1, 1)}, {(0, 0)}, set()]
+    assert alignment_error_rate(true, true) == 0
+    assert alignment_error_rate([set()] * 3, true) == 1
+    found = [{(0, 0), (1, 0)}, {(0, 0), (0, 1)}, {(5, 5)}]
+    assert alignment_error_rate(found, true) == pytest.approx(1 - 2 * 2 / (4 + 3))
+    assert alignment_error_rate([], []) == 0
+
+
+@pytest.mark.parametrize("utility", ["chrf", "bleu"])
+def test_the_sample_nearest_to_the_others_has_the_largest_utility(utility):
+    texts = [
+        "the cat sat on the mat",
+        "the cat sat on a mat",
+        "the cat sat on the mat",
+        "a dog ran off",
+    ]
+    utilities = expected_utilities(texts, utility)
+    assert np.argmax(utilities) == 0
+    assert utilities[0] == utilities[2] > utilities[1] > utilities[3]
+
+
+def test_expected_utilities_are_means_over_all_pairs():
+    from sacrebleu.metrics import CHRF
+
+    texts = ["ab cd", "ab ce", "ab cd"]
+    expected = [np.mean([CHRF().sentence_score(a, [b]).score for b in texts]) for a in texts]
+    np.testing.assert_allclose(expected_utilities(texts, "chrf"), expected)

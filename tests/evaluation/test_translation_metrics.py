@@ -1,0 +1,188 @@
+"""Scores against sacreBLEU called directly, against published reference lengths, and their signatures.
+
+The lengths need the folder that the environment variable TFM_TEST_DATA names, with the German references
+newstest/newstest2014.en-de.de and multi30k/test_2016_flickr.de as text, one sentence a line.
+"""
+
+import os
+import pathlib
+
+import pytest
+import sacrebleu
+from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+from sacrebleu.tokenizers.tokenizer_re import TokenizerRegexp
+
+from tfm.errors import UserError
+from tfm.evaluation import translation_metrics
+
+HYPOTHESES = ["Der Hund schläft im Haus.", "Sie sagte: „Ja, gern!“", "Das Blau-Gelb-Rot der Fahne weht."]
+REFERENCES = ["Der Hund schläft in dem Haus.", "Er sagte: „Ja, gern!“", "Das Blau-Gelb-Rot der Fahne wehte."]
+PAPER = "BLEU, Moses, hyphens split"
+DIRECT = {
+    "BLEU": sacrebleu.BLEU(),
+    "BLEU, intl": sacrebleu.BLEU(tokenize="intl"),
+    "BLEU, lowercased": sacrebleu.BLEU(lowercase=True),
+    "chrF2": sacrebleu.CHRF(),
+    "TER": sacrebleu.TER(),
+}
+DATA = os.environ.get("TFM_TEST_DATA")
+NEWSTEST, MULTI30K = "newstest/newstest2014.en-de.de", "multi30k/test_2016_flickr.de"
+
+
+def by_name(hypotheses=HYPOTHESES, references=REFERENCES):
+    return {score.name: score for score in translation_metrics.scores(hypotheses, references, "de")}
+
+
+def values(hypotheses=HYPOTHESES, references=REFERENCES):
+    return {name: score.value for name, score in by_name(hypotheses, references).items()}
+
+
+def test_bleu_is_sacrebleus_and_comes_first():
+    expected = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
+    assert translation_metrics.bleu(HYPOTHESES, REFERENCES).value == expected
+    assert next(iter(by_name())) == "BLEU"
+    assert by_name()["BLEU"].value == expected
+    assert "tok:13a" in by_name()["BLEU"].signature
+
+
+def test_scoring_keeps_no_lines():
+    translation_metrics.bleu(HYPOTHESES, REFERENCES)
+    assert [one.__call__.cache_info().currsize for one in (Tokenizer13a, TokenizerRegexp)] == [0, 0]
+
+
+@pytest.mark.parametrize("name", DIRECT)
+def test_a_score_of_sacrebleu_is_its_own_call_with_its_own_signature(name):
+    expected = DIRECT[name].corpus_score(HYPOTHESES, [REFERENCES]).score
+    assert by_name()[name].value == expected
+    assert by_name()[name].signature == str(DIRECT[name].get_signature())
+
+
+def test_a_perfect_translation_scores_100_everywhere_and_needs_no_edits():
+    found = values(REFERENCES)
+    assert found.pop("TER") == 0
+    assert len(found) == 6
+    assert all(value == pytest.approx(100) for value in found.values())
+
+
+def test_lost_words_make_every_score_worse():
+    whole, cut = values(), values([text.rsplit(" ", 2)[0] for text in HYPOTHESES])
+    assert cut.pop("TER") > whole.pop("TER")
+    assert all(cut[name] < whole[name] for name in whole)
+
+
+def test_the_order_of_sentences_does_not_matter():
+    assert values(HYPOTHESES[::-1], REFERENCES[::-1]) == pytest.approx(values())
+
+
+def test_which_hypothesis_belongs_to_which_reference_matters():
+    paired, crossed = values(), values(HYPOTHESES[::-1])
+    assert crossed.pop("TER") > paired.pop("TER")
+    assert all(crossed[name] < paired[name] for name in paired)
+
+
+def test_case_counts_only_where_the_name_says_so():
+    found = values([text.upper() for text in REFERENCES])
+    blind = {"BLEU, lowercased", "BLEU, Moses, lowercased"}
+    assert all(found[name] == pytest.approx(100) for name in blind)
+    assert found["TER"] == 0  # sacreBLEU's TER is lowercased; its signature has case:lc
+    assert all(found[name] < 50 for name in found.keys() - blind - {"TER"})
+
+
+def test_quotes_count_in_bleu_but_not_in_the_papers():
+    found = values([text.replace("„", '"').replace("“", '"') for text in REFERENCES])
+    assert found[PAPER] == pytest.approx(100)
+    assert found["BLEU"] < 99
+
+
+def test_the_papers_bleu_is_not_smoothed():
+    found = by_name(["Der Hund schläft im Haus."], ["Ein Hund ist im Garten."])
+    assert found["BLEU"].value > 0
+    assert found[PAPER].value == 0
+    assert "smooth:none" in found[PAPER].signature
+
+
+def test_each_signature_tells_the_version_and_moses_its_tokenizer():
+    found = by_name()
+    moses = f"tok:moses-sacremoses-{translation_metrics.version('sacremoses')}"
+    assert all(f"version:{sacrebleu.__version__}" in score.signature for score in found.values())
+    assert f"|{moses}-lc|" in found["BLEU, Moses, lowercased"].signature
+    assert f"|{moses}-punct-atat|" in found[PAPER].signature
+    assert len({score.signature for score in found.values()}) == len(found) == 7
+
+
+def test_only_sacrebleus_default_is_called_bleu():
+    assert [name for name in by_name() if "," not in name] == ["BLEU", "chrF2", "TER"]
+
+
+def test_moses_tokens_are_not_escaped():
+    assert translation_metrics.moses_tokenizer("de")("Er sagte: „Ja & nein!“") == "Er sagte : „ Ja & nein ! “"
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("Ein Rich-Text-Format.", "Ein Rich ##AT##-##AT## Text ##AT##-##AT## Format ."),
+        ("Er kam - und ging.", "Er kam - und ging ."),
+        ("„Ja“, so’s …", '" Ja " , so \' s ...'),
+        ("x-y-z", "x ##AT##-##AT## y-z"),  # as the script of the paper's authors has it
+    ],
+)
+def test_tokens_of_the_paper(text, tokens):
+    assert translation_metrics.paper_tokenizer("de")(text) == tokens
+
+
+@pytest.mark.skipif(not DATA, reason="TFM_TEST_DATA names no folder with newstest/ and multi30k/")
+@pytest.mark.parametrize(
+    ("path", "tokenizer", "length"),
+    [
+        (NEWSTEST, Tokenizer13a(), 62_688),
+        (NEWSTEST, translation_metrics.moses_tokenizer("de"), 63_078),
+        (NEWSTEST, translation_metrics.paper_tokenizer("de"), 64_496),
+        (MULTI30K, translation_metrics.lowercase_tokenizer("de"), 12_103),
+    ],
+    ids=["13a", "Moses", "Moses, hyphens split", "Moses, lowercased"],
+)
+def test_reference_length_is_the_published_one(path, tokenizer, length):
+    file = pathlib.Path(DATA) / path
+    if not file.is_file():
+        pytest.skip(f"TFM_TEST_DATA has no {path}")
+    lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    assert sum(len(tokenizer(line).split()) for line in lines) == length
+
+
+SCORERS = {
+    "scores": lambda hypotheses, references: translation_metrics.scores(hypotheses, references, "de"),
+    "bleu": translation_metrics.bleu,
+    "exact_match": translation_metrics.exact_match,
+    "sentence_chrf": translation_metrics.sentence_chrf,
+    "paired_bootstrap first": lambda hypotheses, references: translation_metrics.paired_bootstrap(
+        hypotheses, references, references
+    ),
+    "paired_bootstrap second": lambda hypotheses, references: translation_metrics.paired_bootstrap(
+        references, hypotheses, references
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCORERS)
+def test_unequal_numbers_of_texts_are_refused(name):
+    with pytest.raises(UserError, match="got 2 hypotheses and 3 references"):
+        SCORERS[name](HYPOTHESES[:2], REFERENCES)
+    with pytest.raises(UserError, match="got 3 hypotheses and 2 references"):
+        SCORERS[name](HYPOTHESES, REFERENCES[:2])
+
+
+@pytest.mark.parametrize("name", SCORERS)
+def test_nothing_to_score_is_refused(name):
+    with pytest.raises(UserError, match="at least one sentence"):
+        SCORERS[name]([], [])
+
+
+def test_exact_match_counts_whole_sentences():
+    assert translation_metrics.exact_match(["a", "b ", "c", "d"], ["a", "b", "c", "d"]) == 75
+
+
+def test_sentence_chrf_is_the_corpus_chrf_of_one_sentence():
+    pairs = zip(HYPOTHESES, REFERENCES, strict=True)
+    expected = [sacrebleu.CHRF().corpus_score([h], [[r]]).score for h, r in pairs]
+    assert translation_metrics.sentence_chrf(HYPOTHESES, REFERENCES) == pytest.approx(expected)

@@ -1,0 +1,85 @@
+"""The model card: what it says of the model, and the scores that eval.py left."""
+
+import json
+import shutil
+
+import jax
+import pytest
+
+from tfm.errors import UserError
+from tfm.export import model_card
+from tfm.workdir import bundle, runs
+
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+
+
+@pytest.fixture(scope="module")
+def run(tiny_run):
+    return runs.load(str(tiny_run))
+
+
+def report(steps):
+    """What eval.py writes."""
+    return {
+        "checkpoints": steps,
+        "decoding": {"beam_size": 4, "length_penalty": 0.6},
+        "sentences": 1014,
+        "sentences_per_second": 3.0,
+        "scores": [{"name": "BLEU", "value": 38.357, "signature": SIGNATURE}],
+    }
+
+
+def write_report(folder, content, name="test"):
+    (folder / f"{name}.de.scores.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def test_the_card_says_what_the_model_is(run, tiny_run, tmp_path):
+    bundle.save(run, str(tmp_path / "out"), workdir=str(tiny_run))
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    count = sum(x.size for x in jax.tree.leaves(run.params))
+    for fact in (
+        "Translation from en to de",
+        "encoder_layers 1, decoder_layers 1, d_model 32, d_ff 64, heads 4",
+        f"| {count:,}, float32 |",
+        f"| {len(run.task.vocabulary)} word pieces",
+        "text files `train`, validated on `val`",
+        f"| step {run.steps[0]} of 6 |",
+        "beam_size 4, length_penalty 0.6, coverage_penalty 0.0, min_length 1, extra_length 50",
+        "Not evaluated.",
+        'tfm.Translator.load("FOLDER")',
+    ):
+        assert fact in card
+    assert "stablehlo" not in card
+    assert "max_positions" not in card  # a limit of learned positions, which this model has not
+
+
+def test_the_card_carries_the_scores_of_each_split_with_their_signatures(run, tiny_run, tmp_path):
+    workdir = shutil.copytree(tiny_run, tmp_path / "run")
+    write_report(workdir, report(run.steps), "test")
+    write_report(workdir, report([2, 4]), "validation")
+    (workdir / "test.fr.scores.json").write_text("of another language")
+    bundle.save(run, str(tmp_path / "out"), workdir=str(workdir))
+    scores = (tmp_path / "out" / "README.md").read_text().partition("## Scores")[2].partition("## Load")[0]
+    test, validation = scores.split("Split ")[1:]
+    for part in (test, validation):
+        assert f"- BLEU: **38.36** `{SIGNATURE}`" in part
+        assert "1,014 sentences" in part
+        assert "beam_size 4, length_penalty 0.6" in part
+    assert test.startswith(f"`test`, 1,014 sentences, step {run.steps[0]};")
+    assert validation.startswith("`validation`, ")
+    assert "mean of steps 2, 4 (not the parameters exported here)" in validation
+    assert "Not evaluated" not in scores
+
+
+def test_the_card_names_the_split_of_an_evaluation_that_has_a_name_of_its_own(tmp_path):
+    write_report(tmp_path, report([6]) | {"split": "test"}, "averaged")
+    reports = model_card.read_reports(str(tmp_path), "de")
+    assert list(reports) == ["averaged"]
+    assert reports["averaged"]["split"] == "test"
+
+
+@pytest.mark.parametrize("content", [{"scores": []}, report([1]) | {"scores": [{"name": "BLEU"}]}, [1]])
+def test_what_is_no_report_is_refused(content, tmp_path):
+    write_report(tmp_path, content)
+    with pytest.raises(UserError, match=r"test\.de\.scores\.json"):
+        model_card.read_reports(str(tmp_path), "de")

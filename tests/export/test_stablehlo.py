@@ -1,0 +1,130 @@
+"""The search as StableHLO: what it finds, in this process and in one without tfm."""
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import tfm
+from tests.helpers.tiny import talkative
+from tfm.commands import export
+from tfm.data.tokenizer import EOS_ID
+from tfm.decoding.generate import decode
+from tfm.errors import UserError
+from tfm.export import stablehlo
+from tfm.workdir import bundle, runs
+
+TEXTS = ["red dog", "big green bird sleeps", "small blue cat runs red", "dog \U0001f600"]
+SHAPE = (4, 24)
+
+
+@pytest.fixture(scope="module")
+def run(tiny_run):
+    return talkative(runs.load(str(tiny_run)))
+
+
+@pytest.mark.parametrize("text", ["16", "0x4", "4x0", "4x-1", "axb", "4x4x4", "", "٤x٤"])
+def test_a_shape_is_rows_x_length(text):
+    assert export.parse_shape("16x64") == (16, 64)
+    with pytest.raises(UserError, match="ROWSxLENGTH"):
+        export.parse_shape(text)
+
+
+def padded(run, texts):
+    """Source ids in the shape of the program."""
+    inputs = np.zeros(SHAPE, np.int32)
+    for row, ids in zip(inputs, run.task.vocabulary.encode(texts), strict=True):
+        row[: len(ids) + 1] = [*ids, EOS_ID]
+    return inputs
+
+
+def check_search(run, texts, tokens, scores, lengths):
+    """What a program found is what the translator finds."""
+    found = [run.task.vocabulary.decode(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
+    assert len(set(found)) > 1
+    assert found == tfm.Translator(run).translate(texts)
+    sources = [[*ids, EOS_ID] for ids in run.task.vocabulary.encode(texts)]
+    expected = [each[0] for each in decode(run.task.model, run.params, sources, run.task.config.decoding)]
+    assert [row[:length].tolist() for row, length in zip(tokens, lengths, strict=True)] == [
+        ids for ids, _ in expected
+    ]
+    np.testing.assert_allclose(scores, [score for _, score in expected], rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def program(run):
+    tfm.Translator(run).translate(TEXTS)  # what was traced before must not bring its source locations
+    return stablehlo.search_program(run, *SHAPE)
+
+
+def test_the_program_finds_what_the_translator_finds(run, program):
+    found = program.call(bundle.flat_parameters(run.params), padded(run, TEXTS))
+    check_search(run, TEXTS, *map(np.asarray, found))
+
+
+def test_the_program_computes_in_the_dtype_of_the_decoding_config(run, program, monkeypatch):
+    inputs, parameters = padded(run, TEXTS), bundle.flat_parameters(run.params)
+    decoding = dataclasses.replace(run.task.config.decoding, dtype="bfloat16")
+    monkeypatch.setattr(run.task, "config", dataclasses.replace(run.task.config, decoding=decoding))
+    found = stablehlo.search_program(run, *SHAPE).call(parameters, inputs)
+    check_search(run, TEXTS, *map(np.asarray, found))
+    assert (found[1] != program.call(parameters, inputs)[1]).all()
+
+
+def test_the_program_is_for_cpu_and_cuda_and_names_no_source_file(program):
+    assert set(program.platforms) == {"cpu", "cuda"}
+    assert not re.findall(rb"[\w./-]*\.py\b", program.mlir_module_serialized)
+
+
+def test_attention_of_one_platform_is_not_exported(run):
+    model = dataclasses.replace(run.task.config.model, attention="cudnn", dtype="bfloat16")
+    run.task.config, before = dataclasses.replace(run.task.config, model=model), run.task.config
+    try:
+        with pytest.raises(UserError, match=r"--config\.model\.attention=xla"):
+            stablehlo.search_program(run, *SHAPE)
+    finally:
+        run.task.config = before
+
+
+def test_what_jax_serialises_with_may_be_missing(program, monkeypatch):
+    monkeypatch.setitem(sys.modules, "flatbuffers", None)
+    monkeypatch.delitem(sys.modules, "jax._src.export.serialization", raising=False)
+    with pytest.raises(UserError, match="pip install flatbuffers"):
+        stablehlo.serialized(program)
+
+
+ALONE = """
+import sys
+import numpy as np
+from jax import export
+from safetensors.numpy import load_file
+
+folder = sys.argv[1]
+search = export.deserialize(bytearray(open(f"{folder}/translate-4x24.stablehlo", "rb").read()))
+found = search.call(load_file(f"{folder}/model.safetensors"), np.load(f"{folder}/inputs.npy"))
+assert not {"tfm", "flax"} & sys.modules.keys()
+np.savez(f"{folder}/found.npz", *found)
+"""
+
+
+def test_the_program_runs_where_there_is_no_tfm(run, tiny_run, tmp_path):
+    written = export.programs(run, ["4x24", "1x8"])
+    bundle.save(run, str(tmp_path / "out"), workdir=str(tiny_run), programs=written)
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "`translate-1x8.stablehlo`, `translate-4x24.stablehlo`" in card
+    np.save(tmp_path / "out" / "inputs.npy", padded(run, TEXTS))
+    result = subprocess.run(
+        [sys.executable, "-c", ALONE, "."],
+        cwd=tmp_path / "out",
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    with np.load(tmp_path / "out" / "found.npz") as found:
+        check_search(run, TEXTS, *(found[f"arr_{i}"] for i in range(3)))

@@ -1,0 +1,131 @@
+"""Coverage-guided fuzzing of what comes in: python -m tests.helpers.fuzz SECONDS FINDINGS [ENTRY ...]
+
+Not part of the tests: needs `pip install atheris`. Each entry, all of `entry_points` if none is named, is
+fuzzed for so many seconds. An input that is answered by neither a result nor a UserError ends its entry and
+is written into the folder FINDINGS; it becomes an example in tests/test_hostile_input.py and a fix.
+"""
+
+import contextlib
+import io
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import atheris
+import numpy as np
+
+with atheris.instrument_imports(
+    include=["tfm", "ml_collections", "tests.helpers.entries", "numpy.lib", "gzip"]
+):
+    from tests.helpers import entries
+    from tests.helpers.tiny import make_config, train_run, write_corpus
+    from tfm.data.tokenizer import Vocabulary
+    from tfm.errors import UserError
+    from tfm.workdir import bundle, runs
+
+VOCABULARY_FILE = "vocabulary.model"
+METRICS = b'{"step": 1, "time": 1.5, "train/loss": 2.0}\n{"step": 2, "validation/bleu": 3.0}\n'
+REPORT = (
+    b'{"checkpoints": [6], "decoding": {"beam_size": 4}, "sentences": 3, '
+    b'"scores": [{"name": "BLEU", "value": 1.5, "signature": "s"}]}'
+)
+
+
+def make_export(folder):
+    """A tiny run's export in `folder`/export."""
+    write_corpus(folder)
+    train_run(make_config(folder, steps=1), folder / "run")
+    bundle.save(runs.load(str(folder / "run")), str(folder / "export"), workdir=str(folder / "run"))
+
+
+def npy():
+    """The bytes of an array file."""
+    file = io.BytesIO()
+    np.save(file, np.arange(5, dtype=np.uint16))
+    return file.getvalue()
+
+
+def split(content):
+    """Two parts of the input, cut at its first byte 0."""
+    first, _, second = content.partition(b"\0")
+    return first, second
+
+
+def arguments(content):
+    """Command-line arguments out of the input, a line each."""
+    lines = content.decode("utf-8", errors="surrogateescape").replace("\0", "").split("\n")
+    return [f"--config{line}" for line in lines if line]
+
+
+def entry_points(folder):
+    """{name: (function of bytes, example of them)} of all entries, with files below `folder`."""
+    place = str(folder / "place")
+    sound = str(folder / "export")
+    saved = {name: (folder / "export" / name).read_bytes() for name in os.listdir(sound)}
+    vocabulary = Vocabulary.load(os.path.join(sound, VOCABULARY_FILE))
+
+    def round_trip(content):
+        text = content.decode("utf-8", errors="replace")
+        (ids,) = vocabulary.encode([text])
+        once = vocabulary.decode(ids)
+        assert vocabulary.decode(vocabulary.encode([once])[0]) == once
+
+    return {
+        "overrides": (
+            lambda x: entries.overrides(arguments(x)),
+            b".model.heads=4\n.data.name=a/b\n.training={}",
+        ),
+        "config": (lambda x: entries.saved_config(place, x), saved["config.json"]),
+        "texts": (lambda x: entries.texts(place, *split(x)), b"one\r\ntwo\n\0eins\nzwei"),
+        "round trip": (round_trip, "The cat \u2581 <s> \U0001f600 \u00e9e\u0301".encode()),
+        "vocabulary": (lambda x: entries.vocabulary(place, x), saved[VOCABULARY_FILE]),
+        "metrics": (lambda x: entries.metrics(place, x), METRICS),
+        "report": (lambda x: entries.report(place, x), REPORT),
+        "cache": (lambda x: entries.token_cache(place, "source.npy", x), npy()),
+        "lines": (
+            lambda x: entries.translated(x, [x.decode("utf-8", errors="replace")]),
+            "a\r\n\u2028\n\n b".encode(),
+        ),
+        **{
+            f"export {name}": (lambda x, name=name: entries.export(place, sound, name, x), content)
+            for name, content in saved.items()
+            if name != bundle.CARD_FILE
+        },
+    }
+
+
+def fuzz(folder, name, seconds, findings):
+    """Fuzzes one entry for so many seconds or up to its first finding; libFuzzer ends the process."""
+    folder = pathlib.Path(folder)
+    function, example = entry_points(folder)[name]
+    seeds = folder / "seeds" / name
+    seeds.mkdir(parents=True)
+    (seeds / "example").write_bytes(example)
+    (folder / "place").mkdir(exist_ok=True)
+
+    def once(content):
+        with contextlib.suppress(UserError):
+            function(content)
+
+    limits = [f"-max_total_time={seconds}", f"-max_len={4 * len(example) + 1000}", "-timeout=60"]
+    limits += ["-rss_limit_mb=8000", f"-artifact_prefix={findings}/"]
+    atheris.Setup([sys.argv[0], *limits, "-verbosity=0", "-print_final_stats=1", str(seeds)], once)
+    atheris.Fuzz()
+
+
+def main():
+    seconds, findings, *names = sys.argv[1:]
+    os.makedirs(findings, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        make_export(pathlib.Path(folder))
+        for name in names or entry_points(pathlib.Path(folder)):
+            print(f"=== {name}", flush=True)
+            code = "import sys; from tests.helpers.fuzz import fuzz; fuzz(*sys.argv[1:])"
+            command = [sys.executable, "-c", code, folder, name, seconds, os.path.abspath(findings)]
+            subprocess.run(command, check=False)
+
+
+if __name__ == "__main__":
+    main()

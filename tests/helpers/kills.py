@@ -1,0 +1,143 @@
+"""Kills a real training process at random moments, starts it again, and compares with the unbroken run.
+
+By hand: python -m tests.helpers.kills --kills=30 --seed=0; with --signal=SIGTERM it is asked to end instead.
+"""
+
+import argparse
+import collections
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import jax
+import numpy as np
+
+from tests.helpers.paths import ROOT
+from tests.helpers.tiny import make_config, train_run, write_config_file, write_corpus
+from tfm.training.reporting import METRICS_FILE, read_metrics
+from tfm.workdir import runs
+
+CLOCKED = ("time", "train/tokens_per_second")
+SCHEDULE = {"log_every": 5, "checkpoint_every": 4, "eval_every": 10, "keep": 3}  # lines and checkpoints apart
+PHASES = ("start", "training", "checkpoint", "evaluation")
+WAIT = 0.002
+
+
+def command(config, workdir):
+    """Starts train.py."""
+    arguments = [sys.executable, "train.py", f"--config={config}", f"--workdir={workdir}"]
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    return subprocess.Popen(arguments, cwd=ROOT, env=environment, stderr=subprocess.PIPE)
+
+
+def finish(config, workdir):
+    """Runs train.py to its end, which must be a good one."""
+    process = command(config, workdir)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors.decode()[-3000:]
+
+
+def kill(config, workdir, aim, chance, number=signal.SIGKILL):
+    """Starts train.py and sends it a signal about when it is in the phase `aim`.
+
+    Returns:
+      The phase that the kill fell in, or for a signal that saves the last one it left traces of; None where
+      the run had ended before.
+    """
+    rows = len(lines(workdir))
+    process = command(config, workdir)
+    if aim == "start":
+        time.sleep(chance.uniform(0.5, 8))
+    else:
+        more = rows + chance.randint(1, 6)
+        while process.poll() is None and len(lines(workdir)) < more:
+            time.sleep(WAIT)
+        while process.poll() is None and aim != "training" and aim not in phase(workdir, rows):
+            time.sleep(WAIT)
+        time.sleep(chance.uniform(0, 0.03))
+    process.send_signal(number)
+    _, errors = process.communicate()
+    assert process.returncode in (0, -number, 128 + number), errors.decode()[-3000:]
+    return None if process.returncode == 0 else phase(workdir, rows)
+
+
+def phase(workdir, rows_before):
+    """What a process that began with so many rows does, by what it has left behind; several joined by +."""
+    there = lines(workdir)
+    if len(there) <= rows_before:
+        return "start"
+    # An evaluation begins behind the line of its step, and ends with one of its own.
+    evaluates = there[-1]["step"] % SCHEDULE["eval_every"] == 0 and "train/loss" in there[-1]
+    writes = any(pathlib.Path(workdir).glob("checkpoints/*orbax-checkpoint-tmp*"))
+    return "+".join(["checkpoint"] * writes + ["evaluation"] * evaluates) or "training"
+
+
+def lines(workdir):
+    """The whole lines of the metrics so far."""
+    path = pathlib.Path(workdir) / METRICS_FILE
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("}\n")]
+
+
+def stream(workdir):
+    """The rows of a run without what a clock has a part in."""
+    return [
+        {name: value for name, value in row.items() if name not in CLOCKED}
+        for row in read_metrics(str(workdir))
+    ]
+
+
+def compare(unbroken, broken):
+    """Rows, checkpoints, the best of them and all weights must be the same, bit for bit."""
+    assert stream(unbroken) == stream(broken)
+    for which in ("best", "last"):
+        one, other = (runs.load(str(workdir), checkpoint=which) for workdir in (unbroken, broken))
+        assert one.steps == other.steps
+        jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
+    names = (
+        {path.name for path in pathlib.Path(workdir, "checkpoints").iterdir()}
+        for workdir in (unbroken, broken)
+    )
+    assert len(set(map(frozenset, names))) == 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=900)
+    parser.add_argument("--signal", type=signal.Signals.__getitem__, default=signal.SIGKILL)
+    arguments = parser.parse_args()
+    chance = random.Random(arguments.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder / "compiled")
+        write_corpus(folder)
+        settings = make_config(folder, steps=arguments.steps, ema_decay=0.9, **SCHEDULE)
+        config = write_config_file(folder, settings)
+        fell = collections.Counter()
+        while fell.total() < arguments.kills:
+            aim = chance.choice(PHASES)
+            found = kill(config, folder / "broken", aim, chance, arguments.signal)
+            assert found, "the run was over before all kills: give more --steps"
+            fell[found] += 1
+            print(
+                f"kill {fell.total()}: aimed at {aim}, fell in {found}, {len(lines(folder / 'broken'))} rows"
+            )
+        finish(config, folder / "broken")
+        train_run(settings, folder / "unbroken")
+        compare(folder / "unbroken", folder / "broken")
+    print(
+        f"{fell.total()} kills, {dict(fell)}: {arguments.steps} steps equal the unbroken run's, bit for bit"
+    )
+
+
+if __name__ == "__main__":
+    main()

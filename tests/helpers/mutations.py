@@ -1,0 +1,608 @@
+"""Mistakes put into the code one at a time: do the tests notice?
+
+    python -m tests.helpers.mutations [--only=TEXT]
+
+Each `Mutation` replaces a piece of one file in a copy of the project, runs the tests that ought to notice in
+a process of their own, and is killed where one of them fails. Prints those that survive, and exits with 1
+where less than 95 % are killed or the tests fail without a mutation. `--only` takes the mutations whose file
+or text has TEXT. Not part of the suite: it takes about as long. test_mutations.py checks the list itself.
+"""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+from tests.helpers.paths import ROOT
+
+NEEDED = 0.95  # share of mutations that must be killed
+SECONDS = 900  # for the tests of one mutation, which may make a loop endless
+LEFT_OUT = (".git", ".venv", "runs", "__pycache__", ".pytest_cache", ".ruff_cache", "*.egg-info")
+PASSED, FAILED = 0, 1  # exit codes of pytest; others are mistakes in the list
+
+
+class Mutation(NamedTuple):
+    """A mistake.
+
+    Attributes:
+      path: of the file, from the root of the project.
+      old: text that stands in it once.
+      new: what replaces it.
+      tests: separated by blanks, without "tests/" and ".py": "test_ground" or "test_ground::test_causal_mask".
+    """
+
+    path: str
+    old: str
+    new: str
+    tests: str
+
+    @property
+    def selection(self):
+        """The tests as pytest's arguments."""
+        parts = (test.partition("::") for test in self.tests.split())
+        return [f"tests/{file}.py{colons}{name}" for file, colons, name in parts]
+
+    def apply(self, text):
+        """The text of the file with the mistake."""
+        assert text.count(self.old) == 1, f"{self.path} has {self.old!r} {text.count(self.old)} times"
+        return text.replace(self.old, self.new)
+
+    def __str__(self):
+        return f"{self.path}: {self.old.strip()!r} -> {self.new.strip()!r}"
+
+
+# Path -> (old, new, tests).
+_LIST = {
+    "tfm/attention.py": [
+        ("scale = query.shape[-1] ** -0.5 if", "scale = query.shape[-1] ** -1.0 if", "test_attention"),
+        ("logits = logits + bias.astype(jnp.float32)", "logits = logits", "test_attention"),
+        ("logits.max(-1, keepdims=True))), 0.0", "logits.max(-1, keepdims=True))), 1.0", "test_attention"),
+        ("return jnp.where(attends, output, 0)", "return output", "test_attention"),
+    ],
+    "tfm/masks.py": [
+        ("[..., :, None] >= key_positions", "[..., :, None] > key_positions", "test_ground"),
+        ("return (same & valid)[", "return same[", "test_ground"),
+        ("(tokens != pad_id)", "(tokens > 0)", "test_ground"),
+    ],
+    "tfm/positions.py": [
+        ("MAX_TIMESCALE = 10_000.0", "MAX_TIMESCALE = 1_000.0", "test_ground"),
+        ("jnp.stack([sine, cosine]", "jnp.stack([cosine, sine]", "test_ground"),
+        ("index / max(half - 1, 1)", "index / half", "test_ground"),
+    ],
+    "tfm/losses.py": [
+        (
+            "other = smoothing / (classes - 1)\n    # sum_v",
+            "other = smoothing / classes\n    # sum_v",
+            "test_ground",
+        ),
+        ("share - (1 - smoothing - other), share", "share - (1 - smoothing), share", "test_ground"),
+        (
+            "count = weights.astype(jnp.float32).sum()\n    return {name",
+            "count = jnp.float32(weights.size)\n    return {name",
+            "test_ground",
+        ),
+        ('scale = cotangents["loss"][0]', "scale = 1.0", "test_ground"),
+        ("label_logit >= largest)", "label_logit >= logits.mean(-1))", "test_ground"),
+    ],
+    "tfm/schedules.py": [
+        (
+            "jnp.float32) + 1\n        return scale",
+            "jnp.float32) + 2\n        return scale",
+            "test_ground training/test_update::test_fields_of_adam_and_schedule_count",
+        ),
+        (
+            "return scale * d_model**-0.5 *",
+            "return scale * 512**-0.5 *",
+            "test_ground training/test_update::test_fields_of_adam_and_schedule_count",
+        ),
+        (
+            "return scale * d_model**-0.5 *",
+            "return d_model**-0.5 *",
+            "training/test_update::test_fields_of_adam_and_schedule_count",
+        ),
+        ("falling = (total_steps + 1 - step)", "falling = (total_steps - step)", "test_ground"),
+    ],
+    "tfm/dropout.py": [
+        ("wide * (2**16 / (2**16 - threshold))", "wide", "test_dropout"),
+        ("wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))", "wide = x", "test_dropout"),
+        ("_finalise(_finalise(counter ^ low) ^ high)", "_finalise(counter ^ low)", "test_dropout"),
+        ("_finalise(_finalise(counter ^ low) ^ high)", "((counter ^ low) * high)", "test_dropout"),
+        (".reshape(shape)\n", ".reshape(shape) % shape[-1]\n", "test_dropout"),
+    ],
+    "tfm/layers/sublayers.py": [
+        (
+            "return self._with_positions(self.key(memory), positions), self.value(memory)",
+            "return self.value(memory), self._with_positions(self.key(memory), positions)",
+            "layers/test_layers",
+        ),
+        (
+            "by_batch(norm(x + drop(sublayer(x), train=train)))",
+            "by_batch(norm(drop(x + sublayer(x), train=train)))",
+            "training/test_dropout_wiring::test_positions_of_dropout_are_the_papers",
+        ),
+        ("by_batch(norm(x + drop(sublayer(x)", "by_batch(norm(drop(sublayer(x)", "layers/test_layers"),
+        (
+            "drop(sublayer(norm(x)), train=train)",
+            "drop(norm(sublayer(x)), train=train)",
+            "layers/test_layers",
+        ),
+        (
+            "x = Dropout(self.dropout_rate)(x, train=train)",
+            "x = Dropout(0.1)(x, train=train)",
+            "training/test_dropout_wiring::test_positions_of_dropout_are_the_papers",
+        ),
+        ("        x = activation(x)", "        x = nn.relu(x)", "layers/test_layers"),
+        (".astype(self.dtype) * self.features**0.5", ".astype(self.dtype)", "layers/test_layers"),
+        (
+            "init = nn.initializers.normal(self.features**-0.5)\n        self.table",
+            "init = nn.initializers.normal(1.0)\n        self.table",
+            "layers/test_layers",
+        ),
+        ("if train and self.dropout_rate:", "if self.dropout_rate:", "layers/test_layers"),
+        ("nn.initializers.glorot_uniform()", "nn.initializers.lecun_normal()", "layers/test_layers"),
+        (
+            "return self.output(self.attention(query, key, value, mask=mask))",
+            "return self.output(self.attention(query, key, value))",
+            "models/test_transformer::test_cached_decoding_of_other_models",
+        ),
+    ],
+    "tfm/layers/blocks.py": [
+        (
+            "memory, mask=memory_mask, **where, train",
+            "memory, mask=None, **where, train",
+            "layers/test_layers",
+        ),
+        (
+            'keys = jax.random.split(self.make_rng("dropout"), self.depth)',
+            'keys = jnp.stack([self.make_rng("dropout")] * self.depth)',
+            "training/test_dropout_wiring::test_scanned_layers_have_their_own_keys",
+        ),
+        (
+            "return self.norm(x), written",
+            "return x, written",
+            "models/test_transformer::test_cached_decoding_of_other_models",
+        ),
+    ],
+    "tfm/models/transformer.py": [
+        (
+            "return self.dropout(x, train=train)",
+            "return x",
+            "training/test_dropout_wiring::test_positions_of_dropout_are_the_papers",
+        ),
+        (
+            "mask = combine_masks(mask, segment_mask(segments, segments))",
+            "mask = combine_masks(mask)",
+            "tasks/translation/test_loss::test_the_loss_is_that_of_the_sentences_alone",
+        ),
+        (
+            "memory_mask=segment_mask(target_segments, input_segments)",
+            "memory_mask=padding_mask(inputs)",
+            "tasks/translation/test_loss::test_the_loss_is_that_of_the_sentences_alone",
+        ),
+        (
+            "position_of_each = jnp.full(tokens.shape, position)",
+            "position_of_each = jnp.zeros_like(tokens)",
+            "models/test_transformer::test_cached_decoding_of_other_models",
+        ),
+        (
+            'final_norm = None if self.config.norm_order == "post" else self.make_norm',
+            "final_norm = None",
+            "models/test_transformer::test_the_forward_pass_against_numpy",
+        ),
+        (
+            "x = self._embed(targets, self.decoder_positions, positions, train=train)",
+            "x = self._embed(targets, self.encoder_positions, positions, train=train)",
+            "models/test_learned_positions::test_the_gradient_reaches_the_rows_used_and_no_other",
+        ),
+    ],
+    "tfm/layers/kv_cache.py": [
+        (
+            "replace(ancestors=ancestors, attended=attended)",
+            "replace(attended=attended)",
+            "models/test_transformer::test_cached_decoding_is_the_full_forward_of_each_hypothesis_own_history",
+        ),
+        ("attended=self.attended + weights", "attended=weights", "search/test_state"),
+        ("position >= self.max_length:", "position > self.max_length:", "search/test_state"),
+    ],
+    "tfm/layers/collected_attention.py": [
+        (', key=lambda name: int(name.rpartition("_")[2]))', ")", "decoding/test_generate"),
+    ],
+    "tfm/search/scores.py": [
+        (
+            "((5.0 + length) / 6.0)",
+            "((6.0 + length) / 7.0)",
+            "search/test_search::test_length_penalty_is_equation_14",
+        ),
+        (
+            "- jnp.log(len(each)), states",
+            ", states",
+            "search/test_constraints::test_an_ensemble_is_the_mean_of_the_probabilities",
+        ),
+    ],
+    "tfm/search/beam.py": [
+        (
+            "live_scores / jnp.maximum(length",
+            "live_scores / jnp.minimum(length",
+            "search/test_search::test_the_beam_stops_exactly_when_no_live_hypothesis_can_win",
+        ),
+        (
+            "can_win > finished.scores[:, -1:]",
+            "can_win > finished.scores[:, :1]",
+            "search/test_search::test_a_narrow_beam_finds_what_a_plain_beam_search_without_early_stop_finds",
+        ),
+        ("tiny, 1.0)", "tiny, jnp.inf)", "search/test_constraints::test_the_coverage_penalty_is_equation_14"),
+        (
+            "length_penalty(length, alpha) + extra",
+            "length_penalty(length + 1, alpha) + extra",
+            "search/test_search::test_a_beam_that_holds_every_sequence_finds_and_orders_them_all",
+        ),
+    ],
+    "tfm/search/hypotheses.py": [
+        (
+            "values = jnp.where(jnp.isin(tokens, jnp.array(self.forbidden)), -jnp.inf, values)",
+            "values = jnp.where(tokens == self.forbidden[0], -jnp.inf, values)",
+            "search/test_constraints::test_forbidden_tokens_are_never_chosen_and_keep_their_probability",
+        ),
+        (
+            "(position + 1 >= self.minimum)",
+            "(position >= self.minimum)",
+            "search/test_constraints::test_a_minimum_length_holds_as_far_as_the_limit_allows",
+        ),
+        ("* block + places % block", "* block + places // block", "search/test_state"),
+        ("if eos_id in self.forbidden:", "if eos_id == self.forbidden:", "search/test_state"),
+        ("max_length > most:", "max_length > most + 1:", "search/test_state"),
+    ],
+    "tfm/search/single.py": [
+        (
+            "_draw(key, logits / temperature, top_k, top_p)",
+            "_draw(key, logits, top_k, top_p)",
+            "search/test_search::test_samples_are_as_frequent_as_they_are_probable",
+        ),
+        (
+            "(number, position), row)",
+            "(number,), row)",
+            "search/test_search::test_samples_are_as_frequent_as_they_are_probable",
+        ),
+        (
+            "jnp.cumsum(probabilities) - probabilities",
+            "jnp.cumsum(probabilities)",
+            "search/test_search::test_samples_are_as_frequent_as_they_are_probable",
+        ),
+        (
+            "position + 1, found.lengths)",
+            "position, found.lengths)",
+            "search/test_search::test_greedy_search_takes_the_most_probable_token",
+        ),
+    ],
+    "tfm/decoding/generate.py": [
+        (
+            "limits = (inputs != PAD_ID).sum(-1)",
+            "limits = jnp.full(len(inputs), inputs.shape[1])",
+            "decoding/test_generate",
+        ),
+        ("(PAD_ID, BOS_ID), prefix)", "(BOS_ID,), prefix)", "decoding/test_generate"),
+        ("own = keys[np.array(rows)]", "own = keys[: len(rows)]", "decoding/test_generate"),
+        ("config.min_length, (", "1, (", "decoding/test_generate"),
+    ],
+    "tfm/decoding/scoring.py": [
+        (".at[:, 0].set(BOS_ID)", "", "decoding/test_generate"),
+        ("- jnp.log(len(members))", "", "decoding/test_generate"),
+    ],
+    "tfm/tasks/translation/pipeline.py": [
+        ("ranked.get, reverse=True)", "ranked.get)", "decoding/test_generate"),
+        (
+            "sum(part[n].score for part in parts)",
+            "max(part[n].score for part in parts)",
+            "decoding/test_generate",
+        ),
+        ("return parts[:1]", "return parts[-1:]", "decoding/test_generate"),
+    ],
+    "tfm/data/batching.py": [
+        (
+            "chosen[self._host_index :: self._host_count]",
+            "chosen[self._host_index :]",
+            "data/test_batching::test_hosts_share_each_batch_row_by_row",
+        ),
+        (
+            "default_rng((self._seed, epoch))",
+            "default_rng(epoch)",
+            "data/test_batching::test_the_order_is_a_function_of_seed_and_step",
+        ),
+        (
+            "ranges(np.zeros(len(pairs), int), lengths)),",
+            "ranges(column, lengths)),",
+            "tasks/translation/test_loss::test_the_loss_is_that_of_the_sentences_alone",
+        ),
+        (
+            "np.repeat(segment, lengths)",
+            "np.repeat(np.minimum(segment, 1), lengths)",
+            "tasks/translation/test_loss::test_the_loss_is_that_of_the_sentences_alone",
+        ),
+        (
+            "return 1 - self.cache",
+            "return 0.9 - self.cache",
+            "data/test_batching::test_the_padding_share_is_what_the_batches_show",
+        ),
+    ],
+    "tfm/data/packing.py": [
+        ("(lengths > config.longest).any(1)", "(lengths >= config.longest).any(1)", "data/test_batching"),
+        ("row[0] >= source and row[1] >= target", "row[0] >= source", "data/test_batching"),
+        ("lengths[usable].max(1)", "lengths[usable, 0]", "data/test_batching"),
+        ("default_rng(seed).permutation(usable)", "default_rng(0).permutation(usable)", "data/test_batching"),
+    ],
+    "tfm/data/token_cache.py": [
+        ("len(vocabulary) <= 1 << 16", "len(vocabulary) <= 1 << 18", "data/test_batching"),
+        ("{pairs.fingerprint} {vocabulary.fingerprint}", "{pairs.fingerprint}", "data/test_batching"),
+    ],
+    "tfm/data/text.py": [
+        ('.decode("utf-8").strip()', '.decode("utf-8").rstrip()', "data/test_sources"),
+        ("len(BOM) if self._bytes[:3] == BOM else 0", "0", "data/test_sources"),
+    ],
+    "tfm/data/tokenizer.py": [
+        ("pieces[i - 1].endswith(SENTENCE_ENDS)", "pieces[i].endswith(SENTENCE_ENDS)", "data/test_tokenizer"),
+        ("ids = ids[: ids.index(EOS_ID)]", "ids = [i for i in ids if i != EOS_ID]", "data/test_tokenizer"),
+    ],
+    "tfm/training/step.py": [
+        (
+            "key = jax.random.fold_in(rng, state.step)",
+            "key = rng",
+            "training/test_dropout_wiring::test_every_position_of_every_step_has_its_own_key",
+        ),
+        (
+            "key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))",
+            "key = jax.random.fold_in(key, 0)",
+            "training/test_dropout_wiring::test_micro_batches_and_devices_have_their_own_keys",
+        ),
+        (
+            "function(part, jax.random.fold_in(key, index))",
+            "function(part, key)",
+            "training/test_dropout_wiring::test_micro_batches_and_devices_have_their_own_keys",
+        ),
+        (
+            "gradient / count, gradients)",
+            "gradient, gradients)",
+            "training/test_loop::test_a_step_descends_the_mean_over_tokens_not_over_rows",
+        ),
+        (
+            "gradients, metrics = jax.lax.psum((gradients, metrics), axis_name)",
+            "gradients = jax.lax.psum(gradients, axis_name)",
+            "training/test_update::test_devices_and_micro_batches_make_the_update_of_the_whole",
+        ),
+        (
+            "gradients, metrics = jax.lax.psum((gradients, metrics), axis_name)",
+            "gradients, metrics = jax.lax.pmean((gradients, metrics), axis_name)",
+            "training/test_update::test_devices_and_micro_batches_make_the_update_of_the_whole",
+        ),
+        (
+            "state.average, 1 - ema_decay)",
+            "state.average, ema_decay)",
+            "training/test_update::test_the_average_follows_the_parameters",
+        ),
+        (
+            "return x + 1 if",
+            "return x if",
+            "training/test_non_finite::test_a_skipped_step_changes_nothing_but_the_counts",
+        ),
+        (
+            " & ~state.halted",
+            "",
+            "training/test_non_finite::test_a_step_that_is_not_finite_halts_the_state_as_it_was",
+        ),
+        (
+            "if total != 0 or count != 0:",
+            "if count != 0:",
+            "tasks/translation/test_loss::test_a_loss_that_counts_rows_of_zeros_is_refused",
+        ),
+    ],
+    "tfm/training/optimizer.py": [
+        ("b2=config.adam_b2", "b2=0.999", "training/test_update"),
+        ("b1=config.adam_b1", "b1=0.9", "training/test_update::test_fields_of_adam_and_schedule_count"),
+        (
+            "eps=config.adam_epsilon",
+            "eps=1e-9",
+            "training/test_update::test_fields_of_adam_and_schedule_count",
+        ),
+        (
+            "inverse_sqrt(d_model, config.warmup_steps, config.learning_rate_scale)",
+            "inverse_sqrt(d_model, config.warmup_steps)",
+            "training/test_update::test_fields_of_adam_and_schedule_count",
+        ),
+        (
+            "inverse_sqrt(d_model, config",
+            "inverse_sqrt(512, config",
+            "training/test_update::test_updates_of_the_default_config_are_the_papers",
+        ),
+        (
+            "(d_model * config.warmup_steps) ** -0.5",
+            "config.warmup_steps**-0.5",
+            "training/test_update::test_updates_of_each_config_are_adam_at_its_rate",
+        ),
+    ],
+    "tfm/training/setup.py": [
+        ("jax.random.key(config.seed)", "jax.random.key(0)", "training/test_update::test_the_seed_counts"),
+        (
+            "config.ema_decay, config.micro_batches,",
+            "config.ema_decay, 1,",
+            "training/test_update::test_fields_reach_the_step",
+        ),
+    ],
+    "tfm/training/early_stopping.py": [
+        (
+            "if score > self.best:",
+            "if score >= self.best:",
+            "training/test_loop::test_evaluations_count_those_behind_the_best",
+        ),
+    ],
+    "tfm/training/divergence.py": [
+        (
+            "if loss > self._first_loss else 0",
+            "if loss > self._first_loss else self._above",
+            "training/test_non_finite::test_a_loss_that_stays_above_its_start_is_warned_of_once",
+        ),
+    ],
+    "tfm/runtime/checkpoints.py": [
+        (
+            "(x / count).astype",
+            "(x / (count + 1)).astype",
+            "training/test_loop::test_average_is_the_mean_in_float64",
+        ),
+    ],
+    "tfm/workdir/runs.py": [
+        ("checkpoints.latest() if best is None else best", "checkpoints.latest()", "workdir/test_runs"),
+        ("steps[-1] - steps[-2]", "every", "workdir/test_runs"),
+    ],
+    "tfm/tasks/translation/task.py": [
+        (
+            'weights = (batch["target_segments"] > 0).',
+            'weights = ((batch["target_segments"] > 0) & (targets != 2)).',
+            "tasks/translation/test_loss::test_the_loss_is_that_of_the_sentences_alone",
+        ),
+        (
+            'target_positions=batch["target_positions"],\n            target_segments',
+            "target_positions=None,\n            target_segments",
+            "tasks/translation/test_loss::test_the_loss_is_that_of_the_sentences_alone",
+        ),
+        (
+            'target_segments=batch["target_segments"],\n            train',
+            "target_segments=None,\n            train",
+            "tasks/translation/test_loss::test_the_loss_is_that_of_the_sentences_alone",
+        ),
+        (
+            'input_segments=batch["input_segments"]',
+            "input_segments=None",
+            "tasks/translation/test_loss::test_the_loss_is_that_of_the_sentences_alone",
+        ),
+        (
+            "weights, self.config.label_smoothing, self",
+            "weights, 0.0, self",
+            "tasks/translation/test_loss::test_the_loss_is_that_of_the_sentences_alone",
+        ),
+        (
+            "jnp.where(positions == 0, BOS_ID, shifted)",
+            "shifted.at[:, 0].set(BOS_ID)",
+            "tasks/translation/test_loss::test_the_loss_is_that_of_the_sentences_alone",
+        ),
+        ("train=rng is not None", "train=False", "tasks/translation/test_loss::test_a_key_turns_dropout_on"),
+        (
+            "(old_total + float(total), old_count + float(count))",
+            "(old_total + float(total) / float(count), old_count + 1)",
+            "tasks/translation/test_loss::test_validation_is_the_mean_over_all_tokens",
+        ),
+        (
+            '(batch["input_segments"] > 0).sum() + ',
+            "",
+            "tasks/translation/test_loss::test_tokens_of_both_sides_are_counted",
+        ),
+    ],
+    "tfm/tasks/translation/report.py": [
+        (
+            "np.exp(-pieces.mean(dtype=np.float64))",
+            "np.exp(-pieces.sum() / fits.sum())",
+            "tasks/translation/test_report",
+        ),
+        ("right_scores > wrong_scores", "right_scores >= wrong_scores", "tasks/translation/test_report"),
+    ],
+    "tfm/evaluation/translation_metrics.py": [
+        (r'compile(r"(\S)-(\S)")', r'compile(r"(\w)-(\w)")', "evaluation/test_translation_metrics"),
+        ("tokens(text.lower())", "tokens(text)", "evaluation/test_translation_metrics"),
+        ("1.0 if first.score == second.score else second.p_value", "second.p_value", "commands/test_compare"),
+    ],
+    "tfm/evaluation/alignment.py": [
+        ("1 - 2 * sum(", "1 - sum(", "evaluation/test_alignment"),
+        ("(int(i), j) for j, i", "(j, int(i)) for j, i", "evaluation/test_alignment"),
+    ],
+    "tfm/decoding/mbr.py": [
+        ("/ len(texts)", "/ len(counts)", "evaluation/test_alignment"),
+        ("sum(count * measure", "sum(measure", "evaluation/test_alignment"),
+    ],
+}
+MUTATIONS = [Mutation(path, *fields) for path, each in _LIST.items() for fields in each]
+
+
+def main():
+    """Runs the command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default="", metavar="TEXT", help="mutations whose file or text has TEXT")
+    only = parser.parse_args().only
+    chosen = [mutation for mutation in MUTATIONS if only in str(mutation)]
+    if not chosen:
+        sys.exit(f"No mutation has {only!r}.")
+    with tempfile.TemporaryDirectory() as folder:
+        survivors = run(chosen, pathlib.Path(folder))
+    killed = len(chosen) - len(survivors)
+    print(f"{killed} of {len(chosen)} mutations killed ({100 * killed / len(chosen):.1f} %)")
+    for mutation in survivors:
+        print(f"survived  {mutation}")
+    sys.exit(killed < NEEDED * len(chosen))
+
+
+def run(mutations, folder):
+    """Those that survive; `folder` is for the copy of the project and the programs that JAX compiles."""
+    copy = folder / "project"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*LEFT_OUT))
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder / "compiled"))  # see conftest.py
+    os.environ |= {
+        "PYTHONDONTWRITEBYTECODE": "1",  # of a file that changes twice in a second
+        "PYTHONPATH": str(copy),
+    }
+    sys.dont_write_bytecode = True
+    _import_libraries()
+    everything = sorted({test for mutation in mutations for test in mutation.selection})
+    if _run_tests(everything, copy, folder) != PASSED:
+        sys.exit("The tests fail without any mutation.")
+    return [mutation for mutation in mutations if not is_killed(mutation, copy, folder)]
+
+
+def is_killed(mutation, copy, folder):
+    """Whether a test fails with the mutation; prints the answer."""
+    path, began = copy / mutation.path, time.monotonic()
+    whole = path.read_text(encoding="utf-8")
+    path.write_text(mutation.apply(whole), encoding="utf-8")
+    code = _run_tests(["-x", *mutation.selection], copy, folder, SECONDS)
+    path.write_text(whole, encoding="utf-8")
+    if code not in (PASSED, FAILED, -signal.SIGALRM):
+        sys.exit(f"pytest ended with {code}, see {folder / 'output'}: {mutation}")
+    answer = "survived" if code == PASSED else "killed"
+    print(f"{answer:<9} {time.monotonic() - began:4.0f} s  {mutation}", flush=True)
+    return code != PASSED
+
+
+def _import_libraries():
+    """Once for all processes, which are forked: libraries take longer to import than most tests to run."""
+    import scipy.stats  # noqa: F401
+
+
+def _run_tests(arguments, copy, folder, seconds=0):
+    """pytest's exit code, or minus the number of the signal that ended it; SIGALRM after so many seconds."""
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            signal.alarm(seconds)
+            os._exit(_pytest(arguments, copy, folder))
+        os._exit(70)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _pytest(arguments, copy, folder):
+    import pytest
+
+    with open(folder / "output", "w", encoding="utf-8") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "tfm")]:
+        del sys.modules[name]
+    os.chdir(copy)
+    sys.path.insert(0, str(copy))
+    return int(pytest.main(["-q", "-p", "no:cacheprovider", f"--basetemp={folder / 'pytest'}", *arguments]))
+
+
+if __name__ == "__main__":
+    main()

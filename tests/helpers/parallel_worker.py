@@ -1,0 +1,186 @@
+"""Three updates on ragged batches under each layout of 8 virtual devices, compared with one device.
+
+Run by test_parallel.py: python -m tests.helpers.parallel_worker CHECK
+"""
+
+import contextlib
+import dataclasses
+import sys
+import tempfile
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from tests.helpers.tiny import MODEL
+from tfm.runtime.checkpoints import Checkpoints
+from tfm.tasks.translation.task import Config, Translation
+from tfm.training.config import TrainingConfig
+from tfm.training.non_finite import first_not_finite
+from tfm.training.partitioning import make_layout
+from tfm.training.step import TrainState, make_train_step, shares
+
+RNG = np.random.default_rng(0)
+
+
+class Vocabulary:
+    """Stands in for one of 48 pieces."""
+
+    def __len__(self):
+        return 48
+
+
+def ragged(rows):
+    """A batch whose rows differ in length; its first is almost all padding."""
+    batch = {
+        name: np.zeros((rows, 12), np.int32)
+        for side in ("input", "target")
+        for name in (f"{side}s", f"{side}_positions", f"{side}_segments")
+    }
+    for side in ("input", "target"):
+        for row in range(rows):
+            length = 1 if row == 0 else RNG.integers(1, 13)
+            batch[f"{side}s"][row, :length] = RNG.integers(3, 48, length)
+            batch[f"{side}_positions"][row, :length] = np.arange(length)
+            batch[f"{side}_segments"][row, :length] = 1
+    return batch
+
+
+BATCHES = [ragged(13) for _ in range(3)]  # 13 rows do not divide into 2, 4 or 8
+
+
+def task(dropout=0.0):
+    return Translation(Config(model=dataclasses.replace(MODEL, dropout=dropout)), Vocabulary())
+
+
+def layout_of(devices, **fields):
+    return make_layout(TrainingConfig(**fields), jax.devices()[:devices])
+
+
+def train(devices, *, dropout=0.0, optimizer=None, **fields):
+    """(losses of the batches, final state) on the first `devices` devices."""
+    optimizer = optimizer or optax.sgd(0.5)
+    layout, model = layout_of(devices, **fields), task(dropout)
+    assert layout.devices == devices
+    state = TrainState.create(model.init(jax.random.key(0)), optimizer)
+    parts = fields.get("micro_batches", 1)
+    step = make_train_step(model.loss, optimizer, jax.random.key(1), micro_batches=parts)
+    compiled, state = layout.compile(step, state), layout.place_state(state)
+    losses = []
+    for batch in BATCHES:
+        state, metrics = compiled(state, layout.place_batch(batch))
+        losses.append([float(x) for x in layout.fetch_metrics(metrics)["loss"]])
+    return losses, layout.fetch_state(state)
+
+
+def assert_equal(found, expected):
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found[1], expected[1])
+
+
+MESHES = [(1, 1, 1), (2, 1, 2), (4, 2, 2), (8, 1, 1), (8, 2, 2), (8, 8, 1)]  # devices, fsdp, tensor
+
+
+def check_pmap():
+    one = train(1, parallel="jit")
+    for devices in (2, 8):
+        assert_equal(train(devices, parallel="pmap"), one)
+    assert make_layout(TrainingConfig()).devices == 8
+
+
+def check_mesh():
+    one = train(1, parallel="jit")
+    for devices, fsdp, tensor in MESHES:
+        assert_equal(train(devices, parallel="mesh", mesh_fsdp=fsdp, mesh_tensor=tensor), one)
+
+
+def check_mesh_dropout():
+    """One global mask: dropout is the same however the arrays are divided."""
+    one = train(1, parallel="jit", dropout=0.3)
+    for devices, fsdp, tensor in ((8, 1, 1), (8, 2, 2)):
+        assert_equal(train(devices, parallel="mesh", mesh_fsdp=fsdp, mesh_tensor=tensor, dropout=0.3), one)
+    assert abs(one[0][0][0] - train(1, parallel="jit")[0][0][0]) > 1e-3
+
+
+def check_micro_batches():
+    one = train(1, parallel="jit")
+    assert_equal(train(1, parallel="jit", micro_batches=4), one)
+    assert_equal(train(8, parallel="pmap", micro_batches=2), one)
+    assert_equal(train(8, parallel="mesh", mesh_fsdp=2, micro_batches=2), one)
+
+
+def check_sharding():
+    """What is divided is divided: each device holds its share of parameters and of Adam's moments."""
+    _, state = train(8, parallel="mesh", mesh_fsdp=2, mesh_tensor=2, optimizer=optax.adam(1e-3))
+    moments = state.opt_state[0].mu
+    for tree in (state.params, moments):
+        table = tree["embedding"]["table"]  # [48, 32]
+        hidden = tree["encoder"]["layers_0"]["feed_forward"]["hidden"]["kernel"]
+        query = tree["decoder"]["layers_0"]["cross_attention"]["query"]["kernel"]
+        assert table.addressable_shards[0].data.shape == (12, 32)
+        assert hidden.addressable_shards[0].data.shape == (16, 32)
+        assert query.addressable_shards[0].data.shape == (16, 2, 8)
+        assert tree["encoder"]["layers_0"]["mixer_residual"]["norm"]["scale"].sharding.is_fully_replicated
+
+
+def check_restore():
+    """What one layout wrote, every other one restores."""
+    fields = [
+        {"devices": 1, "parallel": "jit"},
+        {"devices": 8, "parallel": "pmap"},
+        {"devices": 8, "parallel": "mesh", "mesh_fsdp": 2, "mesh_tensor": 2},
+        {"devices": 4, "parallel": "mesh", "mesh_fsdp": 4},
+    ]
+    optimizer = optax.adam(1e-3)
+    for writer in fields[1:3]:
+        _, written = train(**writer, optimizer=optimizer)
+        with tempfile.TemporaryDirectory() as folder, contextlib.closing(Checkpoints(folder)) as store:
+            store.save(written)
+            store.wait()
+            for reader in fields:
+                layout = layout_of(**reader)
+                fresh = TrainState.create(task().init(jax.random.key(5)), optimizer)
+                state = layout.place_state(store.restore(layout.like(fresh)))
+                found = layout.fetch_state(state)
+                jax.tree.map(np.testing.assert_array_equal, jax.device_get(found), jax.device_get(written))
+
+
+def check_not_finite():
+    """A bad row on one device, in one micro-batch, halts the state of all, and is found in its share."""
+    model, optimizer = task(), optax.sgd(0.5)
+    good, bad = BATCHES[0], BATCHES[0] | {"inputs": BATCHES[0]["inputs"].copy()}
+    bad["inputs"][9, 0] = 1  # which no other row has; it is on the fifth device: each has two
+
+    def loss(params, batch, rng):
+        (total, count), metrics = model.loss(params, batch, rng)
+        return (jnp.where((batch["inputs"] == 1).any(), jnp.inf, total), count), metrics
+
+    first = TrainState.create(model.init(jax.random.key(0)), optimizer)
+    for parallel in ({"parallel": "pmap"}, {"parallel": "mesh", "mesh_fsdp": 2, "mesh_tensor": 2}):
+        for micro_batches in (1, 2):
+            layout = layout_of(8, **parallel)
+            step = make_train_step(loss, optimizer, jax.random.key(1), micro_batches=micro_batches)
+            compiled, state = layout.compile(step, first), layout.place_state(first)
+            skipped, kept = [], []
+            for batch in (good, bad, good):
+                state, metrics = compiled(state, layout.place_batch(batch))
+                skipped.append(float(layout.fetch_metrics(metrics)["skipped"][0]))
+                kept.append(jax.device_get(layout.fetch_weights(layout.fetch_state(state).params)))
+            assert skipped == [0, 1, 1]
+            jax.tree.map(np.testing.assert_array_equal, kept[0], kept[2])
+    pieces = shares(bad, jax.random.key(1), 8, 2)
+    assert len(pieces) == 16
+    assert first_not_finite(loss, kept[2], pieces[8:10]) == "loss, inf"
+    assert first_not_finite(loss, kept[2], pieces[6:8]) is None
+
+
+def main(check):
+    assert jax.device_count() == 8
+    globals()[f"check_{check}"]()
+    jnp.zeros(()).block_until_ready()
+    print("equal")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,92 @@
+"""What several tests share: a corpus that a tiny model learns in seconds, and its config."""
+
+import jax
+import numpy as np
+
+from tfm.config import save, to_config_dict
+from tfm.data.config import DataConfig
+from tfm.models import TransformerConfig
+from tfm.tasks import translation
+from tfm.tasks.translation.task import Config
+from tfm.training.config import TrainingConfig
+from tfm.training.loop import train
+from tfm.training.reporting import read_metrics
+from tfm.workdir import runs
+
+WORDS = ("red", "blue", "green", "small", "big", "dog", "cat", "bird", "runs", "sleeps")
+TRANSLATED = ("rot", "blau", "gruen", "klein", "gross", "hund", "katze", "vogel", "rennt", "schlaeft")
+MODEL = TransformerConfig(
+    vocabulary_size=50, encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, heads=4, dropout=0.1
+)
+
+
+def write_corpus(folder, sizes=(("train", 200), ("val", 20), ("test", 20))):
+    """Sentences of random words, translated word by word."""
+    rng = np.random.default_rng(0)
+    for split, size in sizes:
+        lines = [rng.integers(0, len(WORDS), rng.integers(2, 7)) for _ in range(size)]
+        for ending, words in (("en", WORDS), ("de", TRANSLATED)):
+            text = "".join(" ".join(words[i] for i in line) + "\n" for line in lines)
+            (folder / f"{split}.{ending}").write_text(text, encoding="utf-8")
+
+
+def make_config(folder, **training):
+    """A run on the corpus in `folder`, its cache beside it."""
+    return Config(
+        model=MODEL,
+        data=DataConfig(
+            kind="text",
+            directory=str(folder),
+            validation="val",
+            vocabulary_size=330,
+            batching="packed",
+            batch_tokens=256,
+            row_length=32,
+            max_length=32,
+            cache_dir=str(folder / "cache"),
+        ),
+        training=TrainingConfig(
+            **{
+                "steps": 6,
+                "warmup_steps": 3,
+                "log_every": 2,
+                "eval_every": 3,
+                "checkpoint_every": 2,
+                "keep": 9,
+            }
+            | training
+        ),
+        validation_sentences=4,
+    )
+
+
+def train_run(config, workdir):
+    """Trains in `workdir` and returns the rows of its metrics."""
+    workdir.mkdir(exist_ok=True)
+    save(config, runs.config_path(str(workdir)))
+    train(translation.create(config, str(workdir)), config.training, str(workdir))
+    return read_metrics(str(workdir))
+
+
+def talkative(run):
+    """The run with drawn parameters and sharper logits: after six steps a model still ends at once."""
+    params = run.task.init(jax.random.key(0))
+    return run._replace(params={**params, "embedding": jax.tree.map(lambda x: 4 * x, params["embedding"])})
+
+
+def write_config_file(folder, config):
+    """A config file that returns `config`."""
+    path = folder / "tiny.py"
+    path.write_text(
+        "import json\n"
+        "from ml_collections import ConfigDict\n"
+        "def get_config():\n"
+        f"    return ConfigDict(json.loads({to_config_dict(config).to_json()!r})).lock()\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+def ids(cache, side, pair):
+    """The tokens of one sentence, as a list."""
+    return cache.tokens(side, np.array([pair]))[0].tolist()

@@ -1,0 +1,221 @@
+"""Learned positions (Table 3, row E): what their tables do, and that nothing goes beyond them unsaid."""
+
+import dataclasses
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.helpers.tiny import talkative
+from tfm.commands.visualize import attention_maps
+from tfm.data.config import DataConfig
+from tfm.decoding.generate import DecodingConfig
+from tfm.errors import UserError
+from tfm.export import stablehlo
+from tfm.models import Transformer, TransformerConfig
+from tfm.positions import sinusoidal_encoding
+from tfm.tasks.translation.task import Config, Translation
+from tfm.workdir import bundle, runs
+from tfm.workdir.translator import Translator
+
+SINUSOIDS = TransformerConfig(
+    vocabulary_size=30, encoder_layers=2, decoder_layers=1, d_model=16, d_ff=24, heads=2, dropout=0.0
+)
+LEARNED = dataclasses.replace(SINUSOIDS, positions="learned", max_positions=9)
+RNG = np.random.default_rng(0)
+INPUTS, TARGETS = RNG.integers(3, 30, (2, 7)), RNG.integers(3, 30, (2, 6))
+STACKS = ("encoder", "decoder")
+FAST = {"xla_backend_optimization_level": 0}  # to compile
+LIMIT = 28  # no bucket's width: batches of 32 are cut
+
+
+def build(config=LEARNED):
+    model = Transformer(config)
+    return model, model.init(jax.random.key(0), INPUTS, TARGETS, train=False)["params"]
+
+
+MODEL, PARAMS = build()
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def apply(params, model, inputs, targets, **positions):
+    return model.apply({"params": params}, inputs, targets, train=False, **positions)
+
+
+def logits(params, model=MODEL, inputs=INPUTS, targets=TARGETS, **positions):
+    return apply(params, model, inputs, targets, **positions)
+
+
+def with_tables(params, change):
+    """The parameters with each table of positions changed."""
+    names = [f"{stack}_positions" for stack in STACKS]
+    return params | {name: {"table": change(params[name]["table"])} for name in names}
+
+
+def test_tables_of_sinusoids_make_the_model_of_sinusoids():
+    model, params = build(SINUSOIDS)
+    assert PARAMS.keys() - params.keys() == {"encoder_positions", "decoder_positions"}
+    tables = with_tables(PARAMS, lambda table: sinusoidal_encoding(jnp.arange(len(table)), table.shape[1]))
+    np.testing.assert_allclose(logits(tables), logits(params, model), atol=1e-5)
+
+
+def test_tables_are_drawn_as_the_embedding_is_and_differ():
+    _, params = build(dataclasses.replace(LEARNED, max_positions=2000))
+    tables = [params[f"{stack}_positions"]["table"] for stack in STACKS]
+    for table in tables:
+        assert np.std(table) == pytest.approx(16**-0.5, rel=0.02)
+    assert not np.allclose(*tables)
+
+
+def squares(params, model, positions):
+    return (logits(params, model, **positions) ** 2).sum()
+
+
+PACKED = {"input_positions": np.array([[0, 1, 2, 0, 1, 2, 3]] * 2)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "positions", "used"), [({}, PACKED, (4, 6)), ({"remat": True, "scan": True}, {}, (7, 6))]
+)
+def test_the_gradient_reaches_the_rows_used_and_no_other(fields, positions, used):
+    model = Transformer(dataclasses.replace(LEARNED, **fields))
+    gradient = jax.jit(jax.grad(squares), static_argnums=1, compiler_options=FAST)(PARAMS, model, positions)
+    for stack, rows in zip(STACKS, used, strict=True):
+        table = np.abs(gradient[f"{stack}_positions"]["table"]).max(-1)
+        assert (table[:rows] > 0).all()
+        assert not table[rows:].any()
+
+
+def test_what_is_longer_than_the_table_is_refused():
+    long = np.ones((2, 10), int)
+    for arguments in ({"inputs": long}, {"targets": long}):
+        with pytest.raises(ValueError, match=r"10 places are more than the 9 of model\.max_positions"):
+            logits(PARAMS, **arguments)
+    for inputs, most in ((long, 5), (INPUTS, 10)):
+        with pytest.raises(ValueError, match="10 places are more than the 9"):
+            MODEL.apply({"params": PARAMS}, inputs, width=1, max_length=most, method="init_cache")
+
+
+def test_a_given_position_beyond_the_table_is_no_row_of_it():
+    positions = np.arange(7) + np.array([[0], [3]])  # 9 is the first beyond
+    found = np.asarray(logits(PARAMS, input_positions=positions))
+    assert np.isfinite(found[0]).all()
+    assert np.isnan(found[1]).all()
+
+
+def test_bfloat16_computes_with_float32_tables():
+    model, params = build(dataclasses.replace(LEARNED, dtype="bfloat16"))
+    assert {x.dtype for x in jax.tree.leaves(params)} == {jnp.dtype("float32")}
+    assert logits(params, model).dtype == jnp.bfloat16
+    np.testing.assert_allclose(logits(params, model).astype("float32"), logits(PARAMS), atol=0.2)
+
+
+def config(**sections):
+    model = TransformerConfig(positions="learned", max_positions=300, d_model=15, heads=3)
+    fits = {"decoding": DecodingConfig(max_input=250, extra_length=50)}
+    return Config(**{"model": model} | fits | sections)
+
+
+def test_a_config_whose_lengths_exceed_the_table_is_refused():
+    config(data=DataConfig(max_length=300))
+    config(data=DataConfig(max_length=300, row_length=2000, batching="packed"))
+    with pytest.raises(UserError, match=r"data\.max_length asks for 301 positions .* has 300"):
+        config(data=DataConfig(max_length=301))
+    with pytest.raises(UserError, match=r"decoding\.max_input \+ extra_length asks for 301 positions"):
+        config(decoding=DecodingConfig(max_input=250, extra_length=51))
+    config(model=SINUSOIDS, data=DataConfig(max_length=3000))
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_run):
+    return runs.load(str(tiny_run))
+
+
+def learned(trained, positions=LIMIT):
+    """A run with drawn parameters whose tables begin alike, whatever their length."""
+    old = trained.task.config
+    settings = dataclasses.replace(
+        old,
+        model=dataclasses.replace(old.model, positions="learned", max_positions=positions),
+        data=dataclasses.replace(old.data, max_length=LIMIT),
+        decoding=DecodingConfig(beam_size=2, max_input=LIMIT - 2, extra_length=2),
+    )
+    run = talkative(trained._replace(task=Translation(settings, trained.task.vocabulary)))
+    table = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
+    return run._replace(params=with_tables(run.params, lambda _: table[:positions]))
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    return learned(trained)
+
+
+def text_of(run, tokens):
+    """A text of so many tokens, EOS counted."""
+    text = run.task.vocabulary.decode(run.task.vocabulary.encode(["red dog runs " * 40])[0][: tokens - 1])
+    assert len(run.task.vocabulary.encode([text])[0]) == tokens - 1
+    return text
+
+
+@pytest.mark.long
+def test_a_table_as_long_as_the_longest_output_does_what_a_longer_one_does(run, trained):
+    texts = ["red dog", text_of(run, LIMIT - 2), text_of(run, 20)]
+    targets = [text_of(run, LIMIT), "rot", text_of(run, LIMIT)]
+    exact, longer = (Translator(each) for each in (run, learned(trained, 64)))
+    found = exact.hypotheses(texts, n_best=2)
+    assert [[one.text for one in each] for each in found] == [
+        [one.text for one in each] for each in longer.hypotheses(texts, n_best=2)
+    ]
+    assert all(text for text, _ in found[1])
+    for a, b in zip(exact.score(texts, targets), longer.score(texts, targets), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4)
+        assert np.isfinite(a).all()
+    assert exact.align(texts, targets) == longer.align(texts, targets)
+
+
+def test_texts_beyond_the_table_are_answered_with_a_sentence(run):
+    translator, beyond = Translator(run), "at most 28 tokens, as many as the model has positions, got up to"
+    with pytest.raises(UserError, match=f"{beyond} 32: shorten .* or lower decoding.max_input"):
+        translator.translate([text_of(run, 30)], max_input=40)
+    with pytest.raises(UserError, match=f"{beyond} 30"):
+        translator.hypotheses([text_of(run, 20)], prefixes=[text_of(run, 9)])
+    for pair in (("red", text_of(run, 29)), (text_of(run, 29), "rot")):
+        with pytest.raises(UserError, match=f"{beyond} 29"):
+            translator.score(*([text] for text in pair))
+    with pytest.raises(UserError, match=f"{beyond} 30"):
+        stablehlo.search_program(run, 1, 28)
+
+
+@pytest.mark.long
+def test_the_attention_of_a_run_is_drawn_within_its_limits(run):
+    attention = attention_maps(run.task, run.params, text_of(run, LIMIT - 2))
+    assert attention.weights["cross"].shape[-1] == len(attention.source) == LIMIT - 2
+
+
+def test_an_export_holds_the_tables_and_its_card_their_length(run, tiny_run, tmp_path):
+    out = tmp_path / "out"
+    bundle.save(run, str(out), workdir=str(tiny_run))
+    assert "positions learned, max_positions 28" in (out / "README.md").read_text()
+    loaded = bundle.load(str(out))
+    jax.tree.map(np.testing.assert_array_equal, loaded.params, run.params)
+    settings = json.loads((out / "config.json").read_text())
+    for length, sentence in ((29, r"positions/table should be F32 \[29, 32\]"), (10**6, "is too small for")):
+        settings["model"]["max_positions"] = length
+        (out / "config.json").write_text(json.dumps(settings))
+        with pytest.raises(UserError, match=sentence):
+            bundle.load(str(out))
+
+
+@pytest.mark.long
+def test_the_program_of_an_export_finds_what_the_translator_finds(run):
+    texts = ["red dog", text_of(run, LIMIT - 2)]
+    inputs = np.zeros((2, LIMIT - 2), np.int32)
+    for row, ids in zip(inputs, run.task.vocabulary.encode(texts), strict=True):
+        row[: len(ids) + 1] = [*ids, 2]
+    program = stablehlo.search_program(run, *inputs.shape)
+    tokens, _, lengths = map(np.asarray, program.call(bundle.flat_parameters(run.params), inputs))
+    found = [run.task.vocabulary.decode(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
+    assert found == Translator(run).translate(texts)

@@ -1,0 +1,372 @@
+"""Parts of the real Transformer replaced from outside, as a user's own package does it."""
+
+import dataclasses
+import functools
+import inspect
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from tfm import layers
+from tfm.attention import attention_weights, dot_product_attention, weights_of
+from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.decoding.generate import DecodingConfig, search_batch, search_parameters
+from tfm.errors import UserError
+from tfm.layers.collected_attention import attention_of
+from tfm.losses import smoothed_cross_entropy
+from tfm.models import Transformer, TransformerConfig
+
+CONFIG = TransformerConfig(
+    vocabulary_size=14, encoder_layers=1, decoder_layers=1, d_model=16, d_ff=24, heads=2, dropout=0.0
+)
+
+
+# What a user writes: a part, and the model that has it.
+
+
+def sigmoid_attention(query, key, value, *, mask):
+    logits = jnp.einsum("blhk,bmhk->bhlm", query, key) * query.shape[-1] ** -0.5
+    return jnp.einsum("bhlm,bmhv->blhv", jnp.where(mask, jax.nn.sigmoid(logits), 0.0), value)
+
+
+class SigmoidAttention(Transformer):
+    def make_attention(self):
+        return super().make_attention().clone(attention=sigmoid_attention)
+
+
+class SwiGLU(nn.Module):
+    features: int
+    hidden: int
+
+    @nn.compact
+    def __call__(self, x, *, train):
+        gate, value = nn.Dense(self.hidden)(x), nn.Dense(self.hidden)(x)
+        return nn.Dense(self.features)(nn.swish(gate) * value)
+
+
+class Gated(Transformer):
+    def make_feed_forward(self):
+        return SwiGLU(self.config.d_model, self.config.d_ff)
+
+
+class RMSNorm(Transformer):
+    def make_norm(self, name=None):
+        return nn.RMSNorm(name=name)
+
+
+def rotate(x, positions):
+    first, second = jnp.split(x, 2, axis=-1)
+    frequencies = 10_000.0 ** -(jnp.arange(first.shape[-1]) / first.shape[-1])
+    angles = positions[..., None, None] * frequencies  # [L, 1, K / 2] or with a batch axis
+    sine, cosine = jnp.sin(angles), jnp.cos(angles)
+    return jnp.concatenate([first * cosine - second * sine, first * sine + second * cosine], axis=-1)
+
+
+class Rotary(Transformer):
+    def make_positions(self):
+        return None
+
+    def make_mixer(self):
+        return super().make_mixer().clone(encode_positions=rotate)
+
+
+class Nearness(nn.Module):
+    """The mean of all positions, nearer ones first; nothing to learn and no keys."""
+
+    def __call__(self, x, memory, *, mask, positions, memory_positions, **_):
+        distance = jnp.abs(positions[..., :, None] - memory_positions[..., None, :])
+        weights = jnp.where(mask[:, 0], jnp.exp(-1.0 * distance), 0.0)
+        return weights @ memory / jnp.maximum(weights.sum(-1, keepdims=True), 1e-9)  # padding attends to none
+
+    def keys_values(self, memory, positions):
+        return jnp.zeros((*memory.shape[:2], 1, 0)), memory[:, :, None]
+
+    def attend_cached(self, x, key, value, **where):
+        return self(x, value[:, 0], **where)
+
+
+class NearnessMixer(Transformer):
+    def make_mixer(self):
+        return Nearness()
+
+
+class OwnOutput(layers.Embedding):
+    def setup(self):
+        super().setup()
+        self.output_table = self.param("output", nn.initializers.normal(0.1), self.table.shape)
+
+
+class Untied(Transformer):
+    def make_embedding(self):
+        return OwnOutput(self.config.vocabulary_size, self.config.d_model)
+
+
+class AllAtOnce(Rotary, Gated, RMSNorm, SigmoidAttention):
+    pass
+
+
+# Up to here.
+
+MODELS = {
+    cls.__name__: cls(CONFIG)
+    for cls in (Transformer, SigmoidAttention, Gated, RMSNorm, Rotary, NearnessMixer, Untied, AllAtOnce)
+}
+USERS = (sigmoid_attention, SigmoidAttention, SwiGLU, Gated, RMSNorm, rotate, Rotary, NearnessMixer, Untied)
+RNG = np.random.default_rng(0)
+BATCH, LENGTH = 8, 5
+INPUTS = np.concatenate([RNG.integers(3, 14, (BATCH, LENGTH)), np.full((BATCH, 1), 2)], axis=1)
+INPUTS[1, 3:] = (2, 0, 0)
+TARGETS = np.where(INPUTS > 2, (INPUTS - 3 + 5) % 11 + 3, INPUTS)  # each token has its translation
+SHIFTED = np.concatenate([np.full((BATCH, 1), BOS_ID), TARGETS[:, :-1]], axis=1)
+FAST = {"xla_backend_optimization_level": 0}  # to compile
+STEPS, EXTRA, BEAM, SHORTEST = 20, 3, 3, 5
+
+
+class Result(NamedTuple):
+    """Of one model: its losses, and hypotheses of a beam with their teacher-forced logits."""
+
+    losses: jax.Array
+    found: Any
+    logits: jax.Array
+
+
+@functools.cache
+def draw(model):
+    """Parameters of a model."""
+    return model.init(jax.random.key(0), INPUTS, SHIFTED, train=False)["params"]
+
+
+def loss(params, model):
+    logits = model.apply({"params": params}, INPUTS, SHIFTED, train=True)
+    total, count = smoothed_cross_entropy(logits, TARGETS, TARGETS > 0, smoothing=0.0)
+    return total / count
+
+
+def train(params, model):
+    """The losses of 20 steps."""
+    optimizer = optax.adam(3e-3)
+    flat, unravel = ravel_pytree(params)  # one array compiles sooner than many
+
+    def step(carry, _):
+        flat, state = carry
+        value, gradient = jax.value_and_grad(lambda flat: loss(unravel(flat), model))(flat)
+        updates, state = optimizer.update(gradient, state)
+        return (optax.apply_updates(flat, updates), state), value
+
+    return jax.lax.scan(step, (flat, optimizer.init(flat)), length=STEPS)[1]
+
+
+def search(params, model, beam):
+    config = DecodingConfig(beam_size=beam, extra_length=EXTRA, min_length=SHORTEST, length_penalty=0.0)
+    return search_batch.__wrapped__(model, (search_parameters(params),), INPUTS, config, beam)
+
+
+def teacher_forced(params, model, tokens):
+    """Logits [B, N, L, V] of a full forward pass over each of the hypotheses [B, N, L]."""
+
+    def one(tokens):
+        shifted = jnp.roll(tokens, 1, axis=-1).at[:, 0].set(BOS_ID)
+        return model.apply({"params": params}, INPUTS, shifted, train=False)
+
+    return jax.vmap(one, in_axes=1, out_axes=1)(tokens)
+
+
+@pytest.fixture(scope="module")
+def results():
+    """{name: `Result`}, of one program for all models."""
+
+    def run_all(drawn):
+        results = {}
+        for name, params in drawn.items():
+            model = MODELS[name]
+            # Not those of the trained model, which agree on short outputs.
+            found = search(params, model, BEAM)
+            logits = teacher_forced(params, model, found.tokens)
+            results[name] = Result(train(params, model), found, logits)
+        return results
+
+    drawn = {name: draw(model) for name, model in MODELS.items()}
+    return jax.jit(run_all, compiler_options=FAST)(drawn)
+
+
+@pytest.mark.parametrize("part", USERS, ids=lambda part: part.__name__)
+def test_a_part_takes_at_most_ten_lines(part):
+    assert len(inspect.getsource(part).rstrip().splitlines()) <= 10
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_with_another_part_trains(results, name):
+    losses = results[name].losses
+    assert losses[-1] < 0.8 * losses[0]
+    assert name == "Transformer" or not np.allclose(losses, results["Transformer"].losses, rtol=1e-4)
+
+
+def test_greedy_search_is_the_forward_pass_argmax():
+    def run(params):
+        found = search(params, model, 1)
+        return found, teacher_forced(params, model, found.tokens)
+
+    model = MODELS["AllAtOnce"]
+    found, logits = jax.jit(run, compiler_options=FAST)(draw(model))
+    tokens, _, lengths = map(np.asarray, found)
+    logits = np.array(logits)
+    logits[..., :2] = -np.inf  # padding and BOS are no words
+    logits[:, :, : SHORTEST - 1, EOS_ID] = -np.inf
+    best = logits.argmax(-1)
+    for row, length in enumerate(lengths[:, 0]):
+        limit = (INPUTS[row] > 0).sum() + EXTRA
+        length -= length == limit  # there, EOS is the only choice
+        np.testing.assert_array_equal(tokens[row, 0, :length], best[row, 0, :length])
+    assert lengths.min() >= SHORTEST
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MODELS)
+def test_scores_of_a_beam_are_those_of_the_forward_pass(results, name):
+    tokens, scores, lengths = map(np.asarray, results[name].found)
+    log_probabilities = jax.nn.log_softmax(results[name].logits)
+    each = np.take_along_axis(np.asarray(log_probabilities), tokens[..., None], axis=-1)[..., 0]
+    each = np.where(np.arange(tokens.shape[-1]) < lengths[..., None], each, 0)
+    np.testing.assert_allclose(scores, each.sum(-1), rtol=1e-4)
+    assert lengths.min() >= SHORTEST
+
+
+@functools.partial(jax.jit, static_argnames="model", compiler_options=FAST)
+def attend(params, model):
+    """(logits, the collected attention)."""
+    return model.apply({"params": params}, INPUTS, SHIFTED, train=False, mutable=["attention"])
+
+
+class Spelled(Transformer):
+    """The paper's parts once more, as a user would give them."""
+
+    def make_norm(self, name=None):
+        return nn.LayerNorm(epsilon=1e-6, use_fast_variance=False, name=name)
+
+    def make_attention(self):
+        def attention(query, key, value, *, mask):
+            weights = attention_weights(query, key, mask=mask)
+            return jnp.einsum("bhlm,bmhv->blhv", weights, value)
+
+        return super().make_attention().clone(attention=attention, encode_positions=lambda x, positions: x)
+
+    def make_feed_forward(self):
+        return layers.FeedForward(self.config.d_model, self.config.d_ff, lambda x: jnp.maximum(x, 0))
+
+    def make_residual(self):
+        return layers.Residual(self.config.norm_order, self.config.dropout, self.make_norm)
+
+
+def test_the_papers_parts_given_by_hand_are_the_defaults():
+    plain, by_hand = MODELS["Transformer"], Spelled(CONFIG)
+    params = draw(plain)
+    jax.tree.map(np.testing.assert_array_equal, draw(by_hand), params)
+    found, expected = attend(params, by_hand), attend(params, plain)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
+
+
+@pytest.mark.parametrize("fields", [{"remat": True}, {"remat": True, "scan": True}])
+def test_remat_and_scan_of_other_parts(fields):
+    params, plain = draw(MODELS["AllAtOnce"]), MODELS["AllAtOnce"]
+    model = AllAtOnce(dataclasses.replace(CONFIG, **fields))
+    gradient = jax.jit(jax.grad(loss), static_argnums=1, compiler_options=FAST)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6),
+        gradient(params, model),
+        gradient(params, plain),
+    )
+
+
+class Stretched(Transformer):
+    """Queries and keys grow with their absolute position, in every attention."""
+
+    def make_attention(self):
+        def stretch(x, positions):
+            return x * (1 + positions[..., None, None])
+
+        return super().make_attention().clone(encode_positions=stretch)
+
+
+STRETCHED = Stretched(CONFIG)
+
+
+@functools.partial(jax.jit, static_argnames=("width", "method"), compiler_options=FAST)
+def stretched(params, *arguments, **options):
+    if "method" not in options:
+        options["train"] = False
+    return STRETCHED.apply({"params": params}, *arguments, **options)
+
+
+def test_positions_within_a_packed_sentence_reach_every_attention():
+    params = draw(MODELS["Transformer"])
+    first, second = np.array([[5, 6, 2]]), np.array([[7, 8, 9, 2]])
+    packed = {
+        f"{side}_{what}": value
+        for side in ("input", "target")
+        for what, value in (
+            ("positions", np.array([[0, 1, 2, 0, 1, 2, 3]])),
+            ("segments", np.array([[1, 1, 1, 2, 2, 2, 2]])),
+        )
+    }
+    both = np.concatenate([first, second], axis=1)
+    found = stretched(params, both, both, **packed)
+    np.testing.assert_allclose(found[:, :3], stretched(params, first, first), atol=1e-5)
+    np.testing.assert_allclose(found[:, 3:], stretched(params, second, second), atol=1e-5)
+
+
+def test_positions_reach_every_attention_of_cached_decoding():
+    params = draw(MODELS["Transformer"])
+    full = stretched(params, INPUTS, SHIFTED)
+    plain, _ = attend(params, MODELS["Transformer"])
+    assert np.abs(full - plain)[:, 1:].max(-1).min() > 1e-4
+    cache = STRETCHED.apply({"params": params}, INPUTS, width=1, max_length=LENGTH + 1, method="init_cache")
+    for position in range(LENGTH + 1):
+        tokens = SHIFTED[:, position : position + 1]
+        logits, cache = stretched(params, tokens, cache, position, method="decode_step")
+        np.testing.assert_allclose(logits[:, 0], full[:, position], atol=1e-5)
+
+
+@pytest.mark.parametrize("keys", [3, 8, 9])
+def test_weights_of_an_attention_function_are_its_own(keys):
+    query, key = (RNG.normal(size=(2, length, 3, 4)).astype(np.float32) for length in (5, keys))
+    mask = RNG.random((2, 1, 5, keys)) < 0.7
+    wrapped = functools.partial(dot_product_attention, scale=0.3)
+    np.testing.assert_allclose(
+        weights_of(wrapped, query, key, mask=mask),
+        attention_weights(query, key, mask=mask, scale=0.3),
+        atol=1e-6,
+    )
+    np.testing.assert_array_equal(
+        weights_of(dot_product_attention, query, key, mask=mask), attention_weights(query, key, mask=mask)
+    )
+
+
+def test_weights_of_a_function_that_needs_equal_features():
+    """JAX's own takes values only as wide as keys."""
+    query, key = (RNG.normal(size=(2, length, 3, 4)).astype(np.float32) for length in (5, 6))
+    mask = np.tril(np.ones((5, 6), bool))[None, None]
+    np.testing.assert_allclose(
+        weights_of(jax.nn.dot_product_attention, query, key, mask=mask),
+        attention_weights(query, key, mask=mask),
+        atol=1e-6,
+    )
+
+
+def test_a_mixer_without_weights_has_none_to_read():
+    _, collected = attend(draw(MODELS["NearnessMixer"]), MODELS["NearnessMixer"])
+    assert attention_of(collected, "decoder", "cross_attention").shape[:3] == (1, BATCH, 2)
+    for stack in ("encoder", "decoder"):
+        with pytest.raises(UserError, match=f"no attention weights of {stack} mixer"):
+            attention_of(collected, stack, "mixer")
+
+
+def test_an_unknown_activation_is_refused():
+    with pytest.raises(ValueError, match=r"activation must be a function or one of .*'gelu_tanh'"):
+        layers.FeedForward(4, 8, "sine").init(jax.random.key(0), np.zeros((1, 4)), train=False)

@@ -1,0 +1,308 @@
+"""The whole model: against NumPy, its parameter counts, causality, packing and cached decoding."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.helpers import numpy_transformer as numpy64
+from tfm import config as config_module
+from tfm.config import from_mapping
+from tfm.errors import UserError
+from tfm.models import Transformer, TransformerConfig
+
+TINY = TransformerConfig(
+    vocabulary_size=30, encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24, heads=2, dropout=0.1
+)
+LEARNED = {"positions": "learned", "max_positions": 7}  # as many as the source has
+RNG = np.random.default_rng(0)
+INPUTS = RNG.integers(3, 30, (3, 7))
+INPUTS[1, 4:] = 0
+TARGETS = RNG.integers(3, 30, (3, 6))
+
+
+def build(config=TINY):
+    model = Transformer(config)
+    params = model.init(jax.random.key(0), INPUTS, TARGETS, train=False)["params"]
+    return model, params
+
+
+MODEL, PARAMS = build()
+FAST = {"xla_backend_optimization_level": 0}  # to compile
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def apply(params, inputs, targets, model, **keywords):
+    return model.apply({"params": params}, inputs, targets, train=False, **keywords)
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def decode_step(params, tokens, cache, position, model):
+    return model.apply({"params": params}, tokens, cache, position, method="decode_step")
+
+
+def logits(inputs, targets, params=PARAMS, model=MODEL, **keywords):
+    return np.asarray(apply(params, inputs, targets, model, **keywords))
+
+
+def count(**fields):
+    model, token = Transformer(TransformerConfig(**fields)), jnp.ones((1, 1), jnp.int32)
+    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), token, token, train=False))
+    return sum(x.size for x in jax.tree.leaves(shapes["params"]))
+
+
+@pytest.mark.parametrize("order", ["post", "pre", "norm_then_add"])
+def test_the_forward_pass_against_numpy(order):
+    model, params = build(dataclasses.replace(TINY, norm_order=order))
+    expected = numpy64.transformer(params, INPUTS, TARGETS, order)
+    np.testing.assert_allclose(logits(INPUTS, TARGETS, params, model), expected, atol=2e-5)
+
+
+def test_the_epsilon_of_every_norm_is_the_configs(monkeypatch):
+    fields = {
+        "norm_order": "pre",
+        "layer_norm_epsilon": 0.3,
+    }  # norms of residuals, and the last of each stack
+    model, params = build(dataclasses.replace(TINY, **fields))
+    monkeypatch.setattr(numpy64, "layer_norm", functools.partial(numpy64.layer_norm, epsilon=0.3))
+    expected = numpy64.transformer(params, INPUTS, TARGETS, "pre")
+    np.testing.assert_allclose(logits(INPUTS, TARGETS, params, model), expected, atol=2e-5)
+
+
+BIG = {"d_model": 1024, "d_ff": 4096, "heads": 16}
+ANCHORS = [
+    ({}, 63_045_632),
+    ({"attention_bias": True}, 63_082_496),
+    (BIG, 214_171_648),
+    ({"positions": "learned", "max_positions": 256}, 63_045_632 + 2 * 256 * 512),
+]
+
+
+@pytest.mark.parametrize(("fields", "parameters"), ANCHORS)
+def test_parameter_counts_are_exact(fields, parameters):
+    assert count(**fields) == parameters
+
+
+@pytest.mark.parametrize(("fields", "parameters"), [({}, 44_101_632), (BIG, 176_283_648)])
+def test_parameter_counts_without_the_embedding(fields, parameters):
+    assert count(**fields) - 37_000 * fields.get("d_model", 512) == parameters
+
+
+TABLE_3 = {
+    "base": ({}, 65.13),
+    "A, 1 head": ({"heads": 1}, 65.13),
+    "A, 32 heads": ({"heads": 32}, 65.13),
+    "B, d_k 16": ({"key_features": 16}, 58.03),
+    "B, d_k 32": ({"key_features": 32}, 60.40),
+    "C, 2 layers": ({"encoder_layers": 2, "decoder_layers": 2}, 35.70),
+    "C, 4 layers": ({"encoder_layers": 4, "decoder_layers": 4}, 50.41),
+    "C, 8 layers": ({"encoder_layers": 8, "decoder_layers": 8}, 79.84),
+    "C, d 256": ({"d_model": 256, "key_features": 32, "value_features": 32}, 27.86),
+    "C, d 1024": ({"d_model": 1024, "key_features": 128, "value_features": 128}, 167.98),
+    "C, d_ff 1024": ({"d_ff": 1024}, 52.53),
+    "C, d_ff 4096": ({"d_ff": 4096}, 90.32),
+    "big": (BIG, 218.33),
+}
+
+
+@pytest.mark.parametrize("row", TABLE_3)
+def test_table_3_as_the_authors_first_code_counts(row):
+    """That code has biases in attention, a vocabulary of 40,960 and a table of 32 "target spaces" of its own,
+    which is no part of the paper's model and is added here."""
+    fields, millions = TABLE_3[row]
+    total = count(attention_bias=True, vocabulary_size=40_960, **fields) + 32 * fields.get("d_model", 512)
+    assert round(total / 1e6, 2) == millions
+
+
+def test_the_first_codes_exact_counts():
+    assert count(attention_bias=True, vocabulary_size=40_960) + 32 * 512 == 65_126_400
+    assert count(attention_bias=True, vocabulary_size=40_960, **BIG) + 32 * 1024 == 218_333_184
+
+
+def test_causality_by_zero_gradient():
+    """Logits at a position depend on the target embeddings up to it and on no later one."""
+
+    def at_position(delta, position):
+        def shifted_embed(module, tokens, *places, train):
+            x = original(module, tokens, *places, train=train)
+            return x + delta if tokens.shape == TARGETS.shape else x
+
+        with pytest.MonkeyPatch.context() as patch:
+            original = Transformer._embed
+            patch.setattr(Transformer, "_embed", shifted_embed)
+            return MODEL.apply({"params": PARAMS}, INPUTS, TARGETS, train=False)[:, position].sum()
+
+    for position in (0, 2, 5):
+        gradient = np.asarray(jax.grad(at_position)(jnp.zeros((*TARGETS.shape, 16)), position))
+        assert not gradient[:, position + 1 :].any()
+        assert np.abs(gradient[:, : position + 1]).max(-1).min() > 0
+
+
+def test_every_target_depends_on_every_source_token_and_on_no_padding():
+    plain = logits(INPUTS, TARGETS)
+    wider = np.pad(INPUTS, ((0, 0), (0, 5)))
+    np.testing.assert_allclose(logits(wider, TARGETS), plain, atol=1e-5)
+    for place in range(4):
+        changed = INPUTS.copy()
+        changed[1, place] = 3 + (changed[1, place] - 2) % 27
+        difference = np.abs(logits(changed, TARGETS) - plain).max(-1)
+        assert (difference[1] > 1e-6).all()
+        assert not difference[[0, 2]].any()
+
+
+@pytest.mark.parametrize("fields", [{}, LEARNED])
+def test_a_packed_row_is_its_sentences_alone(fields):
+    model, params = build(dataclasses.replace(TINY, **fields))
+    first, second = INPUTS[:1, :5], INPUTS[2:, :4]
+    first_target, second_target = TARGETS[:1, :3], TARGETS[2:, :6]
+
+    def pack(a, b):
+        tokens = np.concatenate([a, b, [[0, 0]]], axis=1)
+        segments = np.repeat([1, 2, 0], [a.shape[1], b.shape[1], 2])[None]
+        positions = np.concatenate([np.arange(a.shape[1]), np.arange(b.shape[1]), [0, 0]])[None]
+        return tokens, segments, positions
+
+    inputs, input_segments, input_positions = pack(first, second)
+    targets, target_segments, target_positions = pack(first_target, second_target)
+    packed = logits(
+        inputs,
+        targets,
+        input_positions=input_positions,
+        input_segments=input_segments,
+        target_positions=target_positions,
+        target_segments=target_segments,
+        params=params,
+        model=model,
+    )
+    np.testing.assert_allclose(packed[:, :3], logits(first, first_target, params, model), atol=1e-5)
+    np.testing.assert_allclose(packed[:, 3:9], logits(second, second_target, params, model), atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_cached_decoding_is_the_full_forward_of_each_hypothesis_own_history(width):
+    """Hypotheses extend random parents, as a beam does; each must see its own ancestors' tokens alone."""
+    rng, length = np.random.default_rng(1), 6
+    cache = MODEL.apply({"params": PARAMS}, INPUTS, width=width, max_length=length + 2, method="init_cache")
+    history = np.zeros((3, width, 0), int)
+    for position in range(length):
+        tokens = rng.integers(3, 30, (3, width))
+        history = np.concatenate([history, tokens[..., None]], axis=-1)
+        step, cache = decode_step(PARAMS, tokens, cache, position, MODEL)
+        padded = np.pad(history, ((0, 0), (0, 0), (0, length - position - 1)))  # later tokens do not matter
+        for w in range(width):
+            full = logits(INPUTS, padded[:, w])
+            np.testing.assert_allclose(step[:, w], full[:, position], atol=1e-5)
+        parents = rng.integers(0, width, (3, width))
+        history = np.take_along_axis(history, parents[..., None], axis=1)
+        cache = cache.reorder(jnp.asarray(parents))
+
+
+@pytest.mark.parametrize("fields", [{"norm_order": "pre"}, LEARNED])
+def test_cached_decoding_of_other_models(fields):
+    model, params = build(dataclasses.replace(TINY, **fields))
+    cache = model.apply({"params": params}, INPUTS, width=1, max_length=6, method="init_cache")
+    full = logits(INPUTS, TARGETS, params, model)
+    for position in range(6):
+        tokens = TARGETS[:, position : position + 1]
+        step, cache = decode_step(params, tokens, cache, position, model)
+        np.testing.assert_allclose(step[:, 0], full[:, position], atol=1e-5)
+
+
+def test_dropout_in_training_only():
+    def run(seed, train):
+        return MODEL.apply(
+            {"params": PARAMS}, INPUTS, TARGETS, train=train, rngs={"dropout": jax.random.key(seed)}
+        )
+
+    assert not np.allclose(run(0, True), run(1, True))
+    np.testing.assert_array_equal(run(0, False), run(1, False))
+
+
+def test_bfloat16_computes_near_float32_with_float32_parameters():
+    model, params = build(dataclasses.replace(TINY, dtype="bfloat16"))
+    assert {x.dtype for x in jax.tree.leaves(params)} == {jnp.dtype("float32")}
+    found = model.apply({"params": params}, INPUTS, TARGETS, train=False)
+    assert found.dtype == jnp.bfloat16
+    np.testing.assert_allclose(np.asarray(found, np.float32), logits(INPUTS, TARGETS), atol=0.2)
+
+
+@pytest.mark.parametrize("fields", [{"remat": True}, {"scan": True}, {"remat": True, "scan": True}])
+def test_remat_and_scan_change_neither_parameters_nor_logits_nor_gradients(fields):
+    model = Transformer(dataclasses.replace(TINY, dropout=0.0, **fields))
+    again = model.init(jax.random.key(0), INPUTS, TARGETS, train=False)["params"]
+    jax.tree.map(np.testing.assert_array_equal, again, PARAMS)
+
+    def loss(params, model):
+        logits = model.apply({"params": params}, INPUTS, TARGETS, train=True)
+        return (logits**2).sum(), logits
+
+    plain = Transformer(dataclasses.replace(TINY, dropout=0.0))
+    expected, found = (
+        jax.jit(jax.grad(loss, has_aux=True), static_argnums=1, compiler_options=FAST)(PARAMS, m)
+        for m in (plain, model)
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected)
+
+
+def test_scanned_layers_drop_differently():
+    model = Transformer(dataclasses.replace(TINY, scan=True, dropout=0.5))
+
+    def run(seed):
+        return model.apply(
+            {"params": PARAMS}, INPUTS, TARGETS, train=True, rngs={"dropout": jax.random.key(seed)}
+        )
+
+    assert not np.allclose(run(0), run(1))
+    np.testing.assert_array_equal(run(0), run(0))
+
+
+def test_attention_weights_are_collected_on_request():
+    _, collected = MODEL.apply({"params": PARAMS}, INPUTS, TARGETS, train=False, mutable=["attention"])
+    leaves = jax.tree.leaves(collected["attention"])
+    assert (
+        sorted(leaf.shape for leaf in leaves) == [(3, 2, 6, 6)] * 2 + [(3, 2, 6, 7)] * 2 + [(3, 2, 7, 7)] * 2
+    )
+    own = collected["attention"]["decoder"]["layers_0"]["mixer"]["weights"][0]
+    np.testing.assert_allclose(own.sum(-1), 1, atol=1e-5)
+    assert not np.triu(np.asarray(own), 1).any()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("activation", "tanh"),
+        ("norm_order", "middle"),
+        ("positions", "rotary"),
+        ("max_positions", 0),
+        ("layer_norm_epsilon", 0.0),
+        ("dtype", "float8"),
+        ("d_model", 0),
+        ("d_model", 514),
+        ("heads", 0),
+        ("encoder_layers", 0),
+        ("dropout", 1.0),
+        ("attention_dropout", -0.1),
+        ("attention", "flash"),
+    ],
+)
+def test_impossible_configs_are_refused_by_name(field, value):
+    with pytest.raises(UserError, match=rf"model\.{field} "):
+        TransformerConfig(**{field: value})
+
+
+def test_gelu_of_an_older_config_is_its_tanh_form(caplog):
+    older = dataclasses.asdict(TransformerConfig(activation="gelu"))
+    del older["layer_norm_epsilon"]
+    config_module._warn_once.cache_clear()
+    read = [from_mapping(TransformerConfig, older, "config.model") for _ in range(2)]
+    assert read == [TransformerConfig(activation="gelu_tanh")] * 2
+    (message,) = caplog.messages
+    assert message.startswith("config.model was written by an older version: its activation 'gelu' was the")
+    del older["activation"]
+    for config in (TransformerConfig(), TransformerConfig(activation="gelu")):
+        assert from_mapping(TransformerConfig, dataclasses.asdict(config)) == config
+    assert from_mapping(TransformerConfig, older) == TransformerConfig()
+    assert len(caplog.messages) == 1

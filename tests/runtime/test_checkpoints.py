@@ -1,0 +1,459 @@
+"""Checkpoints: verified, passed over when damaged, kept and let go."""
+
+import contextlib
+import dataclasses as dc
+import datetime as dt
+import json
+import logging
+import os
+import random
+import shutil
+from types import SimpleNamespace as Part
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from orbax.checkpoint import checkpoint_manager
+
+from tfm.errors import UserError
+from tfm.runtime import checkpoints as saved
+from tfm.runtime import manifest, orbax_paths, readback
+from tfm.runtime.lock import LOCK_FILE, HeldDirectory
+from tfm.training.step import TrainState
+
+STEPS = (2, 4, 6)
+
+
+def state_of(step):
+    """A state whose numbers are all of its step, with an array that is too large for the quick look."""
+    large = jax.random.normal(jax.random.key(step), (manifest.SMALL // 2,))
+    params = {"w": jnp.full((3, 2), float(step)), "large": large}
+    return TrainState(jnp.int32(step), params, optax.adam(1e-3).init(params))
+
+
+def open_store(folder, **options):
+    return contextlib.closing(saved.Checkpoints(folder, best_metric="bleu", **options))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A folder of three steps; the second is the best. Not to be changed."""
+    folder = tmp_path_factory.mktemp("whole")
+    with open_store(folder) as store:
+        for step in STEPS:
+            store.save(state_of(step), {"bleu": -abs(step - 4.0)}, {"sums": {"loss": (step / 3, 1.0)}})
+    return folder
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "copy")
+
+
+def files(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def large_file(folder):
+    return max(files(folder), key=lambda path: path.stat().st_size)
+
+
+def flip(path, place=None):
+    content = bytearray(path.read_bytes())
+    place = len(content) // 2 if place is None else place
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def assert_is_of(state, step):
+    jax.tree.map(np.testing.assert_array_equal, state, state_of(step))
+
+
+def test_a_step_comes_back_as_it_was_with_its_progress(whole):
+    with open_store(whole) as store:
+        assert (store.steps(), store.latest(), store.best()) == ([2, 4, 6], 6, 4)
+        assert store.recover() == 6
+        for step in STEPS:
+            assert_is_of(store.restore(state_of(0), step), step)
+            assert store.restore_progress(step)["sums"]["loss"] == [step / 3, 1.0]
+        weights = store.restore_weights(state_of(0).params, 2)
+        jax.tree.map(np.testing.assert_array_equal, weights, state_of(2).params)
+
+
+def test_the_manifest_is_within_what_orbax_commits(whole):
+    """There is no moment at which a step has its name and not its manifest."""
+    for step in STEPS:
+        assert manifest.check(whole / str(step)) is True
+        assert (whole / str(step) / manifest.FILE).stat().st_mtime_ns < committed(whole / str(step))
+
+
+def committed(folder):
+    return json.loads((folder / manifest.HEADER).read_text())["commit_timestamp_nsecs"]
+
+
+def test_a_damaged_newest_step_is_passed_over_with_its_name_and_reason(copy, caplog):
+    damaged = large_file(copy / "6")
+    flip(damaged)
+    with open_store(copy) as store, caplog.at_level(logging.WARNING, "tfm"):
+        assert (store.latest(), store.best()) == (4, 4)
+        assert_is_of(store.restore(state_of(0)), 4)
+        with pytest.raises(UserError, match=r"of step 6 in .* is damaged \(.* has another checksum\)"):
+            store.restore(state_of(0), 6)
+    warnings = [record.message for record in caplog.records]
+    name = damaged.relative_to(copy / "6")
+    assert warnings == [f"Checkpoint of step 6 is damaged and passed over: {name} has another checksum"]
+    assert (copy / "6").is_dir()  # readers change nothing
+
+
+def test_training_makes_a_damaged_step_again(copy):
+    flip(large_file(copy / "6"))
+    (copy / "2" / "metrics" / "metrics").write_text("{")  # would stop Orbax's manager from opening the folder
+    with open_store(copy) as store:
+        assert store.recover() == 4
+        assert store.steps() == [4]
+        store.save(state_of(6), {"bleu": 9.0})
+        assert (store.steps(), store.best()) == ([4, 6], 6)
+    assert {path.name for path in copy.iterdir()} == {"4", "6", "2.damaged", "6.damaged"}
+    with open_store(copy) as store:
+        assert_is_of(store.restore(state_of(0)), 6)
+    flip(large_file(copy / "6"))  # and once more
+    with open_store(copy) as store:
+        assert store.recover() == 4
+
+
+def test_a_checkpoint_saved_again_stays_until_the_new_one_is_there(copy):
+    with open_store(copy) as store:
+        assert store.recover() == 6
+        store.save(state_of(6), {"bleu": 9.0}, {"sums": {"loss": (1.0, 7.0)}}, again=True)
+        assert (copy / "6.replaced").is_dir()
+    assert sorted(path.name for path in copy.iterdir()) == ["2", "4", "6"]
+    with open_store(copy) as store:
+        assert store.best() == 6
+        assert store.restore_progress(6)["sums"]["loss"] == [1.0, 7.0]
+
+
+def test_what_a_kill_left_of_saving_again_is_brought_back_or_removed(copy):
+    (copy / "6").rename(copy / "6.replaced")  # killed before the new one was there
+    shutil.copytree(copy / "4", copy / "4.replaced")  # and behind it
+    with open_store(copy) as store:
+        assert store.recover() == 6
+        assert store.steps() == [2, 4, 6]
+        assert_is_of(store.restore(state_of(0)), 6)
+    assert sorted(path.name for path in copy.iterdir()) == ["2", "4", "6"]
+
+
+def test_the_best_is_passed_over_too_when_it_is_damaged(copy):
+    flip(large_file(copy / "4"))
+    with open_store(copy) as store:
+        assert (store.best(), store.latest()) == (6, 6)
+
+
+def test_a_folder_in_which_nothing_is_intact_is_a_mistake_to_mend_and_left_alone(copy):
+    for step in STEPS:
+        flip(large_file(copy / str(step)))
+    before = files(copy)
+    with open_store(copy) as store:
+        for ask in (store.latest, store.recover, lambda: store.restore(state_of(0))):
+            with pytest.raises(UserError, match=r"None of the checkpoints \[2, 4, 6\] in .* is intact"):
+                ask()
+    assert files(copy) == before
+
+
+def test_the_newest_the_best_and_one_an_hour_stay(tmp_path, monkeypatch):
+    """A checkpoint every 20 minutes, at scores that fall: against the policies written out."""
+    hour, stays = dt.timedelta(hours=1), {}
+    monkeypatch.setattr(checkpoint_manager.datetime, "datetime", Clock)
+    with open_store(tmp_path, keep=2, keep_best=2, keep_hours=1) as store:
+        for step in range(1, 9):
+            Clock.hands = dt.datetime(2030, 1, 1, tzinfo=dt.UTC) + step * hour / 3
+            store.save(state_of(step), {"bleu": -float(step)})
+            stays[step] = store.steps()
+    assert stays[8] == sorted({7, 8} | {1, 2} | {1, 4, 7})
+
+
+class Clock(dt.datetime):
+    """A clock that the test sets, in the place of the one that Orbax reads when it saves."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return cls.hands
+
+
+def older(folder, *steps):
+    """Makes steps into what was written before there were manifests."""
+    for step in steps:
+        (folder / str(step) / manifest.FILE).unlink()
+        shutil.rmtree(folder / str(step) / manifest.ITEM)
+        header = json.loads((folder / str(step) / manifest.HEADER).read_text())
+        del header["item_handlers"][manifest.ITEM]
+        (folder / str(step) / manifest.HEADER).write_text(json.dumps(header))
+
+
+def test_an_older_checkpoint_without_checksums_loads_and_says_so(copy, caplog):
+    older(copy, *STEPS)
+    with open_store(copy) as store, caplog.at_level(logging.WARNING, "tfm"):
+        assert (store.recover(), store.best()) == (6, 4)
+        assert_is_of(store.restore(state_of(0)), 6)
+        assert store.restore_progress(6) == {}
+    assert "step 6 has no checksums and cannot be verified" in caplog.text
+
+
+def test_a_lost_manifest_is_damage_and_not_an_older_checkpoint(copy):
+    (copy / "6" / manifest.FILE).unlink()
+    with open_store(copy) as store:
+        assert store.latest() == 4
+
+
+# Any path, and what was written is read back.
+
+
+@pytest.mark.parametrize("name", ["t[x]", "t*", "t?", "a b", "\xfcn\xef \u4e2d", "{a}#%20", "[", "a\nb"])
+def test_any_characters_of_a_path_stand_for_themselves(name, tmp_path):
+    folder = tmp_path / name / "checkpoints"
+    for path in (folder.parent, tmp_path / "tx"):
+        path.mkdir()
+    with open_store(tmp_path / "tx" / "checkpoints") as other, open_store(folder) as store:
+        other.save(state_of(2))
+        store.save(state_of(4))
+        store.wait()
+        assert store.recover() == 4
+        assert_is_of(store.restore(state_of(0)), 4)
+    assert {path.name for path in (folder / "4" / "params").iterdir()} >= {"manifest.ocdbt", "d"}
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_a_path_that_orbax_takes_for_a_bucket_is_refused(scheme):
+    with pytest.raises(UserError, match=rf"would read and write {scheme}://x/y for /{scheme}/x/y"):
+        saved.Checkpoints(f"/{scheme}/x/y")
+
+
+def no_merge(monkeypatch):
+    """Orbax finds no files of any process, and only warns."""
+    monkeypatch.setattr(orbax_paths._LiteralPath, "glob", lambda *_: iter(()))
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_what_cannot_be_read_back_is_not_kept(before, tmp_path, monkeypatch):
+    """The first checkpoint of a process, and a later one."""
+    store = saved.Checkpoints(tmp_path)
+    for step in range(before):
+        store.save(state_of(step))
+    store.wait()
+    no_merge(monkeypatch)
+    store.save(state_of(7))
+    with pytest.raises(UserError, match=r"of step 7 in .* is not read back as it was saved .*not kept"):
+        store.wait()
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.isdecimal()) == ["0"][:before]
+
+
+def test_files_deleted_during_a_write_are_one_error(tmp_path, monkeypatch):
+    def delete(folder, expected):
+        raise ValueError(f"NOT_FOUND: what TensorStore would meet in {folder}")
+
+    monkeypatch.setattr(readback, "_compare", lambda handler, folder, *_: delete(folder, None))
+    store = saved.Checkpoints(tmp_path)
+    store.save(state_of(2))
+    with pytest.raises(UserError, match=r"step 2 in .* is not read back .*params: NOT_FOUND: what"):
+        store.wait()
+    monkeypatch.setattr(readback, "check", delete)
+    store = saved.Checkpoints(tmp_path)
+    store.save(state_of(4))
+    with pytest.raises(UserError, match=r"step 4 in .* not be written: NOT_FOUND: what .*Check the disk"):
+        store.wait()
+
+
+def test_later_checkpoints_are_read_back_in_turns(tmp_path, monkeypatch):
+    turns, check = [], readback.check
+
+    def remember(folder, expected):
+        if folder.endswith("optimizer"):
+            turns.append(sorted(expected.values))
+        check(folder, expected)
+
+    monkeypatch.setattr(readback, "check", remember)
+    with open_store(tmp_path) as store:
+        for step in range(1, 5):
+            store.save(state_of(step))
+    assert turns == [[0, 1, 2, 3, 4, 5], [1], [2], [3]]
+
+
+def test_reading_back_names_what_differs(whole, monkeypatch):
+    folder, params = str(whole / "4" / "params"), state_of(4).params
+    monkeypatch.setattr(readback, "AT_ONCE", 1)  # each array alone
+    readback.check(folder, readback.expect(params))
+    readback.check(folder, readback.expect(jax.tree.map(np.asarray, params)))
+    for number, name in enumerate(["large", "w"]):
+        changed = params | {name: params[name].at[2].add(1e-3)}
+        with pytest.raises(readback.Unreadable, match=rf"^{name} is read with other values"):
+            readback.check(folder, readback.expect(changed))
+        readback.check(folder, readback.expect(changed, turn=1 - number))
+    with pytest.raises(readback.Unreadable, match=r"^w of type float16 is read as float32"):
+        readback.check(folder, readback.expect(params | {"w": params["w"].astype(jnp.float16)}))
+    for other in ({"w": params["w"]}, params | {"w": params["w"][:2]}):
+        with pytest.raises(readback.Unreadable, match=r"of shape .* is read with shape"):
+            readback.check(folder, readback.expect(other))
+
+
+def on_several_devices(x, changed=None):
+    """An array whose halves are on two devices each; the values of one half may be changed."""
+    half = len(x) // 2
+    indices = [(slice(0, half),), (slice(half, None),)] * 2
+    shards = [
+        Part(index=index, data=x[index] + (number % 2 == changed)) for number, index in enumerate(indices)
+    ]
+    return Part(shape=x.shape, dtype=x.dtype, addressable_shards=shards)
+
+
+def test_arrays_on_several_devices_are_read_back(whole):
+    folder, params = str(whole / "4" / "params"), state_of(4).params
+    expected = readback.expect(params | {"large": on_several_devices(params["large"])})
+    assert len(expected.values[0]) == 2
+    readback.check(folder, expected)
+    for half in (0, 1):
+        with pytest.raises(readback.Unreadable, match=r"^large is read with other values"):
+            readback.check(
+                folder, readback.expect(params | {"large": on_several_devices(params["large"], half)})
+            )
+
+
+# The folder that it is in.
+
+
+@pytest.fixture
+def held(tmp_path):
+    """A work directory, held."""
+    (tmp_path / "run").mkdir()
+    with contextlib.closing(HeldDirectory(tmp_path / "run")) as directory:
+        yield directory
+
+
+def test_nothing_is_saved_where_the_folder_is_gone(held, tmp_path):
+    with open_store(tmp_path / "run" / "checkpoints", held=held) as store:
+        store.save(state_of(2))
+        store.wait()
+        shutil.rmtree(held.path)
+        with pytest.raises(UserError, match="was deleted or moved while this run"):
+            store.save(state_of(4))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("others", [[], [LOCK_FILE]])
+def test_a_folder_deleted_during_a_write_is_not_made_again(others, held, tmp_path, monkeypatch):
+    """TensorStore makes folders again; where another run has begun since, nothing is removed."""
+
+    def delete(folder, expected):
+        shutil.rmtree(held.path, ignore_errors=True)
+        os.makedirs(os.path.join(folder, "d"))
+        for name in others:
+            (tmp_path / "run" / name).touch()
+        raise OSError("what Orbax would meet")
+
+    monkeypatch.setattr(readback, "check", delete)
+    store = saved.Checkpoints(tmp_path / "run" / "checkpoints", held=held)
+    store.save(state_of(2))
+    with pytest.raises(UserError, match=r"was (deleted or moved|replaced) while this run"):
+        store.wait()
+    assert (tmp_path / "run").exists() == bool(others)
+    assert not others or (tmp_path / "run" / "checkpoints" / "2.orbax-checkpoint-tmp").exists()
+
+
+# What the weights belong to.
+
+
+def test_weights_are_restored_only_with_their_own_assets(tmp_path):
+    with open_store(tmp_path, assets={"vocabulary.model": "a" * 64}) as store:
+        store.save(state_of(2), progress={"sums": {}})
+    for assets in ({"vocabulary.model": "a" * 64}, {}):
+        with open_store(tmp_path, assets=assets) as store:
+            assert_is_of(store.restore(state_of(0)), 2)
+            assert store.restore_progress(2) == {"sums": {}}
+    with open_store(tmp_path, assets={"vocabulary.model": "b" * 64}) as store:
+        for restore in (store.restore, lambda like: store.restore_weights(like.params)):
+            with pytest.raises(UserError, match=r"another vocabulary.model \(SHA-256 a+\.\.\.\).*\(b+\."):
+                restore(state_of(0))
+
+
+def test_a_checkpoint_without_assets_takes_any(whole):
+    with open_store(whole, assets={"vocabulary.model": "a"}) as store:
+        assert_is_of(store.restore(state_of(0)), 6)
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_parameters_that_are_not_finite_are_refused_by_name(value, tmp_path):
+    state = state_of(2)
+    average = state.params | {"w": state.params["w"].at[1, 1].set(value)}
+    for step, bad in ((1, dc.replace(state, params=average)), (2, dc.replace(state, average=average))):
+        with open_store(tmp_path / str(step)) as store:
+            store.save(bad)
+            for restore in (store.restore, lambda like: store.restore_weights(like.params)):
+                with pytest.raises(UserError, match="not finite, the first in parameter w:"):
+                    restore(bad)
+
+
+def truncate(path, chance):
+    os.truncate(path, chance.randrange(max(path.stat().st_size, 1)))
+
+
+def scribble(path, chance):
+    content = bytearray(path.read_bytes())
+    if content:
+        place = chance.randrange(len(content))
+        content[place] ^= chance.randrange(1, 256)
+    path.write_bytes(content)
+
+
+def delete(path, chance):
+    path.unlink()
+
+
+def delete_folder(path, chance):
+    shutil.rmtree(path.parent)
+
+
+def add(path, chance):
+    path.with_name("stranger").write_bytes(chance.randbytes(9))
+
+
+DAMAGES = (truncate, scribble, scribble, delete, delete_folder, add)
+
+
+@pytest.mark.parametrize("damage", [truncate, scribble, delete, add])
+def test_any_change_of_any_file_is_found(damage, copy):
+    """Of all files but Orbax's two of no content, which it writes behind the manifest."""
+    chance, folder = random.Random(2), copy / "6"
+    for path in files(folder):
+        if path.parent == folder and path.name in manifest.LATER:
+            continue
+        before = shutil.copytree(folder, copy / "before")
+        damage(path, chance)
+        with pytest.raises(manifest.Damaged):
+            manifest.check(folder)
+        shutil.rmtree(folder)
+        before.rename(folder)
+        assert manifest.check(folder)
+
+
+@pytest.mark.long
+def test_whatever_is_damaged_an_intact_step_or_a_sentence_is_what_comes_out(whole, tmp_path):
+    """Many rounds of random damage: weights are exactly those of a step, or there is a UserError."""
+    chance, came = random.Random(1), dict.fromkeys((*STEPS, None), 0)
+    like, expected = state_of(0), {step: state_of(step) for step in STEPS}
+    for number in range(30):
+        folder = shutil.copytree(whole, tmp_path / str(number))
+        for _ in range(chance.choice((1, 1, 2, 4, 8))):
+            if there := files(folder / str(chance.choice(STEPS))):
+                chance.choice(DAMAGES)(chance.choice(there), chance)
+        step = None
+        with open_store(folder) as store, contextlib.suppress(UserError):
+            state, best = store.restore(like), store.best()
+            step = int(state.step)
+            jax.tree.map(np.testing.assert_array_equal, state, expected[step])
+            assert store.latest() == store.recover() == step
+            assert best in store.steps()
+            store.save(state_of(8), {"bleu": 0.0})
+            assert store.latest() == 8
+        came[step] += 1
+        shutil.rmtree(folder)
+    assert all(came.values()), came

@@ -1,0 +1,72 @@
+"""Files with one writer at a time."""
+
+import os
+import re
+
+import pytest
+
+from tests.helpers.io_conditions import open_folder, unwritable
+from tfm.errors import UserError
+from tfm.runtime import files
+from tfm.runtime.files import only_writer, open_locked
+
+
+def test_a_locked_file_is_refused_until_it_is_closed(tmp_path):
+    path = tmp_path / "out.part"
+    with open_locked(path, "--output") as file:
+        file.write(b"mine")
+        with pytest.raises(UserError, match=r"Another process is writing .*out.part: wait .* \(--output\)"):
+            open_locked(path, "--output")
+    with open_locked(path, "--output") as file:
+        file.write(b" too")
+    assert path.read_bytes() == b"mine too"
+
+
+@pytest.mark.parametrize("renamed", [True, False])
+def test_a_file_that_went_while_it_was_locked_is_opened_again(tmp_path, monkeypatch, renamed):
+    """Its writer ends between the opening here and the lock."""
+    path, taken = tmp_path / "out.part", []
+    lock = files._lock
+
+    def lock_late(file):
+        if not taken:
+            os.replace(path, tmp_path / "out") if renamed else os.unlink(path)
+        taken.append(file)
+        return lock(file)
+
+    monkeypatch.setattr(files, "_lock", lock_late)
+    with open_locked(path, "--output") as file:
+        file.write(b"mine")
+    assert len(taken) == 2
+    assert taken[0].closed
+    assert path.read_bytes() == b"mine"
+
+
+def test_the_only_writer_of_a_path_leaves_no_lock(tmp_path):
+    path = tmp_path / "new" / "out"
+    with only_writer(path, "--output"):
+        assert not path.exists()
+        with pytest.raises(UserError, match=f"Another process is writing {path}: wait"):
+            only_writer(path, "--output").__enter__()
+        with only_writer(tmp_path / "other", "--output"):
+            pass
+    with pytest.raises(ZeroDivisionError), only_writer(path, "--output"):
+        raise ZeroDivisionError
+    assert list(path.parent.iterdir()) == []
+
+
+def test_what_cannot_be_written_names_the_option_that_chooses_another_folder():
+    with open_folder() as folder, unwritable(folder):
+        path = os.path.join(folder, "test.de.hypotheses")
+        expected = f"Cannot write {path}: Permission denied; check the permissions, or choose another folder "
+        with pytest.raises(UserError, match=re.escape(f"{expected}(--output_dir).")):
+            only_writer(path, "--output_dir").__enter__()
+
+
+def test_a_folder_with_files_is_no_output(tmp_path):
+    (tmp_path / "out").mkdir()
+    with only_writer(tmp_path / "out", "--output"):
+        pass
+    (tmp_path / "out" / "file").touch()
+    with pytest.raises(UserError, match="is a folder that is not empty"):
+        only_writer(tmp_path / "out", "--output").__enter__()

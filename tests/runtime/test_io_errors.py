@@ -1,0 +1,275 @@
+"""What the machine does to a run: full disks, folders that refuse, clocks set back, damaged caches."""
+
+import errno
+import gzip
+import itertools
+import os
+import pathlib
+import shutil
+import struct
+import sys
+import threading
+import time
+
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.record_writer import masked_crc32c
+
+from tests.data.test_batching import Letters, random_pairs
+from tests.data.test_tokenizer import TEXTS
+from tests.helpers.io_conditions import (
+    can_mount,
+    files_of,
+    open_folder,
+    smallest_files,
+    unwritable,
+    with_mounts,
+)
+from tests.helpers.paths import ROOT
+from tests.helpers.tiny import make_config, train_run, write_config_file
+from tfm import config
+from tfm.commands import cli
+from tfm.commands.visualize import draw_curves
+from tfm.data import text
+from tfm.data.token_cache import TokenCache
+from tfm.data.tokenizer import Vocabulary
+from tfm.errors import UserError
+from tfm.runtime.checkpoints import Checkpoints
+from tfm.runtime.files import refusal, require_space, whole_file, whole_folder
+from tfm.training.reporting import Reporter
+from tfm.workdir import bundle, runs
+
+LIMIT = 64  # bytes: less than any of the files below
+
+
+def write_file(folder):
+    with whole_file(os.path.join(folder, "old"), "w") as file:
+        file.write("x" * 1000)
+
+
+WRITERS = {
+    "file": write_file,
+    "config": lambda folder: config.save(make_config(pathlib.Path("/data")), os.path.join(folder, "old")),
+    "vocabulary": lambda folder: Vocabulary.train(TEXTS, 310, os.path.join(folder, "old")),
+    "cache": lambda folder: TokenCache.open(random_pairs(50), Letters(), folder),
+    "unpacked": lambda folder: text.TextPairs(os.path.join(folder, "data"), ("en", "de"), folder),
+    "picture": lambda folder: draw_curves([], os.path.join(folder, "old")),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_cannot_be_written_is_one_sentence_and_leaves_all_as_it_was(name):
+    with open_folder() as folder:
+        for language in ("en", "de"):
+            pathlib.Path(folder, f"data.{language}.gz").write_bytes(gzip.compress(b"line\n" * 100))
+        pathlib.Path(folder, "old").write_text("before")
+        before = files_of(folder)
+        with smallest_files(LIMIT), pytest.raises(UserError, match=r"Cannot write .*File too large; raise"):
+            WRITERS[name](folder)
+        for made in ("tokens", "unpacked"):
+            pathlib.Path(folder, f"{made}.lock").unlink(missing_ok=True)  # which is empty, and stays
+        assert files_of(folder) == before
+        for made in ("tokens", "unpacked"):
+            shutil.rmtree(os.path.join(folder, made), ignore_errors=True)
+        with unwritable(folder), Answer() as answer:
+            WRITERS[name](folder)
+        assert "Permission denied; check the permissions" in answer[0]
+        assert files_of(folder) == before
+        WRITERS[name](folder)
+
+
+class Answer(list):
+    """Catches what a command would answer with, whether it comes as a UserError or as the system's error."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, _):
+        self.append(str(error) if kind is UserError else refusal(error))
+        return True
+
+
+def test_an_export_that_finds_no_space_leaves_nothing(tiny_run, tmp_path):
+    run = runs.load(str(tiny_run))
+    with smallest_files(20_000), pytest.raises(UserError, match=r"Cannot write .*out: File too large"):
+        bundle.save(run, str(tmp_path / "out"), workdir=str(tiny_run))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_metrics_that_find_no_space_end_the_run_and_do_not_hang(tmp_path):
+    """The thread of tensorboardX died in silence; ten points later its queue was full: training waited."""
+    answers = []
+
+    def report():
+        reporter = Reporter(str(tmp_path))
+        try:
+            for step in range(1000):
+                reporter.write(step, {f"metric/{i}": 0.5 for i in range(5)})
+        except UserError as error:
+            answers.append(str(error))
+        with pytest.raises(UserError):
+            reporter.close()
+        answers.append("closed")
+
+    with smallest_files(10_000):
+        worker = threading.Thread(target=report, daemon=True)
+        worker.start()
+        worker.join(timeout=20)
+    assert not worker.is_alive()
+    assert "File too large" in answers[0]
+    assert answers[1:] == ["closed"]
+
+
+def test_tensorboard_reads_what_was_written(tmp_path):
+    """The framing is that of TFRecord: length, its checksum, data, their checksum."""
+    reporter = Reporter(str(tmp_path))
+    reporter.write(7, {"train/loss": 0.5, "train/accuracy": 0.25})
+    reporter.close()
+    (path,) = (tmp_path / "tensorboard").iterdir()
+    content, events = path.read_bytes(), []
+    while content:
+        (length,) = struct.unpack("<Q", content[:8])
+        data = content[12 : 12 + length]
+        assert struct.unpack("<I", content[8:12])[0] == masked_crc32c(content[:8])
+        assert struct.unpack("<I", content[12 + length : 16 + length])[0] == masked_crc32c(data)
+        events.append(Event.FromString(data))
+        content = content[16 + length :]
+    version, event = events
+    assert (version.file_version, event.step) == ("brain.Event:2", 7)
+    assert {value.tag: value.simple_value for value in event.summary.value} == {
+        "train/loss": 0.5,
+        "train/accuracy": 0.25,
+    }
+
+
+def test_a_checkpoint_is_not_begun_without_space_for_it(tmp_path):
+    free = shutil.disk_usage(tmp_path).free
+    require_space(tmp_path, free // 2)
+    with pytest.raises(UserError, match=r"Cannot write .* are left; free some space"):
+        require_space(tmp_path, 2 * free)
+
+
+def test_the_edge_answers_the_machine_and_shows_bugs(capsys):
+    full = os.strerror(errno.ENOSPC)
+    stored = ValueError(
+        f"""RESOURCE_EXHAUSTED: Error writing local file "/run/x": {full} [os_error_code='28']"""
+    )
+    recorded = RuntimeError(f"Failed to finalize: write() failed: {full}; writing /run/a-0; at byte 4")
+    for error, sentence in (
+        (OSError(errno.EROFS, "?", "/run/y"), "/run/y: Read-only file system; make it writable"),
+        (
+            FileNotFoundError(errno.ENOENT, "?", b"/run/z"),
+            "/run/z: No such file or directory; check the path",
+        ),
+        (OSError(errno.ENOSPC, "?"), "a file or the output: No space left on device; free some space"),
+        (stored, "/run/x: No space left on device; free some space"),
+        (recorded, "/run/a-0: No space left on device; free some space"),
+    ):
+        with pytest.raises(SystemExit) as end, cli.answering():
+            raise error
+        assert end.value.code == 2
+        assert sentence in capsys.readouterr().err
+    for bug in (ValueError("shapes differ"), ConnectionResetError(errno.ECONNRESET, "?"), OSError("?")):
+        with pytest.raises(type(bug)), cli.answering():
+            raise bug
+    with pytest.raises(SystemExit) as end, cli.answering():
+        raise BrokenPipeError
+    assert end.value.code == 141
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_written_has_the_permissions_that_the_user_gives_files(tmp_path):
+    """Others of the group share a cache; the temporary files of the library are for their owner alone."""
+    before = os.umask(0o027)
+    try:
+        write_file(tmp_path)
+        with whole_folder(tmp_path / "folder"):
+            pass
+    finally:
+        os.umask(before)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("old", "folder")] == [0o640, 0o750]
+
+
+def test_a_folder_gets_its_name_when_all_its_files_are_on_the_disk(tmp_path, monkeypatch):
+    """A loss of power keeps a rename and not the pages of a file that nobody asked the disk to write."""
+    synced, sync, rename = set(), os.fsync, os.rename
+
+    def remember(descriptor):
+        synced.add(os.fstat(descriptor).st_ino)
+        sync(descriptor)
+
+    def look(source, target):
+        paths = [source, *pathlib.Path(source).rglob("*")]
+        assert {os.stat(path).st_ino for path in paths} <= synced
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", remember)
+    monkeypatch.setattr(os, "rename", look)
+    with whole_folder(tmp_path / "whole") as folder:
+        (pathlib.Path(folder) / "inner").mkdir()
+        for path in ("one", "inner/two"):
+            (pathlib.Path(folder) / path).write_text("text")
+    assert (tmp_path / "whole" / "inner" / "two").read_text() == "text"
+
+
+# Whole runs.
+
+
+def test_a_clock_that_is_set_back_changes_no_rate_no_checkpoint_and_no_cache(corpus, tmp_path, monkeypatch):
+    settings = make_config(corpus, steps=4, log_every=1, eval_every=4, checkpoint_every=1, keep=2)
+    hours = itertools.count(int(time.time() // 3600), -1)
+    monkeypatch.setattr(time, "time", lambda: 3600.0 * next(hours))
+    rows = train_run(settings, tmp_path / "run")
+    assert rows[-1]["time"] < rows[0]["time"]
+    assert [row["step"] for row in rows if "train/loss" in row] == [1, 2, 3, 4]
+    assert all(row["train/tokens_per_second"] > 0 for row in rows if "train/loss" in row)
+    checkpoints = Checkpoints(str(tmp_path / "run" / "checkpoints"))
+    assert checkpoints.steps() == [3, 4]
+    checkpoints.close()
+
+
+def command(*arguments):
+    return " ".join([sys.executable, *map(str, arguments)])
+
+
+MOUNTS = pytest.mark.skipif(not can_mount(), reason="needs unshare and unprivileged user namespaces")
+ENVIRONMENT = {"cwd": ROOT, "env": os.environ | {"JAX_PLATFORMS": "cpu"}}
+
+
+@MOUNTS
+@pytest.mark.long
+def test_a_run_whose_disk_is_full_goes_on_when_there_is_space(corpus, tmp_path):
+    (tmp_path / "disk").mkdir()
+    settings = write_config_file(tmp_path, make_config(corpus))
+    train = command("train.py", f"--config={settings}", '--workdir="$0"')
+    result = with_mounts(
+        f'mount -t tmpfs -o size=1500k none "$0"; {train}; echo $? >&2; '
+        f'mount -o remount,size=90m "$0"; {train}; echo $? >&2; ls "$0/checkpoints" >&2',
+        tmp_path / "disk",
+        **ENVIRONMENT,
+    )
+    first, _, second = result.stderr.partition("\n2\n")
+    assert first.splitlines()[-1].startswith("error: Cannot "), result.stderr
+    assert first.endswith("; free some space there and start again.")
+    assert "Going on from step 2" in second
+    assert second.splitlines()[-5:] == ["0", "2", "3", "4", "6"]
+
+
+@MOUNTS
+@pytest.mark.long
+def test_a_run_that_cannot_be_written_translates_and_says_what_cannot_be_done(tiny_run, tmp_path):
+    (tmp_path / "in").write_text("red dog\n")
+    translate = command("-m", "tfm.commands.translate", '--workdir="$0"', f"--input={tmp_path / 'in'}")
+    evaluate = command("eval.py", '--workdir="$0"')
+    result = with_mounts(
+        'mount --bind "$0" "$0"; mount -o remount,bind,ro "$0"; '
+        f"{translate}; echo $? >&2; {evaluate}; echo $? >&2",
+        tiny_run,
+        **ENVIRONMENT,
+    )
+    *before, zero, error, two = result.stderr.splitlines()
+    assert (zero, two) == ("0", "2"), result.stderr
+    assert not any("Traceback" in line or "Warning" in line for line in before)
+    assert error.startswith("error: Cannot write")
+    assert "test.de.hypotheses: Read-only file system; make it writable" in error
+    assert "--output_dir" in error

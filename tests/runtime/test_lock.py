@@ -1,0 +1,220 @@
+"""One training process a work directory: refusal, and what a killed holder leaves behind."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers.tiny import make_config, write_config_file
+from tests.training.test_hosts import ROOT, start
+from tfm.config import save
+from tfm.errors import UserError
+from tfm.runtime.lock import LOCK_FILE, HeldDirectory, locked
+from tfm.tasks import translation
+from tfm.training.loop import _Run, train
+from tfm.workdir.runs import config_path
+
+
+def test_a_second_holder_is_refused_by_name_until_the_first_is_done(tmp_path):
+    with locked(tmp_path):
+        holder = rf"in use by process {os.getpid()} on \S+ since \d{{4}}-"
+        with pytest.raises(UserError, match=holder), locked(tmp_path):
+            pass
+    with locked(tmp_path):
+        pass
+
+
+def test_an_error_gives_it_back(tmp_path, caplog):
+    with pytest.raises(ValueError, match="mine"), locked(tmp_path):
+        raise ValueError("mine")
+    with caplog.at_level("INFO"), locked(tmp_path):
+        pass
+    assert "Taking over" not in caplog.text
+
+
+def test_the_lock_of_a_killed_process_is_taken_over_with_one_line(tmp_path, caplog):
+    code = (
+        f"import os, signal\nfrom tfm.runtime.lock import locked\nwith locked({str(tmp_path)!r}):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    assert killed.wait() == -signal.SIGKILL
+    with caplog.at_level("INFO"), locked(tmp_path):
+        pass
+    assert f"Taking over from process {killed.pid} on " in caplog.text
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 3}'])
+def test_a_holder_that_has_not_said_who_it_is_still_holds(tmp_path, content):
+    with locked(tmp_path):
+        (tmp_path / "lock").write_text(content)
+        with pytest.raises(UserError, match="in use by another process"), locked(tmp_path):
+            pass
+
+
+def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, caplog):
+    def unknown(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", unknown)
+    with locked(tmp_path):
+        pass
+    assert "Cannot lock" in caplog.text
+
+
+def delete(folder):
+    shutil.rmtree(folder)
+
+
+def move(folder):
+    folder.rename(folder.with_name("moved"))
+
+
+def replace(folder):
+    """By a directory that may get the numbers of the old inode, where nobody holds it."""
+    delete(folder)
+    folder.mkdir()
+    (folder / LOCK_FILE).touch()
+
+
+def move_and_replace(folder):
+    move(folder)
+    folder.mkdir()
+
+
+def replace_lock(folder):
+    (folder / LOCK_FILE).rename(folder / "old")
+    (folder / LOCK_FILE).touch()
+
+
+CHANGES = {
+    delete: "run was deleted or moved",
+    move: "run was deleted or moved",
+    replace: "run was replaced",
+    move_and_replace: "run was replaced",
+    replace_lock: "run/lock was replaced",
+}
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_holder_notices_another_directory(change, workdir):
+    with locked(workdir) as held:
+        held.check()
+        change(workdir)
+        with pytest.raises(UserError, match=f"{CHANGES[change]} while this run used"):
+            held.check()
+
+
+def test_a_directory_is_known_whatever_leads_to_it(workdir, tmp_path, monkeypatch):
+    """Through a link, and from another folder."""
+    (tmp_path / "link").symlink_to(workdir)
+    monkeypatch.chdir(tmp_path)
+    with locked("link") as held:
+        monkeypatch.chdir(workdir)
+        held.check()
+        (tmp_path / "link").unlink()
+        with pytest.raises(UserError, match="link was deleted"):
+            held.check()
+
+
+def test_the_run_that_moved_is_still_held(workdir):
+    with locked(workdir):
+        move(workdir)
+        with pytest.raises(UserError, match="in use"), locked(workdir.with_name("moved")):
+            pass
+
+
+def test_a_directory_replaced_while_it_is_locked_is_refused(workdir, monkeypatch):
+    monkeypatch.setattr(fcntl, "flock", lambda *_: replace(workdir))
+    with pytest.raises(UserError, match="was replaced"), locked(workdir):
+        pass
+    assert [(path.name, path.stat().st_size) for path in workdir.iterdir()] == [("lock", 0)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("change", [delete, move_and_replace])
+def test_a_run_without_its_directory_ends_and_makes_nothing(change, corpus, workdir):
+    config = make_config(corpus, steps=4, log_every=4, eval_every=2, checkpoint_every=4)
+    save(config, config_path(str(workdir)))
+    task = translation.create(config, str(workdir))
+    evaluate = task.evaluate
+
+    def change_and_evaluate(params):
+        change(workdir)
+        return evaluate(params)
+
+    task.evaluate = change_and_evaluate
+    with pytest.raises(UserError, match=CHANGES[change]):
+        train(task, config.training, str(workdir))
+    assert not workdir.exists() or list(workdir.iterdir()) == []
+
+
+def test_a_step_is_not_explained_in_another_directory(workdir):
+    run = object.__new__(_Run)
+    run._held = HeldDirectory(workdir)
+    delete(workdir)
+    with contextlib.closing(run._held), pytest.raises(UserError, match="was deleted"):
+        run._explain(None, 1, None)
+    assert not workdir.exists()
+
+
+@pytest.mark.long
+def test_the_command_is_refused_on_a_directory_in_use(corpus, tmp_path):
+    (tmp_path / "run").mkdir()
+    config = write_config_file(tmp_path, make_config(corpus))
+    with locked(tmp_path / "run"):
+        second = start(config, tmp_path / "run")
+        _, errors = second.communicate(timeout=120)
+    assert second.returncode == 2
+    assert f"in use by process {os.getpid()} on" in errors.splitlines()[-1]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["lock"]
+
+
+PROGRAMS = """
+import os, pathlib, sys, warnings
+import jax, jax.numpy as jnp
+from tfm import cli
+folder = pathlib.Path(sys.argv[1])
+jax.config.update("jax_compilation_cache_dir", None)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+cli.keep_compiled(str(folder))
+def entries():
+    return {path for path in (folder / "compiled").glob("*-cache")}
+def damaged():
+    jax.clear_caches()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((3, 3)))
+    return sum("Error reading persistent compilation cache" in str(each.message) for each in found)
+print("at first", damaged())
+made = entries()
+for path, share in zip(sorted(made), (0.5, 0, 0.9)):
+    os.truncate(path, int(share * path.stat().st_size))
+print("cut short", damaged() == min(len(made), 3), damaged() == min(len(made), 3))
+other = folder / "compiled" / "other-cache"
+other.write_bytes(bytes.fromhex("28b52ffd") + b"of zstandard")
+cli.drop_damaged_programs(str(folder))
+print("dropped", len(made - entries()) == min(len(made), 3), other.exists())
+print("made again", damaged(), made < entries(), damaged())
+"""
+ANSWERS = ["at first 0", "cut short True True", "dropped True True", "made again 0 True 0"]
+
+
+@pytest.mark.long
+def test_compiled_programs_that_were_cut_short_are_made_again(tmp_path):
+    command = [sys.executable, "-c", PROGRAMS, str(tmp_path)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.stdout.splitlines() == ANSWERS, result.stderr

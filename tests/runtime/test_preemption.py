@@ -1,0 +1,216 @@
+"""SIGTERM and SIGINT: what a process makes of them, where a run stops, and what is there afterwards."""
+
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from tests.helpers.kills import compare
+from tests.helpers.tiny import make_config, train_run, write_config_file
+from tests.training.test_hosts import ROOT, losses, start
+from tfm.config import save
+from tfm.runtime import preemption
+from tfm.runtime.checkpoints import Checkpoints
+from tfm.tasks import translation
+from tfm.training.loop import train
+from tfm.training.reporting import read_metrics
+from tfm.workdir import runs
+
+
+def steps_of(workdir):
+    with contextlib.closing(Checkpoints(workdir / "checkpoints")) as store:
+        return store.steps()
+
+
+def send(number):
+    """A signal to this process; returns when its Python handler has run."""
+    os.kill(os.getpid(), number)
+    time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", preemption.SIGNALS)
+def test_a_signal_is_noted_where_it_is_deferred_and_ends_the_process_elsewhere(number, caplog):
+    before = [signal.getsignal(each) for each in preemption.SIGNALS]
+    with preemption.caught() as stop, stop.deferred():
+        assert stop.signal == 0
+        send(number)
+        assert stop.signal == number
+    assert f"{number.name}: the run saves and ends" in caplog.text
+    with pytest.raises(SystemExit) as ending, preemption.caught():
+        send(number)
+    assert ending.value.code == 128 + number
+    assert [signal.getsignal(each) for each in preemption.SIGNALS] == before
+
+
+def test_an_exception_ends_the_deferring():
+    with preemption.caught() as stop:
+        with contextlib.suppress(ValueError), stop.deferred():
+            raise ValueError
+        with pytest.raises(SystemExit):
+            send(signal.SIGTERM)
+
+
+@pytest.mark.long
+def test_a_stopped_run_saves_its_step_and_goes_on_as_if_unbroken(corpus, tiny_run, tmp_path, monkeypatch):
+    stop, config = preemption.Stop(), make_config(corpus, checkpoint_every=100)
+    plain = translation.Translation.train_batches
+
+    def asks_at_the_fourth(self, start_step):
+        for step, batch in enumerate(plain(self, start_step), start_step + 1):
+            stop.signal = signal.SIGINT if step == 4 else 0
+            yield batch
+
+    monkeypatch.setattr(translation.Translation, "train_batches", asks_at_the_fourth)
+    task = translation.create(config, str(tmp_path))
+    with pytest.raises(SystemExit) as ending:
+        train(task, config.training, str(tmp_path), stop=stop)
+    assert ending.value.code == 130
+    assert steps_of(tmp_path) == [3, 4]  # 3 is that of the evaluation
+    monkeypatch.undo()
+    train_run(config, tmp_path)
+    whole, pieces = (runs.load(str(folder), checkpoint="last").params for folder in (tiny_run, tmp_path))
+    jax.tree.map(np.testing.assert_array_equal, whole, pieces)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("evaluation", "step"), [(1, 3), (2, 6)])
+def test_an_evaluation_cut_short_is_made_when_the_run_goes_on(
+    evaluation, step, corpus, tiny_run, tmp_path, monkeypatch, caplog
+):
+    """The second is that of the last step: nothing but the evaluation is left then."""
+    config, plain = make_config(corpus), translation.Translation.evaluate
+    caplog.set_level("INFO")
+    save(config, runs.config_path(str(tmp_path)))
+    saved = []
+    for numbers in itertools.count(1), itertools.repeat(evaluation):  # then while it makes up for it
+        stop = preemption.Stop()
+
+        def asks(self, params, stop=stop, numbers=numbers):
+            if next(numbers) == evaluation:
+                try:
+                    stop.handle(signal.SIGTERM, None)
+                finally:
+                    stop.handle(signal.SIGTERM, None)  # the same from a wrapper, as the first unwinds
+            return plain(self, params)
+
+        monkeypatch.setattr(translation.Translation, "evaluate", asks)
+        with pytest.raises(SystemExit) as ending:
+            train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), stop=stop)
+        assert ending.value.code == 128 + signal.SIGTERM
+        assert steps_of(tmp_path)[-1] == step
+        assert f"validation at step {step} was cut short" in caplog.text
+        evaluated = [row["step"] for row in read_metrics(str(tmp_path)) if "validation/bleu" in row]
+        assert evaluated == list(range(3, step, 3))
+        saved.append((tmp_path / "checkpoints" / str(step)).stat().st_ino)
+        caplog.clear()
+    assert saved[0] == saved[1]  # cut short again, what was saved stays
+    monkeypatch.undo()
+    train_run(config, tmp_path)
+    compare(tiny_run, tmp_path)
+
+
+@pytest.mark.long
+def test_a_signal_in_a_step_does_not_wait_for_its_evaluation(corpus, tiny_run, tmp_path, monkeypatch):
+    stop, config, plain = preemption.Stop(), make_config(corpus), translation.Translation.train_batches
+
+    def asks_at_the_third(self, start_step):
+        for step, batch in enumerate(plain(self, start_step), start_step + 1):
+            stop.signal = signal.SIGINT if step == 3 else 0
+            yield batch
+
+    monkeypatch.setattr(translation.Translation, "train_batches", asks_at_the_third)
+    with pytest.raises(SystemExit):
+        train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), stop=stop)
+    assert steps_of(tmp_path) == [2, 3]
+    assert not any("validation/bleu" in row for row in read_metrics(str(tmp_path)))
+    monkeypatch.undo()
+    train_run(config, tmp_path)
+    compare(tiny_run, tmp_path)
+
+
+@pytest.mark.long
+def test_a_signal_in_the_last_checkpoint_changes_nothing(corpus, tmp_path, monkeypatch):
+    stop, config, plain = preemption.Stop(), make_config(corpus, steps=1), Checkpoints.save
+
+    def asks(self, *arguments, **options):
+        stop.signal = signal.SIGTERM
+        plain(self, *arguments, **options)
+
+    monkeypatch.setattr(Checkpoints, "save", asks)
+    train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), stop=stop)
+    assert steps_of(tmp_path) == [1]
+    assert any("validation/bleu" in row for row in read_metrics(str(tmp_path)))
+
+
+@pytest.mark.long
+def test_a_second_signal_ends_at_once_even_inside_a_call_that_holds_the_main_thread():
+    code = (
+        "import jax\nfrom tfm.training import signals\n"
+        "with signals.caught() as stop, stop.deferred():\n"
+        "    print('ready', flush=True)\n"
+        "    jax.jit(lambda x: jax.lax.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 7, x))(0)"
+        ".block_until_ready()\n"  # never ends, and no Python handler runs in the meantime
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)  # at once, as from a wrapper: still the first
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(preemption.APART + 0.5)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(5) == 128 + signal.SIGTERM
+    process.stdout.close()
+
+
+def wait_for_line(process, text):
+    """Reads stderr up to a line with `text`."""
+    for line in process.stderr:
+        if text in line:
+            return
+    raise AssertionError(f"{text!r} was never said")
+
+
+@pytest.mark.long
+def test_the_command_saves_says_how_to_go_on_and_exits_with_the_signal(corpus, tmp_path):
+    config = write_config_file(tmp_path, make_config(corpus, steps=100_000, eval_every=10))
+    process = start(config, tmp_path / "run", "--config.training.checkpoint_every=100000")
+    wait_for_line(process, "step 10/")
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)  # while it compiles its first evaluation
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT
+    assert time.monotonic() - began < 20
+    assert "SIGINT: the run saves and ends after the step it is in" in errors
+    assert "validation at step 10 was cut short" in errors
+    assert "the same command goes on from there" in errors.splitlines()[-1]
+    assert "Traceback" not in errors
+    assert steps_of(tmp_path / "run") == [10]
+
+
+@pytest.mark.long
+def test_two_processes_stop_at_the_same_step_when_one_is_asked(corpus, tmp_path):
+    settings = make_config(corpus, parallel="mesh", steps=100_000, eval_every=100_000, log_every=1)
+    config = write_config_file(tmp_path, settings)
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        hosts = (f"--coordinator=localhost:{free.getsockname()[1]}", "--processes=2")
+    options = (*hosts, "--config.training.checkpoint_every=100000")
+    processes = [start(config, tmp_path / "run", *options, f"--process_id={i}") for i in range(2)]
+    wait_for_line(processes[1], "step 5/")
+    processes[1].send_signal(signal.SIGTERM)
+    ends = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [143, 143], ends
+    (step,) = steps_of(tmp_path / "run")
+    assert all(f"Saved step {step:,}: the same command goes on" in end for end in ends)
+    assert losses(tmp_path / "run")[-1][0] == step

@@ -1,0 +1,152 @@
+"""The record of a run's starts, and that what it says is enough: a run repeated is the same, bit for bit."""
+
+import hashlib
+import json
+import platform
+import shutil
+import subprocess
+import sys
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from tests.helpers.paths import ROOT
+from tests.helpers.tiny import make_config, train_run
+from tfm import config as configs
+from tfm.runtime.provenance import code_state, record_start, versions
+from tfm.tasks.translation.task import Config
+from tfm.training.config import TrainingConfig
+from tfm.workdir import runs
+
+
+def starts(workdir):
+    return [json.loads(line) for line in (workdir / "starts.jsonl").read_text().splitlines()]
+
+
+def test_every_start_that_trains_is_a_line_and_no_other(corpus, tmp_path):
+    for steps in (1, 1, 2):
+        train_run(make_config(corpus, steps=steps), tmp_path)
+    lines = starts(tmp_path)
+    assert [line["step"] for line in lines] == [0, 1]
+    assert [line["config"]["training"]["steps"] for line in lines] == [1, 2]
+
+
+def test_a_line_has_what_it_takes_to_repeat_the_run(corpus, tiny_run):
+    (line,) = starts(tiny_run)
+    assert configs.from_mapping(Config, line["config"]) == make_config(corpus)
+    assert line["versions"]["python"] == platform.python_version()
+    assert line["versions"]["jax"] == jax.__version__
+    assert line["versions"]["numpy"] == np.__version__
+    assert line["processes"] == 1
+    assert line["devices"] == [jax.devices()[0].device_kind]
+    assert line["command"] == sys.orig_argv
+    vocabulary = (tiny_run / "vocabulary.model").read_bytes()
+    assert line["data"]["vocabulary"] == hashlib.sha256(vocabulary).hexdigest()
+    sides = [hashlib.sha256((corpus / f"val.{side}").read_bytes()).hexdigest() for side in ("en", "de")]
+    assert line["data"]["validation"] == f"text-{sides[0]}-{sides[1]}"
+
+
+def test_a_run_repeated_from_its_record_is_the_same_bit_for_bit(tiny_run, tmp_path):
+    (line,) = starts(tiny_run)
+    train_run(configs.from_mapping(Config, line["config"]), tmp_path)
+    pairs = [runs.load(str(folder), checkpoint="last").params for folder in (tiny_run, tmp_path)]
+    jax.tree.map(np.testing.assert_array_equal, *pairs)
+    assert starts(tmp_path)[0]["data"] == line["data"]
+
+
+@pytest.mark.long
+def test_a_corpus_that_changed_in_place_is_warned_of_when_the_run_goes_on(corpus, tmp_path, caplog):
+    own = shutil.copytree(corpus, tmp_path / "corpus")
+    train_run(make_config(own, steps=1), tmp_path / "run")
+    for language in ("en", "de"):
+        lines = (own / f"train.{language}").read_text().splitlines(keepends=True)
+        (own / f"train.{language}").write_text("".join(lines[::-1]))
+    train_run(make_config(own, steps=2), tmp_path / "run")
+    assert "The content of train is not what it was at the last start of this run: from step 1" in caplog.text
+
+
+def record(workdir, step, config=Config(), **data):  # noqa: B008, it is frozen
+    """A start of a run with data of these hashes."""
+    task = types.SimpleNamespace(config=config, identity=lambda: {"validation": "v", "train": "t"} | data)
+    record_start(str(workdir), task, step)
+
+
+def test_a_change_of_the_data_is_warned_of_once_also_behind_a_line_cut_short(tmp_path, caplog):
+    record(tmp_path, 0)
+    with open(tmp_path / "starts.jsonl", "a") as file:
+        file.write('{"time": "2026-01-01 00')
+    record(tmp_path, 1_234, train="u", validation="w")
+    assert "The content of validation and train is not" in caplog.text
+    assert "from step 1,234 on" in caplog.text
+    caplog.clear()
+    record(tmp_path, 1_300, train="u", validation="w")
+    assert not caplog.text
+    record(tmp_path, 1_300, train="u")
+    assert "The content of validation is not" in caplog.text
+    assert json.loads((tmp_path / "starts.jsonl").read_text().splitlines()[-1])["step"] == 1_300
+
+
+def test_what_begins_at_step_0_may_have_any_data(tmp_path, caplog):
+    """Such as a run after --reset_schedule, and when it goes on."""
+    record(tmp_path, 0)
+    record(tmp_path, 50)
+    record(tmp_path, 0, train="u")
+    record(tmp_path, 20, train="u")
+    assert not caplog.text
+
+
+def test_changes_of_the_config_are_recorded(tmp_path):
+    """With the old and the new value, since the start before."""
+    record(tmp_path, 0)
+    longer = Config(training=TrainingConfig(steps=7, seed=1), label_smoothing=0.0)
+    record(tmp_path, 5, longer)
+    record(tmp_path, 6, longer)
+    with open(tmp_path / "starts.jsonl", "a") as file:
+        file.write('{"data": 5}\n[]\n{"cut')
+    record(tmp_path, 0)
+    changes = {"label_smoothing": [0.1, 0.0], "training.seed": [0, 1], "training.steps": [100_000, 7]}
+    back = {path: [new, old] for path, (old, new) in changes.items()}
+    lines = (tmp_path / "starts.jsonl").read_text().splitlines()
+    lines = [json.loads(line) for line in lines if line.startswith('{"time')]
+    assert [line["changed"] for line in lines] == [{}, changes, {}, back]
+
+
+def git(folder, *arguments):
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run(["git", "-C", folder, *identity, *arguments], check=True, capture_output=True)
+
+
+def test_the_state_of_a_checkout_is_its_commit_and_what_differs(tmp_path):
+    assert code_state(str(tmp_path)) == {}
+    git(tmp_path, "init")
+    assert code_state(str(tmp_path)) == {}  # no commit yet
+    (tmp_path / "a.py").write_text("1")
+    git(tmp_path, "add", "a.py")
+    git(tmp_path, "commit", "-m", "first")
+    clean = code_state(str(tmp_path))
+    assert len(clean["commit"]) == 40
+    assert clean["changed"] == []
+    (tmp_path / "a.py").write_text("2")
+    (tmp_path / "b.py").write_text("3")
+    assert code_state(str(tmp_path)) == clean | {"changed": [" M a.py", "?? b.py"]}
+    (tmp_path / "packages").mkdir()
+    assert code_state(str(tmp_path / "packages")) == {}
+
+
+def test_without_git_there_is_no_state_of_the_code(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert code_state(str(ROOT)) == {}
+
+
+@pytest.mark.parametrize("name", ["jax", "flax", "optax", "orbax-checkpoint", "grain", "sentencepiece"])
+def test_versions_has_the_packages_a_run_stands_on(name):
+    assert name in versions()
+
+
+def test_the_rest_of_a_failed_installation_is_no_package(tmp_path, monkeypatch):
+    before = versions()
+    (tmp_path / "broken-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert versions() == before

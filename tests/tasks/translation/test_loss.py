@@ -1,0 +1,203 @@
+"""The task's loss on packed rows, against a loss in NumPy float64 over its sentences one by one."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.helpers import numpy_transformer as numpy64
+from tfm.data.batching import TrainBatches
+from tfm.data.config import DataConfig
+from tfm.data.token_cache import TokenCache
+from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.errors import UserError
+from tfm.models import TransformerConfig
+from tfm.tasks.translation.task import Config, Translation
+from tfm.training.config import TrainingConfig
+from tfm.training.setup import assemble, compile_step
+from tfm.training.step import check_zero_rows
+
+PIECES = 20
+RNG = np.random.default_rng(0)
+PAIRS = [tuple(RNG.integers(3, PIECES, RNG.integers(1, 7)).tolist() for _ in range(2)) for _ in range(12)]
+SMOOTHING = 0.25
+FAST = {"xla_backend_optimization_level": 0}  # to compile
+MODEL = TransformerConfig(encoder_layers=1, decoder_layers=2, d_model=16, d_ff=24, heads=2)
+
+
+class Numbers:
+    """A vocabulary for texts that are lists of ids already."""
+
+    fingerprint = "numbers"
+
+    def __len__(self):
+        return PIECES
+
+    def encode(self, texts):
+        return [list(text) for text in texts]
+
+
+class Pairs(list):
+    fingerprint = "pairs"
+
+
+def random_batch(rng, rows):
+    """Packed rows: two sentences, then padding."""
+    segments = np.tile([1, 1, 1, 2, 2, 0], (rows, 1))
+    positions = np.tile([0, 1, 2, 0, 1, 0], (rows, 1))
+    batch = {}
+    for side in ("input", "target"):
+        batch[f"{side}s"] = rng.integers(3, PIECES, segments.shape) * (segments > 0)
+        batch |= {f"{side}_segments": segments, f"{side}_positions": positions}
+    return {name: x.astype(np.int32) for name, x in batch.items()}
+
+
+@pytest.fixture(scope="module", params=["packed", "buckets"])
+def task_and_batches(request, tmp_path_factory):
+    """A task and the batches of its first epoch."""
+    data = DataConfig(batching=request.param, max_length=16, row_length=16, batch_tokens=16 * 16)
+    cache = TokenCache.open(Pairs(PAIRS), Numbers(), str(tmp_path_factory.mktemp("cache")))
+    batches = TrainBatches(cache, data, seed=0)
+    assembled = [batches.batch(step) for step in range(20) if batches.epoch_of(step) == 0]
+    task = Translation(
+        Config(model=MODEL, data=data, label_smoothing=SMOOTHING, logits_at_once=32), Numbers()
+    )
+    return task, assembled
+
+
+def loss_of(task, params, batches):
+    """Sums and counts over some batches, by name."""
+    found, run = {}, jax.jit(task.loss, compiler_options=FAST)
+    for batch in batches:
+        loss, metrics = run(params, batch, None)
+        for name, pair in (metrics | {"loss": loss}).items():
+            found[name] = found.get(name, 0) + np.array(pair, np.float64)
+    return found
+
+
+def numpy_loss(params):
+    """The same over each pair by itself: BOS shifted in, EOS predicted, label smoothing over all pieces."""
+    sums, count = dict.fromkeys(("loss", "nll", "accuracy"), 0.0), 0
+    for source, target in PAIRS:
+        labels = [*target, EOS_ID]
+        logits = numpy64.transformer(params, np.array([[*source, EOS_ID]]), np.array([[BOS_ID, *target]]))[0]
+        for row, label in zip(logits, labels, strict=True):
+            log_probabilities = row - row.max() - np.log(np.exp(row - row.max()).sum())
+            smoothed = np.full(PIECES, SMOOTHING / (PIECES - 1))
+            smoothed[label] = 1 - SMOOTHING
+            sums["loss"] -= smoothed @ log_probabilities
+            sums["nll"] -= log_probabilities[label]
+            sums["accuracy"] += row.argmax() == label
+        count += len(labels)
+    return {name: (total, count) for name, total in sums.items()}
+
+
+def test_the_loss_is_that_of_the_sentences_alone(task_and_batches):
+    task, batches = task_and_batches
+    params = task.init(jax.random.key(0))
+    if task.config.data.batching == "packed":
+        assert max(batch["target_segments"].max() for batch in batches) > 1
+    found, expected = loss_of(task, params, batches), numpy_loss(params)
+    assert found.keys() == expected.keys()
+    for name, pair in expected.items():
+        np.testing.assert_allclose(found[name], pair, rtol=1e-5, err_msg=name)
+
+
+def test_validation_is_the_mean_over_all_tokens(task_and_batches):
+    """Not the mean of the batches' means."""
+    task, batches = task_and_batches
+    params = task.init(jax.random.key(0))
+    task._validation_pairs = []
+    task._validation_batches = [{name: x[row : row + 1] for name, x in batches[0].items()} for row in (0, 1)]
+    assert len({(batch["targets"] > 0).sum() for batch in task._validation_batches}) == 2
+    found = task.evaluate(params)
+    expected = loss_of(task, params, task._validation_batches)
+    for name in ("nll", "accuracy"):
+        total, count = expected[name]
+        assert found[f"validation/{name}"] == pytest.approx(total / count)
+
+
+def test_a_key_turns_dropout_on():
+    task = Translation(Config(model=dataclasses.replace(MODEL, decoder_layers=1)), Numbers())
+    params, batch = task.init(jax.random.key(0)), random_batch(np.random.default_rng(0), rows=2)
+    run = jax.jit(task.loss, compiler_options=FAST)
+    plain, *dropped = (
+        float(run(params, batch, key)[0][0]) for key in (None, *jax.random.split(jax.random.key(1)))
+    )
+    assert len({plain, *dropped}) == 3
+
+
+def test_tokens_of_both_sides_are_counted(task_and_batches):
+    task, batches = task_and_batches
+    tokens = sum(len(source) + len(target) + 2 for source, target in PAIRS)
+    assert sum(map(task.count_tokens, batches)) == tokens
+
+
+def test_rows_of_zeros_count_for_nothing():
+    """Two rows with a row of zeros each have the sums, counts and gradient of both without."""
+    task = Translation(Config(model=dataclasses.replace(MODEL, decoder_layers=1)), Numbers())
+    params = task.init(jax.random.key(0))
+    pair = random_batch(np.random.default_rng(0), rows=2)
+
+    def loss(params, batch):
+        (total, count), metrics = task.loss(params, batch, None)
+        return total, (count, metrics)
+
+    run = jax.jit(jax.value_and_grad(loss, has_aux=True), compiler_options=FAST)
+    keep = [[1, 0], [0, 1], [1, 1], [0, 0]]
+    first, second, both, none = (
+        run(params, {name: x * np.array(rows, np.int32)[:, None] for name, x in pair.items()})
+        for rows in keep
+    )
+    jax.tree.map(
+        lambda a, b, both: np.testing.assert_allclose(a + b, both, rtol=1e-4, atol=1e-5), first, second, both
+    )
+    assert not any(np.any(x) for x in jax.tree.leaves(none))
+
+
+def mean_over_rows(params, batch, rng):
+    """A loss that counts its rows, zeros among them."""
+    return ((params["w"] * batch["x"]).sum(), len(batch["x"])), {}
+
+
+def constant_metric(params, batch, rng):
+    loss = (params["w"] * batch["x"]).sum(), (batch["x"] != 0).sum()
+    return loss, {"margin": (jnp.exp(batch["x"]).sum(), 0)}
+
+
+def normalised(params, batch, rng):
+    """A row of zeros divides 0 by 0."""
+    x = batch["x"] / batch["x"].sum()
+    return ((params["w"] * x).sum(), (batch["x"] != 0).sum()), {}
+
+
+@pytest.mark.parametrize(
+    ("loss", "name"), [(mean_over_rows, "loss"), (constant_metric, "margin"), (normalised, "loss")]
+)
+def test_a_loss_that_counts_rows_of_zeros_is_refused(loss, name):
+    batch = {"x": np.ones((5, 2), np.float32)}
+    with pytest.raises(UserError, match=f"Expected sum 0 and count 0 of such a row, got .* of '{name}'"):
+        check_zero_rows(loss, {"w": jnp.ones(2)}, batch)
+
+
+class Rows:
+    """A task with nothing but a loss that counts rows."""
+
+    d_model, loss = 16, staticmethod(mean_over_rows)
+
+    def init(self, rng):
+        return {"w": jnp.ones(2)}
+
+
+def test_a_run_that_adds_rows_checks_its_loss_first():
+    batch = {"x": np.ones((5, 2), np.float32)}
+    for micro_batches in (1, 2):
+        config = TrainingConfig(micro_batches=micro_batches, parallel="jit")
+        parts = assemble(Rows(), config)
+        if micro_batches == 1:  # where no rows are added, the loss is right
+            compile_step(parts, parts.state, batch, micro_batches)
+            continue
+        with pytest.raises(UserError, match="give padding weight 0 in the task's loss"):
+            compile_step(parts, parts.state, batch, micro_batches)

@@ -1,0 +1,118 @@
+"""What an evaluation says beyond sacreBLEU: perplexity, against the loss of plain forward passes."""
+
+import dataclasses
+import functools
+import types
+
+import jax
+import numpy as np
+import pytest
+
+import eval as eval_command
+from tests.helpers.tiny import talkative
+from tfm.config import save
+from tfm.data.config import DataConfig
+from tfm.data.sources import open_pairs
+from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.decoding.generate import DecodingConfig
+from tfm.errors import UserError
+from tfm.losses import smoothed_cross_entropy
+from tfm.tasks import translation
+from tfm.tasks.translation import report
+from tfm.tasks.translation.task import Config
+from tfm.workdir import runs
+
+LONG = ("red dog " * 30, "rot hund " * 40)  # beyond data.max_length, which validation leaves out
+
+
+@pytest.fixture(scope="module")
+def run(tiny_run):
+    return talkative(runs.load(str(tiny_run)))
+
+
+def losses(run, params, source, target):
+    """(sum, count) of the unsmoothed loss of one pair, by a forward pass without padding."""
+    (source, target) = ([*ids, EOS_ID] for ids in run.task.vocabulary.encode([source, target]))
+    read = np.array([[BOS_ID, *target[:-1]]])
+    apply = jax.jit(functools.partial(run.task.model.apply, train=False))
+    logits = apply({"params": params}, np.array([source]), read)
+    return smoothed_cross_entropy(logits, np.array([target]), np.ones((1, len(target))), smoothing=0.0)
+
+
+def test_perplexity_is_the_loss_of_plain_forward_passes(run):
+    pairs = [*open_pairs(run.task.config.data, "test")[:3], LONG, ("", "rot"), ("red", "")]
+    sums, counts = np.array([losses(run, run.params, *pair) for pair in pairs]).T
+    found = report.perplexity(run.task, run.params, *map(list, zip(*pairs, strict=True)))
+    assert found.value == pytest.approx(np.exp(sums.sum() / counts.sum()), rel=1e-5)
+    counted = f"{int(counts.sum())} pieces of {len(pairs)} references, ends counted"
+    assert found.signature == f"vocabulary {len(run.task.vocabulary)}, {counted}"
+
+
+def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(run):
+    flat = jax.tree.map(np.zeros_like, run.params)
+    found = report.perplexity(run.task, flat, ["red dog"], ["rot hund"])
+    assert found.value == pytest.approx(len(run.task.vocabulary), rel=1e-5)
+
+
+def test_an_evaluation_ends_in_the_perplexity_of_its_references(run):
+    pairs = open_pairs(run.task.config.data, "test")
+    sources, references = map(list, zip(*pairs[:], strict=True))
+    found = report.evaluate(run.task, run.params, "test").scores
+    assert found[-1] == report.perplexity(run.task, run.params, sources, references)
+    assert found[0].name == "BLEU"
+
+
+def test_pairs_that_the_model_has_no_positions_for_are_left_out_and_counted(run):
+    model = dataclasses.replace(run.task.config.model, positions="learned", max_positions=40)
+    decoding = dataclasses.replace(run.task.config.decoding, max_input=20, extra_length=20)
+    settings = dataclasses.replace(run.task.config, model=model, decoding=decoding)
+    task = translation.Translation(settings, run.task.vocabulary)
+    params = task.init(jax.random.key(0))
+    some, all_of_them = ["red dog"], ["red dog", LONG[0], "cat"]
+    found = report.perplexity(task, params, all_of_them, ["rot hund", "rot", LONG[1]])
+    alone = report.perplexity(task, params, some, ["rot hund"])
+    assert found.value == alone.value
+    assert found.signature == f"{alone.signature}, 2 pairs of over 40 tokens left out"
+    with pytest.raises(UserError, match="None of the 1 pairs fits into the 40 positions"):
+        report.perplexity(task, params, LONG[:1], LONG[1:])
+
+
+def test_perplexity_of_a_model_that_has_diverged_is_infinite(run, monkeypatch):
+    certain = [np.full(3, -1e4, np.float32)]
+    monkeypatch.setattr(run.task, "score", lambda *_: certain, raising=False)
+    assert report.perplexity(run.task, None, ["a"], ["b"]).value == np.inf
+
+
+class Oracle:
+    """Scores and aligns as it is told; pairs that end in "!" are likely."""
+
+    config = types.SimpleNamespace(data=None)
+
+    def score(self, params, sources, targets):
+        return [np.array([0.0 if target.endswith("!") else -1.0, -1.0]) for target in targets]
+
+    def translate(self, params, sources):
+        return sources
+
+    def align(self, params, sources, references):
+        return [{(0, 0)}, {(0, 0)}]
+
+
+def test_challenges_are_what_their_splits_say(monkeypatch):
+    sides = {"pronoun": (["a"] * 4, ["x!", "x!", "x!", "x"]), "long": (["a b c d e"], ["a b c d e"])}
+    features = {"wrong": ["y", "y", "y!", "y!"], "alignment": ["0-0", "1-1"]}
+    monkeypatch.setattr(report, "read_sides", lambda data, split: sides[split])
+    monkeypatch.setattr(report, "read_feature", lambda data, split, name: features[name])
+    test = report.Evaluation(["a", "b"], ["x", "y"], ["x", "z"], [], 1.0)
+    found = {score.name: score.value for score in report.challenges(Oracle(), None, test)}
+    expected = {"exact match": 50, "pronoun accuracy": 50, "BLEU, long": 100, "alignment error rate": 50}
+    assert found == pytest.approx(expected)
+
+
+def test_a_folder_of_other_data_is_refused(tmp_path):
+    """As the place for what eval.py writes; another beam is no other data."""
+    save(Config(), runs.config_path(str(tmp_path)))
+    eval_command.check_output_dir(str(tmp_path), "run", Config(decoding=DecodingConfig(beam_size=1)))
+    other = Config(data=DataConfig(test="dev"))
+    with pytest.raises(UserError, match=r"on other data \(data\.test is 'test' there, here 'dev'\)"):
+        eval_command.check_output_dir(str(tmp_path), "run", other)

@@ -1,0 +1,177 @@
+"""Whatever comes in, the answer is a result or one sentence: properties over drawn input."""
+
+import dataclasses
+import gzip
+import json
+import lzma
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import tfm
+from tests.data.test_tokenizer import TEXTS
+from tests.helpers import entries
+from tests.helpers.random_parameters import JSON, answer, in_folder
+from tests.helpers.tiny import talkative
+from tfm import config
+from tfm.data.tokenizer import UNK_ID, Vocabulary
+from tfm.tasks.translation.task import Config
+from tfm.workdir import runs
+
+
+def fields(section, path="config"):
+    """The full names of all fields of a dataclass."""
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        yield f"{path}.{field.name}"
+        if dataclasses.is_dataclass(value):
+            yield from fields(value, f"{path}.{field.name}")
+
+
+VALUES = st.one_of(
+    st.text(max_size=20),
+    st.integers().map(str),
+    st.floats().map(str),
+    st.sampled_from(["", "None", "True", "()", "(1,", "{}", "1e999", "-0", "\udcff", "9" * 5000]),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(list(fields(Config()))), VALUES), min_size=1, max_size=3))
+@settings(max_examples=150)
+def test_an_override_gives_a_valid_config_or_one_sentence(chosen):
+    made = answer(entries.overrides, [f"--{name}={value}" for name, value in chosen])
+    if made is not None:
+        assert config.from_mapping(Config, json.loads(json.dumps(dataclasses.asdict(made)))) == made
+        assert config.from_mapping(Config, config.to_config_dict(made)) == made
+
+
+@given(st.lists(st.text(max_size=20).map("--config".__add__), min_size=1, max_size=2))
+def test_an_override_of_any_name_does_so_too(arguments):
+    answer(entries.overrides, arguments)
+
+
+@given(st.sampled_from(list(fields(Config()))), JSON)
+@settings(max_examples=200)
+@example("config.training.steps", 10**400)
+@example("config.label_smoothing", 10**400)
+@example("config.data.target_language", "../../secret")
+@example("config.data.directory", "a\0b")
+@example("config.data.name", "community:anything")
+@example("config.training.learning_rate_scale", float("nan"))
+@example("config.training.steps", {"\x1b[31m\n": None})
+def test_any_value_in_a_saved_config_gives_a_valid_config_or_one_sentence(name, value):
+    saved = dataclasses.asdict(Config())
+    *sections, field = name.split(".")[1:]
+    section = saved
+    for part in sections:
+        section = section[part]
+    section[field] = value
+    made = in_folder(entries.saved_config, json.dumps(saved).encode())
+    if made is not None:
+        assert not {"/", ":"} & {*made.data.target_language, *made.data.name.partition("/")[0]}
+        assert json.loads(json.dumps(dataclasses.asdict(made), allow_nan=False))
+
+
+@given(st.binary(max_size=200) | JSON.map(lambda x: json.dumps(x).encode()))
+@example(b"1" * 5000)
+@example(b"\xff\xfe")
+def test_any_content_of_a_saved_config_gives_one_sentence(content):
+    in_folder(entries.saved_config, content)
+
+
+# Texts.
+
+LINE_ENDS = st.sampled_from(["\n", "\r\n", "\r", "\u2028", "\x85", "\v", "\0", "\ufeff", ""])
+CONTENTS = st.one_of(
+    st.binary(max_size=100),
+    st.lists(st.text(max_size=10) | LINE_ENDS, max_size=8)
+    .map("".join)
+    .flatmap(
+        lambda text: st.sampled_from(["utf-8", "utf-16", "latin-1", "utf-8-sig"]).map(
+            lambda encoding: text.encode(encoding, errors="replace")
+        )
+    ),
+)
+
+
+@given(CONTENTS, CONTENTS)
+def test_any_two_files_are_pairs_of_stripped_lines_or_one_sentence(source, target):
+    pairs = in_folder(entries.texts, source, target)
+    if pairs is None:
+        return
+    for side, content in zip(zip(*pairs, strict=True), (source, target), strict=True):
+        if content == b"\xef\xbb\xbf":
+            continue  # a mark alone is one empty line
+        lines = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8").split("\n")
+        assert list(side) == [line.strip() for line in lines[: len(side)]]
+        assert len(lines) - len(side) == (lines[-1] == "")
+
+
+@given(
+    st.sampled_from([(".gz", gzip.compress), (".xz", lzma.compress)]),
+    st.integers(0, 40),
+    st.integers(0, 10_000),
+    st.integers(0, 255),
+)
+@settings(max_examples=200)
+def test_a_damaged_archive_is_read_as_it_was_or_is_one_sentence(kind, missing, place, byte):
+    """Both formats carry checksums; some bytes of a header mean nothing."""
+    ending, compress = kind
+    plain = b"".join(b"line %d\n" % i for i in range(50))
+    packed = bytearray(compress(plain))
+    packed[place % len(packed)] = byte
+    pairs = in_folder(entries.texts, bytes(packed[: len(packed) - missing]), b"x\n" * 50, ending)
+    assert pairs is None or [source for source, _ in pairs] == plain.decode().splitlines()
+
+
+# Vocabulary.
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    return Vocabulary.train(TEXTS, 310, str(tmp_path_factory.mktemp("vocabulary") / "v.model"))
+
+
+SPECIAL = st.sampled_from(["<pad>", "<s>", "</s>", "<unk>", "\u2581", "<0x0A>", "\0", "\ufeff", "\u200b"])
+ANY_TEXT = st.lists(st.text(st.characters(codec="utf-8"), max_size=20) | SPECIAL, max_size=5).map("".join)
+
+
+@given(text=ANY_TEXT)
+@settings(max_examples=300)
+def test_any_text_makes_ordinary_ids_that_decode_to_what_makes_them_again(vocabulary, text):
+    """One round trip normalises; after it, a second one changes nothing."""
+    (ids,) = vocabulary.encode([text])
+    assert all(UNK_ID < i < len(vocabulary) for i in ids)
+    once = vocabulary.decode(ids)
+    twice = vocabulary.decode(vocabulary.encode([once])[0])
+    assert twice == once
+    assert len(vocabulary.words(ids)) == len(vocabulary.pieces(ids)) == len(ids)
+    for longest in (1, 2, 7):
+        parts = vocabulary.split(ids, longest)
+        assert [i for part in parts for i in part] == ids
+
+
+@given(ids=st.lists(st.integers(0, 309), max_size=20))
+def test_any_ids_are_a_text(vocabulary, ids):
+    vocabulary.decode(ids).encode("utf-8")
+
+
+# Translation.
+
+
+@given(CONTENTS, st.lists(st.text(st.characters(codec="utf-8")) | LINE_ENDS, min_size=1, max_size=4))
+@settings(max_examples=200)
+def test_a_line_in_is_a_line_out_whatever_both_hold(content, answers):
+    entries.translated(content, answers)
+
+
+@pytest.fixture(scope="module")
+def translator(tiny_run):
+    return tfm.Translator(talkative(runs.load(str(tiny_run))))
+
+
+@given(content=CONTENTS)
+@settings(max_examples=5)
+def test_a_line_in_is_a_line_out_with_a_model_too(translator, content):
+    entries.translated(content, [], translator)

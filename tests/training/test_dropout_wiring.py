@@ -1,0 +1,192 @@
+"""Where a model drops, against section 5.4, and with which keys: by step, layer, device, micro-batch."""
+
+import collections
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tests.helpers import numpy_transformer as numpy64
+from tfm import attention
+from tfm.layers import sublayers
+from tfm.models import Transformer, TransformerConfig
+from tfm.training.step import TrainState, make_train_step, shares
+
+TINY = TransformerConfig(
+    vocabulary_size=30, encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24, heads=2, dropout=0.1
+)
+RNG = np.random.default_rng(0)
+INPUTS, TARGETS = RNG.integers(3, 30, (4, 5)), RNG.integers(3, 30, (4, 6))
+BATCH = {"inputs": INPUTS, "targets": TARGETS}
+FAST = {"xla_backend_optimization_level": 0}  # to compile
+STACKS = {"encoder": ("mixer", "feed_forward"), "decoder": ("mixer", "cross_attention", "feed_forward")}
+PAPERS = ["dropout", "dropout"] + [
+    f"{stack}/layers_{layer}/{sublayer}_residual/Dropout_0"
+    for stack, names in STACKS.items()
+    for layer in range(2)
+    for sublayer in names
+]
+
+
+def build(**fields):
+    model = Transformer(dataclasses.replace(TINY, **fields))
+    return model, model.init(jax.random.key(0), INPUTS, TARGETS, train=False)["params"]
+
+
+@pytest.fixture
+def replace_dropout(monkeypatch):
+    """Puts a function (rng, x, rate) in the place of dropout, wherever the package calls it."""
+
+    def replace(function):
+        for module in (sublayers, attention):
+            monkeypatch.setattr(module, "dropout", lambda *args: function(*args) if args[2] else args[1])
+
+    return replace
+
+
+@pytest.mark.parametrize("order", ["post", "pre", "norm_then_add"])
+def test_positions_of_dropout_are_the_papers(order, replace_dropout):
+    """With tanh for dropout: NumPy applies it to embedding sums and sublayer outputs, and nowhere else."""
+    replace_dropout(lambda rng, x, rate: jnp.tanh(x))
+    model, params = build(norm_order=order)
+    found = model.apply({"params": params}, INPUTS, TARGETS, train=True, rngs={"dropout": jax.random.key(0)})
+    expected = numpy64.transformer(params, INPUTS, TARGETS, order, np.tanh)
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_the_rates_of_the_fields_reach_their_positions(replace_dropout):
+    rates = collections.Counter()
+    replace_dropout(lambda rng, x, rate: rates.update({(rate, x.ndim): 1}) or x)
+    model, params = build(attention_dropout=0.2, feed_forward_dropout=0.3)
+    model.apply({"params": params}, INPUTS, TARGETS, train=True, rngs={"dropout": jax.random.key(0)})
+    assert rates == {(0.1, 3): 2 + 4 + 6, (0.2, 4): 2 + 4, (0.3, 3): 2 + 2}
+    rates.clear()
+    model.apply({"params": params}, INPUTS, TARGETS, train=False)
+    assert not rates
+
+
+class Recorder:
+    """Notes the keys of dropout by the path of the module that drops, as a compiled program computes them."""
+
+    def __init__(self):
+        self.keys, self._path = collections.defaultdict(list), None
+
+    def intercept(self, next_function, arguments, keywords, context):
+        if isinstance(context.module, (sublayers.Dropout, sublayers.MultiHeadAttention)):
+            self._path = "/".join(context.module.path)
+        return next_function(*arguments, **keywords)
+
+    def dropout(self, rng, x, rate):
+        path = self._path
+        jax.debug.callback(lambda key: self.keys[path].append(tuple(key.tolist())), jax.random.key_data(rng))
+        return x
+
+    def take(self):
+        """{path: keys} since the last call."""
+        jax.effects_barrier()
+        found, self.keys = dict(self.keys), collections.defaultdict(list)
+        return found
+
+
+@pytest.fixture
+def recorder(replace_dropout):
+    found = Recorder()
+    replace_dropout(found.dropout)
+    with nn.intercept_methods(found.intercept):
+        yield found
+
+
+def train_step_of(model, **options):
+    """The train step around `model`, without a backward pass: it would only cost time to compile."""
+
+    def loss(params, batch, rng):
+        params = jax.lax.stop_gradient(params)
+        logits = model.apply({"params": params}, **batch, train=True, rngs={"dropout": rng})
+        return ((logits**2).sum(), jnp.float32(logits.size)), {}
+
+    return make_train_step(loss, optax.sgd(0.0), jax.random.key(1), **options)
+
+
+def state_of(params, step):
+    return TrainState.create(params, optax.sgd(0.0)).replace(step=jnp.int32(step))
+
+
+def assert_distinct(keys, number):
+    assert len(keys) == len(set(keys)) == number
+
+
+MODEL, PARAMS = build()
+
+
+def test_every_position_of_every_step_has_its_own_key(recorder):
+    step = jax.jit(train_step_of(MODEL), compiler_options=FAST)
+    seen = []
+    for number in range(3):
+        step(state_of(PARAMS, number), BATCH)
+        found = recorder.take()
+        assert sorted(path for path, keys in found.items() for _ in keys) == sorted(PAPERS)
+        seen += [key for keys in found.values() for key in keys]
+    assert_distinct(seen, 3 * len(PAPERS))
+    step(state_of(PARAMS, 0), BATCH)  # a step made a second time drops as it did
+    again = [key for keys in recorder.take().values() for key in keys]
+    assert set(again) == set(seen[: len(PAPERS)])
+
+
+def test_micro_batches_and_devices_have_their_own_keys(recorder):
+    """Two devices, each with two micro-batches, as under pmap; vmap names an axis too."""
+    step = train_step_of(MODEL, micro_batches=2)
+
+    def on_devices(state, batch):
+        return step(state, batch, axis_name="batch")
+
+    split = jax.tree.map(lambda x: x.reshape(2, 2, *x.shape[1:]), BATCH)
+    spread = jax.jit(jax.vmap(on_devices, in_axes=(None, 0), axis_name="batch"), compiler_options=FAST)
+    spread(state_of(PARAMS, 7), split)
+    found = recorder.take()
+    assert {path: len(keys) for path, keys in found.items()} == {
+        path: 4 * count for path, count in collections.Counter(PAPERS).items()
+    }
+    assert_distinct([key for keys in found.values() for key in keys], 4 * len(PAPERS))
+
+
+def test_the_explanation_of_a_bad_step_uses_the_keys_of_that_step(recorder):
+    """`shares` tells what each device and micro-batch got; its keys drop as the step did."""
+    step = jax.jit(train_step_of(MODEL, micro_batches=2), compiler_options=FAST)
+    step(state_of(PARAMS, 5), BATCH)
+    trained = {key for keys in recorder.take().values() for key in keys}
+    pieces = shares(BATCH, jax.random.fold_in(jax.random.key(1), 5), 1, 2)
+    run = jax.jit(MODEL.apply, static_argnames="train", compiler_options=FAST)
+    for batch, key in pieces:
+        run({"params": PARAMS}, **batch, train=True, rngs={"dropout": key})
+    assert {key for keys in recorder.take().values() for key in keys} == trained
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_scanned_layers_have_their_own_keys(remat, recorder):
+    model, _ = build(scan=True, remat=remat)
+    jax.jit(train_step_of(model), compiler_options=FAST)(state_of(PARAMS, 0), BATCH)
+    keys = [key for keys in recorder.take().values() for key in keys]
+    assert_distinct(keys, len(PAPERS))
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_recomputed_layers_drop_the_same_elements(scan):
+    """With remat, the gradient is still that of the loss: against a difference quotient under one key."""
+    model, params = build(
+        encoder_layers=1, decoder_layers=1, remat=True, scan=scan, dropout=0.5, activation="swish"
+    )
+
+    def loss(step, direction):
+        stepped = jax.tree.map(lambda x, d: x + step * d, params, direction)
+        rngs = {"dropout": jax.random.key(3)}
+        return (model.apply({"params": stepped}, INPUTS, TARGETS, train=True, rngs=rngs) ** 2).mean()
+
+    loss = jax.jit(jax.value_and_grad(loss), compiler_options=FAST)
+    signs = np.random.default_rng(0)
+    direction = jax.tree.map(lambda x: np.sign(signs.normal(size=x.shape)).astype(np.float32), params)
+    (ahead, _), (_, slope), (behind, _) = (loss(step, direction) for step in (1e-3, 0.0, -1e-3))
+    assert float(slope) == pytest.approx(float(ahead - behind) / 2e-3, rel=0.02)

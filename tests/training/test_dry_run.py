@@ -1,0 +1,81 @@
+"""What --dry_run tells of a run before it starts."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tests.helpers.tiny import make_config, train_run
+from tfm.errors import UserError
+from tfm.runtime import memory
+from tfm.tasks import translation
+from tfm.training import dry_run, loop, setup
+
+
+@pytest.fixture
+def task(corpus, tmp_path):
+    return translation.create(make_config(corpus), str(tmp_path))
+
+
+@pytest.mark.long
+def test_the_report_names_what_the_run_then_has(task, corpus, tmp_path):
+    lines = dry_run.preflight(task, task.config.training, str(tmp_path))
+    report = {line[:20].strip(): line[20:] for line in lines}
+    parameters = sum(x.size for x in jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0))))
+    assert report["parameters"] == f"{parameters:,}"
+    assert report["batches"].startswith("1 shape(s), the largest 8 x 32; padding 16.6 %")
+    assert report["speed"] == "not measured here yet"
+    assert "micro_batches=" in lines[-1]
+    train_run(make_config(corpus), tmp_path / "run")
+    again = dry_run.preflight(task, task.config.training, str(tmp_path / "run"))
+    assert any("tokens/s when last measured here" in line for line in again)
+
+
+def test_the_memory_of_the_step_falls_with_micro_batches(corpus, tmp_path, monkeypatch):
+    found, measure = [], setup.memory_of
+
+    def remember(compiled):
+        found.append(measure(compiled))
+        return found[-1]
+
+    monkeypatch.setattr(setup, "memory_of", remember)
+    for parts in (1, 4):
+        config = make_config(corpus, micro_batches=parts)
+        config = dataclasses.replace(
+            config, data=dataclasses.replace(config.data, batch_tokens=8192, row_length=32)
+        )
+        dry_run.preflight(translation.create(config, str(tmp_path)), config.training, str(tmp_path))
+    assert found[1].step < 0.6 * found[0].step
+
+
+def test_a_step_that_does_not_fit_is_refused_with_what_to_do(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "available_memory", lambda: 2**20)
+    config = make_config(corpus)
+    task = translation.create(config, str(tmp_path))
+    for start in (dry_run.preflight, loop.train):
+        with pytest.raises(UserError, match=r"needs .* on each device and there are 1\.00 MiB: raise"):
+            start(task, config.training, str(tmp_path))
+    assert not (tmp_path / "checkpoints").exists() or not any((tmp_path / "checkpoints").iterdir())
+
+
+def test_a_device_that_runs_out_of_memory_is_one_sentence():
+    message = r"does not fit into a device .*micro_batches \(now 3\)"
+    with pytest.raises(UserError, match=message), memory.enough_memory(3):
+        jnp.ones(1 << 46).block_until_ready()
+
+
+def test_the_memory_of_a_container_counts(tmp_path, monkeypatch):
+    whole = memory.available_memory()
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(memory, "CGROUP_LIMIT", str(limit))
+    for text, expected in (("max", whole), (f"{2**30}", 2**30 // jax.local_device_count())):
+        limit.write_text(f"{text}\n")
+        assert memory.available_memory() == expected
+
+
+@pytest.mark.parametrize(("tokens", "parts"), [(25_000, None), (13_000, None), (2_500, 10), (500_000, 1)])
+def test_batches_far_from_the_papers_come_with_advice(tokens, parts):
+    advice = dry_run._advice(tokens, 1)
+    assert len(advice) == (parts is not None)
+    assert not advice or f"micro_batches={parts} " in advice[0]

@@ -1,0 +1,55 @@
+"""A run of two real processes on loopback against one process."""
+
+import dataclasses
+import os
+import socket
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from tests.helpers.paths import ROOT
+from tests.helpers.tiny import make_config, write_config_file
+from tfm.training.reporting import read_metrics
+from tfm.workdir import runs
+
+pytestmark = pytest.mark.long
+
+
+def start(config, workdir, *arguments):
+    """A training process with one device of its own."""
+    command = [sys.executable, "train.py", f"--config={config}", f"--workdir={workdir}", *arguments]
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def finish(processes):
+    """Waits for all; each must end well."""
+    for process in processes:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors[-3000:]
+
+
+def losses(workdir):
+    """(step, loss) of training and of validation."""
+    rows = read_metrics(str(workdir))
+    return [(row["step"], row.get("train/loss", row.get("validation/nll"))) for row in rows]
+
+
+def test_two_processes_equal_one(corpus, tmp_path):
+    settings = make_config(corpus, parallel="mesh", steps=3)
+    model = dataclasses.replace(settings.model, dropout=0.0)  # whose mask goes by the place in the batch
+    data = dataclasses.replace(settings.data, batch_tokens=7 * settings.data.row_length)  # rows do not divide
+    settings = dataclasses.replace(settings, model=model, data=data, validation_sentences=0)
+    config = write_config_file(tmp_path, settings)
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        hosts = (f"--coordinator=localhost:{free.getsockname()[1]}", "--processes=2")
+    finish([start(config, tmp_path / "two", *hosts, f"--process_id={i}") for i in range(2)])
+    finish([start(config, tmp_path / "one")])
+    assert [step for step, _ in losses(tmp_path / "one")] == [2, 3, 3]
+    np.testing.assert_allclose(losses(tmp_path / "two"), losses(tmp_path / "one"), rtol=1e-5)
+    weights = (runs.load(str(tmp_path / name), checkpoint="last").params for name in ("one", "two"))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), *weights)

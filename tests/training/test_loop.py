@@ -1,0 +1,252 @@
+"""The training loop: resuming, several devices, checkpoints, and what a run leaves behind."""
+
+import dataclasses
+import os
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tests.helpers.kills import stream
+from tests.helpers.tiny import make_config, train_run
+from tfm.errors import UserError
+from tfm.runtime import checkpoints as saved
+from tfm.tasks import translation
+from tfm.training.config import TrainingConfig
+from tfm.training.early_stopping import Evaluations
+from tfm.training.optimizer import make_optimizer, make_schedule
+from tfm.training.reporting import METRICS_FILE, duration, read_metrics
+from tfm.training.step import TrainState, make_train_step
+from tfm.workdir import runs
+
+
+def final_params(workdir):
+    return runs.load(str(workdir), checkpoint="last").params
+
+
+def test_a_stopped_run_goes_on_with_the_same_batches_losses_and_parameters(corpus, tiny_run, tmp_path):
+    rows = read_metrics(str(tiny_run))
+    train_run(make_config(corpus, steps=4), tmp_path)
+    resumed = train_run(make_config(corpus), tmp_path)
+    for name in ("train/loss", "train/learning_rate", "train/gradient_norm"):
+        whole = {row["step"]: row[name] for row in rows if name in row}
+        pieces = {row["step"]: row[name] for row in resumed if name in row}
+        assert whole == pieces
+    jax.tree.map(np.testing.assert_array_equal, final_params(tiny_run), final_params(tmp_path))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stop", [3, 5])
+def test_a_checkpoint_between_two_lines_takes_their_sums_with_it(stop, corpus, tiny_run, tmp_path):
+    """Every row of a run that goes on from it is the unbroken run's, bit for bit; lines are at 2, 4, 6."""
+    settings = make_config(corpus, checkpoint_every=stop)
+    train_run(settings, tmp_path)
+    shutil.rmtree(tmp_path / "checkpoints" / "6")
+    with open(tmp_path / METRICS_FILE, "rb+") as file:
+        file.truncate(file.seek(-9, os.SEEK_END))  # a kill cuts the last line short
+    train_run(settings, tmp_path)
+    assert stream(tmp_path) == stream(tiny_run)
+    cut = [line for line in (tmp_path / METRICS_FILE).read_text().splitlines() if line[-1] != "}"]
+    assert len(cut) == 1  # nothing was written behind it
+
+
+@pytest.mark.long
+def test_a_run_stops_when_nothing_better_came_and_stays_stopped(corpus, tmp_path, monkeypatch, caplog):
+    """However it was cut into pieces. A score that equals the best is no better."""
+    monkeypatch.setattr(translation.Translation, "evaluate", lambda *_: {"validation/bleu": 100.0})
+    options = {"eval_every": 2, "checkpoint_every": 1, "patience": 2}
+    for name, pieces in (("whole", (18,)), ("pieces", (2, 3, 4, 5, 18, 18))):
+        for steps in pieces:
+            caplog.clear()
+            with caplog.at_level("INFO", "tfm"):
+                train_run(make_config(corpus, steps=steps, **options), tmp_path / name)
+        assert "2 evaluations brought nothing better than 100" in caplog.text
+    assert "Nothing to do: 2 evaluations" in caplog.text
+    for name, last in (("whole", 6), ("pieces", 4)):  # the pieces were also evaluated at their ends
+        assert runs.load(str(tmp_path / name), checkpoint="last").steps == [last]
+
+
+def test_patience_that_has_nothing_to_go_by_is_refused(corpus):
+    with pytest.raises(UserError, match="set validation_sentences above 0"):
+        dataclasses.replace(make_config(corpus, patience=1), validation_sentences=0)
+    for options in ({"patience": -1}, {"keep_hours": -1.0}, {"keep_best": 0}):
+        with pytest.raises(UserError, match=f"training.{next(iter(options))} must"):
+            make_config(corpus, **options)
+
+
+def test_evaluations_count_those_behind_the_best():
+    seen = [Evaluations()]
+    for score in (-5.0, 3.0, 3.0, 1.0, 4.0, 2.0):
+        seen.append(seen[-1].after(score))
+    assert [found.since_best for found in seen] == [0, 0, 0, 1, 2, 0, 1]
+    assert [found.exhausted(2) for found in seen] == [False] * 4 + [True] + [False] * 2
+    assert not any(found.exhausted(0) for found in seen)
+
+
+def test_a_finished_run_does_nothing(corpus, tiny_run, caplog):
+    workdir, rows = tiny_run, read_metrics(str(tiny_run))
+    with caplog.at_level("INFO", "tfm"):
+        again = train_run(make_config(corpus), workdir)
+    assert "Nothing to do" in caplog.text
+    assert again == rows
+
+
+def test_metrics_show_training_and_validation(tiny_run):
+    rows = read_metrics(str(tiny_run))
+    training = [row for row in rows if "train/loss" in row]
+    assert [row["step"] for row in training] == [2, 4, 6]
+    assert [row["step"] for row in rows if "validation/bleu" in row] == [3, 6]
+    assert all(row["train/tokens_per_second"] > 0 for row in training)
+
+
+def test_tensorboard_has_event_files(tiny_run):
+    assert list((tiny_run / "tensorboard").glob("events.*"))
+
+
+def test_the_step_is_compiled_once(corpus, tmp_path, monkeypatch):
+    compiled = []
+    plain = translation.Translation.loss
+
+    def counting(self, params, batch, rng):
+        if rng is not None:
+            compiled.append(batch["inputs"].shape)
+        return plain(self, params, batch, rng)
+
+    monkeypatch.setattr(translation.Translation, "loss", counting)
+    train_run(make_config(corpus, steps=5), tmp_path)
+    assert len(compiled) == 1
+
+
+def test_checkpoints_keep_the_newest_and_the_best(tmp_path):
+    store = saved.Checkpoints(tmp_path, best_metric="bleu", keep=2)
+    for step, bleu in [(1, 3.0), (2, 9.0), (3, None), (4, 5.0), (5, None)]:
+        store.save(state_of(step), {"bleu": bleu} if bleu else {"nll": 1.0})
+    store.wait()
+    assert store.steps() == [2, 4, 5]
+    assert (store.best(), store.latest()) == (2, 5)
+    assert int(store.restore(state_of(0), 4).step) == 4
+    np.testing.assert_array_equal(store.restore_weights(state_of(0).params, 2)["w"], state_of(2).params["w"])
+    with pytest.raises(UserError, match="no checkpoint of step 3"):
+        store.restore(state_of(0), 3)
+    store.close()
+
+
+def state_of(step):
+    params = {"w": jnp.full((3, 2), float(step))}
+    return TrainState(jnp.int32(step), params, optax.adam(1e-3).init(params))
+
+
+def test_a_checkpoint_of_another_shape_is_refused_by_name(tmp_path):
+    store = saved.Checkpoints(tmp_path)
+    store.save(state_of(1))
+    store.wait()
+    other = {"w": jnp.zeros((3, 5))}
+    with pytest.raises(UserError, match=r"w should be \(3, 5\) and is \(3, 2\)"):
+        store.restore_weights(other)
+    with pytest.raises(UserError, match=r"v should be \(1,\) and is absent"):
+        store.restore_weights({"w": jnp.zeros((3, 2)), "v": jnp.zeros(1)})
+    store.close()
+
+
+def test_no_checkpoint_is_a_user_error(tmp_path):
+    store = saved.Checkpoints(tmp_path)
+    with pytest.raises(UserError, match="train first"):
+        store.restore(state_of(0))
+    store.close()
+
+
+def test_average_is_the_mean_in_float64():
+    trees = [{"w": np.float32([1e8, 1.0])}, {"w": np.float32([1.0, 2.0])}, {"w": np.float32([-1e8, 3.0])}]
+    np.testing.assert_array_equal(saved.average(trees)["w"], np.float32([1 / 3, 2.0]))
+
+
+def test_load_averages_the_last_checkpoints(tiny_run):
+    mean = runs.load(str(tiny_run), average_last=2)
+    assert mean.steps == [4, 6]
+    each = [runs.load(str(tiny_run), checkpoint=str(step)).params for step in mean.steps]
+    expected = jax.tree.map(lambda a, b: (np.asarray(a, np.float64) + b) / 2, *each)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), mean.params, expected)
+    assert runs.load(str(tiny_run), average_last=3).steps == [2, 4, 6]  # there is one of step 3 too
+    with pytest.raises(UserError, match="Expected 40 checkpoints at equal distances"):
+        runs.load(str(tiny_run), average_last=40)
+    with pytest.raises(UserError, match="'best', 'last' or one of the steps"):
+        runs.load(str(tiny_run), checkpoint="5")
+
+
+def test_a_step_descends_the_mean_over_tokens_not_over_rows():
+    """The update of a linear model against the formula of Adam's first step in NumPy."""
+
+    def loss(params, batch, rng):
+        return ((params["w"] * batch["x"]).sum(), batch["count"].sum()), {}
+
+    params = {"w": jnp.float32(2.0)}
+    step = make_train_step(loss, optax.sgd(0.5), jax.random.key(0))
+    state = TrainState(jnp.int32(0), params, optax.sgd(0.5).init(params))
+    after, metrics = step(state, {"x": jnp.float32([1, 2, 5]), "count": jnp.float32([1, 1, 2])})
+    assert float(after.params["w"]) == pytest.approx(2.0 - 0.5 * (8 / 4))
+    assert [float(x) for x in metrics["loss"]] == [16.0, 4.0]
+    assert float(metrics["gradient_norm"][0]) == pytest.approx(2.0)
+
+
+def test_the_mean_of_adam_may_be_narrow_and_descends_nearly_as_it():
+    """Twenty updates of a quadratic; parameters and second moment stay float32."""
+    ends = {}
+    for dtype in ("float32", "bfloat16"):
+        config = TrainingConfig(adam_mean_dtype=dtype, learning_rate_scale=10.0, warmup_steps=5)
+        optimizer = make_optimizer(config, make_schedule(config, 128))
+        params = {"w": jnp.linspace(-1.0, 1.0, 9)}
+        state = optimizer.init(params)
+        for _ in range(20):
+            updates, state = optimizer.update(params, state, params)
+            params = optax.apply_updates(params, updates)
+        moments = state[0]
+        assert (moments.mu["w"].dtype, moments.nu["w"].dtype) == (dtype, "float32")
+        ends[dtype] = params["w"]
+    np.testing.assert_allclose(ends["bfloat16"], ends["float32"], atol=0.02)
+    assert not np.array_equal(ends["bfloat16"], ends["float32"])
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(5, "0:05"), (75, "1:15"), (3675, "1:01:15")])
+def test_duration(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path):
+    lines = '{"step": 1, "train/loss": 3.0}\n{"step": 1, "train/loss": 2.0}\n{"step": 2, "tra'
+    (tmp_path / "metrics.jsonl").write_text(lines)
+    assert read_metrics(str(tmp_path)) == [{"step": 1, "train/loss": 2.0}]
+
+
+@pytest.mark.long
+def test_a_moving_average_is_kept_validated_and_loaded(corpus, tmp_path):
+    """Against the average of the parameters that a run without one went through."""
+    decay, steps = 0.75, 4
+    options = {"steps": steps, "checkpoint_every": 1, "eval_every": 2}
+    train_run(make_config(corpus, **options), tmp_path / "plain")
+    train_run(make_config(corpus, ema_decay=decay, **options), tmp_path / "average")
+    task = runs.load(str(tmp_path / "plain")).task
+    init_rng, _ = jax.random.split(jax.random.key(0))
+    expected = task.init(init_rng)
+    for step in range(1, steps + 1):
+        params = runs.load(str(tmp_path / "plain"), checkpoint=str(step)).params
+        expected = jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, expected, params)
+    found = runs.load(str(tmp_path / "average"), checkpoint="last").params
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), found, expected)
+    plain, average = (read_metrics(str(tmp_path / name)) for name in ("plain", "average"))
+    for kind, same in (("train/loss", True), ("validation/nll", False)):
+        assert ([r[kind] for r in plain if kind in r] == [r[kind] for r in average if kind in r]) is same
+
+
+@pytest.mark.long
+def test_a_run_with_an_average_goes_on_with_it_and_one_without_refuses(corpus, tmp_path):
+    train_run(make_config(corpus, ema_decay=0.5), tmp_path / "whole")
+    train_run(make_config(corpus, ema_decay=0.5, steps=4), tmp_path / "pieces")
+    train_run(make_config(corpus, ema_decay=0.5), tmp_path / "pieces")
+    whole, pieces = (final_params(tmp_path / name) for name in ("whole", "pieces"))
+    jax.tree.map(np.testing.assert_array_equal, whole, pieces)
+    train_run(make_config(corpus, steps=2), tmp_path / "none")
+    with pytest.raises(UserError, match="has no average"):
+        train_run(make_config(corpus, ema_decay=0.5), tmp_path / "none")

@@ -1,0 +1,295 @@
+"""Numbers that go wrong: real NaNs and infinities in a run, what they leave unchanged, and what is said."""
+
+import contextlib
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tests.helpers.tiny import make_config, train_run
+from tfm.decoding.generate import DecodingConfig
+from tfm.errors import UserError
+from tfm.runtime.checkpoints import Checkpoints
+from tfm.tasks import translation
+from tfm.training import non_finite, setup
+from tfm.training.config import TrainingConfig
+from tfm.training.divergence import MOST_SKIPPED, Watch
+from tfm.training.non_finite import first_not_finite
+from tfm.training.reporting import read_metrics
+from tfm.training.setup import assemble
+from tfm.training.step import TrainState, make_train_step, shares
+from tfm.workdir import runs
+
+OPTIMIZER = optax.adam(0.1)
+
+
+def linear_loss(params, batch, rng):
+    """Mean of |w x|; x = 1e30 makes it infinite, and x = 0 its gradient alone."""
+    return (jnp.sqrt((params["w"] * batch["x"]) ** 2).sum(), jnp.float32(batch["x"].size)), {}
+
+
+def linear_state():
+    params = {"w": jnp.float32([1.0, 2.0])}
+    return TrainState.create(params, OPTIMIZER, ema_decay=0.5)
+
+
+GOOD = {"x": np.ones((4, 2), np.float32)}
+BAD = [{"x": np.float32([[1, 1], [1, x], [1, 1], [1, 1]])} for x in (1e30, 0)]
+
+
+def updates(batches, **options):
+    """States and metrics of one compiled step after the other, the first state before them."""
+    step = jax.jit(make_train_step(linear_loss, OPTIMIZER, jax.random.key(0), ema_decay=0.5, **options))
+    states, metrics = [linear_state()], []
+    for batch in batches:
+        state, found = step(states[-1], batch)
+        states.append(state)
+        metrics.append(jax.device_get(found))
+    return states, metrics
+
+
+def assert_equal(tree, other):
+    jax.tree.map(np.testing.assert_array_equal, tree, other)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+@pytest.mark.parametrize("bad", BAD, ids=["loss", "gradient"])
+def test_a_step_that_is_not_finite_halts_the_state_as_it_was(bad, micro_batches):
+    states, metrics = updates([GOOD, bad, GOOD], micro_batches=micro_batches)
+    assert not states[1].halted
+    for later in states[2:]:
+        assert later.halted
+        assert_equal(later.replace(halted=states[1].halted), states[1])
+    assert [float(found["skipped"][0]) for found in metrics] == [0, 1, 1]
+    assert metrics[1]["loss"] == (0, 0)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_a_skipped_step_changes_nothing_but_the_counts(micro_batches):
+    states, metrics = updates([GOOD, BAD[0], GOOD], micro_batches=micro_batches, on_non_finite="skip")
+    for name in ("params", "average"):
+        assert_equal(getattr(states[2], name), getattr(states[1], name))
+    assert_equal(states[2].opt_state[0].mu, states[1].opt_state[0].mu)
+    assert (
+        [int(state.step) for state in states] == [int(s.opt_state[0].count) for s in states] == [0, 1, 2, 3]
+    )
+    assert np.isfinite(states[3].params["w"]).all()
+    assert (states[3].params["w"] != states[2].params["w"]).all()
+    assert [float(found["skipped"][0]) for found in metrics] == [0, 1, 0]
+
+
+def test_finite_steps_are_what_they_would_be_without_the_check():
+    states, _ = updates([GOOD, GOOD])
+    params, opt_state = linear_state().params, OPTIMIZER.init(linear_state().params)
+    for _ in range(2):
+        gradient = {"w": jnp.float32([0.5, 0.5])}  # of 4 rows, each 1 in 8 numbers
+        change, opt_state = OPTIMIZER.update(gradient, opt_state)
+        params = optax.apply_updates(params, change)
+    np.testing.assert_allclose(states[2].params["w"], params["w"], rtol=1e-6)
+
+
+class Poisoned(translation.Translation):
+    """The loss of some batches, told by what they hold, is not finite."""
+
+    bad_tokens = ()
+
+    def loss(self, params, batch, rng):
+        (total, count), metrics = super().loss(params, batch, rng)
+        is_bad = sum((batch["inputs"].sum() == bad) for bad in self.bad_tokens) > 0
+        return (jnp.where(is_bad & (rng is not None), jnp.inf, total), count), metrics
+
+
+@pytest.fixture
+def poison(corpus, monkeypatch, tmp_path):
+    """Makes the batches of some steps, counted from 1, of the tiny run bad."""
+    monkeypatch.setattr(translation, "Translation", Poisoned)
+
+    def make(*steps):
+        config = make_config(corpus)
+        task = translation.create(config, str(tmp_path))
+        task.prepare()
+        batches = task.train_batches(0)
+        sums = [int(next(batches)["inputs"].sum()) for _ in range(6)]
+        monkeypatch.setattr(Poisoned, "bad_tokens", [sums[step - 1] for step in steps])
+        return task
+
+    return make
+
+
+@pytest.mark.long
+def test_a_run_stops_says_where_and_keeps_what_it_takes_to_see_it_again(corpus, tmp_path, poison):
+    task = poison(5)
+    with pytest.raises(UserError, match="loss or gradient of step 5 is not finite") as raised:
+        train_run(make_config(corpus, steps=6, log_every=3), tmp_path / "run")
+    sentence = str(raised.value)
+    assert "the first tensor that is not: loss, inf." in sentence
+    facts = task.describe_batch(4)
+    assert facts["epoch"] == 0
+    assert facts["batch"] == 4
+    assert f"pairs {', '.join(map(str, facts['pairs'][:5]))} and {len(facts['pairs']) - 5} more" in sentence
+    folder = tmp_path / "run" / "trouble" / "step-5"
+    assert str(folder) in sentence
+    assert json.loads((folder / "report.json").read_text())["batch"] == facts
+    # The state of step 4 and the batch of step 5 give the infinite loss again.
+    with contextlib.closing(Checkpoints(folder)) as store:
+        state = store.restore(assemble(task, make_config(corpus).training).state)
+    assert int(state.step) == 4
+    assert_equal(state.params, runs.load(str(tmp_path / "run"), checkpoint="4").params)
+    with np.load(folder / "batch-0.npz", allow_pickle=False) as saved:
+        batch = dict(saved)
+    assert np.isinf(task.loss(state.params, batch, jax.random.key(0))[0][0])
+
+
+@pytest.mark.long
+def test_a_run_says_where_it_stopped_though_nothing_can_be_found_or_saved(
+    corpus, tmp_path, poison, monkeypatch
+):
+    poison(5)
+
+    def fails(*_):
+        raise RuntimeError("RESOURCE_EXHAUSTED: no memory\nand more")
+
+    monkeypatch.setattr(non_finite, "first_not_finite", fails)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "trouble").write_text("in the way of the folder")
+    with pytest.raises(UserError, match="loss or gradient of step 5 is not finite") as raised:
+        train_run(make_config(corpus, steps=6, log_every=3), tmp_path / "run")
+    assert "the first tensor that is not: not found (RESOURCE_EXHAUSTED: no memory)." in str(raised.value)
+    assert "State and batch could not be saved (" in str(raised.value)
+
+
+def test_the_pairs_that_are_named_are_those_of_the_batch(corpus, tmp_path):
+    task = translation.create(make_config(corpus), str(tmp_path))
+    task.prepare()
+    batches = task.train_batches(0)
+    cache = task._train.cache
+    for step in range(30):  # some epochs
+        rows = next(batches)
+        tokens, _ = cache.tokens(0, np.array(task.describe_batch(step)["pairs"]))
+        assert tokens.sum() == rows["inputs"].sum()
+    assert task.describe_batch(29)["epoch"] > 0
+
+
+@pytest.mark.long
+def test_a_bad_step_at_the_time_of_a_checkpoint_saves_none_and_a_second_start_ends_alike(
+    corpus, tmp_path, poison
+):
+    poison(4)
+    sentences = []
+    for _ in range(2):
+        with pytest.raises(UserError, match="step 4 is not finite") as raised:
+            train_run(make_config(corpus), tmp_path / "run")
+        sentences.append(str(raised.value))
+    assert sentences[0] == sentences[1]
+    with contextlib.closing(Checkpoints(tmp_path / "run" / "checkpoints")) as store:
+        assert store.steps() == [2, 3]
+
+
+@pytest.mark.long
+def test_skipping_goes_on_and_counts(corpus, tmp_path, poison, caplog):
+    poison(3, 4)
+    rows = train_run(make_config(corpus, on_non_finite="skip"), tmp_path / "run")
+    training = [row for row in rows if "train/skipped" in row]
+    assert [row["train/skipped"] for row in training] == [0, 1, 0]
+    assert "train/loss" not in training[1]  # there is none: no step was finite
+    assert np.isfinite([row["train/loss"] for row in training[::2]]).all()
+    states = [runs.load(str(tmp_path / "run"), checkpoint=str(step)).params for step in (2, 4)]
+    assert_equal(*states)
+    assert re.findall(r"Step (\d) made no update", caplog.text) == ["3", "4"]
+
+
+@pytest.mark.long
+def test_a_learning_rate_that_is_far_too_large_is_found_in_the_model(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(setup, "make_schedule", lambda config, d_model: lambda count: 1e29)
+    with pytest.raises(UserError, match="is not finite") as raised:
+        train_run(make_config(corpus), tmp_path)
+    assert re.search(r"first tensor that is not: output of (en|de)coder\S+ \(\S+\)\.", str(raised.value))
+
+
+def test_poisoned_parameters_are_named(corpus, tmp_path):
+    task = translation.create(make_config(corpus), str(tmp_path))
+    params = task.init(jax.random.key(0))
+    params["decoder"]["layers_0"]["feed_forward"]["output"]["kernel"] *= jnp.nan
+    found = first_not_finite(task.loss, params, [])
+    assert found == "parameter decoder/layers_0/feed_forward/output/kernel"
+
+
+def test_a_module_is_named_by_its_first_output_that_is_not_finite(corpus, tmp_path):
+    """Finite parameters so large that one product overflows."""
+    task = translation.create(make_config(corpus), str(tmp_path))
+    task.prepare()
+    params = task.init(jax.random.key(0))
+    for name in ("hidden", "output"):
+        params["encoder"]["layers_0"]["feed_forward"][name]["kernel"] *= 1e25
+    batch = next(task.train_batches(0))
+    for devices, parts in ((1, 1), (2, 1), (2, 2)):
+        pieces = shares(batch, jax.random.key(0), devices, parts)
+        assert len(pieces) == devices * parts
+        found = first_not_finite(task.loss, params, pieces)
+        assert found == "output of encoder/layers_0/feed_forward/output (__call__)"
+
+
+def test_gradients_are_named_where_the_loss_is_finite():
+    def loss(params, batch, rng):
+        return (jnp.sqrt(params["w"]).sum() + params["v"], 1.0), {}
+
+    params = {"v": jnp.float32(0), "w": jnp.float32([0, 1])}
+    assert first_not_finite(loss, params, [({}, None)]) == "gradient of w"
+    assert first_not_finite(loss, {"v": params["v"], "w": params["w"] + 1}, [({}, None)]) is None
+
+
+def metrics_of(loss, skipped=0.0):
+    return {"loss": (loss, 1 - skipped), "skipped": (skipped, 1.0)}
+
+
+def test_a_loss_that_stays_above_its_start_is_warned_of_once(caplog):
+    watch = Watch(TrainingConfig(diverged_after=3))
+    losses = [5.0, 4.0, 6.0, 6.0, 4.0, 6.0, 6.0]  # never three in a row
+    assert not any(watch.must_end(step, metrics_of(loss)) for step, loss in enumerate(losses, 1))
+    assert not caplog.records
+    for step in range(8, 20):
+        watch.must_end(step, metrics_of(6.0))
+    assert len(caplog.records) == 1
+    assert "above 5, where the run started, for 3 steps up to step 8: it diverges" in caplog.text
+
+
+def test_a_resumed_run_knows_where_it_started_and_zero_never_warns(caplog):
+    for config, first in ((TrainingConfig(diverged_after=0), 1.0), (TrainingConfig(diverged_after=2), 9.0)):
+        watch = Watch(config, first)
+        for step in range(10):
+            watch.must_end(step, metrics_of(2.0 + step / 10))
+    assert not caplog.records
+
+
+def test_too_many_skipped_steps_in_a_row_end_the_run():
+    watch = Watch(TrainingConfig(on_non_finite="skip"))
+    ends = [watch.must_end(step, metrics_of(0.0, skipped=1.0)) for step in range(MOST_SKIPPED - 1)]
+    ends.append(watch.must_end(98, metrics_of(1.0)))
+    ends += [watch.must_end(step, metrics_of(0.0, skipped=1.0)) for step in range(MOST_SKIPPED)]
+    assert ends == [False] * (len(ends) - 1) + [True]
+
+
+def test_what_a_step_may_do_is_checked():
+    with pytest.raises(UserError, match="on_non_finite must be one of"):
+        TrainingConfig(on_non_finite="ignore")
+    for name in ("diverged_after", "seed"):
+        with pytest.raises(UserError, match=f"{name} must be from 0"):
+            TrainingConfig(**{name: -1})
+
+
+def test_norms_and_skips_stand_in_the_metrics(tiny_run):
+    training = [row for row in read_metrics(str(tiny_run)) if "train/loss" in row]
+    assert all(row["train/skipped"] == 0 < row["train/parameter_norm"] for row in training)
+
+
+def test_weights_that_are_no_numbers_do_not_translate(corpus, tmp_path):
+    """An empty output would look like a translation."""
+    task = translation.create(make_config(corpus), str(tmp_path))
+    params = task.init(jax.random.key(0))
+    params["decoder"]["layers_0"]["feed_forward"]["output"]["kernel"] *= jnp.nan
+    with pytest.raises(UserError, match="got NaN for 2 of 2 inputs"):
+        task.translate(params, ["red dog", "big cat"], DecodingConfig(beam_size=1))

@@ -1,0 +1,46 @@
+"""Training processes that are killed, or resume on other devices. More: python -m tests.helpers.kills."""
+
+import dataclasses
+import os
+import random
+
+import numpy as np
+import pytest
+
+from tests.helpers import kills
+from tests.helpers.tiny import make_config, train_run, write_config_file
+from tfm.training.reporting import read_metrics
+
+pytestmark = pytest.mark.long
+
+
+def test_a_run_killed_while_it_writes_and_while_it_evaluates_equals_the_unbroken_one(corpus, tmp_path):
+    settings = make_config(corpus, steps=60, **kills.SCHEDULE)
+    train_run(settings, tmp_path / "unbroken")
+    config, broken = write_config_file(tmp_path, settings), tmp_path / "broken"
+    chance = random.Random(0)
+    for aim in ("checkpoint", "evaluation"):
+        while aim not in (fell := kills.kill(config, broken, aim, chance) or "the end"):
+            assert fell != "the end", f"no kill fell in {aim}"
+    kills.finish(config, broken)
+    kills.compare(tmp_path / "unbroken", broken)
+
+
+def test_a_run_goes_on_with_another_number_of_devices(corpus, tmp_path, monkeypatch):
+    """The same batches in the same order: losses agree to float tolerance. Dropout would go by device."""
+    settings = make_config(corpus, log_every=1)
+    settings = dataclasses.replace(settings, model=dataclasses.replace(settings.model, dropout=0.0))
+    train_run(settings, tmp_path / "one")
+    first = dataclasses.replace(settings, training=dataclasses.replace(settings.training, steps=2))
+    train_run(first, tmp_path / "two")
+    monkeypatch.setenv(
+        "XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
+    )
+    kills.finish(write_config_file(tmp_path, settings), tmp_path / "two")
+    losses = [
+        [row["train/loss"] for row in read_metrics(str(tmp_path / name)) if "train/loss" in row]
+        for name in ("one", "two")
+    ]
+    assert len(losses[0]) == settings.training.steps
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    assert losses[0] != losses[1]  # there were two devices

@@ -1,0 +1,198 @@
+"""Whole updates of a run, from its config's own numbers, against Adam and its schedule in NumPy."""
+
+import dataclasses
+import runpy
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from tests.tasks.translation.test_loss import FAST, MODEL, Numbers, random_batch
+from tests.test_config import CONFIGS
+from tfm.config import from_mapping
+from tfm.tasks.translation.task import Config, Translation
+from tfm.training.config import TrainingConfig
+from tfm.training.optimizer import make_optimizer, make_schedule
+from tfm.training.setup import assemble
+from tfm.training.step import TrainState, make_train_step
+
+UPDATES = 4
+
+
+def papers_rate(step, d_model, warmup_steps=4000, scale=1.0):
+    """Equation 3; steps count from 1."""
+    return scale * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
+
+
+def falling_rate(step, d_model, warmup_steps, scale, steps):
+    """Rises in a line to the peak of equation 3, then falls in a line to 0 at steps + 1."""
+    peak = scale / (d_model * warmup_steps) ** 0.5
+    return peak * min(step / warmup_steps, (steps + 1 - step) / (steps + 1 - warmup_steps))
+
+
+class Adam:
+    """Kingma and Ba 2015, algorithm 1, with the constants of section 5.3 of the paper."""
+
+    def __init__(self, b1=0.9, b2=0.98, epsilon=1e-9):
+        self.b1, self.b2, self.epsilon = b1, b2, epsilon
+        self.mean = self.square = 0.0
+
+    def update(self, params, gradient, rate, step):
+        self.mean = self.b1 * self.mean + (1 - self.b1) * gradient
+        self.square = self.b2 * self.square + (1 - self.b2) * gradient**2
+        mean, square = self.mean / (1 - self.b1**step), self.square / (1 - self.b2**step)
+        return params - rate * mean / (np.sqrt(square) + self.epsilon)
+
+
+def flat(tree):
+    return np.concatenate([np.asarray(x, np.float64).ravel() for x in jax.tree.leaves(tree)])
+
+
+def test_updates_of_the_default_config_are_the_papers():
+    """Of the smoothed loss per target token; the schedule takes the model's own d_model."""
+    model = dataclasses.replace(MODEL, decoder_layers=1, dropout=0.0)
+    task, rng = Translation(Config(model=model), Numbers()), np.random.default_rng(1)
+    parts = assemble(task, TrainingConfig())
+
+    def mean_loss(params, batch):
+        (total, count), _ = task.loss(params, batch, None)
+        return total / count
+
+    gradient_of, step = (
+        jax.jit(function, compiler_options=FAST) for function in (jax.grad(mean_loss), parts.step)
+    )
+    state, adam = parts.state, Adam()
+    for number in range(1, UPDATES + 1):
+        batch = random_batch(rng, rows=3)
+        gradient = flat(gradient_of(state.params, batch))
+        expected = adam.update(flat(state.params), gradient, papers_rate(number, d_model=16), number)
+        before, (state, metrics) = flat(state.params), step(state, batch)
+        error = np.abs(flat(state.params) - expected)
+        tolerance = 0.01 * np.abs(expected - before) + np.spacing(np.float32(np.abs(before)))
+        moved = np.abs(gradient) > 1e-6  # else the sign of the gradient is that of its rounding
+        assert not (error > tolerance)[moved].any(), f"update {number}"
+        assert moved.mean() > 0.8
+        np.testing.assert_allclose(
+            float(metrics["gradient_norm"][0]), np.sqrt((gradient**2).sum()), rtol=1e-4
+        )
+    assert int(state.step) == UPDATES
+
+
+SETTINGS = {
+    "default": {},
+    "other betas": {"adam_b1": 0.8, "adam_b2": 0.95, "adam_epsilon": 0.1},
+    "other rate": {"learning_rate_scale": 2.0, "warmup_steps": 3},
+}
+
+
+def rate_of(config, d_model, step):
+    arguments = (step, d_model, config.warmup_steps, config.learning_rate_scale)
+    if config.schedule == "inverse_sqrt":
+        return papers_rate(*arguments)
+    return falling_rate(*arguments, config.steps)
+
+
+def assert_updates_are_adam(config, d_model):
+    """Of the optimizer that the config makes, on random gradients; the first step is in the warm-up."""
+    optimizer = make_optimizer(config, make_schedule(config, d_model))
+    rng = np.random.default_rng(0)
+    params = rng.normal(size=50)
+    adam, state = (
+        Adam(config.adam_b1, config.adam_b2, config.adam_epsilon),
+        optimizer.init(np.float32(params)),
+    )
+    for step in range(1, 3 * UPDATES):
+        gradient = rng.normal(size=50) * step
+        change, state = optimizer.update(np.float32(gradient), state, np.float32(params))
+        rate = rate_of(config, d_model, step)
+        expected = adam.update(params, gradient, rate, step)
+        np.testing.assert_allclose(change, expected - params, rtol=1e-4, atol=1e-5 * rate)
+        params = expected
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_fields_of_adam_and_schedule_count(name):
+    assert_updates_are_adam(TrainingConfig(**SETTINGS[name]), d_model=512)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_updates_of_each_config_are_adam_at_its_rate(path):
+    config = from_mapping(Config, runpy.run_path(str(path))["get_config"]())
+    betas = (config.training.adam_b1, config.training.adam_b2, config.training.adam_epsilon)
+    assert betas == (0.9, 0.98, 1e-9)
+    assert_updates_are_adam(config.training, config.model.d_model)
+
+
+def linear_loss(params, batch, rng):
+    """Its gradient is the mean of the rows, weighted."""
+    return ((params["w"] * batch["x"]).sum(), batch["x"][:, 0].sum()), {}
+
+
+def linear_state(ema_decay=0.0):
+    return TrainState.create({"w": np.float32([1.0, 2.0, 3.0])}, optax.sgd(1.0), ema_decay)
+
+
+ROWS = {"x": np.float32(np.random.default_rng(0).integers(1, 9, (4, 3)))}
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_devices_and_micro_batches_make_the_update_of_the_whole(micro_batches):
+    """Two devices, under vmap with a named axis as under pmap."""
+    step = make_train_step(linear_loss, optax.sgd(1.0), jax.random.key(0), micro_batches=micro_batches)
+    gradient = ROWS["x"].sum(0) / ROWS["x"][:, 0].sum()
+    split = {"x": ROWS["x"].reshape(2, 2, 3)}
+    spread, metrics = jax.vmap(
+        lambda batch: step(linear_state(), batch, axis_name="batch"), axis_name="batch"
+    )(split)
+    for w in (step(linear_state(), ROWS)[0].params["w"], *spread.params["w"]):
+        np.testing.assert_allclose(w, [1, 2, 3] - gradient, rtol=1e-5)
+    np.testing.assert_allclose(metrics["gradient_norm"][0], np.linalg.norm(gradient), rtol=1e-5)
+    np.testing.assert_allclose(metrics["loss"][1], ROWS["x"][:, 0].sum())
+
+
+def test_the_average_follows_the_parameters():
+    step = make_train_step(linear_loss, optax.sgd(1.0), jax.random.key(0), ema_decay=0.9)
+    state = linear_state(ema_decay=0.9)
+    expected = np.array([1.0, 2.0, 3.0])
+    for _ in range(3):
+        state, _ = step(state, ROWS)
+        expected = 0.9 * expected + 0.1 * np.asarray(state.params["w"])
+        np.testing.assert_allclose(state.average["w"], expected, rtol=1e-5)
+
+
+class Linear:
+    """A task with random parameters and a loss that notes the shapes it is traced with."""
+
+    d_model = 16
+
+    def __init__(self):
+        self.shapes = []
+
+    def init(self, rng):
+        return {"w": jax.random.normal(rng, (3,))}
+
+    def loss(self, params, batch, rng):
+        self.shapes.append(batch["x"].shape)
+        return linear_loss(params, batch, rng)
+
+
+def test_fields_reach_the_step():
+    task = Linear()
+    parts = assemble(task, TrainingConfig(micro_batches=2, ema_decay=0.5, on_non_finite="skip"))
+    state, _ = parts.step(parts.state, ROWS)
+    assert set(task.shapes) == {(2, 3)}
+    expected = (parts.state.params["w"] + state.params["w"]) / 2
+    np.testing.assert_allclose(state.average["w"], expected, rtol=1e-6)
+    skipped, _ = parts.step(state, {"x": ROWS["x"] * np.nan})
+    assert (int(skipped.step), bool(skipped.halted)) == (2, False)
+
+
+def test_the_seed_counts():
+    """For the parameters and for the keys of the steps, which do not share one."""
+    found = [assemble(Linear(), TrainingConfig(seed=seed)) for seed in (0, 0, 1)]
+    weights = [parts.state.params["w"].tolist() for parts in found]
+    keys = [jax.random.key_data(parts.rng).tolist() for parts in found]
+    for values in (weights, keys):
+        assert values[0] == values[1] != values[2]
+    assert found[0].state.params["w"].tolist() != jax.random.normal(found[0].rng, (3,)).tolist()

@@ -1,0 +1,385 @@
+"""Exported folders: the round trip, what is in them, and what is refused."""
+
+import dataclasses
+import json
+import os
+import pickle
+import shutil
+import struct
+import subprocess
+import sys
+import types
+
+import jax
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+import tfm
+from tests.helpers.paths import ROOT
+from tests.helpers.tiny import talkative
+from tfm.commands import export
+from tfm.errors import UserError
+from tfm.runtime import manifest
+from tfm.runtime.files import only_writer
+from tfm.training.reporting import read_metrics
+from tfm.workdir import bundle, runs
+
+TEXTS = ["red dog", "", "big green bird sleeps", "small blue cat runs red", "dog \U0001f600"]
+
+
+@pytest.fixture(scope="module")
+def run(tiny_run):
+    return talkative(runs.load(str(tiny_run)))
+
+
+@pytest.fixture(scope="module")
+def exported(run, tiny_run, tmp_path_factory):
+    """The tiny run as an artefact; not to be changed."""
+    folder = tmp_path_factory.mktemp("exported") / "folder"
+    bundle.save(run, str(folder), workdir=str(tiny_run))
+    return folder
+
+
+@pytest.fixture
+def copy(exported, tmp_path):
+    """An artefact to damage."""
+    return shutil.copytree(exported, tmp_path / "copy")
+
+
+def command(*arguments, stdin=""):
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        check=False,
+    )
+
+
+def test_round_trip(run, exported):
+    loaded = bundle.load(str(exported))
+    assert jax.tree.structure(loaded.params) == jax.tree.structure(run.params)
+    jax.tree.map(np.testing.assert_array_equal, loaded.params, run.params)
+    assert loaded.steps == run.steps
+    assert loaded.task.config == bundle.portable(run.task.config)
+    expected = tfm.Translator(run).translate(TEXTS)
+    assert len(set(expected)) > 2
+    assert tfm.Translator.load(str(exported)).translate(TEXTS) == expected
+
+
+def test_the_folder_holds_the_parameters_and_nothing_of_the_optimizer(run, exported):
+    assert {path.name for path in exported.iterdir()} == {
+        "README.md",
+        "config.json",
+        "manifest",
+        "model.safetensors",
+        "vocabulary.model",
+    }
+    flat = flatten_dict(run.params, sep="/")
+    parameters = load_file(exported / "model.safetensors")
+    assert parameters.keys() == flat.keys()
+    assert {x.dtype for x in parameters.values()} == {np.dtype(np.float32)}
+    rest = (exported / "model.safetensors").stat().st_size - 4 * sum(x.size for x in flat.values())
+    assert 0 < rest < 500 + 150 * len(flat)
+
+
+def test_no_path_of_the_machine_is_written(run, corpus, tiny_run, exported):
+    for path in exported.iterdir():
+        content = path.read_bytes()
+        for place in (corpus, tiny_run, ROOT):
+            assert str(place).encode() not in content, path
+    config = json.loads((exported / "config.json").read_text())
+    assert config["data"]["directory"] == config["data"]["cache_dir"] == ""
+    data = dataclasses.replace(run.task.config.data, train=f"{corpus}/train", test="heldout/test")
+    data = bundle.portable(dataclasses.replace(run.task.config, data=data)).data
+    assert (data.train, data.test) == ("train", "heldout/test")
+
+
+def test_the_same_run_gives_the_same_bytes(run, tiny_run, exported, tmp_path):
+    bundle.save(run, str(tmp_path / "again"), workdir=str(tiny_run))
+    for path in exported.iterdir():
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
+
+
+def test_an_empty_folder_is_filled_and_any_other_is_refused(run, tiny_run, tmp_path):
+    (tmp_path / "empty").mkdir()
+    bundle.save(run, f"{tmp_path}/empty/", workdir=str(tiny_run))
+    assert bundle.is_artefact(str(tmp_path / "empty"))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for name in ("full", "file"):
+        with pytest.raises(UserError, match="something is there"):
+            bundle.save(run, str(tmp_path / name), workdir=str(tiny_run))
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.tex"]
+    assert (tmp_path / "file").read_text() == "mine"
+    with pytest.raises(UserError, match=r"Cannot write .*File exists"):
+        bundle.save(run, str(tmp_path / "file" / "below"), workdir=str(tiny_run))
+
+
+def test_an_export_that_fails_half_way_leaves_nothing(run, tiny_run, tmp_path):
+    with pytest.raises(TypeError):
+        bundle.save(run, str(tmp_path / "out"), workdir=str(tiny_run), programs={"program": "no bytes"})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_has_no_checkpoints_to_choose_from(exported):
+    for choice in ({"checkpoint": "last"}, {"checkpoint": "6"}, {"average_last": 2}):
+        with pytest.raises(UserError, match="is an export, with no checkpoints"):
+            tfm.Translator.load(str(exported), **choice)
+
+
+def test_an_export_has_no_metrics_to_draw(exported):
+    with pytest.raises(UserError, match="an export has none"):
+        read_metrics(str(exported))
+
+
+def rewrite(folder, change, metadata=None):
+    """Writes the parameters again, changed; metadata: the new text of tfm's entry, its own when None."""
+    path = folder / "model.safetensors"
+    with safe_open(path, framework="numpy") as file:
+        about = file.metadata()
+    if metadata is not None:
+        about = {bundle.METADATA_KEY: metadata}
+    parameters = load_file(path)
+    change(parameters)
+    save_file(parameters, path, about)
+
+
+def cast(parameters):
+    name = sorted(parameters)[0]
+    parameters[name] = parameters[name].astype(np.float16)
+
+
+def transpose(parameters):
+    parameters["decoder/layers_0/feed_forward/hidden/kernel"] = np.zeros((64, 32), np.float32)
+
+
+def bytes_of(name, change):
+    def damage(folder):
+        (folder / name).write_bytes(change((folder / name).read_bytes()))
+
+    return damage
+
+
+def config_of(**model):
+    def damage(folder):
+        config = json.loads((folder / "config.json").read_text())
+        config["model"] |= model
+        (folder / "config.json").write_text(json.dumps(config))
+
+    return damage
+
+
+def flip(name):
+    """Changes one bit in the middle of a file, where that of the parameters holds their elements."""
+    return bytes_of(name, lambda x: x[: len(x) // 2] + bytes([x[len(x) // 2] ^ 1]) + x[len(x) // 2 + 1 :])
+
+
+def not_finite(parameters):
+    parameters["embedding/table"][3, 5] = np.nan
+
+
+def sign(folder):
+    """Writes the manifest of what is there, as whoever made it would."""
+    manifest.write(folder, names={path.name for path in folder.iterdir()} - {"README.md", manifest.FILE})
+
+
+def signed(damage):
+    def damage_and_sign(folder):
+        damage(folder)
+        sign(folder)
+
+    return damage_and_sign
+
+
+def manifest_of(entries):
+    """A manifest that has its own checksum and lists `entries`."""
+    body = json.dumps(entries).encode()
+    return lambda folder: (folder / manifest.FILE).write_bytes(manifest._checksum(body) + b"\n" + body)
+
+
+def nothing(_):
+    pass
+
+
+PARAMETERS, CONFIG, VOCABULARY = "model.safetensors", "config.json", "vocabulary.model"
+DAMAGE = {
+    "truncated": (bytes_of(PARAMETERS, lambda x: x[:-1]), "is not a whole safetensors file"),
+    "too long": (bytes_of(PARAMETERS, lambda x: x + b"0"), "is not a whole safetensors file"),
+    "empty": (bytes_of(PARAMETERS, lambda _: b""), "is not a whole safetensors file"),
+    "no header": (bytes_of(PARAMETERS, lambda x: b"\xff" * 8 + x[8:]), "is not a whole safetensors file"),
+    "foreign": (
+        lambda folder: save_file({"x": np.zeros(3, np.float32)}, folder / PARAMETERS, {"format": "pt"}),
+        "was not written by tfm.commands.export",
+    ),
+    "no metadata": (
+        lambda folder: save_file({"x": np.zeros(3, np.float32)}, folder / PARAMETERS),
+        "was not written by tfm.commands.export",
+    ),
+    "garbled metadata": (
+        lambda f: rewrite(f, nothing, "[" * 100_000),
+        "was not written by tfm.commands.export",
+    ),
+    "no version": (lambda f: rewrite(f, nothing, '{"steps": [6]}'), "was not written by tfm.commands.export"),
+    "other version": (
+        lambda folder: rewrite(folder, nothing, '{"format_version": 2, "steps": [6]}'),
+        "has format version 2 and this tfm reads 1",
+    ),
+    "no steps": (lambda f: rewrite(f, nothing, '{"format_version": 1}'), "does not say the steps"),
+    "wrong shape": (
+        lambda folder: rewrite(folder, transpose),
+        r"layers_0/feed_forward/hidden/kernel should be F32 \[32, 64\] and is F32 \[64, 32\]",
+    ),
+    "wrong dtype": (lambda folder: rewrite(folder, cast), r"should be F32 .* and is F16"),
+    "parameter missing": (
+        lambda folder: rewrite(folder, lambda x: x.pop("embedding/table")),
+        r"embedding/table should be F32 \[.*\] and is absent",
+    ),
+    "parameter too many": (
+        lambda folder: rewrite(folder, lambda x: x.update(other=np.zeros(2, np.float32))),
+        r"other should be absent and is F32 \[2\]",
+    ),
+    "no parameters": (lambda folder: (folder / PARAMETERS).unlink(), "Expected a checkpoint in"),
+    "no config": (lambda folder: (folder / CONFIG).unlink(), "Expected the config of a run"),
+    "config cut": (bytes_of(CONFIG, lambda x: x[:-20]), "does not parse"),
+    "config too deep": (bytes_of(CONFIG, lambda _: b"[" * 100_000), "does not parse"),
+    "config no object": (bytes_of(CONFIG, lambda _: b"5"), "Expected an object with fields"),
+    "config without a task": (bytes_of(CONFIG, lambda _: b"{}"), "must have the field 'task'"),
+    "model no section": (
+        bytes_of(CONFIG, lambda _: b'{"task": "translation", "model": 5}'),
+        "config.model must be a section with the field 'name'",
+    ),
+    "model without a name": (
+        bytes_of(CONFIG, lambda _: b'{"task": "translation", "model": {"heads": 4}}'),
+        "config.model must be a section with the field 'name'",
+    ),
+    "unknown model": (config_of(name="os"), "config.model.name must be one of"),
+    "other model": (config_of(d_ff=128), "is of another model than its config"),
+    "model of negative size": (config_of(key_features=-3), "model.key_features must be from 1"),
+    "model far too wide": (config_of(d_model=65_536), "is too small for its config, in which d_model is"),
+    "model far too deep": (config_of(encoder_layers=1000), "is too small for its config, in which encoder"),
+    "no vocabulary": (lambda folder: (folder / VOCABULARY).unlink(), "Expected a vocabulary at"),
+    "vocabulary cut": (bytes_of(VOCABULARY, lambda x: x[:-99]), "is not a SentencePiece model"),
+    "vocabulary empty": (bytes_of(VOCABULARY, lambda _: b""), "The special ids of"),
+    # Unknown fields of a protocol buffer are skipped, so this one reads as before.
+    "parameters flipped": (flip(PARAMETERS), rf"is damaged \({PARAMETERS} has another checksum\): copy"),
+    "not finite": (lambda folder: rewrite(folder, not_finite), "is damaged"),
+    "not finite and signed": (
+        signed(lambda folder: rewrite(folder, not_finite)),
+        "not finite, the first in parameter embedding/table:",
+    ),
+    "another setting": (config_of(dropout=0.7), rf"is damaged \({CONFIG} has "),
+    "no manifest": (lambda folder: (folder / manifest.FILE).unlink(), "is damaged .manifest is missing"),
+    "manifest flipped": (flip(manifest.FILE), "is damaged .manifest does not have its own checksum"),
+    "manifest cut": (bytes_of(manifest.FILE, lambda x: x[:-3]), "does not have its own checksum"),
+    "manifest no object": (manifest_of([1, 2]), "manifest does not list files"),
+    "manifest of no sizes": (manifest_of({PARAMETERS: "x"}), "manifest does not list files"),
+    "manifest leaves the folder": (manifest_of({"../x": [1, "x"]}), r"names a file elsewhere, \.\./x"),
+    "manifest lists what is not there": (manifest_of({"x": [1, "x"]}), "is damaged .x is missing"),
+    "vocabulary changed": (bytes_of(VOCABULARY, lambda x: x + b"\xf8\x7f\x00"), "is not what its parameters"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_folder_is_answered_with_one_sentence(name, copy):
+    damage, sentence = DAMAGE[name]
+    damage(copy)
+    with pytest.raises(UserError, match=sentence):
+        tfm.Translator.load(str(copy))
+
+
+def test_an_export_of_before_manifests_opens_with_a_warning(copy, run, caplog):
+    (copy / manifest.FILE).unlink()
+    about = {"format_version": 1, "steps": run.steps, "vocabulary": run.task.vocabulary.fingerprint}
+    rewrite(copy, nothing, json.dumps(about))
+    loaded = bundle.load(str(copy))
+    jax.tree.map(np.testing.assert_array_equal, loaded.params, run.params)
+    assert [record.message for record in caplog.records] == [
+        f"{copy} has no checksums and cannot be verified: it was exported by an earlier tfm"
+    ]
+
+
+def test_the_card_may_be_edited_and_files_be_added(copy, caplog):
+    (copy / "README.md").write_text("mine")
+    (copy / ".gitattributes").write_text("mine")
+    bundle.load(str(copy))
+    assert not caplog.records
+
+
+def test_parameters_that_are_not_there_are_said_to_be_missing(copy):
+    (copy / PARAMETERS).unlink()
+    with pytest.raises(UserError, match="Expected parameters at"):
+        bundle.load(str(copy))
+
+
+def test_the_header_is_checked_before_anything_is_allocated(copy):
+    """A file that says it holds a tebibyte, most of it a hole."""
+    path = copy / PARAMETERS
+    with safe_open(path, framework="numpy") as file:
+        about = file.metadata()
+    size = 1 << 40
+    huge = {"dtype": "F32", "shape": [1 << 19, 1 << 19], "data_offsets": [0, size]}
+    header = json.dumps({"__metadata__": about, "embedding/table": huge}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    os.truncate(path, 8 + len(header) + size)
+    with pytest.raises(UserError, match="is of another model than its config"):
+        bundle.load(str(copy))
+
+
+class Bomb:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def test_a_pickle_in_place_of_the_parameters_is_never_run(copy, tmp_path):
+    (copy / PARAMETERS).write_bytes(pickle.dumps(Bomb(tmp_path / "exploded")))
+    with pytest.raises(UserError, match="is not a whole safetensors file"):
+        bundle.load(str(copy))
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_an_output_is_checked_before_the_run_is_loaded(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    options = {"output": str(out), "workdir": "", "stablehlo": False, "stablehlo_shape": None}
+    arguments = types.SimpleNamespace(**options)
+    monkeypatch.setattr(export.flags, "FLAGS", arguments)
+    with only_writer(out, "--output"), pytest.raises(UserError, match="Another process is writing"):
+        export.main()
+    arguments.stablehlo_shape = ["16by64"]
+    with pytest.raises(UserError, match="must be ROWSxLENGTH"):
+        export.main()
+    out.write_text("mine")
+    arguments.stablehlo_shape = None
+    with pytest.raises(UserError, match="Expected no or an empty folder"):
+        export.main()
+
+
+@pytest.mark.long
+def test_the_command_exports_a_mean_that_translate_opens(tiny_run, tmp_path):
+    out = tmp_path / "new" / "out"
+    result = command(
+        *("-m", "tfm.commands.export", f"--workdir={tiny_run}", f"--output={out}"),
+        *("--average=2", "--config.decoding.beam_size=2"),
+    )
+    assert result.returncode == 0, result.stderr
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
+    mean = runs.load(str(tiny_run), average_last=2)
+    loaded = runs.load(str(out))
+    assert loaded.steps == mean.steps == [4, 6]
+    jax.tree.map(np.testing.assert_array_equal, loaded.params, mean.params)
+    assert "mean of steps 4, 6 of 6" in (out / "README.md").read_text()
+    translated = command(
+        "-m", "tfm.commands.translate", f"--workdir={out}", stdin="\n".join(TEXTS[:4]) + "\n"
+    )
+    assert translated.stdout.split("\n")[:-1] == tfm.Translator(mean).translate(TEXTS[:4], beam_size=2)

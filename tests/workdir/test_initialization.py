@@ -1,0 +1,313 @@
+"""Runs that begin with weights there already are: of another run, or their own with a new schedule."""
+
+import copy
+import dataclasses
+import functools
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from tests.helpers.kills import stream
+from tests.helpers.tiny import make_config, write_corpus
+from tfm.config import save
+from tfm.data.config import DataConfig
+from tfm.data.sources import open_pairs
+from tfm.errors import UserError
+from tfm.fields import leaves
+from tfm.tasks import translation
+from tfm.tasks.translation.task import Config
+from tfm.training.config import TrainingConfig
+from tfm.training.loop import train
+from tfm.workdir import bundle, initialization, runs
+
+
+def begin(config, workdir, *, warm_start="", reset=False, steps=None):
+    """What train.py does with its flags, up to `steps`."""
+    config = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=steps or 6))
+    workdir.mkdir(exist_ok=True)
+    initialization.keep_config(config, str(workdir), resets=reset)
+    if warm_start:
+        initialization.adopt(str(warm_start), config, str(workdir))
+    if reset:
+        initialization.reset(translation.create(config, str(workdir), new=False), str(workdir))
+        assert runs.read_config(str(workdir)) == config
+    task = translation.create(config, str(workdir), new=not warm_start)
+    weights = initialization.first_weights(task, str(workdir), str(warm_start))
+    train(task, config.training, str(workdir), first_weights=weights)
+
+
+def weights(workdir, step):
+    return runs.load(str(workdir), checkpoint=str(step)).params
+
+
+def settings(corpus, **options):
+    """Keeps every checkpoint."""
+    return make_config(corpus, checkpoint_every=1, keep=99, **options)
+
+
+@pytest.fixture
+def known(tiny_run, corpus, tmp_path):
+    """A copy of the tiny run with its config, in a folder of its own."""
+    return shutil.copytree(tiny_run, tmp_path / "known")
+
+
+def changed(config, path, value):
+    """The config with one other value, however little it fits the others."""
+    config = copy.deepcopy(config)
+    *sections, name = path.split(".")
+    section = functools.reduce(getattr, sections, config)
+    object.__setattr__(section, name, value)
+    return config
+
+
+def another(leaf):
+    """Another value of a field."""
+    if leaf.info.choices:
+        return next(choice for choice in leaf.info.choices if choice != leaf.value)
+    if isinstance(leaf.value, bool):
+        return not leaf.value
+    return f"{leaf.value}x" if isinstance(leaf.value, str) else (leaf.value or 0) + 1
+
+
+BASE = Config(data=DataConfig(kind="text"))
+# What the documentation promises; every other field is refused without the flag.
+FREE = {
+    *("training.steps", "training.log_every", "training.eval_every", "training.checkpoint_every"),
+    *("training.patience", "training.keep", "training.keep_best", "training.keep_hours"),
+    *("training.on_non_finite", "training.diverged_after", "training.parallel", "training.mesh_fsdp"),
+    *("training.mesh_tensor", "training.micro_batches", "logits_at_once", "validation_sentences"),
+    *("model.attention", "model.remat", "model.scan", "data.cache_dir", "data.directory", "data.test"),
+}
+FIXED = {
+    *("task", "model.name", "model.vocabulary_size", "model.encoder_layers", "model.decoder_layers"),
+    *("model.d_model", "model.d_ff", "model.heads", "model.key_features", "model.value_features"),
+    *("model.attention_bias", "model.activation", "model.norm_order", "model.positions"),
+    *("model.max_positions", "model.layer_norm_epsilon"),
+    *("data.vocabulary_size", "data.vocabulary_pairs"),
+}
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """A work directory with a config and a checkpoint, empty: what is in it does not matter here."""
+    initialization.keep_config(BASE, str(tmp_path))
+    (tmp_path / "checkpoints" / "2").mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize("leaf", list(leaves(BASE)), ids=lambda leaf: leaf.path)
+def test_what_a_resumed_run_may_change(leaf, begun, caplog):
+    path, value = leaf.path, another(leaf)
+    new, saved = changed(BASE, path, value), (begun / "config.json").read_bytes()
+    if path in FREE or path.startswith("decoding."):
+        with caplog.at_level("INFO", "tfm"):
+            initialization.keep_config(new, str(begun))
+        assert f"config.{path} was {leaf.value!r} and is now {value!r}" in caplog.text
+        assert (begun / "config.json").read_bytes() != saved
+        return
+    with pytest.raises(UserError) as error:
+        initialization.keep_config(new, str(begun))
+    assert f"{path} was {leaf.value!r} and is now {value!r} (" in str(error.value)
+    assert (begun / "config.json").read_bytes() == saved
+    if path in FIXED:
+        assert "never allowed, as the weights depend on it" in str(error.value)
+        with pytest.raises(UserError, match="can never change"):
+            initialization.keep_config(new, str(begun), allow_change=[path])
+        assert (begun / "config.json").read_bytes() == saved
+        return
+    assert f"--allow_change={path} allows it" in str(error.value)
+    initialization.keep_config(new, str(begun), allow_change=[f"config.{path}"])
+    assert f"config.{path} was" in caplog.text  # a warning
+    assert (begun / "config.json").read_bytes() != saved
+
+
+def test_all_changes_that_are_refused_are_named(begun):
+    other = dataclasses.replace(
+        BASE,
+        training=TrainingConfig(seed=1, adam_b2=0.9, keep=3),
+        model=dataclasses.replace(BASE.model, heads=4),
+    )
+    with pytest.raises(UserError) as error:
+        initialization.keep_config(other, str(begun), allow_change=["training.seed"])
+    assert "adam_b2 was 0.98 and is now 0.9 (--allow_change=training.adam_b2" in str(error.value)
+    assert "model.heads was 8 and is now 4 (never" in str(error.value)
+    assert "seed" not in str(error.value)
+    assert "keep" not in str(error.value)
+
+
+def test_steps_of_a_linear_decay_need_the_flag(tmp_path):
+    """The learning rate of every step depends on them."""
+    linear = TrainingConfig(schedule="linear_decay", steps=5000)
+    initialization.keep_config(dataclasses.replace(BASE, training=linear), str(tmp_path))
+    (tmp_path / "checkpoints" / "2").mkdir(parents=True)
+    longer = dataclasses.replace(BASE, training=dataclasses.replace(linear, steps=9000))
+    with pytest.raises(
+        UserError, match=r"steps was 5000 .* 9000 \(training\.schedule depends on it; --allow"
+    ):
+        initialization.keep_config(longer, str(tmp_path))
+    initialization.keep_config(longer, str(tmp_path), allow_change=["training.steps"])
+
+
+def test_a_flag_that_allows_no_field_is_refused(begun):
+    with pytest.raises(UserError, match=r"training\.sead does not exist; did you mean 'training.seed'"):
+        initialization.keep_config(BASE, str(begun), allow_change=["training.sead"])
+
+
+def test_moved_data_must_have_the_same_content(begun, corpus, tmp_path):
+    """The record of the last start has the hashes."""
+    data = dataclasses.replace(make_config(corpus).data, cache_dir=str(tmp_path / "cache"))
+    here = dataclasses.replace(BASE, data=data)
+    hashes = {split: open_pairs(data, split).fingerprint for split in ("train", "validation")}
+    (begun / "starts.jsonl").write_text(json.dumps({"step": 0, "data": hashes}) + "\n")
+    save(here, begun / "config.json")
+    moved = shutil.copytree(corpus, tmp_path / "moved", ignore=shutil.ignore_patterns("cache"))
+    there = changed(here, "data.directory", str(moved))
+    initialization.keep_config(there, str(begun))
+    assert runs.read_config(str(begun)) == there
+    elsewhere = shutil.copytree(moved, tmp_path / "elsewhere")
+    (elsewhere / "train.de").write_text((moved / "train.de").read_text().replace("rot", "blau"))
+    other = changed(here, "data.directory", str(elsewhere))
+    with pytest.raises(
+        UserError, match=r"the content of train is not the same there; --allow_change=data\.dir"
+    ):
+        initialization.keep_config(other, str(begun))
+    assert runs.read_config(str(begun)) == there
+    initialization.keep_config(other, str(begun), allow_change=["data.directory"])
+    assert runs.read_config(str(begun)) == other
+
+
+def test_before_its_first_checkpoint_a_run_may_change(tmp_path):
+    """All but what its vocabulary was made from."""
+    new = str(tmp_path)
+    initialization.keep_config(BASE, new)
+    smaller = changed(changed(BASE, "data.vocabulary_size", 300), "training.seed", 3)
+    initialization.keep_config(smaller, new)
+    assert runs.read_config(new) == smaller
+    (tmp_path / "vocabulary.model").touch()
+    light = changed(
+        changed(changed(smaller, "model.heads", 2), "data.max_length", 64), "data.validation", "v"
+    )
+    initialization.keep_config(light, new)
+    with pytest.raises(
+        UserError, match=r"model was made from another config: data.vocabulary_size was 300 and"
+    ):
+        initialization.keep_config(BASE, new)
+    assert runs.read_config(new) == light
+
+
+def test_a_reset_may_change_all_but_the_weights(begun):
+    """The config becomes that of the run when the reset is made, not before."""
+    saved = (begun / "config.json").read_bytes()
+    slower = changed(BASE, "training.learning_rate_scale", 0.1)
+    initialization.keep_config(slower, str(begun), resets=True)
+    assert (begun / "config.json").read_bytes() == saved
+    with pytest.raises(UserError, match=r"model\.heads was 8 and is now 4"):
+        initialization.keep_config(changed(slower, "model.heads", 4), str(begun), resets=True)
+    (begun / "before_reset").mkdir()
+    (begun / "checkpoints").rename(begun / "before_reset" / "checkpoints")  # killed behind the move
+    with pytest.raises(UserError, match=r"model\.heads was 8 and is now 4"):
+        initialization.keep_config(changed(slower, "model.heads", 4), str(begun))
+    initialization.keep_config(slower, str(begun), resets=True)
+    assert runs.read_config(str(begun)) == slower
+    (begun / "checkpoints" / "0").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"learning_rate_scale was 0\.1 and is now 1\.0"):
+        initialization.keep_config(BASE, str(begun), resets=True)  # which was made before
+
+
+@pytest.mark.long
+def test_a_warm_start_begins_with_the_best_weights_of_another_run_once(known, corpus, tmp_path):
+    config, new = settings(corpus, ema_decay=0.5), tmp_path / "new"
+    begin(config, new, warm_start=known, steps=2)
+    best = runs.load(str(known)).params
+    jax.tree.map(np.testing.assert_array_equal, weights(new, 0), best)
+    shutil.rmtree(known)  # which is not needed again
+    begin(config, new, warm_start=known, steps=4)
+    assert [row["step"] for row in stream(new) if "train/loss" in row] == [2, 4]
+    whole = shutil.copytree(new, tmp_path / "whole")
+    for step in range(1, 5):
+        shutil.rmtree(whole / "checkpoints" / str(step))
+    begin(config, whole, steps=4)  # and without the flag: goes on from its beginning
+    jax.tree.map(np.testing.assert_array_equal, weights(whole, 4), weights(new, 4))
+    changed = jax.tree.map(lambda a, b: (a != b).any(), weights(new, 4), best)
+    assert any(jax.tree.leaves(changed))
+
+
+def test_a_warm_start_takes_the_vocabulary_along_to_other_data(known, tmp_path):
+    (tmp_path / "other").mkdir()
+    write_corpus(tmp_path / "other", sizes=(("train", 90), ("val", 9), ("test", 9)))
+    config = settings(tmp_path / "other")
+    initialization.adopt(str(known), config, str(tmp_path / "new"))
+    assert translation.create(config, str(tmp_path / "new")).vocabulary.fingerprint == vocabulary(known)
+
+
+def vocabulary(workdir):
+    return runs.load(str(workdir)).task.vocabulary.fingerprint
+
+
+def test_a_warm_start_from_an_export(known, corpus, tmp_path):
+    run, export, new = runs.load(str(known)), tmp_path / "export", tmp_path / "new"
+    bundle.save(run, str(export), workdir=str(known))
+    initialization.adopt(str(export), settings(corpus), str(new))
+    task = translation.create(settings(corpus), str(new))
+    found = initialization.first_weights(task, str(new), str(export))()
+    jax.tree.map(np.testing.assert_array_equal, found, run.params)
+
+
+def test_warm_starts_that_make_no_sense_are_refused(known, corpus, tmp_path):
+    config = settings(corpus)
+    with pytest.raises(UserError, match="names the run itself"):
+        initialization.adopt(str(known), config, str(known))
+    with pytest.raises(UserError, match="Expected the folder of a run"):
+        initialization.adopt(str(tmp_path / "none"), config, str(tmp_path / "new"))
+    other = dataclasses.replace(config, model=dataclasses.replace(config.model, norm_order="pre"))
+    with pytest.raises(
+        UserError, match=r"has another model: model\.norm_order is 'post' there and 'pre' here"
+    ):
+        initialization.adopt(str(known), other, str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+    small = dataclasses.replace(config, data=dataclasses.replace(config.data, vocabulary_size=300))
+    (tmp_path / "new").mkdir()
+    translation.create(small, str(tmp_path / "new"))
+    with pytest.raises(UserError, match="is another vocabulary than that of"):
+        initialization.adopt(str(known), config, str(tmp_path / "new"))
+    task = translation.create(small, str(tmp_path / "new"))
+    with pytest.raises(UserError, match="What the run would begin with is of another model"):
+        train(
+            task, config.training, str(tmp_path / "new"), first_weights=lambda: runs.load(str(known)).params
+        )
+
+
+@pytest.mark.long
+def test_a_reset_begins_anew_with_the_newest_weights_once(known, corpus):
+    config, newest = settings(corpus), weights(known, 6)
+    begin(config, known, reset=True, steps=3)
+    jax.tree.map(np.testing.assert_array_equal, weights(known, 0), newest)
+    first = [row for row in stream(known) if "train/loss" in row]
+    assert [row["step"] for row in first] == [2, 3]  # the metrics begin anew, and so does the learning rate
+    assert first[0]["train/learning_rate"] == stream(known / "before_reset")[0]["train/learning_rate"]
+    begin(config, known, reset=True, steps=4)
+    assert [row["step"] for row in stream(known) if "train/loss" in row] == [2, 3, 4]
+    assert sorted(path.name for path in (known / "before_reset" / "checkpoints").iterdir()) == [
+        "2",
+        "3",
+        "4",
+        "6",
+    ]
+
+
+def test_a_reset_that_was_killed_begins_with_the_same_weights_without_the_flag(known, corpus):
+    """Killed behind the move, before anything new is saved."""
+    config, newest = settings(corpus), weights(known, 6)
+    initialization.reset(translation.create(config, str(known), new=False), str(known))
+    task = translation.create(config, str(known), new=False)
+    jax.tree.map(np.testing.assert_array_equal, initialization.first_weights(task, str(known), "")(), newest)
+
+
+def test_a_reset_needs_a_run_that_has_begun(known, corpus):
+    shutil.rmtree(known / "checkpoints")
+    task = translation.create(settings(corpus), str(known), new=False)
+    with pytest.raises(UserError, match="needs a run that has begun"):
+        initialization.reset(task, str(known))

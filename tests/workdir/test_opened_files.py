@@ -1,0 +1,171 @@
+"""What is opened again, damaged or made by a stranger: it is used or refused in one sentence, never run."""
+
+import json
+import os
+import pickle
+import resource
+import shutil
+import sys
+import tempfile
+from typing import NamedTuple
+
+import jax
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import tfm
+from tests.helpers import entries
+from tests.helpers.random_parameters import JSON, answer, in_folder
+from tfm import config
+from tfm.commands import cli
+from tfm.errors import UserError
+from tfm.workdir import bundle, runs
+
+
+@pytest.fixture(scope="module")
+def exported(tiny_run, tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("exported") / "folder")
+    bundle.save(runs.load(str(tiny_run)), folder, workdir=str(tiny_run))
+    return folder
+
+
+@st.composite
+def damage(draw):
+    """A function of bytes: some are changed, cut off or put in."""
+    changes = draw(st.lists(st.tuples(st.integers(0), st.binary(max_size=9), st.booleans()), max_size=3))
+    end = draw(st.none() | st.integers(0, 400))
+
+    def damaged(content):
+        content = bytearray(content)
+        for place, new, within_header in changes:
+            place %= max(min(len(content), 300 if within_header else len(content)), 1)
+            content[place : place + draw_length(new)] = new
+        return bytes(content[: None if end is None else len(content) - end])
+
+    return damaged
+
+
+def draw_length(new):
+    """How many bytes `new` takes the place of: mostly as many."""
+    return max(len(new) - 1, 0) if new[:1] == b"\0" else len(new)
+
+
+@given(name=st.sampled_from([bundle.PARAMETERS_FILE, runs.CONFIG_FILE, "vocabulary.model"]), change=damage())
+@settings(max_examples=40)
+def test_a_damaged_export_is_opened_or_is_one_sentence(exported, name, change):
+    with open(os.path.join(exported, name), "rb") as file:
+        content = file.read()
+    with tempfile.TemporaryDirectory() as folder:
+        found = answer(entries.export, os.path.join(folder, "copy"), exported, name, change(content))
+    if found is None:
+        return
+    sound = bundle.load(exported)
+    if name == "vocabulary.model":
+        assert found.task.vocabulary.fingerprint == sound.task.vocabulary.fingerprint
+
+
+@given(change=damage())
+def test_a_damaged_vocabulary_is_used_or_is_one_sentence(tiny_run, change):
+    in_folder(entries.vocabulary, change((tiny_run / "vocabulary.model").read_bytes()))
+
+
+ROWS = st.lists(JSON.map(json.dumps) | st.text(max_size=20), max_size=4).map("\n".join)
+
+
+@given(ROWS.map(lambda text: text.encode("utf-8", errors="replace")) | st.binary(max_size=50))
+def test_any_content_of_the_metrics_gives_rows(content):
+    rows = in_folder(entries.metrics, content)
+    assert all(isinstance(row["step"], int) for row in rows)
+
+
+@example(float("inf"), "sentences")
+@given(JSON, st.sampled_from(["checkpoints", "decoding", "sentences", "scores"]))
+def test_any_value_in_a_report_gives_a_card_or_one_sentence(value, name):
+    score = {"name": "BLEU", "value": 1.0, "signature": "s"}
+    sound = {"checkpoints": [6], "decoding": {"beam_size": 4}, "sentences": 3, "scores": [score]}
+    in_folder(entries.report, json.dumps(sound | {name: value}).encode())
+
+
+HEADER = b"\x93NUMPY\x01\x00\x76\x00{'descr': '<u2', 'fortran_order': False, 'shape': (%b), }"
+
+
+@example("source.npy", HEADER % b"5,".ljust(60) + b"\n")
+@example("source.npy", b"\x93NUMPY\x01\x00\x76\x00{'descr': (".ljust(127) + b"\n")  # found by fuzzing
+@example("source.npy", HEADER % b"9999999999999999,")
+@given(
+    st.sampled_from(["source.npy", "source_ends.npy", "target.npy", "target_ends.npy"]),
+    st.binary(max_size=20) | st.binary(max_size=300).map(b"\x93NUMPY\x01\x00".__add__),
+)
+def test_any_content_of_a_cache_is_built_again(name, content):
+    tokens = in_folder(entries.token_cache, name, content)
+    assert tokens == [([97, 98, 2], [99, 2]), ([2], [120, 121, 122, 2]), ([113, 2], [2])]
+
+
+# Data, never code.
+
+
+@pytest.fixture(scope="module")
+def unpickled():
+    """Names that something unpickled since a test emptied the list; audit hooks stay for good."""
+    names = []
+    sys.addaudithook(lambda event, found: names.append(found) if event == "pickle.find_class" else None)
+    pickle.loads(pickle.dumps(config.load))  # sees that the hook sees
+    assert names
+    return names
+
+
+def test_opening_a_run_and_an_export_unpickles_nothing(unpickled, tiny_run, exported):
+    unpickled.clear()
+    runs.load(str(tiny_run))
+    bundle.load(exported)
+    assert not unpickled
+
+
+@pytest.mark.parametrize("name", [runs.CONFIG_FILE, "vocabulary.model", bundle.PARAMETERS_FILE])
+def test_a_file_of_a_tebibyte_is_refused_before_it_is_read(exported, tmp_path, name):
+    folder = shutil.copytree(exported, tmp_path / "copy")
+    os.truncate(folder / name, 1 << 40)  # a hole
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UserError, match=r"more than tfm writes|is not a whole safetensors file"):
+        bundle.load(str(folder))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
+
+
+@pytest.mark.parametrize("field", ["directory", "cache_dir", "train"])
+def test_an_export_that_names_folders_is_refused(exported, tmp_path, field):
+    """eval.py would read, and write its caches, where a stranger says."""
+    folder = shutil.copytree(exported, tmp_path / "copy")
+    saved = json.loads((folder / runs.CONFIG_FILE).read_text())
+    saved["data"][field] = "/home/somebody"
+    (folder / runs.CONFIG_FILE).write_text(json.dumps(saved))
+    with pytest.raises(UserError, match="names files of a machine"):
+        tfm.Translator.load(str(folder))
+
+
+class Arguments(NamedTuple):
+    """What the flags of `cli.define_finished_run` hold."""
+
+    workdir: str
+    checkpoint: str | None = None
+    average: int = 1
+    ensemble: int = 1
+
+
+def test_compiled_programs_stand_in_the_users_cache_alone(tiny_run, tmp_path, monkeypatch):
+    """They are executed, and a run that is opened may come from somebody else."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", None)
+    try:
+        monkeypatch.setattr(cli.flags, "FLAGS", Arguments(str(tiny_run)))
+        monkeypatch.setattr(cli, "read_config", lambda: None)
+        cli.load_run()
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "tfm" / "compiled")
+        cli.keep_compiled(str(tmp_path / "elsewhere"))  # what is set stays
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "tfm" / "compiled")
+        jax.config.update("jax_compilation_cache_dir", None)
+        cli.keep_compiled("/dev/null")
+        assert jax.config.jax_compilation_cache_dir is None
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)

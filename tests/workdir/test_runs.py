@@ -1,0 +1,125 @@
+"""Which checkpoints a run is loaded from, and with which config it may go on."""
+
+import collections
+import dataclasses
+import re
+import runpy
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+import eval as evaluating
+from tests.helpers.paths import ROOT
+from tfm.errors import UserError
+from tfm.tasks import translation
+from tfm.tasks.translation.task import VOCABULARY_FILE
+from tfm.training.loop import train
+from tfm.workdir import runs
+
+CONFIGS = sorted((ROOT / "configs").glob("*.py"))
+
+
+def kept(training):
+    """The steps that stay of a full run, by the rules of the loop, with the first evaluated as the best."""
+    saved = [
+        step
+        for step in range(1, training.steps + 1)
+        if step % training.checkpoint_every == 0 or step % training.eval_every == 0 or step == training.steps
+    ]
+    best = min(step for step in saved if step % training.eval_every == 0)
+    return sorted({best, *saved[-training.keep :]})
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_the_averages_that_a_config_documents_can_be_had_of_its_run(path):
+    training = runs.parse_config(runpy.run_path(str(path))["get_config"]()).training
+    for asked in re.findall(r"--average=(\d+)", path.read_text(encoding="utf-8")):
+        chosen = runs.spaced_steps(kept(training), int(asked), training.checkpoint_every)
+        assert len(chosen) == int(asked)
+        assert set(np.diff(chosen)) == {training.checkpoint_every}
+        assert training.steps - chosen[-1] < training.checkpoint_every
+
+
+@pytest.mark.parametrize(
+    ("steps", "count", "every", "chosen"),
+    [
+        ([94_500, 96_000, 97_500, 99_000, 100_000], 4, 1500, [94_500, 96_000, 97_500, 99_000]),
+        ([10, 20, 30, 37, 40, 50], 4, 10, [20, 30, 40, 50]),  # a signal saved 37
+        ([10, 20, 23, 30, 37], 3, 10, [10, 20, 30]),  # and is the newest
+        ([10, 70, 80, 90], 3, 10, [70, 80, 90]),  # 10 is the best
+        ([3, 6], 2, 100, [3, 6]),  # shorter than the distance
+        ([100, 110, 120, 130], 4, 50, [100, 110, 120, 130]),  # another distance when it was trained
+        ([10, 70, 80, 90], 4, 10, []),
+        ([94_500, 96_000, 97_500, 99_000, 100_000], 5, 1500, []),
+        ([6], 2, 2, []),
+    ],
+)
+def test_an_average_takes_the_regular_checkpoints_and_else_what_stands_at_equal_distances(
+    steps, count, every, chosen
+):
+    assert runs.spaced_steps(steps, count, every) == chosen
+
+
+UNKNOWN_FIELD = b"\xf8\x7f\x00"  # of a protocol buffer; who reads the vocabulary skips it
+
+
+@pytest.fixture
+def other_vocabulary(tiny_run, tmp_path):
+    """A copy of the run with another vocabulary of the same size."""
+    workdir = shutil.copytree(tiny_run, tmp_path / "run")
+    with open(workdir / VOCABULARY_FILE, "ab") as file:
+        file.write(UNKNOWN_FIELD)
+    return str(workdir)
+
+
+@pytest.mark.parametrize("several", [{}, {"average_last": 2}, {"ensemble_last": 2}, {"checkpoint": "4"}])
+def test_weights_are_not_used_with_another_vocabulary(several, other_vocabulary):
+    with pytest.raises(UserError, match=r"was trained with another vocabulary\.model"):
+        runs.load(other_vocabulary, **several)
+
+
+def test_a_run_is_not_resumed_with_another_vocabulary(other_vocabulary):
+    config = runs.read_config(other_vocabulary)
+    task = translation.create(config, other_vocabulary)
+    longer = dataclasses.replace(config.training, steps=9)
+    with pytest.raises(UserError, match=r"step 6 in .* was trained with another vocabulary\.model"):
+        train(task, longer, other_vocabulary)
+
+
+def test_too_few_checkpoints_are_a_sentence_that_says_what_there_is(tiny_run):
+    with pytest.raises(UserError, match=r"Expected 40 .* every 2 steps, .* \[2, 3, 4, 6\]: take fewer"):
+        runs.load(str(tiny_run), average_last=40)
+
+
+def test_what_averaging_brings_is_measured_beside_its_own_last_checkpoint(tiny_run, monkeypatch):
+    run = runs.load(str(tiny_run), average_last=2, checkpoint="4")
+    result = collections.namedtuple("Result", "scores")
+    monkeypatch.setattr(evaluating.evaluation, "evaluate", lambda task, params, split: result(params))
+    arguments = collections.namedtuple("Arguments", "workdir split")(str(tiny_run), "test")
+    expected = runs.load(str(tiny_run), checkpoint="4").params
+    jax.tree.map(np.testing.assert_array_equal, evaluating.last_alone(run, arguments), expected)
+
+
+@pytest.mark.parametrize("several", ["average_last", "ensemble_last"])
+@pytest.mark.parametrize(
+    ("checkpoint", "steps"), [(None, [4, 6]), ("last", [4, 6]), ("4", [2, 4]), ("3", [2, 3])]
+)
+def test_several_checkpoints_are_taken_up_to_the_one_that_is_asked_for(tiny_run, several, checkpoint, steps):
+    """Of the steps 2, 3, 4 and 6; up to 3 there are no two multiples of 2."""
+    assert runs.load(str(tiny_run), checkpoint=checkpoint, **{several: 2}).steps == steps
+
+
+@pytest.mark.parametrize("several", ["average_last", "ensemble_last"])
+@pytest.mark.parametrize("checkpoint", ["best", "5", "newest", "\u00b2"])
+def test_several_checkpoints_up_to_none_that_is_there_are_a_sentence(tiny_run, several, checkpoint):
+    expected = "up to which several are taken must be 'last' or one of the steps [2, 3, 4, 6], got "
+    with pytest.raises(UserError, match=re.escape(f"{expected}{checkpoint!r}.")):
+        runs.load(str(tiny_run), checkpoint=checkpoint, **{several: 2})
+
+
+def test_without_a_choice_the_best_checkpoint_is_loaded(tiny_run):
+    best = runs.load(str(tiny_run), checkpoint="best").steps
+    assert best == runs.load(str(tiny_run)).steps
+    assert best[0] in (3, 6)  # those that were evaluated

@@ -1,0 +1,1 @@
+"""The commands: thin, each a `main()` over the packages below."""

@@ -1,0 +1,208 @@
+"""What the commands share: flags, config overrides, logging, exit codes.
+
+A mistake of the user, or a file that the machine refuses, ends a command with one sentence on stderr and exit
+code 2; anything else is a bug and shows its traceback.
+"""
+
+import contextlib
+import gc
+import glob
+import logging
+import os
+import sys
+import zlib
+
+import jax
+from absl import app, flags
+
+from tfm import config
+from tfm.commands import config_flag, help_text, terminal
+from tfm.errors import UserError
+from tfm.runtime.files import refusal, user_cache
+from tfm.workdir import runs
+
+USER_ERROR = 2
+BROKEN_PIPE = 141  # as of a process that SIGPIPE ended
+COMPILED_FOLDER = "compiled"
+EXPECTED_WARNING = "did not provide metrics"  # of Orbax, at each checkpoint without an evaluation
+ZSTANDARD = b"\x28\xb5\x2f\xfd"  # how its packed data begin
+log = logging.getLogger(__name__)
+
+
+def run(main, positional=()):
+    """Parses the flags and runs `main`, with a UserError as exit code 2.
+
+    Args:
+      main: called with the arguments that are no flags.
+      positional: their names; another number of arguments is a mistake of the user.
+    """
+    terminal.prepare_streams()
+    if help_text.is_asked(sys.argv):
+        with answering():
+            print(help_text.text(sys.argv, positional), flush=True)
+            sys.exit(0)
+
+    def guarded(argv):
+        start_logging()
+        with answering():
+            terminal.raise_always()
+            main(*_exactly(positional, argv[1:]))
+            sys.stdout.flush()  # at exit, a failure would no longer find its sentence
+
+    app.run(guarded, flags_parser=_parse)
+
+
+def start_logging():
+    """Sends what tfm tells, and the warnings of all libraries, to stderr."""
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True
+    )
+    logging.getLogger("tfm").setLevel(logging.INFO)
+    # Orbax tells of every file it writes, and of errors with a traceback before it raises them.
+    logging.getLogger("absl").setLevel(logging.WARNING)
+    logging.getLogger("absl").addFilter(_is_warning)
+    # Of a checkpoint's files, Orbax raises the first that fails; asyncio would print all others.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+
+
+def _is_warning(record):
+    return record.levelno == logging.WARNING and EXPECTED_WARNING not in record.getMessage()
+
+
+@contextlib.contextmanager
+def answering():
+    """Ends the process with a sentence for what a user can mend, silently where nobody reads its output."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        terminal.drop_output()
+        terminal.end(str(interrupt))
+    except BrokenPipeError:
+        terminal.drop_output()
+        sys.exit(BROKEN_PIPE)
+    except UserError as error:
+        fail(error)
+    except (OSError, ValueError, RuntimeError) as error:
+        if refusal(error) is None:
+            raise
+        fail(refusal(error))
+
+
+def fail(error):
+    """Ends the process with the sentence of `error`."""
+    gc.collect()  # what Orbax left half done would complain behind the sentence
+    terminal.drop_output()
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(USER_ERROR)
+
+
+def define_new_run():
+    """--config=FILE with its --config.field=value, and --workdir."""
+    terminal.prepare_streams()
+    with answering():
+        path = config_flag.value_of("config")
+        if path is None:
+            flags.DEFINE_string("config", None, help_text.CONFIG_HELP, required=True)
+        else:
+            define_config(config_flag.read_file(path))
+    flags.DEFINE_string("workdir", None, "Folder of the run; made when absent, continued when not.")
+    flags.mark_flag_as_required("workdir")
+
+
+def define_finished_run():
+    """--workdir, --checkpoint, --average, --ensemble, and --config.field=value over the run's own config."""
+    terminal.prepare_streams()
+    flags.DEFINE_string("workdir", None, "Folder of a run.", required=True)
+    several = "of the last checkpoints, up to --checkpoint where that is a step."
+    flags.DEFINE_string("checkpoint", None, "best (by validation, the default), last, or a step.")
+    flags.DEFINE_integer("average", 1, f"Average so many {several}", lower_bound=1)
+    flags.DEFINE_integer("ensemble", 1, f"Decode at once with so many {several}", lower_bound=1)
+    with answering():
+        config_flag.check_absent()
+        workdir = config_flag.value_of("workdir")
+        if workdir is not None:  # else the parser will say so
+            define_config(config.to_config_dict(runs.read_config(workdir)))
+
+
+def define_config(saved, values=flags.FLAGS):
+    """--config.field=value over a ConfigDict.
+
+    Raises:
+      UserError: a field that is not there, or a value of another type.
+    """
+    config_flag.define(saved, values)
+
+
+def read_config():
+    """--config as the frozen dataclass of its task."""
+    return runs.parse_config(flags.FLAGS.config)
+
+
+def keep_compiled(folder):
+    """Keeps compiled programs below `folder`, so that the same program starts sooner next time.
+
+    They are executed: training keeps them in its own work directory, but what only reads a run, which may
+    come from someone else, in the user's cache. Where JAX_COMPILATION_CACHE_DIR names a folder, that one is
+    used; where none can be written, none.
+    """
+    folder = os.path.join(folder, COMPILED_FOLDER)
+    if jax.config.jax_compilation_cache_dir:
+        return
+    with contextlib.suppress(OSError):
+        os.makedirs(folder, exist_ok=True)
+    if os.access(folder, os.W_OK):
+        jax.config.update("jax_compilation_cache_dir", folder)
+
+
+def drop_damaged_programs(folder):
+    """Removes compiled programs that a kill or a full disk cut short, from where `keep_compiled` keeps them.
+
+    JAX never writes over an entry: each start would warn of it and compile again. It packs with zlib, or with
+    zstandard where that is installed; what that packed is left alone. No other process may use the folder.
+    """
+    for path in glob.glob(os.path.join(glob.escape(folder), COMPILED_FOLDER, "*-cache")):
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            if not _is_whole(file.read()):
+                log.info("Dropping a compiled program that was cut short: %s", path)
+                os.unlink(path)
+
+
+def _is_whole(packed):
+    try:
+        return packed.startswith(ZSTANDARD) or bool(zlib.decompress(packed))
+    except zlib.error:
+        return False
+
+
+def load_run():
+    """The run that the flags of `define_finished_run` name."""
+    arguments = flags.FLAGS
+    keep_compiled(user_cache())
+    return runs.load(
+        arguments.workdir,
+        checkpoint=arguments.checkpoint,
+        average_last=arguments.average,
+        ensemble_last=arguments.ensemble,
+        chosen=read_config(),
+    )
+
+
+def _exactly(names, arguments):
+    if len(arguments) != len(names):
+        expected, got = (" ".join(some) or "nothing" for some in (names, arguments))
+        raise UserError(f"Expected {expected} beside the flags, got {got}.")
+    return arguments
+
+
+def parse(argv, values=flags.FLAGS):
+    """Parses the flags into `values` and returns what is none.
+
+    Raises:
+      UserError: an unknown flag, or a value that does not fit.
+    """
+    return config_flag.parse(argv, values)
+
+
+def _parse(argv):
+    with answering():
+        return parse(config_flag.without_file(argv))

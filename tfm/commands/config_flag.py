@@ -1,0 +1,193 @@
+"""The flags --config=FILE and --config.field=value, and the error messages of all flags.
+
+The file is read once, before the flags are parsed: its fields are flags themselves.
+"""
+
+import contextlib
+import os
+import re
+import reprlib
+import runpy
+import sys
+import traceback
+
+from absl import flags
+from ml_collections import config_dict, config_flags
+
+from tfm import config
+from tfm.errors import UserError
+from tfm.workdir import runs
+
+NAME = "config"
+SHOWN_VALUES = 60  # characters of a value in an error message
+REQUIRED = re.compile(r"flag --\w+=None: (Flag --\w+ must have a value) other than None")
+
+
+def read_file(path):
+    """The locked ConfigDict of a config file: a Python file with get_config(), or a run's config.json.
+
+    Raises:
+      UserError: no such file, one that fails, or that is no config.
+    """
+    if not os.path.isfile(path):
+        inside = os.path.join(path, runs.CONFIG_FILE)
+        hint = f"did you mean {inside}?" if os.path.isfile(inside) else "check --config."
+        raise UserError(f"Expected a config file at {path}, but there is none: {hint}")
+    if path.endswith(".json"):
+        return config.to_config_dict(runs.parse_config(config.load(path)))
+    made = _run_file(path)
+    if not isinstance(made, config_dict.ConfigDict):
+        raise UserError(f"Expected get_config() in {path} to return a ConfigDict, got {_shown(made)}.")
+    return made
+
+
+def define(saved, values=flags.FLAGS):
+    """Defines --config.field=value over a ConfigDict.
+
+    Raises:
+      UserError: a field that is not there, or a value of another type.
+    """
+    arguments = without_file(sys.argv)
+    _check_fields(saved, arguments)
+    with _explained(values):
+        config_flags.DEFINE_config_dict(NAME, saved, "Fields of the config.", values, sys_argv=arguments)
+
+
+def check_absent():
+    """Raises a UserError for --config=FILE where the work directory has the config."""
+    if value_of(NAME) is not None:
+        raise UserError(
+            "--config=FILE is for train.py: this command reads the config of --workdir; "
+            "change a field of it with --config.field=value."
+        )
+
+
+def parse(argv, values=flags.FLAGS):
+    """Parses the flags into `values` and returns what is none.
+
+    Raises:
+      UserError: an unknown flag, or a value that does not fit.
+    """
+    with _explained(values):
+        rest = values(argv)
+    for name in values:
+        flag = values[name]
+        given = flag.value if isinstance(flag.value, list) else [flag.value]
+        if flag.present and "." not in name and "" in given:
+            raise UserError(f"--{name} is empty: give it a value, or leave it out.")
+    return rest
+
+
+def value_of(name):
+    """The last value of --name on the command line, before the flags are parsed; None when it is not there.
+
+    Raises:
+      UserError: it is empty.
+    """
+    values = [argument for argument, _ in _found(name, sys.argv)]
+    if "" in values:
+        raise UserError(f"--{name} is empty: give it a value.")
+    return values[-1] if values else None
+
+
+def without_file(argv):
+    """The arguments without --config=FILE, as the fields of the file alone are flags."""
+    skipped = {i for _, positions in _found(NAME, argv) for i in positions}
+    return [argument for i, argument in enumerate(argv) if i not in skipped]
+
+
+def _found(name, argv):
+    """[(value, positions of its arguments)] of --name=value and --name value, in order."""
+    found = []
+    for i, argument in enumerate(argv):
+        flag, equals, value = argument.lstrip("-").partition("=")
+        if not argument.startswith("-") or flag != name:
+            continue
+        if equals:
+            found.append((value, (i,)))
+        elif i + 1 < len(argv):
+            found.append((argv[i + 1], (i, i + 1)))
+    return found
+
+
+def _run_file(path):
+    """What get_config() of a Python file returns; where the file fails, a UserError that names the line."""
+    try:
+        return runpy.run_path(path).get("get_config", lambda: None)()
+    except UserError:
+        raise
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise UserError(f"The config file fails at {_place(error, path)}: {what}.") from error
+
+
+def _place(error, path):
+    """Where a config file fails: the line of a SyntaxError, or the last line of the file that was reached."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    return f"{path}, line {lines[-1]}" if lines else path
+
+
+def _check_fields(section, arguments):
+    """Raises a UserError for a --config.field that is no field of `section`."""
+    for argument in arguments:
+        name = argument.lstrip("-").partition("=")[0].removeprefix("no")  # --noconfig.model.scan
+        if name.startswith(f"{NAME}."):
+            _check_path(section, name.split("."))
+
+
+def _check_path(section, path):
+    for depth, name in enumerate(path[1:], 2):
+        known = list(section.keys()) if hasattr(section, "keys") else []
+        if name not in known:
+            raise UserError(config.unknown_field(".".join(path[:depth]), name, known))
+        section = section[name]
+    if isinstance(section, config_dict.ConfigDict):  # one value would reset the fields that it leaves out
+        name = ".".join(path)
+        example = f"--{name}.{next(iter(section))}=value"
+        raise UserError(f"{name} is a section: set its fields one by one, {example}.")
+
+
+@contextlib.contextmanager
+def _explained(values):
+    """Turns what absl and ml_collections raise for a mistake of the user into a UserError."""
+    try:
+        yield
+    except flags.IllegalFlagValueError as error:
+        raise UserError(_expected(error, values) or _one_line(error)) from None
+    except (flags.Error, TypeError, ValueError) as error:
+        raise UserError(_one_line(error)) from None
+
+
+def _expected(error, values):
+    """The error message for a value that the parser of its flag refused; None for any other error.
+
+    absl makes the text "flag --name=value: reason", and the reason is that of Python's own int() or float().
+    """
+    reason = error.__context__
+    if not isinstance(reason, TypeError | ValueError | OverflowError):
+        return None
+    name, _, value = str(error).removeprefix("flag --").removesuffix(f": {reason}").partition("=")
+    kind = _kind(values[name]) if name in values else None
+    return kind and f"--{name}: expected {kind}, got {_shown(value)}."
+
+
+def _kind(flag):
+    """What the values of a flag are, for an error message; None where its parser does not tell."""
+    if isinstance(flag.parser, flags.EnumParser):
+        return f"one of {', '.join(flag.parser.enum_values)}"
+    if isinstance(flag.parser, flags.BooleanParser):
+        return "true or false"
+    return flag.parser.syntactic_help or None
+
+
+def _one_line(error):
+    return REQUIRED.sub(r"\1", str(error)).replace("\n", " ")
+
+
+def _shown(value):
+    """A value for an error message, in its middle cut where it is long."""
+    shorten = reprlib.Repr()
+    shorten.maxstring = shorten.maxother = SHOWN_VALUES
+    return shorten.repr(value)

@@ -1,0 +1,68 @@
+"""Exports a run as one portable folder: python -m tfm.commands.export --workdir=DIR --output=FOLDER
+
+`tfm.Translator.load(FOLDER)`, eval.py and tfm.commands.translate open it like the run. --stablehlo also
+writes the search as programs that run without tfm, one for each --stablehlo_shape=ROWSxLENGTH.
+"""
+
+from tfm.commands import terminal
+
+if __name__ == "__main__":
+    terminal.end_at_once()  # the imports take seconds
+
+import re
+
+from absl import flags
+
+from tfm.errors import UserError
+from tfm.export import stablehlo
+from tfm.runtime.files import only_writer
+from tfm.workdir import bundle
+
+DEFAULT_SHAPE = "1x64"
+
+
+def parse_shape(text):
+    """ "16x64" -> (16, 64).
+
+    Raises:
+      UserError: it is something else.
+    """
+    if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", text, re.ASCII):
+        raise UserError(f"--stablehlo_shape must be ROWSxLENGTH such as 16x64, got {text!r}.")
+    rows, length = text.split("x")
+    return int(rows), int(length)
+
+
+def programs(run, shapes):
+    """{file name: bytes} of the search for each of the shapes, texts such as "16x64"."""
+    sizes = [parse_shape(shape) for shape in shapes]
+    return {
+        f"translate-{rows}x{length}.stablehlo": stablehlo.serialized(
+            stablehlo.search_program(run, rows, length)
+        )
+        for rows, length in sizes
+    }
+
+
+def main():
+    arguments = flags.FLAGS
+    shapes = arguments.stablehlo_shape or ([DEFAULT_SHAPE] if arguments.stablehlo else [])
+    for shape in shapes:
+        parse_shape(shape)
+    bundle.check_absent(arguments.output)
+    with only_writer(arguments.output, "--output"):
+        run = cli.load_run()
+        bundle.save(run, arguments.output, workdir=arguments.workdir, programs=programs(run, shapes))
+    print(f"wrote {arguments.output}")
+
+
+if __name__ == "__main__":
+    from tfm.commands import cli
+
+    cli.define_finished_run()
+    flags.DEFINE_string("output", None, "Folder to write; absent or empty.", required=True)
+    flags.DEFINE_bool("stablehlo", False, "Also write the search as StableHLO.")
+    flags.DEFINE_multi_string(
+        "stablehlo_shape", None, f"ROWSxLENGTH of a batch; {DEFAULT_SHAPE} if not given."
+    )
+    cli.run(main)

@@ -1,0 +1,156 @@
+"""--help of the commands: usage, flags, and the fields of the config with default, range and meaning."""
+
+import contextlib
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from absl import flags
+from ml_collections import config_dict
+
+from tfm.fields import CHANGEABLE, NEVER, Leaf, leaves
+from tfm.tasks.translation.task import Config
+from tfm.workdir import runs
+
+ASKED = ("--help", "-help", "--helpshort", "-h", "-?")
+MARKS = {CHANGEABLE: "*", NEVER: "-"}
+CONFIG = "config"
+CONFIG_HELP = "Config of the run: a Python file with get_config(), or the config.json of another run."
+REPEATED = "; repeat this option to specify a list of values"  # what absl adds
+LEFT = 32  # columns of names and defaults
+WIDTHS = (60, 110)
+
+
+def is_asked(argv: Sequence[str]) -> bool:
+    """Whether the command line asks for help."""
+    options = argv[1 : argv.index("--")] if "--" in argv else argv[1:]
+    return any(option.partition("=")[0] in ASKED for option in options)
+
+
+def text(argv: Sequence[str], positional: Sequence[str] = (), values: Any = flags.FLAGS) -> str:
+    """The help of the command that runs, once its flags are defined.
+
+    A command that opens a run shows the decoding section alone, one that begins a run all fields, with the
+    values of --config=FILE where it is given.
+
+    Args:
+      argv: the command line.
+      positional: names of the arguments that are no flags.
+      values: the flags.
+    """
+    main = sys.modules["__main__"]
+    begins, opens = CONFIG in values and "checkpoint" not in values, "checkpoint" in values
+    own = _own_flags(values)
+    if begins:
+        own = [flag for flag in own if flag.name != CONFIG]
+    required = [f"--{flag.name}={flag.name.upper()}" for flag in own if _is_required(flag)]
+    required = ["--config=FILE"] * begins + required
+    fields = ["[--config.FIELD=VALUE ...]"] * (begins or opens)
+    usage = " ".join([_program(main, argv), *required, *positional, "[--FLAG=VALUE ...]", *fields])
+    lines = [f"usage: {usage}", "", (main.__doc__ or "").strip(), "", "Flags:"]
+    lines += _row("  --config=FILE", f"{CONFIG_HELP} Required.") if begins else []
+    for flag in sorted(own, key=lambda flag: not _is_required(flag)):
+        lines += _row(*_flag_columns(flag))
+    lines += _row("  --helpfull", "All flags, those of libraries too.")
+    if begins:
+        lines += ["", *all_fields(_config(argv, values))]
+    if opens:
+        lines += ["", *_decoding_fields(_config(argv, values))]
+    return "\n".join(lines)
+
+
+def all_fields(config: Any) -> Iterator[str]:
+    """The lines about the fields of a config, by section."""
+    yield from textwrap.wrap(
+        "Fields of the config, such as --config.training.steps=1000, with the values of --config=FILE, else "
+        "their defaults. When a run resumes, those marked * may change, those marked - never, all others "
+        "with --allow_change=FIELD.",
+        _width(),
+    )
+    yield ""
+    section = ""
+    for leaf in sorted(leaves(config), key=lambda leaf: "." in leaf.path):  # those in no section first
+        if section != (section := leaf.path.rpartition(".")[0]):
+            yield from ("", section)
+        yield from _field(leaf, MARKS.get(leaf.info.resume, " "))
+
+
+def _decoding_fields(config):
+    yield from textwrap.wrap(
+        "Fields of the run's config, such as --config.decoding.beam_size=5; `train.py --help` shows those of "
+        "the other sections.",
+        _width(),
+    )
+    yield ""
+    for leaf in leaves(config.decoding, "decoding"):
+        yield from _field(leaf)
+
+
+def _field(leaf: Leaf, mark: str = " ") -> Iterator[str]:
+    info = leaf.info
+    allowed = " ".join(filter(None, [info.expectation, info.unit]))
+    meaning = f"{info.help} ({allowed})" if allowed else info.help
+    value = "''" if leaf.value == "" else leaf.value
+    return _row(f"{mark} {leaf.path}={value}", meaning)
+
+
+def _flag_columns(flag):
+    """Name with default, and meaning, of an absl flag."""
+    parser, name = flag.parser, f"  --{flag.name}"
+    if _is_required(flag) or (flag.default in (None, "", []) and not isinstance(parser, flags.BooleanParser)):
+        name += f"={flag.name.upper()}"
+    elif not isinstance(parser, flags.BooleanParser):
+        name += f"={flag.default}"
+    return name, " ".join([_meaning(flag), *["Required."] * _is_required(flag)])
+
+
+def _meaning(flag):
+    """The help of a flag; absl breaks the lines of what it adds."""
+    words = " ".join(flag.help.split())
+    meaning = words.removesuffix(REPEATED)
+    return meaning if meaning == words or "repeat" in meaning else f"{meaning} May be repeated."
+
+
+def _row(left: str, right: str) -> Iterator[str]:
+    """Two columns; the right one begins below a left one that is too long."""
+    indent = " " * (LEFT + 2)
+    lines = textwrap.wrap(right, _width(), initial_indent=indent, subsequent_indent=indent)
+    if len(left) <= LEFT and lines:
+        return iter([left.ljust(LEFT + 2) + lines[0].lstrip(), *lines[1:]])
+    return iter([left, *lines])
+
+
+def _own_flags(values):
+    """The flags that the command and `tfm` define, in their order, without the fields of the config."""
+    modules = values.flags_by_module_dict()
+    own = [name for name in modules if name == sys.argv[0] or name.split(".")[0] == "tfm"]
+    found = [flag for name in sorted(own, key=lambda name: name == sys.argv[0]) for flag in modules[name]]
+    return [flag for flag in found if not flag.name.startswith(f"{CONFIG}.")]
+
+
+def _is_required(flag):
+    """absl keeps no such mark: it adds a validator to a flag whose default is None."""
+    return flag.default is None and bool(flag.validators)
+
+
+def _config(argv, values):
+    """The config that the flags name, else the default one of a translation."""
+    if CONFIG not in values:
+        return Config()
+    options = [option for option in argv if option.startswith(f"--{CONFIG}.")]
+    with contextlib.suppress(flags.Error, TypeError, ValueError):  # others are required, or do not fit
+        values([argv[0], *options])
+    found = values[CONFIG].value
+    return runs.parse_config(found) if isinstance(found, config_dict.ConfigDict) else Config()
+
+
+def _program(main, argv):
+    spec = getattr(main, "__spec__", None)
+    return f"python -m {spec.name}" if spec else f"python {os.path.basename(argv[0])}"
+
+
+def _width():
+    return min(max(shutil.get_terminal_size((100, 24)).columns, WIDTHS[0]), WIDTHS[1])

@@ -1,0 +1,285 @@
+"""Translates lines with a trained run: tfm translate --workdir=DIR < source.txt > translation.txt
+
+One line out for every line in, whatever it holds; empty lines stay empty. Reads and writes a chunk at a time,
+so that memory does not grow with the input. --format=jsonl writes an object a line, with the --n_best best
+translations, their scores and, on request, --alignments.
+
+With --output=FILE what is done stands in FILE.part until all is; started again after a kill or Ctrl-C, the
+command resumes after the last whole line there. A second command with the same output is refused meanwhile.
+"""
+
+from tfm.commands import terminal
+
+if __name__ == "__main__":
+    terminal.end_at_once()  # the imports take seconds
+
+import contextlib
+import functools
+import json
+import logging
+import os
+import re
+import sys
+import time
+
+from absl import flags
+
+from tfm.decoding.generate import check_n_best
+from tfm.errors import UserError
+from tfm.runtime.files import open_locked, whole_file
+from tfm.tasks.translation.pipeline import Hypothesis
+from tfm.workdir.translator import Translator
+
+log = logging.getLogger("tfm.commands.translate")  # run as a command, this module is called __main__
+
+CHUNK_LINES = 1024  # sorted by length into batches
+CHUNK_BYTES = 1 << 22
+LINE_BYTES = 1 << 20
+PROGRESS_SECONDS = 10
+# What ends a line for some reader or other; a translation is one line for all of them.
+LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+
+
+def read_lines(source):
+    """The lines of a binary file as texts.
+
+    A line ends in "\\n"; "\\r" before it is dropped. What is not UTF-8 becomes a replacement character, and
+    what is beyond the first MiB of a line is left out, both with a warning.
+    """
+    number = 0
+    while line := source.readline(LINE_BYTES):
+        number += 1
+        if len(line) == LINE_BYTES and not line.endswith(b"\n"):
+            log.warning("Line %s has more than %s bytes; left out the rest", f"{number:,}", f"{LINE_BYTES:,}")
+            while rest := source.readline(LINE_BYTES):
+                if rest.endswith(b"\n"):
+                    break
+        text = line.rstrip(b"\r\n").decode("utf-8", errors="replace")
+        if "\ufffd" in text:
+            log.warning("Line %s is not UTF-8 throughout; replaced what is not", f"{number:,}")
+        yield text
+
+
+def chunks(lines, most_lines=CHUNK_LINES, most_bytes=CHUNK_BYTES):
+    """Lists of lines, each of at most so many lines and little more than so many bytes."""
+    chunk, size = [], 0
+    for line in lines:
+        chunk.append(line)
+        size += len(line)
+        if len(chunk) == most_lines or size >= most_bytes:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def as_text(translator, lines):
+    """The best translation of each line."""
+    return [one_line(text) for text in translator.translate(lines)]
+
+
+def as_json(translator, lines, n_best=1, alignments=False):
+    """A JSON object of each line: "source" and "translations", each of these "text", "score", "alignment".
+
+    A score is that of `tfm.tasks.translation.pipeline.Hypothesis`.
+    """
+    found = translator.hypotheses(lines, n_best=n_best)
+    found = [[Hypothesis(one_line(text), score) for text, score in each] for each in found]
+    rows = [
+        {"source": line, "translations": [hypothesis._asdict() for hypothesis in each]}
+        for line, each in zip(lines, found, strict=True)
+    ]
+    if alignments:
+        pairs = [(row["source"], one) for row in rows for one in row["translations"]]
+        found = translator.align([source for source, _ in pairs], [one["text"] for _, one in pairs])
+        for (_, one), alignment in zip(pairs, found, strict=True):
+            one["alignment"] = alignment
+    return [json.dumps(row, ensure_ascii=False) for row in rows]
+
+
+def one_line(text):
+    """The text without line ends, which a model may write that has seen bytes."""
+    return LINE_ENDS.sub(" ", text).strip()
+
+
+def translate_lines(translate, source, target, *, done=0, most_lines=CHUNK_LINES):
+    """Translates the lines of a binary file to another, chunk by chunk, each flushed when it is done.
+
+    Args:
+      translate: list of texts -> list of texts, such as `as_text` of a translator.
+      source, target: binary files.
+      done: lines of the source that the target already has.
+      most_lines: of a chunk.
+
+    Raises:
+      UserError: the source has fewer lines than are done.
+      KeyboardInterrupt: as it came, with the number of lines that are done as its text.
+    """
+    lines = read_lines(source)
+    for number in range(done):
+        if next(lines, None) is None:
+            raise UserError(f"The output has {done:,} lines and the input only {number:,}: check both.")
+    began = shown = time.monotonic()
+    number = 0
+    try:
+        for chunk in chunks(lines, most_lines):
+            target.write("".join(f"{text}\n" for text in translate(chunk)).encode("utf-8"))
+            target.flush()
+            number += len(chunk)
+            if time.monotonic() - shown > PROGRESS_SECONDS:
+                shown = time.monotonic()
+                log.info("%s lines, %.1f lines/s", f"{done + number:,}", number / (shown - began))
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{done + number:,} lines are translated") from None
+
+
+@contextlib.contextmanager
+def open_output(path):
+    """A new output: the file `path`.part, locked, that becomes `path` when the context ends well.
+
+    What is in it stays when the context ends otherwise, for `translate_file` to resume. An empty one goes.
+
+    Raises:
+      UserError: the output is there, another process is writing it, or an I/O error.
+    """
+    part, about = f"{path}.part", f"{path}.origin"
+    _check_absent(path)
+    with open_locked(part, "--output") as target:
+        try:
+            _check_absent(path)  # again: the process that had the lock may have completed it
+            yield target
+            with _keeping(part):
+                os.fsync(target.fileno())  # some file systems tell of a full disk only here
+                os.replace(part, path)
+                os.unlink(about)
+        finally:
+            with contextlib.suppress(OSError):
+                if not os.path.getsize(part):
+                    os.unlink(part)
+                    os.unlink(about)
+
+
+def translate_file(translate, source, target, origin, **options):
+    """`translate_lines` into an output, resuming where a process that was ended left off.
+
+    Args:
+      translate, source, options: as of `translate_lines`.
+      target: what `open_output` gives.
+      origin: dict for JSON of all that decides the output, to be found equal when resuming.
+
+    Raises:
+      UserError: what is there of the output has another origin, or more lines than the source.
+      KeyboardInterrupt: as it came, with what is done and how to resume as its text.
+    """
+    part = target.name
+    done = _whole_lines(part, f"{part.removesuffix('.part')}.origin", origin)
+    if done:
+        log.info("Resuming after line %s of %s", f"{done:,}", part)
+    try:
+        with _keeping(part):
+            translate_lines(translate, source, target, done=done, **options)
+    except KeyboardInterrupt as stop:
+        if not os.path.getsize(part):
+            raise
+        how = "the same command on the same input resumes after them"
+        raise KeyboardInterrupt(f"{stop} and stand in {part}; {how}") from None
+
+
+@contextlib.contextmanager
+def _keeping(part):
+    """Says in the error message for what goes wrong inside that the part stays."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        path = part.removesuffix(".part")
+        raise UserError(f"Cannot write {path}: {reason}; what is done stands in {part}.") from None
+
+
+def _check_absent(path):
+    if os.path.lexists(path):
+        raise UserError(f"{path} is there already: choose another --output, or delete it.")
+
+
+def _whole_lines(part, about, origin):
+    """How many lines `part` has, cut to whole ones; for an empty one the origin is noted."""
+    if not os.path.getsize(part):
+        with whole_file(about, "w") as file:
+            json.dump(origin, file)
+        return 0
+    try:
+        with open(about, encoding="utf-8") as file:
+            before = json.load(file)
+    except (OSError, ValueError):
+        before = None
+    if before != json.loads(json.dumps(origin)):
+        raise UserError(f"{part} was begun with another input or other options: delete it to begin again.")
+    lines = end = 0
+    with open(part, "r+b") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                lines, end = lines + 1, end + len(line)
+        file.truncate(end)
+    return lines
+
+
+def main():
+    arguments = flags.FLAGS
+    if arguments.format == "text" and (arguments.n_best > 1 or arguments.alignments):
+        raise UserError("--n_best and --alignments need --format=jsonl.")
+    check_n_best(arguments.n_best, cli.read_config().decoding)
+    with _open_source(arguments) as source:
+        if not arguments.output:
+            terminal.check_open("stdout", "--output=FILE")
+            at_once = 1 if source.isatty() else CHUNK_LINES
+            translate_lines(_load(arguments)[1], source, sys.stdout.buffer, most_lines=at_once)
+            return
+        with open_output(arguments.output) as target:
+            run, translate = _load(arguments)
+            translate_file(translate, source, target, _origin(run, arguments))
+
+
+def _open_source(arguments):
+    """The input as a binary file.
+
+    Raises:
+      UserError: there is no such file, or standard input is closed.
+    """
+    if not arguments.input:
+        terminal.check_open("stdin", "--input=FILE")
+        return sys.stdin.buffer
+    if not os.path.isfile(arguments.input):
+        raise UserError(f"Expected a text file at {arguments.input}, but there is none: check --input.")
+    return open(arguments.input, "rb")
+
+
+def _load(arguments):
+    """The run, and how it translates a list of lines."""
+    translator = Translator(cli.load_run())
+    if arguments.format == "text":
+        return translator.run, functools.partial(as_text, translator)
+    options = {"n_best": arguments.n_best, "alignments": arguments.alignments}
+    return translator.run, functools.partial(as_json, translator, **options)
+
+
+def _origin(run, arguments):
+    names = ("workdir", "checkpoint", "average", "ensemble", "input", "format", "n_best", "alignments")
+    size = os.path.getsize(arguments.input) if arguments.input else None
+    return {
+        "options": {name: arguments[name].value for name in names},
+        "bytes": size,
+        "checkpoints": run.steps,
+        "decoding": vars(run.task.config.decoding),
+    }
+
+
+if __name__ == "__main__":
+    from tfm.commands import cli
+
+    cli.define_finished_run()
+    flags.DEFINE_string("input", "", "Text file, a sentence a line; standard input when not given.")
+    flags.DEFINE_string("output", "", "File to write, which must not exist; standard output when not given.")
+    flags.DEFINE_enum("format", "text", ("text", "jsonl"), "Lines of text, or a JSON object a line.")
+    flags.DEFINE_integer("n_best", 1, "Translations of each line, with --format=jsonl.", lower_bound=1)
+    flags.DEFINE_bool("alignments", False, "Word alignments in Pharaoh format, with --format=jsonl.")
+    cli.run(main)

@@ -1,0 +1,200 @@
+"""Pictures of a run or an export: python -m tfm.commands.visualize --workdir=DIR
+
+Draws into DIR/figures, or --output=FOLDER, the loss and learning-rate curves, and for each sentence the
+attention of every head in the encoder, the decoder and between them. --sentence="..." (repeatable) replaces
+the sentences of the paper's authors about the tired animal and the wide street. Figures that an earlier call
+left in the folder are removed. An export has no curves.
+"""
+
+from tfm.commands import terminal
+
+if __name__ == "__main__":
+    terminal.end_at_once()  # the imports take seconds
+
+import dataclasses
+import json
+import logging
+import os
+import re
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from absl import flags
+
+from tfm import memory_estimate
+from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.decoding.generate import decode
+from tfm.errors import UserError
+from tfm.layers.collected_attention import attention_of
+from tfm.runtime.files import whole_file
+from tfm.runtime.memory import check_estimate, gib, host_memory
+from tfm.training.reporting import METRICS_FILE, read_metrics
+from tfm.visualize.figures import Axis, check_attention_figure, draw_attention, draw_curves
+from tfm.workdir import runs
+
+SENTENCES = (
+    "The animal didn't cross the street because it was too tired.",
+    "The animal didn't cross the street because it was too wide.",
+)
+PARTS = {
+    "encoder": ("encoder", "mixer"),
+    "decoder": ("decoder", "mixer"),
+    "cross": ("decoder", "cross_attention"),
+}
+FIGURES_FOLDER = "figures"
+LIST_FILE = "figures.json"  # names of the figures that the last call wrote
+FIGURE_NAME = re.compile(r"curves\.png|attention-\d+-(encoder|decoder|cross)\.png")
+MAX_TOKENS = 64
+ATTENTION_COPIES = 3  # as the layers leave them, stacked, and on the host
+log = logging.getLogger(__name__)
+
+
+class Attention(NamedTuple):
+    """The attention of one translation.
+
+    Attributes:
+      weights: {"encoder", "decoder", "cross": float array [layers, H, L, M]}.
+      source: pieces of the source, its end among them.
+      read, predicted: for each target position, the piece that the decoder reads and the one it predicts.
+    """
+
+    weights: dict[str, Any]
+    source: list[str]
+    read: list[str]
+    predicted: list[str]
+
+
+def attention_maps(task, params, sentence, max_tokens=MAX_TOKENS):
+    """The `Attention` of a translation by the model's own greedy search.
+
+    Args:
+      task, params: of one model.
+      sentence: its source text.
+      max_tokens: so many at most has the source; of a longer translation only the first ones are kept.
+
+    Raises:
+      UserError: the source is longer, or the weights do not fit into the memory.
+    """
+    source = _source_ids(task, sentence, max_tokens)
+    greedy = dataclasses.replace(task.config.decoding, beam_size=1, samples=0)
+    target = decode(task.model, params, [source], greedy)[0][0].ids
+    if len(target) > max_tokens:
+        log.warning(
+            "Drawing the first %s of the %s tokens of a translation (--max_tokens)", max_tokens, len(target)
+        )
+        target = target[:max_tokens]
+    read = [BOS_ID, *target[:-1]]
+    _, collected = task.model.apply(
+        {"params": params}, jnp.array([source]), jnp.array([read]), train=False, mutable=["attention"]
+    )
+    weights = {name: np.asarray(attention_of(collected, *where))[:, 0] for name, where in PARTS.items()}
+    return Attention(weights, *map(task.vocabulary.pieces, (source, read, target)))
+
+
+def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
+    """All pictures of a run or an export; returns their paths.
+
+    Args:
+      run: a `tfm.workdir.runs.Run`.
+      workdir: its folder. Curves are drawn where it has metrics.
+      sentences: texts whose attention to draw.
+      output: the folder of the pictures; `workdir`/figures when None. Those that an earlier call listed there
+        and that are not drawn now are removed.
+      max_tokens: as of `attention_maps`.
+
+    Raises:
+      UserError: a sentence is too long or its pictures too large; nothing is drawn then.
+    """
+    params = runs.one_model(run)
+    folder = output or os.path.join(workdir, FIGURES_FOLDER)
+    for sentence in sentences:
+        _check_sentence(run.task, sentence, max_tokens)
+    os.makedirs(folder, exist_ok=True)
+    has_metrics = os.path.isfile(os.path.join(workdir, METRICS_FILE))
+    names = ["curves.png"] if has_metrics else []
+    names += [f"attention-{number}-{part}.png" for number in range(1, len(sentences) + 1) for part in PARTS]
+    old = _listed(folder)
+    _write_list(folder, sorted({*old, *names}))  # what is cut short is removed by the next call
+    if has_metrics:
+        draw_curves(read_metrics(workdir), os.path.join(folder, "curves.png"))
+    else:
+        log.info("No curves: %s has no %s; an export has none", workdir, METRICS_FILE)
+    for number, sentence in enumerate(sentences, 1):
+        attention = attention_maps(run.task, params, sentence, max_tokens)
+        for part, axes in places(attention).items():
+            path = os.path.join(folder, f"attention-{number}-{part}.png")
+            draw_attention(attention.weights[part], *axes, f"{part} attention: {sentence}", path)
+    for name in set(old) - set(names):
+        if os.path.lexists(os.path.join(folder, name)):
+            os.unlink(os.path.join(folder, name))
+    _write_list(folder, names)
+    return [os.path.join(folder, name) for name in names]
+
+
+def places(attention):
+    """{part: (queries, keys)}: each an `Axis` that says whether its pieces are read or predicted."""
+    encoded = Axis("key: source piece attended to", attention.source)
+    read = Axis("key: target piece read and attended to", attention.read)
+    pairs = zip(attention.predicted, attention.read, strict=True)
+    predicted = Axis(
+        "query: target piece predicted\n(in brackets: the piece read)",
+        [f"{piece} ({before})" for piece, before in pairs],
+    )
+    encoding = Axis("query: source piece encoded", attention.source)
+    return {"encoder": (encoding, encoded), "decoder": (predicted, read), "cross": (predicted, encoded)}
+
+
+def _source_ids(task, sentence, max_tokens):
+    """The ids of a source text, which has at most `max_tokens`."""
+    ids = [*task.vocabulary.encode([sentence])[0], EOS_ID]
+    target = min(len(ids) + task.config.decoding.extra_length, max(len(ids), max_tokens))
+    size = memory_estimate.collected_attention_bytes(task.model.config, source=len(ids), target=target)
+    needed = ATTENTION_COPIES * (size or 0)
+    if len(ids) > max_tokens:
+        raise UserError(
+            f"The sentence has {len(ids):,} tokens and at most {max_tokens:,} are drawn: shorten it, or "
+            f"raise --max_tokens; the attention of all would take about {gib(needed)}."
+        )
+    check_estimate(f"The attention of {len(ids):,} tokens", needed, host_memory(), "shorten the sentence")
+    return ids
+
+
+def _check_sentence(task, sentence, max_tokens):
+    """Raises a UserError where a sentence is too long, or its largest picture too large."""
+    ids, model = _source_ids(task, sentence, max_tokens), task.model.config
+    check_attention_figure(max(model.encoder_layers, model.decoder_layers), model.heads, len(ids))
+
+
+def _listed(folder):
+    """The figures that an earlier call wrote into a folder; other names are none of ours."""
+    try:
+        with open(os.path.join(folder, LIST_FILE), encoding="utf-8") as file:
+            names = json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return []
+    names = names if isinstance(names, list) else []
+    return [name for name in names if isinstance(name, str) and FIGURE_NAME.fullmatch(name)]
+
+
+def _write_list(folder, names):
+    with whole_file(os.path.join(folder, LIST_FILE), "w") as file:
+        json.dump(names, file)
+
+
+def main():
+    arguments = flags.FLAGS
+    sentences = arguments.sentence or SENTENCES
+    run = cli.load_run()
+    for path in draw_run(run, arguments.workdir, sentences, arguments.output, arguments.max_tokens):
+        print(path)
+
+
+if __name__ == "__main__":
+    from tfm.commands import cli
+
+    cli.define_finished_run()
+    flags.DEFINE_multi_string("sentence", None, "Source sentence whose attention to draw; may be repeated.")
+    flags.DEFINE_string("output", "", "Folder of the pictures; figures in the work directory if not given.")
+    flags.DEFINE_integer("max_tokens", MAX_TOKENS, "Tokens of the longest sentence to draw.", lower_bound=1)
+    cli.run(main)

@@ -1,0 +1,178 @@
+"""Batches by token budget (section 5.1), in length buckets or packed, in an order that only the seed decides.
+
+A batch is a dict of int32 arrays, the same for both ways of batching:
+
+    inputs, input_positions, input_segments      [B, M]
+    targets, target_positions, target_segments   [B, L]
+
+Segments count the sentences of a row from 1, positions the tokens of a sentence from 0; where the segment is
+0 all three are 0 and the place is padding. Targets are gold tokens that end in EOS.
+"""
+
+import functools
+import math
+
+import grain
+import numpy as np
+
+from tfm.data.packing import bucket_width, make_rows, ranges
+from tfm.data.tokenizer import PAD_ID
+
+
+class TrainBatches:
+    """Batches without end: `batch(step)` is a pure function of the step, the seed and the share of the host.
+
+    Every usable pair is in each epoch once. Each epoch has as many batches as any other, with rows of another
+    order; pairs with an empty side or one longer than the limit are left out and counted in the log.
+    """
+
+    def __init__(self, cache, config, seed, *, host_index=0, host_count=1):
+        self.cache = cache
+        self._seed, self._host_index, self._host_count = seed, host_index, host_count
+        self._rows = make_rows(cache.lengths, config, seed)
+        self._cuts = _cuts(self._rows.widths, config.batch_tokens, host_count)
+        self._order = functools.lru_cache(maxsize=2)(self._shuffle)
+
+    def batch(self, step):
+        """The batch of `step`, counted from 0 over all epochs."""
+        chosen, count, width = self._chosen(step)
+        mine = chosen[self._host_index :: self._host_count]
+        return assemble(self.cache, self._rows, mine, count // self._host_count, width)
+
+    def describe(self, step):
+        """Where the batch of `step` comes from: its epoch, its place there, and its pairs on all hosts."""
+        pairs, _ = self._rows.take(self._chosen(step)[0])
+        return {"epoch": self.epoch_of(step), "batch": step % len(self._cuts), "pairs": pairs.tolist()}
+
+    def epoch_of(self, step):
+        """The epoch, counted from 0, that has the batch of `step`."""
+        return step // len(self._cuts)
+
+    @property
+    def shapes(self):
+        """All shapes (rows, width) of this host's batches; both sides have the same width."""
+        return sorted({(count // self._host_count, width) for _, _, count, width in self._cuts})
+
+    def largest(self):
+        """A batch of zeros of the largest shape."""
+        count, width = max(self.shapes, key=math.prod)
+        return assemble(self.cache, self._rows, np.zeros(0, int), count, width)
+
+    @property
+    def padding_share(self):
+        """Share of the places of an epoch's batches that hold no token, both sides."""
+        places = sum(2 * count * width for _, _, count, width in self._cuts)
+        return 1 - self.cache.lengths[self._rows.pairs].sum() / places
+
+    @property
+    def pairs(self):
+        """Pairs of an epoch."""
+        return len(self._rows.pairs)
+
+    def _chosen(self, step):
+        """(rows, count, width): the rows of a step's batch on all hosts, and the shape of their array."""
+        order, turns = self._order(self.epoch_of(step))
+        first, last, count, width = self._cuts[turns[step % len(self._cuts)]]
+        return order[first:last], count, width
+
+    def _shuffle(self, epoch):
+        """(order, turns): of the rows, each within its width, and of the batches."""
+        rng = np.random.default_rng((self._seed, epoch))
+        order = np.arange(len(self._rows.ends))
+        first = 0
+        for _, count in self._rows.widths:
+            rng.shuffle(order[first : first + count])
+            first += count
+        return order, rng.permutation(len(self._cuts))
+
+
+def eval_batches(cache, config):
+    """One pass over the usable pairs of a cache."""
+    rows = make_rows(cache.lengths, config, seed=0)
+    for first, last, count, width in _cuts(rows.widths, config.batch_tokens, 1):
+        yield assemble(cache, rows, np.arange(first, last), count, width)
+
+
+def _cuts(widths, batch_tokens, host_count):
+    """Where batches begin and end: a list of (first row, last row, rows, width).
+
+    Each is an array [rows, width] of the rows first to last - 1; missing ones are padding, so that there are
+    few shapes. As many are in a batch as the budget holds, whatever the hosts: a run that goes on with more
+    or fewer of them has the same batches. Only the array has a multiple of the hosts.
+    """
+    cuts, begin = [], 0
+    for width, count in widths:
+        rows = max(batch_tokens // width, 1)
+        array_rows = -(-rows // host_count) * host_count
+        end = begin + count
+        cuts += [(first, min(first + rows, end), array_rows, width) for first in range(begin, end, rows)]
+        begin = end
+    return cuts
+
+
+def assemble(cache, rows, chosen, count, width):
+    """The batch of shape [count, width] whose first rows are `chosen`, an int array, of the `Rows`."""
+    pairs, pairs_of = rows.take(chosen)
+    row = np.repeat(np.arange(len(chosen)), pairs_of)
+    segment = ranges(np.ones(len(chosen), int), pairs_of)
+    batch = {}
+    for side, name in enumerate(("input", "target")):
+        tokens, lengths = cache.tokens(side, pairs)
+        before = np.cumsum(lengths) - lengths
+        column = before - before[np.searchsorted(row, row)]
+        places = ranges(row * width + column, lengths)
+        for key, values in (
+            (f"{name}s", tokens),
+            (f"{name}_positions", ranges(np.zeros(len(pairs), int), lengths)),
+            (f"{name}_segments", np.repeat(segment, lengths)),
+        ):
+            batch[key] = np.zeros((count, width), np.int32)
+            batch[key].flat[places] = values
+    return batch
+
+
+def decode_rows(lengths, batch_size):
+    """Which sentences are decoded side by side: those of like length, the longest first.
+
+    Args:
+      lengths: of the sentences.
+      batch_size: rows at most.
+
+    Yields:
+      (indices, rows): the sentences of a batch, and the one in each of its rows. Rows are `batch_size` or a
+      power of two, so that there are few shapes; those beyond the indices repeat the last sentence: they end
+      with it, where rows of padding might decode on and on.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    for first in range(0, len(order), batch_size):
+        indices = order[first : first + batch_size]
+        count = min(batch_size, 1 << (len(indices) - 1).bit_length())
+        yield indices, [*indices, *indices[-1:] * (count - len(indices))]
+
+
+def padded(sentences, fill=PAD_ID):
+    """Lists of ids -> int32 [B, M] with `fill` behind each; M is a bucket's width, so that there are few."""
+    array = np.full((len(sentences), bucket_width(max(map(len, sentences)))), fill, np.int32)
+    for row, ids in enumerate(sentences):
+        array[row, : len(ids)] = ids
+    return array
+
+
+def read_ahead(batches, start_step):
+    """Batches from `start_step` on, prepared ahead of their use by Grain; resuming takes only the step."""
+    dataset = grain.MapDataset.source(_FromStep(batches, start_step))
+    options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=8)
+    return iter(dataset.to_iter_dataset(options))
+
+
+class _FromStep:
+    """What Grain reads: item i is the batch of step start + i."""
+
+    def __init__(self, batches, start):
+        self._batches, self._start = batches, start
+
+    def __len__(self):
+        return 1 << 40
+
+    def __getitem__(self, index):
+        return self._batches.batch(self._start + index)

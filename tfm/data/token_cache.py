@@ -1,0 +1,200 @@
+"""Sentences tokenised once, memory-mapped ever after.
+
+A cache is a folder named after the content it came from: pairs, vocabulary and format. On each side it has
+the ids of all sentences in a row (uint16 where the vocabulary fits, else int32) and the offset of each end.
+"""
+
+import array
+import contextlib
+import hashlib
+import itertools
+import logging
+import os
+import re
+import shutil
+import tempfile
+import time
+
+import numpy as np
+from numpy.lib.format import write_array_header_1_0
+
+from tfm.data.packing import ranges, starts_of
+from tfm.data.tokenizer import EOS_ID
+from tfm.errors import UserError
+from tfm.runtime.files import swept, whole_folder, writing
+
+FORMAT = 1
+CHUNK_PAIRS = 50_000  # tokenised at a time: bounds memory, and each is a line of progress
+CHECKED_AT_ONCE = 1 << 18  # ends of sentences
+SIDES = ("source", "target")
+DAMAGE = (FileNotFoundError, ValueError)
+HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '([<>][iu][248])', "
+    rb"'fortran_order': False, 'shape': \((\d{1,15}),\), \} *\n",
+    re.DOTALL,
+)
+log = logging.getLogger(__name__)
+
+
+class TokenCache:
+    """Random access to tokenised pairs; every sentence ends in EOS, an empty one is EOS alone.
+
+    Attributes:
+      lengths: int array [pairs, 2], tokens of source and target.
+
+    Raises:
+      FileNotFoundError, ValueError: a file is missing, cut short or overwritten in part, or they do not fit
+        together.
+    """
+
+    def __init__(self, folder):
+        self._tokens, self._ends = (
+            [_integers(os.path.join(folder, f"{side}{name}.npy")) for side in SIDES] for name in ("", "_ends")
+        )
+        for tokens, ends in zip(self._tokens, self._ends, strict=True):
+            _require_sentences(tokens, ends, folder)
+        lengths = [np.diff(ends, prepend=0).astype(np.int32) for ends in self._ends]
+        self.lengths = np.stack(lengths, axis=1)
+
+    def __len__(self):
+        return len(self.lengths)
+
+    def tokens(self, side, pairs):
+        """(ids, lengths): the source (side 0) or target (1) sentences of some pairs, one after the other."""
+        lengths = self.lengths[pairs, side]
+        return self._tokens[side][ranges(starts_of(self._ends[side], pairs), lengths)], lengths
+
+    @classmethod
+    def open(cls, pairs, vocabulary, cache_dir):
+        """The cache of `pairs` (see `tfm.data.sources`) below `cache_dir`; made where there is no whole one.
+
+        Raises:
+          UserError: the machine refuses its files.
+        """
+        identity = f"{FORMAT} {pairs.fingerprint} {vocabulary.fingerprint}"
+        folder = os.path.join(cache_dir, "tokens", hashlib.sha256(identity.encode()).hexdigest()[:32])
+        if not os.path.isdir(folder):
+            _build(folder, pairs, vocabulary)
+        try:
+            return cls(folder)
+        except DAMAGE as error:  # as a machine that lost its power leaves files
+            log.warning("Tokenising again: the cache %s is damaged (%s)", folder, error)
+        shutil.rmtree(folder, ignore_errors=True)
+        _build(folder, pairs, vocabulary)
+        return cls(folder)
+
+
+def check_folder(cache_dir: str) -> None:
+    """Tries whether caches can be made below `cache_dir`, before the long work that they come after.
+
+    One that has caches is only warned of: those that are wanted may be there.
+
+    Raises:
+      UserError: no file can be made, and there are no caches.
+    """
+    folder = os.path.join(cache_dir, "tokens")
+    try:
+        with writing(folder), swept(folder), tempfile.TemporaryFile(dir=folder):
+            pass
+    except UserError as error:
+        if not (os.path.isdir(folder) and os.access(folder, os.R_OK) and os.listdir(folder)):
+            raise
+        log.warning("New tokens cannot be kept: %s", error)
+
+
+def _require_sentences(tokens, ends, folder):
+    """Raises a ValueError where there are no sentences between the ends, or one does not end in EOS.
+
+    Damage of a whole page holds the end of some sentence. Reads all tokens once, some ends at a time.
+    """
+    rise = ends.dtype == np.int64 and len(ends) and ends[0] > 0 and (ends[1:] > ends[:-1]).all()
+    if not rise or ends[-1] != len(tokens):
+        raise ValueError(f"the parts of {folder} do not fit together")
+    for first in range(0, len(ends), CHECKED_AT_ONCE):
+        if (tokens[ends[first : first + CHECKED_AT_ONCE] - 1] != EOS_ID).any():
+            raise ValueError(f"a sentence of {folder} has lost its end")
+
+
+def _build(folder, pairs, vocabulary):
+    """Builds in a folder beside and renames it, so that nobody ever opens half a cache."""
+    dtype = np.uint16 if len(vocabulary) <= 1 << 16 else np.int32
+    try:
+        with (
+            writing(folder),
+            swept(os.path.dirname(folder)),
+            whole_folder(folder) as temporary,
+            contextlib.ExitStack() as stack,
+        ):
+            writers = [
+                stack.enter_context(_SideWriter(os.path.join(temporary, side), dtype)) for side in SIDES
+            ]
+            _tokenise(pairs, vocabulary, writers)
+    except UserError:
+        if not os.path.isdir(folder):  # else another process was first, and its cache is as good
+            raise
+
+
+def _tokenise(pairs, vocabulary, writers):
+    """All pairs, some at a time, into the writers of the two sides."""
+    began = time.monotonic()
+    for first in range(0, len(pairs), CHUNK_PAIRS):
+        last = min(first + CHUNK_PAIRS, len(pairs))
+        for writer, texts in zip(writers, zip(*pairs[first:last], strict=True), strict=True):
+            writer.add(vocabulary.encode(texts))
+        if len(pairs) > CHUNK_PAIRS:
+            rate = last / (time.monotonic() - began)
+            log.info("Tokenised %s of %s pairs (%s a second)", f"{last:,}", f"{len(pairs):,}", f"{rate:,.0f}")
+
+
+class _SideWriter:
+    """Appends the ids of sentences to a raw file; leaving its context makes .npy files of it, streaming."""
+
+    def __init__(self, stem, dtype):
+        self._stem, self._dtype = stem, np.dtype(dtype)
+        self._raw = open(f"{stem}.raw", "wb")  # noqa: SIM115
+        self._lengths = array.array("q")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, failure, *_):
+        self._raw.close()
+        if failure is None:
+            self._finish()
+
+    def add(self, sentences):
+        for ids in sentences:
+            ids.append(EOS_ID)
+        self._lengths.extend(map(len, sentences))
+        flat = np.fromiter(itertools.chain.from_iterable(sentences), self._dtype)
+        self._raw.write(flat.data)
+
+    def _finish(self):
+        ends = np.cumsum(np.frombuffer(self._lengths, np.int64))
+        with _npy_file(f"{self._stem}_ends.npy", ends.dtype, len(ends)) as file:
+            file.write(ends.data)
+        with (
+            _npy_file(f"{self._stem}.npy", self._dtype, int(ends[-1])) as file,
+            open(f"{self._stem}.raw", "rb") as raw,
+        ):
+            shutil.copyfileobj(raw, file, 1 << 24)
+        os.unlink(f"{self._stem}.raw")
+
+
+def _integers(path):
+    """The memory-mapped array of a file, which is one row of integers with just the header that is written.
+
+    NumPy's own reader takes much more, and meets some damage with errors of Python's tokenizer.
+    """
+    with open(path, "rb") as file:
+        header = HEADER.match(file.read(256))
+    if header is None:
+        raise ValueError(f"{path} holds no row of integers")
+    return np.memmap(path, header[1].decode(), mode="r", offset=header.end(), shape=(int(header[2]),))
+
+
+def _npy_file(path, dtype, count):
+    """A file to write, behind the header of an array. NumPy's own writers do not say why a write fails."""
+    file = open(path, "wb")  # noqa: SIM115
+    write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": (count,)})
+    return file

@@ -1,0 +1,141 @@
+"""The joint vocabulary of word pieces (section 5.1): byte-pair encoding by SentencePiece."""
+
+import hashlib
+import itertools
+import os
+import re
+
+import sentencepiece
+
+from tfm.errors import UserError
+from tfm.runtime.files import read_whole, whole_file
+
+PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
+WORD_START = "\u2581"  # SentencePiece writes a space so
+LARGEST_MODEL = 1 << 26  # bytes; 37,000 pieces take less than one million
+MOST_PIECES = (1 << 31) - 1  # SentencePiece counts in 32 bits
+LONGEST_TEXT = 1 << 16  # bytes; the vocabulary is not trained on longer ones
+SENTENCE_ENDS = (".", "!", "?", ";", "\u3002")
+
+
+class Vocabulary:
+    """Texts to word-piece ids and back. The special ids are stored in the model file.
+
+    Characters that the training text did not have become bytes, so every text survives the round trip up to
+    the normalisation (NFKC, white space folded), which is SentencePiece's default.
+    """
+
+    def __init__(self, serialized):
+        self._serialized = serialized
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=serialized)
+        self.fingerprint = hashlib.sha256(serialized).hexdigest()
+
+    @classmethod
+    def load(cls, path):
+        """
+        Raises:
+          UserError: no such file, or not a SentencePiece model with this project's special ids.
+        """
+        try:
+            vocabulary = cls(read_whole(path, LARGEST_MODEL))
+            vocabulary.pieces(range(len(vocabulary)))  # of a damaged model some may be no text
+        except FileNotFoundError:
+            raise UserError(f"Expected a vocabulary at {path}, but there is none: train first.") from None
+        except (RuntimeError, UnicodeDecodeError):
+            raise UserError(f"{path} is not a SentencePiece model: it may be damaged.") from None
+        found = vocabulary._special_ids()
+        if found != (PAD_ID, BOS_ID, EOS_ID, UNK_ID):
+            raise UserError(
+                f"The special ids of {path} are {found} for pad, bos, eos, unk; expected 0, 1, 2, 3."
+            )
+        return vocabulary
+
+    @classmethod
+    def train(cls, sentences, size, path):
+        """Learns `size` pieces from an iterable of texts and writes the model to `path`, whole or not at all.
+
+        Raises:
+          UserError: `size` does not fit the text, there is no text, or the file cannot be written.
+        """
+        if size > MOST_PIECES:
+            raise UserError(f"data.vocabulary_size must be at most {MOST_PIECES:,}, got {size:,}.")
+        with whole_file(path) as file:
+            try:
+                sentencepiece.SentencePieceTrainer.train(
+                    sentence_iterator=iter(sentences),
+                    model_writer=file,
+                    vocab_size=size,
+                    model_type="bpe",
+                    character_coverage=1.0,
+                    byte_fallback=True,
+                    pad_id=PAD_ID,
+                    bos_id=BOS_ID,
+                    eos_id=EOS_ID,
+                    unk_id=UNK_ID,
+                    max_sentence_length=LONGEST_TEXT,
+                    minloglevel=2,
+                )
+            except RuntimeError as error:
+                raise UserError(_explain(size, str(error))) from None
+        return cls.load(path)
+
+    def __len__(self):
+        return self._processor.get_piece_size()
+
+    def encode(self, texts):
+        """Texts -> lists of ids, without special ids; on all cores."""
+        return self._processor.encode(list(texts), num_threads=os.cpu_count())
+
+    def decode(self, ids):
+        """Ids up to the first EOS -> text."""
+        ids = [int(i) for i in ids]
+        if EOS_ID in ids:
+            ids = ids[: ids.index(EOS_ID)]
+        return self._processor.decode([i for i in ids if i not in (PAD_ID, BOS_ID)])
+
+    def pieces(self, ids):
+        """Ids -> the pieces as written in the model, for pictures."""
+        return [self._processor.id_to_piece(int(i)) for i in ids]
+
+    def words(self, ids):
+        """The number of the word, counted from 0, that each piece of a text belongs to."""
+        starts = [i == 0 or piece.startswith(WORD_START) for i, piece in enumerate(self.pieces(ids))]
+        return list(itertools.accumulate(starts, initial=-1))[1:]
+
+    def split(self, ids, longest):
+        """Ids without EOS -> parts of at most `longest`, cut behind a sentence, a word, or anywhere."""
+        parts = []
+        while len(ids) > longest:
+            pieces = self.pieces(ids[: longest + 1])
+            words = [i for i in range(1, longest + 1) if pieces[i].startswith(WORD_START)]
+            sentences = [i for i in words if pieces[i - 1].endswith(SENTENCE_ENDS)]
+            end = (sentences or words or [longest])[-1]
+            parts.append(ids[:end])
+            ids = ids[end:]
+        return [*parts, ids]
+
+    def _special_ids(self):
+        processor = self._processor
+        return (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
+
+
+def _explain(size, error):
+    """The error message for an internal error of SentencePiece, which names a line of its own source."""
+    if limit := re.search(r"<= (\d+)", error):
+        return (
+            f"The training text has too little variety for {size:,} word pieces: "
+            f"set data.vocabulary_size to at most {limit[1]}."
+        )
+    if least := re.search(r"required_chars\. \d+ vs (\d+)", error):
+        return (
+            f"The characters of the training text alone need more than {size:,} word pieces: "
+            f"set data.vocabulary_size to at least {least[1]}."
+        )
+    if "unk_id()" in error:  # not even the special ids fit
+        return f"{size} word pieces are too few: raise data.vocabulary_size, as to 8000."
+    if "sentences_.empty()" in error or "all_chars_count" in error:
+        return (
+            "The training text has nothing to learn word pieces from: each text is blank, has only invisible "
+            f"characters, or is longer than {LONGEST_TEXT:,} bytes; check the data."
+        )
+    return f"SentencePiece could not train a vocabulary of {size:,} pieces: {error.strip()}"

@@ -1,0 +1,1 @@
+"""Data sets that ship with the project; `tfm.data` prepares them for training."""

@@ -1,0 +1,315 @@
+"""From source ids to target ids: jitted search of a sequence-to-sequence model, batch by batch."""
+
+import dataclasses
+import functools
+import itertools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tfm import memory_estimate, search
+from tfm.data.batching import decode_rows, padded
+from tfm.data.packing import bucket_width
+from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from tfm.decoding.batch_splitting import run_batches
+from tfm.decoding.mbr import UTILITIES
+from tfm.errors import UserError
+from tfm.fields import CHANGEABLE, check_fields, field
+from tfm.layers.collected_attention import attention_of
+from tfm.layers.matmul import inputs_first, outputs_first
+
+option = functools.partial(field, resume=CHANGEABLE)  # decoding changes nothing in a run
+MOST_TOKENS = 65_536  # of an input, or of an output beyond its input
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodingConfig:
+    """How translations are searched; the defaults are the paper's (section 6.1)."""
+
+    beam_size: int = option(4, "Hypotheses kept; 1 is greedy search.", least=1, most=1000, unit="hypotheses")
+    length_penalty: float = option(
+        0.6, "Alpha of Wu et al. 2016, equation 14; larger favours longer outputs.", least=0, most=10
+    )
+    coverage_penalty: float = option(
+        0.0, "Beta of the same equation, of a beam only; 0 in the paper.", least=0, most=100
+    )
+    min_length: int = option(
+        1, "Tokens of the shortest output, EOS counted.", least=1, most=MOST_TOKENS, unit="tokens"
+    )
+    extra_length: int = option(
+        50,
+        "The output has at most so many tokens more than the input.",
+        least=0,
+        most=MOST_TOKENS,
+        unit="tokens",
+    )
+    samples: int = option(
+        0,
+        "Above 0, draws so many translations instead of searching, and takes the one of least Bayes risk "
+        "(Eikema and Aziz 2020): the one that agrees best with all of them.",
+        least=0,
+        most=1000,
+        unit="samples",
+    )
+    utility: str = option(
+        "chrf", "How agreement of samples is measured, by sentence.", choices=tuple(UTILITIES)
+    )
+    temperature: float = option(
+        1.0,
+        "Divides the logits of samples. For 0, the most probable token, set samples=0 and beam_size=1.",
+        least=0.001,
+        most=1000,
+    )
+    top_k: int = option(
+        0, "Samples come from the k most probable tokens; 0 is all.", least=0, most=10_000_000, unit="tokens"
+    )
+    top_p: float = option(
+        1.0,
+        "Samples come from the fewest most probable tokens whose probabilities reach this sum.",
+        least=1e-6,
+        most=1,
+    )
+    seed: int = option(0, "Of samples. JAX ignores higher bits.", least=0, most=2**32 - 1)
+    attention_layer: int = option(
+        -1,
+        "The decoder layer whose attention over the source, its heads' mean, is the alignment and the "
+        "coverage; negative counts from the last.",
+        least=-1000,
+        most=999,
+    )
+    batch_size: int = option(64, "Sentences searched side by side.", least=1, most=65_536, unit="sentences")
+    max_input: int = option(
+        256, "Tokens of the longest input, EOS counted.", least=2, most=MOST_TOKENS, unit="tokens"
+    )
+    over_long: str = option(
+        "split",
+        "Longer inputs are split at a boundary of sentences or words, and their translations joined, or cut; "
+        "both with a warning.",
+        choices=("split", "cut"),
+    )
+    dtype: str = option(
+        "", "Of weights and computation; empty is the model's.", choices=("", "float32", "bfloat16")
+    )
+
+    def __post_init__(self):
+        check_fields(self, "decoding")
+
+    @property
+    def width(self):
+        """Hypotheses that a sentence has at a time."""
+        return self.samples or self.beam_size
+
+
+class Found(NamedTuple):
+    """A hypothesis: ids up to and with EOS, and its score.
+
+    That is its log-probability over the length penalty, of greedy search too, and of a beam plus the
+    coverage penalty; of a sample the log-probability itself, before temperature and cuts.
+    """
+
+    ids: list[int]
+    score: float
+
+
+def check_n_best(n_best, config):
+    """Raises a UserError where the search of `config` holds fewer than `n_best` hypotheses of a sentence."""
+    if n_best > config.width:
+        raise UserError(
+            f"{n_best} best translations need a beam as large: got decoding.beam_size {config.beam_size}."
+        )
+
+
+def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
+    """Hypotheses of each sentence, in the order of `sentences`.
+
+    Args:
+      model: a Linen module with `init_cache` and `decode_step`, such as `tfm.models.Transformer`.
+      params: its parameters; a tuple of several decodes with the mean of their probabilities.
+      sentences: lists of source ids that end in EOS.
+      config: a `DecodingConfig`.
+      n_best: hypotheses wanted of each, at most the beam's size; samples are all returned, in no order.
+      prefixes: lists of ids with which the outputs begin, without EOS; None or empty lists for none.
+
+    Returns:
+      A list of `Found` for each sentence, best first.
+
+    Raises:
+      UserError: more hypotheses wanted than the beam holds, outputs allowed that the model has no positions
+        for, an input that does not fit into the memory even by itself, or probabilities that are not numbers.
+    """
+    check_n_best(n_best, config)
+    asked = itertools.zip_longest(sentences, prefixes or [], fillvalue=[])
+    check_lengths(model, [len(ids) + len(start) + config.extra_length for ids, start in asked])
+    members = tuple(search_parameters(each, config.dtype) for each in as_members(params))
+    keys = jax.random.split(jax.random.key(config.seed), len(sentences)) if config.samples else None
+    weights = sum(x.nbytes for x in jax.tree.leaves((params, members)))
+    results = [None] * len(sentences)
+
+    def search_rows(rows):
+        inputs = padded([sentences[i] for i in rows])[
+            :, : model.config.longest
+        ]  # what lies beyond is padding
+        prefix = padded([prefixes[i] for i in rows], fill=-1) if prefixes else None
+        own = keys[np.array(rows)] if config.samples else None
+        return search_batch(model, members, inputs, config, n_best, prefix, own)
+
+    def needed(rows):
+        source = bucket_width(max(len(sentences[i]) for i in rows))
+        begun = bucket_width(max(len(prefixes[i]) for i in rows)) if prefixes else 0
+        beside = _search_bytes(model.config, config, len(rows), source, begun)
+        return None if beside is None else weights + len(members) * beside
+
+    def describe(rows):
+        names = ("samples" if config.samples else "beam_size", "extra_length", "max_input")
+        fields = ", ".join(f"decoding.{name} ({getattr(config, name):,})" for name in names)
+        tokens = max(len(sentences[i]) for i in rows)
+        return f"Decoding one input of {tokens:,} tokens", f"lower {fields}"
+
+    batches = decode_rows(list(map(len, sentences)), config.batch_size)
+    for indices, hypotheses in run_batches(batches, search_rows, needed, describe):
+        _collect(indices, hypotheses, results)
+    return results
+
+
+def _search_bytes(settings, config, rows, source, begun):
+    """Estimated bytes of `search_batch` beside the weights, or None; B, M, and the width of the prefixes."""
+    if config.dtype:
+        settings = dataclasses.replace(settings, dtype=config.dtype)
+    length, longest = source + begun + config.extra_length, settings.longest
+    return memory_estimate.decoding_bytes(
+        settings,
+        rows=rows,
+        source=min(source, longest or source),
+        length=min(length, longest or length),
+        width=config.width,
+        sampling=bool(config.samples),
+    )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3, 4))
+def search_batch(model, members, inputs, config, n_best=1, prefix=None, keys=None):
+    """`tfm.search.Hypotheses` for inputs [B, M]; compiled once a shape.
+
+    A row's output is limited to its own input's length (and its prefix's) plus `extra_length`, whatever it is
+    padded to. `members` is a tuple of `search_parameters`, `prefix` as in `search.Constraints`, `keys` [B]
+    are for sampling.
+    """
+    if config.dtype:
+        model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
+    limits = (inputs != PAD_ID).sum(-1).astype(jnp.int32) + config.extra_length
+    max_length = inputs.shape[1] + config.extra_length
+    if prefix is not None:
+        limits += (prefix >= 0).sum(-1)
+        max_length += prefix.shape[1]
+    max_length = min(max_length, model.config.longest or max_length)
+    common = {
+        "max_length": max_length,
+        "bos_id": BOS_ID,
+        "eos_id": EOS_ID,
+        # Padding and BOS are no words; training never shows them as targets.
+        "constraints": search.Constraints(limits, config.min_length, (PAD_ID, BOS_ID), prefix),
+    }
+    step = search.ensemble(*(_step(model, params, config) for params in members))
+    caches = tuple(
+        model.apply(
+            {"params": inputs_first(params)},
+            inputs,
+            width=config.width,
+            max_length=max_length,
+            method="init_cache",
+        )
+        for params in members
+    )
+    if config.samples:
+        cuts = {"temperature": config.temperature, "top_k": config.top_k, "top_p": config.top_p}
+        return search.sample(step, caches, keys, samples=config.samples, **cuts, **common)
+    if config.beam_size == 1:
+        return search.greedy_search(step, caches, length_penalty=config.length_penalty, **common)
+    return search.beam_search(
+        step,
+        caches,
+        beam_size=config.beam_size,
+        length_penalty=config.length_penalty,
+        n_best=n_best,
+        reorder=lambda caches, parents: tuple(cache.reorder(parents) for cache in caches),
+        coverage=_coverage(config.coverage_penalty),
+        **common,
+    )
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def search_parameters(params, dtype=""):
+    """Parameters as the search reads them, once for all its batches: in `dtype`, if any, outputs first."""
+    if dtype:
+        params = jax.tree.map(lambda x: x.astype(dtype), params)
+    return outputs_first(params)
+
+
+def _step(model, params, config):
+    """The search's step of one model; with a coverage penalty the cache sums up the attention."""
+
+    def step(tokens, cache, position):
+        variables, arguments = {"params": inputs_first(params)}, (tokens, cache, position)
+        if not config.coverage_penalty:
+            return model.apply(variables, *arguments, method="decode_step")
+        (logits, cache), collected = model.apply(
+            variables, *arguments, method="decode_step", mutable=["attention"]
+        )
+        attention = attention_of(collected, "decoder", "cross_attention")
+        return logits, cache.attend(layer_of(attention, config).mean(1))
+
+    return step
+
+
+def check_lengths(model, lengths):
+    """Whether `model` has positions for sequences of so many tokens.
+
+    Raises:
+      UserError: it has not.
+    """
+    longest, most = model.config.longest, max(lengths, default=0)
+    if longest is not None and most > longest:
+        raise UserError(
+            f"Expected at most {longest:,} tokens, as many as the model has positions, got up to {most:,}: "
+            "shorten the texts, or lower decoding.max_input and decoding.extra_length."
+        )
+
+
+def as_members(params):
+    """Parameters as the tuple of an ensemble's, which one model's are too."""
+    return params if isinstance(params, tuple) else (params,)
+
+
+def layer_of(attention, config):
+    """The layer of attention [layers, ...] that `config.attention_layer` names, or the nearest there is."""
+    layers = len(attention)
+    return attention[int(np.clip(config.attention_layer, -layers, layers - 1))]
+
+
+def _coverage(beta):
+    if not beta:
+        return None
+
+    def coverage(caches):
+        penalties = [search.coverage_penalty(c.attended, c.memory_mask[:, 0, 0], beta) for c in caches]
+        return sum(penalties) / len(penalties)
+
+    return coverage
+
+
+def _collect(indices, hypotheses, results):
+    tokens, scores, lengths = hypotheses
+    undefined = np.isnan(scores[: len(indices)]).any(1).sum()
+    if undefined:
+        raise UserError(
+            f"Expected probabilities that are numbers, got NaN for {undefined} of {len(indices)} inputs: the "
+            "weights are damaged or diverged in training; use those of another checkpoint."
+        )
+    for row, index in enumerate(indices):  # rows beyond the indices only fill the shape
+        results[index] = [
+            Found(tokens[row, n, : lengths[row, n]].tolist(), float(scores[row, n]))
+            for n in range(tokens.shape[1])
+            if lengths[row, n]
+        ]

@@ -1,0 +1,1 @@
+"""Metrics of outputs against references. NumPy only, never JAX."""

@@ -1,0 +1,1 @@
+"""Writes a run for others: model card and StableHLO programs."""

@@ -1,0 +1,150 @@
+"""The model card of an exported run: what it is, how it was trained, how good it is, how to load it."""
+
+import dataclasses
+import glob
+import os
+
+from tfm import __version__, config
+from tfm.errors import UserError
+
+TEMPLATE = """\
+# Translation from {source} to {target}
+
+A sequence-to-sequence model after "Attention Is All You Need", exported by tfm {version}.
+
+| | |
+| --- | --- |
+| language pair | {source} to {target} |
+| architecture | {architecture} |
+| parameters | {parameters:,}, float32 |
+| vocabulary | {pieces:,} word pieces, joint for both languages |
+| data | {data} |
+| training | {training} |
+| decoding by default | {decoding} |
+
+## Scores
+
+{scores}
+
+## Loading
+
+With `FOLDER` the path of this folder:
+
+```python
+import tfm
+
+tfm.Translator.load("FOLDER").translate(["..."])
+```
+
+```
+python -m tfm.commands.translate --workdir=FOLDER < source.txt > translation.txt
+```
+
+Nothing here is code that loading would execute: `model.safetensors` holds the parameters, `config.json` the
+config of the run, `vocabulary.model` the SentencePiece vocabulary.
+"""
+PROGRAMS = """
+## Without tfm
+
+{files}: the whole search with the decoding defaults, for batches of ROWSxLENGTH tokens, on CPU or CUDA. Each
+row of the input holds word-piece ids that end in EOS (2), padded with 0:
+
+```python
+from jax import export
+from safetensors.numpy import load_file
+
+search = export.deserialize(bytearray(open("{first}", "rb").read()))
+tokens, scores, lengths = search.call(load_file("model.safetensors"), inputs)  # int32 [ROWS, LENGTH]
+```
+"""
+
+
+def write(settings, steps, parameters, pieces, reports, programs):
+    """The card as Markdown.
+
+    Args:
+      settings: config of the task.
+      steps: of the checkpoints that the parameters are the mean of.
+      parameters, pieces: how many.
+      reports: {name: report} as `read_reports` gives them.
+      programs: names of the StableHLO files.
+    """
+    card = TEMPLATE.format(
+        source=settings.data.source_language,
+        target=settings.data.target_language,
+        version=__version__,
+        architecture=_architecture(settings.model),
+        parameters=parameters,
+        pieces=pieces,
+        data=_data(settings.data),
+        training=f"{_which(steps)} of {settings.training.steps:,}",
+        decoding=_fields(dataclasses.asdict(settings.decoding)),
+        scores="\n\n".join(_scores(reports[name], steps) for name in sorted(reports)) or "Not evaluated.",
+    )
+    if not programs:
+        return card
+    files = ", ".join(f"`{name}`" for name in programs)
+    return card + PROGRAMS.format(files=files, first=programs[0])
+
+
+def read_reports(workdir, language):
+    """{name of an evaluation: what eval.py wrote of it} of a run.
+
+    Raises:
+      UserError: a file that is not such a report.
+    """
+    ending = f".{language}.scores.json"
+    paths = glob.glob(os.path.join(glob.escape(workdir), f"*{glob.escape(ending)}"))
+    names = (os.path.basename(path).removesuffix(ending) for path in paths)
+    return {name: _read_report(path, name) for name, path in zip(names, paths, strict=True)}
+
+
+def _read_report(path, name):
+    report = config.load(path)
+    try:
+        return {
+            "split": str(report.get("split", name)),  # before evaluations had names, these were the splits
+            "checkpoints": [int(step) for step in report["checkpoints"]],
+            "decoding": dict(report["decoding"]),
+            "sentences": int(report["sentences"]),
+            "scores": [(str(s["name"]), float(s["value"]), str(s["signature"])) for s in report["scores"]],
+        }
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise UserError(f"{path} is not a report of eval.py: evaluate again or move it away.") from None
+
+
+def _architecture(model):
+    fields = dataclasses.asdict(model)
+    fields.pop("vocabulary_size", None)  # the vocabulary's own size counts
+    if model.longest is None:
+        fields.pop("max_positions", None)
+    return f"{fields.pop('name')}: {_fields(fields)}"
+
+
+def _data(data):
+    splits = f"`{data.train}`, validated on `{data.validation}`"
+    if data.kind == "text":
+        return f"text files {splits}"
+    if data.kind == "builtin":
+        return f"the built-in language of tfm, {splits}"
+    return f"TFDS `{data.name}`, {splits}"
+
+
+def _scores(report, steps):
+    """The scores of a split; those of other parameters say so."""
+    other = "" if report["checkpoints"] == list(steps) else " (not the parameters exported here)"
+    lines = [
+        f"Split `{report['split']}`, {report['sentences']:,} sentences, "
+        f"{_which(report['checkpoints'])}{other}; {_fields(report['decoding'])}:\n"
+    ]
+    lines += [f"- {name}: **{value:.2f}** `{signature}`" for name, value, signature in report["scores"]]
+    return "\n".join(lines)
+
+
+def _which(steps):
+    shown = ", ".join(f"{step:,}" for step in steps)
+    return f"step {shown}" if len(steps) == 1 else f"mean of steps {shown}"
+
+
+def _fields(fields):
+    return ", ".join(f"{name} {value}" for name, value in fields.items() if value is not None)

@@ -1,0 +1,70 @@
+"""The whole search of a run as StableHLO, to be run where there is no tfm."""
+
+import contextlib
+
+import jax
+import jax.numpy as jnp
+from flax.traverse_util import flatten_dict, unflatten_dict
+from jax import export
+
+from tfm.decoding.generate import check_lengths, search_batch, search_parameters
+from tfm.errors import UserError
+from tfm.workdir.runs import one_model
+
+PLATFORMS = ("cpu", "cuda")
+
+
+def search_program(run, rows, length):
+    """The search of one batch shape with the decoding config of the run, for every platform of `PLATFORMS`.
+
+    Returns:
+      `jax.export.Exported` of (params {flat name: float32}, inputs int32 [rows, length]) ->
+      (tokens int32 [rows, T], scores float32 [rows], lengths int32 [rows]), T = length + extra_length. A row
+      of inputs ends in EOS and is padded with 0.
+
+    Raises:
+      UserError: the attention of the model's config exists on one platform only, or it asks for samples, or
+        it has no positions for the outputs of inputs so long.
+    """
+    if run.task.config.model.attention == "cudnn":
+        raise UserError("Attention 'cudnn' runs on CUDA only: export with --config.model.attention=xla.")
+    if run.task.config.decoding.samples:
+        raise UserError("StableHLO holds the search, no samples: export with --config.decoding.samples=0.")
+    model, decoding = run.task.model, run.task.config.decoding
+    check_lengths(model, [length + decoding.extra_length])
+
+    def translate(params, inputs):
+        members = (search_parameters(unflatten_dict(params, sep="/"), decoding.dtype),)
+        found = search_batch(model, members, inputs, decoding)
+        return tuple(x[:, 0] for x in found)
+
+    like = {
+        name: jax.ShapeDtypeStruct(x.shape, x.dtype)
+        for name, x in flatten_dict(one_model(run), sep="/").items()
+    }
+    with _no_source_locations():
+        program = export.export(jax.jit(translate), platforms=PLATFORMS)
+        return program(like, jax.ShapeDtypeStruct((rows, length), jnp.int32))
+
+
+def serialized(program):
+    """The bytes of a `jax.export.Exported`, which `jax.export.deserialize` reads.
+
+    Raises:
+      UserError: the package that JAX serialises with is not installed.
+    """
+    try:
+        return bytes(program.serialize())
+    except ImportError:
+        raise UserError("StableHLO needs a package that is not here: pip install flatbuffers.") from None
+
+
+@contextlib.contextmanager
+def _no_source_locations():
+    """A module otherwise carries the path of every source file that it was traced from."""
+    limit = jax.config.jax_traceback_in_locations_limit
+    jax.config.update("jax_traceback_in_locations_limit", 0)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_traceback_in_locations_limit", limit)

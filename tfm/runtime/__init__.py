@@ -1,0 +1,1 @@
+"""What makes a run durable: checkpoints, manifests, lock, preemption, provenance, files, memory."""

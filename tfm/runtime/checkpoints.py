@@ -1,0 +1,362 @@
+"""Checkpoints of a run: written in the background, verified before use, the newest few and the best kept."""
+
+import contextlib
+import functools
+import json
+import logging
+import os
+import shutil
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
+from orbax.checkpoint import checkpoint_managers
+
+from tfm.errors import UserError
+from tfm.runtime import manifest, readback
+from tfm.runtime.files import refusal, require_space
+from tfm.runtime.orbax_paths import orbax_path
+from tfm.runtime.restoring import check_finite, restore_tree
+from tfm.training.step import TrainState
+
+ITEMS = ("params", "optimizer", "average")
+WEIGHTS = ("params", "average")
+PROGRESS = manifest.ITEM
+ASSETS = "assets"  # in a checkpoint's progress
+REPLACED = ".replaced"
+NOTHING = -1  # among steps, where None cannot be sent
+log = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """The checkpoints in one folder.
+
+    A step is there from the moment that Orbax renames its folder, manifest and all; it is intact when its
+    files are what the manifest says. Before that it is read back: the first that this process saves as a
+    whole, of each later one all shapes and the values of one array an item, another each time.
+
+    Args:
+      directory: made by the first `save`, in a folder that is there.
+      best_metric: name of the metric whose largest value makes a checkpoint the best; None keeps no best.
+      keep: how many of the newest stay.
+      keep_best: how many of the best stay beside them.
+      keep_hours: beside these, one every so many hours stays; 0 for none.
+      assets: {file name: fingerprint} of what the weights mean nothing without, such as a vocabulary. Each
+        checkpoint keeps it, and is only restored with the same.
+      held: the `lock.HeldDirectory` that it is in, checked before each `save`; None checks nothing.
+
+    Raises:
+      UserError: Orbax cannot write to such a path.
+    """
+
+    def __init__(
+        self,
+        directory,
+        *,
+        best_metric=None,
+        keep=6,
+        keep_best=1,
+        keep_hours=0.0,
+        assets=None,
+        held=None,
+    ):
+        self.directory = os.path.abspath(directory)
+        self._orbax_path = orbax_path(directory)
+        self._best_metric = best_metric
+        self._assets, self._held = assets or {}, held
+        self._policies = [checkpoint_managers.LatestN(keep)]
+        if best_metric is not None:
+            self._policies.append(
+                checkpoint_managers.BestN(
+                    get_metric_fn=self._metric, n=keep_best, keep_checkpoints_without_metrics=False
+                )
+            )
+        if keep_hours:
+            self._policies.append(checkpoint_managers.EveryNSeconds(keep_hours * 3600))
+        self._checked = {}
+        self._replaced = None
+        self._saving = None
+        self._readback = readback.ReadBack()
+
+    def steps(self):
+        """Steps with a checkpoint, damaged ones among them, ascending."""
+        self.wait()
+        names = os.listdir(self.directory) if os.path.isdir(self.directory) else []
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def latest(self):
+        """The newest intact step, or None where there is no checkpoint. Warns of those it passes over.
+
+        Raises:
+          UserError: there are checkpoints, but all are damaged.
+        """
+        steps = self.steps()
+        intact = self._first_intact(reversed(steps))
+        if steps and intact is None:
+            raise UserError(
+                f"None of the checkpoints {steps} in {self.directory} is intact (in the last, "
+                f"{self._damage(steps[-1])}): copy their files back, or start in another work directory."
+            )
+        return intact
+
+    def best(self):
+        """The intact step with the best metric (the newest of several), or None where none was measured."""
+        measured = [(metric, step) for step in self.steps() if (metric := self._measured(step)) is not None]
+        return self._first_intact(step for _, step in sorted(measured, reverse=True))
+
+    def recover(self):
+        """`latest`, after which no damaged step stands in the way of training that makes it again.
+
+        They are renamed; of steps before the newest intact one, large files are compared by size alone. Of
+        several hosts the first decides.
+        """
+        newest = NOTHING
+        if jax.process_index() == 0:
+            self._bring_back()
+        if jax.process_index() == 0 and (intact := self.latest()) is not None:
+            newest = intact
+            for step in self.steps():
+                if self._damage(step, whole=step >= newest):
+                    self._set_aside(step)
+        newest = int(multihost_utils.broadcast_one_to_all(np.int32(newest)))
+        return None if newest == NOTHING else newest
+
+    def save(self, state, metrics=None, progress=None, again=False):
+        """Writes a `TrainState` in the background; returns once its arrays are copied from the device.
+
+        Args:
+          state: the `TrainState`.
+          metrics: {name: float} measured at its step; without the best metric it cannot become the best.
+          progress: what else the run needs to go on exactly, for JSON; see `restore_progress`.
+          again: an earlier process saved this step; that checkpoint stays until this one is there.
+
+        Raises:
+          UserError: the disk is full, the folder that they are in is gone or another, or what was saved the
+            last time could not be read back.
+        """
+        if metrics is not None and self._best_metric not in metrics:
+            metrics = None
+        self.wait()  # so that the manifest of the last step is written before it is about the next
+        if self._held is not None:
+            self._held.check()
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self.directory)  # never the folders that it is in
+        trees = _items(state)
+        require_space(self.directory, sum(x.nbytes for x in jax.tree.leaves(trees)))
+        items = {name: ocp.args.StandardSave(item) for name, item in trees.items()}
+        items[PROGRESS] = ocp.args.JsonSave((progress or {}) | {ASSETS: self._assets})
+        self._readback.expect(trees)
+        self._saving = int(state.step)
+        if again:
+            self._make_way()
+        self._manager.save(self._saving, args=ocp.args.Composite(**items), metrics=metrics)
+
+    def restore(self, like, step=None):
+        """The `TrainState` of `step` (the newest intact one when None), shaped and placed like `like`.
+
+        Raises:
+          UserError: no such checkpoint, a damaged one, one of another shape or with other assets, or one with
+            parameters that are not finite.
+        """
+        items = self._restore(_items(like), self._existing(step))
+        optimizer = items["optimizer"]
+        return TrainState(optimizer["step"], items["params"], optimizer["state"], items.get("average"))
+
+    def restore_progress(self, step):
+        """What `save` was given as progress; {} for a checkpoint from before there was any."""
+        saved = self._read_progress(step)
+        return {name: value for name, value in saved.items() if name != ASSETS}
+
+    def restore_weights(self, like, step=None):
+        """The parameters of `step` to evaluate, its average where it has one, shaped like `like`.
+
+        Raises:
+          UserError: as `restore`.
+        """
+        step = self._existing(step)
+        name = "average" if os.path.isdir(self._folder(step, "average")) else "params"
+        return self._restore({name: like}, step)[name]
+
+    def wait(self):
+        """Returns when what was saved is on disk.
+
+        Raises:
+          UserError: it could not be written or read back, or the folder that they are in is gone or another.
+        """
+        if "_manager" not in vars(self):
+            return
+        try:
+            self._manager.wait_until_finished()
+        except Exception as error:
+            if self._held is not None:
+                self._held.check(unfinished=self._unfinished())
+            if not isinstance(error, ValueError) or refusal(error) is not None:
+                raise
+            raise UserError(  # Orbax and TensorStore raise it for files that are not what they wrote
+                f"The checkpoint of step {self._saving} in {self.directory} could not be written: "
+                f"{str(error).splitlines()[0]} Check the disk, and whether something deletes files there."
+            ) from error
+        if self._replaced is not None and jax.process_index() == 0:
+            shutil.rmtree(self._replaced, ignore_errors=True)
+        self._replaced = None
+
+    def close(self):
+        """Waits for what was saved."""
+        self.wait()
+        if "_manager" in vars(self):
+            self._manager.close()
+
+    @functools.cached_property
+    def _manager(self):
+        """Orbax's manager, which writes and deletes; made when it is needed, as it makes the directory."""
+        options = ocp.CheckpointManagerOptions(
+            best_fn=None if self._best_metric is None else self._metric,
+            preservation_policy=checkpoint_managers.AnyPreservationPolicy(self._policies),
+            cleanup_tmp_directories=True,
+            async_options=ocp.AsyncOptions(post_finalization_callback=self._write_manifest),
+        )
+        handlers = {name: ocp.StandardCheckpointHandler() for name in ITEMS}
+        handlers[PROGRESS] = ocp.JsonCheckpointHandler()
+        return ocp.CheckpointManager(self._orbax_path, options=options, item_handlers=handlers)
+
+    def _write_manifest(self):
+        """Orbax calls this in the background, when a step's files are complete and not yet renamed."""
+        try:
+            self._readback.check(self._unfinished())
+        except readback.Unreadable as reason:
+            raise UserError(
+                f"The checkpoint of step {self._saving} in {self.directory} is not read back as it was saved "
+                f"({reason}), and was not kept: check the disk, or give another --workdir."
+            ) from reason
+        manifest.write(self._unfinished())
+
+    def _unfinished(self):
+        """The folder of the step that is being saved, before it gets its name."""
+        return f"{self._folder(self._saving)}{ocp.utils.TMP_DIR_SUFFIX}"
+
+    def _metric(self, metrics):
+        return metrics[self._best_metric]
+
+    def _measured(self, step):
+        """The best metric of a step, None where it has none or cannot be trusted."""
+        path = self._folder(step, "metrics")
+        if not os.path.isdir(path) or self._damage(step, whole=False):
+            return None
+        return self._metric(_read_json(path, "metrics"))
+
+    def _first_intact(self, steps):
+        return next((step for step in steps if not self._damage(step)), None)
+
+    def _damage(self, step, whole=True):
+        """What is wrong with a step, "" for nothing; found, and told, once."""
+        damage, was_whole = self._checked.get(step, (None, False))
+        if damage is None or (not damage and whole and not was_whole):
+            damage = self._look(step, whole)
+            self._checked[step] = damage, whole
+        return damage
+
+    def _look(self, step, whole):
+        try:
+            if not manifest.check(self._folder(step), whole=whole) and whole:
+                log.warning("Checkpoint of step %s has no checksums and cannot be verified", f"{step:,}")
+        except manifest.Damaged as damage:
+            log.warning("Checkpoint of step %s is damaged and passed over: %s", f"{step:,}", damage)
+            return str(damage)
+        return ""
+
+    def _set_aside(self, step):
+        aside = f"{self._folder(step)}.damaged"
+        log.warning("Checkpoint of step %s: moved to %s", f"{step:,}", aside)
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(self._folder(step), aside)
+        del self._checked[step]
+
+    def _make_way(self):
+        """Gives the checkpoint of the step that is saved again another name, before there is a manager."""
+        self._replaced = f"{self._folder(self._saving)}{REPLACED}"
+        self._checked.pop(self._saving, None)
+        if jax.process_index() == 0:
+            os.rename(self._folder(self._saving), self._replaced)
+        multihost_utils.sync_global_devices("replaced checkpoint")
+
+    def _bring_back(self):
+        """A kill may have come before what was to replace a checkpoint was there."""
+        names = os.listdir(self.directory) if os.path.isdir(self.directory) else []
+        for name in names:
+            step, ending = os.path.splitext(name)
+            if ending != REPLACED:
+                continue
+            if os.path.isdir(os.path.join(self.directory, step)):
+                shutil.rmtree(os.path.join(self.directory, name), ignore_errors=True)
+            else:
+                os.rename(os.path.join(self.directory, name), os.path.join(self.directory, step))
+
+    def _folder(self, step, *item):
+        return os.path.join(self.directory, str(step), *item)
+
+    def _existing(self, step):
+        steps = self.steps()
+        if not steps:
+            raise UserError(f"Expected a checkpoint in {self.directory}, but there is none: train first.")
+        if step is None:
+            return self.latest()
+        if step not in steps:
+            raise UserError(f"There is no checkpoint of step {step} in {self.directory}; there are {steps}.")
+        if damage := self._damage(step):
+            raise UserError(
+                f"The checkpoint of step {step} in {self.directory} is damaged ({damage}): "
+                "choose another, or restore its files from a copy."
+            )
+        return step
+
+    def _read_progress(self, step):
+        path = self._folder(step, PROGRESS)
+        return _read_json(path, "metadata") if os.path.isdir(path) else {}
+
+    def _check_assets(self, step, what):
+        """Raises a UserError for weights that belong to another vocabulary than the one at hand."""
+        for name, saved in self._read_progress(step).get(ASSETS, {}).items():
+            if self._assets.get(name, saved) != saved:
+                raise UserError(
+                    f"{what} was trained with another {name} (SHA-256 {saved[:12]}...) than the one at hand "
+                    f"({self._assets[name][:12]}...): put the {name} of this run back."
+                )
+
+    def _restore(self, expected, step):
+        what = f"The checkpoint of step {step} in {self.directory}"
+        self._check_assets(step, what)
+        for name in expected:
+            if not os.path.isdir(self._folder(step, name)):
+                raise UserError(
+                    f"{what} has no {name}: leave training.ema_decay as the run was started with."
+                )
+        items = {name: restore_tree(self._folder(step, name), tree, what) for name, tree in expected.items()}
+        for name in WEIGHTS:
+            check_finite(items.get(name, {}), what)
+        return items
+
+
+def _items(state):
+    """What a checkpoint of a `TrainState` consists of."""
+    items = {"params": state.params, "optimizer": {"step": state.step, "state": state.opt_state}}
+    return items if state.average is None else items | {"average": state.average}
+
+
+def average(trees):
+    """Element-wise mean of parameter trees (section 6.1 averages the last checkpoints); sums in float64.
+
+    Args:
+      trees: iterable of equal trees; one is held at a time.
+    """
+    total, count = None, 0
+    for tree in trees:
+        wide = jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
+        total = wide if total is None else jax.tree.map(np.add, total, wide)
+        count += 1
+    return jax.tree.map(lambda x: (x / count).astype(np.float32), total)
+
+
+def _read_json(*path):
+    with open(os.path.join(*path), encoding="utf-8") as file:
+        return json.load(file)

@@ -1,0 +1,149 @@
+"""Texts in, texts out: decoding and forced passes between a vocabulary's encoding and its decoding."""
+
+import logging
+import reprlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tfm.data.tokenizer import EOS_ID
+from tfm.decoding.generate import decode
+from tfm.decoding.mbr import expected_utilities
+from tfm.decoding.scoring import attend_pairs, score_pairs
+from tfm.errors import UserError
+from tfm.evaluation.alignment import align_words
+
+log = logging.getLogger(__name__)
+
+
+class Hypothesis(NamedTuple):
+    """A translation; its score is that of `tfm.decoding.generate.Found`, of samples their utility instead."""
+
+    text: str
+    score: float
+
+
+def translate_texts(model, params, vocabulary, sentences, config, *, n_best=1, prefixes=None):
+    """Translations of texts.
+
+    What is empty stays empty. An input over `config.max_input` is split or cut, with a warning; of a split
+    one the n-th best translation joins the n-th best of its parts, and scores are added.
+
+    Args:
+      model, params, config, n_best: as of `tfm.decoding.generate.decode`.
+      vocabulary: of the model.
+      sentences: texts.
+      prefixes: texts with which the translations begin, or None.
+
+    Returns:
+      A list of `Hypothesis` for each sentence, the best first and at least one.
+
+    Raises:
+      UserError: no lists of texts, a prefix too many or too few, or more wanted than the beam holds.
+    """
+    if prefixes is None:
+        sentences = _texts("sentences", sentences)
+    else:
+        sentences, prefixes = _paired(sentences=sentences, prefixes=prefixes)
+    tokens = vocabulary.encode(sentences)
+    parts = [(i, part) for i, ids in enumerate(tokens) for part in _parts(vocabulary, ids, config)]
+    starts = [i == 0 or parts[i - 1][0] != sentence for i, (sentence, _) in enumerate(parts)]
+    if prefixes is not None:
+        encoded = vocabulary.encode(prefixes)
+        prefixes = [encoded[i] if first else [] for (i, _), first in zip(parts, starts, strict=True)]
+    inputs = [[*part, EOS_ID] for _, part in parts]
+    found = decode(model, params, inputs, config, n_best=n_best, prefixes=prefixes)
+    translations = [[] for _ in sentences]
+    for (i, _), hypotheses in zip(parts, found, strict=True):
+        texts = [Hypothesis(vocabulary.decode(ids), score) for ids, score in hypotheses]
+        translations[i].append(_by_utility(texts, config.utility) if config.samples else texts)
+    return [_joined(each, n_best) for each in translations]
+
+
+def score_texts(model, params, vocabulary, sources, targets, config):
+    """Log-probabilities of each target text's pieces and EOS given its source: a float32 array for each.
+
+    Raises:
+      UserError: no lists of texts, or of unlike length.
+    """
+    sides = _paired(sources=sources, targets=targets)
+    sources, targets = ([[*ids, EOS_ID] for ids in vocabulary.encode(side)] for side in sides)
+    return score_pairs(model, params, sources, targets, config)
+
+
+def align_texts(model, params, vocabulary, sources, targets, config):
+    """Word alignment of each pair by the model's attention: sets of (source word, target word), from 0.
+
+    Words are what white space separates. A pair with a side above `config.max_input` tokens has none.
+
+    Raises:
+      UserError: no lists of texts, or of unlike length.
+    """
+    sides = _paired(sources=sources, targets=targets)
+    encoded = list(zip(*map(vocabulary.encode, sides), strict=True))
+    usable = [
+        i
+        for i, sides in enumerate(encoded)
+        if 0 < min(map(len, sides)) <= max(map(len, sides)) < config.max_input
+    ]
+    pairs = [[[*side, EOS_ID] for side in encoded[i]] for i in usable]
+    attention = attend_pairs(model, params, [s for s, _ in pairs], [t for _, t in pairs], config)
+    alignments = [set() for _ in encoded]
+    for i, weights in zip(usable, attention, strict=True):
+        alignments[i] = align_words(weights, *map(vocabulary.words, encoded[i]))
+    return alignments
+
+
+def _paired(**named):
+    """Two arguments as lists of texts of one length.
+
+    Raises:
+      UserError: one is something else, a text alone for instance, or they differ in length.
+    """
+    (first, many), (second, other) = named.items()
+    lists = _texts(first, many), _texts(second, other)
+    many, other = map(len, lists)
+    if many != other:
+        raise UserError(f"Expected as many {second} as {first}, {many:,}, got {other:,}: give each its own.")
+    return lists
+
+
+def _texts(name, given):
+    """The argument as a list of texts; a text alone would be one of its letters."""
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise UserError(
+            f"Expected a list of texts as {name}, got {reprlib.repr(given)}: put a single text in brackets."
+        )
+    texts = list(given)
+    for text in texts:
+        if not isinstance(text, str):
+            raise UserError(f"Expected texts in {name}, got {reprlib.repr(text)} among them: leave it out.")
+    return texts
+
+
+def _parts(vocabulary, ids, config):
+    """What of a sentence is translated at once: nothing, all of it, or parts."""
+    longest = config.max_input - 1
+    if len(ids) <= longest:
+        return [ids] if ids else []
+    parts = vocabulary.split(ids, longest)
+    if config.over_long == "cut":
+        log.warning("Cut an input of %s tokens to %s (decoding.max_input)", f"{len(ids):,}", longest)
+        return parts[:1]
+    log.warning("Split an input of %s tokens into %s (decoding.max_input)", f"{len(ids):,}", len(parts))
+    return parts
+
+
+def _by_utility(texts, utility):
+    utilities = expected_utilities([text for text, _ in texts], utility)
+    ranked = dict(zip((text for text, _ in texts), utilities, strict=True))
+    return [Hypothesis(text, ranked[text]) for text in sorted(ranked, key=ranked.get, reverse=True)]
+
+
+def _joined(parts, n_best):
+    """The n-th hypotheses of all parts as one; an empty text for none."""
+    depth = min(map(len, parts), default=0)
+    joined = [
+        Hypothesis(" ".join(part[n].text for part in parts), sum(part[n].score for part in parts))
+        for n in range(min(depth, n_best))
+    ]
+    return joined or [Hypothesis("", 0.0)]

@@ -1,0 +1,270 @@
+"""Translation: pairs of sentences in, a sequence-to-sequence model trained with smoothed cross-entropy.
+
+A batch (see `tfm.data.batching`) is a dict of int32 arrays: inputs, input_positions, input_segments [B, M]
+and targets, target_positions, target_segments [B, L]; targets are gold tokens that end in EOS.
+"""
+
+import dataclasses
+import logging
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tfm import models
+from tfm.data.batching import TrainBatches, eval_batches, read_ahead
+from tfm.data.config import DataConfig
+from tfm.data.sources import SPLITS, check_splits, find_problems, open_pairs
+from tfm.data.token_cache import TokenCache, check_folder
+from tfm.data.tokenizer import BOS_ID, Vocabulary
+from tfm.decoding.generate import DecodingConfig
+from tfm.errors import UserError
+from tfm.evaluation.translation_metrics import bleu
+from tfm.fields import CHANGEABLE, NEVER, check_fields, field
+from tfm.losses import projected_cross_entropy
+from tfm.models import TransformerConfig
+from tfm.runtime.memory import check_batches_fit, check_training_fits
+from tfm.tasks.translation.pipeline import align_texts, score_texts, translate_texts
+from tfm.training.config import TrainingConfig
+from tfm.training.dry_run import Plan
+
+VOCABULARY_FILE = "vocabulary.model"
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """A translation run; the defaults are the paper's base model on WMT14 English-German."""
+
+    task: str = field("translation", "A module of tfm.tasks.", resume=NEVER, warm_start=False)
+    model: Any = field(
+        TransformerConfig,
+        "The model that model.name names.",
+        section_class=lambda section: models.find(section["name"]).Config,
+    )
+    data: DataConfig = field(DataConfig, "Where the pairs come from and how they are batched.")
+    training: TrainingConfig = field(TrainingConfig, "The procedure.")
+    decoding: DecodingConfig = field(DecodingConfig, "The search of evaluation and translation.")
+    label_smoothing: float = field(0.1, "Epsilon_ls of section 5.4.", least=0, below=1)
+    logits_at_once: int = field(
+        1024,
+        "Target positions whose logits are held in memory at a time; fewer save memory.",
+        least=1,
+        most=10**9,
+        unit="positions",
+        resume=CHANGEABLE,
+    )
+    validation_sentences: int = field(
+        500,
+        "So many of the validation split are translated, greedily, for the BLEU during training, which picks "
+        "the best checkpoint; its loss is over the whole split.",
+        least=0,
+        most=10**9,
+        unit="sentences",
+        resume=CHANGEABLE,
+    )
+
+    def __post_init__(self):
+        check_fields(self)
+        if self.training.patience and not self.validation_sentences:
+            raise UserError("training.patience waits for a better BLEU: set validation_sentences above 0.")
+        self._check_positions()
+
+    def _check_positions(self):
+        longest, decoding = self.model.longest, self.decoding
+        needed = {
+            "data.max_length": self.data.longest,
+            "decoding.max_input + extra_length": decoding.max_input + decoding.extra_length,
+        }
+        for name, tokens in needed.items():
+            if longest is not None and tokens > longest:
+                raise UserError(
+                    f"{name} asks for {tokens:,} positions and model.max_positions has {longest:,}: "
+                    "lower the one or raise the other."
+                )
+
+
+class Translation:
+    """The task as the training loop sees it.
+
+    Attributes:
+      config: `Config`.
+      vocabulary: `tfm.data.tokenizer.Vocabulary`.
+      model: the Linen module.
+      d_model: D of the model, for the learning rate.
+      best_metric: the metric whose largest value marks the best checkpoint.
+    """
+
+    best_metric = "validation/bleu"
+
+    def __init__(self, config, vocabulary):
+        self.config = config
+        self.vocabulary = vocabulary
+        found = models.find(config.model.name)
+        self.model = found.Model(dataclasses.replace(config.model, vocabulary_size=len(vocabulary)))
+        self.d_model = config.model.d_model
+        self._evaluation_loss = jax.jit(lambda params, batch: self.loss(params, batch, None)[1])
+
+    def init(self, rng):
+        """The parameters before training."""
+        token = jnp.ones((1, 1), jnp.int32)
+        return self.model.init(rng, token, token, train=False)["params"]
+
+    def loss(self, params, batch, rng):
+        """Smoothed cross-entropy per target token.
+
+        Args:
+          params: of the model.
+          batch: see the module's docstring.
+          rng: random key of dropout; None evaluates without dropout.
+
+        Returns:
+          (sum, count) of the loss, and a dict of (sum, count): "nll", the unsmoothed loss, and "accuracy".
+        """
+        targets = batch["targets"]
+        weights = (batch["target_segments"] > 0).astype(jnp.float32)
+        features, table = self.model.apply(
+            {"params": params},
+            batch["inputs"],
+            shift_right(targets, batch["target_positions"]),
+            input_positions=batch["input_positions"],
+            input_segments=batch["input_segments"],
+            target_positions=batch["target_positions"],
+            target_segments=batch["target_segments"],
+            train=rng is not None,
+            rngs=None if rng is None else {"dropout": rng},
+            method="features",
+        )
+        metrics = projected_cross_entropy(
+            features, table, targets, weights, self.config.label_smoothing, self.config.logits_at_once
+        )
+        return metrics.pop("loss"), metrics
+
+    def prepare(self):
+        """Opens, tokenises and plans training and validation data."""
+        self._identity = {"vocabulary": self.vocabulary.fingerprint}
+        self._train = TrainBatches(
+            self._cache("train"),
+            self.config.data,
+            self.config.training.seed,
+            host_index=jax.process_index(),
+            host_count=jax.process_count(),
+        )
+        self._validation_batches = list(eval_batches(self._cache("validation"), self.config.data))
+        pairs = open_pairs(self.config.data, "validation")
+        self._validation_pairs = pairs[: self.config.validation_sentences]
+        log.info(
+            "%s training pairs, vocabulary %s, batch shapes %s, padding %.1f%%",
+            f"{self._train.pairs:,}",
+            f"{len(self.vocabulary):,}",
+            self._train.shapes,
+            100 * self._train.padding_share,
+        )
+
+    def train_batches(self, start_step):
+        """Endless batches from `start_step` on, read ahead."""
+        return read_ahead(self._train, start_step)
+
+    def assets(self):
+        """{file name: SHA-256} of the files in the work directory that the weights mean nothing without."""
+        return {VOCABULARY_FILE: self.vocabulary.fingerprint}
+
+    def identity(self):
+        """Hashes of the prepared data and of the vocabulary, by name."""
+        return self._identity
+
+    def describe_batch(self, step):
+        """What identifies the batch of `step`, counted from 0, in the data: see `TrainBatches.describe`."""
+        return self._train.describe(step)
+
+    def plan(self):
+        """What `tfm.training.dry_run` needs to know of the prepared data: see `Plan` there."""
+        return Plan(self._train.largest(), self._train.shapes, self._train.padding_share)
+
+    @staticmethod
+    def count_tokens(batch):
+        """Source and target tokens of a host batch, no padding."""
+        return int((batch["input_segments"] > 0).sum() + (batch["target_segments"] > 0).sum())
+
+    def evaluate(self, params):
+        """Loss and BLEU on the validation split: {name: float}."""
+        sums = {}
+        for batch in self._validation_batches:
+            for name, (total, count) in self._evaluation_loss(params, batch).items():
+                old_total, old_count = sums.get(name, (0.0, 0.0))
+                sums[name] = (old_total + float(total), old_count + float(count))
+        metrics = {f"validation/{name}": total / count for name, (total, count) in sums.items()}
+        if self._validation_pairs:
+            sources, references = zip(*self._validation_pairs, strict=True)
+            greedy = dataclasses.replace(self.config.decoding, beam_size=1, samples=0)
+            hypotheses = self.translate(params, sources, greedy)
+            metrics["validation/bleu"] = bleu(hypotheses, references).value
+        return metrics
+
+    def translate(self, params, sentences, decoding=None):
+        """Texts -> texts by the config's search, or by another `DecodingConfig`."""
+        return [found[0].text for found in self.hypotheses(params, sentences, decoding)]
+
+    def hypotheses(self, params, sentences, decoding=None, **options):
+        """See `tfm.tasks.translation.pipeline.translate_texts`, whose options are `n_best` and `prefixes`."""
+        decoding = decoding or self.config.decoding
+        return translate_texts(self.model, params, self.vocabulary, sentences, decoding, **options)
+
+    def score(self, params, sources, targets):
+        """See `tfm.tasks.translation.pipeline.score_texts`."""
+        return score_texts(self.model, params, self.vocabulary, sources, targets, self.config.decoding)
+
+    def align(self, params, sources, targets):
+        """See `tfm.tasks.translation.pipeline.align_texts`."""
+        return align_texts(self.model, params, self.vocabulary, sources, targets, self.config.decoding)
+
+    def _cache(self, split):
+        pairs = open_pairs(self.config.data, split)
+        self._identity[split] = pairs.fingerprint
+        return TokenCache.open(pairs, self.vocabulary, self.config.data.cache)
+
+
+def create(config, workdir, *, new=True):
+    """The task of a run, with the vocabulary in `workdir`; a `new` run makes it from its training pairs.
+
+    Raises:
+      UserError: the data or the vocabulary cannot be used (all problems are in its message), or a new run's
+        model is larger than the memory.
+    """
+    path = os.path.join(workdir, VOCABULARY_FILE)
+    if new:  # before minutes of making a vocabulary
+        planned = dataclasses.replace(config.model, vocabulary_size=config.data.vocabulary_size)
+        check_training_fits(planned, config.training)
+        check_batches_fit(config.data.batch_tokens)
+        _check_data(config.data, resumed=os.path.exists(path))
+    if new and not os.path.exists(path):
+        pairs = open_pairs(config.data, "train")
+        log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")
+        Vocabulary.train(
+            evenly_spaced(pairs, config.data.vocabulary_pairs), config.data.vocabulary_size, path
+        )
+    return Translation(config, Vocabulary.load(path))
+
+
+def _check_data(data, resumed):
+    """Checks all splits; a resumed run does not end for its test split, which training does not read."""
+    check_splits(data, SPLITS[:2] if resumed else SPLITS)
+    if not resumed:
+        check_folder(data.cache)
+    for problem in find_problems(data, ["test"]) if resumed else ():
+        log.warning("The test split cannot be used: %s", problem)
+
+
+def evenly_spaced(pairs, most):
+    """Both texts of at most `most` pairs from all over the source, some read at a time."""
+    stride = -(-len(pairs) // most)
+    for first in range(0, len(pairs), 10_000 * stride):
+        for pair in pairs[first : first + 10_000 * stride : stride]:
+            yield from pair
+
+
+def shift_right(targets, positions):
+    """Decoder input [B, L]: each sentence's tokens one place to the right, BOS at its position 0."""
+    shifted = jnp.roll(targets, 1, axis=-1)
+    return jnp.where(positions == 0, BOS_ID, shifted)

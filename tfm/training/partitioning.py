@@ -1,0 +1,169 @@
+"""How one pure step runs on the devices at hand: plain jit, pmap over the local ones, or jit over a mesh."""
+
+import functools
+import math
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from tfm.errors import UserError
+from tfm.layers.parameter_axes import ACTIVATION_RULES, PARAMETER_RULES, parameter_axes
+from tfm.training.step import filled
+
+AXIS = "batch"
+MESH_AXES = ("data", "fsdp", "tensor")
+
+
+def _identity(x):
+    return x
+
+
+class Layout(NamedTuple):
+    """Where state and batches live, and how a step is compiled for that.
+
+    Attributes:
+      devices: how many share a batch.
+      compile: (train_step, a state) -> compiled function of (placed state, placed batch); donates the state.
+      place_state, fetch_state: one state, or a restored one, -> the devices, and back to what is saved; also
+        of a part of it.
+      place_batch: dict of this host's [rows, ...] arrays -> the devices; rows are filled up with zeros to a
+        multiple of the devices, and an all-zero row is padding that counts for nothing.
+      fetch_metrics: the step's metrics -> one copy.
+      like: a state -> what a checkpoint is restored into.
+      fetch_weights: parameters of a fetched state -> one copy on this host, for evaluation.
+    """
+
+    devices: int
+    compile: callable
+    place_state: callable
+    place_batch: callable
+    fetch_state: callable = _identity
+    fetch_metrics: callable = _identity
+    like: callable = _identity
+    fetch_weights: callable = _identity
+
+
+def make_layout(config, devices=None):
+    """The layout of a `TrainingConfig`.
+
+    Args:
+      config: says `parallel`, and for a mesh its shape.
+      devices: all there are when None.
+
+    Raises:
+      UserError: the devices do not divide into the mesh.
+    """
+    several_hosts = jax.process_count() > 1
+    if config.parallel == "mesh" or (config.parallel == "auto" and several_hosts):
+        return _mesh_layout(config, devices or jax.devices())
+    if several_hosts:
+        raise UserError(f"Several hosts need training.parallel 'mesh', got {config.parallel!r}.")
+    devices = devices or jax.local_devices()
+    if config.parallel == "jit" or (config.parallel == "auto" and len(devices) == 1):
+        return _jit_layout(devices[0])
+    return _pmap_layout(devices)
+
+
+def _jit_layout(device):
+    put = functools.partial(jax.device_put, device=device)
+    return Layout(1, lambda step, _: jax.jit(step, donate_argnums=0), put, put)
+
+
+def _pmap_layout(devices):
+    count = len(devices)
+    sharding = NamedSharding(Mesh(np.asarray(devices), (AXIS,)), PartitionSpec(AXIS))
+
+    def compile_step(step, _):
+        return jax.pmap(
+            functools.partial(step, axis_name=AXIS), axis_name=AXIS, devices=devices, donate_argnums=0
+        )
+
+    def place_state(state):
+        stacked = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *jnp.shape(x))), state)
+        return jax.device_put(stacked, sharding)
+
+    def first(tree):
+        return jax.tree.map(lambda x: x[0], tree)
+
+    def place_batch(batch):
+        split = {name: x.reshape(count, -1, *x.shape[1:]) for name, x in _filled(batch, count).items()}
+        return jax.device_put(split, sharding)
+
+    return Layout(count, compile_step, place_state, place_batch, fetch_state=first, fetch_metrics=first)
+
+
+def _mesh_layout(config, devices):
+    fsdp, tensor = config.mesh_fsdp, config.mesh_tensor
+    if len(devices) % (fsdp * tensor):
+        raise UserError(
+            f"{len(devices)} devices do not divide into training.mesh_fsdp {fsdp} x mesh_tensor {tensor}."
+        )
+    mesh = Mesh(np.asarray(devices).reshape(-1, fsdp, tensor), MESH_AXES)
+    rows = NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    sharers = len(devices) // tensor
+
+    def shardings(state):
+        return jax.tree_util.tree_map_with_path(functools.partial(_parameter_sharding, mesh), state)
+
+    def compile_step(step, state):
+        places = shardings(state)
+
+        def constrained(state, batch):
+            # One global program: no axis name, one mask of dropout for all devices.
+            with mesh, nn.logical_axis_rules(ACTIVATION_RULES):
+                return step(state, batch)
+
+        return jax.jit(
+            constrained,
+            in_shardings=(places, rows),
+            out_shardings=(places, everywhere),
+            donate_argnums=0,
+        )
+
+    def like(state):
+        return jax.tree.map(
+            lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), state, shardings(state)
+        )
+
+    def place_state(state):
+        return jax.tree.map(_put, state, shardings(state))
+
+    def fetch_weights(params):
+        replicated = jax.jit(_identity, out_shardings=everywhere)(params)
+        return jax.tree.map(lambda x: x.addressable_data(0), replicated)
+
+    def place_batch(batch):
+        local = _filled(batch, sharers // jax.process_count())
+        return {name: jax.make_array_from_process_local_data(rows, x) for name, x in local.items()}
+
+    return Layout(
+        len(devices), compile_step, place_state, place_batch, like=like, fetch_weights=fetch_weights
+    )
+
+
+def _parameter_sharding(mesh, path, x):
+    """Where a leaf of the state lives: a parameter by its axes' names, its optimizer state likewise."""
+    names = parameter_axes(jax.tree_util.keystr(path, simple=True, separator="/"), jnp.ndim(x))
+    axes = (PARAMETER_RULES.get(name, ()) for name in names)
+    spec = [
+        axis if axis and length % math.prod(mesh.shape[name] for name in axis) == 0 else None
+        for axis, length in zip(axes, jnp.shape(x), strict=True)
+    ]
+    return NamedSharding(mesh, PartitionSpec(*spec))
+
+
+def _put(x, sharding):
+    """A copy of an array that every host has, placed by `sharding`, of which a host may hold a part."""
+    if getattr(x, "sharding", None) == sharding:
+        return x
+    whole = np.asarray(x)
+    return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+
+
+def _filled(batch, count):
+    return {name: filled(x, count) for name, x in batch.items()}

@@ -1,0 +1,1 @@
+"""Pictures: training curves and attention maps."""

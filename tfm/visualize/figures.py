@@ -1,0 +1,168 @@
+"""Figures of numbers: learning curves, and attention weights of all heads and layers."""
+
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+
+from tfm.errors import UserError
+from tfm.runtime.files import whole_file
+from tfm.runtime.memory import check_estimate, host_memory
+
+DPI = 110
+MOST_PIXELS = (1 << 16) - 1  # on a side, of Matplotlib's renderer
+# Inches. A panel has a cell for each token, so that its labels do not touch.
+CELL, LEAST_PANEL, GAP, TITLE, BAR = 0.16, 1.3, 0.12, 0.3, 1.0
+CHARACTER, TITLE_CHARACTER = 0.075, 0.11  # about the width of one, in a label and in the figure's title
+MOST_CHARACTERS = 34  # of a label; longer ones are cut
+LABEL_SIZE, TEXT_SIZE = 8, 10  # points
+# Okabe and Ito's colours, told apart by the colour-blind; dashes and markers do without colour.
+LINES = (("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", ":"))
+
+
+class Axis(NamedTuple):
+    """What stands along a side of a panel: its title, and a label for each token."""
+
+    title: str
+    labels: list[str]
+
+
+def draw_curves(rows, path):
+    """Loss, BLEU and learning rate over the steps; `rows` as `read_metrics` gives them."""
+    figure = Figure(figsize=(13, 3.8), layout="constrained")
+    panels = (
+        ("loss", "cross-entropy (nats per target token)", ("train/loss", "train/nll", "validation/nll")),
+        ("validation BLEU, greedy search", "BLEU (0 to 100)", ("validation/bleu",)),
+        ("learning rate", "learning rate (step size of Adam)", ("train/learning_rate",)),
+    )
+    for axes, (title, unit, names) in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        for name, (colour, dashes) in zip(names, LINES, strict=False):
+            points = [(row["step"], row[name]) for row in rows if name in row]
+            if points:
+                marker = "." if len(points) < 30 else None
+                axes.plot(
+                    *zip(*points, strict=True), color=colour, linestyle=dashes, label=name, marker=marker
+                )
+        axes.set(title=title, xlabel="training step (updates)", ylabel=unit)
+        axes.grid(alpha=0.3)
+        if len(axes.lines) > 1:
+            axes.legend()
+    _save(figure, path)
+
+
+def draw_attention(weights, queries, keys, title, path):
+    """One row of panels a layer, one panel a head.
+
+    Labels and title are drawn as they are: what stands between dollars is no formula.
+
+    Args:
+      weights: [layers, H, L, M], in [0, 1].
+      queries, keys: the `Axis` of L and of M; or lists of labels, for axes without a title.
+      title: of the figure.
+      path: of the PNG file.
+
+    Raises:
+      UserError: the picture is too large to draw, or does not fit into the memory.
+    """
+    queries, keys = (axis if isinstance(axis, Axis) else Axis("", axis) for axis in (queries, keys))
+    queries, keys = (axis._replace(labels=list(map(_shortened, axis.labels))) for axis in (queries, keys))
+    grid = _Grid.of(*weights.shape[:2], queries.labels, keys.labels)
+    _check_size(grid.size)
+    as_it_is = {"parse_math": False}
+    figure = Figure(figsize=grid.size)
+    title = _shortened(title, int(grid.size[0] / TITLE_CHARACTER))
+    figure.text(
+        0.1 / grid.size[0], 1 - 0.1 / grid.size[1], title, va="top", fontsize=TEXT_SIZE + 2, **as_it_is
+    )
+    for layer, row in enumerate(weights):
+        for head, panel in enumerate(row):
+            axes = figure.add_axes(grid.panel(layer, head))
+            image = axes.imshow(panel, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+            axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=TEXT_SIZE - 1, pad=3)
+            axes.tick_params(length=2, pad=1)
+            axes.set_xticks(
+                range(len(keys.labels)), keys.labels, rotation=90, fontsize=LABEL_SIZE, **as_it_is
+            )
+            axes.set_yticks(range(len(queries.labels)), [])
+            if head == 0:
+                axes.set_yticks(range(len(queries.labels)), queries.labels, fontsize=LABEL_SIZE, **as_it_is)
+    figure.supxlabel(keys.title, fontsize=TEXT_SIZE, y=0.08 / grid.size[1], va="bottom")
+    figure.supylabel(queries.title, fontsize=TEXT_SIZE, x=0.08 / grid.size[0], ha="left")
+    bar = figure.colorbar(image, cax=figure.add_axes(grid.bar()))
+    bar.set_label("attention weight\n(each row sums to 1)", fontsize=TEXT_SIZE)
+    bar.ax.tick_params(labelsize=LABEL_SIZE)
+    _save(figure, path)
+
+
+def check_attention_figure(layers, heads, tokens):
+    """Checks the figure of an attention before it is made, with labels as long as they may be.
+
+    Raises:
+      UserError: a side has more pixels than Matplotlib draws, or the picture does not fit into the memory.
+    """
+    labels = ["x" * MOST_CHARACTERS] * tokens
+    _check_size(_Grid.of(layers, heads, labels, labels).size)
+
+
+def _check_size(size):
+    """As `check_attention_figure`, for a size in inches."""
+    width, height = (round(inches * DPI) for inches in size)
+    advice = "shorten the sentence, or lower --max_tokens"
+    if max(width, height) > MOST_PIXELS:
+        raise UserError(
+            f"The picture would have {width:,} x {height:,} pixels and at most {MOST_PIXELS:,} on a side can "
+            f"be drawn: {advice}."
+        )
+    needed = 3 * 4 * width * height  # bytes: the canvas, its copy for PNG, the packed file
+    check_estimate(f"A picture of {width:,} x {height:,} pixels", needed, host_memory(), advice)
+
+
+class _Grid(NamedTuple):
+    """Where the panels of one figure stand, in inches from its lower left corner."""
+
+    layers: int
+    heads: int
+    panel_size: tuple[float, float]
+    left: float  # of the first panel: axis title and labels of the rows
+    below: float  # a panel: labels of the columns
+
+    @classmethod
+    def of(cls, layers, heads, rows, columns):
+        """The grid for labels of rows and columns, lists of texts."""
+        size = tuple(max(CELL * len(labels), LEAST_PANEL) for labels in (columns, rows))
+        left, below = (max(map(len, labels), default=0) * CHARACTER + GAP for labels in (rows, columns))
+        return cls(layers, heads, size, left + 1.5 * TITLE, below)
+
+    @property
+    def size(self):
+        """(width, height) of the figure."""
+        width = self.left + self.heads * (self.panel_size[0] + GAP) + BAR
+        return width, 2 * TITLE + self.layers * self._row
+
+    @property
+    def _row(self):
+        return TITLE + self.panel_size[1] + self.below
+
+    def panel(self, layer, head):
+        """[left, bottom, width, height] as Matplotlib wants it, in shares of the figure."""
+        left = self.left + head * (self.panel_size[0] + GAP)
+        bottom = TITLE + (self.layers - 1 - layer) * self._row + self.below
+        return self._shares(left, bottom, *self.panel_size)
+
+    def bar(self):
+        """Likewise the place of the colour bar."""
+        left = self.left + self.heads * (self.panel_size[0] + GAP) + GAP
+        bottom = TITLE + (self.layers - 1) * self._row + self.below
+        return self._shares(left, bottom, 0.2, self.panel_size[1])
+
+    def _shares(self, left, bottom, width, height):
+        across, up = self.size
+        return [left / across, bottom / up, width / across, height / up]
+
+
+def _shortened(text, most=MOST_CHARACTERS):
+    return text if len(text) <= most else text[: most - 1] + "\u2026"
+
+
+def _save(figure, path):
+    with whole_file(path) as file:
+        figure.savefig(file, dpi=DPI, format="png")

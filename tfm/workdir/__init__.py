@@ -1,0 +1,1 @@
+"""A run's folder or an exported bundle, opened: config, assets, weights."""

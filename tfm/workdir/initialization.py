@@ -1,0 +1,203 @@
+"""How a run begins: with its config, and with drawn parameters, another run's, or its own anew."""
+
+import contextlib
+import logging
+import os
+import shutil
+
+import jax
+
+from tfm import config
+from tfm.data.sources import open_pairs
+from tfm.data.tokenizer import Vocabulary
+from tfm.errors import UserError
+from tfm.fields import NEVER, WITH_FLAG, changes, leaves
+from tfm.runtime.checkpoints import Checkpoints
+from tfm.runtime.files import whole_file
+from tfm.runtime.provenance import last_start
+from tfm.tasks.translation.task import VOCABULARY_FILE
+from tfm.training.reporting import METRICS_FILE
+from tfm.training.setup import CHECKPOINT_FOLDER, open_checkpoints
+from tfm.workdir import runs
+
+BEFORE_RESET = "before_reset"
+VOCABULARY = "vocabulary"  # `FieldInfo.asset` of the fields from which the vocabulary is made
+log = logging.getLogger(__name__)
+
+
+def keep_config(chosen, workdir, *, allow_change=(), resets=False):
+    """Writes the config into the work directory, and logs what differs from the one that is there.
+
+    Until the first checkpoint of a run all of it may change, but for what its vocabulary was made from. After
+    that, each field says whether it may: see `tfm.fields.FieldInfo.resume`. A reset begins a new schedule, so
+    that it needs no flag; the config is then written by `reset`.
+
+    Args:
+      chosen: the config.
+      workdir: folder of the run.
+      allow_change: paths of fields that may change all the same, such as "training.seed".
+      resets: whether the run is to be reset.
+
+    Raises:
+      UserError: names each field that may not change, its old and its new value, and the flag that allows it,
+        if there is one; or `allow_change` names no field, or one that can never change. Nothing is written.
+    """
+    allowed = _allowed(chosen, allow_change)
+    path = runs.config_path(workdir)
+    begun, was_reset = _has_checkpoint(workdir), _has_checkpoint(os.path.join(workdir, BEFORE_RESET))
+    will_reset = begun and resets and not was_reset
+    if os.path.exists(path):
+        changed = changes(runs.read_config(workdir), chosen)
+        if begun and not will_reset:
+            _check_resume(changed, chosen, workdir, allowed)
+        elif begun or was_reset:
+            _refuse([_reason(change) for change in changed if change.rule == NEVER], workdir)
+        else:
+            _check_vocabulary(changed, workdir)
+        for change in changed:
+            log.log(logging.WARNING if change.rule == WITH_FLAG else logging.INFO, "config.%s", change)
+    if not will_reset:
+        config.save(chosen, path)
+
+
+def _allowed(chosen, names):
+    """The paths that --allow_change names, checked."""
+    known = {leaf.path: leaf.info for leaf in leaves(chosen)}
+    paths = [name.removeprefix("config.") for name in names]
+    for path in paths:
+        if path not in known:
+            raise UserError(f"--allow_change: {config.unknown_field(path, path, known)}")
+        if known[path].resume == NEVER:
+            raise UserError(
+                f"--allow_change={path}: this can never change in a run, as its weights depend on it: "
+                "give a new --workdir."
+            )
+    return paths
+
+
+def _check_resume(changed, chosen, workdir, allowed):
+    """Whether a run that has a checkpoint may resume with these changes."""
+    forbidden = [change for change in changed if change.rule == NEVER]
+    forbidden += [change for change in changed if change.rule == WITH_FLAG and change.path not in allowed]
+    _refuse([_reason(change) for change in forbidden], workdir)
+    moved = [change for change in changed if change.new.info.asset and change.path not in allowed]
+    other = _other_data(chosen, workdir) if moved else ""
+    _refuse(
+        [_reason(change, f"the content of {other} is not the same there; ") for change in moved if other],
+        workdir,
+    )
+
+
+def _other_data(chosen, workdir):
+    """The split whose content is not that of the last start; "" for none."""
+    before = last_start(workdir).get("data", {})
+    splits = [split for split in ("train", "validation") if split in before]
+    return next((name for name in splits if open_pairs(chosen.data, name).fingerprint != before[name]), "")
+
+
+def _reason(change, why=""):
+    if change.rule == NEVER:
+        return f"{change} (never allowed, as the weights depend on it)"
+    if change.depends:
+        why += f"{change.depends} depends on it; "
+    return f"{change} ({why}--allow_change={change.path} allows it)"
+
+
+def _refuse(reasons, workdir):
+    if reasons:
+        raise UserError(
+            f"The run in {workdir} was started with another config: {'; '.join(reasons)}. "
+            "Give the config it was started with, or a new --workdir."
+        )
+
+
+def _check_vocabulary(changed, workdir):
+    path = os.path.join(workdir, VOCABULARY_FILE)
+    made = [str(change) for change in changed if change.new.info.asset == VOCABULARY]
+    if made and os.path.exists(path):
+        raise UserError(
+            f"{path} was made from another config: {'; '.join(made)}. Delete it, or give a new --workdir."
+        )
+
+
+def adopt(source, chosen, workdir):
+    """Makes ready a run that begins with the weights of `source`: the vocabulary comes with them.
+
+    Args:
+      source: a run or an export.
+      chosen: config of the new run.
+      workdir: its folder; one that has a checkpoint has begun already, and is left as it is.
+
+    Raises:
+      UserError: `source` is no run, is this run, or has another model or vocabulary.
+    """
+    if os.path.realpath(source) == os.path.realpath(workdir):
+        raise UserError("--warm_start names the run itself: give another run, or --reset_schedule.")
+    if _has_checkpoint(workdir):
+        log.info("%s has begun before: --warm_start does nothing", workdir)
+        return
+    saved = runs.read_config(source)
+    changed = [change for change in changes(saved, chosen) if not change.new.info.warm_start]
+    if changed:
+        each = (
+            f"{change.path} is {change.old.value!r} there and {change.new.value!r} here" for change in changed
+        )
+        raise UserError(f"The run in {source} has another model: {'; '.join(each)}. Use its config.model.")
+    vocabulary, own = (os.path.join(folder, VOCABULARY_FILE) for folder in (source, workdir))
+    fingerprint = Vocabulary.load(vocabulary).fingerprint
+    if not os.path.exists(own):
+        os.makedirs(workdir, exist_ok=True)
+        with open(vocabulary, "rb") as theirs, whole_file(own) as file:
+            shutil.copyfileobj(theirs, file)
+    elif Vocabulary.load(own).fingerprint != fingerprint:
+        raise UserError(f"{own} is another vocabulary than that of {source}: give a new --workdir.")
+
+
+def reset(task, workdir):
+    """Sets the checkpoints and metrics of a run aside, so that it begins anew with its newest weights.
+
+    They go to the folder `before_reset`. Where that is there already, the reset was made and the run resumes.
+    The config of the task becomes that of the run.
+
+    Raises:
+      UserError: there is no intact checkpoint.
+    """
+    aside = os.path.join(workdir, BEFORE_RESET)
+    if _has_checkpoint(aside):
+        log.info("The schedule was reset before, see %s: --reset_schedule does nothing", aside)
+        return
+    if not _has_checkpoint(workdir):
+        raise UserError(f"--reset_schedule needs a run that has begun, but {workdir} has no checkpoint.")
+    with contextlib.closing(open_checkpoints(task, task.config.training, workdir)) as checkpoints:
+        log.info("Beginning anew with the weights of step %s", f"{checkpoints.latest():,}")
+    os.makedirs(aside, exist_ok=True)
+    for name in (METRICS_FILE, "tensorboard", CHECKPOINT_FOLDER):  # the last one makes it a reset
+        if os.path.exists(os.path.join(workdir, name)):
+            os.replace(os.path.join(workdir, name), os.path.join(aside, name))
+    config.save(task.config, runs.config_path(workdir))
+
+
+def first_weights(task, workdir, source):
+    """What `training.loop.train` takes: how to get the parameters that a run begins with, or None.
+
+    Args:
+      task: of the run.
+      workdir: its folder. After a `reset`, its own weights come before any other.
+      source: run or export to begin with, "" for none.
+    """
+    aside = os.path.join(workdir, BEFORE_RESET)
+    if _has_checkpoint(aside):
+        return lambda: _newest_weights(task, aside)
+    if source:
+        return lambda: runs.one_model(runs.load(source))
+    return None
+
+
+def _newest_weights(task, folder):
+    like = jax.eval_shape(task.init, jax.random.key(0))
+    with contextlib.closing(open_checkpoints(task, task.config.training, folder)) as checkpoints:
+        return checkpoints.restore_weights(like)
+
+
+def _has_checkpoint(workdir):
+    return bool(Checkpoints(os.path.join(workdir, CHECKPOINT_FOLDER)).steps())

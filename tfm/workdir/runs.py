@@ -1,0 +1,194 @@
+"""A run's work directory: config.json, vocabulary, checkpoints, metrics."""
+
+import contextlib
+import os
+from typing import Any, NamedTuple
+
+import jax
+
+from tfm import config, tasks
+from tfm.errors import UserError
+from tfm.runtime.checkpoints import average
+from tfm.runtime.memory import check_weights_fit, host_memory
+from tfm.training.setup import open_checkpoints
+
+CONFIG_FILE = "config.json"
+AVERAGE_COPIES = 5  # of float32: a checkpoint, itself and the sum in float64
+
+
+class Run(NamedTuple):
+    """A trained model: task, parameters (a tuple of several for an ensemble), steps of their checkpoints."""
+
+    task: Any
+    params: Any
+    steps: list[int]
+
+
+def load(workdir, *, checkpoint=None, average_last=1, ensemble_last=1, chosen=None):
+    """Restores a run for use.
+
+    Args:
+      workdir: folder of the run, or what `tfm.workdir.bundle.save` made of one.
+      checkpoint: "best" by validation (the last where none was measured) or "last", both among the intact
+        ones, or a step; "best" when None. Of an average or an ensemble, "last" or the step up to which its
+        checkpoints are taken; "last" when None.
+      average_last: above 1, the mean of so many of the last checkpoints instead (section 6.1), those of
+        `spaced_steps`.
+      ensemble_last: above 1, as many of them, each with its own parameters: their probabilities are averaged
+        at every token.
+      chosen: config to use in place of the run's own, such as one with another beam size.
+
+    Raises:
+      UserError: no run there, no such checkpoint, too few or unequally spaced ones to average, none that is
+        intact, or one asked for that is damaged or of another model, or a model larger than the memory, found
+        before its shapes are traced; for an export a checkpoint that was asked for, or what
+        `tfm.workdir.bundle.load` says.
+    """
+    from tfm.workdir import bundle  # which makes a Run, so it imports this module
+
+    if bundle.is_artefact(workdir):
+        if (checkpoint, average_last, ensemble_last) != (None, 1, 1):
+            raise UserError(f"{workdir} is an export, with no checkpoints to choose from or to average.")
+        return bundle.load(workdir, chosen)
+    if average_last > 1 and ensemble_last > 1:
+        raise UserError("Checkpoints are either averaged or an ensemble: choose one.")
+    chosen = chosen or read_config(workdir)
+    task = tasks.find(chosen.task).create(chosen, workdir, new=False)
+    check_weights_fit(task.model.config, ensemble_last)
+    if average_last > 1:
+        check_weights_fit(task.model.config, AVERAGE_COPIES, host_memory())
+    with contextlib.closing(open_checkpoints(task, chosen.training, workdir)) as checkpoints:
+        last = max(average_last, ensemble_last)
+        steps = _steps(checkpoints, checkpoint, last, chosen.training.checkpoint_every)
+        like = jax.eval_shape(task.init, jax.random.key(0))
+        restored = (checkpoints.restore_weights(like, step) for step in steps)
+        if ensemble_last > 1:
+            params = tuple(restored)
+        elif average_last > 1:
+            params = jax.device_put(average(restored))
+        else:
+            params = next(restored)
+    return Run(task, params, steps)
+
+
+def one_model(run):
+    """The parameters of a run that is no ensemble.
+
+    Raises:
+      UserError: it is one.
+    """
+    if isinstance(run.params, tuple):
+        raise UserError("An ensemble is several models: give --checkpoint or --average, not --ensemble.")
+    return run.params
+
+
+def read_config(workdir):
+    """The config of the run in `workdir`, as the frozen dataclass of its task.
+
+    Raises:
+      UserError: there is none, it does not fit this version, or that of an export names folders.
+    """
+    from tfm.workdir import bundle  # see `load`
+
+    if not os.path.isdir(workdir):
+        raise UserError(f"Expected the folder of a run at {workdir}, but there is none: check the path.")
+    path = config_path(workdir)
+    mapping = config.load(path)
+    try:
+        found = parse_config(mapping)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    if bundle.is_artefact(workdir) and found != bundle.portable(found):
+        raise UserError(
+            f"The config in {workdir} names files of a machine, as that of an export never does: "
+            "it is not what tfm.commands.export wrote."
+        )
+    return found
+
+
+def parse_config(mapping):
+    """A mapping -> the frozen dataclass of the task that it names."""
+    if "task" not in mapping:
+        raise UserError(f"A config must have the field 'task'; this one has {', '.join(mapping)}.")
+    return config.from_mapping(tasks.find(mapping["task"]).Config, mapping)
+
+
+def config_path(workdir):
+    """Where a run of the work directory keeps its config."""
+    return os.path.join(workdir, CONFIG_FILE)
+
+
+def evaluation_stem(workdir, split, language, name=""):
+    """What the names of eval.py's files begin with; `.hypotheses` and `.scores.json` follow.
+
+    Args:
+      workdir: folder of the run, where they stand.
+      split: that was translated; a file stem gives its last name.
+      language: of the hypotheses.
+      name: in place of that of the split, for a further evaluation of it.
+
+    Raises:
+      UserError: a name with a folder in it.
+    """
+    if os.path.basename(name) != name:
+        raise UserError(f"The name of an evaluation must have no folder, got {name!r}: choose another.")
+    return os.path.join(workdir, f"{name or os.path.basename(split)}.{language}")
+
+
+def spaced_steps(steps, count, every):
+    """The steps to average: `count` of them at equal distances.
+
+    They are the newest multiples of `every`, passing over what was saved between these: at the run's last
+    step, at an evaluation, by a signal, as the best. Where there are too few (a run shorter than that, or one
+    that changed `every`), they end with the newest step, at the distance of the newest two.
+
+    Args:
+      steps: those of the checkpoints, ascending.
+      count: how many are wanted.
+      every: `training.checkpoint_every`.
+
+    Returns:
+      The steps, ascending; [] where there are no such.
+    """
+    regular = [step for step in steps if step % every == 0]
+    ends = [(regular[-1], every)] if regular else []
+    if len(steps) > 1:
+        ends.append((steps[-1], steps[-1] - steps[-2]))
+    for newest, distance in ends:
+        chosen = [newest - i * distance for i in reversed(range(count))]
+        if set(chosen) <= set(steps):
+            return chosen
+    return []
+
+
+def _steps(checkpoints, checkpoint, several, every):
+    steps = checkpoints.steps()
+    if not steps:
+        raise UserError(f"Expected a checkpoint in {checkpoints.directory}, but there is none: train first.")
+    if several > 1:
+        which = "The checkpoint up to which several are taken must be 'last'"
+        newest = steps[-1] if checkpoint in (None, "last") else _asked(checkpoint, steps, which)
+        up_to = [step for step in steps if step <= newest]
+        return _last_steps(up_to, several, every, checkpoints.directory)
+    if checkpoint in (None, "best"):
+        best = checkpoints.best()
+        return [checkpoints.latest() if best is None else best]
+    if checkpoint == "last":
+        return [checkpoints.latest()]
+    return [_asked(checkpoint, steps, "The checkpoint must be 'best', 'last'")]
+
+
+def _asked(checkpoint, steps, which):
+    if not str(checkpoint).isdecimal() or int(checkpoint) not in steps:
+        raise UserError(f"{which} or one of the steps {steps}, got {checkpoint!r}.")
+    return int(checkpoint)
+
+
+def _last_steps(steps, last, every, directory):
+    chosen = spaced_steps(steps, last, every)
+    if not chosen:
+        raise UserError(
+            f"Expected {last} checkpoints at equal distances, as every {every:,} steps, in {directory}, "
+            f"but there are {steps}: take fewer, or train for more steps with a larger training.keep."
+        )
+    return chosen
