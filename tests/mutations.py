@@ -209,7 +209,7 @@ _LIST = {
         (
             "- jnp.log(len(each)), states",
             ", states",
-            "constraints::test_an_ensemble_is_the_mean_of_the_probabilities",
+            "search_state::test_an_ensemble_gives_the_log_of_the_mean_probability",
         ),
     ],
     "tfm/search/beam.py": [
