@@ -8,10 +8,10 @@ import types
 
 import pytest
 
-import eval as evaluating
 from tests.helpers.io_conditions import unwritable
 from tests.helpers.tiny import make_config
 from tfm import config
+from tfm.commands import evaluate as evaluating
 from tfm.commands.compare import read_systems
 from tfm.data.sources import read_sides
 from tfm.errors import UserError
