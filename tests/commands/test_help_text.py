@@ -53,7 +53,9 @@ def test_help_shows_usage_flags_and_fields(command, usage, others):
 def test_help_of_train_shows_the_values_of_the_config():
     """Those of the command line among them."""
     shown = help_of("train.py", "--config=configs/quickstart.py", "-h", "--config.training.keep=7")
-    assert "train.py --config=FILE --workdir=WORKDIR [--FLAG=VALUE ...] [--config.FIELD=VALUE ...]\n" in shown
+    assert (
+        "tfm train --config=FILE --workdir=WORKDIR [--FLAG=VALUE ...] [--config.FIELD=VALUE ...]\n" in shown
+    )
     for text in (
         "  --config=FILE  ",
         "  --dry_run  ",

@@ -96,7 +96,7 @@ def test_too_few_checkpoints_are_a_sentence_that_says_what_there_is(tiny_run):
 def test_what_averaging_brings_is_measured_beside_its_own_last_checkpoint(tiny_run, monkeypatch):
     run = runs.load(str(tiny_run), average_last=2, checkpoint="4")
     result = collections.namedtuple("Result", "scores")
-    monkeypatch.setattr(evaluating.evaluation, "evaluate", lambda task, params, split: result(params))
+    monkeypatch.setattr(translation.Translation, "report", lambda task, params, split: iter([result(params)]))
     arguments = collections.namedtuple("Arguments", "workdir split")(str(tiny_run), "test")
     expected = runs.load(str(tiny_run), checkpoint="4").params
     jax.tree.map(np.testing.assert_array_equal, evaluating.last_alone(run, arguments), expected)

@@ -7,6 +7,7 @@ and targets, target_positions, target_segments [B, L]; targets are gold tokens t
 import dataclasses
 import logging
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -26,9 +27,10 @@ from tfm.models import TransformerConfig
 from tfm.runtime.memory import check_batches_fit, check_training_fits
 from tfm.tasks.translation.data import TranslationData
 from tfm.tasks.translation.pipeline import align_texts, score_texts, translate_texts
+from tfm.tasks.translation.report import report_split
 from tfm.training.config import TrainingConfig
 from tfm.training.reporting import add_sums, means
-from tfm.training.task import Best
+from tfm.training.task import Best, Report
 
 VOCABULARY_FILE = "vocabulary.model"
 log = logging.getLogger(__name__)
@@ -71,6 +73,11 @@ class Config:
         if self.training.patience and not self.validation_sentences:
             raise UserError("training.patience waits for a better BLEU: set validation_sentences above 0.")
         self._check_positions()
+
+    @property
+    def output_suffix(self) -> str:
+        """Language of the translations: files of them are called SPLIT.LANGUAGE.hypotheses."""
+        return self.data.target_language
 
     def portable(self) -> "Config":
         """This config without the paths of the machine that trained it, for an export."""
@@ -173,6 +180,10 @@ class Translation:
             hypotheses = self.translate(params, sources, greedy)
             metrics["validation/bleu"] = bleu(hypotheses, references).value
         return metrics
+
+    def report(self, params: Any, split: str) -> Iterator[Report]:
+        """Translations of a split and their scores; on the built-in language's test, its challenges too."""
+        return report_split(self, params, split)
 
     def translate(self, params, sentences, decoding=None):
         """Texts -> texts by the config's search, or by another `DecodingConfig`."""
