@@ -115,49 +115,79 @@ _LIST = {
         ("_finalise(_finalise(counter ^ low) ^ high)", "((counter ^ low) * high)", "test_dropout"),
         (".reshape(shape)\n", ".reshape(shape) % shape[-1]\n", "test_dropout"),
     ],
-    "tfm/layers/sublayers.py": [
+    "tfm/layers/attention.py": [
         (
             "return self._with_positions(self.key(memory), positions), self.value(memory)",
             "return self.value(memory), self._with_positions(self.key(memory), positions)",
             "layers/test_layers",
         ),
         (
-            "by_batch(norm(x + drop(sublayer(x), train=train)))",
-            "by_batch(norm(drop(x + sublayer(x), train=train)))",
-            "training/test_dropout_wiring::test_positions_of_dropout_are_the_papers",
-        ),
-        ("by_batch(norm(x + drop(sublayer(x)", "by_batch(norm(drop(sublayer(x)", "layers/test_layers"),
-        (
-            "drop(sublayer(norm(x)), train=train)",
-            "drop(norm(sublayer(x)), train=train)",
+            "if train and self.dropout_rate:",
+            "if self.dropout_rate:",
             "layers/test_layers",
         ),
-        (
-            "x = Dropout(self.dropout_rate)(x, train=train)",
-            "x = Dropout(0.1)(x, train=train)",
-            "training/test_dropout_wiring::test_positions_of_dropout_are_the_papers",
-        ),
-        ("        x = activation(x)", "        x = nn.relu(x)", "layers/test_layers"),
-        (".astype(self.dtype) * self.features**0.5", ".astype(self.dtype)", "layers/test_layers"),
-        (
-            "init = nn.initializers.normal(self.features**-0.5)\n        self.table",
-            "init = nn.initializers.normal(1.0)\n        self.table",
-            "layers/test_layers",
-        ),
-        ("if train and self.dropout_rate:", "if self.dropout_rate:", "layers/test_layers"),
-        ("nn.initializers.glorot_uniform()", "nn.initializers.lecun_normal()", "layers/test_layers"),
         (
             "return self.output(self.attention(query, key, value, mask=mask))",
             "return self.output(self.attention(query, key, value))",
             "models/test_transformer::test_cached_decoding_of_other_models",
         ),
     ],
-    "tfm/layers/blocks.py": [
+    "tfm/layers/residual.py": [
+        (
+            "by_batch(norm(x + drop(sublayer(x), train=train)))",
+            "by_batch(norm(drop(x + sublayer(x), train=train)))",
+            "training/test_dropout_wiring::test_positions_of_dropout_are_the_papers",
+        ),
+        (
+            "by_batch(norm(x + drop(sublayer(x)",
+            "by_batch(norm(drop(sublayer(x)",
+            "layers/test_layers",
+        ),
+        (
+            "drop(sublayer(norm(x)), train=train)",
+            "drop(norm(sublayer(x)), train=train)",
+            "layers/test_layers",
+        ),
+    ],
+    "tfm/layers/feed_forward.py": [
+        (
+            "x = Dropout(self.dropout_rate)(x, train=train)",
+            "x = Dropout(0.1)(x, train=train)",
+            "training/test_dropout_wiring::test_positions_of_dropout_are_the_papers",
+        ),
+        (
+            "        x = activation(x)",
+            "        x = nn.relu(x)",
+            "layers/test_layers",
+        ),
+    ],
+    "tfm/layers/embedding.py": [
+        (
+            ".astype(self.dtype) * self.features**0.5",
+            ".astype(self.dtype)",
+            "layers/test_layers",
+        ),
+        (
+            "init = nn.initializers.normal(self.features**-0.5)\n        self.table",
+            "init = nn.initializers.normal(1.0)\n        self.table",
+            "layers/test_layers",
+        ),
+    ],
+    "tfm/layers/dense.py": [
+        (
+            "nn.initializers.glorot_uniform()",
+            "nn.initializers.lecun_normal()",
+            "layers/test_layers",
+        ),
+    ],
+    "tfm/layers/encoder_decoder.py": [
         (
             "memory, mask=memory_mask, **where, train",
             "memory, mask=None, **where, train",
             "layers/test_layers",
         ),
+    ],
+    "tfm/layers/stack.py": [
         (
             'keys = jax.random.split(self.make_rng("dropout"), self.depth)',
             'keys = jnp.stack([self.make_rng("dropout")] * self.depth)',

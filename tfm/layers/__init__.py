@@ -9,19 +9,15 @@ key of the collection "dropout". Blocks are composed from modules, so another mi
     EncoderLayer(mixer=MultiHeadAttention(features=512, heads=8), feed_forward=FeedForward(512, 2048))
 """
 
-from tfm.layers.blocks import ComposedModule, DecoderLayer, EncoderLayer, Mixer, Stack
-from tfm.layers.sublayers import (
-    ACTIVATIONS,
-    LAYER_NORM_EPSILON,
-    NORM_ORDERS,
-    Dropout,
-    Embedding,
-    FeedForward,
-    LearnedPositions,
-    MultiHeadAttention,
-    Residual,
-    layer_norm,
-)
+from tfm.layers.attention import Mixer, MultiHeadAttention
+from tfm.layers.composition import ComposedModule
+from tfm.layers.dropout import Dropout
+from tfm.layers.embedding import Embedding, LearnedPositions
+from tfm.layers.encoder_decoder import DecoderLayer, EncoderLayer
+from tfm.layers.feed_forward import ACTIVATIONS, FeedForward
+from tfm.layers.normalization import LAYER_NORM_EPSILON, layer_norm
+from tfm.layers.residual import NORM_ORDERS, Residual
+from tfm.layers.stack import Stack
 
 __all__ = [
     "ACTIVATIONS",
