@@ -36,7 +36,7 @@ def assert_uniform(counts):
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_the_rate_is_realised_and_the_mean_kept(rate):
+def test_dropout_rate_and_mean(rate):
     x = jnp.ones(200_000)
     dropped = np.asarray(dropout(jax.random.key(3), x, rate))
     kept = dropped != 0
@@ -47,7 +47,7 @@ def test_the_rate_is_realised_and_the_mean_kept(rate):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("rate", [0.1, 0.3])
-def test_kept_values_are_scaled_exactly_and_rounded_once(dtype, rate):
+def test_kept_values_are_scaled_and_rounded_once(dtype, rate):
     dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
     x = np.random.default_rng(0).normal(size=4096).astype(dtype)
     found = np.asarray(jax.jit(dropout, static_argnums=2)(jax.random.key(0), x, rate))
@@ -59,7 +59,7 @@ def test_kept_values_are_scaled_exactly_and_rounded_once(dtype, rate):
     assert 0.5 < kept.mean() < 1
 
 
-def test_it_is_the_same_under_jit_and_in_its_gradient():
+def test_dropout_under_jit_and_in_gradients():
     x, rng = jnp.arange(1.0, 1001.0), jax.random.key(5)
     plain = dropout(rng, x, 0.3)
     np.testing.assert_allclose(plain, jax.jit(dropout, static_argnums=2)(rng, x, 0.3), rtol=1e-6)
@@ -68,7 +68,7 @@ def test_it_is_the_same_under_jit_and_in_its_gradient():
     assert dropout(None, x, 0.0) is x
 
 
-def test_ten_million_words_are_uniform():
+def test_ten_million_draws_are_uniform():
     """All 2 ** 16 values, and the pairs of neighbours by their upper 6 bits each."""
     words = np.asarray(bits(jax.random.key(0), (10_000_000,)))
     assert_uniform(np.bincount(words, minlength=WORDS))
@@ -77,7 +77,7 @@ def test_ten_million_words_are_uniform():
 
 
 @pytest.mark.parametrize("bit", range(16))
-def test_each_bit_is_a_fair_coin(bit):
+def test_each_bit_is_uniform(bit):
     words = np.asarray(bits(jax.random.key(1), (1_000_000,)))
     assert_uniform(np.bincount(words >> bit & 1))
 
@@ -109,7 +109,7 @@ def test_steps_layers_and_keys_are_uncorrelated():
     assert stats.kstest(z, "norm").pvalue > 1e-4  # as a whole they are spread as independent ones are
 
 
-def test_the_kept_of_each_row_and_column_are_binomial():
+def test_kept_counts_by_row_are_binomial():
     """No row and no feature is dropped more often than chance has it."""
     rate, shape = 0.1, (1000, 1000)
     kept = np.asarray(dropout(jax.random.key(4), jnp.ones(shape), rate)) != 0
@@ -120,7 +120,7 @@ def test_the_kept_of_each_row_and_column_are_binomial():
         assert LEAST < stats.chi2.cdf((z**2).sum(), z.size) < MOST
 
 
-def test_keys_that_share_a_half_give_unrelated_masks(monkeypatch):
+def test_keys_sharing_a_word_are_uncorrelated(monkeypatch):
     """The hash takes two words from the key; two keys may agree in one of them."""
     halves = {}
     monkeypatch.setattr(jax.random, "bits", lambda *_: jnp.asarray(halves["words"], jnp.uint32))
