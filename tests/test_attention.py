@@ -180,7 +180,7 @@ def test_unsupported_options_are_errors(arguments, message):
         ({"attention": "cudnn"}, "'cudnn' computes in bfloat16, got float32;"),
         (
             {"attention": "cudnn", "dtype": "bfloat16", "key_features": 20, "value_features": 20},
-            "features in eights.* got 20;",
+            "multiples of 8.* got 20;",
         ),
         ({"attention": "cudnn", "dtype": "bfloat16", "heads": 1}, "at most 256, got 512;"),
     ],

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tfm.losses import (
-    projected_cross_entropy,
-    projected_log_probabilities,
+    chunked_log_probabilities,
+    fused_linear_cross_entropy,
     smoothed_cross_entropy,
     smoothing_entropy,
 )
@@ -79,7 +79,7 @@ def test_fused_loss_and_gradient_equal_the_plain(smoothing, chunk):
         return 3 * total, count
 
     def projected(features, table):
-        total, count = projected_cross_entropy(features, table, labels, weights, smoothing, chunk)["loss"]
+        total, count = fused_linear_cross_entropy(features, table, labels, weights, smoothing, chunk)["loss"]
         return 3 * total, count
 
     expected = jax.value_and_grad(plain, (0, 1), has_aux=True)(features, table)
@@ -95,7 +95,7 @@ def test_fused_loss_of_bfloat16_sums_in_float32():
     table = jnp.asarray(rng.normal(size=(7, 6)), jnp.bfloat16).astype(jnp.float32)
 
     def loss(features, table):
-        return projected_cross_entropy(features, table, labels, weights, 0.1, 5)["loss"][0]
+        return fused_linear_cross_entropy(features, table, labels, weights, 0.1, 5)["loss"][0]
 
     found, (gradient, table_gradient) = jax.value_and_grad(loss, (0, 1))(features, table)
     expected, (wide, wide_table) = jax.value_and_grad(loss, (0, 1))(features.astype(jnp.float32), table)
@@ -112,13 +112,13 @@ def test_chunked_log_probabilities_equal_whole(chunk):
     labels = rng.integers(0, 7, (3, 4))
     exponentials = np.exp(features @ table.T)
     expected = np.log(np.take_along_axis(exponentials, labels[..., None], -1)[..., 0] / exponentials.sum(-1))
-    found = projected_log_probabilities(jnp.float32(features), jnp.float32(table), labels, chunk)
+    found = chunked_log_probabilities(jnp.float32(features), jnp.float32(table), labels, chunk)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_fused_loss_reports_nll_and_accuracy():
     logits, labels, weights = loss_case()
-    metrics = projected_cross_entropy(logits, np.eye(7, dtype=np.float32), labels, weights, 0.1, 5)
+    metrics = fused_linear_cross_entropy(logits, np.eye(7, dtype=np.float32), labels, weights, 0.1, 5)
     nll = smoothed_cross_entropy(logits, labels, weights, smoothing=0)
     np.testing.assert_allclose(metrics["nll"], nll, rtol=1e-5)
     hits = ((logits.argmax(-1) == labels) * weights).sum()
@@ -132,10 +132,10 @@ def test_chunked_functions_never_hold_all_logits():
     labels, weights = jnp.ones((4, 250), jnp.int32), jnp.ones((4, 250))
 
     def loss(features, table):
-        return projected_cross_entropy(features, table, labels, weights, 0.1, 10)["loss"][0]
+        return fused_linear_cross_entropy(features, table, labels, weights, 0.1, 10)["loss"][0]
 
     def log_probabilities(features, table):
-        return projected_log_probabilities(features, table, labels, 10)
+        return chunked_log_probabilities(features, table, labels, 10)
 
     for function in (jax.grad(loss, (0, 1)), log_probabilities):
         text = jax.jit(function).lower(features, table).as_text()

@@ -1,15 +1,23 @@
 """Learning-rate schedules (section 5.3): pure functions of the update count, as Optax takes them."""
 
+from collections.abc import Callable
+
+import jax
 import jax.numpy as jnp
 
+Schedule = Callable[[jax.Array | int], jax.Array]  # update count -> learning rate
 
-def inverse_sqrt(d_model, warmup_steps, scale=1.0):
+
+def inverse_sqrt(d_model: int, warmup_steps: int, scale: float = 1.0) -> Schedule:
     """Equation 3: d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), times `scale`.
 
     Optax counts updates from 0 and the paper counts steps from 1, so the count-th update has step count + 1.
 
     >>> f"{inverse_sqrt(512, 4000)(3999):.3e}"
     '6.988e-04'
+
+    Raises:
+      ValueError: `warmup_steps` is below 1.
     """
     if warmup_steps < 1:
         raise ValueError(f"warmup_steps must be at least 1, got {warmup_steps}")
@@ -21,10 +29,13 @@ def inverse_sqrt(d_model, warmup_steps, scale=1.0):
     return schedule
 
 
-def linear_decay(peak, warmup_steps, total_steps):
+def linear_decay(peak: float, warmup_steps: int, total_steps: int) -> Schedule:
     """Linear warm-up to `peak` in `warmup_steps`, then linear decay to 0 after `total_steps`.
 
     Not the paper's. For short runs, where equation 3 would end at a rate that is still high.
+
+    Raises:
+      ValueError: unless 1 <= `warmup_steps` < `total_steps`.
     """
     if not 1 <= warmup_steps < total_steps:
         raise ValueError(f"warmup_steps must be at least 1 and below {total_steps}, got {warmup_steps}")

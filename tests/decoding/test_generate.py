@@ -29,7 +29,7 @@ class Nothing:
 class Bigrams:
     """A model whose logits depend on the last token alone: params["model"]["table"] is [V, V]."""
 
-    config = types.SimpleNamespace(longest=None)
+    config = types.SimpleNamespace(max_length=None)
 
     def apply(self, variables, *arguments, method, **options):
         if method == "init_cache":

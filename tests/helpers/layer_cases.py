@@ -34,11 +34,11 @@ def count(module, *arguments, **keywords):
 
 
 def cache_of(max_length):
-    """A cache of two sentences and three hypotheses."""
+    """A cache of two rows and three hypotheses."""
     keys_values = jnp.zeros((2, 5, 1, 4)), jnp.zeros((2, 5, 1, 4))
     return DecodeCache(
         layers=[LayerCache.empty(keys_values, keys_values, 3, max_length)],
         memory_mask=jnp.ones((2, 1, 1, 5), bool),
         ancestors=jnp.zeros((2, 3, max_length), jnp.int32),
-        attended=jnp.zeros((2, 3, 5)),
+        coverage=jnp.zeros((2, 3, 5)),
     )

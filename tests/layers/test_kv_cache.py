@@ -15,8 +15,8 @@ def test_positions_beyond_the_cache_are_errors():
 
 def test_cache_sums_coverage_of_each_hypothesis():
     weights = np.random.default_rng(0).random((3, 2, 3, 5)).astype(np.float32)
-    cache = cache_of(4).attend(weights[0]).attend(weights[1])
+    cache = cache_of(4).add_coverage(weights[0]).add_coverage(weights[1])
     parents = np.array([[2, 0, 0], [1, 1, 2]])
-    cache = cache.reorder(parents).attend(weights[2])
+    cache = cache.reorder(parents).add_coverage(weights[2])
     expected = np.take_along_axis(weights[0] + weights[1], parents[..., None], axis=1) + weights[2]
-    np.testing.assert_allclose(cache.attended, expected, rtol=1e-6)
+    np.testing.assert_allclose(cache.coverage, expected, rtol=1e-6)

@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.search_reference import (
-    EOS,
     V,
-    make_table,
-    reference_log_probabilities,
-    reference_logits,
 )
 from tfm import search
 
@@ -20,16 +16,6 @@ def test_length_penalty_is_equation_14(alpha):
     assert search.length_penalty(1, alpha) == 1.0
     penalties = search.length_penalty(np.array([7, 13, 19]), alpha)
     np.testing.assert_allclose(penalties, [2.0**alpha, 3.0**alpha, 4.0**alpha])
-
-
-def test_score_is_weighted_log_probability():
-    table, words = make_table(17, batch=1), (3, 0, 2, EOS)
-    logits = np.stack([reference_logits(table[0], words[:i]) for i in range(4)] + [np.full(V, -np.inf)])
-    targets, weights = np.array([[*words, 0]]), np.array([[1, 1, 0.5, 1, 0]])
-    sums, tokens = jax.jit(search.score)(logits[None].astype(np.float32), targets, weights)
-    expected = [reference_log_probabilities(table[0], words[:i])[word] for i, word in enumerate(words)]
-    np.testing.assert_allclose(tokens, weights * [*expected, 0], rtol=1e-5)
-    np.testing.assert_allclose(sums, weights[:, :4] @ expected, rtol=1e-5)
 
 
 def test_token_scores_take_any_axes_and_dtype():

@@ -1,4 +1,4 @@
-"""Multi-head attention (section 3.2.2), and the protocol of whatever stands in its place.
+"""Multi-head attention (section 3.2.2), and the protocol of modules that replace it.
 
 Shape letters as in `tfm.layers`.
 """
@@ -12,15 +12,16 @@ import jax.numpy as jnp
 
 from tfm.attention import dot_product_attention, weights_of
 from tfm.layers.dense import dense
+from tfm.layers.parameter_axes import declare_axes
 
 
 class Mixer(Protocol):
-    """What stands in the place of attention: a module that mixes the features of positions.
+    """A module that mixes the features of positions: attention, or a replacement of it.
 
-    `MultiHeadAttention` is one. A layer calls it with all the arguments below; what has no use for some may
-    take them as **keywords. Positions are integers within the sentence, [B, L] or [L], and None only where
+    `MultiHeadAttention` is one. A layer calls it with all the arguments below; a mixer may take those that it
+    does not use as **keywords. Positions are integers within the segment, [B, L] or [L], and None only where
     the caller of the layer gave none. A decoder also needs `keys_values` and `attend_cached`, which together
-    give what `__call__` gives, one position at a time.
+    compute what `__call__` computes, one position at a time.
     """
 
     def __call__(
@@ -36,7 +37,7 @@ class Mixer(Protocol):
         """x [B, L, D], memory [B, M, D] (x itself in self-attention), mask [B, 1 or H, L, M] -> [B, L, D]."""
 
     def keys_values(self, memory: jax.Array, positions: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        """What is cached of memory [B, M, D]: two arrays [B, M, H, K] and [B, M, H, V], of any H, K and V."""
+        """The arrays to cache for memory [B, M, D]: [B, M, H, K] and [B, M, H, V], of any H, K and V."""
 
     def attend_cached(
         self,
@@ -48,32 +49,39 @@ class Mixer(Protocol):
         positions: jax.Array | None,
         memory_positions: jax.Array | None,
     ) -> jax.Array:
-        """x [B, W, D] of W hypotheses against what is cached -> [B, W, D].
+        """x [B, W, D] of W hypotheses attends to cached keys and values -> [B, W, D].
 
-        key [B, H, K, M] and value [B, H, M, V] are laid out as in a `LayerCache`, where M may be the slots
-        of a pool that all hypotheses share: mask [B, 1, 1 or W, M] picks those of each one.
+        key [B, H, K, M] and value [B, H, M, V] have the axes of a `LayerCache`, where M may be the slots of
+        a pool that all hypotheses share: mask [B, 1, 1 or W, M] selects those of each one.
         """
 
 
+@declare_axes(
+    {
+        **{f"{name}/kernel": ("model", "heads", "features") for name in ("query", "key", "value")},
+        **{f"{name}/bias": ("heads", "features") for name in ("query", "key", "value")},
+        "output/kernel": ("heads", "features", "model"),
+    }
+)
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O, section 3.2.2.
 
     Attributes:
       features: D, of the output.
       heads: H.
-      key_features, value_features: K and V of each head; D / H when None, as in the paper, each by itself.
+      key_features, value_features: K and V of each head; each D / H when None, as in the paper.
       use_bias: biases on the four projections (none in the paper, present in its authors' code).
       dropout_rate: of the attention weights (0 in the paper).
       attention: a function of query [B, L, H, K], key [B, M, H, K], value [B, M, H, V] and mask= to
-        [B, L, H, V], such as `tfm.attention.dot_product_attention`. It gets dropout_rate= and dropout_rng=
-        too where weights are dropped.
-      implementation: None, or what `attention` gets as implementation=, but for cached decoding, whose few
-        queries a fused kernel does not serve.
-      encode_positions: None, or a function that puts positions into queries and keys, as rotary ones do:
+        [B, L, H, V], such as `tfm.attention.dot_product_attention`. It also gets dropout_rate= and
+        dropout_rng= where weights are dropped.
+      implementation: None, or what `attention` gets as implementation=, except in cached decoding, whose few
+        queries do not suit a fused kernel.
+      encode_positions: None, or a function that encodes positions in queries and keys, as rotary ones do:
         (x [B, L, H, K], positions [B, L] or [L]) -> [B, L, H, K].
       dtype: compute dtype; parameters are float32.
 
-    With the collection "attention" mutable it leaves its weights [B, H, L, M] there, for pictures.
+    With the collection "attention" mutable it stores its weights [B, H, L, M] there.
     """
 
     features: int
@@ -115,9 +123,8 @@ class MultiHeadAttention(nn.Module):
         The positions of x [B, L] or [L] and of memory [B, M] or [M] are 0, 1, 2, ... when None.
         """
         key, value = self.keys_values(memory, memory_positions)
-        query = self._query(x, positions)
-        if self._collects():
-            self.sow("attention", "weights", weights_of(self.attention, query, key, mask=mask))
+        query = self._encode_positions(self.query(x), positions)
+        self._collect_weights(query, key, mask)
         options = {}
         if self.implementation is not None:
             options["implementation"] = self.implementation
@@ -128,8 +135,8 @@ class MultiHeadAttention(nn.Module):
     def keys_values(
         self, memory: jax.Array, positions: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        """[B, M, D] -> keys [B, M, H, K] and values [B, M, H, V]; for a decoder, once a sentence."""
-        return self._with_positions(self.key(memory), positions), self.value(memory)
+        """[B, M, D] -> keys [B, M, H, K] and values [B, M, H, V]; a decoder caches them."""
+        return self._encode_positions(self.key(memory), positions), self.value(memory)
 
     def attend_cached(
         self,
@@ -141,21 +148,18 @@ class MultiHeadAttention(nn.Module):
         positions: jax.Array | None = None,
         memory_positions: jax.Array | None = None,
     ) -> jax.Array:
-        """x [B, W, D] attends to key [B, H, K, M] and value [B, H, M, V], laid out as in a `LayerCache`."""
-        query = self._query(x, positions)
+        """x [B, W, D] attends to key [B, H, K, M] and value [B, H, M, V], with the axes of a `LayerCache`."""
+        query = self._encode_positions(self.query(x), positions)
         key, value = key.transpose(0, 3, 1, 2), value.swapaxes(1, 2)
-        if self._collects():
-            self.sow("attention", "weights", weights_of(self.attention, query, key, mask=mask))
+        self._collect_weights(query, key, mask)
         return self.output(self.attention(query, key, value, mask=mask))
 
-    def _query(self, x, positions):
-        return self._with_positions(self.query(x), positions)
-
-    def _with_positions(self, x, positions):
+    def _encode_positions(self, x, positions):
         if self.encode_positions is None:
             return x
         positions = jnp.arange(x.shape[-3]) if positions is None else positions
         return self.encode_positions(x, positions)
 
-    def _collects(self):
-        return self.is_mutable_collection("attention") and not self.is_initializing()
+    def _collect_weights(self, query, key, mask):
+        if self.is_mutable_collection("attention") and not self.is_initializing():
+            self.sow("attention", "weights", weights_of(self.attention, query, key, mask=mask))

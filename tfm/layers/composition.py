@@ -9,8 +9,8 @@ import flax.linen as nn
 class ComposedModule(nn.Module):
     """A module whose methods `make_...` return its parts, so that a subclass replaces one by overriding it.
 
-    Linen makes a module the child of the one whose method runs. These methods are not wrapped for that: what
-    they return belongs to the module that calls them, which may be a part itself.
+    Linen makes a module the child of the one whose method is running. These methods are not wrapped for that
+    (`nn.nowrap`): what they return is a child of the module that calls them, which may be a part itself.
     """
 
     def __init_subclass__(cls, **keywords: Any):

@@ -1,4 +1,4 @@
-"""The affine maps of all layers: Glorot-uniform kernels, and products that suit few rows as well as many."""
+"""The dense projections of all layers: Glorot-uniform kernels and `tfm.layers.matmul.dot_general`."""
 
 import functools
 

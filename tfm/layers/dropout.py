@@ -7,7 +7,7 @@ from tfm.dropout import dropout
 
 
 class Dropout(nn.Module):
-    """`tfm.dropout.dropout` with the key of the "dropout" collection."""
+    """`tfm.dropout.dropout` with a key of the random stream "dropout"; [...] -> [...], in training only."""
 
     rate: float
 

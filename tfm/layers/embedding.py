@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 
 from tfm.layers.matmul import dot_general
-from tfm.layers.parameter_axes import by_batch
+from tfm.layers.parameter_axes import constrain_batch, declare_axes
 
 
+@declare_axes({"embedding/table": ("vocabulary", None)})
 class Embedding(nn.Module):
     """Token embedding whose matrix is also the pre-softmax projection, section 3.4.
 
-    A subclass that makes `output_table` another parameter, at the end of its `setup`, unties the two.
+    A subclass that sets `output_table` to another parameter, at the end of its `setup`, unties the two.
 
     Attributes:
       vocabulary_size: V.
@@ -33,29 +34,30 @@ class Embedding(nn.Module):
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """[...] -> [..., D], multiplied by sqrt(D)."""
-        return by_batch(jnp.take(self.table, tokens, axis=0)).astype(self.dtype) * self.features**0.5
+        return constrain_batch(jnp.take(self.table, tokens, axis=0)).astype(self.dtype) * self.features**0.5
 
     def logits(self, x: jax.Array) -> jax.Array:
         """[..., D] -> [..., V]."""
         x, table = x.astype(self.dtype), self.output_table.astype(self.dtype)
-        # Many logits cost more to turn round than the better order saves.
-        return dot_general(x, table, (((x.ndim - 1,), (1,)), ((), ())), few_rows=64)
+        # Above 64 rows, transposing the logits costs more than the better order saves.
+        return dot_general(x, table, (((x.ndim - 1,), (1,)), ((), ())), max_skinny_rows=64)
 
 
+@declare_axes({f"{stack}_positions/table": ("positions", None) for stack in ("encoder", "decoder")})
 class LearnedPositions(nn.Module):
     """A learned vector for each position, in place of sinusoids (Table 3, row E).
 
     Attributes:
-      length: T, positions.
+      max_length: T, positions.
       features: D.
     """
 
-    length: int
+    max_length: int
     features: int
 
     @nn.compact
     def __call__(self, positions: jax.Array) -> jax.Array:
-        """Integers [...] -> [..., D]; a position beyond the table makes NaN, which nobody takes for a row."""
+        """Integers [...] -> [..., D]; a position beyond the table gives NaN, not another position's row."""
         init = nn.initializers.normal(self.features**-0.5)
-        table = self.param("table", init, (self.length, self.features))
+        table = self.param("table", init, (self.max_length, self.features))
         return jnp.take(table, positions, axis=0, mode="fill")

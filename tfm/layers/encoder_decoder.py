@@ -30,8 +30,8 @@ class EncoderLayer(nn.Module):
         """x [B, L, D], mask [B, 1, L, L] or broadcastable, positions [B, L] or [L] -> [B, L, D]."""
 
         def mix(x):
-            where = {"positions": positions, "memory_positions": positions}
-            return self.mixer(x, x, mask=mask, **where, train=train)
+            kwargs = {"positions": positions, "memory_positions": positions}
+            return self.mixer(x, x, mask=mask, **kwargs, train=train)
 
         x = self.mixer_residual(x, mix, train=train)
         return self.feed_forward_residual(x, lambda x: self.feed_forward(x, train=train), train=train)
@@ -67,43 +67,43 @@ class DecoderLayer(nn.Module):
         """
 
         def mix(x):
-            where = {"positions": positions, "memory_positions": positions}
-            return self.mixer(x, x, mask=mask, **where, train=train)
+            kwargs = {"positions": positions, "memory_positions": positions}
+            return self.mixer(x, x, mask=mask, **kwargs, train=train)
 
         def attend(x):
-            where = {"positions": positions, "memory_positions": memory_positions}
-            return self.cross_attention(x, memory, mask=memory_mask, **where, train=train)
+            kwargs = {"positions": positions, "memory_positions": memory_positions}
+            return self.cross_attention(x, memory, mask=memory_mask, **kwargs, train=train)
 
         x = self.mixer_residual(x, mix, train=train)
         x = self.cross_attention_residual(x, attend, train=train)
         return self.feed_forward_residual(x, lambda x: self.feed_forward(x, train=train), train=train)
 
-    def init_cache(self, memory: jax.Array, width: int, length: int) -> LayerCache:
+    def init_cache(self, memory: jax.Array, width: int, max_length: int) -> LayerCache:
         """The layer's part of a decoding cache for memory [B, M, D]."""
         positions = jnp.arange(memory.shape[1])
         own = self.mixer.keys_values(memory[:, :1], positions[:1])  # for their shapes alone
-        return LayerCache.empty(own, self.cross_attention.keys_values(memory, positions), width, length)
+        return LayerCache.empty(own, self.cross_attention.keys_values(memory, positions), width, max_length)
 
     def decode_step(
         self, x: jax.Array, cache: LayerCache, position: jax.Array, *, mask: jax.Array, memory_mask: jax.Array
     ) -> tuple[jax.Array, LayerCache]:
         """One position of W hypotheses: x [B, W, D] and the cache -> ([B, W, D], cache).
 
-        The hypotheses of a sentence stand where `__call__` has query positions: they share its encoder output
-        and one pool of cached positions, in which mask [B, 1, W, T * W] picks each one's own ancestors.
+        The hypotheses of a batch row are on the axis that `__call__` has for query positions: they share its
+        encoder output and a pool of cached positions, of which mask [B, 1, W, T * W] selects each one's own.
         """
         positions = jnp.full(x.shape[1], position)
 
         def mix(x):
             nonlocal cache
             cache = cache.write(position, *self.mixer.keys_values(x, positions))
-            where = {"positions": positions, "memory_positions": cache.positions(x.shape[1])}
-            return self.mixer.attend_cached(x, cache.key, cache.value, mask=mask, **where)
+            kwargs = {"positions": positions, "memory_positions": cache.positions(x.shape[1])}
+            return self.mixer.attend_cached(x, cache.key, cache.value, mask=mask, **kwargs)
 
         def attend(x):
             memory = cache.memory_key, cache.memory_value
-            where = {"positions": positions, "memory_positions": cache.memory_positions}
-            return self.cross_attention.attend_cached(x, *memory, mask=memory_mask, **where)
+            kwargs = {"positions": positions, "memory_positions": cache.memory_positions}
+            return self.cross_attention.attend_cached(x, *memory, mask=memory_mask, **kwargs)
 
         x = self.mixer_residual(x, mix, train=False)
         x = self.cross_attention_residual(x, attend, train=False)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from tfm.layers.dense import dense
 from tfm.layers.dropout import Dropout
+from tfm.layers.parameter_axes import declare_axes
 
 ACTIVATIONS = {
     "relu": nn.relu,
@@ -21,6 +22,13 @@ ACTIVATIONS = {
 }
 
 
+@declare_axes(
+    {
+        "hidden/kernel": ("model", "hidden"),
+        "hidden/bias": ("hidden",),
+        "output/kernel": ("hidden", "model"),
+    }
+)
 class FeedForward(nn.Module):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, equation 2; [..., D] -> [..., D].
 

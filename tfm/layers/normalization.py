@@ -9,7 +9,7 @@ LAYER_NORM_EPSILON = 1e-6
 def layer_norm(
     dtype: jnp.dtype = jnp.float32, epsilon: float = LAYER_NORM_EPSILON, name: str | None = None
 ) -> nn.Module:
-    """LayerNorm, computed in float32. The variance in two passes: one pass cancels.
+    """LayerNorm, computed in float32, the variance in two passes: in one pass it cancels.
 
     Args:
       dtype: of the output.

@@ -7,7 +7,7 @@ import jax
 
 from tfm.layers.dropout import Dropout
 from tfm.layers.normalization import layer_norm
-from tfm.layers.parameter_axes import by_batch
+from tfm.layers.parameter_axes import constrain_batch
 
 NORM_ORDERS = ("post", "pre", "norm_then_add")
 
@@ -16,12 +16,12 @@ class Residual(nn.Module):
     """The connection around each sublayer, section 3.1 and 5.4.
 
     Attributes:
-      order: where the LayerNorm stands.
+      order: where the LayerNorm is applied.
         "post", the paper's: LayerNorm(x + Dropout(Sublayer(x)));
         "pre": x + Dropout(Sublayer(LayerNorm(x)));
         "norm_then_add": x + Dropout(LayerNorm(Sublayer(x))).
       dropout_rate: P_drop.
-      norm: makes the norm, called as norm(name="norm").
+      norm: makes the norm; called as norm(name="norm").
     """
 
     order: str = "post"
@@ -36,7 +36,7 @@ class Residual(nn.Module):
         norm = self.norm(name="norm")
         drop = Dropout(self.dropout_rate)
         if self.order == "pre":
-            return by_batch(x + drop(sublayer(norm(x)), train=train))
+            return constrain_batch(x + drop(sublayer(norm(x)), train=train))
         if self.order == "norm_then_add":
-            return by_batch(x + drop(norm(sublayer(x)), train=train))
-        return by_batch(norm(x + drop(sublayer(x), train=train)))
+            return constrain_batch(x + drop(norm(sublayer(x)), train=train))
+        return constrain_batch(norm(x + drop(sublayer(x), train=train)))

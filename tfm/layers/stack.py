@@ -14,15 +14,15 @@ from tfm.layers.kv_cache import LayerCache
 
 
 class Stack(nn.Module):
-    """`depth` layers from `make_layer`; a final norm for norm orders that leave the sum as it is.
+    """`depth` layers from `make_layer`, and a final norm for norm orders that do not normalize the sum.
 
     Attributes:
       make_layer: makes one layer.
       depth: N.
-      final_norm: makes the norm that it ends in; None for none.
-      remat: the backward pass computes a layer's activations again instead of keeping them: memory for time.
-      scan: one compiled layer runs N times, instead of N being compiled: compiles sooner. The parameters are
-        those of the layers, whatever this says.
+      final_norm: makes the norm of the output; None for none.
+      remat: the backward pass recomputes a layer's activations instead of storing them: memory for time.
+      scan: one compiled layer runs N times, instead of N being compiled: compiles faster. The parameter tree
+        is the same either way.
     """
 
     make_layer: Callable[[], nn.Module]
@@ -36,7 +36,7 @@ class Stack(nn.Module):
         self.norm = self.final_norm() if self.final_norm else lambda x: x
 
     def __call__(self, x: jax.Array, *arguments: Any, train: bool, **keywords: Any) -> jax.Array:
-        """x [B, L, D] -> [B, L, D]; everything else is handed to each layer."""
+        """x [B, L, D] -> [B, L, D]; all other arguments are passed to each layer."""
         plain = self.is_initializing() or self.is_mutable_collection("attention")
         if self.scan and not plain:
             return self.norm(self._scanned(x, arguments, keywords | {"train": train}))
@@ -64,9 +64,9 @@ class Stack(nn.Module):
         stacked = jax.tree.map(lambda *x: jnp.stack(x), *params)
         return jax.lax.scan(call, x, (stacked, keys))[0]
 
-    def init_cache(self, memory: jax.Array, width: int, length: int) -> list[LayerCache]:
+    def init_cache(self, memory: jax.Array, width: int, max_length: int) -> list[LayerCache]:
         """A list of the layers' caches."""
-        return [layer.init_cache(memory, width, length) for layer in self.layers]
+        return [layer.init_cache(memory, width, max_length) for layer in self.layers]
 
     def decode_step(
         self, x: jax.Array, caches: list[LayerCache], position: jax.Array, **masks: jax.Array
