@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 
-Schedule = Callable[[ArrayLike], jax.Array]  # count of updates, from 0 -> learning rate, float32
+Schedule = Callable[[jax.Array | int], jax.Array]  # update count -> learning rate
 
 
 def inverse_sqrt(d_model: int, warmup_steps: int, scale: float = 1.0) -> Schedule:
@@ -16,6 +15,9 @@ def inverse_sqrt(d_model: int, warmup_steps: int, scale: float = 1.0) -> Schedul
 
     >>> f"{inverse_sqrt(512, 4000)(3999):.3e}"
     '6.988e-04'
+
+    Raises:
+      ValueError: `warmup_steps` is below 1.
     """
     if warmup_steps < 1:
         raise ValueError(f"warmup_steps must be at least 1, got {warmup_steps}")
@@ -31,6 +33,9 @@ def linear_decay(peak: float, warmup_steps: int, total_steps: int) -> Schedule:
     """Linear warm-up to `peak` in `warmup_steps`, then linear decay to 0 after `total_steps`.
 
     Not the paper's. For short runs, where equation 3 would end at a rate that is still high.
+
+    Raises:
+      ValueError: unless 1 <= `warmup_steps` < `total_steps`.
     """
     if not 1 <= warmup_steps < total_steps:
         raise ValueError(f"warmup_steps must be at least 1 and below {total_steps}, got {warmup_steps}")

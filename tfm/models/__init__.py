@@ -1,6 +1,7 @@
 """One file a model. Each defines `Config`, a frozen dataclass, and `Model`, a Linen module that takes it."""
 
 import sys
+from types import ModuleType
 
 from tfm.config import find_module
 from tfm.models.transformer import Transformer, TransformerConfig
@@ -8,7 +9,7 @@ from tfm.models.transformer import Transformer, TransformerConfig
 __all__ = ["Transformer", "TransformerConfig", "find"]
 
 
-def find(name):
+def find(name: str) -> ModuleType:
     """The module of the model `name`.
 
     Raises:

@@ -68,7 +68,7 @@ def perplexity(task, params, sources, references):
     Raises:
       UserError: it has for none.
     """
-    longest = task.config.model.longest
+    longest = task.config.model.max_length
     sides = (sources, references)
     lengths = np.max([[len(ids) + 1 for ids in task.vocabulary.encode(side)] for side in sides], axis=0)
     fits = lengths <= (longest or np.inf)

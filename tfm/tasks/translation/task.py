@@ -22,7 +22,7 @@ from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError
 from tfm.evaluation.translation_metrics import bleu
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
-from tfm.losses import projected_cross_entropy
+from tfm.losses import fused_linear_cross_entropy
 from tfm.models import TransformerConfig
 from tfm.runtime.memory import check_batches_fit, check_training_fits
 from tfm.tasks.translation.data import TranslationData
@@ -90,7 +90,7 @@ class Config:
         )
 
     def _check_positions(self):
-        longest, decoding = self.model.longest, self.decoding
+        longest, decoding = self.model.max_length, self.decoding
         needed = {
             "data.max_length": self.data.longest,
             "decoding.max_input + extra_length": decoding.max_input + decoding.extra_length,
@@ -155,7 +155,7 @@ class Translation:
             rngs=None if rng is None else {"dropout": rng},
             method="features",
         )
-        metrics = projected_cross_entropy(
+        metrics = fused_linear_cross_entropy(
             features, table, targets, weights, self.config.label_smoothing, self.config.logits_at_once
         )
         return metrics.pop("loss"), metrics
