@@ -21,6 +21,7 @@ from absl import flags
 
 from tfm import config
 from tfm.commands import cli
+from tfm.data.sources import fingerprint_of
 from tfm.errors import UserError
 from tfm.fields import changes
 from tfm.runtime.files import only_writer, whole_file
@@ -136,6 +137,7 @@ def write_scores(result, scores, before, run, split, stem):
     """All scores and how they were made, as JSON."""
     report = {
         "split": os.path.basename(split),
+        "texts": fingerprint_of(result.sources, result.references),
         "checkpoints": run.steps,
         "decoding": dataclasses.asdict(run.task.config.decoding),
         "sentences": len(result.hypotheses),

@@ -50,6 +50,9 @@ def load(workdir, *, checkpoint=None, average_last=1, ensemble_last=1, chosen=No
         if (checkpoint, average_last, ensemble_last) != (None, 1, 1):
             raise UserError(f"{workdir} is an export, with no checkpoints to choose from or to average.")
         return bundle.load(workdir, chosen)
+    if min(average_last, ensemble_last) < 1:
+        counts = f"average_last {average_last}, ensemble_last {ensemble_last}"
+        raise UserError(f"Expected at least 1 checkpoint to average or to decode together, got {counts}.")
     if average_last > 1 and ensemble_last > 1:
         raise UserError("Checkpoints are either averaged or an ensemble: choose one.")
     chosen = chosen or read_config(workdir)
