@@ -28,7 +28,7 @@ from tfm.errors import UserError
 from tfm.runtime import preemption
 from tfm.runtime.lock import locked
 from tfm.runtime.memory import one_arena_a_core
-from tfm.training.dry_run import preflight
+from tfm.training.dry_run import describe_run
 from tfm.training.loop import train
 from tfm.workdir import initialization
 
@@ -79,7 +79,7 @@ def dry_run(chosen, workdir):
     """Prints what the run would take, and leaves nothing in the work directory."""
     with tempfile.TemporaryDirectory() as elsewhere:
         task = tasks.find(chosen.task).create(chosen, elsewhere)
-        print("\n".join(preflight(task, chosen.training, workdir)))
+        print("\n".join(describe_run(task, chosen.training, workdir)))
 
 
 def join_hosts():

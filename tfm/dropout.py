@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 
-def dropout(rng, x, rate):
+def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
     """Zeroes each element of `x` with probability `rate` and scales the rest so that the mean is kept.
 
     Args:
@@ -25,7 +25,7 @@ def dropout(rng, x, rate):
     return jnp.where(keep, scaled, jnp.zeros((), x.dtype))
 
 
-def random_bits16(rng, shape):
+def random_bits16(rng: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """uint32 values uniform over [0, 2 ** 16): a counter hashed with a key drawn from `rng`.
 
     Threefry costs about 20 integer operations a word and cannot be fused into what uses it; on a CPU it takes

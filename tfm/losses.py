@@ -13,7 +13,9 @@ import jax.numpy as jnp
 from tfm import search
 
 
-def smoothed_cross_entropy(logits, labels, weights, *, smoothing):
+def smoothed_cross_entropy(
+    logits: jax.Array, labels: jax.Array, weights: jax.Array, *, smoothing: float
+) -> tuple[jax.Array, jax.Array]:
     """Cross-entropy against 1 - smoothing on the label and smoothing / (V - 1) on each other class.
 
     Args:
@@ -45,7 +47,14 @@ def _losses(logits, normaliser, label_logit, smoothing):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
-def projected_cross_entropy(features, table, labels, weights, smoothing, chunk):
+def projected_cross_entropy(
+    features: jax.Array,
+    table: jax.Array,
+    labels: jax.Array,
+    weights: jax.Array,
+    smoothing: float,
+    chunk: int,
+) -> dict[str, tuple[jax.Array, jax.Array]]:
     """`smoothed_cross_entropy` of the logits `features @ table.T`, which are never there as a whole.
 
     The gradient of each chunk of positions is made while its logits are at hand, so that the largest array is
@@ -95,7 +104,9 @@ def _backward(smoothing, chunk, gradients, cotangents):
 projected_cross_entropy.defvjp(_forward, _backward)
 
 
-def projected_log_probabilities(features, table, labels, chunk):
+def projected_log_probabilities(
+    features: jax.Array, table: jax.Array, labels: jax.Array, chunk: int
+) -> jax.Array:
     """`tfm.search.token_scores` of the logits `features @ table.T`, which are never there as a whole.
 
     Args:
@@ -167,7 +178,7 @@ def _named(sums, weights):
     return {name: (total, count) for name, total in zip(("loss", "nll", "accuracy"), sums, strict=True)}
 
 
-def smoothing_entropy(smoothing, classes):
+def smoothing_entropy(smoothing: float, classes: int) -> float:
     """Entropy of the smoothed target in nats: subtract it to compare losses across smoothing values."""
     if smoothing == 0:
         return 0.0

@@ -10,15 +10,16 @@ shape [..., 1, L, M] (or broadcast to it), where the 1 is the head axis. For two
 
 import functools
 
+import jax
 import jax.numpy as jnp
 
 
-def padding_mask(tokens, pad_id=0):
+def padding_mask(tokens: jax.Array, pad_id: int = 0) -> jax.Array:
     """[B, M] tokens -> bool [B, 1, 1, M]: every query may attend to the keys that are not padding."""
     return (tokens != pad_id)[..., None, None, :]
 
 
-def causal_mask(query_positions, key_positions):
+def causal_mask(query_positions: jax.Array, key_positions: jax.Array) -> jax.Array:
     """[.., L], [.., M] -> bool [.., 1, L, M]: a position attends to itself and to what came before.
 
     Positions are absolute, so that one query at position 7 works against a cache of positions 0 to 31.
@@ -26,7 +27,7 @@ def causal_mask(query_positions, key_positions):
     return (query_positions[..., :, None] >= key_positions[..., None, :])[..., None, :, :]
 
 
-def segment_mask(query_segments, key_segments):
+def segment_mask(query_segments: jax.Array, key_segments: jax.Array) -> jax.Array:
     """[.., L], [.., M] -> bool [.., 1, L, M]: only within one sentence of a packed row.
 
     Segments count from 1; 0 is padding, which neither attends nor is attended to.
@@ -36,7 +37,7 @@ def segment_mask(query_segments, key_segments):
     return (same & valid)[..., None, :, :]
 
 
-def combine_masks(*masks):
+def combine_masks(*masks: jax.Array | None) -> jax.Array | None:
     """Logical and of broadcastable masks. None is neutral; nothing but None gives None."""
     given = [mask for mask in masks if mask is not None]
     if not given:

@@ -1,13 +1,15 @@
 """Sinusoidal positional encoding (section 3.5)."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 LAYOUTS = ("interleaved", "concatenated")
 MAX_TIMESCALE = 10_000.0
 
 
-def sinusoidal_encoding(positions, features, *, layout="interleaved"):
+def sinusoidal_encoding(positions: ArrayLike, features: int, *, layout: str = "interleaved") -> jax.Array:
     """Sines and cosines whose wavelengths run geometrically from 2 pi to 10000 * 2 pi.
 
     Computed from the position itself, so there is no table and no longest sentence.

@@ -1,9 +1,15 @@
 """Learning-rate schedules (section 5.3): pure functions of the update count, as Optax takes them."""
 
+from collections.abc import Callable
+
+import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+Schedule = Callable[[ArrayLike], jax.Array]  # count of updates, from 0 -> learning rate, float32
 
 
-def inverse_sqrt(d_model, warmup_steps, scale=1.0):
+def inverse_sqrt(d_model: int, warmup_steps: int, scale: float = 1.0) -> Schedule:
     """Equation 3: d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), times `scale`.
 
     Optax counts updates from 0 and the paper counts steps from 1, so the count-th update has step count + 1.
@@ -21,7 +27,7 @@ def inverse_sqrt(d_model, warmup_steps, scale=1.0):
     return schedule
 
 
-def linear_decay(peak, warmup_steps, total_steps):
+def linear_decay(peak: float, warmup_steps: int, total_steps: int) -> Schedule:
     """Linear warm-up to `peak` in `warmup_steps`, then linear decay to 0 after `total_steps`.
 
     Not the paper's. For short runs, where equation 3 would end at a rate that is still high.

@@ -29,13 +29,25 @@ def _handler():
     ("text", "line"),
     [("3 lines are done", "3 lines are done"), ("", "no file is left half written; start the command again")],
 )
-def test_ctrl_c_is_one_line_and_exit_code_130(capsys, text, line):
+def test_ctrl_c_is_one_line_and_exit_code_130(capsys, monkeypatch, text, line):
+    monkeypatch.setattr(terminal.os, "_exit", sys.exit)
     with pytest.raises(SystemExit) as end, cli.answering():
         raise KeyboardInterrupt(text)
     assert end.value.code == 130
     error = capsys.readouterr().err
     assert error.startswith(f"interrupted: {line}")
     assert error.count("\n") == 1
+
+
+def test_no_library_can_crash_or_hang_after_ctrl_c():
+    code = """
+import atexit, os
+from tfm import terminal
+atexit.register(os.abort)
+terminal.end("3 lines are done")
+"""
+    result = python(code)
+    assert (result.returncode, result.stderr) == (130, "interrupted: 3 lines are done.\n")
 
 
 class Callback:

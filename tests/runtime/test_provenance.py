@@ -6,7 +6,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import types
 
 import jax
 import numpy as np
@@ -69,8 +68,7 @@ def test_a_corpus_that_changed_in_place_is_warned_of_when_the_run_goes_on(corpus
 
 def record(workdir, step, config=Config(), **data):  # noqa: B008, it is frozen
     """A start of a run with data of these hashes."""
-    task = types.SimpleNamespace(config=config, identity=lambda: {"validation": "v", "train": "t"} | data)
-    record_start(str(workdir), task, step)
+    record_start(str(workdir), config, {"validation": "v", "train": "t"} | data, step)
 
 
 def test_a_change_of_the_data_is_warned_of_once_also_behind_a_line_cut_short(tmp_path, caplog):

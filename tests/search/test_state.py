@@ -140,3 +140,12 @@ def test_a_cache_sums_the_attention_of_each_hypothesis():
     cache = cache.reorder(parents).attend(weights[2])
     expected = np.take_along_axis(weights[0] + weights[1], parents[..., None], axis=1) + weights[2]
     np.testing.assert_allclose(cache.attended, expected, rtol=1e-6)
+
+
+def test_an_ensemble_gives_the_log_of_the_mean_probability():
+    logits = np.random.default_rng(0).normal(size=(3, 2, 4, 5)).astype(np.float32)  # models, B, W, V
+    steps = [lambda tokens, state, position, one=one: (jnp.asarray(one), state + 1) for one in logits]
+    found, states = search.ensemble(*steps)(jnp.zeros((2, 4), int), (0, 10, 20), 0)
+    probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    np.testing.assert_allclose(np.exp(found), probabilities.mean(0), rtol=1e-5)
+    assert states == (1, 11, 21)

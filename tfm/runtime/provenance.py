@@ -10,6 +10,7 @@ import platform
 import subprocess
 import sys
 import time
+from typing import Any
 
 import jax
 
@@ -20,15 +21,16 @@ RECORD_FILE = "starts.jsonl"
 log = logging.getLogger(__name__)
 
 
-def record_start(workdir, task, step):
-    """Appends a start that goes on from `step` to starts.jsonl in the work directory; the first host does.
+def record_start(workdir: str, config: Any, identity: dict[str, str], step: int) -> None:
+    """Appends a start that resumes from `step` to starts.jsonl in the work directory; the first host does.
 
     The line has "changed": the fields of the config that differ from the start before, {path: [old, new]}.
     Warns of a run that resumes with other data than at its last start.
 
     Args:
       workdir: folder of the run.
-      task: has `identity()`, the hashes of its data, and a dataclass `config`.
+      config: of the run, a dataclass.
+      identity: hashes of its data, by name.
       step: 0 for a new run.
     """
     if jax.process_index() > 0:
@@ -43,8 +45,8 @@ def record_start(workdir, task, step):
         "devices": [device.device_kind for device in jax.devices()],
         "code": code_state(os.path.dirname(os.path.dirname(os.path.abspath(tfm.__file__)))),
         "versions": versions(),
-        "data": task.identity(),
-        "config": dataclasses.asdict(task.config),
+        "data": identity,
+        "config": dataclasses.asdict(config),
     }
     before = last_start(workdir)
     line["changed"] = changed_fields(before.get("config", line["config"]), line["config"])
