@@ -137,8 +137,8 @@ def _check_texts(path, sources, references):
     translated = config.load(path).get("texts")
     if translated not in (None, fingerprint_of(sources, references)):
         raise UserError(
-            f"{path} and the hypotheses beside it are of other texts than the test set here: give the --split "
-            "that eval.py was given, or run eval.py again."
+            f"{path} and the hypotheses beside it are of other texts than the test set here: give the "
+            "--split that eval.py was given, or run eval.py again."
         )
 
 

@@ -259,7 +259,7 @@ def _note(about, origin, source):
 
 
 def _whole_lines(part, about, origin):
-    """How many lines `part` has, cut to whole ones, and of how many source lines a checksum is noted, with it.
+    """The whole lines that `part` has, which is cut to them, and the source lines noted: number, checksum.
 
     For an empty part the origin is noted.
     """

@@ -135,7 +135,8 @@ def _require_characters(texts):
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             part = ascii(text[max(error.start - 20, 0) : error.end + 20])
-            raise UserError(f"Expected text, got half of a character in {part}: convert it to UTF-8.") from None
+            message = f"Expected text, got half of a character in {part}: convert it to UTF-8."
+            raise UserError(message) from None
 
 
 def _explain(size, error):
