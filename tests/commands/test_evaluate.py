@@ -8,10 +8,10 @@ import types
 
 import pytest
 
-import eval as evaluating
 from tests.helpers.io_conditions import unwritable
 from tests.helpers.tiny import make_config
 from tfm import config
+from tfm.commands import evaluate as evaluating
 from tfm.commands.compare import read_systems
 from tfm.data.sources import read_sides
 from tfm.errors import UserError
@@ -47,7 +47,7 @@ def command(corpus, tmp_path, monkeypatch):
         monkeypatch.setattr(evaluating.cli, "load_run", lambda: runs.Run(task, None, [2, 4]))
         evaluating.main()
 
-    monkeypatch.setattr(evaluating.evaluation, "evaluate", evaluate)
+    monkeypatch.setattr(evaluating.report, "evaluate", evaluate)
     call.loaded, call.workdir = 0, workdir
     return call
 
@@ -66,7 +66,7 @@ class Closed(io.StringIO):
 
 
 def test_results_are_written_before_anything_is_printed(command, monkeypatch):
-    monkeypatch.setattr(evaluating.evaluation, "challenges", lambda *_: [MATCH])
+    monkeypatch.setattr(evaluating.report, "challenges", lambda *_: [MATCH])
     monkeypatch.setattr("sys.stdout", Closed())
     with pytest.raises(BrokenPipeError):
         command(kind="builtin", average=2)
@@ -87,7 +87,7 @@ def test_scores_outlive_a_challenge_that_fails(command, monkeypatch, capsys, err
         assert scores_of(command.workdir) == ["BLEU"]
         raise error
 
-    monkeypatch.setattr(evaluating.evaluation, "challenges", fail)
+    monkeypatch.setattr(evaluating.report, "challenges", fail)
     with pytest.raises(type(error)) as raised:
         command(kind="builtin")
     assert scores_of(command.workdir) == ["BLEU"]

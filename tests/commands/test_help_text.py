@@ -27,16 +27,16 @@ def help_of(*arguments):
 @pytest.mark.parametrize(
     ("command", "usage", "others"),
     [
-        (["eval.py"], "usage: python eval.py --workdir=WORKDIR [--FLAG", ["  --split=test ", DECODING]),
+        (["eval.py"], "usage: tfm evaluate --workdir=WORKDIR [--FLAG", ["  --split=test ", DECODING]),
         (
             ["-m", "tfm.commands.translate"],
-            "usage: python -m tfm.commands.translate --workdir",
+            "usage: tfm translate --workdir",
             ["  --n_best=1 ", DECODING],
         ),
         (["-m", "tfm.commands.export"], "--workdir=WORKDIR --output=OUTPUT [", ["  --stablehlo ", DECODING]),
         (
             ["-m", "tfm.commands.compare"],
-            "tfm.commands.compare DIR_A DIR_B [--FLAG=VALUE ...]\n",
+            "tfm compare DIR_A DIR_B [--FLAG=VALUE ...]\n",
             ["  --sentences=5 "],
         ),
     ],

@@ -14,8 +14,8 @@ from tests.helpers.paths import ROOT
 from tfm.commands import cli, terminal
 from tfm.errors import UserError
 
-MODULES = ("translate", "compare", "export", "visualize")
-COMMANDS = ("train.py", "eval.py", *(f"tfm/{name}.py" for name in MODULES))
+MODULES = ("train", "evaluate", "translate", "compare", "export", "visualize")
+COMMANDS = tuple(f"tfm/commands/{name}.py" for name in MODULES)
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def test_ctrl_c_is_one_line_and_exit_code_130(capsys, monkeypatch, text, line):
 def test_no_library_can_crash_or_hang_after_ctrl_c():
     code = """
 import atexit, os
-from tfm import terminal
+from tfm.commands import terminal
 atexit.register(os.abort)
 terminal.end("3 lines are done")
 """
@@ -98,7 +98,7 @@ def python(code, streams="", **options):
 
 def test_ctrl_c_during_the_imports_is_one_line_too():
     code = (
-        "import signal; from tfm import terminal; terminal.end_at_once(); signal.raise_signal(signal.SIGINT)"
+        "import signal; from tfm.commands import terminal; terminal.end_at_once(); signal.raise_signal(signal.SIGINT)"
     )
     result = python(code)
     assert (result.returncode, result.stderr) == (130, "interrupted: nothing was begun.\n")
@@ -109,15 +109,15 @@ def test_ctrl_c_during_the_imports_is_one_line_too():
 @pytest.mark.parametrize("path", COMMANDS)
 def test_every_command_is_ready_for_ctrl_c_before_it_imports(path):
     _, first, guard, *_ = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
-    assert ast.unparse(first) == "from tfm import terminal"
+    assert ast.unparse(first) == "from tfm.commands import terminal"
     assert ast.unparse(guard) == "if __name__ == '__main__':\n    terminal.end_at_once()"
-    imported = python("import sys; from tfm import terminal; assert not {'jax', 'numpy'} & set(sys.modules)")
+    imported = python("import sys; from tfm.commands import terminal; assert not {'jax', 'numpy'} & set(sys.modules)")
     assert imported.returncode == 0, imported.stderr
 
 
 def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
     code = f"""
-import sys; from tfm import terminal
+import sys; from tfm.commands import terminal
 terminal.prepare_streams()
 with open({str(tmp_path / "out")!r}, "w") as file:
     print("lost"); print("lost", file=sys.stderr); print(sys.stdin.read(), end="")
@@ -136,7 +136,7 @@ for name in ("stdin", "stdout"):
 
 def test_open_streams_are_left_as_they_are():
     terminal.check_open("stdout", "--output=FILE")
-    result = python("from tfm import terminal; terminal.prepare_streams(); print(input())", input="größe")
+    result = python("from tfm.commands import terminal; terminal.prepare_streams(); print(input())", input="größe")
     assert result.stdout == "größe\n"
 
 

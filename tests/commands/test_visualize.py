@@ -13,9 +13,10 @@ import pytest
 from tests.helpers.tiny import talkative
 from tfm.commands import visualize
 from tfm.errors import UserError
+from tfm.export.bundle import write_bundle
 from tfm.runtime.files import only_writer
 from tfm.visualize import figures
-from tfm.workdir import bundle, runs
+from tfm.workdir import runs
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +152,7 @@ def test_a_list_of_figures_removes_nothing_else(run, tiny_run, quick, tmp_path):
 
 
 def test_an_export_is_drawn_without_curves(run, tiny_run, quick, tmp_path):
-    bundle.save(run, str(tmp_path / "export"), workdir=str(tiny_run))
+    write_bundle(run, str(tmp_path / "export"), workdir=str(tiny_run))
     loaded = runs.load(str(tmp_path / "export"))
     output = tmp_path / "out"
     paths = visualize.draw_run(loaded, str(tmp_path / "export"), ["red dog"], str(output))

@@ -24,7 +24,7 @@ from tfm.data.tokenizer import Vocabulary
 from tfm.export import model_card
 from tfm.tasks.translation.task import Config
 from tfm.training.reporting import METRICS_FILE, read_metrics
-from tfm.workdir import bundle, runs
+from tfm.workdir import runs
 
 
 def overrides(arguments):
@@ -77,7 +77,7 @@ def export(folder, sound, name, content):
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(sound, folder)
     write(folder, name, content)
-    return bundle.load(folder)
+    return runs.load(folder)
 
 
 def token_cache(folder, name, content):

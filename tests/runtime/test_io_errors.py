@@ -34,10 +34,11 @@ from tfm.data import text
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Vocabulary
 from tfm.errors import UserError
+from tfm.export.bundle import write_bundle
 from tfm.runtime.checkpoints import Checkpoints
 from tfm.runtime.files import refusal, require_space, whole_file, whole_folder
 from tfm.training.reporting import MetricsWriter
-from tfm.workdir import bundle, runs
+from tfm.workdir import runs
 
 LIMIT = 64  # bytes: less than any of the files below
 
@@ -92,7 +93,7 @@ class Answer(list):
 def test_an_export_that_finds_no_space_leaves_nothing(tiny_run, tmp_path):
     run = runs.load(str(tiny_run))
     with smallest_files(20_000), pytest.raises(UserError, match=r"Cannot write .*out: File too large"):
-        bundle.save(run, str(tmp_path / "out"), workdir=str(tiny_run))
+        write_bundle(run, str(tmp_path / "out"), workdir=str(tiny_run))
     assert list(tmp_path.iterdir()) == []
 
 

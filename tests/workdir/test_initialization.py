@@ -16,12 +16,13 @@ from tfm.config import save
 from tfm.data.config import DataConfig
 from tfm.data.sources import open_pairs
 from tfm.errors import UserError
+from tfm.export.bundle import write_bundle
 from tfm.fields import leaves
 from tfm.tasks import translation
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.training.loop import train
-from tfm.workdir import bundle, initialization, runs
+from tfm.workdir import initialization, runs
 
 
 def begin(config, workdir, *, warm_start="", reset=False, steps=None):
@@ -270,7 +271,7 @@ def vocabulary(workdir):
 
 def test_a_warm_start_from_an_export(known, corpus, tmp_path):
     run, export, new = runs.load(str(known)), tmp_path / "export", tmp_path / "new"
-    bundle.save(run, str(export), workdir=str(known))
+    write_bundle(run, str(export), workdir=str(known))
     initialization.adopt(str(export), settings(corpus), str(new))
     task = translation.create(settings(corpus), str(new))
     found = initialization.first_weights(task, str(new), str(export))()

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-import eval as evaluating
 from tests.helpers.paths import ROOT
+from tfm.commands import evaluate as evaluating
 from tfm.errors import UserError
 from tfm.tasks import translation
 from tfm.tasks.translation.task import VOCABULARY_FILE

@@ -148,10 +148,9 @@ def check_device():
         jax.devices()
     except (RuntimeError, AssertionError) as error:  # JAX asserts that a platform that is asked for is there
         reason = f" ({str(error).splitlines()[0]})" if str(error) else ""
-        platforms = jax.config.jax_platforms
         raise UserError(
-            f"JAX finds no device to compute on{reason}: check JAX_PLATFORMS, which is {platforms!r}, and that "
-            "JAX is installed for it."
+            f"JAX finds no device to compute on{reason}: check JAX_PLATFORMS, which is "
+            f"{jax.config.jax_platforms!r}, and that JAX is installed for it."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Compares two runs on one test set: python -m tfm.commands.compare DIR_A DIR_B
+"""Compares two runs on one test set: tfm compare DIR_A DIR_B
 
 Reads the hypotheses that eval.py left in both work directories and prints the scores of both, whether these
 differ by more than the choice of test sentences, and the sentences that differ most. Two evaluations of one

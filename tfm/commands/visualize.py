@@ -1,4 +1,4 @@
-"""Pictures of a run or an export: python -m tfm.commands.visualize --workdir=DIR
+"""Pictures of a run or an export: tfm visualize --workdir=DIR
 
 Draws into DIR/figures, or --output=FOLDER, the loss and learning-rate curves, and for each sentence the
 attention of every head in the encoder, the decoder and between them. --sentence="..." (repeatable) replaces

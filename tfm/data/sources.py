@@ -124,7 +124,7 @@ def _stem(config, name):
 def _find_builder(config):
     """The builder of the config's data set, whose files may not be there yet."""
     if config.kind == "builtin":
-        from tfm.datasets.toy_translation.builder import TfmLanguage  # TFDS takes half a second to import
+        from tfm.data.toy_translation import TfmLanguage  # TFDS takes half a second to import
 
         folder = _builtin_folder(config)
         with records.opening(TfmLanguage.name, folder):
@@ -135,7 +135,7 @@ def _find_builder(config):
 def _prepare(config, builder):
     """The builder with its files on disk."""
     if config.kind == "builtin":
-        from tfm.datasets.toy_translation.builder import prepare
+        from tfm.data.toy_translation import prepare
 
         return records.require_splits(prepare(_builtin_folder(config)))
     return records.prepare(builder, config.name, config.directory)

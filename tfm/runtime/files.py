@@ -218,6 +218,16 @@ def whole_folder(path):
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def end_last_line(path):
+    """A kill may have cut the last line of a file short; the next must not become its end."""
+    if not os.path.isfile(path) or not os.path.getsize(path):
+        return
+    with open(path, "rb+") as file:
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
+
+
 @contextlib.contextmanager
 def swept(folder):
     """To make whole files and folders in `folder`, from which what killed processes left half made goes.

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 
 import tfm
-from tfm.training.reporting import end_last_line
+from tfm.runtime.files import end_last_line
 
 RECORD_FILE = "starts.jsonl"
 log = logging.getLogger(__name__)

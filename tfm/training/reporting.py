@@ -15,7 +15,7 @@ from tensorboardX.record_writer import RecordWriter
 
 from tfm.errors import UserError
 from tfm.fields import LARGEST_INT
-from tfm.runtime.files import writing
+from tfm.runtime.files import end_last_line, writing
 from tfm.training.hooks import Hook
 from tfm.training.task import SumAndCount
 
@@ -73,16 +73,6 @@ class MetricsWriter(Hook):
 
     def _write_event(self, **fields):
         self._board.write(Event(wall_time=time.time(), **fields).SerializeToString())
-
-
-def end_last_line(path):
-    """A kill may have cut the last line of a file short; the next must not become its end."""
-    if not os.path.isfile(path) or not os.path.getsize(path):
-        return
-    with open(path, "rb+") as file:
-        file.seek(-1, os.SEEK_END)
-        if file.read(1) != b"\n":
-            file.write(b"\n")
 
 
 def read_metrics(workdir, up_to=None):

@@ -18,7 +18,8 @@ from tfm.runtime.provenance import RECORD_FILE, last_start
 from tfm.tasks.translation.task import VOCABULARY_FILE
 from tfm.training.reporting import METRICS_FILE
 from tfm.training.setup import CHECKPOINT_FOLDER, open_checkpoints
-from tfm.workdir import bundle, runs
+from tfm.workdir import runs
+from tfm.workdir.bundle import is_bundle
 
 BEFORE_RESET = "before_reset"
 VOCABULARY = "vocabulary"  # `FieldInfo.asset` of the fields from which the vocabulary is made
@@ -43,7 +44,7 @@ def keep_config(chosen, workdir, *, allow_change=(), resets=False):
         if there is one; or `allow_change` names no field, or one that can never change; or the folder is an
         export. Nothing is written.
     """
-    if bundle.is_artefact(workdir):
+    if is_bundle(workdir):
         raise UserError(
             f"{workdir} is an export, which training would write over: give another --workdir; "
             f"--warm_start={workdir} begins with its weights."

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-import eval as eval_command
 from tests.helpers.tiny import talkative
+from tfm.commands import evaluate as eval_command
 from tfm.config import save
 from tfm.data.config import DataConfig
 from tfm.data.sources import open_pairs

@@ -72,6 +72,16 @@ class Config:
             raise UserError("training.patience waits for a better BLEU: set validation_sentences above 0.")
         self._check_positions()
 
+    def portable(self) -> "Config":
+        """This config without the paths of the machine that trained it, for an export."""
+        splits = {name: getattr(self.data, name) for name in SPLITS}
+        splits = {
+            name: os.path.basename(path) if os.path.isabs(path) else path for name, path in splits.items()
+        }
+        return dataclasses.replace(
+            self, data=dataclasses.replace(self.data, directory="", cache_dir="", **splits)
+        )
+
     def _check_positions(self):
         longest, decoding = self.model.longest, self.decoding
         needed = {
