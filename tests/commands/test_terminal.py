@@ -13,6 +13,7 @@ import pytest
 from tests.helpers.paths import ROOT
 from tfm.commands import cli, terminal
 from tfm.commands.main import COMMANDS
+from tfm.errors import UserError
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +47,18 @@ terminal.end("3 lines are done")
 """
     result = python(code)
     assert (result.returncode, result.stderr) == (130, "interrupted: 3 lines are done.\n")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("Unable to initialize backend 'x'\nmore"), AssertionError()])
+def test_without_a_device_the_variable_is_named(monkeypatch, error):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(cli.jax, "devices", fail)
+    with pytest.raises(
+        UserError, match=r"JAX finds no device to compute on.*: check JAX_PLATFORMS, which is"
+    ):
+        cli.check_device()
 
 
 class Callback:

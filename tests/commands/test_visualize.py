@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import matplotlib.axes
 import matplotlib.figure
@@ -13,6 +14,7 @@ from tests.helpers.tiny import talkative
 from tfm.commands import visualize
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
+from tfm.runtime.files import only_writer
 from tfm.visualize import figures
 from tfm.workdir import runs
 
@@ -125,6 +127,17 @@ def test_figures_of_an_earlier_call_are_removed(run, tiny_run, quick, tmp_path):
 
     assert draw("red dog", "cat") == {"1", "2"}
     assert draw("red dog") == {"1"}
+
+
+def test_figures_have_one_writer_at_a_time(tmp_path, monkeypatch):
+    """Refused before the run is loaded: `cli` is only there in the command."""
+    flags = types.SimpleNamespace(sentence=["a"], workdir=str(tmp_path), output="", max_tokens=9)
+    monkeypatch.setattr(visualize.flags, "FLAGS", flags)
+    with (
+        only_writer(tmp_path / "figures" / "figures.json", "--output"),
+        pytest.raises(UserError, match=r"Another process is writing .*figures\.json"),
+    ):
+        visualize.main()
 
 
 def test_a_list_of_figures_removes_nothing_else(run, tiny_run, quick, tmp_path):

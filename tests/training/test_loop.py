@@ -16,11 +16,13 @@ from tfm.errors import UserError
 from tfm.runtime import checkpoints as saved
 from tfm.tasks import translation
 from tfm.training.config import TrainingConfig
+from tfm.training.divergence import first_loss
 from tfm.training.early_stopping import EarlyStopping
 from tfm.training.optimizer import make_optimizer, make_schedule
 from tfm.training.reporting import METRICS_FILE, duration, read_metrics
 from tfm.training.step import TrainState, make_train_step
 from tfm.training.task import Best
+from tfm.visualize.figures import draw_curves
 from tfm.workdir import runs
 
 
@@ -220,6 +222,16 @@ def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path):
     lines = '{"step": 1, "train/loss": 3.0}\n{"step": 1, "train/loss": 2.0}\n{"step": 2, "tra'
     (tmp_path / "metrics.jsonl").write_text(lines)
     assert read_metrics(str(tmp_path)) == [{"step": 1, "train/loss": 2.0}]
+
+
+@pytest.mark.parametrize("value", ['"x"', "null", "[1]", "true", "1" * 400, "{}"])
+def test_a_row_without_numbers_is_left_out(value, tmp_path):
+    rows = [f'{{"step": 1, "train/loss": {value}}}', '{"step": 2, "train/loss": Infinity}']
+    rows += ['{"step": true, "train/loss": 4}', '{"step": 3, "train/loss": 5}']
+    (tmp_path / METRICS_FILE).write_text("\n".join(rows))
+    assert [row["step"] for row in read_metrics(str(tmp_path))] == [2, 3]
+    assert first_loss(str(tmp_path)) == 5
+    draw_curves(read_metrics(str(tmp_path)), str(tmp_path / "curves.png"))
 
 
 @pytest.mark.long

@@ -125,6 +125,27 @@ def test_what_a_resumed_run_may_change(leaf, begun, caplog):
     assert (begun / "config.json").read_bytes() != saved
 
 
+def test_a_run_that_lost_its_config_has_that_of_its_record(begun, caplog):
+    (begun / "config.json").unlink()
+    other = changed(BASE, "training.seed", 7)
+    with pytest.raises(UserError, match=r"has checkpoints but no config\.json: put it back"):
+        initialization.keep_config(other, str(begun))
+    (begun / "starts.jsonl").write_text(json.dumps({"config": dataclasses.asdict(BASE)}) + "\n")
+    with pytest.raises(UserError, match=r"training\.seed was 0 and is now 7"):
+        initialization.keep_config(other, str(begun))
+    assert not (begun / "config.json").exists()
+    initialization.keep_config(BASE, str(begun))
+    assert runs.read_config(str(begun)) == BASE
+    assert "config.json is missing; the config of the last start" in caplog.text
+
+
+def test_an_export_is_no_work_directory(tmp_path):
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(UserError, match=f"is an export, .*--warm_start={tmp_path} begins with its weights"):
+        initialization.keep_config(BASE, str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+
 def test_all_changes_that_are_refused_are_named(begun):
     other = dataclasses.replace(
         BASE,

@@ -91,6 +91,9 @@ def test_a_run_is_not_resumed_with_another_vocabulary(other_vocabulary):
 def test_too_few_checkpoints_are_a_sentence_that_says_what_there_is(tiny_run):
     with pytest.raises(UserError, match=r"Expected 40 .* every 2 steps, .* \[2, 3, 4, 6\]: take fewer"):
         runs.load(str(tiny_run), average_last=40)
+    for count in ({"average_last": 0}, {"ensemble_last": -3}):
+        with pytest.raises(UserError, match="Expected at least 1 checkpoint to average"):
+            runs.load(str(tiny_run), **count)
 
 
 def test_what_averaging_brings_is_measured_beside_its_own_last_checkpoint(tiny_run, monkeypatch):

@@ -138,6 +138,22 @@ def read_config():
     return runs.parse_config(flags.FLAGS.config)
 
 
+def check_device():
+    """Finds the devices to compute on, before any work.
+
+    Raises:
+      UserError: JAX finds none.
+    """
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:  # JAX asserts that a platform that is asked for is there
+        reason = f" ({str(error).splitlines()[0]})" if str(error) else ""
+        raise UserError(
+            f"JAX finds no device to compute on{reason}: check JAX_PLATFORMS, which is "
+            f"{jax.config.jax_platforms!r}, and that JAX is installed for it."
+        ) from None
+
+
 def keep_compiled(folder):
     """Keeps compiled programs below `folder`, so that the same program starts sooner next time.
 
@@ -177,7 +193,9 @@ def _is_whole(packed):
 def load_run():
     """The run that the flags of `define_finished_run` name."""
     arguments = flags.FLAGS
-    keep_compiled(user_cache())
+    check_device()
+    with contextlib.suppress(UserError):  # without a home folder
+        keep_compiled(user_cache())
     return runs.load(
         arguments.workdir,
         checkpoint=arguments.checkpoint,

@@ -39,6 +39,7 @@ def main():
     one_arena_a_core()
     chosen, workdir = cli.read_config(), flags.FLAGS.workdir
     join_hosts()
+    cli.check_device()
     if flags.FLAGS.dry_run:
         dry_run(chosen, workdir)
         return

@@ -5,6 +5,8 @@ identifies its content. None needs TensorFlow: TFDS data sets are prepared as ar
 read at random.
 """
 
+import hashlib
+import json
 import os
 
 from tfm.data import records, text
@@ -42,6 +44,11 @@ def read_sides(config, split):
     check_splits(config, [split])
     sources, targets = zip(*open_pairs(config, split)[:], strict=True)
     return list(sources), list(targets)
+
+
+def fingerprint_of(sources, references):
+    """SHA-256 of the texts of a split, wherever they were read from."""
+    return hashlib.sha256(json.dumps([sources, references]).encode()).hexdigest()
 
 
 def read_feature(config, split, feature):

@@ -5,6 +5,7 @@ import functools
 import json
 import logging
 import os
+import re
 import shutil
 
 import jax
@@ -24,6 +25,7 @@ WEIGHTS = ("params", "average")
 PROGRESS = manifest.ITEM
 ASSETS = "assets"  # in a checkpoint's progress
 REPLACED = ".replaced"
+STEP_NAME = re.compile("0|[1-9][0-9]*")  # as Orbax writes it: 007 is another folder than 7
 NOTHING = -1  # among steps, where None cannot be sent
 log = logging.getLogger(__name__)
 
@@ -84,7 +86,7 @@ class Checkpoints:
         """Steps with a checkpoint, damaged ones among them, ascending."""
         self.wait()
         names = os.listdir(self.directory) if os.path.isdir(self.directory) else []
-        return sorted(int(name) for name in names if name.isdecimal())
+        return sorted(int(name) for name in names if STEP_NAME.fullmatch(name))
 
     def latest(self):
         """The newest intact step, or None where there is no checkpoint. Warns of those it passes over.

@@ -39,9 +39,17 @@ log = logging.getLogger(__name__)
 
 
 def user_cache():
-    """The user's own cache folder of tfm, which may not be there yet."""
-    default = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(default, "tfm")
+    """The user's own cache folder of tfm, which may not be there yet.
+
+    Raises:
+      UserError: the user has no home folder, as many have none in a container.
+    """
+    chosen, home = os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~")
+    if os.path.isabs(chosen):  # a relative one is to be ignored (XDG Base Directory Specification)
+        return os.path.join(chosen, "tfm")
+    if not os.path.isabs(home):  # a folder called "~" where the command was started
+        raise UserError("There is no home folder for caches: set HOME, XDG_CACHE_HOME, or data.cache_dir.")
+    return os.path.join(home, ".cache", "tfm")
 
 
 def refusal(error):

@@ -64,7 +64,7 @@ def last_start(workdir: str) -> dict:
     if os.path.isfile(path):
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:
-                with contextlib.suppress(ValueError):  # a kill may have cut it short
+                with contextlib.suppress(ValueError, RecursionError):  # a kill may have cut it short
                     found = start if _is_start(start := json.loads(line)) else found
     return found
 

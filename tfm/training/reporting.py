@@ -14,6 +14,7 @@ from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import RecordWriter
 
 from tfm.errors import UserError
+from tfm.fields import LARGEST_INT
 from tfm.runtime.files import end_last_line, writing
 from tfm.training.hooks import Hook
 from tfm.training.task import SumAndCount
@@ -78,7 +79,7 @@ def read_metrics(workdir, up_to=None):
     """The rows of metrics.jsonl in order.
 
     After a restart a step can stand there twice; the later row wins. What is no row, such as a last line cut
-    short, is left out.
+    short or one with something else than numbers, is left out.
 
     Raises:
       UserError: there are none.
@@ -93,10 +94,22 @@ def read_metrics(workdir, up_to=None):
                 row = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+            if not _is_row(row):
                 continue
             rows[row["step"], any(name.startswith("train/") for name in row)] = row
     return [row for _, row in sorted(rows.items()) if up_to is None or row["step"] <= up_to]
+
+
+def _is_row(row):
+    """Whether a line of the file is what `Reporter.write` writes: a step, and numbers by name."""
+    if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+        return False
+    return all(_is_number(value) for value in row.values())
+
+
+def _is_number(value):
+    """Whether JSON has a float or an integer of 64 bits there; NaN and infinity are floats."""
+    return type(value) is float or (type(value) is int and abs(value) <= LARGEST_INT)
 
 
 class MetricAccumulator:

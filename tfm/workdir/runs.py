@@ -51,6 +51,9 @@ def load(workdir, *, checkpoint=None, average_last=1, ensemble_last=1, chosen=No
         chosen = chosen or read_config(workdir)
         task = tasks.find(chosen.task).create(chosen, workdir, new=False)
         return Run(task, *read_bundle(workdir, task))
+    if min(average_last, ensemble_last) < 1:
+        counts = f"average_last {average_last}, ensemble_last {ensemble_last}"
+        raise UserError(f"Expected at least 1 checkpoint to average or to decode together, got {counts}.")
     if average_last > 1 and ensemble_last > 1:
         raise UserError("Checkpoints are either averaged or an ensemble: choose one.")
     chosen = chosen or read_config(workdir)
