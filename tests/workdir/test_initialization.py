@@ -21,6 +21,7 @@ from tfm.tasks import translation
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.training.loop import train
+from tfm.training.optimizers import SGD, Adam
 from tfm.workdir import bundle, initialization, runs
 
 
@@ -127,12 +128,12 @@ def test_what_a_resumed_run_may_change(leaf, begun, caplog):
 def test_all_changes_that_are_refused_are_named(begun):
     other = dataclasses.replace(
         BASE,
-        training=TrainingConfig(seed=1, adam_b2=0.9, keep=3),
+        training=TrainingConfig(seed=1, optimizer=Adam(b2=0.9), keep=3),
         model=dataclasses.replace(BASE.model, heads=4),
     )
     with pytest.raises(UserError) as error:
         initialization.keep_config(other, str(begun), allow_change=["training.seed"])
-    assert "adam_b2 was 0.98 and is now 0.9 (--allow_change=training.adam_b2" in str(error.value)
+    assert "optimizer.b2 was 0.98 and is now 0.9 (--allow_change=training.optimizer.b2" in str(error.value)
     assert "model.heads was 8 and is now 4 (never" in str(error.value)
     assert "seed" not in str(error.value)
     assert "keep" not in str(error.value)

@@ -11,7 +11,7 @@ from tfm.runtime.checkpoints import Checkpoints
 from tfm.runtime.memory import check_memory, check_training_fits, enough_memory, memory_of
 from tfm.runtime.restoring import check_shapes
 from tfm.training.early_stopping import Evaluations
-from tfm.training.optimizer import make_optimizer, make_schedule
+from tfm.training.optimizers import make_optimizer, make_schedule
 from tfm.training.partitioning import Layout, make_layout
 from tfm.training.step import TrainState, check_zero_rows, make_train_step
 
@@ -37,7 +37,7 @@ def assemble(task, config):
       UserError: the model and its optimizer state are larger than the memory, found before they are traced.
     """
     check_training_fits(task.model.config, config)
-    schedule = make_schedule(config, task.d_model)
+    schedule = make_schedule(config, getattr(task, "d_model", None))
     optimizer = make_optimizer(config, schedule)
     init_rng, step_rng = jax.random.split(jax.random.key(config.seed))
     layout = make_layout(config)
