@@ -17,7 +17,7 @@ from tfm.models.transformer import Transformer
 from tfm.runtime.memory import check_batches_fit, check_training_fits, check_weights_fit, gib
 from tfm.tasks import translation
 from tfm.training.config import TrainingConfig
-from tfm.training.optimizers import SGD, Adafactor, Adam, AdamW, Lion, make_optimizer
+from tfm.training.optimizers import SGD, Adam, AdamW, Lion, make_optimizer
 from tfm.training.setup import assemble
 from tfm.training.step import TrainState
 from tfm.workdir import bundle, runs

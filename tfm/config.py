@@ -152,7 +152,7 @@ def _with_new_names(cls, mapping, path):
 
 
 def _with_field(cls, mapping, names, value, old):
-    """A copy of a mapping that has a field at the path `names`, in a section of its default class if need be."""
+    """A copy of a mapping with a field at the path `names`, in a section that has a name."""
     name, *rest = names
     if not rest:
         if name in mapping:

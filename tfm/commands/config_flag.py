@@ -67,7 +67,9 @@ def define(saved, values=flags.FLAGS):
         config_flags.DEFINE_config_dict(NAME, saved, "Fields of the config.", values, sys_argv=arguments)
         for old, new in old_names.items():
             flags.DEFINE_alias(old, new, values)
-            log.warning("--%s is the name of an older version: it is now --%s", old, new)
+    if old_names:
+        known = ", ".join(f"--{old} is now --{new}" for old, new in old_names.items())
+        log.warning("Flags of an older version: %s", known)
 
 
 def define_import(values=flags.FLAGS):
@@ -76,10 +78,8 @@ def define_import(values=flags.FLAGS):
     Raises:
       UserError: a value is no name of a module.
     """
-    help = (
-        "Module of your own that the config of a run may name, such as my_lab.models; importing it runs it."
-    )
-    flags.DEFINE_multi_string(IMPORT, [], help, values)
+    meaning = "Module of your own, such as my_lab.models, that the config of a run may name: its code runs."
+    flags.DEFINE_multi_string(IMPORT, [], meaning, values)
     config.allow_modules(value for value, _ in _found(IMPORT, sys.argv))
 
 

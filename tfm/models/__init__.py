@@ -10,7 +10,10 @@ __all__ = ["Transformer", "TransformerConfig", "find"]
 
 
 def find(name: str) -> Any:
-    """What has the `Config` and the `Model` of a name: a module of this package, or "package.module:attribute".
+    """What has the `Config` and the `Model` of a name.
+
+    Args:
+      name: a module of this package, or "package.module:attribute" of the user's own.
 
     Raises:
       UserError: there is no such model.

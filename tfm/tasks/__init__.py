@@ -7,7 +7,10 @@ from tfm.config import find_by_name
 
 
 def find(name: str) -> Any:
-    """What has the `Config` and the `create` of a name: a module of this package, or "package.module:attribute".
+    """What has the `Config` and the `create` of a name.
+
+    Args:
+      name: a module of this package, or "package.module:attribute" of the user's own.
 
     Raises:
       UserError: there is no such task.

@@ -104,7 +104,7 @@ class AdamW:
     epsilon: float = _epsilon(1e-8)
     mean_dtype: str = _mean_dtype()
     weight_decay: float = _weight_decay(
-        0.01, "Times the learning rate, the part of a weight taken off a step."
+        0.01, "Times the learning rate: the part of a weight that each step takes off."
     )
     not_decayed: tuple[str, ...] = _not_decayed()
 
@@ -131,13 +131,13 @@ class AdamW:
 
 @dataclasses.dataclass(frozen=True)
 class Lion:
-    """Lion (Chen et al. 2023): the sign of an interpolated momentum. Takes a tenth of Adam's learning rate."""
+    """Lion (Chen et al. 2023): the sign of a momentum. Its learning rate is about a tenth of Adam's."""
 
     name: str = _name("lion")
     b1: float = _beta(0.9, "Weight of the momentum in the update.")
     b2: float = _beta(0.99, "Decay of the momentum.")
     weight_decay: float = _weight_decay(
-        0.001, "Times the learning rate, the part of a weight taken off a step."
+        0.001, "Times the learning rate: the part of a weight that each step takes off."
     )
     not_decayed: tuple[str, ...] = _not_decayed()
     bytes_per_parameter = FLOAT32
@@ -253,7 +253,7 @@ def make_optimizer(config: Any, schedule: Schedule) -> optax.GradientTransformat
 
 
 def _clipped(optimizer, norm):
-    """The optimizer behind a clipping of its gradients by their global norm; its state is that of the optimizer."""
+    """The optimizer behind a clipping of its gradients, which adds nothing to its state."""
     clip = optax.clip_by_global_norm(norm)
 
     def update(gradients, state, params=None, **extra):
@@ -295,9 +295,8 @@ def find_peak(config: Any, d_model: int | None) -> float:
         return config.learning_rate_scale * config.peak_learning_rate
     if d_model is None:
         raise UserError(
-            "Expected training.peak_learning_rate, got None: the paper's rule takes the peak from the model's "
-            "d_model, and this model has none. Give the peak, such as "
-            "--config.training.peak_learning_rate=0.001."
+            "Expected training.peak_learning_rate, got None: the paper's rule takes the peak from d_model, "
+            "and this model has none. Give the peak, such as --config.training.peak_learning_rate=0.001."
         )
     return config.learning_rate_scale * (d_model * config.warmup_steps) ** -0.5
 
@@ -317,8 +316,8 @@ def label_frozen(params: Any, patterns: tuple[str, ...]) -> Any:
     for pattern in patterns:
         if not any(_matches(path, (pattern,)) for path in paths):
             raise UserError(
-                f"training.freeze has the pattern {pattern!r}, which matches no parameter; the path of one is "
-                f"{paths[0]!r}."
+                f"training.freeze has the pattern {pattern!r}, which matches no parameter; one of the "
+                f"paths is {paths[0]!r}."
             )
     if all(_matches(path, patterns) for path in paths):
         raise UserError(f"training.freeze {patterns} matches all parameters: nothing is left to train.")

@@ -56,11 +56,8 @@ def keep_config(chosen, workdir, *, allow_change=(), resets=False):
         else:
             _check_vocabulary(changed, workdir)
         for change in changed:
-            log.log(
-                logging.WARNING if change.rule in (WITH_FLAG, WITH_RESET) else logging.INFO,
-                "config.%s",
-                change,
-            )
+            level = logging.WARNING if change.rule in (WITH_FLAG, WITH_RESET) else logging.INFO
+            log.log(level, "config.%s", change)
     if not will_reset:
         config.save(chosen, path)
 
@@ -68,8 +65,10 @@ def keep_config(chosen, workdir, *, allow_change=(), resets=False):
 def _allowed(chosen, names):
     """The paths that --allow_change names, checked."""
     known = {leaf.path: leaf.info for leaf in leaves(chosen)}
-    saved = dataclasses.asdict(chosen)
-    paths = [config.current_path(type(chosen), saved, name.removeprefix("config.")) for name in names]
+    paths = [name.removeprefix("config.") for name in names]
+    if not known.keys() >= set(paths):
+        mapping = dataclasses.asdict(chosen)
+        paths = [config.current_path(type(chosen), mapping, path) for path in paths]
     for path in paths:
         if path not in known:
             raise UserError(f"--allow_change: {config.unknown_field(path, path, known)}")
