@@ -286,6 +286,14 @@ def current_path(cls: type, mapping: Mapping[str, Any], path: str) -> str:
     return getattr(cls, "RENAMED", {}).get(path, path)
 
 
+def has_old_names(cls: type, mapping: Mapping[str, Any]) -> bool:
+    """Whether a field of a config, or of a section of it, has the name of an older version."""
+    if any(name in mapping for name in getattr(cls, "RENAMED", {})):
+        return True
+    sections = ((_section_at(cls, mapping, each.name), each.name) for each in dataclasses.fields(cls))
+    return any(inner and has_old_names(inner, mapping[name]) for inner, name in sections)
+
+
 def defaults_of_name(cls: type, mapping: Mapping[str, Any], path: str, name: str) -> Any:
     """A section that is found by name, as another name than that of the config has it by default.
 

@@ -10,6 +10,7 @@ from absl import flags
 
 from tests.helpers import entries
 from tests.helpers.tiny import make_config, write_config_file
+from tfm import config
 from tfm.commands import config_flag
 from tfm.errors import UserError
 from tfm.training.optimizers import SGD, Adam, AdamW
@@ -88,6 +89,24 @@ def test_names_of_an_older_version_still_set_fields(caplog):
         entries.overrides(["--config.training.adam_b1=x"])
     with pytest.raises(UserError, match=r"optimizer\.b1 does not exist"):
         entries.overrides(["--config.training.adam_b1=0.5", "--config.training.optimizer.name=sgd"])
+
+
+def test_a_config_file_of_an_older_version_is_read(corpus, monkeypatch, tmp_path):
+    """One that makes its ConfigDict by hand, with other fields set over it."""
+    saved = make_config(corpus)
+    made = json.loads(config.to_config_dict(saved).to_json())
+    made["training"] |= {"adam_b1": 0.5, "adam_b2": 0.6}
+    del made["training"]["optimizer"]
+    (tmp_path / "old.py").write_text(
+        "import json\nfrom ml_collections import ConfigDict\ndef get_config():\n"
+        f"    return ConfigDict(json.loads({json.dumps(made)!r})).lock()\n"
+    )
+    values = flags.FlagValues()
+    monkeypatch.setattr(sys, "argv", ["train.py", "--config.training.adam_b2=0.7"])
+    config_flag.define(config_flag.read_file(str(tmp_path / "old.py")), values)
+    config_flag.parse(sys.argv, values)
+    training = dataclasses.replace(saved.training, optimizer=Adam(b1=0.5, b2=0.7))
+    assert runs.parse_config(values.config) == dataclasses.replace(saved, training=training)
 
 
 def test_patterns_are_set_as_one_text_or_a_tuple():

@@ -57,6 +57,8 @@ def define(saved, values=flags.FLAGS):
       UserError: a field that is not there, or a value of another type.
     """
     made_of = runs.config_class(saved)
+    if config.has_old_names(made_of, saved):
+        saved = config.to_config_dict(runs.parse_config(saved))
     arguments = without_file(sys.argv)
     _allow_names(arguments)
     _change_names(saved, made_of, arguments)
