@@ -12,7 +12,7 @@ from tests.helpers.tiny import make_config
 from tfm import config
 from tfm.commands import evaluate as evaluating
 from tfm.commands.compare import read_systems
-from tfm.data.sources import read_sides
+from tfm.data.sources import fingerprint_of, read_sides
 from tfm.errors import UserError
 from tfm.evaluation.translation_metrics import Score
 from tfm.runtime.files import only_writer
@@ -35,7 +35,14 @@ def command(corpus, tmp_path, monkeypatch):
         call.loaded += 1
         pairs = zip(sources, references, strict=True)
         examples = [{"source": source, "reference": text} for source, text in pairs]
-        found = Report([f"{text} ü" for text in references], [BLEU], examples, {"beam_size": 4}, 3.0)
+        found = Report(
+            [f"{text} ü" for text in references],
+            [BLEU],
+            examples,
+            {"beam_size": 4},
+            3.0,
+            fingerprint_of(sources, references),
+        )
         yield found
         for further in call.further:
             yield found._replace(scores=[BLEU, further()])

@@ -100,6 +100,7 @@ def define_new_run():
     """--config=FILE with its --config.field=value, and --workdir."""
     terminal.prepare_streams()
     with answering():
+        config_flag.define_import()
         path = config_flag.value_of("config")
         if path is None:
             flags.DEFINE_string("config", None, help_text.CONFIG_HELP, required=True)
@@ -118,6 +119,7 @@ def define_finished_run():
     flags.DEFINE_integer("average", 1, f"Average so many {several}", lower_bound=1)
     flags.DEFINE_integer("ensemble", 1, f"Decode at once with so many {several}", lower_bound=1)
     with answering():
+        config_flag.define_import()
         config_flag.check_absent()
         workdir = config_flag.value_of("workdir")
         if workdir is not None:  # else the parser will say so

@@ -19,7 +19,6 @@ from absl import flags
 
 from tfm import config
 from tfm.commands import cli
-from tfm.data.sources import fingerprint_of
 from tfm.errors import UserError
 from tfm.fields import changes
 from tfm.runtime.files import only_writer, whole_file
@@ -129,7 +128,7 @@ def write_scores(report, before, run, split, stem):
     """All scores and how they were made, as JSON."""
     content = {
         "split": os.path.basename(split),
-        "texts": fingerprint_of(result.sources, result.references),
+        "texts": report.identity,
         "checkpoints": run.steps,
         "decoding": report.settings,
         "sentences": len(report.outputs),

@@ -43,6 +43,7 @@ class Report(NamedTuple):
       examples: what to show of each, in the same order, such as {"source": text, "hypothesis": text}.
       settings: what the outputs depend on beside the weights, such as the beam's size.
       rate: examples/s, compilation included.
+      identity: hash of the split's inputs and references, so that only evaluations of the same are compared.
     """
 
     outputs: list[str]
@@ -50,6 +51,7 @@ class Report(NamedTuple):
     examples: list[dict[str, str]]
     settings: dict[str, Any]
     rate: float
+    identity: str
 
 
 @runtime_checkable
