@@ -13,6 +13,7 @@ import pytest
 from tests.helpers.paths import ROOT
 from tfm.commands import evaluate as evaluating
 from tfm.errors import UserError
+from tfm.runtime.checkpoints import Checkpoints
 from tfm.tasks import translation
 from tfm.tasks.translation.task import VOCABULARY_FILE
 from tfm.training.loop import train
@@ -122,7 +123,10 @@ def test_several_checkpoints_up_to_none_that_is_there_are_a_sentence(tiny_run, s
         runs.load(str(tiny_run), checkpoint=checkpoint, **{several: 2})
 
 
-def test_without_a_choice_the_best_checkpoint_is_loaded(tiny_run):
+def test_without_a_choice_the_best_checkpoint_is_loaded(tiny_run, monkeypatch):
     best = runs.load(str(tiny_run), checkpoint="best").steps
     assert best == runs.load(str(tiny_run)).steps
     assert best[0] in (3, 6)  # those that were evaluated
+    for found, steps in ((3, [3]), (None, [6])):
+        monkeypatch.setattr(Checkpoints, "best", lambda _, found=found: found)
+        assert runs.load(str(tiny_run)).steps == steps
