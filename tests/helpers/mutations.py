@@ -462,12 +462,16 @@ _LIST = {
             "tasks/translation/test_loss::test_a_loss_that_counts_rows_of_zeros_is_refused",
         ),
     ],
-    "tfm/training/optimizer.py": [
-        ("b2=config.adam_b2", "b2=0.999", "training/test_update"),
-        ("b1=config.adam_b1", "b1=0.9", "training/test_update::test_fields_of_adam_and_schedule_count"),
+    "tfm/training/optimizers.py": [
+        ("b2=self.b2, eps", "b2=0.999, eps", "training/test_update"),
         (
-            "eps=config.adam_epsilon",
-            "eps=1e-9",
+            "adam(learning_rate, b1=self.b1",
+            "adam(learning_rate, b1=0.9",
+            "training/test_update::test_fields_of_adam_and_schedule_count",
+        ),
+        (
+            "eps=self.epsilon, mu",
+            "eps=1e-9, mu",
             "training/test_update::test_fields_of_adam_and_schedule_count",
         ),
         (
