@@ -1,6 +1,6 @@
 """What the commands share: flags, config overrides, logging, exit codes.
 
-A mistake of the user, or a file that the machine refuses, ends a command with one sentence on stderr and exit
+A mistake of the user, or an I/O error, ends a command with one error message on stderr and exit
 code 2; anything else is a bug and shows its traceback.
 """
 
@@ -71,7 +71,7 @@ def _is_warning(record):
 
 @contextlib.contextmanager
 def answering():
-    """Ends the process with a sentence for what a user can mend, silently where nobody reads its output."""
+    """Ends the process with an error message for what a user can fix, silently where nobody reads its output."""
     try:
         yield
     except KeyboardInterrupt as interrupt:

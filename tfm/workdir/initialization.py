@@ -1,4 +1,4 @@
-"""How a run begins: with its config, and with drawn parameters, another run's, or its own anew."""
+"""How a run begins: with random parameters, with another run's, or with its own and a new schedule."""
 
 import contextlib
 import dataclasses
@@ -191,7 +191,7 @@ def adopt(source, chosen, workdir):
 
 
 def reset(task, workdir):
-    """Sets the checkpoints and metrics of a run aside, so that it begins anew with its newest weights.
+    """Sets the checkpoints and metrics of a run aside, so that it begins a new schedule with its newest weights.
 
     They go to the folder `before_reset`. Where that is there already, the reset was made and the run resumes.
     The config of the task becomes that of the run.
@@ -206,7 +206,7 @@ def reset(task, workdir):
     if not _has_checkpoint(workdir):
         raise UserError(f"--reset_schedule needs a run that has begun, but {workdir} has no checkpoint.")
     with contextlib.closing(open_checkpoints(task, task.config.training, workdir)) as checkpoints:
-        log.info("Beginning anew with the weights of step %s", f"{checkpoints.latest():,}")
+        log.info("Beginning a new schedule with the weights of step %s", f"{checkpoints.latest():,}")
     os.makedirs(aside, exist_ok=True)
     for name in (METRICS_FILE, "tensorboard", CHECKPOINT_FOLDER):  # the last one makes it a reset
         if os.path.exists(os.path.join(workdir, name)):
