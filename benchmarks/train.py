@@ -18,7 +18,7 @@ from tfm.losses import fused_linear_cross_entropy
 from tfm.models import Transformer
 from tfm.tasks.translation.task import shift_right
 from tfm.training.config import TrainingConfig
-from tfm.training.optimizer import make_optimizer, make_schedule
+from tfm.training.optimizers import make_optimizer, make_schedule
 from tfm.training.step import TrainState, make_train_step
 
 FLAGS = flags.FLAGS

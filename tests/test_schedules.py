@@ -1,7 +1,8 @@
-"""Learning-rate schedules against the paper's numbers."""
+"""Schedules: what all have in common; their formulas stand in training/test_optimizers."""
 
 import doctest
 
+import jax
 import numpy as np
 import pytest
 
@@ -18,17 +19,52 @@ def test_inverse_sqrt_peaks_as_in_the_paper(d_model, peak):
     np.testing.assert_allclose(rates[4], peak / 2, rtol=1e-3)
 
 
-def test_linear_decay_rises_and_falls_to_zero():
-    schedule = schedules.linear_decay(0.5, 10, 100)
-    rates = [float(schedule(count)) for count in range(101)]
-    np.testing.assert_allclose(rates[:10], 0.05 * np.arange(1, 11), rtol=1e-5)
-    np.testing.assert_allclose(np.diff(rates[9:]), -0.5 / 91, atol=1e-6)
-    assert rates[100] == 0 < rates[99]
+ALL = {
+    "inverse_sqrt": lambda warmup: schedules.inverse_sqrt(16, warmup),
+    "linear_decay": lambda warmup: schedules.linear_decay(0.5, warmup, 100),
+    "cosine_decay": lambda warmup: schedules.cosine_decay(0.5, warmup, 100),
+    "constant": lambda warmup: schedules.constant(0.5, warmup),
+}
+PEAKS = {"inverse_sqrt": (16 * 10) ** -0.5}
 
 
-def test_impossible_warmups_are_errors():
-    with pytest.raises(ValueError, match="warmup_steps"):
-        schedules.inverse_sqrt(512, 0)
-    with pytest.raises(ValueError, match="warmup_steps"):
-        schedules.linear_decay(1.0, 10, 10)
-    assert doctest.testmod(schedules).failed == 0 < doctest.testmod(schedules).attempted
+@pytest.mark.parametrize("name", ALL)
+def test_every_schedule_rises_in_a_line_to_its_peak(name):
+    rates = np.array([float(ALL[name](10)(count)) for count in range(100)])
+    peak = PEAKS.get(name, 0.5)
+    np.testing.assert_allclose(rates[:10], peak * np.arange(1, 11) / 10, rtol=1e-5)
+    assert rates.max() == pytest.approx(peak)
+    assert (np.diff(rates[9:]) <= 0).all()
+
+
+@pytest.mark.parametrize("name", ["linear_decay", "cosine_decay"])
+def test_a_decay_ends_at_zero_and_stays_there(name):
+    schedule = ALL[name](10)
+    assert [float(schedule(count)) for count in (100, 101, 10**6)] == [0, 0, 0]
+    assert schedule(99) > 0
+
+
+def test_cosine_is_half_way_down_in_the_middle():
+    schedule = schedules.cosine_decay(1.0, 11, 110)  # falls over 100 steps behind step 11
+    np.testing.assert_allclose([schedule(10 + 25), schedule(10 + 50)], [(1 + 0.5**0.5) / 2, 0.5], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_schedule_is_traced_with_an_integer_count(name):
+    schedule = ALL[name](10)
+    np.testing.assert_allclose(jax.jit(schedule)(np.int32(6)), schedule(6), rtol=1e-6)
+    assert jax.eval_shape(schedule, np.int32(6)).dtype == "float32"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_warm_up_of_no_step_is_refused(name):
+    with pytest.raises(ValueError, match="warmup_steps must be at least 1"):
+        ALL[name](0)
+    if name in ("linear_decay", "cosine_decay"):
+        with pytest.raises(ValueError, match="and below 100, got 100"):
+            ALL[name](100)
+
+
+def test_the_examples_of_the_docstrings_run():
+    found = doctest.testmod(schedules)
+    assert (found.failed, found.attempted) == (0, len(ALL))

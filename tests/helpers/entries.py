@@ -24,14 +24,14 @@ from tfm.data.tokenizer import Vocabulary
 from tfm.export import model_card
 from tfm.tasks.translation.task import Config
 from tfm.training.reporting import METRICS_FILE, read_metrics
-from tfm.workdir import bundle, runs
+from tfm.workdir import runs
 
 
-def overrides(arguments):
-    """The config that a command makes of its default one and the arguments."""
+def overrides(arguments, chosen=None):
+    """The config that a command makes of one (the default one when None) and the arguments."""
     values = flags.FlagValues()
     with mock.patch.object(sys, "argv", ["train.py", *arguments]):
-        cli.define_config(config.to_config_dict(Config()), values)
+        cli.define_config(config.to_config_dict(chosen or Config()), values)
         cli.parse(sys.argv, values)
     return runs.parse_config(values.config)
 
@@ -77,7 +77,7 @@ def export(folder, sound, name, content):
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(sound, folder)
     write(folder, name, content)
-    return bundle.load(folder)
+    return runs.load(folder)
 
 
 def token_cache(folder, name, content):

@@ -23,7 +23,8 @@ with atheris.instrument_imports(
     from tests.helpers.tiny import make_config, train_run, write_corpus
     from tfm.data.tokenizer import Vocabulary
     from tfm.errors import UserError
-    from tfm.workdir import bundle, runs
+    from tfm.export.bundle import write_bundle
+from tfm.workdir import bundle, runs
 
 VOCABULARY_FILE = "vocabulary.model"
 METRICS = b'{"step": 1, "time": 1.5, "train/loss": 2.0}\n{"step": 2, "validation/bleu": 3.0}\n'
@@ -37,7 +38,7 @@ def make_export(folder):
     """A tiny run's export in `folder`/export."""
     write_corpus(folder)
     train_run(make_config(folder, steps=1), folder / "run")
-    bundle.save(runs.load(str(folder / "run")), str(folder / "export"), workdir=str(folder / "run"))
+    write_bundle(runs.load(str(folder / "run")), str(folder / "export"), workdir=str(folder / "run"))
 
 
 def npy():

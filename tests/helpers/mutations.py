@@ -269,7 +269,7 @@ _LIST = {
         (
             "- jnp.log(len(results)), states",
             ", states",
-            "search/test_constraints::test_ensembles_average_probabilities",
+            "search/test_state::test_an_ensemble_gives_the_log_of_the_mean_probability",
         ),
     ],
     "tfm/search/beam.py": [
@@ -462,12 +462,16 @@ _LIST = {
             "tasks/translation/test_loss::test_a_loss_that_counts_rows_of_zeros_is_refused",
         ),
     ],
-    "tfm/training/optimizer.py": [
-        ("b2=config.adam_b2", "b2=0.999", "training/test_update"),
-        ("b1=config.adam_b1", "b1=0.9", "training/test_update::test_fields_of_adam_and_schedule_count"),
+    "tfm/training/optimizers.py": [
+        ("b2=self.b2, eps", "b2=0.999, eps", "training/test_update"),
         (
-            "eps=config.adam_epsilon",
-            "eps=1e-9",
+            "adam(learning_rate, b1=self.b1",
+            "adam(learning_rate, b1=0.9",
+            "training/test_update::test_fields_of_adam_and_schedule_count",
+        ),
+        (
+            "eps=self.epsilon, mu",
+            "eps=1e-9, mu",
             "training/test_update::test_fields_of_adam_and_schedule_count",
         ),
         (
@@ -494,11 +498,30 @@ _LIST = {
             "training/test_update::test_fields_reach_the_step",
         ),
     ],
-    "tfm/training/early_stopping.py": [
+    "tfm/training/task.py": [
         (
-            "if score > self.best:",
-            "if score >= self.best:",
-            "training/test_loop::test_evaluations_count_those_behind_the_best",
+            "return new > old if",
+            "return new >= old if",
+            "training/test_loop::test_evaluations_since_the_best_are_counted",
+        ),
+        (
+            "else new < old",
+            "else new > old",
+            "training/test_loop::test_evaluations_since_the_best_are_counted",
+        ),
+    ],
+    "tfm/training/reporting.py": [
+        (
+            "(old_total + float(total), old_count + float(count))",
+            "(old_total + float(total) / float(count), old_count + 1)",
+            "tasks/translation/test_loss::test_validation_is_the_mean_over_all_tokens",
+        ),
+    ],
+    "tfm/tasks/translation/data.py": [
+        (
+            '(batch["input_segments"] > 0).sum() + ',
+            "",
+            "tasks/translation/test_loss::test_tokens_of_both_sides_are_counted",
         ),
     ],
     "tfm/training/divergence.py": [
@@ -551,16 +574,6 @@ _LIST = {
             "tasks/translation/test_loss::test_the_loss_is_that_of_the_sentences_alone",
         ),
         ("train=rng is not None", "train=False", "tasks/translation/test_loss::test_a_key_turns_dropout_on"),
-        (
-            "(old_total + float(total), old_count + float(count))",
-            "(old_total + float(total) / float(count), old_count + 1)",
-            "tasks/translation/test_loss::test_validation_is_the_mean_over_all_tokens",
-        ),
-        (
-            '(batch["input_segments"] > 0).sum() + ',
-            "",
-            "tasks/translation/test_loss::test_tokens_of_both_sides_are_counted",
-        ),
     ],
     "tfm/tasks/translation/report.py": [
         (

@@ -15,10 +15,11 @@ from tfm.data.config import DataConfig
 from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError
 from tfm.export import stablehlo
+from tfm.export.bundle import flat_parameters, write_bundle
 from tfm.models import Transformer, TransformerConfig
 from tfm.positions import sinusoidal_encoding
 from tfm.tasks.translation.task import Config, Translation
-from tfm.workdir import bundle, runs
+from tfm.workdir import runs
 from tfm.workdir.translator import Translator
 
 SINUSOIDS = TransformerConfig(
@@ -197,16 +198,16 @@ def test_attention_is_drawn_within_max_length(run):
 
 def test_exports_hold_tables_and_their_length(run, tiny_run, tmp_path):
     out = tmp_path / "out"
-    bundle.save(run, str(out), workdir=str(tiny_run))
+    write_bundle(run, str(out), workdir=str(tiny_run))
     assert "positions learned, max_positions 28" in (out / "README.md").read_text()
-    loaded = bundle.load(str(out))
+    loaded = runs.load(str(out))
     jax.tree.map(np.testing.assert_array_equal, loaded.params, run.params)
     settings = json.loads((out / "config.json").read_text())
     for length, sentence in ((29, r"positions/table should be F32 \[29, 32\]"), (10**6, "is too small for")):
         settings["model"]["max_positions"] = length
         (out / "config.json").write_text(json.dumps(settings))
         with pytest.raises(UserError, match=sentence):
-            bundle.load(str(out))
+            runs.load(str(out))
 
 
 @pytest.mark.long
@@ -216,6 +217,6 @@ def test_exported_programs_equal_the_translator(run):
     for row, ids in zip(inputs, run.task.vocabulary.encode(texts), strict=True):
         row[: len(ids) + 1] = [*ids, 2]
     program = stablehlo.search_program(run, *inputs.shape)
-    tokens, _, lengths = map(np.asarray, program.call(bundle.flat_parameters(run.params), inputs))
+    tokens, _, lengths = map(np.asarray, program.call(flat_parameters(run.params), inputs))
     found = [run.task.vocabulary.decode(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
     assert found == Translator(run).translate(texts)

@@ -102,3 +102,12 @@ def test_nan_logits_give_nan_scores(name):
         SEARCHES[name].func, lambda tokens, state, _: (jnp.full((2, *tokens.shape[1:], 4), jnp.nan), state)
     )
     assert np.isnan(find(cache_of(3), **SEARCHES[name].keywords).scores).all()
+
+
+def test_an_ensemble_gives_the_log_of_the_mean_probability():
+    logits = np.random.default_rng(0).normal(size=(3, 2, 4, 5)).astype(np.float32)  # models, B, W, V
+    steps = [lambda tokens, state, position, one=one: (jnp.asarray(one), state + 1) for one in logits]
+    found, states = search.ensemble(*steps)(jnp.zeros((2, 4), int), (0, 10, 20), 0)
+    probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    np.testing.assert_allclose(np.exp(found), probabilities.mean(0), rtol=1e-5)
+    assert states == (1, 11, 21)

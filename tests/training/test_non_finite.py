@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +18,12 @@ from tfm.runtime.checkpoints import Checkpoints
 from tfm.tasks import translation
 from tfm.training import non_finite, setup
 from tfm.training.config import TrainingConfig
-from tfm.training.divergence import MOST_SKIPPED, Watch
+from tfm.training.divergence import MOST_SKIPPED, DivergenceMonitor
 from tfm.training.non_finite import first_not_finite
+from tfm.training.optimizers import OPTIMIZERS, make_optimizer, make_schedule
 from tfm.training.reporting import read_metrics
-from tfm.training.setup import assemble
-from tfm.training.step import TrainState, make_train_step, shares
+from tfm.training.setup import make_setup
+from tfm.training.step import TrainState, _counted, make_train_step, shares
 from tfm.workdir import runs
 
 OPTIMIZER = optax.adam(0.1)
@@ -82,6 +84,52 @@ def test_a_skipped_step_changes_nothing_but_the_counts(micro_batches):
     assert [float(found["skipped"][0]) for found in metrics] == [0, 1, 0]
 
 
+class Quantized(NamedTuple):
+    """A state with whole numbers of many kinds, as an optimizer of 8-bit moments has them."""
+
+    count: jax.Array
+    step: jax.Array
+    moment: jax.Array
+    index: jax.Array
+    inner: dict
+
+
+def test_a_skipped_step_counts_named_counters_only():
+    whole = Quantized(
+        jnp.int32(3), jnp.int32(3), jnp.int8([1, 2]), jnp.int32(5), {"count": jnp.int32([4, 4])}
+    )
+    optimizer = optax.GradientTransformation(
+        lambda params: whole, lambda gradients, state, params=None: (gradients, state)
+    )
+    step = jax.jit(make_train_step(linear_loss, optimizer, jax.random.key(0), on_non_finite="skip"))
+    state = TrainState.create({"w": jnp.float32([1.0, 2.0]), "step": jnp.int32(7)}, optimizer)
+    counted = jax.jit(lambda state: jax.tree_util.tree_map_with_path(_counted, state.opt_state))(state)
+    assert_equal(counted, whole._replace(count=jnp.int32(4), step=jnp.int32(4)))
+    state = TrainState.create({"w": jnp.float32([1.0, 2.0])}, optimizer)
+    skipped, _ = step(state, BAD[0])
+    assert_equal(skipped, state.replace(step=jnp.int32(1), opt_state=counted))
+
+
+@pytest.mark.parametrize("freeze", [(), ("v",)], ids=["whole", "frozen"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_skipped_step_counts_for_the_schedule(name, freeze):
+    """Whatever the optimizer: the next rate is that of the step behind it."""
+    config = TrainingConfig(
+        optimizer=OPTIMIZERS[name](), freeze=freeze, schedule="constant", peak_learning_rate=0.1
+    )
+    optimizer = make_optimizer(config, make_schedule(config, None))
+    params = {"w": jnp.float32([1.0, 2.0]), "v": jnp.ones(3)}
+    state = TrainState.create(params, optimizer)
+    step = jax.jit(make_train_step(linear_loss, optimizer, jax.random.key(0), on_non_finite="skip"))
+    skipped, _ = step(state, BAD[0])
+    before, after = (jax.tree_util.tree_leaves_with_path(each.opt_state) for each in (state, skipped))
+    for (path, old), (_, new) in zip(before, after, strict=True):
+        is_counter = jax.tree_util.keystr(path).endswith(".count")
+        np.testing.assert_array_equal(new, old + 1 if is_counter else old)
+    assert any(jax.tree_util.keystr(path).endswith(".count") for path, _ in before)
+    assert_equal(skipped.params, state.params)
+
+
 def test_finite_steps_are_what_they_would_be_without_the_check():
     states, _ = updates([GOOD, GOOD])
     params, opt_state = linear_state().params, OPTIMIZER.init(linear_state().params)
@@ -111,8 +159,7 @@ def poison(corpus, monkeypatch, tmp_path):
     def make(*steps):
         config = make_config(corpus)
         task = translation.create(config, str(tmp_path))
-        task.prepare()
-        batches = task.train_batches(0)
+        batches = task.open_data().train_batches(0)
         sums = [int(next(batches)["inputs"].sum()) for _ in range(6)]
         monkeypatch.setattr(Poisoned, "bad_tokens", [sums[step - 1] for step in steps])
         return task
@@ -127,7 +174,7 @@ def test_a_run_stops_says_where_and_keeps_what_it_takes_to_see_it_again(corpus, 
         train_run(make_config(corpus, steps=6, log_every=3), tmp_path / "run")
     sentence = str(raised.value)
     assert "the first tensor that is not: loss, inf." in sentence
-    facts = task.describe_batch(4)
+    facts = task.open_data().describe_batch(4)
     assert facts["epoch"] == 0
     assert facts["batch"] == 4
     assert f"pairs {', '.join(map(str, facts['pairs'][:5]))} and {len(facts['pairs']) - 5} more" in sentence
@@ -136,7 +183,7 @@ def test_a_run_stops_says_where_and_keeps_what_it_takes_to_see_it_again(corpus, 
     assert json.loads((folder / "report.json").read_text())["batch"] == facts
     # The state of step 4 and the batch of step 5 give the infinite loss again.
     with contextlib.closing(Checkpoints(folder)) as store:
-        state = store.restore(assemble(task, make_config(corpus).training).state)
+        state = store.restore(make_setup(task, make_config(corpus).training).state)
     assert int(state.step) == 4
     assert_equal(state.params, runs.load(str(tmp_path / "run"), checkpoint="4").params)
     with np.load(folder / "batch-0.npz", allow_pickle=False) as saved:
@@ -164,14 +211,14 @@ def test_a_run_says_where_it_stopped_though_nothing_can_be_found_or_saved(
 
 def test_the_pairs_that_are_named_are_those_of_the_batch(corpus, tmp_path):
     task = translation.create(make_config(corpus), str(tmp_path))
-    task.prepare()
-    batches = task.train_batches(0)
-    cache = task._train.cache
+    data = task.open_data()
+    batches = data.train_batches(0)
+    cache = data._train.cache
     for step in range(30):  # some epochs
         rows = next(batches)
-        tokens, _ = cache.tokens(0, np.array(task.describe_batch(step)["pairs"]))
+        tokens, _ = cache.tokens(0, np.array(data.describe_batch(step)["pairs"]))
         assert tokens.sum() == rows["inputs"].sum()
-    assert task.describe_batch(29)["epoch"] > 0
+    assert data.describe_batch(29)["epoch"] > 0
 
 
 @pytest.mark.long
@@ -221,11 +268,10 @@ def test_poisoned_parameters_are_named(corpus, tmp_path):
 def test_a_module_is_named_by_its_first_output_that_is_not_finite(corpus, tmp_path):
     """Finite parameters so large that one product overflows."""
     task = translation.create(make_config(corpus), str(tmp_path))
-    task.prepare()
     params = task.init(jax.random.key(0))
     for name in ("hidden", "output"):
         params["encoder"]["layers_0"]["feed_forward"][name]["kernel"] *= 1e25
-    batch = next(task.train_batches(0))
+    batch = next(task.open_data().train_batches(0))
     for devices, parts in ((1, 1), (2, 1), (2, 2)):
         pieces = shares(batch, jax.random.key(0), devices, parts)
         assert len(pieces) == devices * parts
@@ -247,7 +293,7 @@ def metrics_of(loss, skipped=0.0):
 
 
 def test_a_loss_that_stays_above_its_start_is_warned_of_once(caplog):
-    watch = Watch(TrainingConfig(diverged_after=3))
+    watch = DivergenceMonitor(TrainingConfig(diverged_after=3))
     losses = [5.0, 4.0, 6.0, 6.0, 4.0, 6.0, 6.0]  # never three in a row
     assert not any(watch.must_end(step, metrics_of(loss)) for step, loss in enumerate(losses, 1))
     assert not caplog.records
@@ -259,14 +305,14 @@ def test_a_loss_that_stays_above_its_start_is_warned_of_once(caplog):
 
 def test_a_resumed_run_knows_where_it_started_and_zero_never_warns(caplog):
     for config, first in ((TrainingConfig(diverged_after=0), 1.0), (TrainingConfig(diverged_after=2), 9.0)):
-        watch = Watch(config, first)
+        watch = DivergenceMonitor(config, first)
         for step in range(10):
             watch.must_end(step, metrics_of(2.0 + step / 10))
     assert not caplog.records
 
 
 def test_too_many_skipped_steps_in_a_row_end_the_run():
-    watch = Watch(TrainingConfig(on_non_finite="skip"))
+    watch = DivergenceMonitor(TrainingConfig(on_non_finite="skip"))
     ends = [watch.must_end(step, metrics_of(0.0, skipped=1.0)) for step in range(MOST_SKIPPED - 1)]
     ends.append(watch.must_end(98, metrics_of(1.0)))
     ends += [watch.must_end(step, metrics_of(0.0, skipped=1.0)) for step in range(MOST_SKIPPED)]

@@ -1,6 +1,6 @@
-"""Exports a run as one portable folder: python -m tfm.commands.export --workdir=DIR --output=FOLDER
+"""Exports a run as one portable folder: tfm export --workdir=DIR --output=FOLDER
 
-`tfm.Translator.load(FOLDER)`, eval.py and tfm.commands.translate open it like the run. --stablehlo also
+`tfm.Translator.load(FOLDER)`, eval.py and tfm translate open it like the run. --stablehlo also
 writes the search as programs that run without tfm, one for each --stablehlo_shape=ROWSxLENGTH.
 """
 
@@ -15,8 +15,8 @@ from absl import flags
 
 from tfm.errors import UserError
 from tfm.export import stablehlo
+from tfm.export.bundle import check_absent, write_bundle
 from tfm.runtime.files import only_writer
-from tfm.workdir import bundle
 
 DEFAULT_SHAPE = "1x64"
 
@@ -49,10 +49,10 @@ def main():
     shapes = arguments.stablehlo_shape or ([DEFAULT_SHAPE] if arguments.stablehlo else [])
     for shape in shapes:
         parse_shape(shape)
-    bundle.check_absent(arguments.output)
+    check_absent(arguments.output)
     with only_writer(arguments.output, "--output"):
         run = cli.load_run()
-        bundle.save(run, arguments.output, workdir=arguments.workdir, programs=programs(run, shapes))
+        write_bundle(run, arguments.output, workdir=arguments.workdir, programs=programs(run, shapes))
     print(f"wrote {arguments.output}")
 
 

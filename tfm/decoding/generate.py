@@ -121,6 +121,8 @@ class TokenHypothesis(NamedTuple):
 
 def check_n_best(n_best: int, config: DecodingConfig) -> None:
     """Raises a UserError where the search of `config` finds fewer than `n_best` hypotheses of a sentence."""
+    if n_best < 1:
+        raise UserError(f"Expected at least 1 translation of each sentence as n_best, got {n_best}.")
     if n_best > config.width:
         raise UserError(
             f"{n_best} best translations need a beam as large: got decoding.beam_size {config.beam_size}."

@@ -37,7 +37,7 @@ tfm.Translator.load("FOLDER").translate(["..."])
 ```
 
 ```
-python -m tfm.commands.translate --workdir=FOLDER < source.txt > translation.txt
+tfm translate --workdir=FOLDER < source.txt > translation.txt
 ```
 
 Nothing here is code that loading would execute: `model.safetensors` holds the parameters, `config.json` the
