@@ -85,6 +85,19 @@ def test_a_row_that_may_attend_to_nothing_gives_zeros_and_finite_gradients():
     assert not np.asarray(gradients[0][0, 2, 1]).any()
 
 
+@pytest.mark.parametrize("implementation", [None, "xla"])
+def test_numbers_are_no_mask(implementation):
+    """Of an additive mask, 0 would be taken for False and -inf for True."""
+    x = np.ones((1, 3, 2, 4), np.float32)
+    for mask in (np.where(np.tri(3), 0.0, -np.inf), np.tri(3, dtype=np.int32)):
+        with pytest.raises(
+            ValueError, match=r"mask must be bool, .* numbers to add to the logits are the bias"
+        ):
+            dot_product_attention(x, x, x, mask=mask, implementation=implementation)
+    with pytest.raises(ValueError, match="query must be of a float type"):
+        attention_weights(x.astype(np.int32), x)
+
+
 def test_huge_logits_do_not_overflow():
     query, key, value, mask, _ = random_inputs()
     output = dot_product_attention(1e4 * query, 1e4 * key, value, mask=mask)

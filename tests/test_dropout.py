@@ -59,6 +59,17 @@ def test_kept_values_are_scaled_exactly_and_rounded_once(dtype, rate):
     assert 0.5 < kept.mean() < 1
 
 
+@pytest.mark.parametrize("rate", [-0.5, 1.0, 2.0, float("nan")])
+def test_a_rate_out_of_range_is_an_error(rate):
+    with pytest.raises(ValueError, match="rate of dropout must be at least 0 and below 1"):
+        dropout(jax.random.key(0), jnp.ones(3), rate)
+
+
+def test_the_highest_rate_keeps_finite_values():
+    x = dropout(jax.random.key(0), jnp.ones(1 << 18), 1 - 1e-9)
+    assert set(np.unique(x)) <= {0.0, 2.0**16}
+
+
 def test_it_is_the_same_under_jit_and_in_its_gradient():
     x, rng = jnp.arange(1.0, 1001.0), jax.random.key(5)
     plain = dropout(rng, x, 0.3)

@@ -22,6 +22,27 @@ def matrix(text):
     return np.array([[int(x) for x in row.split()] for row in text.strip().splitlines()], bool)
 
 
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
+def test_a_smoothing_out_of_range_is_an_error(smoothing):
+    with pytest.raises(ValueError, match="smoothing must be at least 0 and below 1"):
+        smoothed_cross_entropy(jnp.zeros((2, 3)), jnp.zeros(2, int), jnp.ones(2), smoothing=smoothing)
+    arrays = jnp.zeros((1, 2, 4)), jnp.zeros((3, 4)), jnp.zeros((1, 2), int), jnp.ones((1, 2))
+    with pytest.raises(ValueError, match="smoothing must be at least 0 and below 1"):
+        projected_cross_entropy(*arrays, smoothing, 8)
+
+
+def test_one_class_cannot_be_smoothed():
+    with pytest.raises(ValueError, match="smoothing needs two classes"):
+        smoothed_cross_entropy(jnp.zeros((2, 1)), jnp.zeros(2, int), jnp.ones(2), smoothing=0.1)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 2, 1), ()])
+def test_weights_are_not_broadcast(shape):
+    """They would be counted once and summed several times."""
+    with pytest.raises(ValueError, match=r"expected logits .*, got shapes \(2, 2, 3\), \(2, 2\) and"):
+        smoothed_cross_entropy(jnp.zeros((2, 2, 3)), jnp.zeros((2, 2), int), jnp.ones(shape), smoothing=0.0)
+
+
 def test_padding_mask():
     mask = padding_mask(jnp.array([[5, 7, 0], [4, 0, 0]]))
     assert mask.shape == (2, 1, 1, 3)

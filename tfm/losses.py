@@ -27,7 +27,16 @@ def smoothed_cross_entropy(
     Returns:
       (sum, count): float32 scalars, the weighted sum of the losses in nats and the sum of the weights.
       `smoothing_entropy(smoothing, V)` is the lowest value that sum / count can reach.
+
+    Raises:
+      ValueError: other shapes, which could be broadcast to a loss that counts less than it sums, or a
+        smoothing out of range.
     """
+    if not logits.shape[:-1] == labels.shape == weights.shape:
+        raise ValueError(
+            "expected logits [..., V], labels [...] and weights [...], got shapes "
+            f"{logits.shape}, {labels.shape} and {weights.shape}"
+        )
     logits = logits.astype(jnp.float32)
     label_logit = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
     _, losses = _losses(logits, jax.nn.logsumexp(logits, axis=-1), label_logit, smoothing)
@@ -38,12 +47,25 @@ def smoothed_cross_entropy(
 def _losses(logits, normaliser, label_logit, smoothing):
     """The losses [...] without and with smoothing, of logits [..., V] and their log sum exp."""
     nll = normaliser - label_logit
-    if not smoothing:
+    if smoothing == 0:
         return nll, nll
     classes = logits.shape[-1]
-    other = smoothing / (classes - 1)
+    other = _other_share(smoothing, classes)
     # sum_v q_v (normaliser - logit_v): q is `other`, and 1 - smoothing - other more on the label
     return nll, (1 - smoothing - other) * nll + other * (classes * normaliser - logits.sum(-1))
+
+
+def _other_share(smoothing, classes):
+    """What of the smoothed target each other class has.
+
+    Raises:
+      ValueError: a smoothing out of range, or no other class.
+    """
+    if not 0 <= smoothing < 1:
+        raise ValueError(f"smoothing must be at least 0 and below 1, got {smoothing}")
+    if smoothing and classes < 2:
+        raise ValueError(f"smoothing needs two classes, got {classes} for smoothing {smoothing}")
+    return smoothing / (classes - 1) if smoothing else 0.0
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
@@ -157,7 +179,7 @@ def _block_sums(table, features, labels, weights, smoothing):
     """Sums of loss, nll and hits of one block, and a function that gives the gradient of its logits."""
     logits = _logits(table, features)
     classes = logits.shape[-1]
-    other = smoothing / (classes - 1)
+    other = _other_share(smoothing, classes)
     largest = logits.max(-1)
     exponentials = jnp.exp(logits - largest[..., None])
     normaliser = exponentials.sum(-1)
@@ -182,5 +204,5 @@ def smoothing_entropy(smoothing: float, classes: int) -> float:
     """Entropy of the smoothed target in nats: subtract it to compare losses across smoothing values."""
     if smoothing == 0:
         return 0.0
-    other = smoothing / (classes - 1)
+    other = _other_share(smoothing, classes)
     return -((1 - smoothing) * math.log(1 - smoothing) + smoothing * math.log(other))

@@ -158,7 +158,9 @@ def test_an_output_folder_of_another_run_or_other_data_is_refused(command, tmp_p
     saved = json.loads((command.workdir / "config.json").read_text())
     saved["data"]["test"] = "val"
     (out / "config.json").write_text(json.dumps(saved))
-    with pytest.raises(UserError, match=re.escape("holds evaluations on other data (data.test is 'val' there")):
+    with pytest.raises(
+        UserError, match=re.escape("holds evaluations on other data (data.test is 'val' there")
+    ):
         command(output_dir=str(out))
     (out / "checkpoints").mkdir()
     with pytest.raises(UserError, match="is the folder of another run"):

@@ -97,9 +97,8 @@ def python(code, streams="", **options):
 
 
 def test_ctrl_c_during_the_imports_is_one_line_too():
-    code = (
-        "import signal; from tfm.commands import terminal; terminal.end_at_once(); signal.raise_signal(signal.SIGINT)"
-    )
+    code = "import signal; from tfm.commands import terminal; terminal.end_at_once(); "
+    code += "signal.raise_signal(signal.SIGINT)"
     result = python(code)
     assert (result.returncode, result.stderr) == (130, "interrupted: nothing was begun.\n")
     ignored = python(f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {code}")
@@ -111,7 +110,9 @@ def test_every_command_is_ready_for_ctrl_c_before_it_imports(path):
     _, first, guard, *_ = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
     assert ast.unparse(first) == "from tfm.commands import terminal"
     assert ast.unparse(guard) == "if __name__ == '__main__':\n    terminal.end_at_once()"
-    imported = python("import sys; from tfm.commands import terminal; assert not {'jax', 'numpy'} & set(sys.modules)")
+    imported = python(
+        "import sys; from tfm.commands import terminal; assert not {'jax', 'numpy'} & set(sys.modules)"
+    )
     assert imported.returncode == 0, imported.stderr
 
 
@@ -136,7 +137,9 @@ for name in ("stdin", "stdout"):
 
 def test_open_streams_are_left_as_they_are():
     terminal.check_open("stdout", "--output=FILE")
-    result = python("from tfm.commands import terminal; terminal.prepare_streams(); print(input())", input="größe")
+    result = python(
+        "from tfm.commands import terminal; terminal.prepare_streams(); print(input())", input="größe"
+    )
     assert result.stdout == "größe\n"
 
 

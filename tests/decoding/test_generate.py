@@ -12,6 +12,7 @@ from tests.helpers import numpy_transformer as numpy64
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.generate import DecodingConfig, decode
 from tfm.decoding.scoring import score_pairs
+from tfm.errors import UserError
 from tfm.layers.collected_attention import attention_of
 from tfm.models import Transformer, TransformerConfig
 from tfm.tasks.translation.pipeline import translate_texts
@@ -152,3 +153,9 @@ def test_layers_of_attention_come_in_the_order_of_their_numbers():
     layers = {f"layers_{i}": {"mixer": {"weights": (jnp.full((1, 1, 1, 1), i),)}} for i in (10, 2, 0, 11, 1)}
     found = attention_of({"attention": {"decoder": layers}}, "decoder", "mixer")
     assert found.ravel().tolist() == [0, 1, 2, 10, 11]
+
+
+def test_scores_that_no_number_holds_are_refused():
+    DecodingConfig(length_penalty=10, max_input=8_000, extra_length=8_000)
+    with pytest.raises(UserError, match="gives outputs of 40,000 tokens a score that no number holds"):
+        DecodingConfig(length_penalty=10, max_input=20_000, extra_length=20_000)

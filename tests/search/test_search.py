@@ -233,10 +233,39 @@ def test_a_sample_depends_on_its_row_and_number_alone():
     assert (many.tokens != sample(table, 1, 2, T, limits=limits).tokens).any()
 
 
-@pytest.mark.parametrize("option", [{"temperature": 0.0}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}])
+NAN = float("nan")
+OUT_OF_RANGE = [{"temperature": x} for x in (0.0, 1e-40, NAN, float("inf"))]
+OUT_OF_RANGE += [{"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}, {"top_p": NAN}]
+
+
+@pytest.mark.parametrize("option", OUT_OF_RANGE)
 def test_an_option_of_sampling_out_of_range_is_an_error(option):
-    with pytest.raises(ValueError, match="expected temperature > 0"):
+    with pytest.raises(ValueError, match="expected temperature at least 1e-06"):
         sample(make_table(0, batch=1), 0, samples=1, max_length=2, **option)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"eos_id": 5}, "eos_id must be a token of the logits, from 0 to 4, got 5"),
+        ({"eos_id": -1}, "eos_id must be a token"),
+        ({"bos_id": 5}, "bos_id must be a token"),
+        ({"length_penalty": NAN}, "length_penalty must leave .* a float32, got nan for up to 4 tokens"),
+        ({"length_penalty": 1e308}, "length_penalty must leave"),
+        ({"constraints": search.Constraints(forbidden=(-1,))}, "forbidden must be ids from 0"),
+    ],
+)
+def test_what_no_search_can_keep_to_is_an_error(options, message):
+    """JAX takes the last token for one beyond the vocabulary."""
+    options = {"length_penalty": 0.6, "max_length": 4, "bos_id": 1, "eos_id": 2} | options
+
+    def step(tokens, state, position):
+        return jnp.zeros((*tokens.shape, 5)), state
+
+    with pytest.raises(ValueError, match=message):
+        search.beam_search(step, {"a": jnp.zeros((2, 3))}, beam_size=3, **options)
+    with pytest.raises(ValueError, match=message):
+        search.greedy_search(step, {"a": jnp.zeros((2, 1))}, **options)
 
 
 @pytest.mark.parametrize("cuts", [{}, CUTS])

@@ -10,6 +10,8 @@ from tfm.search.hypotheses import (
     Hypotheses,
     batch_of,
     check_capacity,
+    check_penalty,
+    check_tokens,
     follow_parents,
     gather_beams,
     no_hypotheses,
@@ -82,13 +84,15 @@ def beam_search(
 
     Raises:
       ValueError: unless 1 <= n_best <= beam_size; a leaf of the state has not the axes it needs, or the
-        state's own `max_length` is below this one; EOS is forbidden, or a limit is below 1.
+        state's own `max_length` is below this one; EOS is forbidden, a limit is below 1, an id is none of the
+        logits, or no float32 holds a score under the length penalty.
     """
     n_best = beam_size if n_best is None else n_best
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"expected 1 <= n_best <= beam_size, got n_best {n_best}, beam_size {beam_size}")
     batch = batch_of(state)
     check_capacity(state, max_length)
+    check_penalty(length_penalty, max_length)
     constraints = constraints.resolve(batch, max_length, eos_id)
 
     def unfinished(beam):
@@ -96,6 +100,7 @@ def beam_search(
 
     def advance(beam):
         logits, state = step(beam.last, beam.state, beam.position)
+        check_tokens(logits, bos_id, eos_id, constraints)
         total = normaliser(logits)
         may_end = constraints.may_end(beam.position, eos_id)[:, None]
         ends = jnp.where(may_end, log_probability(logits[..., eos_id], total) + beam.live_scores, -jnp.inf)

@@ -1,5 +1,6 @@
 """What is searched for: finished sequences, and the constraints on them."""
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 LARGEST_BLOCK = 256
+LARGEST_LOG = 88.0  # of a float32
 
 
 class Hypotheses(NamedTuple):
@@ -114,6 +116,33 @@ def gather_beams(tree, parents):
         return jnp.take_along_axis(leaf, parents.reshape(*parents.shape, *[1] * (leaf.ndim - 2)), axis=1)
 
     return jax.tree.map(gather, tree)
+
+
+def check_tokens(logits, bos_id, eos_id, constraints):
+    """Whether the ids are of the vocabulary: JAX takes the last token for one beyond it.
+
+    Raises:
+      ValueError: they are not.
+    """
+    classes = logits.shape[-1]
+    for name, token in [("bos_id", bos_id), ("eos_id", eos_id)]:
+        if not 0 <= token < classes:
+            raise ValueError(f"{name} must be a token of the logits, from 0 to {classes - 1}, got {token}")
+    if any(token < 0 for token in constraints.forbidden):
+        raise ValueError(f"constraints.forbidden must be ids from 0, got {tuple(constraints.forbidden)}")
+
+
+def check_penalty(alpha, max_length):
+    """Whether scores over the length penalty are numbers, where `alpha` is one that is known.
+
+    Raises:
+      ValueError: they are not.
+    """
+    if isinstance(alpha, int | float) and not abs(alpha * math.log((5 + max_length) / 6)) < LARGEST_LOG:
+        raise ValueError(
+            f"length_penalty must leave ((5 + length) / 6) ** length_penalty a float32, got {alpha} for up "
+            f"to {max_length} tokens"
+        )
 
 
 def batch_of(state):

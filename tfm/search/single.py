@@ -1,13 +1,24 @@
 """Searches whose hypotheses know nothing of each other: greedy and sampling."""
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
 
 from tfm.search import scores
-from tfm.search.hypotheses import Constraints, Hypotheses, batch_of, check_capacity, no_hypotheses
+from tfm.search.hypotheses import (
+    Constraints,
+    Hypotheses,
+    batch_of,
+    check_capacity,
+    check_penalty,
+    check_tokens,
+    no_hypotheses,
+)
 from tfm.search.scores import log_probability, normaliser
+
+COLDEST = 1e-6  # temperature
 
 
 def greedy_search(
@@ -25,6 +36,7 @@ def greedy_search(
     The arguments are those of `beam_search`, with W = 1. A beam of size 1 is something else: it also weighs
     an EOS that was not the most probable token.
     """
+    check_penalty(length_penalty, max_length)
     found = _follow(
         step, state, lambda logits, _: logits.argmax(-1), 1, max_length, bos_id, eos_id, constraints
     )
@@ -52,7 +64,7 @@ def sample(
       rng: a JAX random key, or keys [B]. Sample w of row b depends on the key, w and, unless the row has a
         key of its own, b; not on the rows beside it.
       samples: N.
-      temperature: divides the logits; positive, static.
+      temperature: divides the logits; at least `COLDEST`, below which they overflow; static.
       top_k: draws only from the so many most probable tokens; 0 is all.
       top_p: draws only from the fewest most probable tokens whose probabilities reach this sum (nucleus
         sampling, Holtzman et al. 2020), counted after temperature and `top_k`.
@@ -64,8 +76,8 @@ def sample(
       ValueError: a temperature, top_k or top_p out of range, or what `beam_search` raises of state and
         constraints.
     """
-    if temperature <= 0 or top_k < 0 or not 0 < top_p <= 1:
-        expected = "temperature > 0 (for 0 use greedy_search), top_k >= 0 and 0 < top_p <= 1"
+    if not COLDEST <= temperature < math.inf or top_k < 0 or not 0 < top_p <= 1:
+        expected = f"temperature at least {COLDEST} (for 0 use greedy_search), top_k >= 0 and 0 < top_p <= 1"
         raise ValueError(f"expected {expected}, got {temperature}, {top_k} and {top_p}")
     batch = batch_of(state)
     rows = rng if rng.ndim else jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(batch))
@@ -93,6 +105,7 @@ def _follow(step, state, choose, width, max_length, bos_id, eos_id, constraints)
     def advance(carry):
         position, last, found, state = carry
         logits, state = step(last, state, position)
+        check_tokens(logits, bos_id, eos_id, constraints)
         allowed = constraints.restrict(logits, position, eos_id).astype(jnp.float32)
         must_end = constraints.at_limit(position)[:, None]
         tokens = jnp.where(must_end, eos_id, choose(allowed, position))
