@@ -1,6 +1,7 @@
 """Scaled dot-product attention against NumPy in float64, Flax and JAX's own, and at the edges."""
 
 import functools
+import inspect
 
 import flax.linen as nn
 import jax
@@ -83,6 +84,19 @@ def test_fully_masked_rows_are_zero():
     gradients = jax.grad(total, argnums=(0, 1, 2))(query, key, value)
     assert all(np.isfinite(gradient).all() for gradient in gradients)
     assert not np.asarray(gradients[0][0, 2, 1]).any()
+
+
+@pytest.mark.parametrize("implementation", [None, "xla"])
+def test_numbers_are_no_mask(implementation):
+    """Of an additive mask, 0 would be taken for False and -inf for True."""
+    x = np.ones((1, 3, 2, 4), np.float32)
+    for mask in (np.where(np.tri(3), 0.0, -np.inf), np.tri(3, dtype=np.int32)):
+        with pytest.raises(
+            ValueError, match=r"mask must be bool, .* numbers to add to the logits are the bias"
+        ):
+            inspect.unwrap(dot_product_attention)(x, x, x, mask=mask, implementation=implementation)
+    with pytest.raises(ValueError, match="query must be of a float type"):
+        inspect.unwrap(attention_weights)(x.astype(np.int32), x)
 
 
 def test_huge_logits_do_not_overflow():

@@ -153,3 +153,14 @@ def test_only_cpus_hash_a_counter(is_cpu, monkeypatch):
     np.testing.assert_array_equal(
         random_bits16(key, (1000,)), hashed_bits16(key, (1000,)) if is_cpu else plain
     )
+
+
+@pytest.mark.parametrize("rate", [-0.5, 1.0, 2.0, float("nan")])
+def test_a_rate_out_of_range_is_an_error(rate):
+    with pytest.raises(ValueError, match="rate of dropout must be at least 0 and below 1"):
+        dropout(jax.random.key(0), jnp.ones(3), rate)
+
+
+def test_the_highest_rate_keeps_finite_values():
+    x = dropout(jax.random.key(0), jnp.ones(1 << 18), 1 - 1e-9)
+    assert set(np.unique(x)) <= {0.0, 2.0**16}

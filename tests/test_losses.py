@@ -1,5 +1,7 @@
 """Losses against NumPy in float64, in value, gradient and memory."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -142,3 +144,25 @@ def test_chunked_functions_never_hold_all_logits():
         assert "4x2x333x" in text
         assert "4x250x333x" not in text
         assert "1000x333x" not in text
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
+def test_smoothing_out_of_range_is_an_error(smoothing):
+    with pytest.raises(ValueError, match="smoothing must be at least 0 and below 1"):
+        smoothed_cross_entropy(jnp.zeros((2, 3)), jnp.zeros(2, int), jnp.ones(2), smoothing=smoothing)
+    arrays = jnp.zeros((1, 2, 4)), jnp.zeros((3, 4)), jnp.zeros((1, 2), int), jnp.ones((1, 2))
+    with pytest.raises(ValueError, match="smoothing must be at least 0 and below 1"):
+        fused_linear_cross_entropy(*arrays, smoothing, 8)
+
+
+def test_one_class_cannot_be_smoothed():
+    with pytest.raises(ValueError, match="smoothing needs two classes"):
+        smoothed_cross_entropy(jnp.zeros((2, 1)), jnp.zeros(2, int), jnp.ones(2), smoothing=0.1)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 2, 1), ()])
+def test_weights_are_not_broadcast(shape):
+    """They would be counted once and summed several times. Without the types, which users do not check."""
+    untyped = inspect.unwrap(smoothed_cross_entropy)
+    with pytest.raises(ValueError, match=r"expected logits .*, got shapes \(2, 2, 3\), \(2, 2\) and"):
+        untyped(jnp.zeros((2, 2, 3)), jnp.zeros((2, 2), int), jnp.ones(shape), smoothing=0.0)

@@ -39,7 +39,11 @@ def attention_weights(
     Returns:
       [..., H, L, M] in the dtype of `query`. Each row sums to one; a row that may attend to nothing is all
       zeros. The softmax itself is float32, whatever the compute dtype.
+
+    Raises:
+      ValueError: a mask that is not bool, or a query of integers.
     """
+    _check_types(query, mask)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     logits = jnp.einsum("...lhk,...mhk->...hlm", query * scale, key, preferred_element_type=jnp.float32)
     if bias is not None:
@@ -157,6 +161,17 @@ def _masked_softmax(logits, mask):
     return exponentials / jnp.maximum(exponentials.sum(-1, keepdims=True), jnp.finfo(jnp.float32).tiny)
 
 
+def _check_types(query, mask):
+    """Numbers in place of a mask, 0 and -inf for instance, would be taken for its opposite."""
+    if mask is not None and not jnp.issubdtype(jnp.result_type(mask), jnp.bool_):
+        raise ValueError(
+            f"mask must be bool, True where the query may attend, got {jnp.result_type(mask)}; "
+            "numbers to add to the logits are the bias"
+        )
+    if not jnp.issubdtype(query.dtype, jnp.floating):
+        raise ValueError(f"query must be of a float type, as the weights are of its type, got {query.dtype}")
+
+
 def _library_attention(query, key, value, mask, bias, scale, dropout_rate, implementation):
     """`jax.nn.dot_product_attention` with fully masked rows as in this module."""
     reason = unsupported_reason(
@@ -168,6 +183,7 @@ def _library_attention(query, key, value, mask, bias, scale, dropout_rate, imple
     )
     if reason:
         raise ValueError(f"implementation={implementation!r} {reason}")
+    _check_types(query, mask)
     batch, length, heads, _ = query.shape
     if mask is not None:
         mask = jnp.broadcast_to(mask, (batch, heads, length, key.shape[1]))

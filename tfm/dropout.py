@@ -19,10 +19,15 @@ def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
 
     Returns:
       The shape and dtype of `x`. The scaling is computed in float32 at least and rounded once.
+
+    Raises:
+      ValueError: a rate out of range.
     """
+    if not 0 <= rate < 1:
+        raise ValueError(f"the rate of dropout must be at least 0 and below 1, got {rate}")
     if rate == 0:
         return x
-    threshold = round(rate * 2**16)
+    threshold = min(round(rate * 2**16), 2**16 - 1)
     keep = random_bits16(rng, x.shape) >= threshold
     # A bfloat16 has 8 bits: the factor itself, 10/9 for instance, must not be rounded to one.
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))

@@ -35,7 +35,16 @@ def smoothed_cross_entropy(
     Returns:
       (sum, count): float32 scalars, the weighted sum of the losses in nats and the sum of the weights.
       `smoothing_entropy(smoothing, V)` is the lowest value that sum / count can reach.
+
+    Raises:
+      ValueError: other shapes, which could be broadcast to a loss that counts less than it sums, or a
+        smoothing out of range.
     """
+    if not logits.shape[:-1] == labels.shape == weights.shape:
+        raise ValueError(
+            "expected logits [..., V], labels [...] and weights [...], got shapes "
+            f"{logits.shape}, {labels.shape} and {weights.shape}"
+        )
     logits = logits.astype(jnp.float32)
     label_logit = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
     _, losses = _losses(logits, jax.nn.logsumexp(logits, axis=-1), label_logit, smoothing)
@@ -44,10 +53,23 @@ def smoothed_cross_entropy(
 
 def smoothing_entropy(smoothing: float, classes: int) -> float:
     """Entropy of the smoothed target in nats: subtract it to compare losses across smoothing values."""
+    other = _other_probability(smoothing, classes)
     if smoothing == 0:
         return 0.0
-    other = smoothing / (classes - 1)
     return -((1 - smoothing) * math.log(1 - smoothing) + smoothing * math.log(other))
+
+
+def _other_probability(smoothing, classes):
+    """The probability of each class but the label in the smoothed target.
+
+    Raises:
+      ValueError: a smoothing out of range, or no other class.
+    """
+    if not 0 <= smoothing < 1:
+        raise ValueError(f"smoothing must be at least 0 and below 1, got {smoothing}")
+    if smoothing and classes < 2:
+        raise ValueError(f"smoothing needs two classes, got {classes} for smoothing {smoothing}")
+    return smoothing / (classes - 1) if smoothing else 0.0
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
@@ -162,7 +184,7 @@ def _chunk_sums(table, features, labels, weights, smoothing):
     """Sums of loss, nll and correct labels of one chunk, and a function: the gradient of its logits."""
     logits = _logits(table, features)
     classes = logits.shape[-1]
-    other = smoothing / (classes - 1)
+    other = _other_probability(smoothing, classes)
     max_logit = logits.max(-1)
     exponentials = jnp.exp(logits - max_logit[..., None])
     z = exponentials.sum(-1)
@@ -184,7 +206,7 @@ def _losses(logits, log_z, label_logit, smoothing):
     if not smoothing:
         return nll, nll
     classes = logits.shape[-1]
-    other = smoothing / (classes - 1)
+    other = _other_probability(smoothing, classes)
     # sum_v q_v (log_z - logit_v): q is `other`, and 1 - smoothing - other more on the label
     return nll, (1 - smoothing - other) * nll + other * (classes * log_z - logits.sum(-1))
 

@@ -10,6 +10,7 @@ import pytest
 
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.generate import DecodingConfig, decode
+from tfm.errors import UserError
 from tfm.tasks.translation.pipeline import translate_texts
 
 PIECES = 12
@@ -123,3 +124,9 @@ def test_samples_are_ordered_by_utility():
     scores = [one.score for one in found]
     assert scores == sorted(scores, reverse=True)
     assert scores[0] > scores[-1]
+
+
+def test_scores_beyond_float32_are_refused():
+    DecodingConfig(length_penalty=10, max_input=8_000, extra_length=8_000)
+    with pytest.raises(UserError, match="gives outputs of 40,000 tokens a score that no number holds"):
+        DecodingConfig(length_penalty=10, max_input=20_000, extra_length=20_000)

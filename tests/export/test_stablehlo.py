@@ -28,7 +28,9 @@ def run(tiny_run):
     return talkative(runs.load(str(tiny_run)))
 
 
-@pytest.mark.parametrize("text", ["16", "0x4", "4x0", "4x-1", "axb", "4x4x4", "", "٤x٤"])
+@pytest.mark.parametrize(
+    "text", ["16", "0x4", "4x0", "4x-1", "axb", "4x4x4", "", "٤x٤", "1x65537", "9" * 5000 + "x1"]
+)
 def test_a_shape_is_rows_x_length(text):
     assert export.parse_shape("16x64") == (16, 64)
     with pytest.raises(UserError, match="ROWSxLENGTH"):

@@ -107,6 +107,11 @@ def test_a_damaged_newest_step_is_passed_over_with_its_name_and_reason(copy, cap
     assert (copy / "6").is_dir()  # readers change nothing
 
 
+def test_a_path_that_is_not_utf_8_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"path of UTF-8 characters, got .*by\\udcfftes.*LC_ALL=C\.UTF-8"):
+        open_store(tmp_path / "by\udcfftes").__enter__()
+
+
 def test_folders_that_only_look_like_steps_are_left_alone(copy):
     names = {"007", "\u0663", "6.0", "-1", "backup"}
     for name in names:

@@ -69,9 +69,14 @@ def test_samples_depend_on_row_and_number_alone():
     assert (many.tokens != sample(table, 1, 2, T, limits=limits).tokens).any()
 
 
-@pytest.mark.parametrize("option", [{"temperature": 0.0}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}])
-def test_sampling_options_out_of_range_are_errors(option):
-    with pytest.raises(ValueError, match="expected temperature > 0"):
+NAN = float("nan")
+OUT_OF_RANGE = [{"temperature": x} for x in (0.0, 1e-40, NAN, float("inf"))]
+OUT_OF_RANGE += [{"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}, {"top_p": NAN}]
+
+
+@pytest.mark.parametrize("option", OUT_OF_RANGE)
+def test_an_option_of_sampling_out_of_range_is_an_error(option):
+    with pytest.raises(ValueError, match="expected temperature at least 1e-06"):
         sample(make_table(0, batch=1), 0, samples=1, max_length=2, **option)
 
 

@@ -111,3 +111,30 @@ def test_an_ensemble_gives_the_log_of_the_mean_probability():
     probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     np.testing.assert_allclose(np.exp(found), probabilities.mean(0), rtol=1e-5)
     assert states == (1, 11, 21)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"eos_id": 5}, "eos_id must be a token of the logits, from 0 to 4, got 5"),
+        ({"eos_id": -1}, "eos_id must be a token"),
+        ({"bos_id": 5}, "bos_id must be a token"),
+        ({"length_penalty": NAN}, "length_penalty must leave .* a float32, got nan for up to 4 tokens"),
+        ({"length_penalty": 1e308}, "length_penalty must leave"),
+        ({"constraints": search.Constraints(forbidden=(-1,))}, "forbidden must be ids from 0"),
+    ],
+)
+def test_ids_and_penalties_out_of_range_are_errors(options, message):
+    """JAX takes the last token for one beyond the vocabulary."""
+    options = {"length_penalty": 0.6, "max_length": 4, "bos_id": 1, "eos_id": 2} | options
+
+    def step(tokens, state, position):
+        return jnp.zeros((*tokens.shape, 5)), state
+
+    with pytest.raises(ValueError, match=message):
+        search.beam_search(step, {"a": jnp.zeros((2, 3))}, beam_size=3, **options)
+    with pytest.raises(ValueError, match=message):
+        search.greedy_search(step, {"a": jnp.zeros((2, 1))}, **options)

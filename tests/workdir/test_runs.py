@@ -55,6 +55,7 @@ def test_the_averages_that_a_config_documents_can_be_had_of_its_run(path):
         ([10, 70, 80, 90], 4, 10, []),
         ([94_500, 96_000, 97_500, 99_000, 100_000], 5, 1500, []),
         ([6], 2, 2, []),
+        ([2, 4], 10**20, 2, []),  # at once
     ],
 )
 def test_an_average_takes_the_regular_checkpoints_and_else_what_stands_at_equal_distances(

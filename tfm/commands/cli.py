@@ -71,7 +71,7 @@ def _is_warning(record):
 
 @contextlib.contextmanager
 def answering():
-    """Ends the process with an error message for what a user can fix, silently where nobody reads its output."""
+    """Ends the process with an error message for what a user can fix; silently where its output is closed."""
     try:
         yield
     except KeyboardInterrupt as interrupt:

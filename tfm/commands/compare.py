@@ -122,11 +122,11 @@ def _read_system(workdir, name, split):
         raise UserError(
             f"{path} has {len(hypotheses):,} lines and its test set {len(references):,}: run eval.py again."
         )
-    _check_texts(f"{stem}.scores.json", sources, references)
+    check_texts(f"{stem}.scores.json", sources, references)
     return System(path, data.target_language, sources, references, hypotheses)
 
 
-def _check_texts(path, sources, references):
+def check_texts(path, sources, references):
     """Whether the texts are those that eval.py translated, as far as the scores beside the hypotheses tell.
 
     Raises:

@@ -13,24 +13,28 @@ import re
 
 from absl import flags
 
+from tfm.decoding.generate import MAX_TOKENS
 from tfm.errors import UserError
 from tfm.export import stablehlo
 from tfm.export.bundle import check_absent, write_bundle
 from tfm.runtime.files import only_writer
 
 DEFAULT_SHAPE = "1x64"
+LARGEST = MAX_TOKENS  # rows and tokens, as of decoding.batch_size and decoding.max_input
 
 
 def parse_shape(text):
     """ "16x64" -> (16, 64).
 
     Raises:
-      UserError: it is something else.
+      UserError: it is something else, or larger than a batch of the search can be.
     """
-    if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", text, re.ASCII):
-        raise UserError(f"--stablehlo_shape must be ROWSxLENGTH such as 16x64, got {text!r}.")
-    rows, length = text.split("x")
-    return int(rows), int(length)
+    found = re.fullmatch(r"([1-9]\d{0,4})x([1-9]\d{0,4})", text, re.ASCII)
+    if not found or max(map(int, found.groups())) > LARGEST:
+        raise UserError(
+            f"--stablehlo_shape must be ROWSxLENGTH such as 16x64, each at most {LARGEST:,}, got {text!r}."
+        )
+    return int(found[1]), int(found[2])
 
 
 def programs(run, shapes):

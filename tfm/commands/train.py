@@ -16,6 +16,7 @@ if __name__ == "__main__":
 import contextlib
 import logging
 import os
+import re
 import tempfile
 
 import jax
@@ -85,10 +86,26 @@ def dry_run(chosen, workdir):
 
 
 def join_hosts():
-    """Joins the processes of a run on several hosts, if the flags say that there are any."""
+    """Joins the processes of a run on several hosts, if the flags say that there are any.
+
+    Raises:
+      UserError: the flags do not fit, or the environment does not tell of other processes.
+    """
     arguments = flags.FLAGS
+    if arguments.coordinator and not re.fullmatch(r".+:\d{1,5}", arguments.coordinator):
+        raise UserError(f"--coordinator must be HOST:PORT, got {arguments.coordinator!r}.")
+    if arguments.process_id >= arguments.processes:
+        raise UserError(
+            f"--process_id must be below --processes, got {arguments.process_id} of {arguments.processes}."
+        )
     if arguments.distributed:  # SLURM, Kubernetes and Open MPI tell JAX all it needs
-        jax.distributed.initialize()
+        try:
+            jax.distributed.initialize()
+        except ValueError as error:
+            raise UserError(
+                f"--distributed: JAX does not find the other processes ({error}): start the command by "
+                "SLURM, Kubernetes or Open MPI, or give --coordinator, --processes and --process_id."
+            ) from None
     elif arguments.coordinator:
         jax.distributed.initialize(arguments.coordinator, arguments.processes, arguments.process_id)
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from tfm.layers.matmul import inputs_first, outputs_first
 
 option = functools.partial(field, resume=CHANGEABLE)  # training does not depend on decoding
 MAX_TOKENS = 65_536  # of an input, or of an output beyond its input
+LARGEST_PENALTY_LOG = 80.0  # a float32 holds exp(88); a prefix may make an output longer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +99,12 @@ class DecodingConfig:
 
     def __post_init__(self):
         check_fields(self, "decoding")
+        most = self.max_input + self.extra_length
+        if self.length_penalty * math.log((5 + most) / 6) > LARGEST_PENALTY_LOG:
+            raise UserError(
+                f"decoding.length_penalty {self.length_penalty:g} gives outputs of {most:,} tokens a score "
+                "that no number holds: lower it, decoding.max_input or decoding.extra_length."
+            )
 
     @property
     def width(self) -> int:

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tfm.search.constraints import Constraints
+from tfm.search.constraints import Constraints, check_tokens
 from tfm.search.hypotheses import Hypotheses, empty_hypotheses
-from tfm.search.scores import length_penalty, log_probability, log_z
+from tfm.search.scores import check_penalty, length_penalty, log_probability, log_z
 from tfm.search.state import State, Step, batch_size, check_capacity, gather_beams, reorder_leaves
 
 
@@ -78,13 +78,15 @@ def beam_search(
 
     Raises:
       ValueError: unless 1 <= n_best <= beam_size; a leaf of the state lacks the axes it needs, or the
-        state's own `max_length` is below this one; EOS is forbidden, or a limit is below 1.
+        state's own `max_length` is below this one; EOS is forbidden, a limit is below 1, an id is none of the
+        logits, or no float32 holds a score under the length penalty.
     """
     n_best = beam_size if n_best is None else n_best
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"expected 1 <= n_best <= beam_size, got n_best {n_best}, beam_size {beam_size}")
     batch = batch_size(state)
     check_capacity(state, max_length)
+    check_penalty(length_penalty, max_length)
     constraints = constraints.resolve(batch, max_length, eos_id)
 
     def unfinished(beam):
@@ -92,6 +94,7 @@ def beam_search(
 
     def advance(beam):
         logits, state = step(beam.last, beam.state, beam.position)
+        check_tokens(logits, bos_id, eos_id, constraints)
         total = log_z(logits)
         may_end = constraints.may_end(beam.position, eos_id)[:, None]
         ends = jnp.where(may_end, log_probability(logits[..., eos_id], total) + beam.live_scores, -jnp.inf)

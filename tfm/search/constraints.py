@@ -92,3 +92,17 @@ class Constraints(NamedTuple):
             jnp.where(forced < 0, values, jnp.where(first, forced_logit, -jnp.inf)),
             jnp.where(forced < 0, tokens, forced),
         )
+
+
+def check_tokens(logits: jax.Array, bos_id: int, eos_id: int, constraints: Constraints) -> None:
+    """Checks that the ids are of the vocabulary: JAX takes the last token for one beyond it.
+
+    Raises:
+      ValueError: they are not.
+    """
+    classes = logits.shape[-1]
+    for name, token in (("bos_id", bos_id), ("eos_id", eos_id)):
+        if not 0 <= token < classes:
+            raise ValueError(f"{name} must be a token of the logits, from 0 to {classes - 1}, got {token}")
+    if any(token < 0 for token in constraints.forbidden):
+        raise ValueError(f"constraints.forbidden must be ids from 0, got {tuple(constraints.forbidden)}")

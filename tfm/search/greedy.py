@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm.search import scores
-from tfm.search.constraints import Constraints
+from tfm.search.constraints import Constraints, check_tokens
 from tfm.search.hypotheses import Hypotheses, empty_hypotheses
 from tfm.search.scores import log_probability, log_z
 from tfm.search.state import State, Step, batch_size, check_capacity
@@ -27,6 +27,7 @@ def greedy_search(
     The arguments are those of `beam_search`, with W = 1. A beam of size 1 is something else: it also
     considers an EOS that was not the most probable token.
     """
+    scores.check_penalty(length_penalty, max_length)
     found = extend_independently(
         step, state, lambda logits, _: logits.argmax(-1), 1, max_length, bos_id, eos_id, constraints
     )
@@ -63,6 +64,7 @@ def extend_independently(
     def advance(carry):
         position, last, found, state = carry
         logits, state = step(last, state, position)
+        check_tokens(logits, bos_id, eos_id, constraints)
         allowed = constraints.mask_logits(logits, position, eos_id).astype(jnp.float32)
         must_end = constraints.at_limit(position)[:, None]
         tokens = jnp.where(must_end, eos_id, choose(allowed, position))

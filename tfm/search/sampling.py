@@ -1,6 +1,7 @@
 """Sampling with temperature, and truncated to the top k tokens or to a nucleus."""
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,8 @@ from tfm.search.constraints import Constraints
 from tfm.search.greedy import extend_independently
 from tfm.search.hypotheses import Hypotheses
 from tfm.search.state import State, Step, batch_size
+
+COLDEST = 1e-6  # temperature
 
 
 def sample(
@@ -32,7 +35,7 @@ def sample(
       rng: a JAX random key, or keys [B]. Sample w of row b depends on the key, w and, unless the row has a
         key of its own, b; not on the rows beside it.
       samples: N.
-      temperature: divides the logits; positive, static.
+      temperature: divides the logits; at least `COLDEST`, below which they overflow; static.
       top_k: samples only from the `top_k` most probable tokens; 0 is all.
       top_p: samples only from the fewest most probable tokens whose probabilities reach this sum (nucleus
         sampling, Holtzman et al. 2020), counted after temperature and `top_k`.
@@ -45,8 +48,8 @@ def sample(
       ValueError: a temperature, top_k or top_p out of range, or what `beam_search` raises of state and
         constraints.
     """
-    if temperature <= 0 or top_k < 0 or not 0 < top_p <= 1:
-        expected = "temperature > 0 (for 0 use greedy_search), top_k >= 0 and 0 < top_p <= 1"
+    if not COLDEST <= temperature < math.inf or top_k < 0 or not 0 < top_p <= 1:
+        expected = f"temperature at least {COLDEST} (for 0 use greedy_search), top_k >= 0 and 0 < top_p <= 1"
         raise ValueError(f"expected {expected}, got {temperature}, {top_k} and {top_p}")
     batch = batch_size(state)
     keys = rng if rng.ndim else jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(batch))

@@ -1,9 +1,13 @@
 """Log-probabilities of tokens, of one model or an ensemble, and the length penalty."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 
 from tfm.search.state import State, Step
+
+LARGEST_LOG = 88.0  # of a float32
 
 
 def log_z(logits: jax.Array) -> jax.Array:
@@ -49,3 +53,16 @@ def ensemble(*steps: Step) -> Step:
         return jax.nn.logsumexp(jnp.stack(logs), axis=0) - jnp.log(len(results)), states
 
     return step
+
+
+def check_penalty(alpha: float | jax.Array, max_length: int) -> None:
+    """Checks that scores over the length penalty are numbers, where `alpha` is known before tracing.
+
+    Raises:
+      ValueError: they are not.
+    """
+    if isinstance(alpha, int | float) and not abs(alpha * math.log((5 + max_length) / 6)) < LARGEST_LOG:
+        raise ValueError(
+            f"length_penalty must leave ((5 + length) / 6) ** length_penalty a float32, got {alpha} for up "
+            f"to {max_length} tokens"
+        )

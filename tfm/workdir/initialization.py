@@ -191,7 +191,7 @@ def adopt(source, chosen, workdir):
 
 
 def reset(task, workdir):
-    """Sets the checkpoints and metrics of a run aside, so that it begins a new schedule with its newest weights.
+    """Moves checkpoints and metrics of a run aside: a new schedule begins with its newest weights.
 
     They go to the folder `before_reset`. Where that is there already, the reset was made and the run resumes.
     The config of the task becomes that of the run.

@@ -161,6 +161,8 @@ def spaced_steps(steps, count, every):
     Returns:
       The steps, ascending; [] where there are no such.
     """
+    if count > len(steps):
+        return []
     regular = [step for step in steps if step % every == 0]
     ends = [(regular[-1], every)] if regular else []
     if len(steps) > 1:
