@@ -80,12 +80,12 @@ def test_fused_loss_and_gradient_equal_the_plain(smoothing, chunk):
         total, count = smoothed_cross_entropy(features @ table.T, labels, weights, smoothing=smoothing)
         return 3 * total, count
 
-    def projected(features, table):
+    def fused(features, table):
         total, count = fused_linear_cross_entropy(features, table, labels, weights, smoothing, chunk)["loss"]
         return 3 * total, count
 
     expected = jax.value_and_grad(plain, (0, 1), has_aux=True)(features, table)
-    found = jax.value_and_grad(projected, (0, 1), has_aux=True)(features, table)
+    found = jax.value_and_grad(fused, (0, 1), has_aux=True)(features, table)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), found, expected)
 
 
@@ -123,8 +123,8 @@ def test_fused_loss_reports_nll_and_accuracy():
     metrics = fused_linear_cross_entropy(logits, np.eye(7, dtype=np.float32), labels, weights, 0.1, 5)
     nll = smoothed_cross_entropy(logits, labels, weights, smoothing=0)
     np.testing.assert_allclose(metrics["nll"], nll, rtol=1e-5)
-    hits = ((logits.argmax(-1) == labels) * weights).sum()
-    np.testing.assert_allclose(metrics["accuracy"], (hits, weights.sum()))
+    correct = ((logits.argmax(-1) == labels) * weights).sum()
+    np.testing.assert_allclose(metrics["accuracy"], (correct, weights.sum()))
     plain = smoothed_cross_entropy(logits, labels, weights, smoothing=0.1)
     np.testing.assert_allclose(metrics["loss"], plain, rtol=1e-5)
 

@@ -72,8 +72,8 @@ def test_too_large_rows_are_errors_before_running(monkeypatch):
 def test_out_of_memory_gives_smaller_batches(most):
     device = Device(most)
     assert run(device) == EXPECTED
-    refused = [count for count in device.tried if count > most]
-    assert len(refused) <= 3  # a size that it has refused is not tried for ever
+    failed = [count for count in device.tried if count > most]
+    assert len(failed) <= 3  # a size that has failed is not tried again
 
 
 def test_a_single_row_out_of_memory_is_an_error():

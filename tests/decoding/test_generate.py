@@ -99,8 +99,8 @@ class Numbers:
     def decode(self, ids):
         return " ".join(str(i) for i in ids if i != EOS_ID)
 
-    def split(self, ids, longest):
-        return [ids[first : first + longest] for first in range(0, len(ids), longest)]
+    def split(self, ids, length):
+        return [ids[first : first + length] for first in range(0, len(ids), length)]
 
 
 def translate(texts, params, **options):

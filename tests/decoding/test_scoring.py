@@ -1,4 +1,4 @@
-"""Forced passes: scores and alignments of given pairs, and what they hold in memory."""
+"""Teacher-forced scoring: scores and alignments of given pairs, and the shapes of their batches."""
 
 import jax
 import numpy as np
@@ -50,12 +50,12 @@ class Noting:
         return self.model.apply(variables, inputs, targets, **options)
 
 
-@pytest.mark.parametrize("forced", [score_pairs, attend_pairs])
-def test_scoring_batches_have_minimal_shapes(translator, forced):
+@pytest.mark.parametrize("function", [score_pairs, attend_pairs])
+def test_scoring_batches_have_minimal_shapes(translator, function):
     model = Noting(translator.run.task.model)
     sources = [[7] * (length - 1) + [EOS_ID] for length in (40, 37, 3)]
     targets = [[9] * (length - 1) + [EOS_ID] for length in (20, 11, 2)]
-    found = forced(model, translator.run.params, sources, targets, DecodingConfig(batch_size=2))
+    found = function(model, translator.run.params, sources, targets, DecodingConfig(batch_size=2))
     assert model.calls == [("features", (2, 48), (2, 24)), ("features", (1, 8), (1, 8))]
     assert [len(each) for each in found] == [20, 11, 2]
 

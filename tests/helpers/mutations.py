@@ -92,8 +92,8 @@ _LIST = {
     ],
     "tfm/schedules.py": [
         (
-            "jnp.float32) + 1\n        return scale",
-            "jnp.float32) + 2\n        return scale",
+            "jnp.float32) + 1",
+            "jnp.float32) + 2",
             "test_schedules training/test_update::test_fields_of_adam_and_schedule_count",
         ),
         (

@@ -93,10 +93,10 @@ def test_gradients_reach_only_the_positions_used(fields, positions, used):
 def test_lengths_beyond_the_table_are_errors():
     long = np.ones((2, 10), int)
     for arguments in ({"inputs": long}, {"targets": long}):
-        with pytest.raises(ValueError, match=r"10 places are more than the 9 of model\.max_positions"):
+        with pytest.raises(ValueError, match=r"10 positions are more than the 9 of model\.max_positions"):
             logits(PARAMS, **arguments)
     for inputs, most in ((long, 5), (INPUTS, 10)):
-        with pytest.raises(ValueError, match="10 places are more than the 9"):
+        with pytest.raises(ValueError, match="10 positions are more than the 9"):
             MODEL.apply({"params": PARAMS}, inputs, width=1, max_length=most, method="init_cache")
 
 
@@ -136,7 +136,7 @@ def trained(tiny_run):
 
 
 def learned(trained, positions=LIMIT):
-    """A run with drawn parameters whose tables begin alike, whatever their length."""
+    """A run with random initialization whose tables begin alike, whatever their length."""
     old = trained.task.config
     settings = dataclasses.replace(
         old,
@@ -155,7 +155,7 @@ def run(trained):
 
 
 def text_of(run, tokens):
-    """A text of so many tokens, EOS counted."""
+    """A text of this number of tokens, EOS counted."""
     text = run.task.vocabulary.decode(run.task.vocabulary.encode(["red dog runs " * 40])[0][: tokens - 1])
     assert len(run.task.vocabulary.encode([text])[0]) == tokens - 1
     return text
@@ -203,10 +203,10 @@ def test_exports_hold_tables_and_their_length(run, tiny_run, tmp_path):
     loaded = runs.load(str(out))
     jax.tree.map(np.testing.assert_array_equal, loaded.params, run.params)
     settings = json.loads((out / "config.json").read_text())
-    for length, sentence in ((29, r"positions/table should be F32 \[29, 32\]"), (10**6, "is too small for")):
+    for length, message in ((29, r"positions/table should be F32 \[29, 32\]"), (10**6, "is too small for")):
         settings["model"]["max_positions"] = length
         (out / "config.json").write_text(json.dumps(settings))
-        with pytest.raises(UserError, match=sentence):
+        with pytest.raises(UserError, match=message):
             runs.load(str(out))
 
 

@@ -137,7 +137,7 @@ class Result(NamedTuple):
 
 
 @functools.cache
-def draw(model):
+def initialize(model):
     """Parameters of a model."""
     return model.init(jax.random.key(0), INPUTS, SHIFTED, train=False)["params"]
 
@@ -181,9 +181,9 @@ def teacher_forced(params, model, tokens):
 def results():
     """{name: `Result`}, of one program for all models."""
 
-    def run_all(drawn):
+    def run_all(initial):
         results = {}
-        for name, params in drawn.items():
+        for name, params in initial.items():
             model = MODELS[name]
             # Not those of the trained model, which agree on short outputs.
             found = search(params, model, BEAM)
@@ -191,8 +191,8 @@ def results():
             results[name] = Result(train(params, model), found, logits)
         return results
 
-    drawn = {name: draw(model) for name, model in MODELS.items()}
-    return jax.jit(run_all, compiler_options=FAST)(drawn)
+    initial = {name: initialize(model) for name, model in MODELS.items()}
+    return jax.jit(run_all, compiler_options=FAST)(initial)
 
 
 @pytest.mark.parametrize("part", USERS, ids=lambda part: part.__name__)
@@ -214,7 +214,7 @@ def test_greedy_search_equals_the_forward_argmax():
         return found, teacher_forced(params, model, found.tokens)
 
     model = MODELS["AllAtOnce"]
-    found, logits = jax.jit(run, compiler_options=FAST)(draw(model))
+    found, logits = jax.jit(run, compiler_options=FAST)(initialize(model))
     tokens, _, lengths = map(np.asarray, found)
     logits = np.array(logits)
     logits[..., :2] = -np.inf  # padding and BOS are no words
@@ -266,15 +266,15 @@ class Spelled(Transformer):
 
 def test_explicit_default_parts_change_nothing():
     plain, by_hand = MODELS["Transformer"], Spelled(CONFIG)
-    params = draw(plain)
-    jax.tree.map(np.testing.assert_array_equal, draw(by_hand), params)
+    params = initialize(plain)
+    jax.tree.map(np.testing.assert_array_equal, initialize(by_hand), params)
     found, expected = attend(params, by_hand), attend(params, plain)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
 
 
 @pytest.mark.parametrize("fields", [{"remat": True}, {"remat": True, "scan": True}])
 def test_remat_and_scan_of_other_parts(fields):
-    params, plain = draw(MODELS["AllAtOnce"]), MODELS["AllAtOnce"]
+    params, plain = initialize(MODELS["AllAtOnce"]), MODELS["AllAtOnce"]
     model = AllAtOnce(dataclasses.replace(CONFIG, **fields))
     gradient = jax.jit(jax.grad(loss), static_argnums=1, compiler_options=FAST)
     jax.tree.map(
@@ -305,7 +305,7 @@ def stretched(params, *arguments, **options):
 
 
 def test_packed_positions_reach_every_attention():
-    params = draw(MODELS["Transformer"])
+    params = initialize(MODELS["Transformer"])
     first, second = np.array([[5, 6, 2]]), np.array([[7, 8, 9, 2]])
     packed = {
         f"{side}_{what}": value
@@ -322,7 +322,7 @@ def test_packed_positions_reach_every_attention():
 
 
 def test_cached_positions_reach_every_attention():
-    params = draw(MODELS["Transformer"])
+    params = initialize(MODELS["Transformer"])
     full = stretched(params, INPUTS, SHIFTED)
     plain, _ = attend(params, MODELS["Transformer"])
     assert np.abs(full - plain)[:, 1:].max(-1).min() > 1e-4
@@ -360,7 +360,7 @@ def test_weights_where_features_must_be_equal():
 
 
 def test_a_mixer_without_weights_is_a_user_error():
-    _, collected = attend(draw(MODELS["NearnessMixer"]), MODELS["NearnessMixer"])
+    _, collected = attend(initialize(MODELS["NearnessMixer"]), MODELS["NearnessMixer"])
     assert attention_of(collected, "decoder", "cross_attention").shape[:3] == (1, BATCH, 2)
     for stack in ("encoder", "decoder"):
         with pytest.raises(UserError, match=f"no attention weights of {stack} mixer"):

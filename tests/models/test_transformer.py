@@ -126,8 +126,8 @@ def test_causality_by_zero_gradients():
     """Logits at a position depend on the target embeddings up to it and on no later one."""
 
     def at_position(delta, position):
-        def shifted_embed(module, tokens, *places, train):
-            x = original(module, tokens, *places, train=train)
+        def shifted_embed(module, tokens, *positions, train):
+            x = original(module, tokens, *positions, train=train)
             return x + delta if tokens.shape == TARGETS.shape else x
 
         with pytest.MonkeyPatch.context() as patch:
@@ -145,9 +145,9 @@ def test_targets_depend_on_source_but_not_padding():
     plain = logits(INPUTS, TARGETS)
     wider = np.pad(INPUTS, ((0, 0), (0, 5)))
     np.testing.assert_allclose(logits(wider, TARGETS), plain, atol=1e-5)
-    for place in range(4):
+    for position in range(4):
         changed = INPUTS.copy()
-        changed[1, place] = 3 + (changed[1, place] - 2) % 27
+        changed[1, position] = 3 + (changed[1, position] - 2) % 27
         difference = np.abs(logits(changed, TARGETS) - plain).max(-1)
         assert (difference[1] > 1e-6).all()
         assert not difference[[0, 2]].any()

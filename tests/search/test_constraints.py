@@ -65,17 +65,17 @@ def test_forbidden_tokens_are_never_chosen():
 PREFIX = np.array([[3, 0], [0, -1], [2, 3], [3, 3], [0, 0], [-1, -1]])
 
 
-def begins_as_forced(row, words):
-    """The prefix holds up to the place that the limit leaves, where EOS must stand."""
-    places = zip(words[: LIMITS[row] - 1], PREFIX[row], strict=False)
-    longest = min(int((PREFIX[row] >= 0).sum()), LIMITS[row] - 1)
-    return len(words) > longest and all(forced in (-1, word) for word, forced in places)
+def begins_with_prefix(row, words):
+    """The prefix, as far as the limit allows; the token at the limit is EOS."""
+    forced_words = zip(words[: LIMITS[row] - 1], PREFIX[row], strict=False)
+    prefix_length = min(int((PREFIX[row] >= 0).sum()), LIMITS[row] - 1)
+    return len(words) > prefix_length and all(forced in (-1, word) for word, forced in forced_words)
 
 
 def test_forced_prefixes_count_in_the_score():
     table = make_table(22, B)
     hypotheses = beam(table, ALPHA, EVERYTHING, T, limits=LIMITS, prefix=PREFIX)
-    assert_finds_all(hypotheses, table, begins_as_forced)
+    assert_finds_all(hypotheses, table, begins_with_prefix)
 
 
 def test_greedy_and_samples_continue_a_prefix():
@@ -83,7 +83,7 @@ def test_greedy_and_samples_continue_a_prefix():
     found = (greedy(table, T, limits=LIMITS, prefix=PREFIX), sample(table, 0, 2, T, LIMITS, prefix=PREFIX))
     for hypotheses in found:
         for row, score, words in sequences(hypotheses):
-            assert begins_as_forced(row, words)
+            assert begins_with_prefix(row, words)
             np.testing.assert_allclose(score, log_probability(table[row], words), rtol=1e-5)
 
 
@@ -142,8 +142,8 @@ def test_ensembles_average_probabilities():
         scored = []
         for words in every_sequence(T):
             total = 0.0
-            for place, word in enumerate(words):
-                each = [reference_log_probabilities(t[row], words[:place])[word] for t in (first, second)]
+            for position, word in enumerate(words):
+                each = [reference_log_probabilities(t[row], words[:position])[word] for t in (first, second)]
                 total += np.log(np.mean(np.exp(each)))
             scored.append((penalized(total, len(words), ALPHA), words))
         assert_found(hypotheses, row, sorted(scored, reverse=True), rtol=1e-4)

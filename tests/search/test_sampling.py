@@ -13,13 +13,13 @@ from tests.helpers.search_reference import (
     sequences,
 )
 
-CUTS = {"temperature": 3.0, "top_k": 3, "top_p": 0.9}
+TRUNCATION = {"temperature": 3.0, "top_k": 3, "top_p": 0.9}
 B, T = 40, 7  # of most tests, so that they share compiled searches
 LIMITS = np.random.default_rng(0).integers(1, T + 1, B)
 
 
 @pytest.mark.parametrize(
-    "cuts",
+    "truncation",
     [
         {"temperature": 1.0, "top_k": 0, "top_p": 1.0},
         {"temperature": 0.5, "top_k": 2, "top_p": 1.0},
@@ -27,35 +27,37 @@ LIMITS = np.random.default_rng(0).integers(1, T + 1, B)
         {"temperature": 2.0, "top_k": 3, "top_p": 0.8},
     ],
 )
-def test_sample_frequencies_equal_probabilities(cuts):
+def test_sample_frequencies_equal_probabilities(truncation):
     table, limit, count = make_table(12, batch=1, sharpness=1.0), 3, 20_000
-    drawn = [words for _, _, words in sequences(sample(table, 0, samples=count, max_length=limit, **cuts))]
+    sampled = [
+        words for _, _, words in sequences(sample(table, 0, samples=count, max_length=limit, **truncation))
+    ]
     probabilities = {
-        words: sequence_probability(table[0], words, limit, **cuts) for words in every_sequence(limit)
+        words: sequence_probability(table[0], words, limit, **truncation) for words in every_sequence(limit)
     }
     np.testing.assert_allclose(sum(probabilities.values()), 1)
     possible = {words: p for words, p in probabilities.items() if p > 0}
-    assert set(drawn) <= set(possible)
-    statistic = sum((drawn.count(words) - count * p) ** 2 / (count * p) for words, p in possible.items())
+    assert set(sampled) <= set(possible)
+    statistic = sum((sampled.count(words) - count * p) ** 2 / (count * p) for words, p in possible.items())
     freedom = len(possible) - 1
     assert statistic < freedom + 4 * np.sqrt(2 * freedom)
 
 
 def test_sample_scores_ignore_truncation():
     table = make_table(13, B)
-    hypotheses = sample(table, 0, 2, T, limits=LIMITS, **CUTS)
+    hypotheses = sample(table, 0, 2, T, limits=LIMITS, **TRUNCATION)
     for row, score, words in sequences(hypotheses):
         np.testing.assert_allclose(score, log_probability(table[row], words), rtol=1e-5)
 
 
-@pytest.mark.parametrize("cuts", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}])
-def test_narrowest_sampling_is_greedy_search(cuts):
+@pytest.mark.parametrize("truncation", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}])
+def test_narrowest_sampling_is_greedy_search(truncation):
     table = make_table(14, B)
-    if "temperature" not in cuts:  # which breaks no ties
+    if "temperature" not in truncation:  # which breaks no ties
         table[::2] = np.abs(table[::2]).round()
-    drawn, expected = sample(table, 0, 2, T, limits=LIMITS, **cuts), greedy(table, T, limits=LIMITS)
-    np.testing.assert_array_equal(drawn.tokens, np.repeat(expected.tokens, 2, axis=1))
-    np.testing.assert_array_equal(drawn.lengths, np.repeat(expected.lengths, 2, axis=1))
+    sampled, expected = sample(table, 0, 2, T, limits=LIMITS, **truncation), greedy(table, T, limits=LIMITS)
+    np.testing.assert_array_equal(sampled.tokens, np.repeat(expected.tokens, 2, axis=1))
+    np.testing.assert_array_equal(sampled.lengths, np.repeat(expected.lengths, 2, axis=1))
 
 
 def test_samples_depend_on_row_and_number_alone():
@@ -78,10 +80,10 @@ def test_an_option_of_sampling_out_of_range_is_an_error(option):
         sample(make_table(0, batch=1), 0, samples=1, max_length=2, **option)
 
 
-@pytest.mark.parametrize("cuts", [{}, CUTS])
-def test_no_hypothesis_where_all_is_ruled_out(cuts):
+@pytest.mark.parametrize("truncation", [{}, TRUNCATION])
+def test_no_hypothesis_where_all_is_ruled_out(truncation):
     table = make_table(16, B, ruled_out=0.6)
-    for hypotheses in (greedy(table, T, limits=LIMITS), sample(table, 0, 2, T, limits=LIMITS, **cuts)):
+    for hypotheses in (greedy(table, T, limits=LIMITS), sample(table, 0, 2, T, limits=LIMITS, **truncation)):
         impossible = np.isneginf(hypotheses.scores)
         assert 0 < impossible.sum() < impossible.size
         assert (hypotheses.lengths[impossible] == 0).all()

@@ -57,7 +57,7 @@ SEARCHES = {
 
 @pytest.mark.parametrize("shape", [(2,), (2, 5), (2, 1, 3)])
 def test_leaves_without_a_beam_axis_need_reorder(shape):
-    state = {"own": jnp.zeros((2, 3, 4)), "sentence": jnp.zeros(shape)}
+    state = {"own": jnp.zeros((2, 3, 4)), "row": jnp.zeros(shape)}
     find = functools.partial(search.beam_search, step, state, beam_size=3, length_penalty=0.6, **OPTIONS)
     with pytest.raises(ValueError, match=r"leaves \[B, W, \.\.\.\], B and W \(2, 3\), got one of shape"):
         find()

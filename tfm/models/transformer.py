@@ -269,7 +269,7 @@ class Transformer(layers.ComposedModule):
         if target_segments is None:
             target_segments = jnp.ones_like(targets)
         memory = self.encode(inputs, positions=input_positions, segments=input_segments, train=train)
-        x = self._decode(
+        x = self.decode(
             targets,
             memory,
             memory_mask=segment_mask(target_segments, input_segments),
@@ -305,19 +305,7 @@ class Transformer(layers.ComposedModule):
         segments: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:
-        """targets [B, L], memory [B, M, D], memory_mask [B, 1, 1 or L, M] -> logits [B, L, V]."""
-        x = self._decode(
-            targets,
-            memory,
-            memory_mask=memory_mask,
-            positions=positions,
-            memory_positions=memory_positions,
-            segments=segments,
-            train=train,
-        )
-        return self.embedding.logits(x)
-
-    def _decode(self, targets, memory, *, memory_mask, positions, memory_positions, segments, train):
+        """targets [B, L], memory [B, M, D], memory_mask [B, 1, 1 or L, M] -> decoder output [B, L, D]."""
         index = jnp.arange(targets.shape[-1])
         mask = causal_mask(index, index)[None]
         if segments is not None:
