@@ -13,6 +13,8 @@ import pytest
 from tests.helpers.paths import ROOT
 from tfm.commands import evaluate as evaluating
 from tfm.errors import UserError
+from tfm.runtime import checkpoints
+from tfm.runtime.checkpoints import Checkpoints
 from tfm.tasks import translation
 from tfm.tasks.translation.task import VOCABULARY_FILE
 from tfm.training.loop import train
@@ -89,6 +91,24 @@ def test_a_run_is_not_resumed_with_another_vocabulary(other_vocabulary):
         train(task, longer, other_vocabulary)
 
 
+@pytest.mark.parametrize("moment", ["chosen", "read"])
+def test_training_may_delete_the_step_that_is_read(moment, tiny_run, tmp_path, monkeypatch):
+    """The next choice is of those that are there; a step that was asked for is an error message."""
+    workdir = shutil.copytree(tiny_run, tmp_path / "run")
+    place, name = (Checkpoints, "restore_weights") if moment == "chosen" else (checkpoints, "restore_tree")
+    plain = getattr(place, name)
+
+    def delete_first(*arguments):
+        shutil.rmtree(workdir / "checkpoints" / "6", ignore_errors=True)
+        return plain(*arguments)
+
+    monkeypatch.setattr(place, name, delete_first)
+    assert runs.load(str(workdir), checkpoint="last").steps == [4]
+    shutil.copytree(tiny_run / "checkpoints" / "6", workdir / "checkpoints" / "6")
+    with pytest.raises(UserError, match=r"no checkpoint of step 6|was deleted while it was read"):
+        runs.load(str(workdir), checkpoint="6")
+
+
 def test_too_few_checkpoints_are_a_sentence_that_says_what_there_is(tiny_run):
     with pytest.raises(UserError, match=r"Expected 40 .* every 2 steps, .* \[2, 3, 4, 6\]: take fewer"):
         runs.load(str(tiny_run), average_last=40)
@@ -100,7 +120,7 @@ def test_too_few_checkpoints_are_a_sentence_that_says_what_there_is(tiny_run):
 def test_what_averaging_brings_is_measured_beside_its_own_last_checkpoint(tiny_run, monkeypatch):
     run = runs.load(str(tiny_run), average_last=2, checkpoint="4")
     result = collections.namedtuple("Result", "scores")
-    monkeypatch.setattr(evaluating.evaluation, "evaluate", lambda task, params, split: result(params))
+    monkeypatch.setattr(evaluating.report, "evaluate", lambda task, params, split: result(params))
     arguments = collections.namedtuple("Arguments", "workdir split")(str(tiny_run), "test")
     expected = runs.load(str(tiny_run), checkpoint="4").params
     jax.tree.map(np.testing.assert_array_equal, evaluating.last_alone(run, arguments), expected)
