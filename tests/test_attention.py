@@ -86,22 +86,21 @@ def test_fully_masked_rows_are_zero():
     assert not np.asarray(gradients[0][0, 2, 1]).any()
 
 
-@pytest.mark.parametrize("implementation", [None, "xla"])
-def test_numbers_are_no_mask(implementation):
+UNTYPED = {  # without the types, which the tests check and users do not
+    "weights": lambda x, mask: inspect.unwrap(attention_weights)(x, x, mask=mask),
+    "xla": lambda x, mask: inspect.unwrap(dot_product_attention)(x, x, x, mask=mask, implementation="xla"),
+}
+
+
+@pytest.mark.parametrize("attend", UNTYPED.values(), ids=UNTYPED)
+def test_numbers_are_no_mask(attend):
     """Of an additive mask, 0 would be taken for False and -inf for True."""
     x = np.ones((1, 3, 2, 4), np.float32)
-    # Without the types, which the tests check and users do not.
-    attend = inspect.unwrap(attention_weights)
-    if implementation is not None:
-        attend = functools.partial(inspect.unwrap(dot_product_attention), implementation=implementation)
-        attend = lambda q, k, v, mask, attend=attend: attend(q, k, v, mask=mask)  # noqa: E731
-    else:
-        attend = lambda q, k, _, mask, attend=attend: attend(q, k, mask=mask)  # noqa: E731
     for mask in (np.where(np.tri(3), 0.0, -np.inf), np.tri(3, dtype=np.int32)):
-        with pytest.raises(ValueError, match="mask must be bool, .* numbers .* are the bias"):
-            attend(x, x, x, mask=mask)
+        with pytest.raises(ValueError, match=r"mask must be bool, .* numbers .* are the bias"):
+            attend(x, mask)
     with pytest.raises(ValueError, match="query must be of a float type"):
-        inspect.unwrap(attention_weights)(x.astype(np.int32), x)
+        attend(x.astype(np.int32), None)
 
 
 def test_huge_logits_do_not_overflow():
