@@ -14,7 +14,7 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 quickstart: .venv/installed
 	$(BIN)/python train.py --config=configs/quickstart.py --workdir=$(RUN)
 	$(BIN)/python eval.py --workdir=$(RUN)
-	$(BIN)/python -m tfm.commands.visualize --workdir=$(RUN)
+	$(BIN)/tfm visualize --workdir=$(RUN)
 
 test: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile

@@ -20,7 +20,8 @@ from tfm.data.config import DataConfig
 from tfm.data.sources import open_pairs
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Vocabulary
-from tfm.tasks.translation.task import Translation, evenly_spaced
+from tfm.tasks.translation.data import count_tokens
+from tfm.tasks.translation.task import evenly_spaced
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("folder", None, "Where the corpus is, or is to be.", required=True)
@@ -67,7 +68,7 @@ def feed(cache, config, opened):
     began, tokens = time.perf_counter(), 0
     for _ in range(FLAGS.batches):
         batch = next(feed)
-        tokens += Translation.count_tokens(batch)
+        tokens += count_tokens(batch)
         jax.block_until_ready(jax.device_put(batch))
     seconds = time.perf_counter() - began
     print(

@@ -20,7 +20,7 @@ from tfm import tasks
 from tfm.commands import cli, config_flag
 from tfm.training.loop import train
 from tfm.training.reporting import read_metrics
-from tfm.training.setup import assemble
+from tfm.training.setup import make_setup
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("rounds", 3, "How often the two take turns.", lower_bound=1)
@@ -71,14 +71,14 @@ def whole_loop(task, training, workdir, turn):
 
 def bare_step(task, training):
     """A function that times FLAGS.steps steps, and returns their tokens/s."""
-    parts = assemble(task, training)
-    task.prepare()
-    feed = task.train_batches(0)
+    setup = make_setup(task, training)
+    data = task.open_data()
+    feed = data.train_batches(0)
     batches = [next(feed) for _ in range(BATCHES)]
-    tokens = [task.count_tokens(batch) for batch in batches]
-    placed = [parts.layout.place_batch(batch) for batch in batches]
-    step = parts.layout.compile(parts.step, parts.state)
-    state, metrics = step(parts.layout.place_state(parts.state), placed[0])
+    tokens = [data.count(batch) for batch in batches]
+    placed = [setup.partitioner.place_batch(batch) for batch in batches]
+    step = setup.partitioner.compile(setup.step, setup.state)
+    state, metrics = step(setup.partitioner.place_state(setup.state), placed[0])
     jax.block_until_ready(metrics)
 
     def timed():

@@ -14,7 +14,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import sizes
-from tfm.losses import projected_cross_entropy
+from tfm.losses import fused_linear_cross_entropy
 from tfm.models import Transformer
 from tfm.tasks.translation.task import shift_right
 from tfm.training.config import TrainingConfig
@@ -53,7 +53,7 @@ def main(_):
             method="features",
         )
         weights = jnp.ones(batch["targets"].shape)
-        metrics = projected_cross_entropy(
+        metrics = fused_linear_cross_entropy(
             features, table, batch["targets"], weights, 0.1, FLAGS.logits_at_once
         )
         return metrics.pop("loss"), metrics

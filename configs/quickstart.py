@@ -2,7 +2,7 @@
 
     python train.py --config=configs/quickstart.py --workdir=runs/quickstart
     python eval.py --workdir=runs/quickstart
-    python -m tfm.commands.visualize --workdir=runs/quickstart
+    tfm visualize --workdir=runs/quickstart
 
 `make quickstart` does all three. Hardware and expected result: see docs/results.md.
 

@@ -175,3 +175,27 @@ def translator(tiny_run):
 @settings(max_examples=5)
 def test_a_line_in_is_a_line_out_with_a_model_too(translator, content):
     entries.translated(content, [], translator)
+
+
+# Files of a run.
+
+
+@given(st.binary(max_size=200) | JSON.map(lambda x: json.dumps(x).encode()))
+@example(b"[" * 100_000)
+@example(b'{"config": {"training": 5}}')
+@example(json.dumps(dataclasses.asdict(Config())).encode())
+@example(json.dumps({"config": dataclasses.asdict(Config())}).encode())
+def test_any_content_of_a_file_of_a_run_gives_a_result_or_one_sentence(content):
+    for entry in (entries.changed_config, entries.started, entries.evaluation, entries.metrics):
+        in_folder(entry, content)
+    in_folder(entries.resumed, b"<0>\n<1", content)
+
+
+@given(CONTENTS)
+def test_a_resumed_output_keeps_what_it_has(content):
+    in_folder(entries.resumed, content, b'{"origin": {"beam": 4}, "lines": 0, "checksum": ""}')
+
+
+@given(CONTENTS, CONTENTS)
+def test_data_without_a_problem_can_be_read(source, target):
+    in_folder(entries.data_problems, source, target)

@@ -18,7 +18,6 @@ from tfm.runtime.memory import check_batches_fit, check_training_fits, check_wei
 from tfm.tasks import translation
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import SGD, Adam, AdamW, Lion, make_optimizer
-from tfm.training.setup import assemble
 from tfm.training.step import TrainState
 from tfm.workdir import bundle, runs
 
@@ -149,8 +148,6 @@ def test_a_huge_model_is_refused_before_it_is_traced(name, untraced, corpus, tin
     message = r"needs about [\d.,]+ GiB and there are [\d.,]+ GiB: lower .*model\."
     with pytest.raises(UserError, match=message):
         translation.create(config, str(tmp_path / "no_vocabulary_is_made"))
-    with pytest.raises(UserError, match=message):
-        assemble(translation.create(config, str(tiny_run), new=False), config.training)
     with pytest.raises(UserError, match=message):
         runs.load(str(tiny_run), chosen=config)
 

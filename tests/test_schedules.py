@@ -1,4 +1,4 @@
-"""Schedules: what all have in common; their formulas stand in test_ground and training/test_optimizers."""
+"""Schedules: what all have in common; their formulas stand in training/test_optimizers."""
 
 import doctest
 
@@ -7,6 +7,17 @@ import numpy as np
 import pytest
 
 from tfm import schedules
+
+
+@pytest.mark.parametrize(("d_model", "peak"), [(512, 6.988e-4), (1024, 4.941e-4)])
+def test_inverse_sqrt_peaks_as_in_the_paper(d_model, peak):
+    schedule = schedules.inverse_sqrt(d_model, 4000)
+    rates = np.array([schedule(count) for count in (0, 3998, 3999, 4000, 15_999)])
+    assert rates.argmax() == 2
+    np.testing.assert_allclose(rates[2], peak, rtol=1e-3)
+    np.testing.assert_allclose(rates[0], peak / 4000, rtol=1e-3)
+    np.testing.assert_allclose(rates[4], peak / 2, rtol=1e-3)
+
 
 ALL = {
     "inverse_sqrt": lambda warmup: schedules.inverse_sqrt(16, warmup),

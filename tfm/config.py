@@ -334,7 +334,7 @@ def save(config, path):
     """Writes a dataclass as JSON, all of it or nothing.
 
     Raises:
-      UserError: the machine refuses.
+      UserError: an I/O error.
     """
     with whole_file(path, "w") as file:
         json.dump(dataclasses.asdict(config), file, indent=2)

@@ -1,5 +1,6 @@
 """Two runs compared: the same, a worse one, other test sets, and what is missing."""
 
+import json
 import pathlib
 import random
 
@@ -9,6 +10,7 @@ from tests.commands.test_commands import run
 from tests.helpers.tiny import make_config, write_corpus
 from tfm.commands import compare
 from tfm.config import save
+from tfm.data.sources import fingerprint_of
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
 from tfm.workdir import runs
@@ -168,6 +170,20 @@ def test_another_test_set_is_refused(folder, language):
 def test_hypotheses_of_another_test_set_are_refused(folder):
     with pytest.raises(UserError, match="has 59 lines and its test set 60: run eval"):
         systems(folder, references(folder), references(folder)[:-1])
+
+
+def test_hypotheses_of_other_texts_are_refused(folder):
+    """As many as the test set has, but of another split, or made with another data.test."""
+    texts = (folder / "test.en").read_text(encoding="utf-8").splitlines()
+    first, second = (evaluated(folder, name, references(folder)) for name in "ab")
+    report = pathlib.Path(second, "test.de.scores.json")
+    report.write_text(json.dumps({"texts": fingerprint_of(texts, references(folder))}))
+    compare.read_systems(first, second, SPLIT)
+    report.write_text(json.dumps({"texts": fingerprint_of(texts[::-1], references(folder))}))
+    with pytest.raises(UserError, match=f"{report} and the hypotheses beside it are of other texts"):
+        compare.read_systems(first, second, SPLIT)
+    report.write_text("{}")  # of an earlier version
+    compare.read_systems(first, second, SPLIT)
 
 
 def test_the_command_prints_scores_significance_and_sentences(folder):

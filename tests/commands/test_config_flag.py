@@ -188,6 +188,7 @@ def test_fields_are_set_over_the_config_of_a_run(tiny_run, monkeypatch):
         ("a.py", "def get_config():\n  return 1 / 0", "{path}, line 2: ZeroDivisionError: division by zero."),
         ("a.py", "def get_config(size): pass", "The config file fails at {path}: TypeError: "),
         ("a.py", "\0", "The config file fails at {path}: "),
+        ("a.py", "raise SystemExit(0)", "The config file fails at {path}, line 1: SystemExit: 0."),
         ("a.py", "import json\njson.loads('')", "The config file fails at {path}, line 2: JSONDecodeError"),
     ],
 )

@@ -27,16 +27,16 @@ def help_of(*arguments):
 @pytest.mark.parametrize(
     ("command", "usage", "others"),
     [
-        (["eval.py"], "usage: python eval.py --workdir=WORKDIR [--FLAG", ["  --split=test ", DECODING]),
+        (["eval.py"], "usage: tfm evaluate --workdir=WORKDIR [--FLAG", ["  --split=test ", DECODING]),
         (
             ["-m", "tfm.commands.translate"],
-            "usage: python -m tfm.commands.translate --workdir",
+            "usage: tfm translate --workdir",
             ["  --n_best=1 ", DECODING],
         ),
         (["-m", "tfm.commands.export"], "--workdir=WORKDIR --output=OUTPUT [", ["  --stablehlo ", DECODING]),
         (
             ["-m", "tfm.commands.compare"],
-            "tfm.commands.compare DIR_A DIR_B [--FLAG=VALUE ...]\n",
+            "tfm compare DIR_A DIR_B [--FLAG=VALUE ...]\n",
             ["  --sentences=5 "],
         ),
     ],
@@ -53,7 +53,9 @@ def test_help_shows_usage_flags_and_fields(command, usage, others):
 def test_help_of_train_shows_the_values_of_the_config():
     """Those of the command line among them."""
     shown = help_of("train.py", "--config=configs/quickstart.py", "-h", "--config.training.keep=7")
-    assert "train.py --config=FILE --workdir=WORKDIR [--FLAG=VALUE ...] [--config.FIELD=VALUE ...]\n" in shown
+    assert (
+        "tfm train --config=FILE --workdir=WORKDIR [--FLAG=VALUE ...] [--config.FIELD=VALUE ...]\n" in shown
+    )
     for text in (
         "  --config=FILE  ",
         "  --dry_run  ",

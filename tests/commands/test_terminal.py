@@ -12,9 +12,8 @@ import pytest
 
 from tests.helpers.paths import ROOT
 from tfm.commands import cli, terminal
-
-MODULES = ("translate", "compare", "export", "visualize")
-COMMANDS = ("train.py", "eval.py", *(f"tfm/{name}.py" for name in MODULES))
+from tfm.commands.main import COMMANDS
+from tfm.errors import UserError
 
 
 @pytest.fixture(autouse=True)
@@ -29,13 +28,37 @@ def _handler():
     ("text", "line"),
     [("3 lines are done", "3 lines are done"), ("", "no file is left half written; start the command again")],
 )
-def test_ctrl_c_is_one_line_and_exit_code_130(capsys, text, line):
+def test_ctrl_c_is_one_line_and_exit_code_130(capsys, monkeypatch, text, line):
+    monkeypatch.setattr(terminal.os, "_exit", sys.exit)
     with pytest.raises(SystemExit) as end, cli.answering():
         raise KeyboardInterrupt(text)
     assert end.value.code == 130
     error = capsys.readouterr().err
     assert error.startswith(f"interrupted: {line}")
     assert error.count("\n") == 1
+
+
+def test_no_library_can_crash_or_hang_after_ctrl_c():
+    code = """
+import atexit, os
+from tfm.commands import terminal
+atexit.register(os.abort)
+terminal.end("3 lines are done")
+"""
+    result = python(code)
+    assert (result.returncode, result.stderr) == (130, "interrupted: 3 lines are done.\n")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("Unable to initialize backend 'x'\nmore"), AssertionError()])
+def test_without_a_device_the_variable_is_named(monkeypatch, error):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(cli.jax, "devices", fail)
+    with pytest.raises(
+        UserError, match=r"JAX finds no device to compute on.*: check JAX_PLATFORMS, which is"
+    ):
+        cli.check_device()
 
 
 class Callback:
@@ -72,27 +95,30 @@ def python(code, streams="", **options):
 
 
 def test_ctrl_c_during_the_imports_is_one_line_too():
-    code = (
-        "import signal; from tfm import terminal; terminal.end_at_once(); signal.raise_signal(signal.SIGINT)"
-    )
+    code = "import signal; from tfm.commands.terminal import end_at_once; end_at_once()"
+    code += "; signal.raise_signal(signal.SIGINT)"
     result = python(code)
     assert (result.returncode, result.stderr) == (130, "interrupted: nothing was begun.\n")
     ignored = python(f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {code}")
     assert (ignored.returncode, ignored.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("path", COMMANDS)
-def test_every_command_is_ready_for_ctrl_c_before_it_imports(path):
-    _, first, guard, *_ = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
-    assert ast.unparse(first) == "from tfm import terminal"
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_handles_ctrl_c_before_it_imports(name):
+    path = ROOT / "tfm" / "commands" / f"{name}.py"
+    _, first, guard, *_ = ast.parse(path.read_text(encoding="utf-8")).body
+    assert ast.unparse(first) == "from tfm.commands import terminal"
     assert ast.unparse(guard) == "if __name__ == '__main__':\n    terminal.end_at_once()"
-    imported = python("import sys; from tfm import terminal; assert not {'jax', 'numpy'} & set(sys.modules)")
+
+
+def test_the_console_command_imports_nothing_slow():
+    imported = python("import sys, tfm.commands.main; assert not {'jax', 'numpy', 'absl'} & set(sys.modules)")
     assert imported.returncode == 0, imported.stderr
 
 
 def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
     code = f"""
-import sys; from tfm import terminal
+import sys; from tfm.commands import terminal
 terminal.prepare_streams()
 with open({str(tmp_path / "out")!r}, "w") as file:
     print("lost"); print("lost", file=sys.stderr); print(sys.stdin.read(), end="")
@@ -111,7 +137,9 @@ for name in ("stdin", "stdout"):
 
 def test_open_streams_are_left_as_they_are():
     terminal.check_open("stdout", "--output=FILE")
-    result = python("from tfm import terminal; terminal.prepare_streams(); print(input())", input="größe")
+    result = python(
+        "from tfm.commands import terminal; terminal.prepare_streams(); print(input())", input="größe"
+    )
     assert result.stdout == "größe\n"
 
 

@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import types
 
 import jax
 import numpy as np
@@ -75,6 +76,12 @@ def test_what_is_no_list_of_texts_is_refused(translator, name, call):
         call(translator, ["dog", 3])
 
 
+def test_half_a_character_is_refused(translator):
+    """As Python reads a command line that is not UTF-8."""
+    with pytest.raises(UserError, match=r"half of a character in 'red \\udcff dog'"):
+        translator.translate(["dog", "red \udcff dog"])
+
+
 def test_lists_of_unlike_length_are_refused(translator):
     for prefixes in (["rot"], ["rot"] * 3, []):
         with pytest.raises(UserError, match=f"as many prefixes as sentences, 2, got {len(prefixes)}"):
@@ -93,6 +100,8 @@ def test_n_best_are_distinct_and_sorted_and_begin_with_the_translation(translato
         assert each[0].text == text
     with pytest.raises(UserError, match="5 best translations need a beam as large"):
         translator.hypotheses(["red"], n_best=5, beam_size=4)
+    with pytest.raises(UserError, match="at least 1 translation"):
+        translator.hypotheses(["red"], n_best=0)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -297,13 +306,41 @@ def test_a_file_that_is_there_or_was_begun_otherwise_is_left_alone(tmp_path):
     assert path.read_text() == "mine"
 
 
+def test_another_input_is_not_translated_behind_the_first(tmp_path):
+    """Standard input has no name and no size to tell it by."""
+    path, text = tmp_path / "out", b"a\nb\nc\nd\n"
+    with pytest.raises(Killed):
+        write_output(count_lines([], 2), text, path, {}, most_lines=1)
+    before = (tmp_path / "out.part").read_bytes()
+    for other in (b"a\nx\nc\nd\n", b"a\r\nb\nc\nd\n"):
+        with pytest.raises(UserError, match="begun with another input"):
+            write_output(count_lines([], 9), other, path, {})
+        assert (tmp_path / "out.part").read_bytes() == before == b"<a>\n<b>\n"
+    with pytest.raises(Killed):  # killed again, behind further lines
+        write_output(count_lines([], 1), text, path, {}, most_lines=1)
+    with pytest.raises(UserError, match="begun with another input"):
+        write_output(count_lines([], 9), b"a\nb\nx\nd\n", path, {})
+    write_output(count_lines([], 9), text + b"e\n", path, {})  # what follows is not translated yet
+    assert path.read_text() == "<a>\n<b>\n<c>\n<d>\n<e>\n"
+
+
+def test_other_weights_are_another_origin(tiny_run, monkeypatch):
+    run = runs.load(str(tiny_run))
+    options = {"workdir": "", "checkpoint": None, "average": 1, "ensemble": 1, "input": "", "format": "text"}
+    flags = {name: types.SimpleNamespace(value=value) for name, value in options.items()}
+    flags |= {name: types.SimpleNamespace(value=None) for name in ("n_best", "alignments")}
+    origin = translate_module._origin(run, flags)
+    assert translate_module._origin(run, flags) == origin
+    assert translate_module._origin(talkative(run), flags) != origin
+
+
 def test_a_file_of_which_nothing_was_done_is_begun_anew_with_other_options(tmp_path):
     path = tmp_path / "out"
     with pytest.raises(Killed):
         write_output(count_lines([], 0), b"a\n", path, {"beam": 4})
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "out.part").touch()  # as a kill leaves it
-    (tmp_path / "out.origin").write_text('{"beam": 4}')
+    (tmp_path / "out.origin").write_text('{"origin": {"beam": 4}, "lines": 0, "checksum": ""}')
     with pytest.raises(Killed):
         write_output(count_lines([], 1), b"a\nb\n", path, {"beam": 5}, most_lines=1)
     write_output(count_lines([], 9), b"a\nb\n", path, {"beam": 5})  # its origin is noted

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import matplotlib.axes
 import matplotlib.figure
@@ -12,8 +13,10 @@ import pytest
 from tests.helpers.tiny import talkative
 from tfm.commands import visualize
 from tfm.errors import UserError
+from tfm.export.bundle import write_bundle
+from tfm.runtime.files import only_writer
 from tfm.visualize import figures
-from tfm.workdir import bundle, runs
+from tfm.workdir import runs
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +129,17 @@ def test_figures_of_an_earlier_call_are_removed(run, tiny_run, quick, tmp_path):
     assert draw("red dog") == {"1"}
 
 
+def test_figures_have_one_writer_at_a_time(tmp_path, monkeypatch):
+    """Refused before the run is loaded: `cli` is only there in the command."""
+    flags = types.SimpleNamespace(sentence=["a"], workdir=str(tmp_path), output="", max_tokens=9)
+    monkeypatch.setattr(visualize.flags, "FLAGS", flags)
+    with (
+        only_writer(tmp_path / "figures" / "figures.json", "--output"),
+        pytest.raises(UserError, match=r"Another process is writing .*figures\.json"),
+    ):
+        visualize.main()
+
+
 def test_a_list_of_figures_removes_nothing_else(run, tiny_run, quick, tmp_path):
     (tmp_path / "out").mkdir()
     for name in ("../mine", "mine.png", 5, "attention-1-cross.png/../../mine"):
@@ -138,7 +152,7 @@ def test_a_list_of_figures_removes_nothing_else(run, tiny_run, quick, tmp_path):
 
 
 def test_an_export_is_drawn_without_curves(run, tiny_run, quick, tmp_path):
-    bundle.save(run, str(tmp_path / "export"), workdir=str(tiny_run))
+    write_bundle(run, str(tmp_path / "export"), workdir=str(tiny_run))
     loaded = runs.load(str(tmp_path / "export"))
     output = tmp_path / "out"
     paths = visualize.draw_run(loaded, str(tmp_path / "export"), ["red dog"], str(output))

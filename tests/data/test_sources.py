@@ -144,7 +144,8 @@ def test_wmt14_is_known_to_tfds_without_tensorflow(tmp_path):
 
 
 def test_the_builtin_language_reads_like_any_other(monkeypatch, tmp_path):
-    from tfm.datasets.toy_translation import builder, grammar
+    from tfm.data import toy_translation as builder
+    from tfm.datasets.toy_translation import grammar
 
     few = dict.fromkeys(grammar.SIZES, 6)
     monkeypatch.setattr(grammar, "SIZES", few)

@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
+from tfm.data.toy_translation import prepare
 from tfm.datasets.toy_translation import function_words as words
 from tfm.datasets.toy_translation import german, grammar
 from tfm.datasets.toy_translation.adjectives import ADJECTIVES, trait_of
-from tfm.datasets.toy_translation.builder import prepare
 from tfm.datasets.toy_translation.grammar import LONGEST, SIZES, generate, realise
 from tfm.datasets.toy_translation.nouns import NOUNS
 from tfm.datasets.toy_translation.reference import deciders

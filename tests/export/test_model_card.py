@@ -8,7 +8,8 @@ import pytest
 
 from tfm.errors import UserError
 from tfm.export import model_card
-from tfm.workdir import bundle, runs
+from tfm.export.bundle import write_bundle
+from tfm.workdir import runs
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 
@@ -34,7 +35,7 @@ def write_report(folder, content, name="test"):
 
 
 def test_the_card_says_what_the_model_is(run, tiny_run, tmp_path):
-    bundle.save(run, str(tmp_path / "out"), workdir=str(tiny_run))
+    write_bundle(run, str(tmp_path / "out"), workdir=str(tiny_run))
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     count = sum(x.size for x in jax.tree.leaves(run.params))
     for fact in (
@@ -58,7 +59,7 @@ def test_the_card_carries_the_scores_of_each_split_with_their_signatures(run, ti
     write_report(workdir, report(run.steps), "test")
     write_report(workdir, report([2, 4]), "validation")
     (workdir / "test.fr.scores.json").write_text("of another language")
-    bundle.save(run, str(tmp_path / "out"), workdir=str(workdir))
+    write_bundle(run, str(tmp_path / "out"), workdir=str(workdir))
     scores = (tmp_path / "out" / "README.md").read_text().partition("## Scores")[2].partition("## Load")[0]
     test, validation = scores.split("Split ")[1:]
     for part in (test, validation):

@@ -16,7 +16,8 @@ from tfm.data.tokenizer import EOS_ID
 from tfm.decoding.generate import decode
 from tfm.errors import UserError
 from tfm.export import stablehlo
-from tfm.workdir import bundle, runs
+from tfm.export.bundle import flat_parameters, write_bundle
+from tfm.workdir import runs
 
 TEXTS = ["red dog", "big green bird sleeps", "small blue cat runs red", "dog \U0001f600"]
 SHAPE = (4, 24)
@@ -27,7 +28,9 @@ def run(tiny_run):
     return talkative(runs.load(str(tiny_run)))
 
 
-@pytest.mark.parametrize("text", ["16", "0x4", "4x0", "4x-1", "axb", "4x4x4", "", "٤x٤"])
+@pytest.mark.parametrize(
+    "text", ["16", "0x4", "4x0", "4x-1", "axb", "4x4x4", "", "٤x٤", "1x65537", "9" * 5000 + "x1"]
+)
 def test_a_shape_is_rows_x_length(text):
     assert export.parse_shape("16x64") == (16, 64)
     with pytest.raises(UserError, match="ROWSxLENGTH"):
@@ -62,12 +65,12 @@ def program(run):
 
 
 def test_the_program_finds_what_the_translator_finds(run, program):
-    found = program.call(bundle.flat_parameters(run.params), padded(run, TEXTS))
+    found = program.call(flat_parameters(run.params), padded(run, TEXTS))
     check_search(run, TEXTS, *map(np.asarray, found))
 
 
 def test_the_program_computes_in_the_dtype_of_the_decoding_config(run, program, monkeypatch):
-    inputs, parameters = padded(run, TEXTS), bundle.flat_parameters(run.params)
+    inputs, parameters = padded(run, TEXTS), flat_parameters(run.params)
     decoding = dataclasses.replace(run.task.config.decoding, dtype="bfloat16")
     monkeypatch.setattr(run.task, "config", dataclasses.replace(run.task.config, decoding=decoding))
     found = stablehlo.search_program(run, *SHAPE).call(parameters, inputs)
@@ -113,7 +116,7 @@ np.savez(f"{folder}/found.npz", *found)
 
 def test_the_program_runs_where_there_is_no_tfm(run, tiny_run, tmp_path):
     written = export.programs(run, ["4x24", "1x8"])
-    bundle.save(run, str(tmp_path / "out"), workdir=str(tiny_run), programs=written)
+    write_bundle(run, str(tmp_path / "out"), workdir=str(tiny_run), programs=written)
     card = (tmp_path / "out" / "README.md").read_text()
     assert "`translate-1x8.stablehlo`, `translate-4x24.stablehlo`" in card
     np.save(tmp_path / "out" / "inputs.npy", padded(run, TEXTS))

@@ -4,8 +4,12 @@
 fuzzer makes of good examples.
 """
 
+import contextlib
+import dataclasses
+import hashlib
 import io
 import json
+import math
 import os
 import shutil
 import sys
@@ -16,15 +20,24 @@ from absl import flags
 from tests.data.test_batching import Letters, Pairs
 from tests.helpers.tiny import ids
 from tfm import config
-from tfm.commands import cli
-from tfm.commands.translate import as_json, as_text, translate_lines
+from tfm.commands import cli, compare
+from tfm.commands.translate import as_json, as_text, open_output, translate_file, translate_lines
+from tfm.data.config import DataConfig
+from tfm.data.sources import SPLITS, find_problems, open_pairs
 from tfm.data.text import TextPairs
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Vocabulary
+from tfm.errors import UserError
 from tfm.export import model_card
+from tfm.fields import changes
+from tfm.runtime import manifest
+from tfm.runtime.checkpoints import Checkpoints
+from tfm.runtime.provenance import RECORD_FILE, changed_fields, last_start
 from tfm.tasks.translation.task import Config
+from tfm.training.divergence import first_loss
 from tfm.training.reporting import METRICS_FILE, read_metrics
-from tfm.workdir import bundle, runs
+from tfm.training.setup import CHECKPOINT_FOLDER
+from tfm.workdir import initialization, runs
 
 
 def overrides(arguments, chosen=None):
@@ -60,10 +73,81 @@ def vocabulary(folder, content):
     return loaded.decode(ids), loaded.words(ids), loaded.split(ids, 2)
 
 
+def changed_config(folder, content):
+    """What a resumed run says to a config.json with this content, and to a record of starts with it."""
+    for name in os.listdir(folder):
+        if os.path.isfile(os.path.join(folder, name)):
+            os.unlink(os.path.join(folder, name))
+    os.makedirs(os.path.join(folder, CHECKPOINT_FOLDER, "2"), exist_ok=True)
+    for name in (RECORD_FILE, runs.CONFIG_FILE):
+        write(folder, name, content)
+        with contextlib.suppress(UserError):
+            initialization.keep_config(Config(), folder)
+    made = runs.read_config(folder)
+    return [str(change) for change in changes(made, Config())]
+
+
+def started(folder, content):
+    """The last start in a record with this content, and what differs from it."""
+    write(folder, RECORD_FILE, content)
+    return changed_fields(last_start(folder).get("config", {}), dataclasses.asdict(Config()))
+
+
+def checkpoint_header(folder, sound, content):
+    """Which steps of the checkpoints `sound` are intact with this content in the newest one's header."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(sound, folder)
+    checkpoints = Checkpoints(folder)
+    newest = checkpoints.steps()[-1]
+    write(os.path.join(folder, str(newest)), manifest.HEADER, content)
+    assert checkpoints.latest() is not None
+    return checkpoints.best()
+
+
+def data_problems(folder, source, target):
+    """What a new run says to two text files with this content."""
+    for name, content in {"train.en": source, "train.de": target, "val.en": b"a", "val.de": b"b"}.items():
+        write(folder, name, content)
+    data = DataConfig(
+        kind="text", directory=folder, validation="val", cache_dir=os.path.join(folder, "cache")
+    )
+    problems = find_problems(data, SPLITS)
+    if not problems:
+        assert len(open_pairs(data, "train")[:]) > 0
+    return problems
+
+
+def evaluation(folder, content):
+    """Whether `compare` takes hypotheses whose scores.json has this content."""
+    write(folder, "test.de.scores.json", content)
+    compare.check_texts(os.path.join(folder, "test.de.scores.json"), ["a"], ["b"])
+
+
+def resumed(folder, content, noted):
+    """A translation that resumes behind an output with this content, of which that is noted."""
+    path = os.path.join(folder, "output")
+    for name in ("output", "output.part", "output.origin"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, name))
+    write(folder, "output.part", content)
+    write(folder, "output.origin", noted)
+    source = b"".join(b"%d\n" % number for number in range(5))
+    with open_output(path) as target:
+        translate_file(lambda lines: [f"<{line}>" for line in lines], io.BytesIO(source), target, {"beam": 4})
+    with open(path, "rb") as file:
+        done = content[: content.rfind(b"\n") + 1]
+        found = file.read()
+    assert found.startswith(done)
+    assert found.count(b"\n") == 5
+
+
 def metrics(folder, content):
-    """The rows of a metrics.jsonl with this content."""
+    """The rows of a metrics.jsonl with this content; what reads them takes them."""
     write(folder, METRICS_FILE, content)
-    return read_metrics(folder)
+    first_loss(folder)
+    rows = read_metrics(folder)
+    assert all(-math.inf < row["step"] < math.inf for row in rows)
+    return rows
 
 
 def report(folder, content):
@@ -77,7 +161,13 @@ def export(folder, sound, name, content):
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(sound, folder)
     write(folder, name, content)
-    return bundle.load(folder)
+    return runs.load(folder)
+
+
+def listed_export(folder, sound, entries):
+    """A copy of the export `sound`, opened with a manifest of these entries that has its own checksum."""
+    checksum = hashlib.sha256(entries).hexdigest().encode()
+    return export(folder, sound, manifest.FILE, checksum + b"\n" + entries)
 
 
 def token_cache(folder, name, content):

@@ -23,6 +23,8 @@ with atheris.instrument_imports(
     from tests.helpers.tiny import make_config, train_run, write_corpus
     from tfm.data.tokenizer import Vocabulary
     from tfm.errors import UserError
+    from tfm.export.bundle import write_bundle
+    from tfm.runtime import manifest
     from tfm.workdir import bundle, runs
 
 VOCABULARY_FILE = "vocabulary.model"
@@ -37,7 +39,7 @@ def make_export(folder):
     """A tiny run's export in `folder`/export."""
     write_corpus(folder)
     train_run(make_config(folder, steps=1), folder / "run")
-    bundle.save(runs.load(str(folder / "run")), str(folder / "export"), workdir=str(folder / "run"))
+    write_bundle(runs.load(str(folder / "run")), str(folder / "export"), workdir=str(folder / "run"))
 
 
 def npy():
@@ -62,7 +64,7 @@ def arguments(content):
 def entry_points(folder):
     """{name: (function of bytes, example of them)} of all entries, with files below `folder`."""
     place = str(folder / "place")
-    sound = str(folder / "export")
+    sound, checkpoints = str(folder / "export"), str(folder / "run" / "checkpoints")
     saved = {name: (folder / "export" / name).read_bytes() for name in os.listdir(sound)}
     vocabulary = Vocabulary.load(os.path.join(sound, VOCABULARY_FILE))
 
@@ -83,6 +85,22 @@ def entry_points(folder):
         "vocabulary": (lambda x: entries.vocabulary(place, x), saved[VOCABULARY_FILE]),
         "metrics": (lambda x: entries.metrics(place, x), METRICS),
         "report": (lambda x: entries.report(place, x), REPORT),
+        "resume": (lambda x: entries.changed_config(place, x), saved["config.json"]),
+        "starts": (lambda x: entries.started(place, x), b'{"config": ' + saved["config.json"] + b"}"),
+        "header": (
+            lambda x: entries.checkpoint_header(place, checkpoints, x),
+            pathlib.Path(checkpoints, "1", manifest.HEADER).read_bytes(),
+        ),
+        "data": (lambda x: entries.data_problems(place, *split(x)), b"one\r\ntwo\n\0eins\nzwei"),
+        "evaluation": (lambda x: entries.evaluation(place, x), REPORT[:-1] + b', "texts": "ab"}'),
+        "resumed output": (
+            lambda x: entries.resumed(place, *split(x)),
+            b'<0>\n<1\0{"origin": {"beam": 4}, "lines": 0, "checksum": ""}',
+        ),
+        "manifest": (
+            lambda x: entries.listed_export(place, sound, x),
+            saved["manifest"].partition(b"\n")[2],
+        ),
         "cache": (lambda x: entries.token_cache(place, "source.npy", x), npy()),
         "lines": (
             lambda x: entries.translated(x, [x.decode("utf-8", errors="replace")]),

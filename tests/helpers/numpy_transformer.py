@@ -94,7 +94,7 @@ def transformer(params, inputs, targets, order="post", drop=nothing_dropped):
         layers = params[name]
         for depth in range(sum(key.startswith("layers_") for key in layers)):
             x = layer(layers[f"layers_{depth}"], x)
-        return layer_norm(layers["norm"], x) if "norm" in layers else x
+        return x if order == "post" else layer_norm(layers["norm"], x)
 
     def encode(params, x):
         return encoder_layer(params, x, valid, order, drop)

@@ -18,7 +18,7 @@ from tfm.runtime.checkpoints import Checkpoints
 from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig
 from tfm.training.non_finite import first_not_finite
-from tfm.training.partitioning import make_layout
+from tfm.training.partitioning import make_partitioner
 from tfm.training.step import TrainState, make_train_step, shares
 
 RNG = np.random.default_rng(0)
@@ -55,7 +55,7 @@ def task(dropout=0.0):
 
 
 def layout_of(devices, **fields):
-    return make_layout(TrainingConfig(**fields), jax.devices()[:devices])
+    return make_partitioner(TrainingConfig(**fields), jax.devices()[:devices])
 
 
 def train(devices, *, dropout=0.0, optimizer=None, **fields):
@@ -86,7 +86,7 @@ def check_pmap():
     one = train(1, parallel="jit")
     for devices in (2, 8):
         assert_equal(train(devices, parallel="pmap"), one)
-    assert make_layout(TrainingConfig()).devices == 8
+    assert make_partitioner(TrainingConfig()).devices == 8
 
 
 def check_mesh():

@@ -107,6 +107,29 @@ def test_a_damaged_newest_step_is_passed_over_with_its_name_and_reason(copy, cap
     assert (copy / "6").is_dir()  # readers change nothing
 
 
+def test_a_path_that_is_not_utf_8_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"path of UTF-8 characters, got .*by\\udcfftes.*LC_ALL=C\.UTF-8"):
+        open_store(tmp_path / "by\udcfftes").__enter__()
+
+
+def test_folders_that_only_look_like_steps_are_left_alone(copy):
+    names = {"007", "\u0663", "6.0", "-1", "backup"}
+    for name in names:
+        (copy / name).mkdir()
+    with open_store(copy) as store:
+        assert store.steps() == [2, 4, 6]
+        assert store.recover() == 6
+        store.save(state_of(8), {"bleu": 9.0})
+        assert (store.steps(), store.best()) == ([2, 4, 6, 8], 8)
+    assert names < {path.name for path in copy.iterdir()}
+
+
+def test_a_header_nested_beyond_any_parser_is_damage(copy):
+    (copy / "6" / manifest.HEADER).write_text("[" * 100_000)
+    with open_store(copy) as store:
+        assert store.recover() == 4
+
+
 def test_training_makes_a_damaged_step_again(copy):
     flip(large_file(copy / "6"))
     (copy / "2" / "metrics" / "metrics").write_text("{")  # would stop Orbax's manager from opening the folder

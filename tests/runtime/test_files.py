@@ -63,6 +63,19 @@ def test_what_cannot_be_written_names_the_option_that_chooses_another_folder():
             only_writer(path, "--output_dir").__enter__()
 
 
+def test_without_a_home_there_is_no_folder_for_caches(monkeypatch):
+    """Python then takes "~" for a name, and a folder of this name would appear wherever tfm is started."""
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    with pytest.raises(UserError, match=r"set HOME, XDG_CACHE_HOME, or data\.cache_dir"):
+        files.user_cache()
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert files.user_cache() == "/caches/tfm"
+    monkeypatch.setattr(os.path, "expanduser", lambda path: "/home/me")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert files.user_cache() == "/home/me/.cache/tfm"
+
+
 def test_a_folder_with_files_is_no_output(tmp_path):
     (tmp_path / "out").mkdir()
     with only_writer(tmp_path / "out", "--output"):

@@ -34,10 +34,11 @@ from tfm.data import text
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Vocabulary
 from tfm.errors import UserError
+from tfm.export.bundle import write_bundle
 from tfm.runtime.checkpoints import Checkpoints
 from tfm.runtime.files import refusal, require_space, whole_file, whole_folder
-from tfm.training.reporting import Reporter
-from tfm.workdir import bundle, runs
+from tfm.training.reporting import MetricsWriter
+from tfm.workdir import runs
 
 LIMIT = 64  # bytes: less than any of the files below
 
@@ -92,7 +93,7 @@ class Answer(list):
 def test_an_export_that_finds_no_space_leaves_nothing(tiny_run, tmp_path):
     run = runs.load(str(tiny_run))
     with smallest_files(20_000), pytest.raises(UserError, match=r"Cannot write .*out: File too large"):
-        bundle.save(run, str(tmp_path / "out"), workdir=str(tiny_run))
+        write_bundle(run, str(tmp_path / "out"), workdir=str(tiny_run))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -101,10 +102,10 @@ def test_metrics_that_find_no_space_end_the_run_and_do_not_hang(tmp_path):
     answers = []
 
     def report():
-        reporter = Reporter(str(tmp_path))
+        reporter = MetricsWriter(str(tmp_path))
         try:
             for step in range(1000):
-                reporter.write(step, {f"metric/{i}": 0.5 for i in range(5)})
+                reporter.on_log(step, {f"metric/{i}": 0.5 for i in range(5)})
         except UserError as error:
             answers.append(str(error))
         with pytest.raises(UserError):
@@ -122,8 +123,8 @@ def test_metrics_that_find_no_space_end_the_run_and_do_not_hang(tmp_path):
 
 def test_tensorboard_reads_what_was_written(tmp_path):
     """The framing is that of TFRecord: length, its checksum, data, their checksum."""
-    reporter = Reporter(str(tmp_path))
-    reporter.write(7, {"train/loss": 0.5, "train/accuracy": 0.25})
+    reporter = MetricsWriter(str(tmp_path))
+    reporter.on_log(7, {"train/loss": 0.5, "train/accuracy": 0.25})
     reporter.close()
     (path,) = (tmp_path / "tensorboard").iterdir()
     content, events = path.read_bytes(), []

@@ -6,7 +6,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import types
 
 import jax
 import numpy as np
@@ -15,7 +14,7 @@ import pytest
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import make_config, train_run
 from tfm import config as configs
-from tfm.runtime.provenance import code_state, record_start, versions
+from tfm.runtime.provenance import code_state, last_start, record_start, versions
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.workdir import runs
@@ -69,8 +68,7 @@ def test_a_corpus_that_changed_in_place_is_warned_of_when_the_run_goes_on(corpus
 
 def record(workdir, step, config=Config(), **data):  # noqa: B008, it is frozen
     """A start of a run with data of these hashes."""
-    task = types.SimpleNamespace(config=config, identity=lambda: {"validation": "v", "train": "t"} | data)
-    record_start(str(workdir), task, step)
+    record_start(str(workdir), config, {"validation": "v", "train": "t"} | data, step)
 
 
 def test_a_change_of_the_data_is_warned_of_once_also_behind_a_line_cut_short(tmp_path, caplog):
@@ -86,6 +84,14 @@ def test_a_change_of_the_data_is_warned_of_once_also_behind_a_line_cut_short(tmp
     record(tmp_path, 1_300, train="u")
     assert "The content of validation is not" in caplog.text
     assert json.loads((tmp_path / "starts.jsonl").read_text().splitlines()[-1])["step"] == 1_300
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, "5", '{"data": []}', "\xff"])
+def test_a_line_that_is_no_start_is_passed_over(line, tmp_path):
+    record(tmp_path, 3)
+    with open(tmp_path / "starts.jsonl", "a") as file:
+        file.write(line)
+    assert last_start(str(tmp_path))["step"] == 3
 
 
 def test_what_begins_at_step_0_may_have_any_data(tmp_path, caplog):

@@ -10,6 +10,7 @@ from tests.helpers.tiny import make_config, train_run
 from tfm.errors import UserError
 from tfm.runtime import memory
 from tfm.tasks import translation
+from tfm.tasks.translation.data import advise_batch_size
 from tfm.training import dry_run, loop, setup
 
 
@@ -20,7 +21,7 @@ def task(corpus, tmp_path):
 
 @pytest.mark.long
 def test_the_report_names_what_the_run_then_has(task, corpus, tmp_path):
-    lines = dry_run.preflight(task, task.config.training, str(tmp_path))
+    lines = dry_run.describe_run(task, task.config.training, str(tmp_path))
     report = {line[:20].strip(): line[20:] for line in lines}
     parameters = sum(x.size for x in jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0))))
     assert report["parameters"] == f"{parameters:,}"
@@ -28,7 +29,7 @@ def test_the_report_names_what_the_run_then_has(task, corpus, tmp_path):
     assert report["speed"] == "not measured here yet"
     assert "micro_batches=" in lines[-1]
     train_run(make_config(corpus), tmp_path / "run")
-    again = dry_run.preflight(task, task.config.training, str(tmp_path / "run"))
+    again = dry_run.describe_run(task, task.config.training, str(tmp_path / "run"))
     assert any("tokens/s when last measured here" in line for line in again)
 
 
@@ -45,7 +46,7 @@ def test_the_memory_of_the_step_falls_with_micro_batches(corpus, tmp_path, monke
         config = dataclasses.replace(
             config, data=dataclasses.replace(config.data, batch_tokens=8192, row_length=32)
         )
-        dry_run.preflight(translation.create(config, str(tmp_path)), config.training, str(tmp_path))
+        dry_run.describe_run(translation.create(config, str(tmp_path)), config.training, str(tmp_path))
     assert found[1].step < 0.6 * found[0].step
 
 
@@ -53,7 +54,7 @@ def test_a_step_that_does_not_fit_is_refused_with_what_to_do(corpus, tmp_path, m
     monkeypatch.setattr(memory, "available_memory", lambda: 2**20)
     config = make_config(corpus)
     task = translation.create(config, str(tmp_path))
-    for start in (dry_run.preflight, loop.train):
+    for start in (dry_run.describe_run, loop.train):
         with pytest.raises(UserError, match=r"needs .* on each device and there are 1\.00 MiB: raise"):
             start(task, config.training, str(tmp_path))
     assert not (tmp_path / "checkpoints").exists() or not any((tmp_path / "checkpoints").iterdir())
@@ -76,6 +77,6 @@ def test_the_memory_of_a_container_counts(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("tokens", "parts"), [(25_000, None), (13_000, None), (2_500, 10), (500_000, 1)])
 def test_batches_far_from_the_papers_come_with_advice(tokens, parts):
-    advice = dry_run._advice(tokens, 1)
-    assert len(advice) == (parts is not None)
-    assert not advice or f"micro_batches={parts} " in advice[0]
+    advice = advise_batch_size(tokens, 1)
+    assert bool(advice) == (parts is not None)
+    assert not advice or f"micro_batches={parts} " in advice

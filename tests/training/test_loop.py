@@ -16,10 +16,13 @@ from tfm.errors import UserError
 from tfm.runtime import checkpoints as saved
 from tfm.tasks import translation
 from tfm.training.config import TrainingConfig
-from tfm.training.early_stopping import Evaluations
+from tfm.training.divergence import first_loss
+from tfm.training.early_stopping import EarlyStopping
 from tfm.training.optimizers import Adam, make_optimizer, make_schedule
 from tfm.training.reporting import METRICS_FILE, duration, read_metrics
 from tfm.training.step import TrainState, make_train_step
+from tfm.training.task import Best
+from tfm.visualize.figures import draw_curves
 from tfm.workdir import runs
 
 
@@ -77,10 +80,11 @@ def test_patience_that_has_nothing_to_go_by_is_refused(corpus):
             make_config(corpus, **options)
 
 
-def test_evaluations_count_those_behind_the_best():
-    seen = [Evaluations()]
+@pytest.mark.parametrize(("order", "sign"), [("max", 1), ("min", -1)])
+def test_evaluations_since_the_best_are_counted(order, sign):
+    seen, best = [EarlyStopping()], Best("validation/score", order)
     for score in (-5.0, 3.0, 3.0, 1.0, 4.0, 2.0):
-        seen.append(seen[-1].after(score))
+        seen.append(seen[-1].after(sign * score, best))
     assert [found.since_best for found in seen] == [0, 0, 0, 1, 2, 0, 1]
     assert [found.exhausted(2) for found in seen] == [False] * 4 + [True] + [False] * 2
     assert not any(found.exhausted(0) for found in seen)
@@ -218,6 +222,16 @@ def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path):
     lines = '{"step": 1, "train/loss": 3.0}\n{"step": 1, "train/loss": 2.0}\n{"step": 2, "tra'
     (tmp_path / "metrics.jsonl").write_text(lines)
     assert read_metrics(str(tmp_path)) == [{"step": 1, "train/loss": 2.0}]
+
+
+@pytest.mark.parametrize("value", ['"x"', "null", "[1]", "true", "1" * 400, "{}"])
+def test_a_row_without_numbers_is_left_out(value, tmp_path):
+    rows = [f'{{"step": 1, "train/loss": {value}}}', '{"step": 2, "train/loss": Infinity}']
+    rows += ['{"step": true, "train/loss": 4}', '{"step": 3, "train/loss": 5}']
+    (tmp_path / METRICS_FILE).write_text("\n".join(rows))
+    assert [row["step"] for row in read_metrics(str(tmp_path))] == [2, 3]
+    assert first_loss(str(tmp_path)) == 5
+    draw_curves(read_metrics(str(tmp_path)), str(tmp_path / "curves.png"))
 
 
 @pytest.mark.long

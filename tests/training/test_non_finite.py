@@ -18,11 +18,11 @@ from tfm.runtime.checkpoints import Checkpoints
 from tfm.tasks import translation
 from tfm.training import non_finite, setup
 from tfm.training.config import TrainingConfig
-from tfm.training.divergence import MOST_SKIPPED, Watch
+from tfm.training.divergence import MOST_SKIPPED, DivergenceMonitor
 from tfm.training.non_finite import first_not_finite
 from tfm.training.optimizers import OPTIMIZERS, make_optimizer, make_schedule
 from tfm.training.reporting import read_metrics
-from tfm.training.setup import assemble
+from tfm.training.setup import make_setup
 from tfm.training.step import TrainState, _counted, make_train_step, shares
 from tfm.workdir import runs
 
@@ -159,8 +159,7 @@ def poison(corpus, monkeypatch, tmp_path):
     def make(*steps):
         config = make_config(corpus)
         task = translation.create(config, str(tmp_path))
-        task.prepare()
-        batches = task.train_batches(0)
+        batches = task.open_data().train_batches(0)
         sums = [int(next(batches)["inputs"].sum()) for _ in range(6)]
         monkeypatch.setattr(Poisoned, "bad_tokens", [sums[step - 1] for step in steps])
         return task
@@ -175,7 +174,7 @@ def test_a_run_stops_says_where_and_keeps_what_it_takes_to_see_it_again(corpus, 
         train_run(make_config(corpus, steps=6, log_every=3), tmp_path / "run")
     sentence = str(raised.value)
     assert "the first tensor that is not: loss, inf." in sentence
-    facts = task.describe_batch(4)
+    facts = task.open_data().describe_batch(4)
     assert facts["epoch"] == 0
     assert facts["batch"] == 4
     assert f"pairs {', '.join(map(str, facts['pairs'][:5]))} and {len(facts['pairs']) - 5} more" in sentence
@@ -184,7 +183,7 @@ def test_a_run_stops_says_where_and_keeps_what_it_takes_to_see_it_again(corpus, 
     assert json.loads((folder / "report.json").read_text())["batch"] == facts
     # The state of step 4 and the batch of step 5 give the infinite loss again.
     with contextlib.closing(Checkpoints(folder)) as store:
-        state = store.restore(assemble(task, make_config(corpus).training).state)
+        state = store.restore(make_setup(task, make_config(corpus).training).state)
     assert int(state.step) == 4
     assert_equal(state.params, runs.load(str(tmp_path / "run"), checkpoint="4").params)
     with np.load(folder / "batch-0.npz", allow_pickle=False) as saved:
@@ -212,14 +211,14 @@ def test_a_run_says_where_it_stopped_though_nothing_can_be_found_or_saved(
 
 def test_the_pairs_that_are_named_are_those_of_the_batch(corpus, tmp_path):
     task = translation.create(make_config(corpus), str(tmp_path))
-    task.prepare()
-    batches = task.train_batches(0)
-    cache = task._train.cache
+    data = task.open_data()
+    batches = data.train_batches(0)
+    cache = data._train.cache
     for step in range(30):  # some epochs
         rows = next(batches)
-        tokens, _ = cache.tokens(0, np.array(task.describe_batch(step)["pairs"]))
+        tokens, _ = cache.tokens(0, np.array(data.describe_batch(step)["pairs"]))
         assert tokens.sum() == rows["inputs"].sum()
-    assert task.describe_batch(29)["epoch"] > 0
+    assert data.describe_batch(29)["epoch"] > 0
 
 
 @pytest.mark.long
@@ -269,11 +268,10 @@ def test_poisoned_parameters_are_named(corpus, tmp_path):
 def test_a_module_is_named_by_its_first_output_that_is_not_finite(corpus, tmp_path):
     """Finite parameters so large that one product overflows."""
     task = translation.create(make_config(corpus), str(tmp_path))
-    task.prepare()
     params = task.init(jax.random.key(0))
     for name in ("hidden", "output"):
         params["encoder"]["layers_0"]["feed_forward"][name]["kernel"] *= 1e25
-    batch = next(task.train_batches(0))
+    batch = next(task.open_data().train_batches(0))
     for devices, parts in ((1, 1), (2, 1), (2, 2)):
         pieces = shares(batch, jax.random.key(0), devices, parts)
         assert len(pieces) == devices * parts
@@ -295,7 +293,7 @@ def metrics_of(loss, skipped=0.0):
 
 
 def test_a_loss_that_stays_above_its_start_is_warned_of_once(caplog):
-    watch = Watch(TrainingConfig(diverged_after=3))
+    watch = DivergenceMonitor(TrainingConfig(diverged_after=3))
     losses = [5.0, 4.0, 6.0, 6.0, 4.0, 6.0, 6.0]  # never three in a row
     assert not any(watch.must_end(step, metrics_of(loss)) for step, loss in enumerate(losses, 1))
     assert not caplog.records
@@ -307,14 +305,14 @@ def test_a_loss_that_stays_above_its_start_is_warned_of_once(caplog):
 
 def test_a_resumed_run_knows_where_it_started_and_zero_never_warns(caplog):
     for config, first in ((TrainingConfig(diverged_after=0), 1.0), (TrainingConfig(diverged_after=2), 9.0)):
-        watch = Watch(config, first)
+        watch = DivergenceMonitor(config, first)
         for step in range(10):
             watch.must_end(step, metrics_of(2.0 + step / 10))
     assert not caplog.records
 
 
 def test_too_many_skipped_steps_in_a_row_end_the_run():
-    watch = Watch(TrainingConfig(on_non_finite="skip"))
+    watch = DivergenceMonitor(TrainingConfig(on_non_finite="skip"))
     ends = [watch.must_end(step, metrics_of(0.0, skipped=1.0)) for step in range(MOST_SKIPPED - 1)]
     ends.append(watch.must_end(98, metrics_of(1.0)))
     ends += [watch.must_end(step, metrics_of(0.0, skipped=1.0)) for step in range(MOST_SKIPPED)]

@@ -9,7 +9,7 @@ import pytest
 from tfm.errors import UserError
 from tfm.layers.parameter_axes import parameter_axes
 from tfm.training.config import TrainingConfig
-from tfm.training.partitioning import make_layout
+from tfm.training.partitioning import make_partitioner
 
 pytestmark = pytest.mark.long
 CHECKS = ("pmap", "mesh", "mesh_dropout", "micro_batches", "sharding", "restore", "not_finite")
@@ -32,7 +32,7 @@ def test_eight_devices_equal_one_on_ragged_batches(check):
 
 def test_devices_that_do_not_divide_into_the_mesh_are_refused():
     with pytest.raises(UserError, match="1 devices do not divide into"):
-        make_layout(TrainingConfig(parallel="mesh", mesh_fsdp=2))
+        make_partitioner(TrainingConfig(parallel="mesh", mesh_fsdp=2))
 
 
 @pytest.mark.parametrize(

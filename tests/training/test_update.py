@@ -15,7 +15,7 @@ from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import Adam as AdamConfig
 from tfm.training.optimizers import make_optimizer, make_schedule
-from tfm.training.setup import assemble
+from tfm.training.setup import make_setup
 from tfm.training.step import TrainState, make_train_step
 
 UPDATES = 4
@@ -54,7 +54,7 @@ def test_updates_of_the_default_config_are_the_papers():
     """Of the smoothed loss per target token; the schedule takes the model's own d_model."""
     model = dataclasses.replace(MODEL, decoder_layers=1, dropout=0.0)
     task, rng = Translation(Config(model=model), Numbers()), np.random.default_rng(1)
-    parts = assemble(task, TrainingConfig())
+    parts = make_setup(task, TrainingConfig())
 
     def mean_loss(params, batch):
         (total, count), _ = task.loss(params, batch, None)
@@ -178,7 +178,7 @@ class Linear:
 
 def test_fields_reach_the_step():
     task = Linear()
-    parts = assemble(task, TrainingConfig(micro_batches=2, ema_decay=0.5, on_non_finite="skip"))
+    parts = make_setup(task, TrainingConfig(micro_batches=2, ema_decay=0.5, on_non_finite="skip"))
     state, _ = parts.step(parts.state, ROWS)
     assert set(task.shapes) == {(2, 3)}
     expected = (parts.state.params["w"] + state.params["w"]) / 2
@@ -189,7 +189,7 @@ def test_fields_reach_the_step():
 
 def test_the_seed_counts():
     """For the parameters and for the keys of the steps, which do not share one."""
-    found = [assemble(Linear(), TrainingConfig(seed=seed)) for seed in (0, 0, 1)]
+    found = [make_setup(Linear(), TrainingConfig(seed=seed)) for seed in (0, 0, 1)]
     weights = [parts.state.params["w"].tolist() for parts in found]
     keys = [jax.random.key_data(parts.rng).tolist() for parts in found]
     for values in (weights, keys):

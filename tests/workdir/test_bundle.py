@@ -22,6 +22,7 @@ from tests.helpers.paths import ROOT
 from tests.helpers.tiny import talkative
 from tfm.commands import export
 from tfm.errors import UserError
+from tfm.export.bundle import write_bundle
 from tfm.runtime import manifest
 from tfm.runtime.files import only_writer
 from tfm.training.reporting import read_metrics
@@ -39,7 +40,7 @@ def run(tiny_run):
 def exported(run, tiny_run, tmp_path_factory):
     """The tiny run as an artefact; not to be changed."""
     folder = tmp_path_factory.mktemp("exported") / "folder"
-    bundle.save(run, str(folder), workdir=str(tiny_run))
+    write_bundle(run, str(folder), workdir=str(tiny_run))
     return folder
 
 
@@ -62,11 +63,11 @@ def command(*arguments, stdin=""):
 
 
 def test_round_trip(run, exported):
-    loaded = bundle.load(str(exported))
+    loaded = runs.load(str(exported))
     assert jax.tree.structure(loaded.params) == jax.tree.structure(run.params)
     jax.tree.map(np.testing.assert_array_equal, loaded.params, run.params)
     assert loaded.steps == run.steps
-    assert loaded.task.config == bundle.portable(run.task.config)
+    assert loaded.task.config == run.task.config.portable()
     expected = tfm.Translator(run).translate(TEXTS)
     assert len(set(expected)) > 2
     assert tfm.Translator.load(str(exported)).translate(TEXTS) == expected
@@ -96,35 +97,35 @@ def test_no_path_of_the_machine_is_written(run, corpus, tiny_run, exported):
     config = json.loads((exported / "config.json").read_text())
     assert config["data"]["directory"] == config["data"]["cache_dir"] == ""
     data = dataclasses.replace(run.task.config.data, train=f"{corpus}/train", test="heldout/test")
-    data = bundle.portable(dataclasses.replace(run.task.config, data=data)).data
+    data = dataclasses.replace(run.task.config, data=data).portable().data
     assert (data.train, data.test) == ("train", "heldout/test")
 
 
 def test_the_same_run_gives_the_same_bytes(run, tiny_run, exported, tmp_path):
-    bundle.save(run, str(tmp_path / "again"), workdir=str(tiny_run))
+    write_bundle(run, str(tmp_path / "again"), workdir=str(tiny_run))
     for path in exported.iterdir():
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
 
 
 def test_an_empty_folder_is_filled_and_any_other_is_refused(run, tiny_run, tmp_path):
     (tmp_path / "empty").mkdir()
-    bundle.save(run, f"{tmp_path}/empty/", workdir=str(tiny_run))
-    assert bundle.is_artefact(str(tmp_path / "empty"))
+    write_bundle(run, f"{tmp_path}/empty/", workdir=str(tiny_run))
+    assert bundle.is_bundle(str(tmp_path / "empty"))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("mine")
     (tmp_path / "file").write_text("mine")
     for name in ("full", "file"):
         with pytest.raises(UserError, match="something is there"):
-            bundle.save(run, str(tmp_path / name), workdir=str(tiny_run))
+            write_bundle(run, str(tmp_path / name), workdir=str(tiny_run))
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.tex"]
     assert (tmp_path / "file").read_text() == "mine"
     with pytest.raises(UserError, match=r"Cannot write .*File exists"):
-        bundle.save(run, str(tmp_path / "file" / "below"), workdir=str(tiny_run))
+        write_bundle(run, str(tmp_path / "file" / "below"), workdir=str(tiny_run))
 
 
 def test_an_export_that_fails_half_way_leaves_nothing(run, tiny_run, tmp_path):
     with pytest.raises(TypeError):
-        bundle.save(run, str(tmp_path / "out"), workdir=str(tiny_run), programs={"program": "no bytes"})
+        write_bundle(run, str(tmp_path / "out"), workdir=str(tiny_run), programs={"program": "no bytes"})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -216,17 +217,17 @@ DAMAGE = {
     "no header": (bytes_of(PARAMETERS, lambda x: b"\xff" * 8 + x[8:]), "is not a whole safetensors file"),
     "foreign": (
         lambda folder: save_file({"x": np.zeros(3, np.float32)}, folder / PARAMETERS, {"format": "pt"}),
-        "was not written by tfm.commands.export",
+        "was not written by tfm export",
     ),
     "no metadata": (
         lambda folder: save_file({"x": np.zeros(3, np.float32)}, folder / PARAMETERS),
-        "was not written by tfm.commands.export",
+        "was not written by tfm export",
     ),
     "garbled metadata": (
         lambda f: rewrite(f, nothing, "[" * 100_000),
-        "was not written by tfm.commands.export",
+        "was not written by tfm export",
     ),
-    "no version": (lambda f: rewrite(f, nothing, '{"steps": [6]}'), "was not written by tfm.commands.export"),
+    "no version": (lambda f: rewrite(f, nothing, '{"steps": [6]}'), "was not written by tfm export"),
     "other version": (
         lambda folder: rewrite(folder, nothing, '{"format_version": 2, "steps": [6]}'),
         "has format version 2 and this tfm reads 1",
@@ -298,7 +299,7 @@ def test_an_export_of_before_manifests_opens_with_a_warning(copy, run, caplog):
     (copy / manifest.FILE).unlink()
     about = {"format_version": 1, "steps": run.steps, "vocabulary": run.task.vocabulary.fingerprint}
     rewrite(copy, nothing, json.dumps(about))
-    loaded = bundle.load(str(copy))
+    loaded = runs.load(str(copy))
     jax.tree.map(np.testing.assert_array_equal, loaded.params, run.params)
     assert [record.message for record in caplog.records] == [
         f"{copy} has no checksums and cannot be verified: it was exported by an earlier tfm"
@@ -308,14 +309,14 @@ def test_an_export_of_before_manifests_opens_with_a_warning(copy, run, caplog):
 def test_the_card_may_be_edited_and_files_be_added(copy, caplog):
     (copy / "README.md").write_text("mine")
     (copy / ".gitattributes").write_text("mine")
-    bundle.load(str(copy))
+    runs.load(str(copy))
     assert not caplog.records
 
 
 def test_parameters_that_are_not_there_are_said_to_be_missing(copy):
     (copy / PARAMETERS).unlink()
     with pytest.raises(UserError, match="Expected parameters at"):
-        bundle.load(str(copy))
+        runs.load(str(copy))
 
 
 def test_the_header_is_checked_before_anything_is_allocated(copy):
@@ -329,7 +330,7 @@ def test_the_header_is_checked_before_anything_is_allocated(copy):
     path.write_bytes(struct.pack("<Q", len(header)) + header)
     os.truncate(path, 8 + len(header) + size)
     with pytest.raises(UserError, match="is of another model than its config"):
-        bundle.load(str(copy))
+        runs.load(str(copy))
 
 
 class Bomb:
@@ -345,7 +346,7 @@ class Bomb:
 def test_a_pickle_in_place_of_the_parameters_is_never_run(copy, tmp_path):
     (copy / PARAMETERS).write_bytes(pickle.dumps(Bomb(tmp_path / "exploded")))
     with pytest.raises(UserError, match="is not a whole safetensors file"):
-        bundle.load(str(copy))
+        runs.load(str(copy))
     assert not (tmp_path / "exploded").exists()
 
 

@@ -17,13 +17,14 @@ from tfm.config import save
 from tfm.data.config import DataConfig
 from tfm.data.sources import open_pairs
 from tfm.errors import UserError
+from tfm.export.bundle import write_bundle
 from tfm.fields import leaves
 from tfm.tasks import translation
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.training.loop import train
 from tfm.training.optimizers import OPTIMIZERS, Adam, AdamW
-from tfm.workdir import bundle, initialization, runs
+from tfm.workdir import initialization, runs
 
 
 def begin(config, workdir, *, warm_start="", reset=False, steps=None):
@@ -146,6 +147,27 @@ def test_what_a_resumed_run_may_change(key, tmp_path, caplog):
     initialization.keep_config(new, str(begun), allow_change=[f"config.{path}"])
     assert f"config.{path} was" in caplog.text  # a warning
     assert (begun / "config.json").read_bytes() != saved
+
+
+def test_a_run_that_lost_its_config_has_that_of_its_record(begun, caplog):
+    (begun / "config.json").unlink()
+    other = changed(BASE, "training.seed", 7)
+    with pytest.raises(UserError, match=r"has checkpoints but no config\.json: put it back"):
+        initialization.keep_config(other, str(begun))
+    (begun / "starts.jsonl").write_text(json.dumps({"config": dataclasses.asdict(BASE)}) + "\n")
+    with pytest.raises(UserError, match=r"training\.seed was 0 and is now 7"):
+        initialization.keep_config(other, str(begun))
+    assert not (begun / "config.json").exists()
+    initialization.keep_config(BASE, str(begun))
+    assert runs.read_config(str(begun)) == BASE
+    assert "config.json is missing; the config of the last start" in caplog.text
+
+
+def test_an_export_is_no_work_directory(tmp_path):
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(UserError, match=f"is an export, .*--warm_start={tmp_path} begins with its weights"):
+        initialization.keep_config(BASE, str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
 
 
 def test_all_changes_that_are_refused_are_named(begun):
@@ -314,7 +336,7 @@ def vocabulary(workdir):
 
 def test_a_warm_start_from_an_export(known, corpus, tmp_path):
     run, export, new = runs.load(str(known)), tmp_path / "export", tmp_path / "new"
-    bundle.save(run, str(export), workdir=str(known))
+    write_bundle(run, str(export), workdir=str(known))
     initialization.adopt(str(export), settings(corpus), str(new))
     task = translation.create(settings(corpus), str(new))
     found = initialization.first_weights(task, str(new), str(export))()

@@ -20,13 +20,14 @@ from tests.helpers.random_parameters import JSON, answer, in_folder
 from tfm import config
 from tfm.commands import cli
 from tfm.errors import UserError
+from tfm.export.bundle import write_bundle
 from tfm.workdir import bundle, runs
 
 
 @pytest.fixture(scope="module")
 def exported(tiny_run, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("exported") / "folder")
-    bundle.save(runs.load(str(tiny_run)), folder, workdir=str(tiny_run))
+    write_bundle(runs.load(str(tiny_run)), folder, workdir=str(tiny_run))
     return folder
 
 
@@ -60,7 +61,7 @@ def test_a_damaged_export_is_opened_or_is_one_sentence(exported, name, change):
         found = answer(entries.export, os.path.join(folder, "copy"), exported, name, change(content))
     if found is None:
         return
-    sound = bundle.load(exported)
+    sound = runs.load(exported)
     if name == "vocabulary.model":
         assert found.task.vocabulary.fingerprint == sound.task.vocabulary.fingerprint
 
@@ -118,7 +119,7 @@ def unpickled():
 def test_opening_a_run_and_an_export_unpickles_nothing(unpickled, tiny_run, exported):
     unpickled.clear()
     runs.load(str(tiny_run))
-    bundle.load(exported)
+    runs.load(exported)
     assert not unpickled
 
 
@@ -128,7 +129,7 @@ def test_a_file_of_a_tebibyte_is_refused_before_it_is_read(exported, tmp_path, n
     os.truncate(folder / name, 1 << 40)  # a hole
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(UserError, match=r"more than tfm writes|is not a whole safetensors file"):
-        bundle.load(str(folder))
+        runs.load(str(folder))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
 
 

@@ -10,9 +10,10 @@ import jax
 import numpy as np
 import pytest
 
-import eval as evaluating
 from tests.helpers.paths import ROOT
+from tfm.commands import evaluate as evaluating
 from tfm.errors import UserError
+from tfm.runtime.checkpoints import Checkpoints
 from tfm.tasks import translation
 from tfm.tasks.translation.task import VOCABULARY_FILE
 from tfm.training.loop import train
@@ -54,6 +55,7 @@ def test_the_averages_that_a_config_documents_can_be_had_of_its_run(path):
         ([10, 70, 80, 90], 4, 10, []),
         ([94_500, 96_000, 97_500, 99_000, 100_000], 5, 1500, []),
         ([6], 2, 2, []),
+        ([2, 4], 10**20, 2, []),  # at once
     ],
 )
 def test_an_average_takes_the_regular_checkpoints_and_else_what_stands_at_equal_distances(
@@ -91,12 +93,15 @@ def test_a_run_is_not_resumed_with_another_vocabulary(other_vocabulary):
 def test_too_few_checkpoints_are_a_sentence_that_says_what_there_is(tiny_run):
     with pytest.raises(UserError, match=r"Expected 40 .* every 2 steps, .* \[2, 3, 4, 6\]: take fewer"):
         runs.load(str(tiny_run), average_last=40)
+    for count in ({"average_last": 0}, {"ensemble_last": -3}):
+        with pytest.raises(UserError, match="Expected at least 1 checkpoint to average"):
+            runs.load(str(tiny_run), **count)
 
 
 def test_what_averaging_brings_is_measured_beside_its_own_last_checkpoint(tiny_run, monkeypatch):
     run = runs.load(str(tiny_run), average_last=2, checkpoint="4")
     result = collections.namedtuple("Result", "scores")
-    monkeypatch.setattr(evaluating.evaluation, "evaluate", lambda task, params, split: result(params))
+    monkeypatch.setattr(translation.Translation, "report", lambda task, params, split: iter([result(params)]))
     arguments = collections.namedtuple("Arguments", "workdir split")(str(tiny_run), "test")
     expected = runs.load(str(tiny_run), checkpoint="4").params
     jax.tree.map(np.testing.assert_array_equal, evaluating.last_alone(run, arguments), expected)
@@ -119,7 +124,10 @@ def test_several_checkpoints_up_to_none_that_is_there_are_a_sentence(tiny_run, s
         runs.load(str(tiny_run), checkpoint=checkpoint, **{several: 2})
 
 
-def test_without_a_choice_the_best_checkpoint_is_loaded(tiny_run):
+def test_without_a_choice_the_best_checkpoint_is_loaded(tiny_run, monkeypatch):
     best = runs.load(str(tiny_run), checkpoint="best").steps
     assert best == runs.load(str(tiny_run)).steps
     assert best[0] in (3, 6)  # those that were evaluated
+    for found, steps in ((3, [3]), (None, [6])):
+        monkeypatch.setattr(Checkpoints, "best", lambda _, found=found: found)
+        assert runs.load(str(tiny_run)).steps == steps

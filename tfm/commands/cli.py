@@ -1,6 +1,6 @@
 """What the commands share: flags, config overrides, logging, exit codes.
 
-A mistake of the user, or a file that the machine refuses, ends a command with one sentence on stderr and exit
+A mistake of the user, or an I/O error, ends a command with one error message on stderr and exit
 code 2; anything else is a bug and shows its traceback.
 """
 
@@ -71,7 +71,7 @@ def _is_warning(record):
 
 @contextlib.contextmanager
 def answering():
-    """Ends the process with a sentence for what a user can mend, silently where nobody reads its output."""
+    """Ends the process with an error message for what a user can fix; silently where its output is closed."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -140,6 +140,22 @@ def read_config():
     return runs.parse_config(flags.FLAGS.config)
 
 
+def check_device():
+    """Finds the devices to compute on, before any work.
+
+    Raises:
+      UserError: JAX finds none.
+    """
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:  # JAX asserts that a platform that is asked for is there
+        reason = f" ({str(error).splitlines()[0]})" if str(error) else ""
+        raise UserError(
+            f"JAX finds no device to compute on{reason}: check JAX_PLATFORMS, which is "
+            f"{jax.config.jax_platforms!r}, and that JAX is installed for it."
+        ) from None
+
+
 def keep_compiled(folder):
     """Keeps compiled programs below `folder`, so that the same program starts sooner next time.
 
@@ -179,7 +195,9 @@ def _is_whole(packed):
 def load_run():
     """The run that the flags of `define_finished_run` name."""
     arguments = flags.FLAGS
-    keep_compiled(user_cache())
+    check_device()
+    with contextlib.suppress(UserError):  # without a home folder
+        keep_compiled(user_cache())
     return runs.load(
         arguments.workdir,
         checkpoint=arguments.checkpoint,

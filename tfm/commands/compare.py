@@ -1,4 +1,4 @@
-"""Compares two runs on one test set: python -m tfm.commands.compare DIR_A DIR_B
+"""Compares two runs on one test set: tfm compare DIR_A DIR_B
 
 Reads the hypotheses that eval.py left in both work directories and prints the scores of both, whether these
 differ by more than the choice of test sentences, and the sentences that differ most. Two evaluations of one
@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from absl import flags
 
-from tfm.data.sources import read_sides
+from tfm import config
+from tfm.data.sources import fingerprint_of, read_sides
 from tfm.data.text import Lines
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
@@ -107,7 +108,8 @@ def show_differences(first, second, count):
 
 def _read_system(workdir, name, split):
     data = runs.read_config(workdir).data
-    path = runs.evaluation_stem(workdir, split, data.target_language, name) + ".hypotheses"
+    stem = runs.evaluation_stem(workdir, split, data.target_language, name)
+    path = f"{stem}.hypotheses"
     if not os.path.isfile(path):
         named = f" --name={name}" if name else ""
         raise UserError(
@@ -120,7 +122,24 @@ def _read_system(workdir, name, split):
         raise UserError(
             f"{path} has {len(hypotheses):,} lines and its test set {len(references):,}: run eval.py again."
         )
+    check_texts(f"{stem}.scores.json", sources, references)
     return System(path, data.target_language, sources, references, hypotheses)
+
+
+def check_texts(path, sources, references):
+    """Whether the texts are those that eval.py translated, as far as the scores beside the hypotheses tell.
+
+    Raises:
+      UserError: they are others, such as those of another split, or of an override of eval.py.
+    """
+    if not os.path.exists(path):
+        return
+    translated = config.load(path).get("texts")
+    if translated not in (None, fingerprint_of(sources, references)):
+        raise UserError(
+            f"{path} and the hypotheses beside it are of other texts than the test set here: give the "
+            "--split that eval.py was given, or run eval.py again."
+        )
 
 
 def _check_same_test(first, second):

@@ -186,7 +186,7 @@ def _run_file(path):
         return runpy.run_path(path).get("get_config", lambda: None)()
     except UserError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         what = f"{type(error).__name__}: {error}"
         raise UserError(f"The config file fails at {_place(error, path)}: {what}.") from error
 

@@ -1,6 +1,6 @@
-"""Exports a run as one portable folder: python -m tfm.commands.export --workdir=DIR --output=FOLDER
+"""Exports a run as one portable folder: tfm export --workdir=DIR --output=FOLDER
 
-`tfm.Translator.load(FOLDER)`, eval.py and tfm.commands.translate open it like the run. --stablehlo also
+`tfm.Translator.load(FOLDER)`, eval.py and tfm translate open it like the run. --stablehlo also
 writes the search as programs that run without tfm, one for each --stablehlo_shape=ROWSxLENGTH.
 """
 
@@ -13,24 +13,28 @@ import re
 
 from absl import flags
 
+from tfm.decoding.generate import MAX_TOKENS
 from tfm.errors import UserError
 from tfm.export import stablehlo
+from tfm.export.bundle import check_absent, write_bundle
 from tfm.runtime.files import only_writer
-from tfm.workdir import bundle
 
 DEFAULT_SHAPE = "1x64"
+LARGEST = MAX_TOKENS  # rows and tokens, as of decoding.batch_size and decoding.max_input
 
 
 def parse_shape(text):
     """ "16x64" -> (16, 64).
 
     Raises:
-      UserError: it is something else.
+      UserError: it is something else, or larger than a batch of the search can be.
     """
-    if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", text, re.ASCII):
-        raise UserError(f"--stablehlo_shape must be ROWSxLENGTH such as 16x64, got {text!r}.")
-    rows, length = text.split("x")
-    return int(rows), int(length)
+    found = re.fullmatch(r"([1-9]\d{0,4})x([1-9]\d{0,4})", text, re.ASCII)
+    if not found or max(map(int, found.groups())) > LARGEST:
+        raise UserError(
+            f"--stablehlo_shape must be ROWSxLENGTH such as 16x64, each at most {LARGEST:,}, got {text!r}."
+        )
+    return int(found[1]), int(found[2])
 
 
 def programs(run, shapes):
@@ -49,10 +53,10 @@ def main():
     shapes = arguments.stablehlo_shape or ([DEFAULT_SHAPE] if arguments.stablehlo else [])
     for shape in shapes:
         parse_shape(shape)
-    bundle.check_absent(arguments.output)
+    check_absent(arguments.output)
     with only_writer(arguments.output, "--output"):
         run = cli.load_run()
-        bundle.save(run, arguments.output, workdir=arguments.workdir, programs=programs(run, shapes))
+        write_bundle(run, arguments.output, workdir=arguments.workdir, programs=programs(run, shapes))
     print(f"wrote {arguments.output}")
 
 

@@ -149,7 +149,7 @@ def _config(argv, values):
 
 def _program(main, argv):
     spec = getattr(main, "__spec__", None)
-    return f"python -m {spec.name}" if spec else f"python {os.path.basename(argv[0])}"
+    return f"tfm {spec.name.rpartition('.')[2]}" if spec else f"python {os.path.basename(argv[0])}"
 
 
 def _width():

@@ -15,6 +15,7 @@ if __name__ == "__main__":
 
 import contextlib
 import functools
+import hashlib
 import json
 import logging
 import os
@@ -22,6 +23,8 @@ import re
 import sys
 import time
 
+import jax
+import numpy as np
 from absl import flags
 
 from tfm.decoding.generate import check_n_best
@@ -102,7 +105,7 @@ def one_line(text):
     return LINE_ENDS.sub(" ", text).strip()
 
 
-def translate_lines(translate, source, target, *, done=0, most_lines=CHUNK_LINES):
+def translate_lines(translate, source, target, *, done=0, most_lines=CHUNK_LINES, on_chunk=None):
     """Translates the lines of a binary file to another, chunk by chunk, each flushed when it is done.
 
     Args:
@@ -110,6 +113,7 @@ def translate_lines(translate, source, target, *, done=0, most_lines=CHUNK_LINES
       source, target: binary files.
       done: lines of the source that the target already has.
       most_lines: of a chunk.
+      on_chunk: called without arguments when a chunk is written; None for nothing.
 
     Raises:
       UserError: the source has fewer lines than are done.
@@ -126,6 +130,8 @@ def translate_lines(translate, source, target, *, done=0, most_lines=CHUNK_LINES
             target.write("".join(f"{text}\n" for text in translate(chunk)).encode("utf-8"))
             target.flush()
             number += len(chunk)
+            if on_chunk is not None:
+                on_chunk()
             if time.monotonic() - shown > PROGRESS_SECONDS:
                 shown = time.monotonic()
                 log.info("%s lines, %.1f lines/s", f"{done + number:,}", number / (shown - began))
@@ -165,24 +171,65 @@ def translate_file(translate, source, target, origin, **options):
     Args:
       translate, source, options: as of `translate_lines`.
       target: what `open_output` gives.
-      origin: dict for JSON of all that decides the output, to be found equal when resuming.
+      origin: dict for JSON of all that decides the output beside the source, to be found equal when resuming.
 
     Raises:
-      UserError: what is there of the output has another origin, or more lines than the source.
+      UserError: what is there of the output has another origin, more lines than the source, or is of other
+        lines than those with which the source begins.
       KeyboardInterrupt: as it came, with what is done and how to resume as its text.
     """
     part = target.name
-    done = _whole_lines(part, f"{part.removesuffix('.part')}.origin", origin)
+    about = f"{part.removesuffix('.part')}.origin"
+    done, lines, checksum = _whole_lines(part, about, origin)
     if done:
         log.info("Resuming after line %s of %s", f"{done:,}", part)
+    source = _CheckedLines(source, part, lines, checksum)
     try:
         with _keeping(part):
-            translate_lines(translate, source, target, done=done, **options)
+            note = functools.partial(_note, about, origin, source)
+            translate_lines(translate, source, target, done=done, on_chunk=note, **options)
     except KeyboardInterrupt as stop:
         if not os.path.getsize(part):
             raise
         how = "the same command on the same input resumes after them"
         raise KeyboardInterrupt(f"{stop} and stand in {part}; {how}") from None
+
+
+class _CheckedLines:
+    """A binary file, read by lines, of which the first ones must be those that an earlier process read.
+
+    Args:
+      file: to read.
+      part: the output that was begun, for the error message.
+      lines, checksum: how many those are, and their SHA-256.
+
+    Attributes:
+      lines: read so far, those that have an end.
+    """
+
+    def __init__(self, file, part, lines, checksum):
+        self._file, self._part, self._expected = file, part, (lines, checksum)
+        self._digest = hashlib.sha256()
+        self.lines = 0
+
+    @property
+    def checksum(self):
+        """SHA-256 of what was read so far."""
+        return self._digest.hexdigest()
+
+    def readline(self, size):
+        """As of the file.
+
+        Raises:
+          UserError: the lines so far are others.
+        """
+        piece = self._file.readline(size)
+        self._digest.update(piece)
+        ends = piece.endswith(b"\n")
+        self.lines += ends
+        if ends and self.lines == self._expected[0] and self.checksum != self._expected[1]:
+            raise UserError(_begun_otherwise(self._part))
+        return piece
 
 
 @contextlib.contextmanager
@@ -201,26 +248,40 @@ def _check_absent(path):
         raise UserError(f"{path} is there already: choose another --output, or delete it.")
 
 
+def _begun_otherwise(part):
+    return f"{part} was begun with another input or other options: delete it to begin again."
+
+
+def _note(about, origin, source):
+    """Writes beside a part what it is made from; the part itself is never behind this."""
+    with whole_file(about, "w") as file:
+        json.dump({"origin": origin, "lines": source.lines, "checksum": source.checksum}, file)
+
+
 def _whole_lines(part, about, origin):
-    """How many lines `part` has, cut to whole ones; for an empty one the origin is noted."""
+    """The whole lines that `part` has, which is cut to them, and the source lines noted: number, checksum.
+
+    For an empty part the origin is noted.
+    """
     if not os.path.getsize(part):
-        with whole_file(about, "w") as file:
-            json.dump(origin, file)
-        return 0
+        source = _CheckedLines(None, part, 0, "")
+        _note(about, origin, source)
+        return 0, source.lines, source.checksum
     try:
         with open(about, encoding="utf-8") as file:
             before = json.load(file)
-    except (OSError, ValueError):
-        before = None
-    if before != json.loads(json.dumps(origin)):
-        raise UserError(f"{part} was begun with another input or other options: delete it to begin again.")
+        noted = int(before["lines"]), str(before["checksum"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        before, noted = {}, ()
+    if before.get("origin") != json.loads(json.dumps(origin)):
+        raise UserError(_begun_otherwise(part))
     lines = end = 0
     with open(part, "r+b") as file:
         for line in file:
             if line.endswith(b"\n"):
                 lines, end = lines + 1, end + len(line)
         file.truncate(end)
-    return lines
+    return lines, *noted
 
 
 def main():
@@ -262,13 +323,20 @@ def _load(arguments):
     return translator.run, functools.partial(as_json, translator, **options)
 
 
+def _checksum(params):
+    """SHA-256 of the parameters: an export that replaced another may be of the same steps."""
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(params):
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
 def _origin(run, arguments):
     names = ("workdir", "checkpoint", "average", "ensemble", "input", "format", "n_best", "alignments")
-    size = os.path.getsize(arguments.input) if arguments.input else None
     return {
         "options": {name: arguments[name].value for name in names},
-        "bytes": size,
         "checkpoints": run.steps,
+        "weights": _checksum(run.params),
         "decoding": vars(run.task.config.decoding),
     }
 

@@ -1,4 +1,4 @@
-"""Pictures of a run or an export: python -m tfm.commands.visualize --workdir=DIR
+"""Pictures of a run or an export: tfm visualize --workdir=DIR
 
 Draws into DIR/figures, or --output=FOLDER, the loss and learning-rate curves, and for each sentence the
 attention of every head in the encoder, the decoder and between them. --sentence="..." (repeatable) replaces
@@ -27,7 +27,7 @@ from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.generate import decode
 from tfm.errors import UserError
 from tfm.layers.collected_attention import attention_of
-from tfm.runtime.files import whole_file
+from tfm.runtime.files import only_writer, whole_file
 from tfm.runtime.memory import check_estimate, gib, host_memory
 from tfm.training.reporting import METRICS_FILE, read_metrics
 from tfm.visualize.figures import Axis, check_attention_figure, draw_attention, draw_curves
@@ -185,9 +185,11 @@ def _write_list(folder, names):
 def main():
     arguments = flags.FLAGS
     sentences = arguments.sentence or SENTENCES
-    run = cli.load_run()
-    for path in draw_run(run, arguments.workdir, sentences, arguments.output, arguments.max_tokens):
-        print(path)
+    folder = arguments.output or os.path.join(arguments.workdir, FIGURES_FOLDER)
+    with only_writer(os.path.join(folder, LIST_FILE), "--output"):
+        run = cli.load_run()
+        paths = draw_run(run, arguments.workdir, sentences, folder, arguments.max_tokens)
+    print("\n".join(paths))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ identifies its content. None needs TensorFlow: TFDS data sets are prepared as ar
 read at random.
 """
 
+import hashlib
+import json
 import os
 
 from tfm.data import records, text
@@ -42,6 +44,11 @@ def read_sides(config, split):
     check_splits(config, [split])
     sources, targets = zip(*open_pairs(config, split)[:], strict=True)
     return list(sources), list(targets)
+
+
+def fingerprint_of(sources, references):
+    """SHA-256 of the texts of a split, wherever they were read from."""
+    return hashlib.sha256(json.dumps([sources, references]).encode()).hexdigest()
 
 
 def read_feature(config, split, feature):
@@ -117,7 +124,7 @@ def _stem(config, name):
 def _find_builder(config):
     """The builder of the config's data set, whose files may not be there yet."""
     if config.kind == "builtin":
-        from tfm.datasets.toy_translation.builder import TfmLanguage  # TFDS takes half a second to import
+        from tfm.data.toy_translation import TfmLanguage  # TFDS takes half a second to import
 
         folder = _builtin_folder(config)
         with records.opening(TfmLanguage.name, folder):
@@ -128,7 +135,7 @@ def _find_builder(config):
 def _prepare(config, builder):
     """The builder with its files on disk."""
     if config.kind == "builtin":
-        from tfm.datasets.toy_translation.builder import prepare
+        from tfm.data.toy_translation import prepare
 
         return records.require_splits(prepare(_builtin_folder(config)))
     return records.prepare(builder, config.name, config.directory)

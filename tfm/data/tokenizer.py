@@ -83,8 +83,17 @@ class Vocabulary:
         return self._processor.get_piece_size()
 
     def encode(self, texts):
-        """Texts -> lists of ids, without special ids; on all cores."""
-        return self._processor.encode(list(texts), num_threads=os.cpu_count())
+        """Texts -> lists of ids, without special ids; on all cores.
+
+        Raises:
+          UserError: a text has half a character, as what is read from a command line that is not UTF-8.
+        """
+        texts = list(texts)
+        try:
+            return self._processor.encode(texts, num_threads=os.cpu_count())
+        except TypeError:
+            _require_characters(texts)
+            raise
 
     def decode(self, ids):
         """Ids up to the first EOS -> text."""
@@ -117,6 +126,17 @@ class Vocabulary:
     def _special_ids(self):
         processor = self._processor
         return (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
+
+
+def _require_characters(texts):
+    """Raises a UserError for a text that cannot be written as UTF-8."""
+    for text in texts:
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            part = ascii(text[max(error.start - 20, 0) : error.end + 20])
+            message = f"Expected text, got half of a character in {part}: convert it to UTF-8."
+            raise UserError(message) from None
 
 
 def _explain(size, error):

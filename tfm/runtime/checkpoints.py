@@ -5,6 +5,7 @@ import functools
 import json
 import logging
 import os
+import re
 import shutil
 
 import jax
@@ -18,13 +19,13 @@ from tfm.runtime import manifest, readback
 from tfm.runtime.files import refusal, require_space
 from tfm.runtime.orbax_paths import orbax_path
 from tfm.runtime.restoring import check_finite, restore_tree
-from tfm.training.step import TrainState
 
 ITEMS = ("params", "optimizer", "average")
 WEIGHTS = ("params", "average")
 PROGRESS = manifest.ITEM
 ASSETS = "assets"  # in a checkpoint's progress
 REPLACED = ".replaced"
+STEP_NAME = re.compile("0|[1-9][0-9]*")  # as Orbax writes it: 007 is another folder than 7
 NOTHING = -1  # among steps, where None cannot be sent
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,8 @@ class Checkpoints:
 
     Args:
       directory: made by the first `save`, in a folder that is there.
-      best_metric: name of the metric whose largest value makes a checkpoint the best; None keeps no best.
+      best_metric: name of the metric that makes a checkpoint the best; None keeps no best.
+      best_order: "max" where the largest value is the best, "min" where the smallest is.
       keep: how many of the newest stay.
       keep_best: how many of the best stay beside them.
       keep_hours: beside these, one every so many hours stays; 0 for none.
@@ -55,6 +57,7 @@ class Checkpoints:
         directory,
         *,
         best_metric=None,
+        best_order="max",
         keep=6,
         keep_best=1,
         keep_hours=0.0,
@@ -63,7 +66,7 @@ class Checkpoints:
     ):
         self.directory = os.path.abspath(directory)
         self._orbax_path = orbax_path(directory)
-        self._best_metric = best_metric
+        self._best_metric, self._sign = best_metric, 1 if best_order == "max" else -1
         self._assets, self._held = assets or {}, held
         self._policies = [checkpoint_managers.LatestN(keep)]
         if best_metric is not None:
@@ -83,7 +86,7 @@ class Checkpoints:
         """Steps with a checkpoint, damaged ones among them, ascending."""
         self.wait()
         names = os.listdir(self.directory) if os.path.isdir(self.directory) else []
-        return sorted(int(name) for name in names if name.isdecimal())
+        return sorted(int(name) for name in names if STEP_NAME.fullmatch(name))
 
     def latest(self):
         """The newest intact step, or None where there is no checkpoint. Warns of those it passes over.
@@ -101,7 +104,7 @@ class Checkpoints:
         return intact
 
     def best(self):
-        """The intact step with the best metric (the newest of several), or None where none was measured."""
+        """The intact step with the best metric (the newest of equals), or None where none was measured."""
         measured = [(metric, step) for step in self.steps() if (metric := self._measured(step)) is not None]
         return self._first_intact(step for _, step in sorted(measured, reverse=True))
 
@@ -123,12 +126,12 @@ class Checkpoints:
         return None if newest == NOTHING else newest
 
     def save(self, state, metrics=None, progress=None, again=False):
-        """Writes a `TrainState` in the background; returns once its arrays are copied from the device.
+        """Writes a training state in the background; returns once its arrays are copied from the device.
 
         Args:
-          state: the `TrainState`.
+          state: has a `step`, and `items()`, {name: tree} of what is saved.
           metrics: {name: float} measured at its step; without the best metric it cannot become the best.
-          progress: what else the run needs to go on exactly, for JSON; see `restore_progress`.
+          progress: what else the run needs to resume exactly, for JSON; see `restore_progress`.
           again: an earlier process saved this step; that checkpoint stays until this one is there.
 
         Raises:
@@ -142,7 +145,7 @@ class Checkpoints:
             self._held.check()
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.directory)  # never the folders that it is in
-        trees = _items(state)
+        trees = state.items()
         require_space(self.directory, sum(x.nbytes for x in jax.tree.leaves(trees)))
         items = {name: ocp.args.StandardSave(item) for name, item in trees.items()}
         items[PROGRESS] = ocp.args.JsonSave((progress or {}) | {ASSETS: self._assets})
@@ -153,15 +156,13 @@ class Checkpoints:
         self._manager.save(self._saving, args=ocp.args.Composite(**items), metrics=metrics)
 
     def restore(self, like, step=None):
-        """The `TrainState` of `step` (the newest intact one when None), shaped and placed like `like`.
+        """The training state of `step` (the newest intact one when None), shaped and placed like `like`.
 
         Raises:
           UserError: no such checkpoint, a damaged one, one of another shape or with other assets, or one with
             parameters that are not finite.
         """
-        items = self._restore(_items(like), self._existing(step))
-        optimizer = items["optimizer"]
-        return TrainState(optimizer["step"], items["params"], optimizer["state"], items.get("average"))
+        return like.from_items(self._restore(like.items(), self._existing(step)))
 
     def restore_progress(self, step):
         """What `save` was given as progress; {} for a checkpoint from before there was any."""
@@ -236,7 +237,7 @@ class Checkpoints:
         return f"{self._folder(self._saving)}{ocp.utils.TMP_DIR_SUFFIX}"
 
     def _metric(self, metrics):
-        return metrics[self._best_metric]
+        return self._sign * metrics[self._best_metric]
 
     def _measured(self, step):
         """The best metric of a step, None where it has none or cannot be trusted."""
@@ -335,12 +336,6 @@ class Checkpoints:
         for name in WEIGHTS:
             check_finite(items.get(name, {}), what)
         return items
-
-
-def _items(state):
-    """What a checkpoint of a `TrainState` consists of."""
-    items = {"params": state.params, "optimizer": {"step": state.step, "state": state.opt_state}}
-    return items if state.average is None else items | {"average": state.average}
 
 
 def average(trees):

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and what the machine refuses, as a sentence."""
+"""Files that are written whole or not at all, and error messages for I/O errors."""
 
 import contextlib
 import errno
@@ -39,9 +39,17 @@ log = logging.getLogger(__name__)
 
 
 def user_cache():
-    """The user's own cache folder of tfm, which may not be there yet."""
-    default = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(default, "tfm")
+    """The user's own cache folder of tfm, which may not be there yet.
+
+    Raises:
+      UserError: the user has no home folder, as many have none in a container.
+    """
+    chosen, home = os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~")
+    if os.path.isabs(chosen):  # a relative one is to be ignored (XDG Base Directory Specification)
+        return os.path.join(chosen, "tfm")
+    if not os.path.isabs(home):  # a folder called "~" where the command was started
+        raise UserError("There is no home folder for caches: set HOME, XDG_CACHE_HOME, or data.cache_dir.")
+    return os.path.join(home, ".cache", "tfm")
 
 
 def refusal(error):
@@ -86,7 +94,7 @@ def writing(path):
     """Names `path` in the sentence for what goes wrong inside: a write that fails has no path of its own.
 
     Raises:
-      UserError: the machine refuses.
+      UserError: an I/O error.
     """
     try:
         yield
@@ -175,7 +183,7 @@ def whole_file(path, mode="wb"):
     """A file to write that takes the place of `path` when the context ends well; else nothing is left of it.
 
     Raises:
-      UserError: the machine refuses.
+      UserError: an I/O error.
     """
     temporary = _beside(path)
     try:
@@ -197,7 +205,7 @@ def whole_folder(path):
     Its files are on the disk before it has its name, which may outlive a loss of power that they would not.
 
     Raises:
-      OSError: the machine refuses, or something stands at `path` that is no empty folder.
+      OSError: an I/O error, or something stands at `path` that is no empty folder.
     """
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     temporary = _beside(path)
@@ -210,6 +218,16 @@ def whole_folder(path):
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def end_last_line(path):
+    """A kill may have cut the last line of a file short; the next must not become its end."""
+    if not os.path.isfile(path) or not os.path.getsize(path):
+        return
+    with open(path, "rb+") as file:
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
+
+
 @contextlib.contextmanager
 def swept(folder):
     """To make whole files and folders in `folder`, from which what killed processes left half made goes.
@@ -218,7 +236,7 @@ def swept(folder):
     The folder is made where there is none.
 
     Raises:
-      OSError: the machine refuses.
+      OSError: an I/O error.
     """
     os.makedirs(folder, exist_ok=True)
     # Beside, and never deleted: two processes could then lock two files of one name.

@@ -134,7 +134,7 @@ def _items(folder):
         header = json.loads(content)
         times = header["init_timestamp_nsecs"], header["commit_timestamp_nsecs"]
         items = list(header["item_handlers"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise Damaged(f"{HEADER} does not parse") from None
     if not all(type(time) is int and 0 < time < 1 << 63 for time in times):
         raise Damaged(f"{HEADER} does not tell when it was written")

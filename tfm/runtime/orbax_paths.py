@@ -25,9 +25,17 @@ def orbax_path(folder):
     """The path to give to Orbax for `folder`; the paths that Orbax makes from it are literal, too.
 
     Raises:
-      UserError: Orbax would take it for another place: it reads /gs/NAME as the address of a bucket.
+      UserError: Orbax would take it for another place, as it reads /gs/NAME as the address of a bucket; or
+        TensorStore, below it, cannot take it, as it is not UTF-8 by itself or for Python's locale.
     """
     folder = os.path.abspath(folder)
+    try:
+        folder.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError(
+            f"Checkpoints need a path of UTF-8 characters, got {folder!a}: choose another folder, or "
+            "set a locale of UTF-8, as by LC_ALL=C.UTF-8."
+        ) from None
     path = epath.Path(_LiteralPath(folder))
     if os.fspath(path) != folder:
         raise UserError(f"Orbax would read and write {os.fspath(path)} for {folder}: choose another folder.")

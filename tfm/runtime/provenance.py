@@ -10,25 +10,27 @@ import platform
 import subprocess
 import sys
 import time
+from typing import Any
 
 import jax
 
 import tfm
-from tfm.training.reporting import end_last_line
+from tfm.runtime.files import end_last_line
 
 RECORD_FILE = "starts.jsonl"
 log = logging.getLogger(__name__)
 
 
-def record_start(workdir, task, step):
-    """Appends a start that goes on from `step` to starts.jsonl in the work directory; the first host does.
+def record_start(workdir: str, config: Any, identity: dict[str, str], step: int) -> None:
+    """Appends a start that resumes from `step` to starts.jsonl in the work directory; the first host does.
 
     The line has "changed": the fields of the config that differ from the start before, {path: [old, new]}.
     Warns of a run that resumes with other data than at its last start.
 
     Args:
       workdir: folder of the run.
-      task: has `identity()`, the hashes of its data, and a dataclass `config`.
+      config: of the run, a dataclass.
+      identity: hashes of its data, by name.
       step: 0 for a new run.
     """
     if jax.process_index() > 0:
@@ -43,12 +45,12 @@ def record_start(workdir, task, step):
         "devices": [device.device_kind for device in jax.devices()],
         "code": code_state(os.path.dirname(os.path.dirname(os.path.abspath(tfm.__file__)))),
         "versions": versions(),
-        "data": task.identity(),
-        "config": dataclasses.asdict(task.config),
+        "data": identity,
+        "config": dataclasses.asdict(config),
     }
     before = last_start(workdir)
     line["changed"] = changed_fields(before.get("config", line["config"]), line["config"])
-    if step:  # what begins at 0, anew or with the weights of another run, may have any data
+    if step:  # what begins at 0, with a new schedule or the weights of another run, may have any data
         _warn_of_changes(before.get("data", {}), line["data"], step)
     path = os.path.join(workdir, RECORD_FILE)
     end_last_line(path)
@@ -62,7 +64,7 @@ def last_start(workdir: str) -> dict:
     if os.path.isfile(path):
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:
-                with contextlib.suppress(ValueError):  # a kill may have cut it short
+                with contextlib.suppress(ValueError, RecursionError):  # a kill may have cut it short
                     found = start if _is_start(start := json.loads(line)) else found
     return found
 

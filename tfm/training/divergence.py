@@ -12,7 +12,7 @@ MOST_SKIPPED = 20  # steps in a row: then it is not the batches
 log = logging.getLogger(__name__)
 
 
-class Watch:
+class DivergenceMonitor:
     """Looks at each step's metrics in order.
 
     Args:
@@ -57,19 +57,20 @@ class Watch:
             )
 
 
-class Reading:
+class DeferredMetrics:
     """Metrics that are read one step late, once the next is dispatched: no device waits for the host.
 
     Args:
-      watch: looks at them.
-      progress: adds them up.
-      count_tokens: of a host batch.
+      monitor: a `DivergenceMonitor`.
+      accumulator: adds them up.
+      count: of a host batch, what it holds.
       explain: (state, step, batch) -> the error to raise where the run must end.
+      hooks: a `Hook`, told of each step.
     """
 
-    def __init__(self, watch, progress, count_tokens, explain):
-        self.progress = progress
-        self._watch, self._count_tokens, self._explain = watch, count_tokens, explain
+    def __init__(self, monitor, accumulator, count, explain, hooks):
+        self._monitor, self._accumulator, self._count = monitor, accumulator, count
+        self._explain, self._hooks = explain, hooks
         self._unread = None
 
     def put(self, step, batch, metrics):
@@ -90,9 +91,10 @@ class Reading:
         step, batch, metrics = self._unread
         self._unread = None
         metrics = jax.device_get(metrics)
-        if self._watch.must_end(step, metrics):
+        if self._monitor.must_end(step, metrics):
             raise self._explain(state, step, batch)
-        self.progress.add(metrics, self._count_tokens(batch) * jax.process_count())
+        self._accumulator.add(metrics, self._count(batch) * jax.process_count())
+        self._hooks.on_step(step, metrics)
 
 
 def first_loss(workdir):

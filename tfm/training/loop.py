@@ -1,156 +1,244 @@
 """The training loop: batches in, checkpoints and metrics out. Knows no model and no task by name."""
 
 import contextlib
+import dataclasses
 import logging
 import time
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import jax
 import optax
 
+from tfm.runtime.checkpoints import Checkpoints
 from tfm.runtime.lock import HeldDirectory
 from tfm.runtime.preemption import Asked, Interrupted, Stop
 from tfm.runtime.provenance import record_start
-from tfm.training.divergence import Reading, Watch, first_loss
+from tfm.training.config import TrainingConfig
+from tfm.training.divergence import DeferredMetrics, DivergenceMonitor, first_loss
+from tfm.training.early_stopping import EarlyStopping
+from tfm.training.hooks import Hook, Hooks
 from tfm.training.non_finite import explain
-from tfm.training.reporting import Progress, make_reporter
-from tfm.training.setup import Carried, assemble, compile_step, first_state, open_checkpoints
+from tfm.training.reporting import MetricAccumulator, MetricsWriter
+from tfm.training.setup import TrainSetup, compile_step, make_setup, open_checkpoints, restore_or_begin
+from tfm.training.step import TrainState
+from tfm.training.task import Batch, Data, Task
 
 log = logging.getLogger(__name__)
 
 
-def train(task, config, workdir, *, first_weights=None, stop=None, held=None):
-    """Trains up to `config.steps`; a run that was stopped goes on from its newest intact checkpoint.
+def train(
+    task: Task,
+    config: TrainingConfig,
+    workdir: str,
+    *,
+    first_weights: Callable[[], Any] | None = None,
+    stop: Stop | None = None,
+    held: HeldDirectory | None = None,
+    hooks: Iterable[Hook] = (),
+) -> None:
+    """Trains up to `config.steps`; a run that was stopped resumes from its newest intact checkpoint.
 
     Args:
-      task: has `init(rng)`, `loss(params, batch, rng)`, `prepare()`, `plan()`, `train_batches(start_step)`,
-        `describe_batch(step)`, `count_tokens(batch)`, `evaluate(params)`, `identity()`, `assets()`, `config`,
-        `model`, `d_model` and `best_metric`, as `tasks.translation` has.
-      config: a `TrainingConfig`.
+      task: see `tfm.training.task`.
+      config: the procedure.
       workdir: folder of the run.
-      first_weights: function without arguments that gives the parameters to begin with; None draws them. It
-        is not called for a run that has a checkpoint.
-      stop: a `signals.Stop` that may ask the run to end; None for none.
-      held: the `lock.HeldDirectory` of the work directory, where this process has locked it.
+      first_weights: gives the parameters to begin with; None takes random ones. It is not called for a run
+        that has a checkpoint.
+      stop: may ask the run to end; None for none.
+      held: the work directory, where this process has locked it.
+      hooks: are called while it trains, and closed at its end.
 
     Raises:
       SystemExit: 128 + the signal's number, after a run that was asked to end has saved its state.
-      UserError: the checkpoint there is of another model or vocabulary, all are damaged, the data cannot be
+      UserError: the checkpoint there is of another model or tokenizer, all are damaged, the data cannot be
         used, a step needs more memory than a device has, one is not finite, or the work directory was
         deleted, moved or replaced.
     """
     began = time.monotonic()
     stop = stop or Stop()
-    parts = assemble(task, config)
+    setup = make_setup(task, config)
     with contextlib.ExitStack() as stack:
+        for hook in hooks:
+            stack.callback(hook.close)
         held = held or stack.enter_context(contextlib.closing(HeldDirectory(workdir)))
-        checkpoints = open_checkpoints(task, config, workdir, held)
-        stack.enter_context(contextlib.closing(checkpoints))
-        state, carried = first_state(parts, checkpoints, first_weights)
-        start = int(state.step)
-        if start >= config.steps and not carried.unevaluated:
-            log.info("Nothing to do: this run has made its %s steps", f"{config.steps:,}")
+        checkpoints = stack.enter_context(contextlib.closing(open_checkpoints(task, config, workdir, held)))
+        restored, progress = restore_or_begin(setup, checkpoints, first_weights)
+        state = LoopState.from_progress(restored, progress)
+        if state.is_over(config) and not state.unevaluated:
+            log.info("Nothing to do: %s", state.describe_end(config))
             return
-        if carried.evaluations.exhausted(config.patience):
-            log.info("Nothing to do: %s", carried.evaluations)
-            return
-        task.prepare()
+        data = task.open_data()
         held.check()  # preparing may have taken long, and what follows makes files and folders
-        record_start(workdir, task, start)
-        parameters = sum(x.size for x in jax.tree.leaves(state.params))
-        devices = f"{parts.layout.devices} {jax.default_backend()}"
+        record_start(workdir, task.config, data.identity(), state.step)
+        parameters = sum(x.size for x in jax.tree.leaves(restored.params))
+        devices = f"{setup.partitioner.devices} {jax.default_backend()}"
         log.info("%s parameters, %s device(s)", f"{parameters:,}", devices)
-        step, state, _ = compile_step(parts, state, task.plan().largest, config.micro_batches)
+        step, state.state, _ = compile_step(setup, restored, data.example(), config.micro_batches)
         held.check()
-        reporter = stack.enter_context(contextlib.closing(make_reporter(workdir)))
-        run = _Run(task, config, parts, carried, held, checkpoints, reporter, start)
+        if jax.process_index() == 0:  # the first of several hosts writes
+            writer = stack.enter_context(contextlib.closing(MetricsWriter(workdir)))
+            hooks = [writer, *hooks]
+        loop = _Loop(task, data, config, setup, checkpoints, held, Hooks(hooks), Asked(stop), progress)
         with stop.deferred():
-            last, signal = run.go(step, state, Asked(stop), began)
+            loop.run(step, state, began)
             checkpoints.wait()
-        if signal:
-            log.info("Saved step %s: the same command goes on from there", f"{last:,}")
-            raise SystemExit(128 + signal)
+        if state.signal and not (state.is_done(config) or state.stopping.exhausted(config.patience)):
+            log.info("Saved step %s: the same command resumes from there", f"{state.step:,}")
+            raise SystemExit(128 + state.signal)
 
 
-class _Run:
+@dataclasses.dataclass
+class LoopState:
+    """Where a run stands, from step to step.
+
+    Attributes:
+      step: updates made.
+      state: the `TrainState`, placed on the devices.
+      stopping: evaluations so far.
+      unevaluated: a signal cut short the evaluation of `step`: the next start makes it.
+      signal: number of the signal that asked the run to end, or 0.
+    """
+
+    step: int
+    state: TrainState
+    stopping: EarlyStopping
+    unevaluated: bool
+    signal: int = 0
+
+    @classmethod
+    def from_progress(cls, state: TrainState, progress: dict[str, Any]) -> "LoopState":
+        """Of a restored state and what was saved with it; a checkpoint of the first version holds {}."""
+        stopping = EarlyStopping(*progress.get("evaluations", ()))
+        return cls(int(state.step), state, stopping, progress.get("unevaluated", False))
+
+    def is_done(self, config: TrainingConfig) -> bool:
+        """Whether all steps are made and evaluated."""
+        return self.step >= config.steps and not self.unevaluated
+
+    def is_over(self, config: TrainingConfig) -> bool:
+        """Whether no further step is made."""
+        ended = self.signal or self.unevaluated or self.stopping.exhausted(config.patience)
+        return self.step >= config.steps or bool(ended)
+
+    def describe_end(self, config: TrainingConfig) -> str:
+        """Why a run that is over is over."""
+        if self.stopping.exhausted(config.patience):
+            return str(self.stopping)
+        return f"this run has made its {config.steps:,} steps"
+
+
+class _Loop:
     """The steps of one process."""
 
-    def __init__(self, task, config, parts, carried, held, checkpoints, reporter, start):
-        self._task, self._config, self._parts, self._start = task, config, parts, start
-        self._held, self._checkpoints, self._reporter = held, checkpoints, reporter
-        self._progress = Progress(start, config.steps, parts.schedule, carried.sums)
-        self._evaluations, self._unevaluated = carried.evaluations, carried.unevaluated
+    def __init__(
+        self,
+        task: Task,
+        data: Data,
+        config: TrainingConfig,
+        setup: TrainSetup,
+        checkpoints: Checkpoints,
+        held: HeldDirectory,
+        hooks: Hook,
+        asked: Asked,
+        progress: dict[str, Any],
+    ):
+        self._task, self._data, self._config, self._setup = task, data, config, setup
+        self._checkpoints, self._held, self._hooks, self._asked = checkpoints, held, hooks, asked
+        self._sums = progress.get("sums", {})
         self._norm = jax.jit(optax.tree.norm)
-        watch = Watch(config, first_loss(held.path))
-        self._reading = Reading(watch, self._progress, task.count_tokens, self._explain)
 
-    def go(self, train_step, state, asked, began):
-        """From the first step to the last, or to where it is asked or decides to end.
+    def run(self, step: Callable, state: LoopState, began: float) -> None:
+        """Trains until `state.is_over`.
 
-        Returns:
-          (step, number of the signal that ended it before its time, or 0).
+        Args:
+          step: the compiled train step.
+          state: changed as the run proceeds.
+          began: when the command began, by the monotonic clock.
         """
-        config, layout, reading = self._config, self._parts.layout, self._reading
-        batches = self._task.train_batches(self._start)
-        step, signal = self._start, 0
-        if self._unevaluated:
-            with self._progress.paused():
-                self._save(step, layout.fetch_state(state), asked, evaluates=True)
-        while step < config.steps and not (signal or self._unevaluated or self._exhausted):
-            step += 1
-            batch = next(batches)
-            state, metrics = train_step(state, layout.place_batch(batch))
-            reading.read(state)
-            reading.put(step, batch, layout.fetch_metrics(metrics))
-            if step == self._start + 1:
+        config, first = self._config, state.step
+        self._metrics = MetricAccumulator(
+            first, config.steps, self._setup.schedule, self._task.unit, self._sums
+        )
+        self._deferred = DeferredMetrics(
+            DivergenceMonitor(config, first_loss(self._held.path)),
+            self._metrics,
+            self._data.count,
+            self._explain,
+            self._hooks,
+        )
+        if state.unevaluated:
+            self._save(state, evaluates=True)
+        batches = self._data.train_batches(first)
+        while not state.is_over(config):
+            metrics = self._update(step, state, next(batches))
+            if state.step == first + 1:
                 jax.block_until_ready(metrics)
                 log.info("First step finished after %.1f s", time.monotonic() - began)
-            last, signal = step == config.steps, asked()
-            evaluates = last or step % config.eval_every == 0
-            if last or step % config.log_every == 0:
-                reading.read(state)
-                self._held.check()
-                norm = self._norm(layout.fetch_state(state.params))
-                row = self._progress.report(step) | {"train/parameter_norm": float(norm)}
-                self._reporter.write(step, row)
-            if evaluates or signal or step % config.checkpoint_every == 0:
-                reading.read(state)  # the sums of a checkpoint are those of its steps, its own among them
-                with self._progress.paused():
-                    self._save(step, layout.fetch_state(state), asked, evaluates)
-        if self._unevaluated:
-            return step, asked()
-        if self._exhausted:
-            log.info("Stopping at step %s: %s", f"{step:,}", self._evaluations)
-            return step, 0
-        return step, signal if step < config.steps else 0
+            state.signal = self._asked()
+            last = state.step == config.steps
+            evaluates = last or state.step % config.eval_every == 0
+            if last or state.step % config.log_every == 0:
+                self._log(state)
+            if evaluates or state.signal or state.step % config.checkpoint_every == 0:
+                self._save(state, evaluates)
+        if state.unevaluated:
+            state.signal = self._asked()
+        if state.stopping.exhausted(config.patience):
+            log.info("Stopping at step %s: %s", f"{state.step:,}", state.stopping)
 
-    @property
-    def _exhausted(self):
-        return self._evaluations.exhausted(self._config.patience)
+    def _update(self, step: Callable, state: LoopState, batch: Batch) -> Any:
+        """Dispatches one update, and reads the metrics of the one before."""
+        partitioner = self._setup.partitioner
+        state.step += 1
+        state.state, metrics = step(state.state, partitioner.place_batch(batch))
+        self._deferred.read(state.state)
+        self._deferred.put(state.step, batch, partitioner.fetch_metrics(metrics))
+        return metrics
 
-    def _explain(self, state, step, batch):
-        self._held.check()  # it makes a folder there
-        return explain(self._task, self._config, self._parts, self._held.path, state, step, batch)
+    def _log(self, state):
+        self._deferred.read(state.state)
+        self._held.check()
+        norm = self._norm(self._setup.partitioner.fetch_state(state.state.params))
+        means = self._metrics.report(state.step) | {"train/parameter_norm": float(norm)}
+        self._hooks.on_log(state.step, means)
 
-    def _save(self, step, state, asked, evaluates):
-        scores = self._evaluate(step, state, asked) if evaluates else None
-        again, self._unevaluated = self._unevaluated, evaluates and scores is None
-        if again and self._unevaluated:
-            return  # as it was saved
-        if scores and self._task.best_metric in scores:
-            self._evaluations = self._evaluations.after(scores[self._task.best_metric])
-        carried = Carried(dict(self._progress.sums), self._evaluations, self._unevaluated)
-        self._checkpoints.save(state, scores, carried._asdict(), again=again)
+    def _save(self, state: LoopState, evaluates: bool) -> None:
+        """Saves a checkpoint, after an evaluation where there is one."""
+        # The sums of a checkpoint are those of its steps, its own among them.
+        self._deferred.read(state.state)
+        with self._metrics.paused():
+            fetched = self._setup.partitioner.fetch_state(state.state)
+            scores = self._evaluate(state.step, fetched) if evaluates else None
+            again, state.unevaluated = state.unevaluated, evaluates and scores is None
+            if again and state.unevaluated:
+                return  # as it was saved
+            best = self._task.best
+            if scores and best.metric in scores:
+                state.stopping = state.stopping.after(scores[best.metric], best)
+            progress = {
+                "sums": dict(self._metrics.sums),
+                "evaluations": state.stopping,
+                "unevaluated": state.unevaluated,
+            }
+            self._checkpoints.save(fetched, scores, progress, again=again)
 
-    def _evaluate(self, step, state, asked):
-        """{name: score}, or None where a signal cut it short: it is made when the run goes on."""
+    def _evaluate(self, step: int, state: TrainState) -> dict[str, float] | None:
+        """{name: score}; None where a signal cut it short: it is made when the run resumes."""
         began = time.monotonic()
         try:
-            with asked.interrupting():
-                scores = self._task.evaluate(self._parts.layout.fetch_weights(state.weights))
+            with self._asked.interrupting():
+                weights = self._setup.partitioner.fetch_weights(state.weights)
+                scores = self._task.evaluate(weights, self._data)
         except Interrupted:
-            log.info("validation at step %s was cut short; it is made when the run goes on", f"{step:,}")
+            log.info("validation at step %s was cut short; it is made when the run resumes", f"{step:,}")
             return None
-        self._reporter.write(step, scores)
+        self._hooks.on_evaluation(step, scores)
         shown = "  ".join(f"{name.removeprefix('validation/')} {value:.4g}" for name, value in scores.items())
         log.info("validation at step %s: %s  (%.0f s)", f"{step:,}", shown, time.monotonic() - began)
         return scores
+
+    def _explain(self, state, step, batch):
+        self._held.check()  # it makes a folder there
+        where = self._task, self._data, self._config, self._setup, self._held.path
+        return explain(*where, state, step, batch)

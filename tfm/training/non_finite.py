@@ -19,14 +19,14 @@ TROUBLE_FOLDER, REPORT = "trouble", "report.json"
 SHOWN = 5  # numbers of a list in a sentence
 
 
-def explain(task, config, parts, workdir, state, step, batch):
+def explain(task, data, config, setup, workdir, state, step, batch):
     """Saves the state and the batch of a step that was not finite, and finds out what was not.
 
     All hosts call it. In workdir/trouble/step-N there are a checkpoint of the state, batch-H.npz, what host H
     had of the batch, and report.json.
 
     Args:
-      task, config, parts, workdir: as in `tfm.training.loop`.
+      task, data, config, setup, workdir: as in `tfm.training.loop`.
       state: a placed state, unchanged by the step; where steps are skipped, that of the step behind it.
       step: counted from 1.
       batch: of this host.
@@ -35,14 +35,14 @@ def explain(task, config, parts, workdir, state, step, batch):
       The `UserError` to raise, whatever goes wrong on the way to it.
     """
     folder = os.path.join(workdir, TROUBLE_FOLDER, f"step-{step}")
-    whole, facts = parts.layout.fetch_state(state), task.describe_batch(step - 1)
+    whole, facts = setup.partitioner.fetch_state(state), data.describe_batch(step - 1)
     try:
         _save(folder, whole, batch)
         where = f"State and batch are in {folder}"
     except (OSError, UserError) as error:
         where = f"State and batch could not be saved ({error})"
     try:
-        culprit = _culprit(task, config, parts, whole, step, batch)
+        culprit = _culprit(task, config, setup, whole, step, batch)
     except RuntimeError as error:  # of XLA: one device may not hold what several did
         culprit = f"not found ({str(error).splitlines()[0]})"
     if jax.process_index() == 0:
@@ -51,16 +51,16 @@ def explain(task, config, parts, workdir, state, step, batch):
     skip = ", or go on without such batches with training.on_non_finite=skip"
     return UserError(
         f"The loss or gradient of step {step:,} is not finite; the first tensor that is not: {culprit}. "
-        f"The batch: {_shown(facts)}. {where}; lower training.learning_rate_scale or mend the data"
+        f"The batch: {_shown(facts)}. {where}; lower training.learning_rate_scale or fix the data"
         f"{skip if config.on_non_finite == 'stop' else ''}."
     )
 
 
-def _culprit(task, config, parts, whole, step, batch):
-    params = parts.layout.fetch_weights(whole.params)
+def _culprit(task, config, setup, whole, step, batch):
+    params = setup.partitioner.fetch_weights(whole.params)
     params = jax.device_put(jax.device_get(params), jax.local_devices()[0])
-    devices = parts.layout.devices // jax.process_count()
-    key = jax.random.fold_in(parts.rng, step - 1)
+    devices = setup.partitioner.devices // jax.process_count()
+    key = jax.random.fold_in(setup.rng, step - 1)
     culprit = first_not_finite(task.loss, params, shares(batch, key, devices, config.micro_batches))
     return culprit or "nothing when computed again, share by share: it comes of their sum or of chance"
 

@@ -22,7 +22,7 @@ def _identity(x):
     return x
 
 
-class Layout(NamedTuple):
+class Partitioner(NamedTuple):
     """Where state and batches live, and how a step is compiled for that.
 
     Attributes:
@@ -47,8 +47,8 @@ class Layout(NamedTuple):
     fetch_weights: callable = _identity
 
 
-def make_layout(config, devices=None):
-    """The layout of a `TrainingConfig`.
+def make_partitioner(config, devices=None):
+    """The partitioner of a `TrainingConfig`.
 
     Args:
       config: says `parallel`, and for a mesh its shape.
@@ -59,21 +59,21 @@ def make_layout(config, devices=None):
     """
     several_hosts = jax.process_count() > 1
     if config.parallel == "mesh" or (config.parallel == "auto" and several_hosts):
-        return _mesh_layout(config, devices or jax.devices())
+        return _mesh_partitioner(config, devices or jax.devices())
     if several_hosts:
         raise UserError(f"Several hosts need training.parallel 'mesh', got {config.parallel!r}.")
     devices = devices or jax.local_devices()
     if config.parallel == "jit" or (config.parallel == "auto" and len(devices) == 1):
-        return _jit_layout(devices[0])
-    return _pmap_layout(devices)
+        return _jit_partitioner(devices[0])
+    return _pmap_partitioner(devices)
 
 
-def _jit_layout(device):
+def _jit_partitioner(device):
     put = functools.partial(jax.device_put, device=device)
-    return Layout(1, lambda step, _: jax.jit(step, donate_argnums=0), put, put)
+    return Partitioner(1, lambda step, _: jax.jit(step, donate_argnums=0), put, put)
 
 
-def _pmap_layout(devices):
+def _pmap_partitioner(devices):
     count = len(devices)
     sharding = NamedSharding(Mesh(np.asarray(devices), (AXIS,)), PartitionSpec(AXIS))
 
@@ -93,10 +93,10 @@ def _pmap_layout(devices):
         split = {name: x.reshape(count, -1, *x.shape[1:]) for name, x in _filled(batch, count).items()}
         return jax.device_put(split, sharding)
 
-    return Layout(count, compile_step, place_state, place_batch, fetch_state=first, fetch_metrics=first)
+    return Partitioner(count, compile_step, place_state, place_batch, fetch_state=first, fetch_metrics=first)
 
 
-def _mesh_layout(config, devices):
+def _mesh_partitioner(config, devices):
     fsdp, tensor = config.mesh_fsdp, config.mesh_tensor
     if len(devices) % (fsdp * tensor):
         raise UserError(
@@ -141,7 +141,7 @@ def _mesh_layout(config, devices):
         local = _filled(batch, sharers // jax.process_count())
         return {name: jax.make_array_from_process_local_data(rows, x) for name, x in local.items()}
 
-    return Layout(
+    return Partitioner(
         len(devices), compile_step, place_state, place_batch, like=like, fetch_weights=fetch_weights
     )
 

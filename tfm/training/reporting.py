@@ -7,31 +7,24 @@ import math
 import os
 import socket
 import time
+from collections.abc import Mapping
 
-import jax
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import RecordWriter
 
 from tfm.errors import UserError
-from tfm.runtime.files import writing
+from tfm.fields import LARGEST_INT
+from tfm.runtime.files import end_last_line, writing
+from tfm.training.hooks import Hook
+from tfm.training.task import SumAndCount
 
 METRICS_FILE = "metrics.jsonl"
 BOARD_SECONDS = 60
 log = logging.getLogger(__name__)
 
 
-class Silence:
-    """The reporter of every host but the first."""
-
-    def write(self, step, metrics):
-        """Nothing: the first host does."""
-
-    def close(self):
-        """Nothing to close."""
-
-
-class Reporter:
+class MetricsWriter(Hook):
     """Writes the metrics of a run into its work directory.
 
     metrics.jsonl has one object a line: {"step": int, "time": seconds since the epoch, name: float, ...}.
@@ -39,7 +32,7 @@ class Reporter:
     dies, and the training would wait for it for ever.
 
     Raises:
-      UserError: from any method, the machine refuses a file.
+      UserError: from any method, an I/O error.
     """
 
     def __init__(self, workdir):
@@ -55,8 +48,15 @@ class Reporter:
         self._write_event(file_version="brain.Event:2")
         self._flushed = time.monotonic()
 
-    def write(self, step, metrics):
-        """metrics: {name: float}."""
+    def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Writes {name: float}."""
+        self._write(step, metrics)
+
+    def on_evaluation(self, step: int, scores: Mapping[str, float]) -> None:
+        """Writes {name: float}."""
+        self._write(step, scores)
+
+    def _write(self, step, metrics):
         points = Summary(value=[Summary.Value(tag=name, simple_value=x) for name, x in metrics.items()])
         with writing(self._workdir):
             self._file.write(json.dumps({"step": step, "time": round(time.time(), 3)} | metrics) + "\n")
@@ -75,26 +75,11 @@ class Reporter:
         self._board.write(Event(wall_time=time.time(), **fields).SerializeToString())
 
 
-def make_reporter(workdir):
-    """A `Reporter` on the first host; on the others one that says nothing."""
-    return Reporter(workdir) if jax.process_index() == 0 else Silence()
-
-
-def end_last_line(path):
-    """A kill may have cut the last line of a file short; the next must not become its end."""
-    if not os.path.isfile(path) or not os.path.getsize(path):
-        return
-    with open(path, "rb+") as file:
-        file.seek(-1, os.SEEK_END)
-        if file.read(1) != b"\n":
-            file.write(b"\n")
-
-
 def read_metrics(workdir, up_to=None):
     """The rows of metrics.jsonl in order.
 
     After a restart a step can stand there twice; the later row wins. What is no row, such as a last line cut
-    short, is left out.
+    short or one with something else than numbers, is left out.
 
     Raises:
       UserError: there are none.
@@ -109,53 +94,61 @@ def read_metrics(workdir, up_to=None):
                 row = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+            if not _is_row(row):
                 continue
             rows[row["step"], any(name.startswith("train/") for name in row)] = row
     return [row for _, row in sorted(rows.items()) if up_to is None or row["step"] <= up_to]
 
 
-class Progress:
-    """The (sum, count) metrics of the steps since the last line, and the line.
+def _is_row(row):
+    """Whether a line of the file is what `Reporter.write` writes: a step, and numbers by name."""
+    if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+        return False
+    return all(_is_number(value) for value in row.values())
+
+
+def _is_number(value):
+    """Whether JSON has a float or an integer of 64 bits there; NaN and infinity are floats."""
+    return type(value) is float or (type(value) is int and abs(value) <= LARGEST_INT)
+
+
+class MetricAccumulator:
+    """The (sum, count) metrics of the steps since the last line of the log, and the line.
 
     Attributes:
-      sums: {name: (sum, count)}; a run that goes on begins with those of its checkpoint.
+      sums: {name: (sum, count)}; a resumed run begins with those of its checkpoint.
     """
 
-    def __init__(self, first_step, last_step, schedule, sums=None):
-        self._first, self._last, self._schedule = first_step, last_step, schedule
+    def __init__(self, first_step, last_step, schedule, unit, sums=None):
+        self._first, self._last, self._schedule, self._unit = first_step, last_step, schedule, unit
         self._start = self._since = time.monotonic()
         self.sums = dict(sums or {})
-        self._tokens = 0  # of this process alone, as the time is
+        self._count = 0  # of this process alone, as the time is
 
-    def add(self, metrics, tokens):
-        """metrics: {name: (sum, count)} on the host; tokens: source and target, no padding."""
-        for name, (total, count) in metrics.items():
-            old_total, old_count = self.sums.get(name, (0.0, 0.0))
-            self.sums[name] = (old_total + float(total), old_count + float(count))
-        self._tokens += tokens
+    def add(self, metrics, count):
+        """metrics: {name: (sum, count)} on the host; count: what the batch holds, in the unit of the task."""
+        add_sums(self.sums, metrics)
+        self._count += count
 
     def report(self, step):
         """Logs the line of `step`, returns its metrics and starts the next."""
         now = time.monotonic()
-        metrics = {
-            f"train/{name}": total / count
-            for name, (total, count) in self.sums.items()
-            if count  # none where each step was skipped
-        }
+        metrics = {f"train/{name}": mean for name, mean in means(self.sums).items()}
         metrics["train/learning_rate"] = float(self._schedule(step - 1))
-        metrics["train/tokens_per_second"] = self._tokens / (now - self._since)
+        rate = self._count / (now - self._since)
+        metrics[f"train/{self._unit}_per_second"] = rate
         left = (now - self._start) / (step - self._first) * (self._last - step)
         log.info(
-            "step %s/%s  loss %.4f  lr %.2e  %s tokens/s  %s left",
+            "step %s/%s  loss %.4f  lr %.2e  %s %s/s  %s left",
             f"{step:,}",
             f"{self._last:,}",
             metrics.get("train/loss", math.nan),
             metrics["train/learning_rate"],
-            f"{metrics['train/tokens_per_second']:,.0f}",
+            f"{rate:,.0f}",
+            self._unit,
             duration(left),
         )
-        self._since, self.sums, self._tokens = now, {}, 0
+        self._since, self.sums, self._count = now, {}, 0
         return metrics
 
     @contextlib.contextmanager
@@ -164,6 +157,18 @@ class Progress:
         began = time.monotonic()
         yield
         self._since += time.monotonic() - began
+
+
+def add_sums(sums: dict[str, tuple[float, float]], metrics: Mapping[str, SumAndCount]) -> None:
+    """Adds the (sum, count) pairs of a step or a batch to those before it, in float64 on the host."""
+    for name, (total, count) in metrics.items():
+        old_total, old_count = sums.get(name, (0.0, 0.0))
+        sums[name] = (old_total + float(total), old_count + float(count))
+
+
+def means(sums: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+    """{name: sum / count}; without those that counted nothing, as where each step was skipped."""
+    return {name: total / count for name, (total, count) in sums.items() if count}
 
 
 def duration(seconds):

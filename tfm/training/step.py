@@ -36,6 +36,17 @@ class TrainState:
         """The state before the first update; with an average where `ema_decay` is above 0."""
         return cls(jnp.zeros((), jnp.int32), params, optimizer.init(params), params if ema_decay else None)
 
+    def items(self) -> dict[str, Any]:
+        """What a checkpoint of it holds, by name."""
+        items = {"params": self.params, "optimizer": {"step": self.step, "state": self.opt_state}}
+        return items if self.average is None else items | {"average": self.average}
+
+    @classmethod
+    def from_items(cls, items: dict[str, Any]) -> "TrainState":
+        """The state of which `items` were saved."""
+        optimizer = items["optimizer"]
+        return cls(optimizer["step"], items["params"], optimizer["state"], items.get("average"))
+
     def begun_with(self, params):
         """This state, before its first update, with other parameters."""
         average = None if self.average is None else jax.tree.map(jnp.copy, params)

@@ -1,4 +1,4 @@
-"""How a run begins: with its config, and with drawn parameters, another run's, or its own anew."""
+"""How a run begins: with random parameters, with another run's, or with its own and a new schedule."""
 
 import contextlib
 import dataclasses
@@ -15,11 +15,12 @@ from tfm.errors import UserError
 from tfm.fields import NEVER, WITH_FLAG, WITH_RESET, changes, leaves
 from tfm.runtime.checkpoints import Checkpoints
 from tfm.runtime.files import whole_file
-from tfm.runtime.provenance import last_start
+from tfm.runtime.provenance import RECORD_FILE, last_start
 from tfm.tasks.translation.task import VOCABULARY_FILE
 from tfm.training.reporting import METRICS_FILE
 from tfm.training.setup import CHECKPOINT_FOLDER, open_checkpoints
 from tfm.workdir import runs
+from tfm.workdir.bundle import is_bundle
 
 BEFORE_RESET = "before_reset"
 VOCABULARY = "vocabulary"  # `FieldInfo.asset` of the fields from which the vocabulary is made
@@ -41,14 +42,20 @@ def keep_config(chosen, workdir, *, allow_change=(), resets=False):
 
     Raises:
       UserError: names each field that may not change, its old and its new value, and the flag that allows it,
-        if there is one; or `allow_change` names no field, or one that can never change. Nothing is written.
+        if there is one; or `allow_change` names no field, or one that can never change; or the folder is an
+        export. Nothing is written.
     """
+    if is_bundle(workdir):
+        raise UserError(
+            f"{workdir} is an export, which training would write over: give another --workdir; "
+            f"--warm_start={workdir} begins with its weights."
+        )
     allowed = _allowed(chosen, allow_change)
-    path = runs.config_path(workdir)
     begun, was_reset = _has_checkpoint(workdir), _has_checkpoint(os.path.join(workdir, BEFORE_RESET))
     will_reset = begun and resets and not was_reset
-    if os.path.exists(path):
-        changed = changes(runs.read_config(workdir), chosen)
+    saved = _saved_config(workdir, begun)
+    if saved is not None:
+        changed = changes(saved, chosen)
         if begun and not will_reset:
             _check_resume(changed, chosen, workdir, allowed)
         elif begun or was_reset:
@@ -59,7 +66,25 @@ def keep_config(chosen, workdir, *, allow_change=(), resets=False):
             level = logging.WARNING if change.rule in (WITH_FLAG, WITH_RESET) else logging.INFO
             log.log(level, "config.%s", change)
     if not will_reset:
-        config.save(chosen, path)
+        config.save(chosen, runs.config_path(workdir))
+
+
+def _saved_config(workdir, begun):
+    """The config that the run in a folder has; None where there is no run.
+
+    Raises:
+      UserError: there are checkpoints, and neither the file nor the record of the starts tells their config.
+    """
+    path = runs.config_path(workdir)
+    if os.path.exists(path):
+        return runs.read_config(workdir)
+    if not begun:
+        return None
+    recorded = last_start(workdir).get("config")
+    if recorded is None:
+        raise UserError(f"{workdir} has checkpoints but no {runs.CONFIG_FILE}: put it back from a copy.")
+    log.warning("%s is missing; the config of the last start, in %s, stands for it", path, RECORD_FILE)
+    return runs.parse_config(recorded)
 
 
 def _allowed(chosen, names):
@@ -166,7 +191,7 @@ def adopt(source, chosen, workdir):
 
 
 def reset(task, workdir):
-    """Sets the checkpoints and metrics of a run aside, so that it begins anew with its newest weights.
+    """Moves checkpoints and metrics of a run aside: a new schedule begins with its newest weights.
 
     They go to the folder `before_reset`. Where that is there already, the reset was made and the run resumes.
     The config of the task becomes that of the run.
@@ -181,7 +206,7 @@ def reset(task, workdir):
     if not _has_checkpoint(workdir):
         raise UserError(f"--reset_schedule needs a run that has begun, but {workdir} has no checkpoint.")
     with contextlib.closing(open_checkpoints(task, task.config.training, workdir)) as checkpoints:
-        log.info("Beginning anew with the weights of step %s", f"{checkpoints.latest():,}")
+        log.info("Beginning a new schedule with the weights of step %s", f"{checkpoints.latest():,}")
     os.makedirs(aside, exist_ok=True)
     for name in (METRICS_FILE, "tensorboard", CHECKPOINT_FOLDER):  # the last one makes it a reset
         if os.path.exists(os.path.join(workdir, name)):

@@ -11,6 +11,7 @@ from tfm.errors import UserError
 from tfm.runtime.checkpoints import average
 from tfm.runtime.memory import check_weights_fit, host_memory
 from tfm.training.setup import open_checkpoints
+from tfm.workdir.bundle import is_bundle, read_bundle
 
 CONFIG_FILE = "config.json"
 AVERAGE_COPIES = 5  # of float32: a checkpoint, itself and the sum in float64
@@ -28,7 +29,7 @@ def load(workdir, *, checkpoint=None, average_last=1, ensemble_last=1, chosen=No
     """Restores a run for use.
 
     Args:
-      workdir: folder of the run, or what `tfm.workdir.bundle.save` made of one.
+      workdir: folder of the run, or a bundle that `tfm.export` made of one.
       checkpoint: "best" by validation (the last where none was measured) or "last", both among the intact
         ones, or a step; "best" when None. Of an average or an ensemble, "last" or the step up to which its
         checkpoints are taken; "last" when None.
@@ -42,14 +43,17 @@ def load(workdir, *, checkpoint=None, average_last=1, ensemble_last=1, chosen=No
       UserError: no run there, no such checkpoint, too few or unequally spaced ones to average, none that is
         intact, or one asked for that is damaged or of another model, or a model larger than the memory, found
         before its shapes are traced; for an export a checkpoint that was asked for, or what
-        `tfm.workdir.bundle.load` says.
+        `read_bundle` says.
     """
-    from tfm.workdir import bundle  # which makes a Run, so it imports this module
-
-    if bundle.is_artefact(workdir):
+    if is_bundle(workdir):
         if (checkpoint, average_last, ensemble_last) != (None, 1, 1):
             raise UserError(f"{workdir} is an export, with no checkpoints to choose from or to average.")
-        return bundle.load(workdir, chosen)
+        chosen = chosen or read_config(workdir)
+        task = tasks.find(chosen.task).create(chosen, workdir, new=False)
+        return Run(task, *read_bundle(workdir, task))
+    if min(average_last, ensemble_last) < 1:
+        counts = f"average_last {average_last}, ensemble_last {ensemble_last}"
+        raise UserError(f"Expected at least 1 checkpoint to average or to decode together, got {counts}.")
     if average_last > 1 and ensemble_last > 1:
         raise UserError("Checkpoints are either averaged or an ensemble: choose one.")
     chosen = chosen or read_config(workdir)
@@ -88,8 +92,6 @@ def read_config(workdir):
     Raises:
       UserError: there is none, it does not fit this version, or that of an export names folders.
     """
-    from tfm.workdir import bundle  # see `load`
-
     if not os.path.isdir(workdir):
         raise UserError(f"Expected the folder of a run at {workdir}, but there is none: check the path.")
     path = config_path(workdir)
@@ -98,10 +100,10 @@ def read_config(workdir):
         found = parse_config(mapping)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    if bundle.is_artefact(workdir) and found != bundle.portable(found):
+    if is_bundle(workdir) and found != found.portable():
         raise UserError(
             f"The config in {workdir} names files of a machine, as that of an export never does: "
-            "it is not what tfm.commands.export wrote."
+            "it is not what tfm export wrote."
         )
     return found
 
@@ -159,6 +161,8 @@ def spaced_steps(steps, count, every):
     Returns:
       The steps, ascending; [] where there are no such.
     """
+    if count > len(steps):
+        return []
     regular = [step for step in steps if step % every == 0]
     ends = [(regular[-1], every)] if regular else []
     if len(steps) > 1:

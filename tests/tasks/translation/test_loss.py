@@ -1,6 +1,7 @@
 """The task's loss on packed rows, against a loss in NumPy float64 over its sentences one by one."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +15,10 @@ from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
+from tfm.tasks.translation.data import count_tokens
 from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig
-from tfm.training.setup import assemble, compile_step
+from tfm.training.setup import compile_step, make_setup
 from tfm.training.step import check_zero_rows
 
 PIECES = 20
@@ -109,11 +111,10 @@ def test_validation_is_the_mean_over_all_tokens(task_and_batches):
     """Not the mean of the batches' means."""
     task, batches = task_and_batches
     params = task.init(jax.random.key(0))
-    task._validation_pairs = []
-    task._validation_batches = [{name: x[row : row + 1] for name, x in batches[0].items()} for row in (0, 1)]
-    assert len({(batch["targets"] > 0).sum() for batch in task._validation_batches}) == 2
-    found = task.evaluate(params)
-    expected = loss_of(task, params, task._validation_batches)
+    rows = [{name: x[row : row + 1] for name, x in batches[0].items()} for row in (0, 1)]
+    assert len({(batch["targets"] > 0).sum() for batch in rows}) == 2
+    found = task.evaluate(params, types.SimpleNamespace(validation_pairs=[], validation_batches=rows))
+    expected = loss_of(task, params, rows)
     for name in ("nll", "accuracy"):
         total, count = expected[name]
         assert found[f"validation/{name}"] == pytest.approx(total / count)
@@ -130,9 +131,9 @@ def test_a_key_turns_dropout_on():
 
 
 def test_tokens_of_both_sides_are_counted(task_and_batches):
-    task, batches = task_and_batches
+    _, batches = task_and_batches
     tokens = sum(len(source) + len(target) + 2 for source, target in PAIRS)
-    assert sum(map(task.count_tokens, batches)) == tokens
+    assert sum(map(count_tokens, batches)) == tokens
 
 
 def test_rows_of_zeros_count_for_nothing():
@@ -195,7 +196,7 @@ def test_a_run_that_adds_rows_checks_its_loss_first():
     batch = {"x": np.ones((5, 2), np.float32)}
     for micro_batches in (1, 2):
         config = TrainingConfig(micro_batches=micro_batches, parallel="jit")
-        parts = assemble(Rows(), config)
+        parts = make_setup(Rows(), config)
         if micro_batches == 1:  # where no rows are added, the loss is right
             compile_step(parts, parts.state, batch, micro_batches)
             continue

@@ -7,27 +7,30 @@ and targets, target_positions, target_segments [B, L]; targets are gold tokens t
 import dataclasses
 import logging
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from tfm import models
-from tfm.data.batching import TrainBatches, eval_batches, read_ahead
 from tfm.data.config import DataConfig
 from tfm.data.sources import SPLITS, check_splits, find_problems, open_pairs
-from tfm.data.token_cache import TokenCache, check_folder
+from tfm.data.token_cache import check_folder
 from tfm.data.tokenizer import BOS_ID, Vocabulary
 from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError
 from tfm.evaluation.translation_metrics import bleu
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
-from tfm.losses import projected_cross_entropy
+from tfm.losses import fused_linear_cross_entropy
 from tfm.models import TransformerConfig
 from tfm.runtime.memory import check_batches_fit, check_training_fits
+from tfm.tasks.translation.data import TranslationData
 from tfm.tasks.translation.pipeline import align_texts, score_texts, translate_texts
+from tfm.tasks.translation.report import report_split
 from tfm.training.config import TrainingConfig
-from tfm.training.dry_run import Plan
+from tfm.training.reporting import add_sums, means
+from tfm.training.task import Best, Report
 
 VOCABULARY_FILE = "vocabulary.model"
 log = logging.getLogger(__name__)
@@ -71,8 +74,23 @@ class Config:
             raise UserError("training.patience waits for a better BLEU: set validation_sentences above 0.")
         self._check_positions()
 
+    @property
+    def output_suffix(self) -> str:
+        """Language of the translations: files of them are called SPLIT.LANGUAGE.hypotheses."""
+        return self.data.target_language
+
+    def portable(self) -> "Config":
+        """This config without the paths of the machine that trained it, for an export."""
+        splits = {name: getattr(self.data, name) for name in SPLITS}
+        splits = {
+            name: os.path.basename(path) if os.path.isabs(path) else path for name, path in splits.items()
+        }
+        return dataclasses.replace(
+            self, data=dataclasses.replace(self.data, directory="", cache_dir="", **splits)
+        )
+
     def _check_positions(self):
-        longest, decoding = self.model.longest, self.decoding
+        longest, decoding = self.model.max_length, self.decoding
         needed = {
             "data.max_length": self.data.longest,
             "decoding.max_input + extra_length": decoding.max_input + decoding.extra_length,
@@ -86,17 +104,18 @@ class Config:
 
 
 class Translation:
-    """The task as the training loop sees it.
+    """A `tfm.training.task.Task`.
 
     Attributes:
       config: `Config`.
       vocabulary: `tfm.data.tokenizer.Vocabulary`.
       model: the Linen module.
       d_model: D of the model, for the learning rate.
-      best_metric: the metric whose largest value marks the best checkpoint.
+      best, unit: see `tfm.training.task.Task`.
     """
 
-    best_metric = "validation/bleu"
+    best = Best("validation/bleu", "max")
+    unit = "tokens"
 
     def __init__(self, config, vocabulary):
         self.config = config
@@ -136,71 +155,35 @@ class Translation:
             rngs=None if rng is None else {"dropout": rng},
             method="features",
         )
-        metrics = projected_cross_entropy(
+        metrics = fused_linear_cross_entropy(
             features, table, targets, weights, self.config.label_smoothing, self.config.logits_at_once
         )
         return metrics.pop("loss"), metrics
 
-    def prepare(self):
+    def open_data(self) -> TranslationData:
         """Opens, tokenises and plans training and validation data."""
-        self._identity = {"vocabulary": self.vocabulary.fingerprint}
-        self._train = TrainBatches(
-            self._cache("train"),
-            self.config.data,
-            self.config.training.seed,
-            host_index=jax.process_index(),
-            host_count=jax.process_count(),
-        )
-        self._validation_batches = list(eval_batches(self._cache("validation"), self.config.data))
-        pairs = open_pairs(self.config.data, "validation")
-        self._validation_pairs = pairs[: self.config.validation_sentences]
-        log.info(
-            "%s training pairs, vocabulary %s, batch shapes %s, padding %.1f%%",
-            f"{self._train.pairs:,}",
-            f"{len(self.vocabulary):,}",
-            self._train.shapes,
-            100 * self._train.padding_share,
-        )
-
-    def train_batches(self, start_step):
-        """Endless batches from `start_step` on, read ahead."""
-        return read_ahead(self._train, start_step)
+        return TranslationData(self.config, self.vocabulary)
 
     def assets(self):
         """{file name: SHA-256} of the files in the work directory that the weights mean nothing without."""
         return {VOCABULARY_FILE: self.vocabulary.fingerprint}
 
-    def identity(self):
-        """Hashes of the prepared data and of the vocabulary, by name."""
-        return self._identity
-
-    def describe_batch(self, step):
-        """What identifies the batch of `step`, counted from 0, in the data: see `TrainBatches.describe`."""
-        return self._train.describe(step)
-
-    def plan(self):
-        """What `tfm.training.dry_run` needs to know of the prepared data: see `Plan` there."""
-        return Plan(self._train.largest(), self._train.shapes, self._train.padding_share)
-
-    @staticmethod
-    def count_tokens(batch):
-        """Source and target tokens of a host batch, no padding."""
-        return int((batch["input_segments"] > 0).sum() + (batch["target_segments"] > 0).sum())
-
-    def evaluate(self, params):
+    def evaluate(self, params: Any, data: TranslationData) -> dict[str, float]:
         """Loss and BLEU on the validation split: {name: float}."""
         sums = {}
-        for batch in self._validation_batches:
-            for name, (total, count) in self._evaluation_loss(params, batch).items():
-                old_total, old_count = sums.get(name, (0.0, 0.0))
-                sums[name] = (old_total + float(total), old_count + float(count))
-        metrics = {f"validation/{name}": total / count for name, (total, count) in sums.items()}
-        if self._validation_pairs:
-            sources, references = zip(*self._validation_pairs, strict=True)
+        for batch in data.validation_batches:
+            add_sums(sums, self._evaluation_loss(params, batch))
+        metrics = {f"validation/{name}": mean for name, mean in means(sums).items()}
+        if data.validation_pairs:
+            sources, references = zip(*data.validation_pairs, strict=True)
             greedy = dataclasses.replace(self.config.decoding, beam_size=1, samples=0)
             hypotheses = self.translate(params, sources, greedy)
             metrics["validation/bleu"] = bleu(hypotheses, references).value
         return metrics
+
+    def report(self, params: Any, split: str) -> Iterator[Report]:
+        """Translations of a split and their scores; on the built-in language's test, its challenges too."""
+        return report_split(self, params, split)
 
     def translate(self, params, sentences, decoding=None):
         """Texts -> texts by the config's search, or by another `DecodingConfig`."""
@@ -218,11 +201,6 @@ class Translation:
     def align(self, params, sources, targets):
         """See `tfm.tasks.translation.pipeline.align_texts`."""
         return align_texts(self.model, params, self.vocabulary, sources, targets, self.config.decoding)
-
-    def _cache(self, split):
-        pairs = open_pairs(self.config.data, split)
-        self._identity[split] = pairs.fingerprint
-        return TokenCache.open(pairs, self.vocabulary, self.config.data.cache)
 
 
 def create(config, workdir, *, new=True):

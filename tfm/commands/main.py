@@ -1,0 +1,48 @@
+"""The console command: tfm COMMAND [arguments].
+
+Imports nothing that takes long: the module of a command is imported when it is called.
+"""
+
+import runpy
+import sys
+from collections.abc import Sequence
+
+from tfm.commands import terminal
+
+COMMANDS = {
+    "train": "Train a model from a config, or resume a run.",
+    "evaluate": "Translate a split with a run or an export, and score it.",
+    "translate": "Translate lines of text.",
+    "compare": "Compare two runs on one test set, with significance.",
+    "visualize": "Draw training curves and attention.",
+    "export": "Write a run as one portable folder.",
+}
+HELP = ("-h", "--help", "help")
+USER_ERROR = 2
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs a command as `python -m tfm.commands.COMMAND` does.
+
+    Args:
+      argv: the command and its arguments; those of the process when None.
+
+    Raises:
+      SystemExit: at the end of a command that ends with another exit code than 0, or an unknown one.
+    """
+    terminal.end_at_once()  # the imports take seconds
+    name, *arguments = [*(sys.argv[1:] if argv is None else argv)] or HELP[:1]
+    if name in HELP:
+        print(usage())
+        return
+    if name not in COMMANDS:
+        print(f"error: Expected a command ({', '.join(COMMANDS)}), got {name!r}.", file=sys.stderr)
+        sys.exit(USER_ERROR)
+    sys.argv = [f"tfm {name}", *arguments]
+    runpy.run_module(f"tfm.commands.{name}", run_name="__main__", alter_sys=True)
+
+
+def usage() -> str:
+    """The commands, a line each."""
+    lines = [f"  {name:<12}{text}" for name, text in COMMANDS.items()]
+    return "\n".join(["usage: tfm COMMAND [arguments]", "", *lines, "", "tfm COMMAND --help says more."])

@@ -1,0 +1,129 @@
+"""Trains a model from a config: tfm train --config=configs/quickstart.py --workdir=runs/quickstart
+
+Any field of the config can be set on the command line: --config.training.steps=1000. Started again on the
+same work directory, a run resumes from its newest intact checkpoint; fields on which its numbers depend may
+then change only with --allow_change. --warm_start=RUN begins a new run with the weights of another;
+--reset_schedule begins a new schedule with the weights of the run. On several hosts, each starts the same
+command, with a work directory that all can see, and --distributed, or --coordinator, --processes and
+--process_id.
+"""
+
+from tfm.commands import terminal
+
+if __name__ == "__main__":
+    terminal.end_at_once()  # the imports take seconds
+
+import contextlib
+import logging
+import os
+import re
+import tempfile
+
+import jax
+from absl import flags
+from jax.experimental import multihost_utils
+
+from tfm import tasks
+from tfm.commands import cli
+from tfm.errors import UserError
+from tfm.runtime import preemption
+from tfm.runtime.lock import locked
+from tfm.runtime.memory import one_arena_a_core
+from tfm.training.dry_run import describe_run
+from tfm.training.loop import train
+from tfm.workdir import initialization
+
+log = logging.getLogger("tfm.train")
+
+
+def main():
+    one_arena_a_core()
+    chosen, workdir = cli.read_config(), flags.FLAGS.workdir
+    join_hosts()
+    cli.check_device()
+    if flags.FLAGS.dry_run:
+        dry_run(chosen, workdir)
+        return
+    if flags.FLAGS.warm_start and flags.FLAGS.reset_schedule:
+        raise UserError(
+            "--warm_start begins a new run and --reset_schedule a new schedule in this one: choose one."
+        )
+    with preemption.caught() as stop:
+        begin(chosen, workdir, stop)
+
+
+def begin(chosen, workdir, stop):
+    """Trains in the work directory, as the only run that does; its first process holds the lock."""
+    cli.keep_compiled(workdir)
+    make, source = tasks.find(chosen.task).create, flags.FLAGS.warm_start
+    held = None
+    with contextlib.ExitStack() as stack:
+        if jax.process_index() == 0:  # the first of several hosts makes what the others find
+            os.makedirs(workdir, exist_ok=True)
+            held = stack.enter_context(locked(workdir))
+            cli.drop_damaged_programs(workdir)
+            flag = flags.FLAGS
+            initialization.keep_config(
+                chosen, workdir, allow_change=flag.allow_change, resets=flag.reset_schedule
+            )
+            if source:
+                initialization.adopt(source, chosen, workdir)
+            task = make(chosen, workdir)
+            if flags.FLAGS.reset_schedule:
+                initialization.reset(task, workdir)
+        multihost_utils.sync_global_devices("work directory")
+        if jax.process_index() > 0:
+            task = make(chosen, workdir, new=False)
+        first_weights = initialization.first_weights(task, workdir, source)
+        train(task, chosen.training, workdir, first_weights=first_weights, stop=stop, held=held)
+
+
+def dry_run(chosen, workdir):
+    """Prints what the run would take, and leaves nothing in the work directory."""
+    with tempfile.TemporaryDirectory() as elsewhere:
+        task = tasks.find(chosen.task).create(chosen, elsewhere)
+        print("\n".join(describe_run(task, chosen.training, workdir)))
+
+
+def join_hosts():
+    """Joins the processes of a run on several hosts, if the flags say that there are any.
+
+    Raises:
+      UserError: the flags do not fit, or the environment does not tell of other processes.
+    """
+    arguments = flags.FLAGS
+    if arguments.coordinator and not re.fullmatch(r".+:\d{1,5}", arguments.coordinator):
+        raise UserError(f"--coordinator must be HOST:PORT, got {arguments.coordinator!r}.")
+    if arguments.process_id >= arguments.processes:
+        raise UserError(
+            f"--process_id must be below --processes, got {arguments.process_id} of {arguments.processes}."
+        )
+    if arguments.distributed:  # SLURM, Kubernetes and Open MPI tell JAX all it needs
+        try:
+            jax.distributed.initialize()
+        except ValueError as error:
+            raise UserError(
+                f"--distributed: JAX does not find the other processes ({error}): start the command by "
+                "SLURM, Kubernetes or Open MPI, or give --coordinator, --processes and --process_id."
+            ) from None
+    elif arguments.coordinator:
+        jax.distributed.initialize(arguments.coordinator, arguments.processes, arguments.process_id)
+
+
+if __name__ == "__main__":
+    cli.define_new_run()
+    flags.DEFINE_bool("dry_run", False, "Tell what the run will take, and stop before its first step.")
+    flags.DEFINE_string("warm_start", "", "Begin a new run with the weights of this run or export.")
+    flags.DEFINE_bool(
+        "reset_schedule", False, "Begin a new schedule with the newest weights of the run, from step 0."
+    )
+    flags.DEFINE_multi_string(
+        "allow_change",
+        [],
+        "Field, such as training.seed, that may change although the numbers of the run depend on it.",
+    )
+    flags.DEFINE_bool("distributed", False, "Join the other processes as SLURM or Kubernetes tell of them.")
+    flags.DEFINE_string("coordinator", "", "Or by hand: HOST:PORT of the first process ...")
+    flags.DEFINE_integer("processes", 1, "... how many there are ...", lower_bound=1)
+    flags.DEFINE_integer("process_id", 0, "... and which one this is, from 0.", lower_bound=0)
+    cli.run(main)

@@ -1,0 +1,83 @@
+"""Writes a run as a bundle, one portable folder that `tfm.workdir` opens like the run."""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from flax.traverse_util import flatten_dict
+
+from tfm import config
+from tfm.errors import UserError
+from tfm.export import model_card
+from tfm.runtime import manifest
+from tfm.runtime.files import whole_folder, writing
+from tfm.workdir import runs
+from tfm.workdir.bundle import CARD_FILE, FORMAT_VERSION, MANIFEST_KEY, METADATA_KEY, PARAMETERS_FILE
+
+
+def write_bundle(
+    run: runs.Run, folder: str, *, workdir: str, programs: Mapping[str, bytes] | None = None
+) -> None:
+    """Writes a run as a portable folder, all of it or nothing.
+
+    Args:
+      run: one model.
+      folder: where to; absent or empty.
+      workdir: the folder that the run was loaded from, for its assets and the scores of eval.py.
+      programs: {file name: bytes} to write beside the parameters, as `tfm.export.stablehlo` makes them.
+
+    Raises:
+      UserError: there is something at `folder`, or it cannot be written.
+    """
+    folder = os.path.abspath(folder)
+    check_absent(folder)
+    with writing(folder), whole_folder(folder) as temporary:
+        _write(run, temporary, workdir, programs or {})
+
+
+def check_absent(folder: str) -> None:
+    """Raises a UserError where something other than an empty folder stands."""
+    folder = os.path.abspath(folder)
+    if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
+        raise UserError(
+            f"Expected no or an empty folder at {folder}, but something is there: choose another."
+        )
+
+
+def flat_parameters(params: Any) -> dict[str, np.ndarray]:
+    """A parameter tree -> {flat name: float32 array}, as the file holds it."""
+    # In C order, as safetensors writes an array's memory as it lies.
+    return {
+        name: np.asarray(x, np.float32, order="C")
+        for name, x in sorted(flatten_dict(params, sep="/").items())
+    }
+
+
+def _write(run, folder, workdir, programs):
+    settings, assets = run.task.config.portable(), run.task.assets()
+    parameters = flat_parameters(runs.one_model(run))
+    about = {
+        "format_version": FORMAT_VERSION,
+        "steps": [int(step) for step in run.steps],
+        "assets": assets,
+        MANIFEST_KEY: manifest.FILE,
+    }
+    reports = model_card.read_reports(workdir, settings.data.target_language)
+    count = sum(x.size for x in parameters.values())
+    card = model_card.write(settings, run.steps, count, len(run.task.vocabulary), reports, sorted(programs))
+    files = {
+        PARAMETERS_FILE: safetensors.numpy.save(parameters, {METADATA_KEY: json.dumps(about)}),
+        CARD_FILE: card.encode("utf-8"),
+        **programs,
+    }
+    config.save(settings, runs.config_path(folder))
+    for name in assets:
+        shutil.copyfile(os.path.join(workdir, name), os.path.join(folder, name))
+    for name, content in files.items():
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(content)
+    manifest.write(folder, names=set(os.listdir(folder)) - {CARD_FILE})

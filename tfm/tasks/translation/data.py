@@ -1,0 +1,108 @@
+"""The opened data of a translation run: tokenised, planned into batches, and described."""
+
+import logging
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+from tfm.data.batching import TrainBatches, eval_batches, read_ahead
+from tfm.data.sources import open_pairs
+from tfm.data.token_cache import TokenCache
+from tfm.data.tokenizer import Vocabulary
+from tfm.training.task import Batch
+
+PAPER_TOKENS = 25_000  # of a batch, on each side: section 5.1
+FAR = 2.0  # this many times more or less than the paper's
+log = logging.getLogger(__name__)
+
+
+class TranslationData:
+    """Training and validation pairs of a run; a `tfm.training.task.Data`.
+
+    Attributes:
+      validation_batches: one pass over the validation split.
+      validation_pairs: the texts that are translated at each evaluation.
+    """
+
+    def __init__(self, config: Any, vocabulary: Vocabulary):
+        self._config = config
+        self._identity = {"vocabulary": vocabulary.fingerprint}
+        self._train = TrainBatches(
+            self._open_cache("train", vocabulary),
+            config.data,
+            config.training.seed,
+            host_index=jax.process_index(),
+            host_count=jax.process_count(),
+        )
+        validation = self._open_cache("validation", vocabulary)
+        self.validation_batches = list(eval_batches(validation, config.data))
+        self.validation_pairs = open_pairs(config.data, "validation")[: config.validation_sentences]
+        log.info(
+            "%s training pairs, vocabulary %s, batch shapes %s, padding %.1f%%",
+            f"{self._train.pairs:,}",
+            f"{len(vocabulary):,}",
+            self._train.shapes,
+            100 * self._train.padding_share,
+        )
+
+    def train_batches(self, start_step: int) -> Iterator[Batch]:
+        """Endless batches from `start_step` on, prefetched."""
+        return read_ahead(self._train, start_step)
+
+    def identity(self) -> dict[str, str]:
+        """Hashes of the splits and of the vocabulary, by name."""
+        return self._identity
+
+    def describe_batch(self, step: int) -> dict[str, Any]:
+        """See `TrainBatches.describe`."""
+        return self._train.describe(step)
+
+    def count(self, batch: Batch) -> int:
+        """Source and target tokens of a host batch, no padding."""
+        return count_tokens(batch)
+
+    def example(self) -> Batch:
+        """A batch of zeros of the largest shape."""
+        return self._train.largest()
+
+    def describe(self, parameters: int) -> list[tuple[str, str]]:
+        """Shapes, padding and arithmetic, with advice where a batch is far from the paper's."""
+        shapes, padding = self._train.shapes, self._train.padding_share
+        rows, length = max(shapes, key=math.prod)
+        tokens = rows * length * jax.process_count() * (1 - padding)
+        lines = [
+            (
+                "batches",
+                f"{len(shapes)} shape(s), the largest {rows} x {length}; padding {100 * padding:.1f} %",
+            ),
+            ("tokens of a batch", f"about {tokens:,.0f} on each side"),
+            (
+                "arithmetic",
+                f"about {6e-9 * parameters * tokens:,.0f} GFLOP a step (6 x parameters x tokens)",
+            ),
+        ]
+        advice = advise_batch_size(tokens, self._config.training.micro_batches)
+        return [*lines, ("warning", advice)] if advice else lines
+
+    def _open_cache(self, split, vocabulary):
+        pairs = open_pairs(self._config.data, split)
+        self._identity[split] = pairs.fingerprint
+        return TokenCache.open(pairs, vocabulary, self._config.data.cache)
+
+
+def advise_batch_size(tokens: float, micro_batches: int) -> str:
+    """Advice where a batch of so many tokens on each side is far from the paper's, else ""."""
+    if PAPER_TOKENS / FAR <= tokens <= PAPER_TOKENS * FAR:
+        return ""
+    parts = max(round(micro_batches * PAPER_TOKENS / tokens), 1)
+    return (
+        f"the paper's batches have about {PAPER_TOKENS:,} tokens on each side; in about this memory "
+        f"data.batch_tokens={PAPER_TOKENS} with training.micro_batches={parts} makes them."
+    )
+
+
+def count_tokens(batch: Batch) -> int:
+    """Source and target tokens of a batch, no padding."""
+    return int((batch["input_segments"] > 0).sum() + (batch["target_segments"] > 0).sum())
