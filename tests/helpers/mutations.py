@@ -77,8 +77,8 @@ _LIST = {
     ],
     "tfm/losses.py": [
         (
-            "other = smoothing / (classes - 1)\n    # sum_v",
-            "other = smoothing / classes\n    # sum_v",
+            "return smoothing / (classes - 1) if smoothing",
+            "return smoothing / classes if smoothing",
             "test_losses",
         ),
         ("difference - (1 - smoothing - other), diff", "difference - (1 - smoothing), diff", "test_losses"),
