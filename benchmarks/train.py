@@ -14,11 +14,11 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import sizes
-from tfm.losses import projected_cross_entropy
+from tfm.losses import fused_linear_cross_entropy
 from tfm.models import Transformer
 from tfm.tasks.translation.task import shift_right
 from tfm.training.config import TrainingConfig
-from tfm.training.optimizer import make_optimizer, make_schedule
+from tfm.training.optimizers import make_optimizer, make_schedule
 from tfm.training.step import TrainState, make_train_step
 
 FLAGS = flags.FLAGS
@@ -53,7 +53,7 @@ def main(_):
             method="features",
         )
         weights = jnp.ones(batch["targets"].shape)
-        metrics = projected_cross_entropy(
+        metrics = fused_linear_cross_entropy(
             features, table, batch["targets"], weights, 0.1, FLAGS.logits_at_once
         )
         return metrics.pop("loss"), metrics

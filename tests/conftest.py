@@ -5,6 +5,7 @@ import os
 import jax
 import pytest
 
+from tests.helpers import shape_checks  # noqa: F401, before any module that it checks
 from tests.helpers.tiny import make_config, train_run, write_corpus
 
 

@@ -15,7 +15,7 @@ MODULES = {
 }
 EQUATIONS = {
     *("tfm.attention", "tfm.masks", "tfm.positions", "tfm.losses"),
-    *("tfm.schedules", "tfm.dropout", "tfm.search"),
+    *("tfm.schedules", "tfm.dropout", "tfm.search", "tfm.array_types", "tfm.backend"),
 }
 CONFIG = {"tfm.config", "tfm.fields"}
 BASE = {"tfm.errors", "tfm.memory_estimate"}

@@ -41,7 +41,7 @@ def test_a_config_dict_is_locked_typed_and_takes_none_for_what_may_be_none():
     [
         ({"modle": {}}, "config.modle does not exist; did you mean 'model'?"),
         ({"training": {"step": 3}}, "config.training.step does not exist; did you mean 'steps'?"),
-        ({"training": {"zzz": 3}}, "known fields: adam_b1"),
+        ({"training": {"zzz": 3}}, "known fields: checkpoint_every"),
         ({"training": {"steps": "3"}}, "config.training.steps must be of type int, got '3'"),
         ({"training": {"steps": True}}, "must be of type int, got True"),
         ({"training": 3}, "config.training must be a section with fields, got 3"),
@@ -115,8 +115,10 @@ def test_the_defaults_are_the_papers_base_model():
         "dropout": 0.1,
     }
     assert paper.items() <= values["model"].items()
-    paper = {"steps": 100_000, "warmup_steps": 4000, "adam_b1": 0.9, "adam_b2": 0.98, "adam_epsilon": 1e-9}
+    paper = {"steps": 100_000, "warmup_steps": 4000, "peak_learning_rate": None}
     assert paper.items() <= values["training"].items()
+    paper = {"name": "adam", "b1": 0.9, "b2": 0.98, "epsilon": 1e-9}
+    assert paper.items() <= values["training"]["optimizer"].items()
     assert {"beam_size": 4, "length_penalty": 0.6, "extra_length": 50}.items() <= values["decoding"].items()
     assert values["label_smoothing"] == 0.1
     assert (values["data"]["vocabulary_size"], values["data"]["batch_tokens"]) == (37_000, 25_000)

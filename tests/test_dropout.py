@@ -1,4 +1,4 @@
-"""Dropout: its values, and the statistics of its masks. For keys and positions see test_dropout_wiring.py."""
+"""Dropout: its values, and the statistics of its masks, both of CPUs and of other devices."""
 
 import jax
 import jax.numpy as jnp
@@ -7,15 +7,24 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tfm.dropout import dropout, random_bits16
+from tfm import backend
+from tfm.dropout import dropout, hashed_bits16, random_bits16
 
 SIGNIFICANT = 1e-6  # p-value below which a test fails; the keys are fixed, so that it does so always or never
 LEAST, MOST = SIGNIFICANT / 2, 1 - SIGNIFICANT / 2
 WORDS = 1 << 16
-bits = jax.jit(random_bits16, static_argnums=1)
 
 
-def numbers(seed, *shape):
+@pytest.fixture(params=["cpu", "accelerator"])
+def bits(request, monkeypatch):
+    """`random_bits16` of a CPU or of other devices, jitted; `dropout` uses it too."""
+    is_cpu = request.param == "cpu"
+    monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
+    # A function of its own: jit would reuse the program that the other one was traced to.
+    return jax.jit(lambda key, shape: random_bits16(key, shape), static_argnums=1)
+
+
+def numbers(bits, seed, *shape):
     """float32 uniform in about +-1, of the 16 bits of one key."""
     return np.asarray(bits(jax.random.key(seed), shape), np.float32) / (WORDS / 2) - 1
 
@@ -36,7 +45,8 @@ def assert_uniform(counts):
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_the_rate_is_realised_and_the_mean_kept(rate):
+@pytest.mark.usefixtures("bits")
+def test_dropout_rate_and_mean(rate):
     x = jnp.ones(200_000)
     dropped = np.asarray(dropout(jax.random.key(3), x, rate))
     kept = dropped != 0
@@ -47,10 +57,11 @@ def test_the_rate_is_realised_and_the_mean_kept(rate):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("rate", [0.1, 0.3])
-def test_kept_values_are_scaled_exactly_and_rounded_once(dtype, rate):
+@pytest.mark.usefixtures("bits")
+def test_kept_values_are_scaled_and_rounded_once(dtype, rate):
     dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
     x = np.random.default_rng(0).normal(size=4096).astype(dtype)
-    found = np.asarray(jax.jit(dropout, static_argnums=2)(jax.random.key(0), x, rate))
+    found = np.asarray(jax.jit(lambda *arguments: dropout(*arguments, rate))(jax.random.key(0), x))
     share_kept = 1 - round(rate * WORDS) / WORDS
     expected = (x.astype(np.float32) * np.float32(1 / share_kept)).astype(dtype)
     kept = found != 0
@@ -59,27 +70,17 @@ def test_kept_values_are_scaled_exactly_and_rounded_once(dtype, rate):
     assert 0.5 < kept.mean() < 1
 
 
-@pytest.mark.parametrize("rate", [-0.5, 1.0, 2.0, float("nan")])
-def test_a_rate_out_of_range_is_an_error(rate):
-    with pytest.raises(ValueError, match="rate of dropout must be at least 0 and below 1"):
-        dropout(jax.random.key(0), jnp.ones(3), rate)
-
-
-def test_the_highest_rate_keeps_finite_values():
-    x = dropout(jax.random.key(0), jnp.ones(1 << 18), 1 - 1e-9)
-    assert set(np.unique(x)) <= {0.0, 2.0**16}
-
-
-def test_it_is_the_same_under_jit_and_in_its_gradient():
+@pytest.mark.usefixtures("bits")
+def test_dropout_under_jit_and_in_gradients():
     x, rng = jnp.arange(1.0, 1001.0), jax.random.key(5)
     plain = dropout(rng, x, 0.3)
-    np.testing.assert_allclose(plain, jax.jit(dropout, static_argnums=2)(rng, x, 0.3), rtol=1e-6)
+    np.testing.assert_allclose(plain, jax.jit(lambda x: dropout(rng, x, 0.3))(x), rtol=1e-6)
     gradient = jax.grad(lambda x: dropout(rng, x, 0.3).sum())(x)
     np.testing.assert_allclose(gradient, np.where(plain != 0, plain / x, 0), rtol=1e-6)
     assert dropout(None, x, 0.0) is x
 
 
-def test_ten_million_words_are_uniform():
+def test_ten_million_draws_are_uniform(bits):
     """All 2 ** 16 values, and the pairs of neighbours by their upper 6 bits each."""
     words = np.asarray(bits(jax.random.key(0), (10_000_000,)))
     assert_uniform(np.bincount(words, minlength=WORDS))
@@ -88,14 +89,14 @@ def test_ten_million_words_are_uniform():
 
 
 @pytest.mark.parametrize("bit", range(16))
-def test_each_bit_is_a_fair_coin(bit):
+def test_each_bit_is_uniform(bit, bits):
     words = np.asarray(bits(jax.random.key(1), (1_000_000,)))
     assert_uniform(np.bincount(words >> bit & 1))
 
 
-def test_neighbours_and_rows_are_uncorrelated():
+def test_neighbours_and_rows_are_uncorrelated(bits):
     """Of an activation [B, L, D]: along each axis, and at distances that are powers of two."""
-    values = numbers(2, 16, 128, 512)
+    values = numbers(bits, 2, 16, 128, 512)
     for axis in range(3):
         length = values.shape[axis]
         for distance in (1, 2, 3, length // 4, length // 2):
@@ -107,7 +108,7 @@ def test_neighbours_and_rows_are_uncorrelated():
         assert_uncorrelated(flat[index], flat[index | 1 << bit])
 
 
-def test_steps_layers_and_keys_are_uncorrelated():
+def test_steps_layers_and_keys_are_uncorrelated(bits):
     """Keys as training derives them: folded with neighbouring steps, and then with neighbouring layers."""
     root = jax.random.key(3)
     steps = [jax.random.fold_in(root, step) for step in range(8)]
@@ -120,7 +121,8 @@ def test_steps_layers_and_keys_are_uncorrelated():
     assert stats.kstest(z, "norm").pvalue > 1e-4  # as a whole they are spread as independent ones are
 
 
-def test_the_kept_of_each_row_and_column_are_binomial():
+@pytest.mark.usefixtures("bits")
+def test_kept_counts_by_row_are_binomial():
     """No row and no feature is dropped more often than chance has it."""
     rate, shape = 0.1, (1000, 1000)
     kept = np.asarray(dropout(jax.random.key(4), jnp.ones(shape), rate)) != 0
@@ -131,13 +133,34 @@ def test_the_kept_of_each_row_and_column_are_binomial():
         assert LEAST < stats.chi2.cdf((z**2).sum(), z.size) < MOST
 
 
-def test_keys_that_share_a_half_give_unrelated_masks(monkeypatch):
+def test_keys_sharing_a_word_are_uncorrelated(monkeypatch):
     """The hash takes two words from the key; two keys may agree in one of them."""
     halves = {}
     monkeypatch.setattr(jax.random, "bits", lambda *_: jnp.asarray(halves["words"], jnp.uint32))
     masks = []
     for words in ((1, 2), (1, 3), (0, 2), (2, 1), (1 << 31, 2)):
         halves["words"] = words
-        masks.append(np.asarray(random_bits16(None, (500_000,)), np.float32))
+        masks.append(np.asarray(hashed_bits16(None, (500_000,)), np.float32))
     z = np.corrcoef(masks)[np.triu_indices(len(masks), 1)] * np.sqrt(masks[0].size)
     assert 2 * stats.norm.sf(np.abs(z).max()) > SIGNIFICANT
+
+
+@pytest.mark.parametrize("is_cpu", [False, True])
+def test_only_cpus_hash_a_counter(is_cpu, monkeypatch):
+    monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
+    key = jax.random.key(6)
+    plain = jax.random.bits(key, (1000,), jnp.uint16)
+    np.testing.assert_array_equal(
+        random_bits16(key, (1000,)), hashed_bits16(key, (1000,)) if is_cpu else plain
+    )
+
+
+@pytest.mark.parametrize("rate", [-0.5, 1.0, 2.0, float("nan")])
+def test_a_rate_out_of_range_is_an_error(rate):
+    with pytest.raises(ValueError, match="rate of dropout must be at least 0 and below 1"):
+        dropout(jax.random.key(0), jnp.ones(3), rate)
+
+
+def test_the_highest_rate_keeps_finite_values():
+    x = dropout(jax.random.key(0), jnp.ones(1 << 18), 1 - 1e-9)
+    assert set(np.unique(x)) <= {0.0, 2.0**16}

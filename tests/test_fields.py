@@ -16,6 +16,7 @@ from tfm.fields import (
     CHANGEABLE,
     NEVER,
     WITH_FLAG,
+    WITH_RESET,
     FieldInfo,
     changes,
     check_fields,
@@ -27,6 +28,7 @@ from tfm.fields import (
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
+from tfm.training.optimizers import OPTIMIZERS, SGD, Adam
 
 
 def modules(package):
@@ -35,14 +37,14 @@ def modules(package):
 
 
 def all_leaves():
-    """The fields of every task and of every model, once each."""
-    found = {leaf.path: leaf for module in modules(tasks) for leaf in leaves(module.Config())}
-    for module in modules(models):
-        own = leaves(module.Config(), "model")
-        found |= {f"{module.__name__} {leaf.path}": leaf for leaf in own if leaf.path not in found}
-    return list(found.values())
+    """The fields of every task, every model and every optimizer, once each."""
+    found = [leaf for module in modules(tasks) for leaf in leaves(module.Config())]
+    found += [leaf for module in modules(models) for leaf in leaves(module.Config(), "model")]
+    found += [leaf for made in OPTIMIZERS.values() for leaf in leaves(made(), "training.optimizer")]
+    return list({(type(leaf.section), leaf.path): leaf for leaf in found}.values())
 
 
+BY_NAME = ("model", "optimizer")  # sections
 LEAVES = all_leaves()
 
 
@@ -70,13 +72,13 @@ def outside(leaf):
 def test_the_fields_of_all_sections_are_found():
     assert len(NUMBERS) > 40
     paths = {leaf.path for leaf in LEAVES}
-    assert {"task", "model.heads", "data.name", "training.adam_b2", "decoding.top_p"} <= paths
+    assert {"task", "model.heads", "data.name", "training.optimizer.b2", "decoding.top_p"} <= paths
 
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.path)
 def test_each_field_says_what_it_means(leaf):
     assert leaf.info.help.endswith(".")
-    assert leaf.info.resume in (CHANGEABLE, WITH_FLAG, NEVER)
+    assert leaf.info.resume in (CHANGEABLE, WITH_FLAG, WITH_RESET, NEVER)
     assert leaf.value is None or leaf.info.accepts(leaf.value)
 
 
@@ -97,7 +99,7 @@ def test_a_value_just_outside_is_refused_by_path(leaf):
         section = {name_of(leaf): value}
         *names, _ = leaf.path.split(".")
         for name in reversed(names):
-            section = {name: section | ({"name": leaf.section.name} if name == "model" else {})}
+            section = {name: section | ({"name": leaf.section.name} if name in BY_NAME else {})}
         with pytest.raises(UserError, match=rf"^config\.{leaf.path} must be "):
             config.from_mapping(Config, section)
 
@@ -114,9 +116,17 @@ def test_the_bounds_themselves_are_accepted(leaf):
     [
         (TrainingConfig, "learning_rate_scale", -1.0),
         (TrainingConfig, "learning_rate_scale", 0.0),
-        (TrainingConfig, "adam_b2", 5.0),
-        (TrainingConfig, "adam_b1", 1.0),
-        (TrainingConfig, "adam_epsilon", -1.0),
+        (Adam, "b2", 5.0),
+        (Adam, "b1", 1.0),
+        (Adam, "epsilon", -1.0),
+        (Adam, "name", 3),
+        (SGD, "nesterov", True),  # without momentum
+        (TrainingConfig, "peak_learning_rate", 0.0),
+        (TrainingConfig, "clip_norm", 0.0),
+        (TrainingConfig, "freeze", ["encoder/*"]),
+        (TrainingConfig, "freeze", ("encoder/*", 3)),
+        (TrainingConfig, "optimizer", "adam"),
+        (TrainingConfig, "optimizer", Adam),
         (TrainingConfig, "ema_decay", 1.0),
         (TrainingConfig, "seed", 2**32),  # the same key as seed 0
         (DecodingConfig, "temperature", 1e-40),
@@ -137,12 +147,12 @@ def test_values_that_make_no_sense_are_refused(section, name, value):
 
 def test_all_wrong_fields_are_named_at_once():
     with pytest.raises(UserError) as error:
-        TrainingConfig(steps=0, adam_b2=5.0, schedule="cosine", keep="3")
+        TrainingConfig(steps=0, ema_decay=5.0, schedule="cosine", keep="3")
     message = str(error.value)
     assert message.startswith("4 fields of the config are wrong: training.steps must be from 1 to ")
     for part in (
-        "training.adam_b2 must be from 0 to 0.999999, got 5.0",
-        "training.schedule must be one of 'inverse_sqrt', 'linear_decay', got 'cosine'",
+        "training.ema_decay must be from 0 to 0.999999, got 5.0",
+        "training.schedule must be one of 'inverse_sqrt', 'linear_decay', 'cosine_decay', 'constant', got ",
         "training.keep must be of type int, got '3'",
     ):
         assert part in message
@@ -153,7 +163,7 @@ def test_all_wrong_fields_of_all_sections_too():
         "modle": {},
         "model": {"name": "transformer", "heads": 3},  # which does not divide d_model
         "data": {"kind": "csv", "languages": "en"},
-        "training": {"steps": True, "adam_b1": -0.5},
+        "training": {"steps": True, "optimizer": {"name": "adam", "b1": -0.5}},
         "decoding": 4,
         "label_smoothing": 1,
     }
@@ -165,7 +175,7 @@ def test_all_wrong_fields_of_all_sections_too():
         "config.data.kind must be one of",
         "config.data.languages does not exist",
         "config.training.steps must be of type int, got True",
-        "config.training.adam_b1 must be from 0",
+        "config.training.optimizer.b1 must be from 0",
         "config.decoding must be a section",
         "config.label_smoothing must be at least 0 and below 1, got 1.0",
     ):

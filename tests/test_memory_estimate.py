@@ -17,7 +17,7 @@ from tfm.models.transformer import Transformer
 from tfm.runtime.memory import check_batches_fit, check_training_fits, check_weights_fit, gib
 from tfm.tasks import translation
 from tfm.training.config import TrainingConfig
-from tfm.training.optimizer import make_optimizer
+from tfm.training.optimizers import SGD, Adam, AdamW, Lion, make_optimizer
 from tfm.training.step import TrainState
 from tfm.workdir import bundle, runs
 
@@ -50,7 +50,16 @@ def test_the_count_of_parameters_is_exact(fields):
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"ema_decay": 0.9}, {"adam_mean_dtype": "bfloat16", "ema_decay": 0.9}]
+    "fields",
+    [
+        {},
+        {"ema_decay": 0.9},
+        {"optimizer": Adam(mean_dtype="bfloat16"), "ema_decay": 0.9},
+        {"optimizer": AdamW(mean_dtype="bfloat16")},
+        {"optimizer": Lion(), "clip_norm": 1.0},
+        {"optimizer": SGD()},
+        {"optimizer": SGD(momentum=0.9)},
+    ],
 )
 def test_training_bytes_are_those_of_the_state(fields):
     training = TrainingConfig(**fields)

@@ -8,21 +8,25 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
+from jaxtyping import Bool, Float
 
+from tfm.array_types import Array
 from tfm.dropout import dropout
 
 IMPLEMENTATIONS = (None, "xla", "cudnn")
-MOST_CUDNN_FEATURES = 256  # since Hopper; half of it before
+MAX_CUDNN_FEATURES = 256  # since Hopper; half of it before
+Mask = Bool[Array, "*#batch #H #L #M"]
+Bias = Float[Array, "*#batch #H #L #M"]
 
 
 def attention_weights(
-    query: jax.Array,
-    key: jax.Array,
+    query: Float[Array, "*batch L H K"],
+    key: Float[Array, "*batch M H K"],
     *,
-    mask: jax.Array | None = None,
-    bias: jax.Array | None = None,
+    mask: Mask | None = None,
+    bias: Bias | None = None,
     scale: float | None = None,
-) -> jax.Array:
+) -> Float[Array, "*batch H L M"]:
     """softmax(Q K^T / sqrt(d_k)): how much each query attends to each key.
 
     Args:
@@ -48,17 +52,17 @@ def attention_weights(
 
 
 def dot_product_attention(
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
+    query: Float[Array, "*batch L H K"],
+    key: Float[Array, "*batch M H K"],
+    value: Float[Array, "*batch M H V"],
     *,
-    mask: jax.Array | None = None,
-    bias: jax.Array | None = None,
+    mask: Mask | None = None,
+    bias: Bias | None = None,
     scale: float | None = None,
     dropout_rate: float = 0.0,
     dropout_rng: jax.Array | None = None,
     implementation: str | None = None,
-) -> jax.Array:
+) -> Float[Array, "*batch L H V"]:
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, equation 1.
 
     Args:
@@ -66,16 +70,16 @@ def dot_product_attention(
       key: [..., M, H, K].
       value: [..., M, H, V]; V may differ from K.
       mask, bias, scale: as in `attention_weights`.
-      dropout_rate: share of the weights dropped (0 in the paper); needs `dropout_rng` when positive.
+      dropout_rate: fraction of the weights dropped (0 in the paper); needs `dropout_rng` when positive.
       dropout_rng: a JAX random key.
-      implementation: None computes as written above; "xla" and "cudnn" hand over to
+      implementation: None computes as written above; "xla" and "cudnn" call
         `jax.nn.dot_product_attention`, which needs one batch axis, K = V and no dropout.
 
     Returns:
       [..., L, H, V] in the dtype of `value`.
 
     Raises:
-      ValueError: unknown implementation, or one that cannot do what was asked.
+      ValueError: unknown implementation, or one that does not support these options.
     """
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"implementation must be one of {IMPLEMENTATIONS}, got {implementation!r}")
@@ -87,8 +91,12 @@ def dot_product_attention(
 
 
 def weights_of(
-    attention: Callable[..., jax.Array], query: jax.Array, key: jax.Array, *, mask: jax.Array | None = None
-) -> jax.Array:
+    attention: Callable[..., jax.Array],
+    query: Float[Array, "*batch L H K"],
+    key: Float[Array, "*batch M H K"],
+    *,
+    mask: Mask | None = None,
+) -> Float[Array, "*batch H L M"]:
     """The weights that an attention function gives the keys: its output for values that are one-hot.
 
     Args:
@@ -103,14 +111,14 @@ def weights_of(
     if attention is dot_product_attention:
         return attention_weights(query, key, mask=mask)
     *batch, keys, heads, features = key.shape
-    pieces = -(-keys // features)  # of as many values as keys have features: some functions need K = V
-    one_hot = jnp.eye(keys, pieces * features, dtype=key.dtype).reshape(keys, pieces, 1, features)
-    values = (jnp.broadcast_to(one_hot[:, piece], (*batch, keys, heads, features)) for piece in range(pieces))
-    found = [attention(query, key, value, mask=mask) for value in values]
-    return jnp.concatenate(found, axis=-1)[..., :keys].swapaxes(-2, -3)
+    chunks = -(-keys // features)  # of as many values as keys have features: some functions need K = V
+    one_hot = jnp.eye(keys, chunks * features, dtype=key.dtype).reshape(keys, chunks, 1, features)
+    values = (jnp.broadcast_to(one_hot[:, chunk], (*batch, keys, heads, features)) for chunk in range(chunks))
+    outputs = [attention(query, key, value, mask=mask) for value in values]
+    return jnp.concatenate(outputs, axis=-1)[..., :keys].swapaxes(-2, -3)
 
 
-def obstacle(
+def unsupported_reason(
     implementation: str | None,
     *,
     key_features: int,
@@ -118,7 +126,7 @@ def obstacle(
     dropout_rate: float,
     dtype: DTypeLike,
 ) -> str:
-    """Why an implementation cannot do what is asked, whatever the device; "" where it can.
+    """Why an implementation does not support these options, whatever the device; "" where it does.
 
     Args:
       implementation, dropout_rate: as in `dot_product_attention`.
@@ -126,7 +134,7 @@ def obstacle(
       dtype: of query, key and value.
 
     Returns:
-      The rest of a sentence that begins with the implementation.
+      The predicate of an error message whose subject is the implementation.
     """
     if implementation is None:
         return ""
@@ -136,9 +144,21 @@ def obstacle(
         return f"needs equal key and value features, got {key_features} and {value_features}"
     if implementation == "cudnn" and jnp.dtype(dtype).itemsize != 2:
         return f"computes in bfloat16, got {jnp.dtype(dtype).name}"
-    if implementation == "cudnn" and (key_features % 8 or key_features > MOST_CUDNN_FEATURES):
-        return f"needs key features in eights, at most {MOST_CUDNN_FEATURES}, got {key_features}"
+    if implementation == "cudnn" and (key_features % 8 or key_features > MAX_CUDNN_FEATURES):
+        return f"needs key features that are multiples of 8, at most {MAX_CUDNN_FEATURES}, got {key_features}"
     return ""
+
+
+def _masked_softmax(logits, mask):
+    """Softmax over the last axis of float32 logits; rows without a True in `mask` become zeros, not NaN."""
+    if mask is None:
+        return jax.nn.softmax(logits)
+    # A finite minimum keeps a fully masked row, and its gradient, free of inf - inf; the mask then zeroes it.
+    logits = jnp.where(mask, logits, jnp.finfo(jnp.float32).min)
+    exponentials = jnp.where(
+        mask, jnp.exp(logits - jax.lax.stop_gradient(logits.max(-1, keepdims=True))), 0.0
+    )
+    return exponentials / jnp.maximum(exponentials.sum(-1, keepdims=True), jnp.finfo(jnp.float32).tiny)
 
 
 def _check_types(query, mask):
@@ -152,29 +172,17 @@ def _check_types(query, mask):
         raise ValueError(f"query must be of a float type, as the weights are of its type, got {query.dtype}")
 
 
-def _masked_softmax(logits, mask):
-    """Softmax over the last axis of float32 logits; rows without a True in `mask` become zeros, not NaN."""
-    if mask is None:
-        return jax.nn.softmax(logits)
-    # A finite floor keeps a fully masked row, and its gradient, free of inf - inf; the mask then zeroes it.
-    logits = jnp.where(mask, logits, jnp.finfo(jnp.float32).min)
-    exponentials = jnp.where(
-        mask, jnp.exp(logits - jax.lax.stop_gradient(logits.max(-1, keepdims=True))), 0.0
-    )
-    return exponentials / jnp.maximum(exponentials.sum(-1, keepdims=True), jnp.finfo(jnp.float32).tiny)
-
-
 def _library_attention(query, key, value, mask, bias, scale, dropout_rate, implementation):
-    """`jax.nn.dot_product_attention` under this module's contract."""
-    why = obstacle(
+    """`jax.nn.dot_product_attention` with fully masked rows as in this module."""
+    reason = unsupported_reason(
         implementation,
         key_features=key.shape[-1],
         value_features=value.shape[-1],
         dropout_rate=dropout_rate,
         dtype=query.dtype,
     )
-    if why:
-        raise ValueError(f"implementation={implementation!r} {why}")
+    if reason:
+        raise ValueError(f"implementation={implementation!r} {reason}")
     _check_types(query, mask)
     batch, length, heads, _ = query.shape
     if mask is not None:
@@ -184,6 +192,6 @@ def _library_attention(query, key, value, mask, bias, scale, dropout_rate, imple
     )
     if mask is None:
         return output
-    # The library spreads a fully masked row over all keys; the contract says zeros.
+    # The library attends to all keys equally in a fully masked row; here it is zeros.
     attends = mask.any(-1).swapaxes(-1, -2)[..., None]  # [B, L, H, 1]
     return jnp.where(attends, output, 0)

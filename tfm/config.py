@@ -4,6 +4,9 @@ A config file builds a task's dataclass and returns `to_config_dict(it)`: locked
 The command reads it once, through `from_mapping`, and below that nobody sees a ConfigDict.
 
 What each field means and which values it takes stands beside its default: see `tfm.fields`.
+
+A class whose fields got other names has a table `RENAMED`, {old name: new path inside the section}, such as
+{"adam_b1": "optimizer.b1"}: files and command lines with the old names are read, with one warning.
 """
 
 import dataclasses
@@ -12,16 +15,27 @@ import functools
 import importlib
 import json
 import logging
+import os
 import pkgutil
-from collections.abc import Mapping
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Any
 
 from ml_collections import config_dict
 
 from tfm.errors import UserError
-from tfm.fields import LARGEST_INT, hints_of, info_of, kind_of, optional_of, problem_of, raise_all
+from tfm.fields import LARGEST_INT, hints_of, info_of, join, kind_of, optional_of, problem_of, raise_all
 from tfm.runtime.files import read_whole, whole_file
 
 LARGEST_JSON = 1 << 24  # bytes; a config has two thousand
+IDENTIFIER = r"[A-Za-z_]\w*"
+MODULE = re.compile(rf"{IDENTIFIER}(\.{IDENTIFIER})*", re.ASCII)
+# "package.module:attribute" or "package.module": what is not in tfm.
+DOTTED = re.compile(rf"{MODULE.pattern}(\.{IDENTIFIER}|:{IDENTIFIER})", re.ASCII)
+NAME_FIELDS = ("name", "task")
+_allowed_modules: set[str] = set()
 log = logging.getLogger(__name__)
 
 
@@ -60,10 +74,14 @@ def from_mapping(cls, mapping, path="config"):
 def _read(cls, mapping, path, problems):
     """`from_mapping`, with what is wrong added to `problems`; None where something is."""
     before = len(problems)
-    if not isinstance(mapping, Mapping | config_dict.ConfigDict):
+    if not _is_section(mapping):
         problems.append(f"{path} must be a section with fields, got {mapping!r}.")
         return None
-    mapping = _upgraded(cls, mapping, path)
+    try:
+        mapping = _upgraded(cls, mapping, path)
+    except UserError as error:
+        problems.append(str(error))
+        return None
     fields = {each.name: each for each in dataclasses.fields(cls)}
     values = {}
     for name in mapping:
@@ -73,6 +91,11 @@ def _read(cls, mapping, path, problems):
         values[name] = _read_field(
             fields[name], hints_of(cls)[name], mapping[name], f"{path}.{name}", problems
         )
+    problems += [
+        f"{path}.{name} must be given: it has no default."
+        for name, each in fields.items()
+        if name not in mapping and each.default is each.default_factory is dataclasses.MISSING
+    ]
     if len(problems) > before:
         return None
     try:
@@ -98,13 +121,48 @@ def _read_field(field, hint, value, path, problems):
 
 
 def _upgraded(cls, mapping, path):
-    """What an older version wrote, as this one means it: a class whose fields changed has `upgrade`."""
-    if not hasattr(cls, "upgrade"):
-        return mapping
-    mapping, changed = cls.upgrade(mapping)
+    """What an older version wrote, as this one means it.
+
+    A class whose fields got other names has `RENAMED`, and one whose values changed has `upgrade`.
+    """
+    mapping, changed = _with_new_names(cls, mapping, path)
+    if hasattr(cls, "upgrade"):
+        mapping, more = cls.upgrade(mapping)
+        changed += [more] if more else []
     if changed:
-        _warn_once(f"{path} was written by an older version: {changed}.")
+        _warn_once(f"{path} was written by an older version: {'; '.join(changed)}.")
     return mapping
+
+
+def _with_new_names(cls, mapping, path):
+    """A mapping with the names of today, and what changed in it.
+
+    Raises:
+      UserError: a field is there under both names.
+    """
+    changed = []
+    for old, new in getattr(cls, "RENAMED", {}).items():
+        if old not in mapping:
+            continue
+        value = mapping[old]
+        mapping = {name: mapping[name] for name in mapping if name != old}
+        mapping = _with_field(cls, mapping, new.split("."), value, f"{path}.{old}")
+        changed.append(f"its {old} is read as {new}")
+    return mapping, changed
+
+
+def _with_field(cls, mapping, names, value, old):
+    """A copy of a mapping with a field at the path `names`, in a section that has a name."""
+    name, *rest = names
+    if not rest:
+        if name in mapping:
+            raise UserError(f"{old} is the old name of {name}, which is there as well: give one of them.")
+        return {**mapping, name: value}
+    default = next(each for each in dataclasses.fields(cls) if each.name == name).default_factory()
+    section = mapping.get(name, {"name": default.name} if hasattr(default, "name") else {})
+    if not _is_section(section):
+        return mapping  # which is an error of its own
+    return {**mapping, name: _with_field(type(default), section, rest, value, old)}
 
 
 @functools.cache
@@ -120,23 +178,163 @@ def unknown_field(path, name, known):
     return f"{path} does not exist; {hint}"
 
 
-def find_module(package, name, path):
-    """The module `name` of a package, imported; the config field `path` asks for it.
+def find_by_name(
+    known: ModuleType | Mapping[str, Any], name: str, path: str, needs: tuple[str, ...] = ()
+) -> Any:
+    """What a config field names: a part of tfm by its bare name, or one of the user's own package.
+
+    Args:
+      known: a package of tfm, whose modules have the bare names, or a table {bare name: value}.
+      name: a bare name, "package.module:attribute", or "package.module".
+      path: of the field, for the error message.
+      needs: attributes that a part of the user's own must have.
 
     Raises:
-      UserError: the package has no such module.
+      UserError: there is no such part, its module is not allowed or cannot be imported, or it lacks an
+        attribute.
     """
-    known = [module.name for module in pkgutil.iter_modules(package.__path__)]
-    if name not in known:
-        raise UserError(f"{path} must be one of {known}, got {name!r}.")
-    return importlib.import_module(f"{package.__name__}.{name}")
+    is_table = isinstance(known, Mapping)
+    names = list(known) if is_table else [module.name for module in pkgutil.iter_modules(known.__path__)]
+    if name in names:
+        return known[name] if is_table else importlib.import_module(f"{known.__name__}.{name}")
+    if not is_dotted(name):
+        raise UserError(
+            f"{path} must be one of {names}, or 'package.module:attribute' of your own package, got {name!r}."
+        )
+    found = _import(name, path)
+    missing = [attribute for attribute in needs if not hasattr(found, attribute)]
+    if missing:
+        raise UserError(f"{path}={name} must have {' and '.join(needs)}, but it has no {missing[0]}.")
+    return found
+
+
+def is_dotted(name: Any) -> bool:
+    """Whether a name is that of something outside tfm, such as "my_lab.models:gru"."""
+    return isinstance(name, str) and bool(DOTTED.fullmatch(name))
+
+
+def allow_modules(names: Iterable[str]) -> None:
+    """Lets configs name what is in these modules and in those below them.
+
+    Importing a module runs its code, and a config.json may come from somebody else. So nothing outside tfm is
+    imported but what the command line, or the config file in Python that it gives, names.
+
+    Args:
+      names: such as "my_lab.models" or "my_lab.models:gru".
+
+    Raises:
+      UserError: one is no name of a module.
+    """
+    for name in names:
+        module = name.partition(":")[0]
+        if not MODULE.fullmatch(module):
+            raise UserError(f"Expected the name of a module, such as my_lab.models, got {name!r}.")
+        _allowed_modules.add(module)
+
+
+def allow_names_in(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> None:
+    """Lets configs name what this one, which the user trusts, names anywhere."""
+    for key in mapping:
+        if _is_section(mapping[key]):
+            allow_names_in(mapping[key])
+        elif key in NAME_FIELDS and is_dotted(mapping[key]):
+            allow_modules([mapping[key]])
+
+
+def _import(name, path):
+    """The module or the attribute with a dotted name, from `sys.path` or the current folder."""
+    module, _, attribute = name.partition(":")
+    if not any(f"{module}.".startswith(f"{allowed}.") for allowed in _allowed_modules):
+        raise UserError(
+            f"{path} names {name!r}, which is no part of tfm and is not imported unless you ask for it: give "
+            f"--import={module}, or call tfm.config.allow_modules(['{module}']), if you trust it."
+        )
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        found = importlib.import_module(module)
+    except Exception as error:
+        raise UserError(_import_problem(module, path, error)) from error
+    if attribute and not hasattr(found, attribute):
+        raise UserError(f"{path}={name}: the module {module!r} has no {attribute!r}.")
+    return getattr(found, attribute) if attribute else found
+
+
+def _import_problem(module, path, error):
+    """The error message for a module that cannot be imported."""
+    absent = error.name if isinstance(error, ModuleNotFoundError) else None
+    if absent and f"{module}.".startswith(f"{absent}."):
+        return (
+            f"{path} names the module {module!r}, but there is no {absent!r} on sys.path or in the current "
+            "folder; an attribute of a module is written 'package.module:attribute'."
+        )
+    return f"{path}: importing the module {module!r} fails: {type(error).__name__}: {error}."
+
+
+def current_path(cls: type, mapping: Mapping[str, Any], path: str) -> str:
+    """The path of a field today, from one that may have a name of an older version.
+
+    Args:
+      cls: the dataclass of the config.
+      mapping: its values, which choose the classes of its sections.
+      path: such as "training.adam_b1".
+    """
+    first, _, rest = path.partition(".")
+    inner = _section_at(cls, mapping, first)
+    if rest and inner is not None:
+        return join(first, current_path(inner, mapping[first], rest))
+    return getattr(cls, "RENAMED", {}).get(path, path)
+
+
+def has_old_names(cls: type, mapping: Mapping[str, Any]) -> bool:
+    """Whether a field of a config, or of a section of it, has the name of an older version."""
+    if any(name in mapping for name in getattr(cls, "RENAMED", {})):
+        return True
+    sections = ((_section_at(cls, mapping, each.name), each.name) for each in dataclasses.fields(cls))
+    return any(inner and has_old_names(inner, mapping[name]) for inner, name in sections)
+
+
+def defaults_of_name(cls: type, mapping: Mapping[str, Any], path: str, name: str) -> Any:
+    """A section that is found by name, as another name than that of the config has it by default.
+
+    Args:
+      cls: the dataclass of the config.
+      mapping: its values.
+      path: of the section, such as "training.optimizer".
+      name: the other name.
+
+    Returns:
+      The dataclass of the section; None where the section has this name already, or is not found by name.
+
+    Raises:
+      UserError: nothing has this name.
+    """
+    first, _, rest = path.partition(".")
+    inner = _section_at(cls, mapping, first)
+    if inner is None:
+        return None
+    if rest:
+        return defaults_of_name(inner, mapping[first], rest, name)
+    info = next(info_of(each) for each in dataclasses.fields(cls) if each.name == first)
+    if info.section_class is None or mapping[first]["name"] == name:
+        return None
+    section = {"name": name}
+    return from_mapping(_section_class(info, Any, section, first), section, f"config.{path}")
+
+
+def _section_at(cls, mapping, name):
+    """The dataclass of the section `name` of a config; None where that is no section."""
+    field = next((each for each in dataclasses.fields(cls) if each.name == name), None)
+    if field is None or name not in mapping or not _is_section(mapping[name]):
+        return None
+    return _section_class(info_of(field), hints_of(cls)[name], mapping[name], name)
 
 
 def save(config, path):
     """Writes a dataclass as JSON, all of it or nothing.
 
     Raises:
-      UserError: the machine refuses.
+      UserError: an I/O error.
     """
     with whole_file(path, "w") as file:
         json.dump(dataclasses.asdict(config), file, indent=2)
@@ -166,9 +364,16 @@ def _section_class(info, hint, section, path):
     """The class of a field's value; where the field finds it by the section's name, by that."""
     if info.section_class is None:
         return hint
-    if not isinstance(section, Mapping | config_dict.ConfigDict) or "name" not in section:
+    if not _is_section(section) or "name" not in section:
         raise UserError(f"{path} must be a section with the field 'name', got {section!r}.")
-    return info.section_class(section)
+    found = info.section_class(section)
+    if not isinstance(found, type) or not dataclasses.is_dataclass(found):
+        raise UserError(f"{path}.name={section['name']} must name a dataclass of its fields, got {found!r}.")
+    return found
+
+
+def _is_section(value):
+    return isinstance(value, Mapping | config_dict.ConfigDict)
 
 
 def _converted(value, hint):

@@ -1,7 +1,12 @@
-"""Dropout, with random numbers cheap enough for a CPU."""
+"""Dropout, with random numbers that are cheap on a CPU."""
+
+import math
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+
+from tfm import backend
 
 
 def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
@@ -10,7 +15,7 @@ def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
     Args:
       rng: a JAX random key; not used when `rate` is 0.
       x: any shape.
-      rate: in [0, 1). Realised in steps of 2 ** -16, which the scaling takes into account exactly.
+      rate: in [0, 1). Realized in steps of 2 ** -16, which the scaling takes into account exactly.
 
     Returns:
       The shape and dtype of `x`. The scaling is computed in float32 at least and rounded once.
@@ -30,23 +35,30 @@ def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
     return jnp.where(keep, scaled, jnp.zeros((), x.dtype))
 
 
-def random_bits16(rng: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """uint32 values uniform over [0, 2 ** 16): a counter hashed with a key drawn from `rng`.
+def random_bits16(rng: jax.Array, shape: Sequence[int]) -> jax.Array:
+    """uint32 values uniform over [0, 2 ** 16): `hashed_bits16` on a CPU, `jax.random.bits` elsewhere.
+
+    A run that moves to another kind of device therefore drops other elements.
+    """
+    if backend.is_cpu():
+        return hashed_bits16(rng, shape)
+    return jax.random.bits(rng, shape, jnp.uint16).astype(jnp.uint32)
+
+
+def hashed_bits16(rng: jax.Array, shape: Sequence[int]) -> jax.Array:
+    """uint32 values uniform over [0, 2 ** 16): a counter hashed with a key that `rng` gives.
 
     Threefry costs about 20 integer operations a word and cannot be fused into what uses it; on a CPU it takes
     a good part of a training step. This takes its key from threefry and hashes the element's index with it
-    (two rounds of the 32-bit finaliser "lowbias32", keyed in between), which XLA fuses into the consumer.
+    (two rounds of the 32-bit finalizer "lowbias32", keyed in between), which XLA fuses into the consumer.
     Good enough to drop activations; not for anything that needs a certified generator.
     """
     low, high = jax.random.bits(rng, (2,), jnp.uint32)
-    size = 1
-    for length in shape:
-        size *= length
-    counter = jax.lax.iota(jnp.uint32, size).reshape(shape)
-    return _finalise(_finalise(counter ^ low) ^ high) >> 16
+    counter = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
+    return _finalize(_finalize(counter ^ low) ^ high) >> 16
 
 
-def _finalise(x):
+def _finalize(x):
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
     return x ^ (x >> 16)

@@ -1,4 +1,4 @@
-"""The one exception for what a user can mend: a typo, a missing file, a checkpoint of another shape."""
+"""The one exception for what a user can fix: a typo, a missing file, a checkpoint of another shape."""
 
 
 class UserError(Exception):

@@ -20,6 +20,7 @@ LARGEST_INT = (1 << 63) - 1
 # What a run that has a checkpoint may do with a field: `FieldInfo.resume`.
 CHANGEABLE = "changeable"
 WITH_FLAG = "with flag"
+WITH_RESET = "with reset"
 NEVER = "never"
 
 
@@ -38,9 +39,11 @@ class FieldInfo:
       form: the pattern in words.
       resume: whether a run that has a checkpoint may change it. CHANGEABLE fields change no weight and no
         batch, but for rounding or where `help` says so; WITH_FLAG ones only by train.py --allow_change;
-        NEVER those on which the shape or the meaning of the weights depends.
-      unless: (name, value) of a field of the same section: where that has this value, what is CHANGEABLE
-        needs the flag.
+        WITH_RESET those on which the shape of the optimizer's state depends, so that only
+        train.py --reset_schedule changes them; NEVER those on which the shape or the meaning of the weights
+        depends.
+      unless: (name, values) of a field of the same section: where that has one of these values, what is
+        CHANGEABLE needs the flag.
       warm_start: whether a run may begin with the weights of one where the field has another value.
       asset: the file beside the weights that is made from the field, "" for none.
       section_class: function of a section's mapping to its class; None where the field's type says it.
@@ -57,7 +60,7 @@ class FieldInfo:
     pattern: re.Pattern | None = None
     form: str = ""
     resume: str = WITH_FLAG
-    unless: tuple[str, Any] | None = None
+    unless: tuple[str, tuple] | None = None
     warm_start: bool = True
     asset: str = ""
     section_class: Callable[[Mapping], type] | None = None
@@ -158,13 +161,13 @@ class Change(NamedTuple):
     @property
     def depends(self) -> str:
         """The field whose value asks for the flag, such as "training.schedule"; "" for none."""
-        name, value = self.new.info.unless or ("", None)
-        asks = name and value in (getattr(self.old.section, name), getattr(self.new.section, name))
+        name, values = self.new.info.unless or ("", ())
+        asks = name and any(getattr(leaf.section, name) in values for leaf in (self.old, self.new))
         return join(self.path.rpartition(".")[0], name) if asks else ""
 
     @property
     def rule(self) -> str:
-        """CHANGEABLE, WITH_FLAG or NEVER."""
+        """CHANGEABLE, WITH_FLAG, WITH_RESET or NEVER."""
         return WITH_FLAG if self.depends and self.new.info.resume == CHANGEABLE else self.new.info.resume
 
     def __str__(self):
@@ -222,7 +225,8 @@ def problem_of(value: Any, hint: Any, info: FieldInfo, path: str) -> str:
     """What is wrong with the value of a field, as an error message; "" for nothing."""
     kind = kind_of(hint)
     if dataclasses.is_dataclass(kind) or kind is Any:
-        fits = isinstance(value, kind) if dataclasses.is_dataclass(kind) else dataclasses.is_dataclass(value)
+        is_instance = dataclasses.is_dataclass(value) and not isinstance(value, type)
+        fits = isinstance(value, kind) if dataclasses.is_dataclass(kind) else is_instance
         return "" if fits else f"{path} must be a section with fields, got {value!r}."
     if value is None and optional_of(hint):
         return ""
@@ -235,7 +239,18 @@ def problem_of(value: Any, hint: Any, info: FieldInfo, path: str) -> str:
     kinds = (int, float) if kind is float else kind
     if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):
         return f"{path} must be of type {kind.__name__}, got {value!r}."
+    if kind is tuple and (problem := _element_problem(value, hint, path)):
+        return problem
     if not info.accepts(value):
         none = ", or None" if optional_of(hint) and not info.choices else ""
         return f"{path} must be {info.expectation}{none}, got {value!r}."
     return ""
+
+
+def _element_problem(values, hint, path):
+    """What is wrong with an element of a `tuple[T, ...]`; "" for nothing."""
+    element, *_ = typing.get_args(optional_of(hint) or hint) or (Any,)
+    if element is Any:
+        return ""
+    problems = (problem_of(each, element, FieldInfo(), f"each of {path}") for each in values)
+    return next(filter(None, problems), "")

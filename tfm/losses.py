@@ -1,7 +1,7 @@
 """Cross-entropy with label smoothing (section 5.4) as a (sum, count) pair.
 
-Sums and counts are added over micro-batches, devices and hosts before the one division, so that a batch
-split unevenly has the same loss and gradient as the whole.
+Sums and counts are added over gradient accumulation steps, devices and hosts before the one division, so that
+a batch split unevenly has the same loss and gradient as the whole.
 """
 
 import functools
@@ -9,13 +9,21 @@ import math
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Float32, Int, Shaped
 
-from tfm import search
+from tfm.array_types import Array
+from tfm.search import token_scores
+
+SumAndCount = tuple[Float32[Array, ""], Float32[Array, ""]]
 
 
 def smoothed_cross_entropy(
-    logits: jax.Array, labels: jax.Array, weights: jax.Array, *, smoothing: float
-) -> tuple[jax.Array, jax.Array]:
+    logits: Float[Array, "*batch V"],
+    labels: Int[Array, "*batch"],
+    weights: Shaped[Array, "*batch"],
+    *,
+    smoothing: float,
+) -> SumAndCount:
     """Cross-entropy against 1 - smoothing on the label and smoothing / (V - 1) on each other class.
 
     Args:
@@ -40,23 +48,19 @@ def smoothed_cross_entropy(
     logits = logits.astype(jnp.float32)
     label_logit = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
     _, losses = _losses(logits, jax.nn.logsumexp(logits, axis=-1), label_logit, smoothing)
-    weights = weights.astype(jnp.float32)
-    return (losses * weights).sum(), weights.sum()
+    return (losses * weights).sum(), jnp.sum(weights, dtype=jnp.float32)
 
 
-def _losses(logits, normaliser, label_logit, smoothing):
-    """The losses [...] without and with smoothing, of logits [..., V] and their log sum exp."""
-    nll = normaliser - label_logit
+def smoothing_entropy(smoothing: float, classes: int) -> float:
+    """Entropy of the smoothed target in nats: subtract it to compare losses across smoothing values."""
+    other = _other_probability(smoothing, classes)
     if smoothing == 0:
-        return nll, nll
-    classes = logits.shape[-1]
-    other = _other_share(smoothing, classes)
-    # sum_v q_v (normaliser - logit_v): q is `other`, and 1 - smoothing - other more on the label
-    return nll, (1 - smoothing - other) * nll + other * (classes * normaliser - logits.sum(-1))
+        return 0.0
+    return -((1 - smoothing) * math.log(1 - smoothing) + smoothing * math.log(other))
 
 
-def _other_share(smoothing, classes):
-    """What of the smoothed target each other class has.
+def _other_probability(smoothing, classes):
+    """The probability of each class but the label in the smoothed target.
 
     Raises:
       ValueError: a smoothing out of range, or no other class.
@@ -69,25 +73,25 @@ def _other_share(smoothing, classes):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
-def projected_cross_entropy(
-    features: jax.Array,
-    table: jax.Array,
-    labels: jax.Array,
-    weights: jax.Array,
+def fused_linear_cross_entropy(
+    features: Float[Array, "B L D"],
+    table: Float[Array, "V D"],
+    labels: Int[Array, "B L"],
+    weights: Shaped[Array, "B L"],
     smoothing: float,
-    chunk: int,
-) -> dict[str, tuple[jax.Array, jax.Array]]:
-    """`smoothed_cross_entropy` of the logits `features @ table.T`, which are never there as a whole.
+    chunk_size: int,
+) -> dict[str, SumAndCount]:
+    """`smoothed_cross_entropy` of the logits `features @ table.T`, computed in chunks of positions.
 
-    The gradient of each chunk of positions is made while its logits are at hand, so that the largest array is
-    [chunk, V], and the backward pass has nothing left to do but to scale.
+    A custom VJP: the forward pass also computes the gradient of each chunk while it has the chunk's logits,
+    so that the largest array is [chunk_size, V], and the backward pass only multiplies by a scalar.
 
     Args:
       features: [B, L, D], the decoder's output.
       table: [V, D], the embedding matrix.
       labels, weights: [B, L], as in `smoothed_cross_entropy`.
       smoothing: epsilon_ls.
-      chunk: positions whose logits are held at once, or B if that is more.
+      chunk_size: positions in a chunk, or B if that is more.
 
     Returns:
       A dict of (sum, count) pairs of float32 scalars: "loss"; "nll", the loss without smoothing; "accuracy",
@@ -95,77 +99,78 @@ def projected_cross_entropy(
       `features` and `table`.
     """
 
-    def add(total, block):
-        return jax.tree.map(jnp.add, total, _block_sums(table, *block, smoothing)[0]), None
+    def add(total, chunk):
+        return jax.tree.map(jnp.add, total, _chunk_sums(table, *chunk, smoothing)[0]), None
 
-    sums, _ = jax.lax.scan(add, (0.0, 0.0, 0.0), _blocks(features, labels, weights, chunk))
-    return _named(sums, weights)
+    sums, _ = jax.lax.scan(add, (0.0, 0.0, 0.0), _split(features, labels, weights, chunk_size))
+    return _name_sums(sums, weights)
 
 
-def _forward(features, table, labels, weights, smoothing, chunk):
-    def add(carry, block):
+def _forward(features, table, labels, weights, smoothing, chunk_size):
+    def add(carry, chunk):
         total, table_gradient = carry
-        sums, logit_gradient = _block_sums(table, *block, smoothing)
+        sums, logit_gradient = _chunk_sums(table, *chunk, smoothing)
         product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
         logit_gradient = logit_gradient().astype(features.dtype)
-        table_gradient += product("blv,bld->vd", logit_gradient, block[0])
+        table_gradient += product("blv,bld->vd", logit_gradient, chunk[0])
         gradient = product("blv,vd->bld", logit_gradient, table.astype(features.dtype)).astype(features.dtype)
         return (jax.tree.map(jnp.add, total, sums), table_gradient), gradient
 
     start = ((0.0, 0.0, 0.0), jnp.zeros(table.shape, jnp.float32))
-    (sums, table_gradient), gradient = jax.lax.scan(add, start, _blocks(features, labels, weights, chunk))
-    return _named(sums, weights), (_joined(gradient, labels), table_gradient.astype(table.dtype))
+    chunks = _split(features, labels, weights, chunk_size)
+    (sums, table_gradient), gradient = jax.lax.scan(add, start, chunks)
+    return _name_sums(sums, weights), (_join(gradient, labels), table_gradient.astype(table.dtype))
 
 
-def _backward(smoothing, chunk, gradients, cotangents):
+def _backward(smoothing, chunk_size, gradients, cotangents):
     scale = cotangents["loss"][0]
     gradient, table_gradient = ((x * scale).astype(x.dtype) for x in gradients)
     return gradient, table_gradient, None, None
 
 
-projected_cross_entropy.defvjp(_forward, _backward)
+fused_linear_cross_entropy.defvjp(_forward, _backward)
 
 
-def projected_log_probabilities(
-    features: jax.Array, table: jax.Array, labels: jax.Array, chunk: int
-) -> jax.Array:
-    """`tfm.search.token_scores` of the logits `features @ table.T`, which are never there as a whole.
+def chunked_log_probabilities(
+    features: Float[Array, "B L D"], table: Float[Array, "V D"], labels: Int[Array, "B L"], chunk_size: int
+) -> Float32[Array, "B L"]:
+    """`tfm.search.token_scores` of the logits `features @ table.T`, computed in chunks of positions.
 
     Args:
-      features, table, labels, chunk: as of `projected_cross_entropy`.
+      features, table, labels, chunk_size: as in `fused_linear_cross_entropy`.
 
     Returns:
       float32 [B, L], the log-probability of each label.
     """
 
-    def score(block):
-        features, labels, _ = block
-        return search.token_scores(_logits(table, features), labels)
+    def score(chunk):
+        features, labels, _ = chunk
+        return token_scores(_logits(table, features), labels)
 
-    blocks = _blocks(features, labels, jnp.ones(labels.shape), chunk)
-    return _joined(jax.lax.map(score, blocks), labels)
+    chunks = _split(features, labels, jnp.ones(labels.shape), chunk_size)
+    return _join(jax.lax.map(score, chunks), labels)
 
 
-def _blocks(features, labels, weights, chunk):
-    """Features [N, B, l, D], labels and weights [N, B, l]: N pieces of the length, filled up with weight 0.
+def _split(features, labels, weights, chunk_size):
+    """Features [N, B, l, D], labels and weights [N, B, l]: N chunks of the length, padded with weight 0.
 
-    Rows stay whole, so that a batch that is split over devices stays where it is.
+    Chunks have all rows of the batch, so that a batch that is sharded over devices is not resharded.
     """
     rows, length = labels.shape
-    piece = min(max(chunk // rows, 1), length)
-    missing = -length % piece
+    chunk_length = min(max(chunk_size // rows, 1), length)
+    missing = -length % chunk_length
 
     def split(x):
         padded = jnp.pad(x, [(0, 0), (0, missing), *[(0, 0)] * (x.ndim - 2)])
-        return jnp.moveaxis(padded.reshape(rows, -1, piece, *x.shape[2:]), 1, 0)
+        return jnp.moveaxis(padded.reshape(rows, -1, chunk_length, *x.shape[2:]), 1, 0)
 
     return split(features), split(labels), split(weights.astype(jnp.float32))
 
 
-def _joined(blocks, labels):
-    """What each of `_blocks` was turned into, [N, B, l, ...], as [B, L, ...] like labels [B, L]."""
+def _join(chunks, labels):
+    """The inverse of `_split` for results [N, B, l, ...]: [B, L, ...] for labels [B, L]."""
     rows, length = labels.shape
-    return jnp.moveaxis(blocks, 0, 1).reshape(rows, -1, *blocks.shape[3:])[:, :length]
+    return jnp.moveaxis(chunks, 0, 1).reshape(rows, -1, *chunks.shape[3:])[:, :length]
 
 
 def _logits(table, features):
@@ -175,34 +180,37 @@ def _logits(table, features):
     )
 
 
-def _block_sums(table, features, labels, weights, smoothing):
-    """Sums of loss, nll and hits of one block, and a function that gives the gradient of its logits."""
+def _chunk_sums(table, features, labels, weights, smoothing):
+    """Sums of loss, nll and correct labels of one chunk, and a function: the gradient of its logits."""
     logits = _logits(table, features)
     classes = logits.shape[-1]
-    other = _other_share(smoothing, classes)
-    largest = logits.max(-1)
-    exponentials = jnp.exp(logits - largest[..., None])
-    normaliser = exponentials.sum(-1)
+    other = _other_probability(smoothing, classes)
+    max_logit = logits.max(-1)
+    exponentials = jnp.exp(logits - max_logit[..., None])
+    z = exponentials.sum(-1)
     label_logit = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-    nll, loss = _losses(logits, largest + jnp.log(normaliser), label_logit, smoothing)
+    nll, loss = _losses(logits, max_logit + jnp.log(z), label_logit, smoothing)
 
     def gradient():
-        share = exponentials / normaliser[..., None] - other
-        on_label = jnp.arange(classes) == labels[..., None]
-        return jnp.where(on_label, share - (1 - smoothing - other), share) * weights[..., None]
+        difference = exponentials / z[..., None] - other
+        is_label = jnp.arange(classes) == labels[..., None]
+        return jnp.where(is_label, difference - (1 - smoothing - other), difference) * weights[..., None]
 
-    hits = (label_logit >= largest).astype(jnp.float32)
-    return tuple((x * weights).sum() for x in (loss, nll, hits)), gradient
+    correct = (label_logit >= max_logit).astype(jnp.float32)
+    return tuple((x * weights).sum() for x in (loss, nll, correct)), gradient
 
 
-def _named(sums, weights):
-    count = weights.astype(jnp.float32).sum()
+def _losses(logits, log_z, label_logit, smoothing):
+    """The losses [...] without and with smoothing, of logits [..., V] and their log sum exp."""
+    nll = log_z - label_logit
+    if not smoothing:
+        return nll, nll
+    classes = logits.shape[-1]
+    other = _other_probability(smoothing, classes)
+    # sum_v q_v (log_z - logit_v): q is `other`, and 1 - smoothing - other more on the label
+    return nll, (1 - smoothing - other) * nll + other * (classes * log_z - logits.sum(-1))
+
+
+def _name_sums(sums, weights):
+    count = jnp.sum(weights, dtype=jnp.float32)
     return {name: (total, count) for name, total in zip(("loss", "nll", "accuracy"), sums, strict=True)}
-
-
-def smoothing_entropy(smoothing: float, classes: int) -> float:
-    """Entropy of the smoothed target in nats: subtract it to compare losses across smoothing values."""
-    if smoothing == 0:
-        return 0.0
-    other = _other_share(smoothing, classes)
-    return -((1 - smoothing) * math.log(1 - smoothing) + smoothing * math.log(other))

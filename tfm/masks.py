@@ -10,36 +10,42 @@ shape [..., 1, L, M] (or broadcast to it), where the 1 is the head axis. For two
 
 import functools
 
-import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Int
+
+from tfm.array_types import Array
 
 
-def padding_mask(tokens: jax.Array, pad_id: int = 0) -> jax.Array:
+def padding_mask(tokens: Int[Array, "*batch M"], pad_id: int = 0) -> Bool[Array, "*batch 1 1 M"]:
     """[B, M] tokens -> bool [B, 1, 1, M]: every query may attend to the keys that are not padding."""
-    return (tokens != pad_id)[..., None, None, :]
+    return jnp.asarray(tokens != pad_id)[..., None, None, :]
 
 
-def causal_mask(query_positions: jax.Array, key_positions: jax.Array) -> jax.Array:
-    """[.., L], [.., M] -> bool [.., 1, L, M]: a position attends to itself and to what came before.
+def causal_mask(
+    query_positions: Int[Array, "*#batch L"], key_positions: Int[Array, "*#batch M"]
+) -> Bool[Array, "*#batch 1 L M"]:
+    """[.., L], [.., M] -> bool [.., 1, L, M]: a query attends to keys at its own position and before it.
 
     Positions are absolute, so that one query at position 7 works against a cache of positions 0 to 31.
     """
-    return (query_positions[..., :, None] >= key_positions[..., None, :])[..., None, :, :]
+    return jnp.asarray(query_positions[..., :, None] >= key_positions[..., None, :])[..., None, :, :]
 
 
-def segment_mask(query_segments: jax.Array, key_segments: jax.Array) -> jax.Array:
-    """[.., L], [.., M] -> bool [.., 1, L, M]: only within one sentence of a packed row.
+def segment_mask(
+    query_segments: Int[Array, "*#batch L"], key_segments: Int[Array, "*#batch M"]
+) -> Bool[Array, "*#batch 1 L M"]:
+    """[.., L], [.., M] -> bool [.., 1, L, M]: only within one segment of a packed row.
 
     Segments count from 1; 0 is padding, which neither attends nor is attended to.
     """
     same = query_segments[..., :, None] == key_segments[..., None, :]
     valid = key_segments[..., None, :] != 0
-    return (same & valid)[..., None, :, :]
+    return jnp.asarray(same & valid)[..., None, :, :]
 
 
-def combine_masks(*masks: jax.Array | None) -> jax.Array | None:
+def combine_masks(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
     """Logical and of broadcastable masks. None is neutral; nothing but None gives None."""
-    given = [mask for mask in masks if mask is not None]
-    if not given:
+    present = [mask for mask in masks if mask is not None]
+    if not present:
         return None
-    return functools.reduce(jnp.logical_and, given)
+    return functools.reduce(jnp.logical_and, present)

@@ -70,16 +70,19 @@ def program_bytes(model):
 
 
 def training_bytes(parameters, training):
-    """Bytes of one device for weights, gradients, Adam's moments and the moving average.
+    """Bytes of one device for weights, gradients, optimizer state and the moving average.
+
+    Frozen parameters have no optimizer state; how many they are is not known here, so that a run that freezes
+    any is estimated without.
 
     Args:
       parameters: how many.
       training: a `TrainingConfig`; under a mesh its devices share all of these.
     """
-    mean = ITEM_SIZES[training.adam_mean_dtype]
+    moments = 0 if training.freeze else getattr(training.optimizer, "bytes_per_parameter", 0)
     average = FLOAT32 if training.ema_decay else 0
     sharers = training.mesh_fsdp * training.mesh_tensor if training.parallel in ("mesh", "auto") else 1
-    return parameters * (3 * FLOAT32 + mean + average) // sharers
+    return parameters * (2 * FLOAT32 + moments + average) // sharers
 
 
 def batches_bytes(tokens):

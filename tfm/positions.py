@@ -1,18 +1,21 @@
 """Sinusoidal positional encoding (section 3.5)."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
+from jaxtyping import Float32, Num
+
+from tfm.array_types import Array
 
 LAYOUTS = ("interleaved", "concatenated")
 MAX_TIMESCALE = 10_000.0
 
 
-def sinusoidal_encoding(positions: ArrayLike, features: int, *, layout: str = "interleaved") -> jax.Array:
+def sinusoidal_encoding(
+    positions: Num[Array, "*shape"], features: int, *, layout: str = "interleaved"
+) -> Float32[Array, "*shape {features}"]:
     """Sines and cosines whose wavelengths run geometrically from 2 pi to 10000 * 2 pi.
 
-    Computed from the position itself, so there is no table and no longest sentence.
+    Computed from the position itself, so there is no table and no maximum length.
 
     Args:
       positions: integers or floats of any shape [...]; counted from 0.

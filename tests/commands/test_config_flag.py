@@ -9,9 +9,11 @@ import pytest
 from absl import flags
 
 from tests.helpers import entries
-from tests.helpers.tiny import write_config_file
+from tests.helpers.tiny import make_config, write_config_file
+from tfm import config
 from tfm.commands import config_flag
 from tfm.errors import UserError
+from tfm.training.optimizers import SGD, Adam, AdamW
 from tfm.workdir import runs
 
 
@@ -39,6 +41,79 @@ def test_a_long_value_is_shown_in_part():
     with pytest.raises(UserError, match="expected an integer, got '999") as error:
         entries.overrides(["--config.training.steps=" + "9" * 5000])
     assert len(str(error.value)) < 150
+
+
+def test_another_optimizer_comes_with_its_own_defaults(corpus):
+    """The fields of the file's section go, those of both classes too; the order of the flags is free."""
+    saved = make_config(corpus, optimizer=Adam(b1=0.5, b2=0.7))
+    arguments = ["optimizer.weight_decay=0.3", "optimizer.name=adamw", "steps=9"]
+    found = entries.overrides([f"--config.training.{one}" for one in arguments], saved)
+    assert found.training.optimizer == AdamW(weight_decay=0.3)
+    assert found == dataclasses.replace(
+        saved, training=dataclasses.replace(saved.training, steps=9, optimizer=AdamW(weight_decay=0.3))
+    )
+    for flag in (["--config.training.optimizer.name=adam"], ["--config.training.optimizer.name", "adam"]):
+        assert entries.overrides(flag, saved) == saved  # it has this name already
+    last = ["--config.training.optimizer.name=lion", "--config.training.optimizer.name", "sgd"]
+    assert entries.overrides(last, saved).training.optimizer == SGD()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["name=adamm"], "config.training.optimizer.name must be one of ['adam', 'adamw', 'lion', "),
+        (["name="], "config.training.optimizer.name must be one of ['adam', 'adamw', 'lion', "),
+        (["name=sgd", "b1=0.5"], "config.training.optimizer.b1 does not exist; known fields: momentum, name"),
+        (["momentum=0.5"], "config.training.optimizer.momentum does not exist"),
+        (
+            ["name=sgd", "momentum=much"],
+            "--config.training.optimizer.momentum: expected a number, got 'much'.",
+        ),
+    ],
+)
+def test_an_optimizer_that_does_not_fit(arguments, message):
+    with pytest.raises(UserError) as error:
+        entries.overrides([f"--config.training.optimizer.{one}" for one in arguments])
+    assert str(error.value).startswith(message)
+
+
+def test_names_of_an_older_version_still_set_fields(caplog):
+    found = entries.overrides(["--config.training.adam_b1=0.5", "--config.training.adam_b2", "0.7"])
+    assert found.training.optimizer == Adam(b1=0.5, b2=0.7)
+    (message,) = caplog.messages
+    assert (
+        "--config.training.adam_b1 is now --config.training.optimizer.b1, --config.training.adam_b2"
+        in message
+    )
+    with pytest.raises(UserError, match=r"optimizer\.b1: expected a number, got 'x'"):
+        entries.overrides(["--config.training.adam_b1=x"])
+    with pytest.raises(UserError, match=r"optimizer\.b1 does not exist"):
+        entries.overrides(["--config.training.adam_b1=0.5", "--config.training.optimizer.name=sgd"])
+
+
+def test_a_config_file_of_an_older_version_is_read(corpus, monkeypatch, tmp_path):
+    """One that makes its ConfigDict by hand, with other fields set over it."""
+    saved = make_config(corpus)
+    made = json.loads(config.to_config_dict(saved).to_json())
+    made["training"] |= {"adam_b1": 0.5, "adam_b2": 0.6}
+    del made["training"]["optimizer"]
+    (tmp_path / "old.py").write_text(
+        "import json\nfrom ml_collections import ConfigDict\ndef get_config():\n"
+        f"    return ConfigDict(json.loads({json.dumps(made)!r})).lock()\n"
+    )
+    values = flags.FlagValues()
+    monkeypatch.setattr(sys, "argv", ["train.py", "--config.training.adam_b2=0.7"])
+    config_flag.define(config_flag.read_file(str(tmp_path / "old.py")), values)
+    config_flag.parse(sys.argv, values)
+    training = dataclasses.replace(saved.training, optimizer=Adam(b1=0.5, b2=0.7))
+    assert runs.parse_config(values.config) == dataclasses.replace(saved, training=training)
+
+
+def test_patterns_are_set_as_one_text_or_a_tuple():
+    for value in ("encoder/*", "('encoder/*',)", "'encoder/*',"):
+        assert entries.overrides([f"--config.training.freeze={value}"]).training.freeze == ("encoder/*",)
+    found = entries.overrides(["--config.training.freeze='encoder/*','embedding/*'"])
+    assert found.training.freeze == ("encoder/*", "embedding/*")
 
 
 @pytest.fixture

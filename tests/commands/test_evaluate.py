@@ -1,6 +1,5 @@
 """eval.py: checks its output first, writes before it prints, and loses nothing that was measured."""
 
-import dataclasses
 import io
 import json
 import re
@@ -13,11 +12,11 @@ from tests.helpers.tiny import make_config
 from tfm import config
 from tfm.commands import evaluate as evaluating
 from tfm.commands.compare import read_systems
-from tfm.data.sources import read_sides
+from tfm.data.sources import fingerprint_of, read_sides
 from tfm.errors import UserError
 from tfm.evaluation.translation_metrics import Score
 from tfm.runtime.files import only_writer
-from tfm.tasks.translation.report import Evaluation
+from tfm.training.task import Report
 from tfm.workdir import runs
 
 BLEU, MATCH = Score("BLEU", 12.5, "signature"), Score("exact match", 50.0, "per cent")
@@ -32,14 +31,25 @@ def command(corpus, tmp_path, monkeypatch):
     config.save(chosen, runs.config_path(str(workdir)))
     sources, references = read_sides(chosen.data, "test")
 
-    def evaluate(task, params, split):
+    def report(params, split):
         call.loaded += 1
-        return Evaluation(sources, [f"{text} ü" for text in references], references, [BLEU], 3.0)
+        pairs = zip(sources, references, strict=True)
+        examples = [{"source": source, "reference": text} for source, text in pairs]
+        found = Report(
+            [f"{text} ü" for text in references],
+            [BLEU],
+            examples,
+            {"beam_size": 4},
+            3.0,
+            fingerprint_of(sources, references),
+        )
+        yield found
+        for further in call.further:
+            yield found._replace(scores=[BLEU, further()])
 
-    def call(kind="text", **flags):
+    def call(**flags):
         defaults = {"workdir": str(workdir), "split": "test", "name": "", "output_dir": "", "average": 1}
-        settings = dataclasses.replace(chosen, data=dataclasses.replace(chosen.data, kind=kind))
-        task = types.SimpleNamespace(config=settings)
+        task = types.SimpleNamespace(config=chosen, report=report)
         monkeypatch.setattr(
             evaluating.flags, "FLAGS", types.SimpleNamespace(**defaults | {"samples": 1} | flags)
         )
@@ -47,8 +57,7 @@ def command(corpus, tmp_path, monkeypatch):
         monkeypatch.setattr(evaluating.cli, "load_run", lambda: runs.Run(task, None, [2, 4]))
         evaluating.main()
 
-    monkeypatch.setattr(evaluating.report, "evaluate", evaluate)
-    call.loaded, call.workdir = 0, workdir
+    call.loaded, call.workdir, call.further = 0, workdir, ()
     return call
 
 
@@ -66,10 +75,10 @@ class Closed(io.StringIO):
 
 
 def test_results_are_written_before_anything_is_printed(command, monkeypatch):
-    monkeypatch.setattr(evaluating.report, "challenges", lambda *_: [MATCH])
+    command.further = [lambda: MATCH]
     monkeypatch.setattr("sys.stdout", Closed())
     with pytest.raises(BrokenPipeError):
-        command(kind="builtin", average=2)
+        command(average=2)
     assert scores_of(command.workdir) == ["BLEU", "exact match"]
     report = json.loads((command.workdir / "test.de.scores.json").read_text())
     assert len(report["scores_of_the_last_checkpoint_alone"]) == 1
@@ -82,14 +91,14 @@ def _last(monkeypatch):
 
 
 @pytest.mark.parametrize("error", [UserError("no pronouns"), ZeroDivisionError(), KeyboardInterrupt()])
-def test_scores_outlive_a_challenge_that_fails(command, monkeypatch, capsys, error):
-    def fail(*_):
+def test_scores_outlive_a_challenge_that_fails(command, capsys, error):
+    def fail():
         assert scores_of(command.workdir) == ["BLEU"]
         raise error
 
-    monkeypatch.setattr(evaluating.report, "challenges", fail)
+    command.further = [fail]
     with pytest.raises(type(error)) as raised:
-        command(kind="builtin")
+        command()
     assert scores_of(command.workdir) == ["BLEU"]
     assert str(BLEU) in capsys.readouterr().out
     if isinstance(error, KeyboardInterrupt):
@@ -104,7 +113,7 @@ def test_ctrl_c_during_the_translation_does_not_speak_of_older_scores(command, m
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evaluating, "write_hypotheses", interrupt)
+    monkeypatch.setattr(evaluating, "write_outputs", interrupt)
     with pytest.raises(KeyboardInterrupt, match=r"^$"):
         command()
 
@@ -113,7 +122,7 @@ def test_scores_are_printed_where_they_cannot_be_written(command, monkeypatch, c
     def fail(*_):
         raise UserError("Cannot write")
 
-    monkeypatch.setattr(evaluating, "write_hypotheses", fail)
+    monkeypatch.setattr(evaluating, "write_outputs", fail)
     with pytest.raises(UserError):
         command()
     assert str(BLEU) in capsys.readouterr().out

@@ -53,7 +53,9 @@ def test_help_shows_usage_flags_and_fields(command, usage, others):
 def test_help_of_train_shows_the_values_of_the_config():
     """Those of the command line among them."""
     shown = help_of("train.py", "--config=configs/quickstart.py", "-h", "--config.training.keep=7")
-    assert "train.py --config=FILE --workdir=WORKDIR [--FLAG=VALUE ...] [--config.FIELD=VALUE ...]\n" in shown
+    assert (
+        "tfm train --config=FILE --workdir=WORKDIR [--FLAG=VALUE ...] [--config.FIELD=VALUE ...]\n" in shown
+    )
     for text in (
         "  --config=FILE  ",
         "  --dry_run  ",
@@ -79,7 +81,7 @@ def test_fields_are_shown_with_meaning_and_range(monkeypatch):
     lines = list(help_text.all_fields(Config()))
     assert "* training.warmup_steps" not in "\n".join(lines)
     assert "* training.log_every=100          Steps between two lines of progress." in "\n".join(lines)
-    assert "  training.adam_b1=0.9            Decay of Adam's first moment. (from 0 to 0.999999)" in lines
+    assert "  training.optimizer.b1=0.9       Decay of the first moment. (from 0 to 0.999999)" in lines
     assert "- task=translation                A module of tfm.tasks." in lines
-    assert {"model", "data", "training", "decoding"} <= set(lines)
+    assert {"model", "data", "training", "training.optimizer", "decoding"} <= set(lines)
     assert all(len(line) <= 100 for line in lines)

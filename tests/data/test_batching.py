@@ -8,7 +8,7 @@ import pytest
 from tests.helpers.tiny import ids
 from tfm.data.batching import TrainBatches, decode_rows, eval_batches, padded, read_ahead
 from tfm.data.config import DataConfig
-from tfm.data.packing import bucket_widths, ranges
+from tfm.data.packing import bucket_widths, make_rows, ranges
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import EOS_ID
 from tfm.errors import UserError
@@ -273,3 +273,10 @@ def test_what_is_decoded_side_by_side_holds_each_sentence_once_in_few_shapes(cou
             assert inputs[row].tolist() == ids + [0] * (inputs.shape[1] - len(ids))
         seen += indices
     assert sorted(seen) == list(range(count))
+
+
+def test_the_seed_decides_which_pairs_share_a_packed_row():
+    lengths = np.random.default_rng(0).integers(2, 12, (50, 2))
+    rows = [make_rows(lengths, config(batching="packed"), seed) for seed in (0, 0, 1)]
+    together = [{frozenset(each.tolist()) for each in np.split(one.pairs, one.ends[:-1])} for one in rows]
+    assert together[0] == together[1] != together[2]

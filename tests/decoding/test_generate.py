@@ -8,13 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers import numpy_transformer as numpy64
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.generate import DecodingConfig, decode
-from tfm.decoding.scoring import score_pairs
 from tfm.errors import UserError
-from tfm.layers.collected_attention import attention_of
-from tfm.models import Transformer, TransformerConfig
 from tfm.tasks.translation.pipeline import translate_texts
 
 PIECES = 12
@@ -34,7 +30,7 @@ class Nothing:
 class Bigrams:
     """A model whose logits depend on the last token alone: params["model"]["table"] is [V, V]."""
 
-    config = types.SimpleNamespace(longest=None)
+    config = types.SimpleNamespace(max_length=None)
 
     def apply(self, variables, *arguments, method, **options):
         if method == "init_cache":
@@ -59,7 +55,7 @@ def inputs_of(*lengths):
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_each_output_may_be_so_much_longer_than_its_own_input(name):
+def test_limits_depend_on_each_own_input(name):
     """Whatever the inputs beside it are: a model that never ends by itself is ended there."""
     config = DecodingConfig(extra_length=3, **SEARCHES[name])
     found = decode(MODEL, bigrams(eos=-30.0), inputs_of(2, 9, 5), config)
@@ -74,13 +70,13 @@ def test_padding_and_bos_are_never_chosen(name):
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_the_minimum_length_of_the_config_holds(name):
+def test_config_min_length_holds(name):
     config = DecodingConfig(min_length=4, **SEARCHES[name])
     found = decode(MODEL, bigrams(eos=30.0), inputs_of(4, 6), config)
     assert {len(one.ids) for each in found for one in each[:1]} == {4}
 
 
-def test_samples_depend_on_seed_and_number_of_their_input():
+def test_samples_depend_on_seed_and_input_number():
     inputs, params = inputs_of(3, 9, 4, 8, 5), bigrams()
 
     def draw(batch_size, seed=0):
@@ -103,15 +99,15 @@ class Numbers:
     def decode(self, ids):
         return " ".join(str(i) for i in ids if i != EOS_ID)
 
-    def split(self, ids, longest):
-        return [ids[first : first + longest] for first in range(0, len(ids), longest)]
+    def split(self, ids, length):
+        return [ids[first : first + length] for first in range(0, len(ids), length)]
 
 
 def translate(texts, params, **options):
     return translate_texts(MODEL, params, Numbers(), texts, DecodingConfig(**options))
 
 
-def test_a_split_input_is_its_parts_and_their_scores_add_up():
+def test_split_inputs_add_up_their_scores():
     parts, params = ["3 4 5", "6 7 8", "9"], bigrams(eos=-30.0)
     each = translate(parts, params, extra_length=2)
     (whole,) = translate([" ".join(parts)], params, extra_length=2, max_input=4)[0]
@@ -121,7 +117,7 @@ def test_a_split_input_is_its_parts_and_their_scores_add_up():
     assert cut.text == each[0][0].text
 
 
-def test_samples_come_by_their_utility():
+def test_samples_are_ordered_by_utility():
     (found,) = translate_texts(
         MODEL, bigrams(), Numbers(), ["3 4 5 6"], DecodingConfig(samples=6, extra_length=4), n_best=6
     )
@@ -130,32 +126,7 @@ def test_samples_come_by_their_utility():
     assert scores[0] > scores[-1]
 
 
-TINY = TransformerConfig(
-    vocabulary_size=PIECES, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, dropout=0.0
-)
-
-
-def test_forced_scores_of_an_ensemble_are_of_its_mean_probability():
-    model, sources, targets = Transformer(TINY), inputs_of(4, 3), inputs_of(3, 6)
-    token = np.ones((1, 1), int)
-    members = tuple(model.init(jax.random.key(seed), token, token, train=False)["params"] for seed in (0, 1))
-    found = score_pairs(model, members, sources, targets, DecodingConfig())
-    for source, target, scores in zip(sources, targets, found, strict=True):
-        shifted, probabilities = np.array([[BOS_ID, *target[:-1]]]), 0.0
-        for params in members:
-            exponentials = np.exp(numpy64.transformer(params, np.array([source]), shifted)[0])
-            probabilities += exponentials / exponentials.sum(-1, keepdims=True) / len(members)
-        expected = np.log(probabilities[range(len(target)), target])
-        np.testing.assert_allclose(scores, expected, rtol=1e-4)
-
-
-def test_layers_of_attention_come_in_the_order_of_their_numbers():
-    layers = {f"layers_{i}": {"mixer": {"weights": (jnp.full((1, 1, 1, 1), i),)}} for i in (10, 2, 0, 11, 1)}
-    found = attention_of({"attention": {"decoder": layers}}, "decoder", "mixer")
-    assert found.ravel().tolist() == [0, 1, 2, 10, 11]
-
-
-def test_scores_that_no_number_holds_are_refused():
+def test_scores_beyond_float32_are_refused():
     DecodingConfig(length_penalty=10, max_input=8_000, extra_length=8_000)
     with pytest.raises(UserError, match="gives outputs of 40,000 tokens a score that no number holds"):
         DecodingConfig(length_penalty=10, max_input=20_000, extra_length=20_000)

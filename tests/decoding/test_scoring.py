@@ -1,14 +1,16 @@
-"""Forced passes: scores and alignments of given pairs, and what they hold in memory."""
+"""Teacher-forced scoring: scores and alignments of given pairs, and the shapes of their batches."""
 
 import jax
 import numpy as np
 import pytest
 
 import tfm
+from tests.helpers import numpy_transformer as numpy64
 from tests.helpers.tiny import talkative
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.generate import DecodingConfig
 from tfm.decoding.scoring import attend_pairs, score_pairs
+from tfm.models import Transformer, TransformerConfig
 from tfm.workdir import runs
 
 
@@ -17,7 +19,7 @@ def translator(tiny_run):
     return tfm.Translator(talkative(runs.load(str(tiny_run))))
 
 
-def test_scores_are_log_probabilities_of_the_pair(translator):
+def test_scores_equal_the_forward_pass(translator):
     """Against the model's full forward pass, one pair at a time, of sides as unlike as can be."""
     run = translator.run
     sources, targets = ["red dog", "big cat runs " * 4, "cat", ""], ["rot hund", "", "gross " * 7, ""]
@@ -31,7 +33,7 @@ def test_scores_are_log_probabilities_of_the_pair(translator):
         np.testing.assert_allclose(scores, log_probabilities[range(len(target_ids)), target_ids], rtol=1e-5)
 
 
-def test_alignments_name_a_source_word_for_each_target_word(translator):
+def test_alignments_name_a_source_word_each(translator):
     aligned, none = translator.align(["red dog runs", "cat"], ["rot hund", ""])
     assert [pair.split("-")[1] for pair in aligned.split()] in (["0", "1"], ["1", "0"])
     assert none == ""
@@ -48,11 +50,34 @@ class Noting:
         return self.model.apply(variables, inputs, targets, **options)
 
 
-@pytest.mark.parametrize("forced", [score_pairs, attend_pairs])
-def test_a_forced_pass_is_as_wide_as_each_side_and_as_high_as_the_config_says(translator, forced):
+@pytest.mark.parametrize("function", [score_pairs, attend_pairs])
+def test_scoring_batches_have_minimal_shapes(translator, function):
     model = Noting(translator.run.task.model)
     sources = [[7] * (length - 1) + [EOS_ID] for length in (40, 37, 3)]
     targets = [[9] * (length - 1) + [EOS_ID] for length in (20, 11, 2)]
-    found = forced(model, translator.run.params, sources, targets, DecodingConfig(batch_size=2))
+    found = function(model, translator.run.params, sources, targets, DecodingConfig(batch_size=2))
     assert model.calls == [("features", (2, 48), (2, 24)), ("features", (1, 8), (1, 8))]
     assert [len(each) for each in found] == [20, 11, 2]
+
+
+TINY = TransformerConfig(
+    vocabulary_size=12, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, dropout=0.0
+)
+
+
+def test_ensemble_scores_average_probabilities():
+    model, sources, targets = (
+        Transformer(TINY),
+        [[3, 4, 5, EOS_ID], [3, 4, EOS_ID]],
+        [[3, 4, EOS_ID], [3, 4, 5, 6, 7, EOS_ID]],
+    )
+    token = np.ones((1, 1), int)
+    members = tuple(model.init(jax.random.key(seed), token, token, train=False)["params"] for seed in (0, 1))
+    found = score_pairs(model, members, sources, targets, DecodingConfig())
+    for source, target, scores in zip(sources, targets, found, strict=True):
+        shifted, probabilities = np.array([[BOS_ID, *target[:-1]]]), 0.0
+        for params in members:
+            exponentials = np.exp(numpy64.transformer(params, np.array([source]), shifted)[0])
+            probabilities += exponentials / exponentials.sum(-1, keepdims=True) / len(members)
+        expected = np.log(probabilities[range(len(target)), target])
+        np.testing.assert_allclose(scores, expected, rtol=1e-4)

@@ -1,9 +1,8 @@
-"""Word alignments from attention, their format and their error rate; least Bayes risk."""
+"""Word alignments from attention, their format and their error rate."""
 
 import numpy as np
 import pytest
 
-from tfm.decoding.mbr import expected_utilities
 from tfm.errors import UserError
 from tfm.evaluation.alignment import align_words, alignment_error_rate, from_pharaoh, to_pharaoh
 
@@ -38,24 +37,3 @@ def test_the_error_rate_over_a_corpus():
     found = [{(0, 0), (1, 0)}, {(0, 0), (0, 1)}, {(5, 5)}]
     assert alignment_error_rate(found, true) == pytest.approx(1 - 2 * 2 / (4 + 3))
     assert alignment_error_rate([], []) == 0
-
-
-@pytest.mark.parametrize("utility", ["chrf", "bleu"])
-def test_the_sample_nearest_to_the_others_has_the_largest_utility(utility):
-    texts = [
-        "the cat sat on the mat",
-        "the cat sat on a mat",
-        "the cat sat on the mat",
-        "a dog ran off",
-    ]
-    utilities = expected_utilities(texts, utility)
-    assert np.argmax(utilities) == 0
-    assert utilities[0] == utilities[2] > utilities[1] > utilities[3]
-
-
-def test_expected_utilities_are_means_over_all_pairs():
-    from sacrebleu.metrics import CHRF
-
-    texts = ["ab cd", "ab ce", "ab cd"]
-    expected = [np.mean([CHRF().sentence_score(a, [b]).score for b in texts]) for a in texts]
-    np.testing.assert_allclose(expected_utilities(texts, "chrf"), expected)

@@ -124,6 +124,7 @@ def test_moses_tokens_are_not_escaped():
         ("Ein Rich-Text-Format.", "Ein Rich ##AT##-##AT## Text ##AT##-##AT## Format ."),
         ("Er kam - und ging.", "Er kam - und ging ."),
         ("„Ja“, so’s …", '" Ja " , so \' s ...'),
+        ("Der Dr.-Ing. kam.", "Der Dr. ##AT##-##AT## Ing. kam ."),
         ("x-y-z", "x ##AT##-##AT## y-z"),  # as the script of the paper's authors has it
     ],
 )

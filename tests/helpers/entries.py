@@ -40,11 +40,11 @@ from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import initialization, runs
 
 
-def overrides(arguments):
-    """The config that a command makes of its default one and the arguments."""
+def overrides(arguments, chosen=None):
+    """The config that a command makes of one (the default one when None) and the arguments."""
     values = flags.FlagValues()
     with mock.patch.object(sys, "argv", ["train.py", *arguments]):
-        cli.define_config(config.to_config_dict(Config()), values)
+        cli.define_config(config.to_config_dict(chosen or Config()), values)
         cli.parse(sys.argv, values)
     return runs.parse_config(values.config)
 

@@ -34,7 +34,7 @@ class Mutation(NamedTuple):
       path: of the file, from the root of the project.
       old: text that stands in it once.
       new: what replaces it.
-      tests: separated by blanks, without "tests/" and ".py": "test_ground" or "test_ground::test_causal_mask".
+      tests: separated by blanks, without "tests/" and ".py": "test_masks" or "test_masks::test_causal_mask".
     """
 
     path: str
@@ -66,98 +66,145 @@ _LIST = {
         ("return jnp.where(attends, output, 0)", "return output", "test_attention"),
     ],
     "tfm/masks.py": [
-        ("[..., :, None] >= key_positions", "[..., :, None] > key_positions", "test_ground"),
-        ("return (same & valid)[", "return same[", "test_ground"),
-        ("(tokens != pad_id)", "(tokens > 0)", "test_ground"),
+        ("[..., :, None] >= key_positions", "[..., :, None] > key_positions", "test_masks"),
+        ("jnp.asarray(same & valid)[", "jnp.asarray(same)[", "test_masks"),
+        ("(tokens != pad_id)", "(tokens > 0)", "test_masks"),
     ],
     "tfm/positions.py": [
-        ("MAX_TIMESCALE = 10_000.0", "MAX_TIMESCALE = 1_000.0", "test_ground"),
-        ("jnp.stack([sine, cosine]", "jnp.stack([cosine, sine]", "test_ground"),
-        ("index / max(half - 1, 1)", "index / half", "test_ground"),
+        ("MAX_TIMESCALE = 10_000.0", "MAX_TIMESCALE = 1_000.0", "test_positions"),
+        ("jnp.stack([sine, cosine]", "jnp.stack([cosine, sine]", "test_positions"),
+        ("index / max(half - 1, 1)", "index / half", "test_positions"),
     ],
     "tfm/losses.py": [
         (
             "other = smoothing / (classes - 1)\n    # sum_v",
             "other = smoothing / classes\n    # sum_v",
-            "test_ground",
+            "test_losses",
         ),
-        ("share - (1 - smoothing - other), share", "share - (1 - smoothing), share", "test_ground"),
+        ("difference - (1 - smoothing - other), diff", "difference - (1 - smoothing), diff", "test_losses"),
         (
-            "count = weights.astype(jnp.float32).sum()\n    return {name",
+            "count = jnp.sum(weights, dtype=jnp.float32)\n    return {name",
             "count = jnp.float32(weights.size)\n    return {name",
-            "test_ground",
+            "test_losses",
         ),
-        ('scale = cotangents["loss"][0]', "scale = 1.0", "test_ground"),
-        ("label_logit >= largest)", "label_logit >= logits.mean(-1))", "test_ground"),
+        ('scale = cotangents["loss"][0]', "scale = 1.0", "test_losses"),
+        ("label_logit >= max_logit)", "label_logit >= logits.mean(-1))", "test_losses"),
     ],
     "tfm/schedules.py": [
         (
-            "jnp.float32) + 1\n        return scale",
-            "jnp.float32) + 2\n        return scale",
-            "test_ground training/test_update::test_fields_of_adam_and_schedule_count",
+            "jnp.float32) + 1",
+            "jnp.float32) + 2",
+            "test_schedules training/test_update::test_fields_of_adam_and_schedule_count",
         ),
         (
             "return scale * d_model**-0.5 *",
             "return scale * 512**-0.5 *",
-            "test_ground training/test_update::test_fields_of_adam_and_schedule_count",
+            "test_schedules training/test_update::test_fields_of_adam_and_schedule_count",
         ),
         (
             "return scale * d_model**-0.5 *",
             "return d_model**-0.5 *",
             "training/test_update::test_fields_of_adam_and_schedule_count",
         ),
-        ("falling = (total_steps + 1 - step)", "falling = (total_steps - step)", "test_ground"),
+        ("falling = (total_steps + 1 - step)", "falling = (total_steps - step)", "test_schedules"),
     ],
     "tfm/dropout.py": [
         ("wide * (2**16 / (2**16 - threshold))", "wide", "test_dropout"),
         ("wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))", "wide = x", "test_dropout"),
-        ("_finalise(_finalise(counter ^ low) ^ high)", "_finalise(counter ^ low)", "test_dropout"),
-        ("_finalise(_finalise(counter ^ low) ^ high)", "((counter ^ low) * high)", "test_dropout"),
+        ("_finalize(_finalize(counter ^ low) ^ high)", "_finalize(counter ^ low)", "test_dropout"),
+        ("_finalize(_finalize(counter ^ low) ^ high)", "((counter ^ low) * high)", "test_dropout"),
         (".reshape(shape)\n", ".reshape(shape) % shape[-1]\n", "test_dropout"),
     ],
-    "tfm/layers/sublayers.py": [
+    "tfm/layers/attention.py": [
         (
-            "return self._with_positions(self.key(memory), positions), self.value(memory)",
-            "return self.value(memory), self._with_positions(self.key(memory), positions)",
-            "layers/test_layers",
+            "return self._encode_positions(self.key(memory), positions), self.value(memory)",
+            "return self.value(memory), self._encode_positions(self.key(memory), positions)",
+            "layers/test_attention",
         ),
         (
-            "by_batch(norm(x + drop(sublayer(x), train=train)))",
-            "by_batch(norm(drop(x + sublayer(x), train=train)))",
-            "training/test_dropout_wiring::test_positions_of_dropout_are_the_papers",
+            "if train and self.dropout_rate:",
+            "if self.dropout_rate:",
+            "layers/test_attention",
         ),
-        ("by_batch(norm(x + drop(sublayer(x)", "by_batch(norm(drop(sublayer(x)", "layers/test_layers"),
-        (
-            "drop(sublayer(norm(x)), train=train)",
-            "drop(norm(sublayer(x)), train=train)",
-            "layers/test_layers",
-        ),
-        (
-            "x = Dropout(self.dropout_rate)(x, train=train)",
-            "x = Dropout(0.1)(x, train=train)",
-            "training/test_dropout_wiring::test_positions_of_dropout_are_the_papers",
-        ),
-        ("        x = activation(x)", "        x = nn.relu(x)", "layers/test_layers"),
-        (".astype(self.dtype) * self.features**0.5", ".astype(self.dtype)", "layers/test_layers"),
-        (
-            "init = nn.initializers.normal(self.features**-0.5)\n        self.table",
-            "init = nn.initializers.normal(1.0)\n        self.table",
-            "layers/test_layers",
-        ),
-        ("if train and self.dropout_rate:", "if self.dropout_rate:", "layers/test_layers"),
-        ("nn.initializers.glorot_uniform()", "nn.initializers.lecun_normal()", "layers/test_layers"),
         (
             "return self.output(self.attention(query, key, value, mask=mask))",
             "return self.output(self.attention(query, key, value))",
             "models/test_transformer::test_cached_decoding_of_other_models",
         ),
     ],
-    "tfm/layers/blocks.py": [
+    "tfm/layers/parameter_axes.py": [
         (
-            "memory, mask=memory_mask, **where, train",
-            "memory, mask=None, **where, train",
-            "layers/test_layers",
+            "for start in range(len(parts))",
+            "for start in reversed(range(len(parts)))",
+            "layers/test_parameter_axes",
         ),
+        ("if other != owner and known != names", "if False", "layers/test_parameter_axes"),
+    ],
+    "tfm/layers/matmul.py": [
+        ("jnp.moveaxis(product, range(outputs), range(-outputs, 0))", "product", "layers/test_matmul"),
+        (
+            "if backend.is_cpu():\n        return cpu_dot",
+            "if True:\n        return cpu_dot",
+            "layers/test_matmul",
+        ),
+        ("x.ndim - 1 if module", "x.ndim - 2 if module", "layers/test_matmul"),
+    ],
+    "tfm/layers/residual.py": [
+        (
+            "constrain_batch(norm(x + drop(sublayer(x), train=train)))",
+            "constrain_batch(norm(drop(x + sublayer(x), train=train)))",
+            "training/test_dropout_wiring::test_positions_of_dropout_are_the_papers",
+        ),
+        (
+            "constrain_batch(norm(x + drop(sublayer(x)",
+            "constrain_batch(norm(drop(sublayer(x)",
+            "layers/test_residual",
+        ),
+        (
+            "drop(sublayer(norm(x)), train=train)",
+            "drop(norm(sublayer(x)), train=train)",
+            "layers/test_residual",
+        ),
+    ],
+    "tfm/layers/feed_forward.py": [
+        (
+            "x = Dropout(self.dropout_rate)(x, train=train)",
+            "x = Dropout(0.1)(x, train=train)",
+            "training/test_dropout_wiring::test_positions_of_dropout_are_the_papers",
+        ),
+        (
+            "        x = activation(x)",
+            "        x = nn.relu(x)",
+            "layers/test_feed_forward",
+        ),
+    ],
+    "tfm/layers/embedding.py": [
+        (
+            ".astype(self.dtype) * self.features**0.5",
+            ".astype(self.dtype)",
+            "layers/test_embedding",
+        ),
+        (
+            "init = nn.initializers.normal(self.features**-0.5)\n        self.table",
+            "init = nn.initializers.normal(1.0)\n        self.table",
+            "layers/test_embedding",
+        ),
+    ],
+    "tfm/layers/dense.py": [
+        (
+            "nn.initializers.glorot_uniform()",
+            "nn.initializers.lecun_normal()",
+            "layers/test_dense",
+        ),
+    ],
+    "tfm/layers/encoder_decoder.py": [
+        (
+            "memory, mask=memory_mask, **kwargs, train",
+            "memory, mask=None, **kwargs, train",
+            "layers/test_encoder_decoder",
+        ),
+    ],
+    "tfm/layers/stack.py": [
         (
             'keys = jax.random.split(self.make_rng("dropout"), self.depth)',
             'keys = jnp.stack([self.make_rng("dropout")] * self.depth)',
@@ -193,34 +240,34 @@ _LIST = {
         (
             'final_norm = None if self.config.norm_order == "post" else self.make_norm',
             "final_norm = None",
-            "models/test_transformer::test_the_forward_pass_against_numpy",
+            "models/test_transformer::test_forward_pass_against_numpy",
         ),
         (
             "x = self._embed(targets, self.decoder_positions, positions, train=train)",
             "x = self._embed(targets, self.encoder_positions, positions, train=train)",
-            "models/test_learned_positions::test_the_gradient_reaches_the_rows_used_and_no_other",
+            "models/test_learned_positions::test_gradients_reach_only_the_positions_used",
         ),
     ],
     "tfm/layers/kv_cache.py": [
         (
-            "replace(ancestors=ancestors, attended=attended)",
-            "replace(attended=attended)",
-            "models/test_transformer::test_cached_decoding_is_the_full_forward_of_each_hypothesis_own_history",
+            "replace(ancestors=ancestors, coverage=coverage)",
+            "replace(coverage=coverage)",
+            "models/test_transformer::test_cached_decoding_equals_the_forward_pass",
         ),
-        ("attended=self.attended + weights", "attended=weights", "search/test_state"),
-        ("position >= self.max_length:", "position > self.max_length:", "search/test_state"),
+        ("coverage=self.coverage + weights", "coverage=weights", "layers/test_kv_cache"),
+        ("position >= self.max_length:", "position > self.max_length:", "layers/test_kv_cache"),
     ],
     "tfm/layers/collected_attention.py": [
-        (', key=lambda name: int(name.rpartition("_")[2]))', ")", "decoding/test_generate"),
+        (', key=lambda name: int(name.rpartition("_")[2]))', ")", "layers/test_collected_attention"),
     ],
     "tfm/search/scores.py": [
         (
             "((5.0 + length) / 6.0)",
             "((6.0 + length) / 7.0)",
-            "search/test_search::test_length_penalty_is_equation_14",
+            "search/test_scores::test_length_penalty_is_equation_14",
         ),
         (
-            "- jnp.log(len(each)), states",
+            "- jnp.log(len(results)), states",
             ", states",
             "search/test_state::test_an_ensemble_gives_the_log_of_the_mean_probability",
         ),
@@ -229,55 +276,62 @@ _LIST = {
         (
             "live_scores / jnp.maximum(length",
             "live_scores / jnp.minimum(length",
-            "search/test_search::test_the_beam_stops_exactly_when_no_live_hypothesis_can_win",
+            "search/test_beam::test_beam_stops_when_nothing_can_win",
         ),
         (
             "can_win > finished.scores[:, -1:]",
             "can_win > finished.scores[:, :1]",
-            "search/test_search::test_a_narrow_beam_finds_what_a_plain_beam_search_without_early_stop_finds",
+            "search/test_beam::test_narrow_beam_equals_reference_beam",
         ),
-        ("tiny, 1.0)", "tiny, jnp.inf)", "search/test_constraints::test_the_coverage_penalty_is_equation_14"),
+        ("tiny, 1.0)", "tiny, jnp.inf)", "search/test_constraints::test_coverage_penalty_is_equation_14"),
         (
-            "length_penalty(length, alpha) + extra",
-            "length_penalty(length + 1, alpha) + extra",
-            "search/test_search::test_a_beam_that_holds_every_sequence_finds_and_orders_them_all",
+            "length_penalty(length, alpha) + penalty",
+            "length_penalty(length + 1, alpha) + penalty",
+            "search/test_beam::test_exhaustive_beam_finds_every_sequence",
         ),
     ],
-    "tfm/search/hypotheses.py": [
+    "tfm/search/constraints.py": [
         (
             "values = jnp.where(jnp.isin(tokens, jnp.array(self.forbidden)), -jnp.inf, values)",
             "values = jnp.where(tokens == self.forbidden[0], -jnp.inf, values)",
-            "search/test_constraints::test_forbidden_tokens_are_never_chosen_and_keep_their_probability",
+            "search/test_constraints::test_forbidden_tokens_are_never_chosen",
         ),
         (
             "(position + 1 >= self.minimum)",
             "(position >= self.minimum)",
-            "search/test_constraints::test_a_minimum_length_holds_as_far_as_the_limit_allows",
+            "search/test_constraints::test_minimum_length_holds_within_limits",
         ),
-        ("* block + places % block", "* block + places // block", "search/test_state"),
         ("if eos_id in self.forbidden:", "if eos_id == self.forbidden:", "search/test_state"),
-        ("max_length > most:", "max_length > most + 1:", "search/test_state"),
     ],
-    "tfm/search/single.py": [
+    "tfm/search/top_k.py": [
+        ("* block + indices % block", "* block + indices // block", "search/test_top_k"),
+        ("selected = jnp.sort(selected)", "pass", "search/test_top_k"),
+    ],
+    "tfm/search/state.py": [
+        ("max_length > capacity:", "max_length > capacity + 1:", "search/test_state"),
+    ],
+    "tfm/search/sampling.py": [
         (
-            "_draw(key, logits / temperature, top_k, top_p)",
-            "_draw(key, logits, top_k, top_p)",
-            "search/test_search::test_samples_are_as_frequent_as_they_are_probable",
+            "_sample_token(key, logits / temperature, top_k, top_p)",
+            "_sample_token(key, logits, top_k, top_p)",
+            "search/test_sampling::test_sample_frequencies_equal_probabilities",
         ),
         (
-            "(number, position), row)",
-            "(number,), row)",
-            "search/test_search::test_samples_are_as_frequent_as_they_are_probable",
+            "(number, position), row_key)",
+            "(number,), row_key)",
+            "search/test_sampling::test_sample_frequencies_equal_probabilities",
         ),
         (
             "jnp.cumsum(probabilities) - probabilities",
             "jnp.cumsum(probabilities)",
-            "search/test_search::test_samples_are_as_frequent_as_they_are_probable",
+            "search/test_sampling::test_sample_frequencies_equal_probabilities",
         ),
+    ],
+    "tfm/search/greedy.py": [
         (
             "position + 1, found.lengths)",
             "position, found.lengths)",
-            "search/test_search::test_greedy_search_takes_the_most_probable_token",
+            "search/test_greedy::test_greedy_search_takes_the_argmax",
         ),
     ],
     "tfm/decoding/generate.py": [
@@ -287,12 +341,20 @@ _LIST = {
             "decoding/test_generate",
         ),
         ("(PAD_ID, BOS_ID), prefix)", "(BOS_ID,), prefix)", "decoding/test_generate"),
-        ("own = keys[np.array(rows)]", "own = keys[: len(rows)]", "decoding/test_generate"),
+        ("row_keys = keys[np.array(rows)]", "row_keys = keys[: len(rows)]", "decoding/test_generate"),
         ("config.min_length, (", "1, (", "decoding/test_generate"),
     ],
     "tfm/decoding/scoring.py": [
-        (".at[:, 0].set(BOS_ID)", "", "decoding/test_generate"),
-        ("- jnp.log(len(members))", "", "decoding/test_generate"),
+        (
+            ".at[:, 0].set(BOS_ID)",
+            "",
+            "decoding/test_scoring::test_ensemble_scores_average_probabilities",
+        ),
+        (
+            "- jnp.log(len(members))",
+            "",
+            "decoding/test_scoring::test_ensemble_scores_average_probabilities",
+        ),
     ],
     "tfm/tasks/translation/pipeline.py": [
         ("ranked.get, reverse=True)", "ranked.get)", "decoding/test_generate"),
@@ -400,12 +462,16 @@ _LIST = {
             "tasks/translation/test_loss::test_a_loss_that_counts_rows_of_zeros_is_refused",
         ),
     ],
-    "tfm/training/optimizer.py": [
-        ("b2=config.adam_b2", "b2=0.999", "training/test_update"),
-        ("b1=config.adam_b1", "b1=0.9", "training/test_update::test_fields_of_adam_and_schedule_count"),
+    "tfm/training/optimizers.py": [
+        ("b2=self.b2, eps", "b2=0.999, eps", "training/test_update"),
         (
-            "eps=config.adam_epsilon",
-            "eps=1e-9",
+            "adam(learning_rate, b1=self.b1",
+            "adam(learning_rate, b1=0.9",
+            "training/test_update::test_fields_of_adam_and_schedule_count",
+        ),
+        (
+            "eps=self.epsilon, mu",
+            "eps=1e-9, mu",
             "training/test_update::test_fields_of_adam_and_schedule_count",
         ),
         (
@@ -527,8 +593,8 @@ _LIST = {
         ("(int(i), j) for j, i", "(j, int(i)) for j, i", "evaluation/test_alignment"),
     ],
     "tfm/decoding/mbr.py": [
-        ("/ len(texts)", "/ len(counts)", "evaluation/test_alignment"),
-        ("sum(count * measure", "sum(measure", "evaluation/test_alignment"),
+        ("/ len(texts)", "/ len(counts)", "decoding/test_mbr"),
+        ("sum(count * score", "sum(score", "decoding/test_mbr"),
     ],
 }
 MUTATIONS = [Mutation(path, *fields) for path, each in _LIST.items() for fields in each]

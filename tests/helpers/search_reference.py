@@ -1,6 +1,6 @@
 """What the tests of search share: a small random model, the searches jitted over it, and plain references.
 
-The model draws its logits from a random table by a hash of the whole prefix, kept in the state: a hypothesis
+The model takes its logits from a random table by a hash of the whole prefix, kept in the state: a hypothesis
 that lost its own state, or its own tokens, gets another one's probabilities.
 """
 
@@ -38,7 +38,7 @@ def start(table, width):
 
 
 def reorder(state, parents):
-    """The table is the sentence's, not a hypothesis' own: only the hash follows."""
+    """The table belongs to the row, not to a hypothesis: only the hash is reordered."""
     return state | {"hash": search.gather_beams(state["hash"], parents)}
 
 
@@ -116,11 +116,11 @@ class CountingStep:
         return len(positions)
 
 
-# The references: one sentence, float64, plain Python.
+# The references: one row, float64, plain Python.
 
 
 def reference_logits(table, prefix):
-    """Of one sentence's table [hashes, V]; prefix a tuple of tokens without BOS."""
+    """Of one row's table [hashes, V]; prefix a tuple of tokens without BOS."""
     prefix_hash = functools.reduce(next_hash, (BOS, *prefix), 0)
     return table[prefix_hash].astype(np.float64)
 
@@ -138,7 +138,7 @@ def penalized(log_probability, length, alpha):
 
 def log_probability(table, sequence):
     steps = enumerate(sequence)
-    return sum(reference_log_probabilities(table, sequence[:place])[token] for place, token in steps)
+    return sum(reference_log_probabilities(table, sequence[:position])[token] for position, token in steps)
 
 
 def every_sequence(limit):
@@ -180,7 +180,7 @@ def reference_beam(table, width, n_best, alpha, limit):
     return finished, needed
 
 
-def cut_probabilities(logits, temperature, top_k, top_p):
+def truncated_probabilities(logits, temperature, top_k, top_p):
     """Token by token, from the most probable: kept while fewer than `top_k` and below `top_p` are kept."""
     probabilities = np.exp(logits / temperature)
     order = np.argsort(-probabilities)
@@ -194,11 +194,12 @@ def cut_probabilities(logits, temperature, top_k, top_p):
     return kept / kept.sum()
 
 
-def sequence_probability(table, words, limit, **cuts):
+def sequence_probability(table, words, limit, **truncation):
     """Of a sample; the token at the limit is EOS by rule."""
     free = words[: limit - 1]
     chosen = [
-        cut_probabilities(reference_logits(table, words[:i]), **cuts)[word] for i, word in enumerate(free)
+        truncated_probabilities(reference_logits(table, words[:i]), **truncation)[word]
+        for i, word in enumerate(free)
     ]
     return np.prod(chosen)
 

@@ -56,14 +56,14 @@ def with_tables(params, change):
     return params | {name: {"table": change(params[name]["table"])} for name in names}
 
 
-def test_tables_of_sinusoids_make_the_model_of_sinusoids():
+def test_tables_of_sinusoids_equal_sinusoids():
     model, params = build(SINUSOIDS)
     assert PARAMS.keys() - params.keys() == {"encoder_positions", "decoder_positions"}
     tables = with_tables(PARAMS, lambda table: sinusoidal_encoding(jnp.arange(len(table)), table.shape[1]))
     np.testing.assert_allclose(logits(tables), logits(params, model), atol=1e-5)
 
 
-def test_tables_are_drawn_as_the_embedding_is_and_differ():
+def test_tables_are_initialized_like_embeddings():
     _, params = build(dataclasses.replace(LEARNED, max_positions=2000))
     tables = [params[f"{stack}_positions"]["table"] for stack in STACKS]
     for table in tables:
@@ -81,7 +81,7 @@ PACKED = {"input_positions": np.array([[0, 1, 2, 0, 1, 2, 3]] * 2)}
 @pytest.mark.parametrize(
     ("fields", "positions", "used"), [({}, PACKED, (4, 6)), ({"remat": True, "scan": True}, {}, (7, 6))]
 )
-def test_the_gradient_reaches_the_rows_used_and_no_other(fields, positions, used):
+def test_gradients_reach_only_the_positions_used(fields, positions, used):
     model = Transformer(dataclasses.replace(LEARNED, **fields))
     gradient = jax.jit(jax.grad(squares), static_argnums=1, compiler_options=FAST)(PARAMS, model, positions)
     for stack, rows in zip(STACKS, used, strict=True):
@@ -90,17 +90,17 @@ def test_the_gradient_reaches_the_rows_used_and_no_other(fields, positions, used
         assert not table[rows:].any()
 
 
-def test_what_is_longer_than_the_table_is_refused():
+def test_lengths_beyond_the_table_are_errors():
     long = np.ones((2, 10), int)
     for arguments in ({"inputs": long}, {"targets": long}):
-        with pytest.raises(ValueError, match=r"10 places are more than the 9 of model\.max_positions"):
+        with pytest.raises(ValueError, match=r"10 positions are more than the 9 of model\.max_positions"):
             logits(PARAMS, **arguments)
     for inputs, most in ((long, 5), (INPUTS, 10)):
-        with pytest.raises(ValueError, match="10 places are more than the 9"):
+        with pytest.raises(ValueError, match="10 positions are more than the 9"):
             MODEL.apply({"params": PARAMS}, inputs, width=1, max_length=most, method="init_cache")
 
 
-def test_a_given_position_beyond_the_table_is_no_row_of_it():
+def test_positions_beyond_the_table_are_nan():
     positions = np.arange(7) + np.array([[0], [3]])  # 9 is the first beyond
     found = np.asarray(logits(PARAMS, input_positions=positions))
     assert np.isfinite(found[0]).all()
@@ -120,7 +120,7 @@ def config(**sections):
     return Config(**{"model": model} | fits | sections)
 
 
-def test_a_config_whose_lengths_exceed_the_table_is_refused():
+def test_too_long_configured_lengths_are_errors():
     config(data=DataConfig(max_length=300))
     config(data=DataConfig(max_length=300, row_length=2000, batching="packed"))
     with pytest.raises(UserError, match=r"data\.max_length asks for 301 positions .* has 300"):
@@ -136,7 +136,7 @@ def trained(tiny_run):
 
 
 def learned(trained, positions=LIMIT):
-    """A run with drawn parameters whose tables begin alike, whatever their length."""
+    """A run with random initialization whose tables begin alike, whatever their length."""
     old = trained.task.config
     settings = dataclasses.replace(
         old,
@@ -155,14 +155,14 @@ def run(trained):
 
 
 def text_of(run, tokens):
-    """A text of so many tokens, EOS counted."""
+    """A text of this number of tokens, EOS counted."""
     text = run.task.vocabulary.decode(run.task.vocabulary.encode(["red dog runs " * 40])[0][: tokens - 1])
     assert len(run.task.vocabulary.encode([text])[0]) == tokens - 1
     return text
 
 
 @pytest.mark.long
-def test_a_table_as_long_as_the_longest_output_does_what_a_longer_one_does(run, trained):
+def test_a_table_of_exactly_max_length_suffices(run, trained):
     texts = ["red dog", text_of(run, LIMIT - 2), text_of(run, 20)]
     targets = [text_of(run, LIMIT), "rot", text_of(run, LIMIT)]
     exact, longer = (Translator(each) for each in (run, learned(trained, 64)))
@@ -177,7 +177,7 @@ def test_a_table_as_long_as_the_longest_output_does_what_a_longer_one_does(run, 
     assert exact.align(texts, targets) == longer.align(texts, targets)
 
 
-def test_texts_beyond_the_table_are_answered_with_a_sentence(run):
+def test_texts_beyond_the_table_are_user_errors(run):
     translator, beyond = Translator(run), "at most 28 tokens, as many as the model has positions, got up to"
     with pytest.raises(UserError, match=f"{beyond} 32: shorten .* or lower decoding.max_input"):
         translator.translate([text_of(run, 30)], max_input=40)
@@ -191,27 +191,27 @@ def test_texts_beyond_the_table_are_answered_with_a_sentence(run):
 
 
 @pytest.mark.long
-def test_the_attention_of_a_run_is_drawn_within_its_limits(run):
+def test_attention_is_drawn_within_max_length(run):
     attention = attention_maps(run.task, run.params, text_of(run, LIMIT - 2))
     assert attention.weights["cross"].shape[-1] == len(attention.source) == LIMIT - 2
 
 
-def test_an_export_holds_the_tables_and_its_card_their_length(run, tiny_run, tmp_path):
+def test_exports_hold_tables_and_their_length(run, tiny_run, tmp_path):
     out = tmp_path / "out"
     write_bundle(run, str(out), workdir=str(tiny_run))
     assert "positions learned, max_positions 28" in (out / "README.md").read_text()
     loaded = runs.load(str(out))
     jax.tree.map(np.testing.assert_array_equal, loaded.params, run.params)
     settings = json.loads((out / "config.json").read_text())
-    for length, sentence in ((29, r"positions/table should be F32 \[29, 32\]"), (10**6, "is too small for")):
+    for length, message in ((29, r"positions/table should be F32 \[29, 32\]"), (10**6, "is too small for")):
         settings["model"]["max_positions"] = length
         (out / "config.json").write_text(json.dumps(settings))
-        with pytest.raises(UserError, match=sentence):
+        with pytest.raises(UserError, match=message):
             runs.load(str(out))
 
 
 @pytest.mark.long
-def test_the_program_of_an_export_finds_what_the_translator_finds(run):
+def test_exported_programs_equal_the_translator(run):
     texts = ["red dog", text_of(run, LIMIT - 2)]
     inputs = np.zeros((2, LIMIT - 2), np.int32)
     for row, ids in zip(inputs, run.task.vocabulary.encode(texts), strict=True):

@@ -137,7 +137,7 @@ class Result(NamedTuple):
 
 
 @functools.cache
-def draw(model):
+def initialize(model):
     """Parameters of a model."""
     return model.init(jax.random.key(0), INPUTS, SHIFTED, train=False)["params"]
 
@@ -181,9 +181,9 @@ def teacher_forced(params, model, tokens):
 def results():
     """{name: `Result`}, of one program for all models."""
 
-    def run_all(drawn):
+    def run_all(initial):
         results = {}
-        for name, params in drawn.items():
+        for name, params in initial.items():
             model = MODELS[name]
             # Not those of the trained model, which agree on short outputs.
             found = search(params, model, BEAM)
@@ -191,30 +191,30 @@ def results():
             results[name] = Result(train(params, model), found, logits)
         return results
 
-    drawn = {name: draw(model) for name, model in MODELS.items()}
-    return jax.jit(run_all, compiler_options=FAST)(drawn)
+    initial = {name: initialize(model) for name, model in MODELS.items()}
+    return jax.jit(run_all, compiler_options=FAST)(initial)
 
 
 @pytest.mark.parametrize("part", USERS, ids=lambda part: part.__name__)
-def test_a_part_takes_at_most_ten_lines(part):
+def test_parts_take_at_most_ten_lines(part):
     assert len(inspect.getsource(part).rstrip().splitlines()) <= 10
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_with_another_part_trains(results, name):
+def test_models_with_other_parts_train(results, name):
     losses = results[name].losses
     assert losses[-1] < 0.8 * losses[0]
     assert name == "Transformer" or not np.allclose(losses, results["Transformer"].losses, rtol=1e-4)
 
 
-def test_greedy_search_is_the_forward_pass_argmax():
+def test_greedy_search_equals_the_forward_argmax():
     def run(params):
         found = search(params, model, 1)
         return found, teacher_forced(params, model, found.tokens)
 
     model = MODELS["AllAtOnce"]
-    found, logits = jax.jit(run, compiler_options=FAST)(draw(model))
+    found, logits = jax.jit(run, compiler_options=FAST)(initialize(model))
     tokens, _, lengths = map(np.asarray, found)
     logits = np.array(logits)
     logits[..., :2] = -np.inf  # padding and BOS are no words
@@ -229,7 +229,7 @@ def test_greedy_search_is_the_forward_pass_argmax():
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
-def test_scores_of_a_beam_are_those_of_the_forward_pass(results, name):
+def test_beam_scores_equal_the_forward_pass(results, name):
     tokens, scores, lengths = map(np.asarray, results[name].found)
     log_probabilities = jax.nn.log_softmax(results[name].logits)
     each = np.take_along_axis(np.asarray(log_probabilities), tokens[..., None], axis=-1)[..., 0]
@@ -264,17 +264,17 @@ class Spelled(Transformer):
         return layers.Residual(self.config.norm_order, self.config.dropout, self.make_norm)
 
 
-def test_the_papers_parts_given_by_hand_are_the_defaults():
+def test_explicit_default_parts_change_nothing():
     plain, by_hand = MODELS["Transformer"], Spelled(CONFIG)
-    params = draw(plain)
-    jax.tree.map(np.testing.assert_array_equal, draw(by_hand), params)
+    params = initialize(plain)
+    jax.tree.map(np.testing.assert_array_equal, initialize(by_hand), params)
     found, expected = attend(params, by_hand), attend(params, plain)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
 
 
 @pytest.mark.parametrize("fields", [{"remat": True}, {"remat": True, "scan": True}])
 def test_remat_and_scan_of_other_parts(fields):
-    params, plain = draw(MODELS["AllAtOnce"]), MODELS["AllAtOnce"]
+    params, plain = initialize(MODELS["AllAtOnce"]), MODELS["AllAtOnce"]
     model = AllAtOnce(dataclasses.replace(CONFIG, **fields))
     gradient = jax.jit(jax.grad(loss), static_argnums=1, compiler_options=FAST)
     jax.tree.map(
@@ -304,8 +304,8 @@ def stretched(params, *arguments, **options):
     return STRETCHED.apply({"params": params}, *arguments, **options)
 
 
-def test_positions_within_a_packed_sentence_reach_every_attention():
-    params = draw(MODELS["Transformer"])
+def test_packed_positions_reach_every_attention():
+    params = initialize(MODELS["Transformer"])
     first, second = np.array([[5, 6, 2]]), np.array([[7, 8, 9, 2]])
     packed = {
         f"{side}_{what}": value
@@ -321,8 +321,8 @@ def test_positions_within_a_packed_sentence_reach_every_attention():
     np.testing.assert_allclose(found[:, 3:], stretched(params, second, second), atol=1e-5)
 
 
-def test_positions_reach_every_attention_of_cached_decoding():
-    params = draw(MODELS["Transformer"])
+def test_cached_positions_reach_every_attention():
+    params = initialize(MODELS["Transformer"])
     full = stretched(params, INPUTS, SHIFTED)
     plain, _ = attend(params, MODELS["Transformer"])
     assert np.abs(full - plain)[:, 1:].max(-1).min() > 1e-4
@@ -334,7 +334,7 @@ def test_positions_reach_every_attention_of_cached_decoding():
 
 
 @pytest.mark.parametrize("keys", [3, 8, 9])
-def test_weights_of_an_attention_function_are_its_own(keys):
+def test_weights_of_an_attention_function(keys):
     query, key = (RNG.normal(size=(2, length, 3, 4)).astype(np.float32) for length in (5, keys))
     mask = RNG.random((2, 1, 5, keys)) < 0.7
     wrapped = functools.partial(dot_product_attention, scale=0.3)
@@ -348,7 +348,7 @@ def test_weights_of_an_attention_function_are_its_own(keys):
     )
 
 
-def test_weights_of_a_function_that_needs_equal_features():
+def test_weights_where_features_must_be_equal():
     """JAX's own takes values only as wide as keys."""
     query, key = (RNG.normal(size=(2, length, 3, 4)).astype(np.float32) for length in (5, 6))
     mask = np.tril(np.ones((5, 6), bool))[None, None]
@@ -359,14 +359,14 @@ def test_weights_of_a_function_that_needs_equal_features():
     )
 
 
-def test_a_mixer_without_weights_has_none_to_read():
-    _, collected = attend(draw(MODELS["NearnessMixer"]), MODELS["NearnessMixer"])
+def test_a_mixer_without_weights_is_a_user_error():
+    _, collected = attend(initialize(MODELS["NearnessMixer"]), MODELS["NearnessMixer"])
     assert attention_of(collected, "decoder", "cross_attention").shape[:3] == (1, BATCH, 2)
     for stack in ("encoder", "decoder"):
         with pytest.raises(UserError, match=f"no attention weights of {stack} mixer"):
             attention_of(collected, stack, "mixer")
 
 
-def test_an_unknown_activation_is_refused():
+def test_unknown_activations_are_errors():
     with pytest.raises(ValueError, match=r"activation must be a function or one of .*'gelu_tanh'"):
         layers.FeedForward(4, 8, "sine").init(jax.random.key(0), np.zeros((1, 4)), train=False)

@@ -55,13 +55,13 @@ def count(**fields):
 
 
 @pytest.mark.parametrize("order", ["post", "pre", "norm_then_add"])
-def test_the_forward_pass_against_numpy(order):
+def test_forward_pass_against_numpy(order):
     model, params = build(dataclasses.replace(TINY, norm_order=order))
     expected = numpy64.transformer(params, INPUTS, TARGETS, order)
     np.testing.assert_allclose(logits(INPUTS, TARGETS, params, model), expected, atol=2e-5)
 
 
-def test_the_epsilon_of_every_norm_is_the_configs(monkeypatch):
+def test_every_norm_uses_the_configured_epsilon(monkeypatch):
     fields = {
         "norm_order": "pre",
         "layer_norm_epsilon": 0.3,
@@ -87,7 +87,7 @@ def test_parameter_counts_are_exact(fields, parameters):
 
 
 @pytest.mark.parametrize(("fields", "parameters"), [({}, 44_101_632), (BIG, 176_283_648)])
-def test_parameter_counts_without_the_embedding(fields, parameters):
+def test_parameter_counts_without_embedding(fields, parameters):
     assert count(**fields) - 37_000 * fields.get("d_model", 512) == parameters
 
 
@@ -109,7 +109,7 @@ TABLE_3 = {
 
 
 @pytest.mark.parametrize("row", TABLE_3)
-def test_table_3_as_the_authors_first_code_counts(row):
+def test_parameter_counts_of_table_3(row):
     """That code has biases in attention, a vocabulary of 40,960 and a table of 32 "target spaces" of its own,
     which is no part of the paper's model and is added here."""
     fields, millions = TABLE_3[row]
@@ -117,17 +117,17 @@ def test_table_3_as_the_authors_first_code_counts(row):
     assert round(total / 1e6, 2) == millions
 
 
-def test_the_first_codes_exact_counts():
+def test_parameter_counts_of_the_authors_code():
     assert count(attention_bias=True, vocabulary_size=40_960) + 32 * 512 == 65_126_400
     assert count(attention_bias=True, vocabulary_size=40_960, **BIG) + 32 * 1024 == 218_333_184
 
 
-def test_causality_by_zero_gradient():
+def test_causality_by_zero_gradients():
     """Logits at a position depend on the target embeddings up to it and on no later one."""
 
     def at_position(delta, position):
-        def shifted_embed(module, tokens, *places, train):
-            x = original(module, tokens, *places, train=train)
+        def shifted_embed(module, tokens, *positions, train):
+            x = original(module, tokens, *positions, train=train)
             return x + delta if tokens.shape == TARGETS.shape else x
 
         with pytest.MonkeyPatch.context() as patch:
@@ -141,20 +141,20 @@ def test_causality_by_zero_gradient():
         assert np.abs(gradient[:, : position + 1]).max(-1).min() > 0
 
 
-def test_every_target_depends_on_every_source_token_and_on_no_padding():
+def test_targets_depend_on_source_but_not_padding():
     plain = logits(INPUTS, TARGETS)
     wider = np.pad(INPUTS, ((0, 0), (0, 5)))
     np.testing.assert_allclose(logits(wider, TARGETS), plain, atol=1e-5)
-    for place in range(4):
+    for position in range(4):
         changed = INPUTS.copy()
-        changed[1, place] = 3 + (changed[1, place] - 2) % 27
+        changed[1, position] = 3 + (changed[1, position] - 2) % 27
         difference = np.abs(logits(changed, TARGETS) - plain).max(-1)
         assert (difference[1] > 1e-6).all()
         assert not difference[[0, 2]].any()
 
 
 @pytest.mark.parametrize("fields", [{}, LEARNED])
-def test_a_packed_row_is_its_sentences_alone(fields):
+def test_packed_rows_equal_separate_sentences(fields):
     model, params = build(dataclasses.replace(TINY, **fields))
     first, second = INPUTS[:1, :5], INPUTS[2:, :4]
     first_target, second_target = TARGETS[:1, :3], TARGETS[2:, :6]
@@ -182,7 +182,7 @@ def test_a_packed_row_is_its_sentences_alone(fields):
 
 
 @pytest.mark.parametrize("width", [1, 3])
-def test_cached_decoding_is_the_full_forward_of_each_hypothesis_own_history(width):
+def test_cached_decoding_equals_the_forward_pass(width):
     """Hypotheses extend random parents, as a beam does; each must see its own ancestors' tokens alone."""
     rng, length = np.random.default_rng(1), 6
     cache = MODEL.apply({"params": PARAMS}, INPUTS, width=width, max_length=length + 2, method="init_cache")
@@ -221,7 +221,7 @@ def test_dropout_in_training_only():
     np.testing.assert_array_equal(run(0, False), run(1, False))
 
 
-def test_bfloat16_computes_near_float32_with_float32_parameters():
+def test_bfloat16_is_near_float32():
     model, params = build(dataclasses.replace(TINY, dtype="bfloat16"))
     assert {x.dtype for x in jax.tree.leaves(params)} == {jnp.dtype("float32")}
     found = model.apply({"params": params}, INPUTS, TARGETS, train=False)
@@ -230,7 +230,7 @@ def test_bfloat16_computes_near_float32_with_float32_parameters():
 
 
 @pytest.mark.parametrize("fields", [{"remat": True}, {"scan": True}, {"remat": True, "scan": True}])
-def test_remat_and_scan_change_neither_parameters_nor_logits_nor_gradients(fields):
+def test_remat_and_scan_change_no_results(fields):
     model = Transformer(dataclasses.replace(TINY, dropout=0.0, **fields))
     again = model.init(jax.random.key(0), INPUTS, TARGETS, train=False)["params"]
     jax.tree.map(np.testing.assert_array_equal, again, PARAMS)
@@ -259,7 +259,7 @@ def test_scanned_layers_drop_differently():
     np.testing.assert_array_equal(run(0), run(0))
 
 
-def test_attention_weights_are_collected_on_request():
+def test_attention_weights_are_collected():
     _, collected = MODEL.apply({"params": PARAMS}, INPUTS, TARGETS, train=False, mutable=["attention"])
     leaves = jax.tree.leaves(collected["attention"])
     assert (
@@ -288,12 +288,12 @@ def test_attention_weights_are_collected_on_request():
         ("attention", "flash"),
     ],
 )
-def test_impossible_configs_are_refused_by_name(field, value):
+def test_impossible_configs_are_errors(field, value):
     with pytest.raises(UserError, match=rf"model\.{field} "):
         TransformerConfig(**{field: value})
 
 
-def test_gelu_of_an_older_config_is_its_tanh_form(caplog):
+def test_gelu_of_old_configs_is_tanh(caplog):
     older = dataclasses.asdict(TransformerConfig(activation="gelu"))
     del older["layer_norm_epsilon"]
     config_module._warn_once.cache_clear()

@@ -44,7 +44,7 @@ def assert_finds_all(hypotheses, table, allowed, extra=lambda words: 0.0, limits
 
 
 @pytest.mark.parametrize("minimum", [2, 3])
-def test_a_minimum_length_holds_as_far_as_the_limit_allows(minimum):
+def test_minimum_length_holds_within_limits(minimum):
     table = make_table(20, B)
     hypotheses = beam(table, ALPHA, EVERYTHING, T, limits=LIMITS, minimum=minimum)
     assert_finds_all(hypotheses, table, lambda row, words: len(words) >= min(minimum, LIMITS[row]))
@@ -53,7 +53,7 @@ def test_a_minimum_length_holds_as_far_as_the_limit_allows(minimum):
     ).all()
 
 
-def test_forbidden_tokens_are_never_chosen_and_keep_their_probability():
+def test_forbidden_tokens_are_never_chosen():
     table = make_table(21, B)
     hypotheses = beam(table, ALPHA, EVERYTHING, T, limits=LIMITS, forbidden=(0, BOS))
     assert_finds_all(hypotheses, table, lambda row, words: not {0, BOS} & set(words))
@@ -65,29 +65,29 @@ def test_forbidden_tokens_are_never_chosen_and_keep_their_probability():
 PREFIX = np.array([[3, 0], [0, -1], [2, 3], [3, 3], [0, 0], [-1, -1]])
 
 
-def begins_as_forced(row, words):
-    """The prefix holds up to the place that the limit leaves, where EOS must stand."""
-    places = zip(words[: LIMITS[row] - 1], PREFIX[row], strict=False)
-    longest = min(int((PREFIX[row] >= 0).sum()), LIMITS[row] - 1)
-    return len(words) > longest and all(forced in (-1, word) for word, forced in places)
+def begins_with_prefix(row, words):
+    """The prefix, as far as the limit allows; the token at the limit is EOS."""
+    forced_words = zip(words[: LIMITS[row] - 1], PREFIX[row], strict=False)
+    prefix_length = min(int((PREFIX[row] >= 0).sum()), LIMITS[row] - 1)
+    return len(words) > prefix_length and all(forced in (-1, word) for word, forced in forced_words)
 
 
-def test_a_forced_prefix_counts_with_its_probability():
+def test_forced_prefixes_count_in_the_score():
     table = make_table(22, B)
     hypotheses = beam(table, ALPHA, EVERYTHING, T, limits=LIMITS, prefix=PREFIX)
-    assert_finds_all(hypotheses, table, begins_as_forced)
+    assert_finds_all(hypotheses, table, begins_with_prefix)
 
 
-def test_greedy_search_and_samples_go_on_from_a_forced_prefix():
+def test_greedy_and_samples_continue_a_prefix():
     table = make_table(23, B)
     found = (greedy(table, T, limits=LIMITS, prefix=PREFIX), sample(table, 0, 2, T, LIMITS, prefix=PREFIX))
     for hypotheses in found:
         for row, score, words in sequences(hypotheses):
-            assert begins_as_forced(row, words)
+            assert begins_with_prefix(row, words)
             np.testing.assert_allclose(score, log_probability(table[row], words), rtol=1e-5)
 
 
-def test_a_forced_eos_ends_the_sequence():
+def test_forced_eos_ends_the_sequence():
     hypotheses = beam(make_table(24, B), ALPHA, 3, T, n_best=1, prefix=np.full((B, 2), [3, EOS]))
     assert (hypotheses.tokens[:, 0] == [3, EOS, 0, 0]).all()
 
@@ -96,7 +96,7 @@ def hash_penalty(state):
     return -(state["hash"] % 7) / 5
 
 
-def test_coverage_is_added_where_a_hypothesis_ends_and_the_search_stays_exact():
+def test_search_with_coverage_is_exact():
     table = make_table(25, B)
 
     def extra(words):
@@ -108,7 +108,7 @@ def test_coverage_is_added_where_a_hypothesis_ends_and_the_search_stays_exact():
     np.testing.assert_array_equal(best.tokens, hypotheses.tokens[:, :1])
 
 
-def test_the_coverage_penalty_is_equation_14():
+def test_coverage_penalty_is_equation_14():
     rng = np.random.default_rng(0)
     attention, mask = rng.random((2, 3, 5)) * 1.6, np.arange(5) < [[5], [3]]
     expected = [
@@ -119,7 +119,7 @@ def test_the_coverage_penalty_is_equation_14():
     assert np.isfinite(search.coverage_penalty(np.zeros((1, 1, 5)), mask[:1], 0.2)).all()
 
 
-def test_an_ensemble_is_the_mean_of_the_probabilities():
+def test_ensembles_average_probabilities():
     first, second = make_table(26, B), make_table(27, B, ruled_out=0.2)
     step = search.ensemble(hash_step, hash_step)
 
@@ -142,14 +142,14 @@ def test_an_ensemble_is_the_mean_of_the_probabilities():
         scored = []
         for words in every_sequence(T):
             total = 0.0
-            for place, word in enumerate(words):
-                each = [reference_log_probabilities(t[row], words[:place])[word] for t in (first, second)]
+            for position, word in enumerate(words):
+                each = [reference_log_probabilities(t[row], words[:position])[word] for t in (first, second)]
                 total += np.log(np.mean(np.exp(each)))
             scored.append((penalized(total, len(words), ALPHA), words))
         assert_found(hypotheses, row, sorted(scored, reverse=True), rtol=1e-4)
 
 
-def test_rows_with_keys_of_their_own_are_sampled_as_they_are_alone():
+def test_rows_with_own_keys_are_independent():
     table, keys = make_table(28, B), jax.random.split(jax.random.key(3), B)
 
     def draw(table, keys):

@@ -11,8 +11,8 @@ import optax
 import pytest
 
 from tests.helpers import numpy_transformer as numpy64
-from tfm import attention
-from tfm.layers import sublayers
+from tfm import attention, layers
+from tfm.layers import dropout as dropout_module
 from tfm.models import Transformer, TransformerConfig
 from tfm.training.step import TrainState, make_train_step, shares
 
@@ -42,7 +42,7 @@ def replace_dropout(monkeypatch):
     """Puts a function (rng, x, rate) in the place of dropout, wherever the package calls it."""
 
     def replace(function):
-        for module in (sublayers, attention):
+        for module in (dropout_module, attention):
             monkeypatch.setattr(module, "dropout", lambda *args: function(*args) if args[2] else args[1])
 
     return replace
@@ -76,7 +76,7 @@ class Recorder:
         self.keys, self._path = collections.defaultdict(list), None
 
     def intercept(self, next_function, arguments, keywords, context):
-        if isinstance(context.module, (sublayers.Dropout, sublayers.MultiHeadAttention)):
+        if isinstance(context.module, (layers.Dropout, layers.MultiHeadAttention)):
             self._path = "/".join(context.module.path)
         return next_function(*arguments, **keywords)
 

@@ -18,7 +18,7 @@ from tfm.tasks import translation
 from tfm.training.config import TrainingConfig
 from tfm.training.divergence import first_loss
 from tfm.training.early_stopping import EarlyStopping
-from tfm.training.optimizer import make_optimizer, make_schedule
+from tfm.training.optimizers import Adam, make_optimizer, make_schedule
 from tfm.training.reporting import METRICS_FILE, duration, read_metrics
 from tfm.training.step import TrainState, make_train_step
 from tfm.training.task import Best
@@ -199,7 +199,7 @@ def test_the_mean_of_adam_may_be_narrow_and_descends_nearly_as_it():
     """Twenty updates of a quadratic; parameters and second moment stay float32."""
     ends = {}
     for dtype in ("float32", "bfloat16"):
-        config = TrainingConfig(adam_mean_dtype=dtype, learning_rate_scale=10.0, warmup_steps=5)
+        config = TrainingConfig(optimizer=Adam(mean_dtype=dtype), learning_rate_scale=10.0, warmup_steps=5)
         optimizer = make_optimizer(config, make_schedule(config, 128))
         params = {"w": jnp.linspace(-1.0, 1.0, 9)}
         state = optimizer.init(params)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +20,10 @@ from tfm.training import non_finite, setup
 from tfm.training.config import TrainingConfig
 from tfm.training.divergence import MOST_SKIPPED, DivergenceMonitor
 from tfm.training.non_finite import first_not_finite
+from tfm.training.optimizers import OPTIMIZERS, make_optimizer, make_schedule
 from tfm.training.reporting import read_metrics
 from tfm.training.setup import make_setup
-from tfm.training.step import TrainState, make_train_step, shares
+from tfm.training.step import TrainState, _counted, make_train_step, shares
 from tfm.workdir import runs
 
 OPTIMIZER = optax.adam(0.1)
@@ -80,6 +82,52 @@ def test_a_skipped_step_changes_nothing_but_the_counts(micro_batches):
     assert np.isfinite(states[3].params["w"]).all()
     assert (states[3].params["w"] != states[2].params["w"]).all()
     assert [float(found["skipped"][0]) for found in metrics] == [0, 1, 0]
+
+
+class Quantized(NamedTuple):
+    """A state with whole numbers of many kinds, as an optimizer of 8-bit moments has them."""
+
+    count: jax.Array
+    step: jax.Array
+    moment: jax.Array
+    index: jax.Array
+    inner: dict
+
+
+def test_a_skipped_step_counts_named_counters_only():
+    whole = Quantized(
+        jnp.int32(3), jnp.int32(3), jnp.int8([1, 2]), jnp.int32(5), {"count": jnp.int32([4, 4])}
+    )
+    optimizer = optax.GradientTransformation(
+        lambda params: whole, lambda gradients, state, params=None: (gradients, state)
+    )
+    step = jax.jit(make_train_step(linear_loss, optimizer, jax.random.key(0), on_non_finite="skip"))
+    state = TrainState.create({"w": jnp.float32([1.0, 2.0]), "step": jnp.int32(7)}, optimizer)
+    counted = jax.jit(lambda state: jax.tree_util.tree_map_with_path(_counted, state.opt_state))(state)
+    assert_equal(counted, whole._replace(count=jnp.int32(4), step=jnp.int32(4)))
+    state = TrainState.create({"w": jnp.float32([1.0, 2.0])}, optimizer)
+    skipped, _ = step(state, BAD[0])
+    assert_equal(skipped, state.replace(step=jnp.int32(1), opt_state=counted))
+
+
+@pytest.mark.parametrize("freeze", [(), ("v",)], ids=["whole", "frozen"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_skipped_step_counts_for_the_schedule(name, freeze):
+    """Whatever the optimizer: the next rate is that of the step behind it."""
+    config = TrainingConfig(
+        optimizer=OPTIMIZERS[name](), freeze=freeze, schedule="constant", peak_learning_rate=0.1
+    )
+    optimizer = make_optimizer(config, make_schedule(config, None))
+    params = {"w": jnp.float32([1.0, 2.0]), "v": jnp.ones(3)}
+    state = TrainState.create(params, optimizer)
+    step = jax.jit(make_train_step(linear_loss, optimizer, jax.random.key(0), on_non_finite="skip"))
+    skipped, _ = step(state, BAD[0])
+    before, after = (jax.tree_util.tree_leaves_with_path(each.opt_state) for each in (state, skipped))
+    for (path, old), (_, new) in zip(before, after, strict=True):
+        is_counter = jax.tree_util.keystr(path).endswith(".count")
+        np.testing.assert_array_equal(new, old + 1 if is_counter else old)
+    assert any(jax.tree_util.keystr(path).endswith(".count") for path, _ in before)
+    assert_equal(skipped.params, state.params)
 
 
 def test_finite_steps_are_what_they_would_be_without_the_check():

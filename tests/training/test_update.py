@@ -13,7 +13,8 @@ from tests.test_config import CONFIGS
 from tfm.config import from_mapping
 from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig
-from tfm.training.optimizer import make_optimizer, make_schedule
+from tfm.training.optimizers import Adam as AdamConfig
+from tfm.training.optimizers import make_optimizer, make_schedule
 from tfm.training.setup import make_setup
 from tfm.training.step import TrainState, make_train_step
 
@@ -81,7 +82,7 @@ def test_updates_of_the_default_config_are_the_papers():
 
 SETTINGS = {
     "default": {},
-    "other betas": {"adam_b1": 0.8, "adam_b2": 0.95, "adam_epsilon": 0.1},
+    "other betas": {"optimizer": AdamConfig(b1=0.8, b2=0.95, epsilon=0.1)},
     "other rate": {"learning_rate_scale": 2.0, "warmup_steps": 3},
 }
 
@@ -98,10 +99,9 @@ def assert_updates_are_adam(config, d_model):
     optimizer = make_optimizer(config, make_schedule(config, d_model))
     rng = np.random.default_rng(0)
     params = rng.normal(size=50)
-    adam, state = (
-        Adam(config.adam_b1, config.adam_b2, config.adam_epsilon),
-        optimizer.init(np.float32(params)),
-    )
+    numbers = config.optimizer
+    adam = Adam(numbers.b1, numbers.b2, numbers.epsilon)
+    state = optimizer.init(np.float32(params))
     for step in range(1, 3 * UPDATES):
         gradient = rng.normal(size=50) * step
         change, state = optimizer.update(np.float32(gradient), state, np.float32(params))
@@ -119,8 +119,7 @@ def test_fields_of_adam_and_schedule_count(name):
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_updates_of_each_config_are_adam_at_its_rate(path):
     config = from_mapping(Config, runpy.run_path(str(path))["get_config"]())
-    betas = (config.training.adam_b1, config.training.adam_b2, config.training.adam_epsilon)
-    assert betas == (0.9, 0.98, 1e-9)
+    assert config.training.optimizer == AdamConfig(b1=0.9, b2=0.98, epsilon=1e-9)
     assert_updates_are_adam(config.training, config.model.d_model)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.helpers.kills import stream
 from tests.helpers.tiny import make_config, write_corpus
+from tfm import config
 from tfm.config import save
 from tfm.data.config import DataConfig
 from tfm.data.sources import open_pairs
@@ -22,6 +23,7 @@ from tfm.tasks import translation
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.training.loop import train
+from tfm.training.optimizers import OPTIMIZERS, Adam, AdamW
 from tfm.workdir import initialization, runs
 
 
@@ -70,6 +72,8 @@ def another(leaf):
         return next(choice for choice in leaf.info.choices if choice != leaf.value)
     if isinstance(leaf.value, bool):
         return not leaf.value
+    if isinstance(leaf.value, tuple):
+        return (*leaf.value, "another/*")
     return f"{leaf.value}x" if isinstance(leaf.value, str) else (leaf.value or 0) + 1
 
 
@@ -89,20 +93,32 @@ FIXED = {
     *("model.max_positions", "model.layer_norm_epsilon"),
     *("data.vocabulary_size", "data.vocabulary_pairs"),
 }
+RESET = {
+    *("training.optimizer.name", "training.optimizer.momentum", "training.optimizer.smallest_factored"),
+    "training.freeze",
+}
+BASES = [dataclasses.replace(BASE, training=TrainingConfig(optimizer=made())) for made in OPTIMIZERS.values()]
+LEAVES = {(type(leaf.section), leaf.path): (base, leaf) for base in BASES for leaf in leaves(base)}
+
+
+def begin_with(base, folder):
+    """A config and a checkpoint, empty: what is in it does not matter here."""
+    initialization.keep_config(base, str(folder))
+    (folder / "checkpoints" / "2").mkdir(parents=True)
+    return folder
 
 
 @pytest.fixture
 def begun(tmp_path):
-    """A work directory with a config and a checkpoint, empty: what is in it does not matter here."""
-    initialization.keep_config(BASE, str(tmp_path))
-    (tmp_path / "checkpoints" / "2").mkdir(parents=True)
-    return tmp_path
+    """A work directory with a config and a checkpoint."""
+    return begin_with(BASE, tmp_path)
 
 
-@pytest.mark.parametrize("leaf", list(leaves(BASE)), ids=lambda leaf: leaf.path)
-def test_what_a_resumed_run_may_change(leaf, begun, caplog):
-    path, value = leaf.path, another(leaf)
-    new, saved = changed(BASE, path, value), (begun / "config.json").read_bytes()
+@pytest.mark.parametrize("key", LEAVES, ids=lambda key: f"{key[0].__name__}-{key[1]}")
+def test_what_a_resumed_run_may_change(key, tmp_path, caplog):
+    base, leaf = LEAVES[key]
+    path, value, begun = leaf.path, another(leaf), begin_with(base, tmp_path)
+    new, saved = changed(base, path, value), (begun / "config.json").read_bytes()
     if path in FREE or path.startswith("decoding."):
         with caplog.at_level("INFO", "tfm"):
             initialization.keep_config(new, str(begun))
@@ -118,6 +134,14 @@ def test_what_a_resumed_run_may_change(leaf, begun, caplog):
         with pytest.raises(UserError, match="can never change"):
             initialization.keep_config(new, str(begun), allow_change=[path])
         assert (begun / "config.json").read_bytes() == saved
+        return
+    if path in RESET:
+        assert "the state of the optimizer depends on it; --reset_schedule allows it" in str(error.value)
+        with pytest.raises(UserError, match=f"--allow_change={path}: the state of the optimizer depends"):
+            initialization.keep_config(new, str(begun), allow_change=[path])
+        assert (begun / "config.json").read_bytes() == saved
+        initialization.keep_config(new, str(begun), resets=True)
+        assert f"config.{path} was" in caplog.text
         return
     assert f"--allow_change={path} allows it" in str(error.value)
     initialization.keep_config(new, str(begun), allow_change=[f"config.{path}"])
@@ -149,20 +173,61 @@ def test_an_export_is_no_work_directory(tmp_path):
 def test_all_changes_that_are_refused_are_named(begun):
     other = dataclasses.replace(
         BASE,
-        training=TrainingConfig(seed=1, adam_b2=0.9, keep=3),
+        training=TrainingConfig(seed=1, optimizer=Adam(b2=0.9), keep=3),
         model=dataclasses.replace(BASE.model, heads=4),
     )
     with pytest.raises(UserError) as error:
         initialization.keep_config(other, str(begun), allow_change=["training.seed"])
-    assert "adam_b2 was 0.98 and is now 0.9 (--allow_change=training.adam_b2" in str(error.value)
+    assert "optimizer.b2 was 0.98 and is now 0.9 (--allow_change=training.optimizer.b2" in str(error.value)
     assert "model.heads was 8 and is now 4 (never" in str(error.value)
     assert "seed" not in str(error.value)
     assert "keep" not in str(error.value)
 
 
-def test_steps_of_a_linear_decay_need_the_flag(tmp_path):
+def as_of_an_older_version(made):
+    """A config as it was saved when Adam's numbers stood in the training section."""
+    saved = dataclasses.asdict(made)
+    training = saved["training"]
+    for name in ("peak_learning_rate", "clip_norm", "freeze"):
+        del training[name]
+    optimizer = training.pop("optimizer")
+    del optimizer["name"]
+    training.update({f"adam_{name}": value for name, value in optimizer.items()})
+    return saved
+
+
+def test_a_run_of_an_older_version_resumes(begun, caplog):
+    """Its config is the same, read with one warning, and is written by today's names."""
+    numbers = Adam(b1=0.8, b2=0.95, epsilon=1e-8, mean_dtype="bfloat16")
+    made = dataclasses.replace(BASE, training=TrainingConfig(optimizer=numbers))
+    (begun / "config.json").write_text(json.dumps(as_of_an_older_version(made)))
+    config._warn_once.cache_clear()
+    assert runs.read_config(str(begun)) == made
+    initialization.keep_config(made, str(begun))
+    (message,) = caplog.messages
+    assert message.startswith(
+        "config.training was written by an older version: its adam_b1 is read as optimi"
+    )
+    assert json.loads((begun / "config.json").read_text()) == json.loads(json.dumps(dataclasses.asdict(made)))
+    slower = changed(made, "training.optimizer.b1", 0.5)
+    initialization.keep_config(slower, str(begun), allow_change=["training.adam_b1"])
+    assert runs.read_config(str(begun)) == slower
+
+
+def test_a_field_by_its_old_and_its_new_name():
+    both = {"adam_b1": 0.8, "optimizer": {"name": "adam", "b1": 0.7}}
+    with pytest.raises(UserError, match=r"^config\.adam_b1 is the old name of b1, which is there as well"):
+        config.from_mapping(TrainingConfig, both)
+    mixed = {"adam_b1": 0.8, "optimizer": {"name": "adamw", "b2": 0.7}}
+    assert config.from_mapping(TrainingConfig, mixed).optimizer == AdamW(b1=0.8, b2=0.7)
+    with pytest.raises(UserError, match=r"config\.optimizer must be a section with the field 'name', got 3"):
+        config.from_mapping(TrainingConfig, {"adam_b1": 0.8, "optimizer": 3})
+
+
+@pytest.mark.parametrize("schedule", ["linear_decay", "cosine_decay"])
+def test_steps_of_a_decay_need_the_flag(schedule, tmp_path):
     """The learning rate of every step depends on them."""
-    linear = TrainingConfig(schedule="linear_decay", steps=5000)
+    linear = TrainingConfig(schedule=schedule, steps=5000)
     initialization.keep_config(dataclasses.replace(BASE, training=linear), str(tmp_path))
     (tmp_path / "checkpoints" / "2").mkdir(parents=True)
     longer = dataclasses.replace(BASE, training=dataclasses.replace(linear, steps=9000))

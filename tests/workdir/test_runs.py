@@ -120,7 +120,7 @@ def test_too_few_checkpoints_are_a_sentence_that_says_what_there_is(tiny_run):
 def test_what_averaging_brings_is_measured_beside_its_own_last_checkpoint(tiny_run, monkeypatch):
     run = runs.load(str(tiny_run), average_last=2, checkpoint="4")
     result = collections.namedtuple("Result", "scores")
-    monkeypatch.setattr(evaluating.report, "evaluate", lambda task, params, split: result(params))
+    monkeypatch.setattr(translation.Translation, "report", lambda task, params, split: iter([result(params)]))
     arguments = collections.namedtuple("Arguments", "workdir split")(str(tiny_run), "test")
     expected = runs.load(str(tiny_run), checkpoint="4").params
     jax.tree.map(np.testing.assert_array_equal, evaluating.last_alone(run, arguments), expected)
@@ -143,7 +143,10 @@ def test_several_checkpoints_up_to_none_that_is_there_are_a_sentence(tiny_run, s
         runs.load(str(tiny_run), checkpoint=checkpoint, **{several: 2})
 
 
-def test_without_a_choice_the_best_checkpoint_is_loaded(tiny_run):
+def test_without_a_choice_the_best_checkpoint_is_loaded(tiny_run, monkeypatch):
     best = runs.load(str(tiny_run), checkpoint="best").steps
     assert best == runs.load(str(tiny_run)).steps
     assert best[0] in (3, 6)  # those that were evaluated
+    for found, steps in ((3, [3]), (None, [6])):
+        monkeypatch.setattr(Checkpoints, "best", lambda _, found=found: found)
+        assert runs.load(str(tiny_run)).steps == steps

@@ -1,6 +1,6 @@
 """What the commands share: flags, config overrides, logging, exit codes.
 
-A mistake of the user, or a file that the machine refuses, ends a command with one sentence on stderr and exit
+A mistake of the user, or an I/O error, ends a command with one error message on stderr and exit
 code 2; anything else is a bug and shows its traceback.
 """
 
@@ -71,7 +71,7 @@ def _is_warning(record):
 
 @contextlib.contextmanager
 def answering():
-    """Ends the process with a sentence for what a user can mend, silently where nobody reads its output."""
+    """Ends the process with an error message for what a user can fix; silently where its output is closed."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -100,6 +100,7 @@ def define_new_run():
     """--config=FILE with its --config.field=value, and --workdir."""
     terminal.prepare_streams()
     with answering():
+        config_flag.define_import()
         path = config_flag.value_of("config")
         if path is None:
             flags.DEFINE_string("config", None, help_text.CONFIG_HELP, required=True)
@@ -118,6 +119,7 @@ def define_finished_run():
     flags.DEFINE_integer("average", 1, f"Average so many {several}", lower_bound=1)
     flags.DEFINE_integer("ensemble", 1, f"Decode at once with so many {several}", lower_bound=1)
     with answering():
+        config_flag.define_import()
         config_flag.check_absent()
         workdir = config_flag.value_of("workdir")
         if workdir is not None:  # else the parser will say so

@@ -159,8 +159,10 @@ def main(first, second):
 
 
 if __name__ == "__main__":
-    from tfm.commands import cli
+    from tfm.commands import cli, config_flag
 
+    with cli.answering():
+        config_flag.define_import()
     flags.DEFINE_string("split", "test", "Split that eval.py translated in both work directories.")
     flags.DEFINE_multi_string(
         "name",

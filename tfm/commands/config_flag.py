@@ -4,6 +4,8 @@ The file is read once, before the flags are parsed: its fields are flags themsel
 """
 
 import contextlib
+import functools
+import logging
 import os
 import re
 import reprlib
@@ -19,7 +21,9 @@ from tfm.errors import UserError
 from tfm.workdir import runs
 
 NAME = "config"
+IMPORT = "import"
 SHOWN_VALUES = 60  # characters of a value in an error message
+log = logging.getLogger(__name__)
 REQUIRED = re.compile(r"flag --\w+=None: (Flag --\w+ must have a value) other than None")
 
 
@@ -38,19 +42,47 @@ def read_file(path):
     made = _run_file(path)
     if not isinstance(made, config_dict.ConfigDict):
         raise UserError(f"Expected get_config() in {path} to return a ConfigDict, got {_shown(made)}.")
+    config.allow_names_in(made)
     return made
 
 
 def define(saved, values=flags.FLAGS):
     """Defines --config.field=value over a ConfigDict.
 
+    Where --config.SECTION.name changes what a section is found by, such as the model, the section first gets
+    the fields and the defaults of that name; a field under the name that it had in an older version is an
+    alias, with a warning.
+
     Raises:
       UserError: a field that is not there, or a value of another type.
     """
+    made_of = runs.config_class(saved)
+    if config.has_old_names(made_of, saved):
+        saved = config.to_config_dict(runs.parse_config(saved))
     arguments = without_file(sys.argv)
+    _allow_names(arguments)
+    _change_names(saved, made_of, arguments)
+    old_names = _old_names(saved, made_of, arguments)
+    arguments = [_with_name(argument, old_names.get(_flag_name(argument))) for argument in arguments]
     _check_fields(saved, arguments)
     with _explained(values):
         config_flags.DEFINE_config_dict(NAME, saved, "Fields of the config.", values, sys_argv=arguments)
+        for old, new in old_names.items():
+            flags.DEFINE_alias(old, new, values)
+    if old_names:
+        known = ", ".join(f"--{old} is now --{new}" for old, new in old_names.items())
+        log.warning("Flags of an older version: %s", known)
+
+
+def define_import(values=flags.FLAGS):
+    """Defines --import, and allows the modules that it names.
+
+    Raises:
+      UserError: a value is no name of a module.
+    """
+    meaning = "Module of your own, such as my_lab.models, that the config of a run may name: its code runs."
+    flags.DEFINE_multi_string(IMPORT, [], meaning, values)
+    config.allow_modules(value for value, _ in _found(IMPORT, sys.argv))
 
 
 def check_absent():
@@ -96,12 +128,50 @@ def without_file(argv):
     return [argument for i, argument in enumerate(argv) if i not in skipped]
 
 
+def _allow_names(arguments):
+    """Lets the config name what the arguments name, as the user trusts it."""
+    for flag in set(map(_flag_name, arguments)):
+        if flag.startswith(f"{NAME}.") and flag.rpartition(".")[2] in config.NAME_FIELDS:
+            config.allow_modules(value for value, _ in _found(flag, arguments) if config.is_dotted(value))
+
+
+def _change_names(saved, made_of, arguments):
+    """Gives the sections whose name the arguments change the fields and the defaults of that name."""
+    given = {name for name in map(_flag_name, arguments) if re.fullmatch(rf"{NAME}\..+\.name", name)}
+    for flag in sorted(given, key=lambda name: name.count(".")):  # a section before those in it
+        path = flag.removeprefix(f"{NAME}.").removesuffix(".name")
+        *_, (name, _) = _found(flag, arguments) or [("", ())]
+        section = config.defaults_of_name(made_of, saved, path, name) if name else None
+        if section is not None:
+            *parents, last = path.split(".")
+            with saved.unlocked():
+                functools.reduce(getattr, parents, saved)[last] = config.to_config_dict(section)
+
+
+def _old_names(saved, made_of, arguments):
+    """{name of a flag in an older version: its name} of those among the arguments."""
+    given = {name for name in map(_flag_name, arguments) if name.startswith(f"{NAME}.")}
+    paths = {name: config.current_path(made_of, saved, name.removeprefix(f"{NAME}.")) for name in given}
+    return {name: f"{NAME}.{path}" for name, path in sorted(paths.items()) if name != f"{NAME}.{path}"}
+
+
+def _flag_name(argument):
+    """The name of the flag that an argument sets, "" for none."""
+    return argument.lstrip("-").partition("=")[0] if argument.startswith("-") else ""
+
+
+def _with_name(argument, name):
+    """An argument that sets the flag `name` instead of its own; itself where that is None."""
+    _, equals, value = argument.partition("=")
+    return argument if name is None else f"--{name}{equals}{value}"
+
+
 def _found(name, argv):
     """[(value, positions of its arguments)] of --name=value and --name value, in order."""
     found = []
     for i, argument in enumerate(argv):
-        flag, equals, value = argument.lstrip("-").partition("=")
-        if not argument.startswith("-") or flag != name:
+        _, equals, value = argument.partition("=")
+        if _flag_name(argument) != name:
             continue
         if equals:
             found.append((value, (i,)))

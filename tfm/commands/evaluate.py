@@ -12,8 +12,6 @@ from tfm.commands import terminal
 if __name__ == "__main__":
     terminal.end_at_once()  # the imports take seconds
 
-import dataclasses
-import itertools
 import json
 import os
 
@@ -21,11 +19,9 @@ from absl import flags
 
 from tfm import config
 from tfm.commands import cli
-from tfm.data.sources import fingerprint_of
 from tfm.errors import UserError
 from tfm.fields import changes
 from tfm.runtime.files import only_writer, whole_file
-from tfm.tasks.translation import report
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
@@ -35,13 +31,12 @@ def main():
     arguments = flags.FLAGS
     chosen = cli.read_config()
     folder = arguments.output_dir or arguments.workdir
-    stem = runs.evaluation_stem(folder, arguments.split, chosen.data.target_language, arguments.name)
+    stem = runs.evaluation_stem(folder, arguments.split, chosen.output_suffix, arguments.name)
     if arguments.output_dir:
         check_output_dir(folder, arguments.workdir, chosen)
     with only_writer(f"{stem}.hypotheses", "--output_dir"):
         run = cli.load_run()
-        result = report.evaluate(run.task, run.params, arguments.split)
-        write_results(result, run, arguments, stem)
+        write_results(run, arguments, stem)
 
 
 def check_output_dir(folder, workdir, chosen):
@@ -62,12 +57,11 @@ def check_output_dir(folder, workdir, chosen):
         raise UserError(f"--output_dir={folder} holds evaluations on other data ({several}): choose another.")
 
 
-def write_results(result, run, arguments, stem):
-    """Writes the scores after each measurement, and prints them at the end, also where one fails.
+def write_results(run, arguments, stem):
+    """Writes the report after each measurement, and prints it at the end, also where one fails.
 
     Args:
-      result: a `tfm.tasks.translation.report.Evaluation`.
-      run: that was evaluated.
+      run: that is evaluated.
       arguments: the flags.
       stem: what the names of the files begin with.
 
@@ -75,79 +69,75 @@ def write_results(result, run, arguments, stem):
       UserError: an I/O error.
       KeyboardInterrupt: as it came; its text says what is written.
     """
-    scores, before, done = result.scores, [], ""
+    report, before, done = None, [], ""
     try:
-        write_hypotheses(result, run, stem)
-        for scores, before in measurements(result, run, arguments):
-            write_scores(result, scores, before, run, arguments.split, stem)
+        for report, before in measurements(run, arguments):
+            if not done:
+                write_outputs(report, run, stem)
+            write_scores(report, before, run, arguments.split, stem)
             done = f"the scores above stand in {stem}.scores.json; the same command measures the rest too"
     except KeyboardInterrupt:
         raise KeyboardInterrupt(done) from None
     finally:
-        show(result, scores, before, run, arguments)
+        if report is not None:
+            show(report, before, run, arguments)
     print(f"wrote {stem}.hypotheses and {stem}.scores.json")
 
 
-def measurements(result, run, arguments):
-    """Yields, after each measurement, all scores so far and those of the last averaged checkpoint alone."""
-    scores, before = result.scores, []
-    yield scores, before
-    if run.task.config.data.kind == "builtin" and arguments.split == "test":
-        scores = scores + report.challenges(run.task, run.params, result)
-        yield scores, before
+def measurements(run, arguments):
+    """Yields, after each measurement, the report so far and scores of the last averaged checkpoint alone."""
+    for report in run.task.report(run.params, arguments.split):
+        yield report, []
     if arguments.average > 1:
-        before = last_alone(run, arguments)
-        yield scores, before
+        yield report, last_alone(run, arguments)
 
 
 def last_alone(run, arguments):
     """Scores of the last of the averaged checkpoints by itself, to see what averaging brings."""
     last = runs.load(arguments.workdir, checkpoint=run.steps[-1], chosen=run.task.config)
-    return report.evaluate(last.task, last.params, arguments.split).scores
+    return next(last.task.report(last.params, arguments.split)).scores
 
 
-def show(result, scores, before, run, arguments):
-    """Some translations, then the scores; `before` are those before averaging."""
-    triples = zip(result.sources, result.references, result.hypotheses, strict=True)
-    for source, reference, hypothesis in itertools.islice(triples, arguments.samples):
-        print(f"source      {source}\nreference   {reference}\nhypothesis  {hypothesis}\n")
+def show(report, before, run, arguments):
+    """Some examples, then the scores; `before` are those before averaging."""
+    for example in report.examples[: arguments.samples]:
+        print("".join(f"{name:<11} {text}\n" for name, text in example.items()))
     kind = "ensemble" if isinstance(run.params, tuple) else "mean"
     which = f"step {run.steps[0]:,}" if len(run.steps) == 1 else f"{kind} of steps {run.steps}"
-    decoding = run.task.config.decoding
     print(
-        f"{arguments.split}: {len(result.hypotheses):,} sentences, {which}, beam {decoding.beam_size}, "
-        f"length penalty {decoding.length_penalty}, "
-        f"{result.sentences_per_second:.1f} sentences/s with compilation"
+        f"{arguments.split}: {len(report.outputs):,} examples, {which}, "
+        f"{report.rate:.1f} examples/s with compilation"
     )
-    for score in scores:
+    print("  ".join(f"{name}={value}" for name, value in report.settings.items()))
+    for score in report.scores:
         print(score)
     for score in before:
         print(f"step {run.steps[-1]:,} alone: {score}")
 
 
-def write_hypotheses(result, run, stem):
-    """The hypotheses, a line each; beside them the run's config where there is none."""
+def write_outputs(report, run, stem):
+    """The outputs, a line each; beside them the run's config where there is none."""
     with whole_file(f"{stem}.hypotheses", "w") as file:
-        file.writelines(text + "\n" for text in result.hypotheses)
+        file.writelines(text + "\n" for text in report.outputs)
     path = runs.config_path(os.path.dirname(stem))
     if not os.path.exists(path):
         config.save(run.task.config, path)
 
 
-def write_scores(result, scores, before, run, split, stem):
+def write_scores(report, before, run, split, stem):
     """All scores and how they were made, as JSON."""
-    report = {
+    content = {
         "split": os.path.basename(split),
-        "texts": fingerprint_of(result.sources, result.references),
+        "texts": report.identity,
         "checkpoints": run.steps,
-        "decoding": dataclasses.asdict(run.task.config.decoding),
-        "sentences": len(result.hypotheses),
-        "sentences_per_second": result.sentences_per_second,
-        "scores": [score._asdict() for score in scores],
+        "decoding": report.settings,
+        "sentences": len(report.outputs),
+        "sentences_per_second": report.rate,
+        "scores": [score._asdict() for score in report.scores],
         "scores_of_the_last_checkpoint_alone": [score._asdict() for score in before],
     }
     with whole_file(f"{stem}.scores.json", "w") as file:
-        json.dump(report, file, indent=2)
+        json.dump(content, file, indent=2)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,14 @@ import re
 
 from absl import flags
 
-from tfm.decoding.generate import MOST_TOKENS
+from tfm.decoding.generate import MAX_TOKENS
 from tfm.errors import UserError
 from tfm.export import stablehlo
 from tfm.export.bundle import check_absent, write_bundle
 from tfm.runtime.files import only_writer
 
 DEFAULT_SHAPE = "1x64"
-LARGEST = MOST_TOKENS  # rows and tokens, as of decoding.batch_size and decoding.max_input
+LARGEST = MAX_TOKENS  # rows and tokens, as of decoding.batch_size and decoding.max_input
 
 
 def parse_shape(text):

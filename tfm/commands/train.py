@@ -45,7 +45,9 @@ def main():
         dry_run(chosen, workdir)
         return
     if flags.FLAGS.warm_start and flags.FLAGS.reset_schedule:
-        raise UserError("--warm_start begins a new run and --reset_schedule a run anew: choose one.")
+        raise UserError(
+            "--warm_start begins a new run and --reset_schedule a new schedule in this one: choose one."
+        )
     with preemption.caught() as stop:
         begin(chosen, workdir, stop)
 
@@ -112,7 +114,9 @@ if __name__ == "__main__":
     cli.define_new_run()
     flags.DEFINE_bool("dry_run", False, "Tell what the run will take, and stop before its first step.")
     flags.DEFINE_string("warm_start", "", "Begin a new run with the weights of this run or export.")
-    flags.DEFINE_bool("reset_schedule", False, "Begin anew with the newest weights of the run, from step 0.")
+    flags.DEFINE_bool(
+        "reset_schedule", False, "Begin a new schedule with the newest weights of the run, from step 0."
+    )
     flags.DEFINE_multi_string(
         "allow_change",
         [],

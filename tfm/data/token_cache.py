@@ -69,7 +69,7 @@ class TokenCache:
         """The cache of `pairs` (see `tfm.data.sources`) below `cache_dir`; made where there is no whole one.
 
         Raises:
-          UserError: the machine refuses its files.
+          UserError: an I/O error of its files.
         """
         identity = f"{FORMAT} {pairs.fingerprint} {vocabulary.fingerprint}"
         folder = os.path.join(cache_dir, "tokens", hashlib.sha256(identity.encode()).hexdigest()[:32])

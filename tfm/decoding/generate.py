@@ -4,8 +4,10 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,9 +23,9 @@ from tfm.fields import CHANGEABLE, check_fields, field
 from tfm.layers.collected_attention import attention_of
 from tfm.layers.matmul import inputs_first, outputs_first
 
-option = functools.partial(field, resume=CHANGEABLE)  # decoding changes nothing in a run
+option = functools.partial(field, resume=CHANGEABLE)  # training does not depend on decoding
+MAX_TOKENS = 65_536  # of an input, or of an output beyond its input
 LARGEST_PENALTY_LOG = 80.0  # a float32 holds exp(88); a prefix may make an output longer
-MOST_TOKENS = 65_536  # of an input, or of an output beyond its input
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,19 +40,19 @@ class DecodingConfig:
         0.0, "Beta of the same equation, of a beam only; 0 in the paper.", least=0, most=100
     )
     min_length: int = option(
-        1, "Tokens of the shortest output, EOS counted.", least=1, most=MOST_TOKENS, unit="tokens"
+        1, "Minimum tokens of an output, EOS counted.", least=1, most=MAX_TOKENS, unit="tokens"
     )
     extra_length: int = option(
         50,
-        "The output has at most so many tokens more than the input.",
+        "Maximum tokens of the output beyond those of the input.",
         least=0,
-        most=MOST_TOKENS,
+        most=MAX_TOKENS,
         unit="tokens",
     )
     samples: int = option(
         0,
-        "Above 0, draws so many translations instead of searching, and takes the one of least Bayes risk "
-        "(Eikema and Aziz 2020): the one that agrees best with all of them.",
+        "Above 0, samples so many translations instead of searching, and returns the one of minimum Bayes "
+        "risk (Eikema and Aziz 2020): the one that agrees best with all of them.",
         least=0,
         most=1000,
         unit="samples",
@@ -76,14 +78,14 @@ class DecodingConfig:
     seed: int = option(0, "Of samples. JAX ignores higher bits.", least=0, most=2**32 - 1)
     attention_layer: int = option(
         -1,
-        "The decoder layer whose attention over the source, its heads' mean, is the alignment and the "
-        "coverage; negative counts from the last.",
+        "The decoder layer whose attention to the source, averaged over its heads, is the alignment and "
+        "the coverage; negative counts from the last.",
         least=-1000,
         most=999,
     )
-    batch_size: int = option(64, "Sentences searched side by side.", least=1, most=65_536, unit="sentences")
+    batch_size: int = option(64, "Sentences searched at a time.", least=1, most=65_536, unit="sentences")
     max_input: int = option(
-        256, "Tokens of the longest input, EOS counted.", least=2, most=MOST_TOKENS, unit="tokens"
+        256, "Maximum tokens of an input, EOS counted.", least=2, most=MAX_TOKENS, unit="tokens"
     )
     over_long: str = option(
         "split",
@@ -105,24 +107,28 @@ class DecodingConfig:
             )
 
     @property
-    def width(self):
-        """Hypotheses that a sentence has at a time."""
+    def width(self) -> int:
+        """Hypotheses of a sentence at a time."""
         return self.samples or self.beam_size
 
 
-class Found(NamedTuple):
+Params = Any  # a tree of parameters
+Members = tuple[Params, ...]  # of an ensemble
+
+
+class TokenHypothesis(NamedTuple):
     """A hypothesis: ids up to and with EOS, and its score.
 
-    That is its log-probability over the length penalty, of greedy search too, and of a beam plus the
-    coverage penalty; of a sample the log-probability itself, before temperature and cuts.
+    Of greedy search and beam search, its log-probability over the length penalty, plus the coverage penalty
+    of a beam; of a sample the log-probability itself, before temperature and truncation.
     """
 
     ids: list[int]
     score: float
 
 
-def check_n_best(n_best, config):
-    """Raises a UserError where the search of `config` holds fewer than `n_best` hypotheses of a sentence."""
+def check_n_best(n_best: int, config: DecodingConfig) -> None:
+    """Raises a UserError where the search of `config` finds fewer than `n_best` hypotheses of a sentence."""
     if n_best < 1:
         raise UserError(f"Expected at least 1 translation of each sentence as n_best, got {n_best}.")
     if n_best > config.width:
@@ -131,7 +137,15 @@ def check_n_best(n_best, config):
         )
 
 
-def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
+def decode(
+    model: nn.Module,
+    params: Params | Members,
+    sentences: Sequence[Sequence[int]],
+    config: DecodingConfig,
+    *,
+    n_best: int = 1,
+    prefixes: Sequence[Sequence[int]] | None = None,
+) -> list[list[TokenHypothesis]]:
     """Hypotheses of each sentence, in the order of `sentences`.
 
     Args:
@@ -139,37 +153,36 @@ def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
       params: its parameters; a tuple of several decodes with the mean of their probabilities.
       sentences: lists of source ids that end in EOS.
       config: a `DecodingConfig`.
-      n_best: hypotheses wanted of each, at most the beam's size; samples are all returned, in no order.
+      n_best: hypotheses of each to return, at most the beam size; samples are all returned, in no order.
       prefixes: lists of ids with which the outputs begin, without EOS; None or empty lists for none.
 
     Returns:
-      A list of `Found` for each sentence, best first.
+      A list of `TokenHypothesis` for each sentence, best first.
 
     Raises:
-      UserError: more hypotheses wanted than the beam holds, outputs allowed that the model has no positions
-        for, an input that does not fit into the memory even by itself, or probabilities that are not numbers.
+      UserError: `n_best` is above the beam size, outputs may be longer than the model has positions for, an
+        input does not fit into the memory even by itself, or probabilities are NaN.
     """
     check_n_best(n_best, config)
-    asked = itertools.zip_longest(sentences, prefixes or [], fillvalue=[])
-    check_lengths(model, [len(ids) + len(start) + config.extra_length for ids, start in asked])
+    pairs = itertools.zip_longest(sentences, prefixes or [], fillvalue=[])
+    check_lengths(model, [len(ids) + len(prefix) + config.extra_length for ids, prefix in pairs])
     members = tuple(search_parameters(each, config.dtype) for each in as_members(params))
     keys = jax.random.split(jax.random.key(config.seed), len(sentences)) if config.samples else None
-    weights = sum(x.nbytes for x in jax.tree.leaves((params, members)))
+    weight_bytes = sum(x.nbytes for x in jax.tree.leaves((params, members)))
     results = [None] * len(sentences)
 
     def search_rows(rows):
-        inputs = padded([sentences[i] for i in rows])[
-            :, : model.config.longest
-        ]  # what lies beyond is padding
+        inputs = padded([sentences[i] for i in rows])
+        inputs = inputs[:, : model.config.max_length]  # the columns beyond are padding
         prefix = padded([prefixes[i] for i in rows], fill=-1) if prefixes else None
-        own = keys[np.array(rows)] if config.samples else None
-        return search_batch(model, members, inputs, config, n_best, prefix, own)
+        row_keys = keys[np.array(rows)] if config.samples else None
+        return search_batch(model, members, inputs, config, n_best, prefix, row_keys)
 
-    def needed(rows):
+    def estimate(rows):
         source = bucket_width(max(len(sentences[i]) for i in rows))
-        begun = bucket_width(max(len(prefixes[i]) for i in rows)) if prefixes else 0
-        beside = _search_bytes(model.config, config, len(rows), source, begun)
-        return None if beside is None else weights + len(members) * beside
+        prefix = bucket_width(max(len(prefixes[i]) for i in rows)) if prefixes else 0
+        search_bytes = _search_bytes(model.config, config, len(rows), source, prefix)
+        return None if search_bytes is None else weight_bytes + len(members) * search_bytes
 
     def describe(rows):
         names = ("samples" if config.samples else "beam_size", "extra_length", "max_input")
@@ -178,33 +191,50 @@ def decode(model, params, sentences, config, *, n_best=1, prefixes=None):
         return f"Decoding one input of {tokens:,} tokens", f"lower {fields}"
 
     batches = decode_rows(list(map(len, sentences)), config.batch_size)
-    for indices, hypotheses in run_batches(batches, search_rows, needed, describe):
+    for indices, hypotheses in run_batches(batches, search_rows, estimate, describe):
         _collect(indices, hypotheses, results)
     return results
 
 
-def _search_bytes(settings, config, rows, source, begun):
-    """Estimated bytes of `search_batch` beside the weights, or None; B, M, and the width of the prefixes."""
+def _search_bytes(model_config, config, rows, source, prefix):
+    """Estimated bytes of `search_batch` beside the weights, or None; of B, M and P."""
     if config.dtype:
-        settings = dataclasses.replace(settings, dtype=config.dtype)
-    length, longest = source + begun + config.extra_length, settings.longest
+        model_config = dataclasses.replace(model_config, dtype=config.dtype)
+    length, max_length = source + prefix + config.extra_length, model_config.max_length
     return memory_estimate.decoding_bytes(
-        settings,
+        model_config,
         rows=rows,
-        source=min(source, longest or source),
-        length=min(length, longest or length),
+        source=min(source, max_length or source),
+        length=min(length, max_length or length),
         width=config.width,
         sampling=bool(config.samples),
     )
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3, 4))
-def search_batch(model, members, inputs, config, n_best=1, prefix=None, keys=None):
-    """`tfm.search.Hypotheses` for inputs [B, M]; compiled once a shape.
+def search_batch(
+    model: nn.Module,
+    members: Members,
+    inputs: jax.Array,
+    config: DecodingConfig,
+    n_best: int = 1,
+    prefix: jax.Array | None = None,
+    keys: jax.Array | None = None,
+) -> search.Hypotheses:
+    """Searches one batch; compiled once for each shape.
 
-    A row's output is limited to its own input's length (and its prefix's) plus `extra_length`, whatever it is
-    padded to. `members` is a tuple of `search_parameters`, `prefix` as in `search.Constraints`, `keys` [B]
-    are for sampling.
+    The limit of a row's output is the length of its own input (and prefix) plus `extra_length`, whatever the
+    batch is padded to.
+
+    Args:
+      model, config, n_best: as in `decode`.
+      members: `search_parameters` of each member of the ensemble.
+      inputs: int32 [B, M], padded with 0.
+      prefix: int32 [B, P], as in `search.Constraints`.
+      keys: [B], random keys for sampling.
+
+    Returns:
+      `search.Hypotheses` with N = `n_best`, or N = `config.samples`.
     """
     if config.dtype:
         model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
@@ -213,15 +243,15 @@ def search_batch(model, members, inputs, config, n_best=1, prefix=None, keys=Non
     if prefix is not None:
         limits += (prefix >= 0).sum(-1)
         max_length += prefix.shape[1]
-    max_length = min(max_length, model.config.longest or max_length)
+    max_length = min(max_length, model.config.max_length or max_length)
     common = {
         "max_length": max_length,
         "bos_id": BOS_ID,
         "eos_id": EOS_ID,
-        # Padding and BOS are no words; training never shows them as targets.
+        # Training never has padding or BOS as targets.
         "constraints": search.Constraints(limits, config.min_length, (PAD_ID, BOS_ID), prefix),
     }
-    step = search.ensemble(*(_step(model, params, config) for params in members))
+    step = search.ensemble(*(_make_step(model, params, config) for params in members))
     caches = tuple(
         model.apply(
             {"params": inputs_first(params)},
@@ -233,8 +263,8 @@ def search_batch(model, members, inputs, config, n_best=1, prefix=None, keys=Non
         for params in members
     )
     if config.samples:
-        cuts = {"temperature": config.temperature, "top_k": config.top_k, "top_p": config.top_p}
-        return search.sample(step, caches, keys, samples=config.samples, **cuts, **common)
+        truncation = {"temperature": config.temperature, "top_k": config.top_k, "top_p": config.top_p}
+        return search.sample(step, caches, keys, samples=config.samples, **truncation, **common)
     if config.beam_size == 1:
         return search.greedy_search(step, caches, length_penalty=config.length_penalty, **common)
     return search.beam_search(
@@ -244,21 +274,21 @@ def search_batch(model, members, inputs, config, n_best=1, prefix=None, keys=Non
         length_penalty=config.length_penalty,
         n_best=n_best,
         reorder=lambda caches, parents: tuple(cache.reorder(parents) for cache in caches),
-        coverage=_coverage(config.coverage_penalty),
+        coverage=_mean_coverage_penalty(config.coverage_penalty),
         **common,
     )
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def search_parameters(params, dtype=""):
-    """Parameters as the search reads them, once for all its batches: in `dtype`, if any, outputs first."""
+def search_parameters(params: Params, dtype: str = "") -> Params:
+    """Parameters as `search_batch` takes them, made once for all batches: in `dtype`, if any."""
     if dtype:
         params = jax.tree.map(lambda x: x.astype(dtype), params)
     return outputs_first(params)
 
 
-def _step(model, params, config):
-    """The search's step of one model; with a coverage penalty the cache sums up the attention."""
+def _make_step(model, params, config):
+    """The search's step of one model; with a coverage penalty the cache sums the attention."""
 
     def step(tokens, cache, position):
         variables, arguments = {"params": inputs_first(params)}, (tokens, cache, position)
@@ -268,42 +298,43 @@ def _step(model, params, config):
             variables, *arguments, method="decode_step", mutable=["attention"]
         )
         attention = attention_of(collected, "decoder", "cross_attention")
-        return logits, cache.attend(layer_of(attention, config).mean(1))
+        return logits, cache.add_coverage(select_layer(attention, config).mean(1))
 
     return step
 
 
-def check_lengths(model, lengths):
-    """Whether `model` has positions for sequences of so many tokens.
+def check_lengths(model: nn.Module, lengths: Iterable[int]) -> None:
+    """Checks that `model` has positions for sequences of these numbers of tokens.
 
     Raises:
       UserError: it has not.
     """
-    longest, most = model.config.longest, max(lengths, default=0)
-    if longest is not None and most > longest:
+    max_length, longest = model.config.max_length, max(lengths, default=0)
+    if max_length is not None and longest > max_length:
         raise UserError(
-            f"Expected at most {longest:,} tokens, as many as the model has positions, got up to {most:,}: "
-            "shorten the texts, or lower decoding.max_input and decoding.extra_length."
+            f"Expected at most {max_length:,} tokens, as many as the model has positions, got up to "
+            f"{longest:,}: shorten the texts, or lower decoding.max_input and decoding.extra_length."
         )
 
 
-def as_members(params):
-    """Parameters as the tuple of an ensemble's, which one model's are too."""
+def as_members(params: Params | Members) -> Members:
+    """Parameters as the members of an ensemble, of which one model's are the only one."""
     return params if isinstance(params, tuple) else (params,)
 
 
-def layer_of(attention, config):
-    """The layer of attention [layers, ...] that `config.attention_layer` names, or the nearest there is."""
+def select_layer(attention: jax.Array, config: DecodingConfig) -> jax.Array:
+    """The layer of attention [layers, ...] that `config.attention_layer` names, or the nearest one."""
     layers = len(attention)
     return attention[int(np.clip(config.attention_layer, -layers, layers - 1))]
 
 
-def _coverage(beta):
+def _mean_coverage_penalty(beta: float) -> Callable[[tuple], jax.Array] | None:
+    """The coverage penalty of the caches of an ensemble, averaged; None for no penalty."""
     if not beta:
         return None
 
     def coverage(caches):
-        penalties = [search.coverage_penalty(c.attended, c.memory_mask[:, 0, 0], beta) for c in caches]
+        penalties = [search.coverage_penalty(c.coverage, c.memory_mask[:, 0, 0], beta) for c in caches]
         return sum(penalties) / len(penalties)
 
     return coverage
@@ -319,7 +350,7 @@ def _collect(indices, hypotheses, results):
         )
     for row, index in enumerate(indices):  # rows beyond the indices only fill the shape
         results[index] = [
-            Found(tokens[row, n, : lengths[row, n]].tolist(), float(scores[row, n]))
+            TokenHypothesis(tokens[row, n, : lengths[row, n]].tolist(), float(scores[row, n]))
             for n in range(tokens.shape[1])
             if lengths[row, n]
         ]

@@ -1,6 +1,7 @@
-"""Minimum Bayes risk: of sampled translations, the one that agrees best with all (Eikema and Aziz 2020)."""
+"""Minimum Bayes risk decoding: expected utilities of samples (Eikema and Aziz 2020)."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from sacrebleu.metrics import BLEU, CHRF
 
@@ -10,19 +11,19 @@ UTILITIES = {
 }
 
 
-def expected_utilities(texts, utility):
-    """How well each text agrees with one drawn from the same list: its mean score against all as references.
+def expected_utilities(texts: Sequence[str], utility: str) -> list[float]:
+    """The expected utility of each text: its mean score against all texts as references.
 
     Args:
-      texts: samples of one translation; what occurs twice weighs twice.
+      texts: samples of one translation; a text that occurs twice counts twice.
       utility: "chrf" or "bleu", of the sentence.
 
     Returns:
-      List of floats, 0 to 100; the text with the largest has the least Bayes risk.
+      List of floats, 0 to 100; the text with the largest has the minimum Bayes risk.
     """
-    measure, counts = UTILITIES[utility](), Counter(texts)
+    score, counts = UTILITIES[utility](), Counter(texts)
     means = {
-        text: sum(count * measure(text, [other]).score for other, count in counts.items()) / len(texts)
+        text: sum(count * score(text, [other]).score for other, count in counts.items()) / len(texts)
         for text in counts
     }
     return [means[text] for text in texts]

@@ -1,29 +1,44 @@
-"""Forced passes over given pairs: the log-probability and the attention that the model gives them."""
+"""Teacher-forced scoring of given pairs: the log-probability and the attention that the model gives them."""
 
 import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tfm import memory_estimate
 from tfm.data.batching import decode_rows, padded
 from tfm.data.packing import bucket_width
 from tfm.data.tokenizer import BOS_ID
 from tfm.decoding.batch_splitting import run_batches
-from tfm.decoding.generate import as_members, check_lengths, layer_of
+from tfm.decoding.generate import (
+    DecodingConfig,
+    Members,
+    Params,
+    as_members,
+    check_lengths,
+    select_layer,
+)
 from tfm.layers.collected_attention import attention_of
-from tfm.losses import projected_log_probabilities
+from tfm.losses import chunked_log_probabilities
+
+Ids = Sequence[Sequence[int]]
 
 
-def score_pairs(model, params, sources, targets, config):
+def score_pairs(
+    model: nn.Module, params: Params | Members, sources: Ids, targets: Ids, config: DecodingConfig
+) -> list[np.ndarray]:
     """Log-probability of each target token given its source, by one forward pass.
 
     Args:
       model: a Linen module, called as `tfm.models.Transformer` is.
       params: its parameters, or a tuple of several for an ensemble.
       sources, targets: lists of ids that end in EOS.
-      config: a `DecodingConfig`; as many pairs stand side by side as in its search, and as many logits are
-        held at once as there.
+      config: a `DecodingConfig`; a batch has as many pairs, and a chunk of logits as many positions, as in
+        its search.
 
     Returns:
       A float32 NumPy array [length] for each pair; its sum is the pair's log-probability.
@@ -33,10 +48,10 @@ def score_pairs(model, params, sources, targets, config):
         even by itself.
     """
     scores = [None] * len(sources)
-    members, chunk = as_members(params), config.batch_size * config.width
+    members, chunk_size = as_members(params), config.batch_size * config.width
 
     def score_rows(inputs, labels):
-        return _score_batch(model, members, inputs, labels, chunk)
+        return _score_batch(model, members, inputs, labels, chunk_size)
 
     for indices, found in _run(model, members, sources, targets, config, score_rows):
         for row, index in enumerate(indices):
@@ -44,15 +59,17 @@ def score_pairs(model, params, sources, targets, config):
     return scores
 
 
-def attend_pairs(model, params, sources, targets, config):
-    """Attention of each target place over its source, of the layer that `config` names, mean over its heads.
+def attend_pairs(
+    model: nn.Module, params: Params | Members, sources: Ids, targets: Ids, config: DecodingConfig
+) -> list[np.ndarray]:
+    """Attention of each target position to its source, of `config.attention_layer`, mean over its heads.
 
     Args:
-      model, params, sources, targets, config: as of `score_pairs`.
+      model, params, sources, targets, config: as in `score_pairs`.
 
     Returns:
-      A float32 NumPy array [target length, source length] for each pair. Row i is the attention of the place
-      that reads target token i - 1 (BOS at 0) and predicts token i.
+      A float32 NumPy array [target length, source length] for each pair. Row i is the attention of the
+      position that reads target token i - 1 (BOS at 0) and predicts token i.
 
     Raises:
       UserError: as `score_pairs`.
@@ -69,23 +86,35 @@ def attend_pairs(model, params, sources, targets, config):
     return attention
 
 
-def _run(model, members, sources, targets, config, compute):
-    """Yields (indices, what `compute` gives for inputs [B, M] and labels [B, L])."""
+def _run(
+    model: nn.Module,
+    members: Members,
+    sources: Ids,
+    targets: Ids,
+    config: DecodingConfig,
+    compute: Callable[[np.ndarray, np.ndarray], Any],
+) -> Iterator[tuple[list[int], Any]]:
+    """Yields (indices, what `compute` returns for inputs [B, M] and labels [B, L])."""
     check_lengths(model, map(len, [*sources, *targets]))
-    longest = model.config.longest
-    weights = sum(x.nbytes for x in jax.tree.leaves(members))
+    weight_bytes = sum(x.nbytes for x in jax.tree.leaves(members))
 
     def compute_rows(rows):
-        inputs, labels = (padded([side[i] for i in rows])[:, :longest] for side in (sources, targets))
-        return compute(inputs, labels)  # what lay beyond was padding
-
-    def needed(rows):
-        source, target = (bucket_width(max(len(side[i]) for i in rows)) for side in (sources, targets))
-        chunk = config.batch_size * config.width
-        beside = memory_estimate.forced_bytes(
-            model.config, rows=len(rows), source=source, target=target, chunk=chunk
+        inputs, labels = (
+            padded([side[i] for i in rows])[:, : model.config.max_length]  # the columns beyond are padding
+            for side in (sources, targets)
         )
-        return None if beside is None else weights + len(members) * beside
+        return compute(inputs, labels)
+
+    def estimate(rows):
+        source, target = (bucket_width(max(len(side[i]) for i in rows)) for side in (sources, targets))
+        pass_bytes = memory_estimate.forced_bytes(
+            model.config,
+            rows=len(rows),
+            source=source,
+            target=target,
+            chunk=config.batch_size * config.width,
+        )
+        return None if pass_bytes is None else weight_bytes + len(members) * pass_bytes
 
     def describe(rows):
         source, target = (max(len(side[i]) for i in rows) for side in (sources, targets))
@@ -95,35 +124,36 @@ def _run(model, members, sources, targets, config, compute):
         )
 
     lengths = [len(source) + len(target) for source, target in zip(sources, targets, strict=True)]
-    return run_batches(decode_rows(lengths, config.batch_size), compute_rows, needed, describe)
+    return run_batches(decode_rows(lengths, config.batch_size), compute_rows, estimate, describe)
 
 
 def _decoder_input(labels):
+    """Labels [B, L] shifted right, beginning with BOS."""
     return jnp.roll(labels, 1, axis=-1).at[:, 0].set(BOS_ID)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
-def _score_batch(model, members, inputs, labels, chunk):
-    """Log-probabilities [B, L] of labels [B, L] given inputs [B, M]; those of padding mean nothing."""
+def _score_batch(model, members, inputs, labels, chunk_size):
+    """Log-probabilities [B, L] of labels [B, L] given inputs [B, M]; those of padding are meaningless."""
 
     def score(params):
         variables, targets = {"params": params}, _decoder_input(labels)
         features, table = model.apply(variables, inputs, targets, train=False, method="features")
-        return projected_log_probabilities(features, table, labels, chunk)
+        return chunked_log_probabilities(features, table, labels, chunk_size)
 
-    each = jnp.stack([score(params) for params in members])
-    return jax.nn.logsumexp(each, axis=0) - jnp.log(len(members))
+    scores = jnp.stack([score(params) for params in members])
+    return jax.nn.logsumexp(scores, axis=0) - jnp.log(len(members))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
 def _attend_batch(model, members, inputs, labels, config):
-    """Attention [B, L, M], the mean of the members'."""
+    """Attention [B, L, M], the mean over the members."""
 
     def attend(params):
         variables, targets = {"params": params}, _decoder_input(labels)
         _, collected = model.apply(
             variables, inputs, targets, train=False, mutable=["attention"], method="features"
         )
-        return layer_of(attention_of(collected, "decoder", "cross_attention"), config).mean(1)
+        return select_layer(attention_of(collected, "decoder", "cross_attention"), config).mean(1)
 
     return sum(attend(params) for params in members) / len(members)

@@ -1,4 +1,4 @@
-"""Reads what attention modules leave in the collection "attention" when it is mutable."""
+"""Reads the weights that attention modules store in the collection "attention" when it is mutable."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,13 +18,13 @@ def attention_of(collected: Mapping[str, Any], stack: str, block: str) -> jax.Ar
       block: "mixer" (self-attention) or "cross_attention".
 
     Raises:
-      UserError: its module left none, as one that is no attention need not.
+      UserError: its module stored none, such as a mixer that is not attention.
     """
     layers = collected.get("attention", {}).get(stack, {})
     ordered = sorted(layers, key=lambda name: int(name.rpartition("_")[2]))
     if not ordered or not all("weights" in layers[layer].get(block, {}) for layer in ordered):
         raise UserError(
             f"Expected attention, but there are no attention weights of {stack} {block}: its module must "
-            "leave them with self.sow('attention', 'weights', ...), as tfm.layers.MultiHeadAttention does."
+            "store them with self.sow('attention', 'weights', ...), as tfm.layers.MultiHeadAttention does."
         )
     return jnp.stack([layers[layer][block]["weights"][0] for layer in ordered])

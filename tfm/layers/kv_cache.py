@@ -1,8 +1,8 @@
 """The explicit key-value cache of incremental decoding: a pytree that goes in and comes out of every step.
 
-All W hypotheses of a sentence share one pool of cached positions. Slot (t, w) of the pool holds what the
+All W hypotheses of a batch row share one pool of cached positions. Slot (t, w) of the pool holds what the
 hypothesis that was number w at step t computed then. When beams reorder, no features move: each hypothesis
-keeps, for every step, the slot its own ancestor wrote, and a mask picks these slots out of the pool.
+keeps, for every step, the slot its own ancestor wrote, and a mask selects these slots of the pool.
 
 Shape letters as in `tfm.layers`: B batch, H heads, K and V features, M source length, W hypotheses,
 T cached positions.
@@ -14,16 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm.masks import causal_mask
-from tfm.search import gather_beams
+from tfm.search.state import gather_beams
 
 
 @flax.struct.dataclass
 class LayerCache:
-    """What one decoder layer keeps, laid out as the products of attention read it.
+    """Keys and values of one decoder layer, in the memory layout that the products of attention read.
 
     Attributes:
       key, value: the pool, [B, H, K, T * W] and [B, H, T * W, V].
-      memory_key, memory_value: of the encoder output, [B, H, K, M] and [B, H, M, V]; once a sentence.
+      memory_key, memory_value: of the encoder output, [B, H, K, M] and [B, H, M, V]; once for all W.
     """
 
     key: jax.Array
@@ -37,17 +37,17 @@ class LayerCache:
         own: tuple[jax.Array, jax.Array],
         memory: tuple[jax.Array, jax.Array],
         width: int,
-        length: int,
+        max_length: int,
     ) -> "LayerCache":
-        """A pool of `length` positions of `width` hypotheses.
+        """A pool of T = `max_length` positions of W = `width` hypotheses.
 
         Args:
-          own: key [B, 1, H, K] and value [B, 1, H, V] of one position of the pool, for shape and dtype alone.
+          own: key [B, 1, H, K] and value [B, 1, H, V] of one position, for shape and dtype alone.
           memory: key and value [B, M, ...] of the encoder output, perhaps of other heads and features.
         """
         key, value = own
         batch, _, heads, features = key.shape
-        slots = length * width
+        slots = max_length * width
         return cls(
             key=jnp.zeros((batch, heads, features, slots), key.dtype),
             value=jnp.zeros((batch, value.shape[2], slots, value.shape[-1]), value.dtype),
@@ -76,30 +76,30 @@ class LayerCache:
 
 @flax.struct.dataclass
 class DecodeCache:
-    """All that decoding carries from one position to the next.
+    """The state of decoding between two positions.
 
     Attributes:
       layers: a `LayerCache` for each decoder layer.
       memory_mask: bool [B, 1, 1, M], which source positions are tokens.
       ancestors: int32 [B, W, T]; hypothesis w has its position t in pool slot (t, ancestors[b, w, t]).
-      attended: float32 [B, W, M], what `attend` was given for each hypothesis so far, summed.
+      coverage: float32 [B, W, M], attention of each hypothesis to each source position so far, summed.
     """
 
     layers: list[LayerCache]
     memory_mask: jax.Array
     ancestors: jax.Array
-    attended: jax.Array
+    coverage: jax.Array
 
     @property
     def max_length(self) -> int:
-        """T, the positions there are."""
+        """T, the number of positions."""
         return self.ancestors.shape[-1]
 
     def begin(self, position: jax.Array | int) -> "DecodeCache":
-        """The cache ready for `position`, where each hypothesis writes its own slot.
+        """The cache for `position`, where each hypothesis writes its own slot.
 
         Raises:
-          ValueError: the position, where it is known before the program runs, is T or more.
+          ValueError: the position is known at trace time and is T or more.
         """
         if isinstance(position, int | np.integer) and position >= self.max_length:
             raise ValueError(
@@ -109,17 +109,17 @@ class DecodeCache:
         return self.replace(ancestors=self.ancestors.at[:, :, position].set(own))
 
     def ancestor_mask(self, position: jax.Array) -> jax.Array:
-        """bool [B, 1, W, T * W]: which pool slots hold a hypothesis' own path, up to `position`."""
+        """bool [B, 1, W, T * W]: which pool slots hold a hypothesis' own history, up to `position`."""
         batch, width, length = self.ancestors.shape
-        on_path = self.ancestors[..., None] == jnp.arange(width)  # [B, W, T, W]
+        is_ancestor = self.ancestors[..., None] == jnp.arange(width)  # [B, W, T, W]
         past = causal_mask(jnp.asarray(position)[None], jnp.arange(length))[0, 0]  # [T]
-        return (on_path & past[:, None]).reshape(batch, 1, width, length * width)
+        return (is_ancestor & past[:, None]).reshape(batch, 1, width, length * width)
 
-    def attend(self, weights: jax.Array) -> "DecodeCache":
-        """The cache with the attention [B, W, M] of one more position added to `attended`."""
-        return self.replace(attended=self.attended + weights)
+    def add_coverage(self, weights: jax.Array) -> "DecodeCache":
+        """The cache with attention weights [B, W, M] of one more position added to `coverage`."""
+        return self.replace(coverage=self.coverage + weights)
 
     def reorder(self, parents: jax.Array) -> "DecodeCache":
-        """The cache of hypotheses that continue `parents`, int32 [B, W]: moves W * (T + M) numbers."""
-        ancestors, attended = gather_beams((self.ancestors, self.attended), parents)
-        return self.replace(ancestors=ancestors, attended=attended)
+        """The cache of hypotheses that continue `parents`, int32 [B, W]: copies W * (T + M) numbers a row."""
+        ancestors, coverage = gather_beams((self.ancestors, self.coverage), parents)
+        return self.replace(ancestors=ancestors, coverage=coverage)

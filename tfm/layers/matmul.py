@@ -1,43 +1,77 @@
-"""Products with weights, for few rows as for many.
+"""Matrix products of activations and weights, and the memory layout of weights that suits them.
 
-With few rows, as in decoding, a product is as fast as its weights are read. On a CPU they are read best as
-the left operand, each row of memory a row of the product: about twice as fast as in the order of training.
+A skinny matmul, of few rows as in decoding, takes the time that reading its weights takes. A CPU reads them
+best as the left operand, each row of memory a row of the product: about twice as fast as in the order of
+training. On other devices all products are plain.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 
-FEW_ROWS = 256
+from tfm import backend
+
+MAX_SKINNY_ROWS = 256
+DimensionNumbers = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
+Params = TypeVar("Params")  # a tree of parameters
 
 
-def dot_general(x, weights, dimension_numbers, few_rows=FEW_ROWS, **options):
-    """`jax.lax.dot_general` of activations and weights, the weights on the left where the rows are few.
+def dot_general(
+    x: jax.Array,
+    weights: jax.Array,
+    dimension_numbers: DimensionNumbers,
+    max_skinny_rows: int = MAX_SKINNY_ROWS,
+    **options: Any,
+) -> jax.Array:
+    """`jax.lax.dot_general` of activations and weights; on a CPU as `cpu_dot_general`.
 
     Args:
       x: [..., inputs].
       weights: the input axes and the output axes, in any order.
-      dimension_numbers: as of `jax.lax.dot_general`, without batch axes.
-      few_rows: up to so many rows of x, of all its axes but the inputs, the weights are on the left.
-      options: as of `jax.lax.dot_general`.
+      dimension_numbers: as in `jax.lax.dot_general`, without batch axes.
+      max_skinny_rows: as in `cpu_dot_general`.
+      options: as in `jax.lax.dot_general`.
 
     Returns:
-      [..., outputs], whatever the order of the product.
+      [..., outputs].
+    """
+    if backend.is_cpu():
+        return cpu_dot_general(x, weights, dimension_numbers, max_skinny_rows, **options)
+    return jax.lax.dot_general(x, weights, dimension_numbers, **options)
+
+
+def cpu_dot_general(
+    x: jax.Array,
+    weights: jax.Array,
+    dimension_numbers: DimensionNumbers,
+    max_skinny_rows: int = MAX_SKINNY_ROWS,
+    **options: Any,
+) -> jax.Array:
+    """`jax.lax.dot_general` with the weights on the left where x has few rows, and of matrices elsewhere.
+
+    Args:
+      x, weights, dimension_numbers, options: as in `dot_general`.
+      max_skinny_rows: the maximum number of rows of x, all its axes but the inputs, for weights on the left.
+
+    Returns:
+      [..., outputs].
     """
     (x_axes, weight_axes), _ = dimension_numbers
     inputs = math.prod(x.shape[axis] for axis in x_axes)
-    if x.size > few_rows * inputs:
-        return _as_matrices(x, weights, dimension_numbers, **options)
+    if x.size > max_skinny_rows * inputs:
+        return _matrix_product(x, weights, dimension_numbers, **options)
     product = jax.lax.dot_general(weights, x, ((weight_axes, x_axes), ((), ())), **options)
     outputs = weights.ndim - len(weight_axes)
     return jnp.moveaxis(product, range(outputs), range(-outputs, 0))
 
 
-def _as_matrices(x, weights, dimension_numbers, **options):
-    """The plain order. Kernels of several input or output axes go in as matrices, as do their gradients.
+def _matrix_product(x, weights, dimension_numbers, **options):
+    """The plain order. Kernels of several input or output axes are reshaped to matrices.
 
-    Otherwise XLA turns the gradient of a kernel [D, H, K] round in a pass of its own.
+    Otherwise XLA transposes the gradient of a kernel [D, H, K] in a pass of its own.
     """
     (x_axes, weight_axes), batch_axes = dimension_numbers
     count = len(weight_axes)
@@ -51,18 +85,26 @@ def _as_matrices(x, weights, dimension_numbers, **options):
     return product.reshape(*rows, *outputs)
 
 
-def outputs_first(params):
-    """Parameters whose kernels have their output axes first, in memory too: for `inputs_first` where used."""
+def outputs_first(params: Params) -> Params:
+    """On a CPU, parameters whose kernels are transposed to have their output axes first, in memory too.
+
+    Undo it with `inputs_first` inside of the program that uses them. Elsewhere the parameters as they are.
+    """
     return _map_kernels(params, lambda x, inputs: jnp.moveaxis(x, range(inputs), range(-inputs, 0)))
 
 
-def inputs_first(params):
-    """The inverse of `outputs_first`; within jit it moves nothing, the product reads what there is."""
+def inputs_first(params: Params) -> Params:
+    """The inverse of `outputs_first`; within jit it copies nothing, the product reads the transposed one."""
     return _map_kernels(params, lambda x, inputs: jnp.moveaxis(x, range(-inputs, 0), range(inputs)))
 
 
-def _map_kernels(params, change):
-    """Applies change(kernel, number of its input axes); "output" takes heads and features, all others one."""
+def _map_kernels(params: Params, change: Callable[[jax.Array, int], jax.Array]) -> Params:
+    """Applies change(kernel, number of its input axes): all but the last for "output", the first elsewhere.
+
+    Any number is correct, since `inputs_first` inverts it; this one is the fastest.
+    """
+    if not backend.is_cpu():
+        return params
 
     def leaf(path, x):
         *_, module, name = [key.key for key in path]

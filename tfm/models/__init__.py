@@ -1,17 +1,21 @@
 """One file a model. Each defines `Config`, a frozen dataclass, and `Model`, a Linen module that takes it."""
 
 import sys
+from typing import Any
 
-from tfm.config import find_module
+from tfm.config import find_by_name
 from tfm.models.transformer import Transformer, TransformerConfig
 
 __all__ = ["Transformer", "TransformerConfig", "find"]
 
 
-def find(name):
-    """The module of the model `name`.
+def find(name: str) -> Any:
+    """What has the `Config` and the `Model` of a name.
+
+    Args:
+      name: a module of this package, or "package.module:attribute" of the user's own.
 
     Raises:
       UserError: there is no such model.
     """
-    return find_module(sys.modules[__name__], name, "config.model.name")
+    return find_by_name(sys.modules[__name__], name, "config.model.name", needs=("Config", "Model"))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm import layers
-from tfm.attention import IMPLEMENTATIONS, obstacle
+from tfm.attention import IMPLEMENTATIONS, unsupported_reason
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.layers.kv_cache import DecodeCache
@@ -18,8 +18,8 @@ from tfm.masks import causal_mask, combine_masks, padding_mask, segment_mask
 from tfm.positions import LAYOUTS, sinusoidal_encoding
 
 PAD_ID = 0
-# Fields on which the shape or the meaning of the weights depends, and rates of dropout: nearer to 1, next to
-# nothing is kept, and at 1 - 2^-25 the kept share is 0 in float32.
+# Fields on which the shape or the meaning of the weights depends, and rates of dropout: nearer to 1, almost
+# nothing is kept, and at 1 - 2^-25 the kept fraction is 0 in float32.
 fixed_field = functools.partial(field, resume=NEVER, warm_start=False)
 rate_field = functools.partial(field, least=0, most=0.999)
 
@@ -77,7 +77,7 @@ class TransformerConfig:
     )
     max_positions: int = fixed_field(
         1024,
-        "Tokens of the longest sequence with learned positions; of no account for sinusoids.",
+        "Maximum tokens of a sequence with learned positions; sinusoids ignore it.",
         least=1,
         most=1 << 20,
         unit="tokens",
@@ -91,7 +91,7 @@ class TransformerConfig:
     )
     remat: bool = field(
         False,
-        "The backward pass computes activations again, a layer at a time, instead of keeping them.",
+        "The backward pass recomputes activations, a layer at a time, instead of storing them.",
         resume=CHANGEABLE,
     )
     scan: bool = field(False, "Layers are compiled once for each stack, not once each.", resume=CHANGEABLE)
@@ -114,7 +114,7 @@ class TransformerConfig:
 
     @staticmethod
     def upgrade(section: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-        """A section of an older version as this one means it, and what changed in it; "" for nothing.
+        """A section of an older version in the meaning of this one, and what changed in it; "" for nothing.
 
         Before there was a layer_norm_epsilon, "gelu" was the tanh form.
         """
@@ -124,19 +124,19 @@ class TransformerConfig:
         return section, "its activation 'gelu' was the tanh form, and is read as 'gelu_tanh'"
 
     def _check_attention(self):
-        why = obstacle(
+        reason = unsupported_reason(
             self.attention,
             key_features=self.key_features or self.d_model // self.heads,
             value_features=self.value_features or self.d_model // self.heads,
             dropout_rate=self.attention_dropout,
             dtype=self.dtype,
         )
-        if why:
-            raise UserError(f"model.attention {self.attention!r} {why}; change that, or model.attention.")
+        if reason:
+            raise UserError(f"model.attention {self.attention!r} {reason}; change that, or model.attention.")
 
     @property
-    def longest(self) -> int | None:
-        """Tokens of the longest sequence that the model has positions for; None for no limit."""
+    def max_length(self) -> int | None:
+        """The maximum number of tokens of a sequence, where positions are learned; None for no limit."""
         return self.max_positions if self.positions == "learned" else None
 
 
@@ -178,7 +178,7 @@ class Transformer(layers.ComposedModule):
         return functools.partial(sinusoidal_encoding, features=config.d_model, layout=config.positions)
 
     def make_norm(self, name: str | None = None) -> nn.Module:
-        """The norm of each residual connection, and of a stack's end where it has one."""
+        """The norm of each residual connection, and of a stack's output for orders other than "post"."""
         return layers.layer_norm(jnp.dtype(self.config.dtype), self.config.layer_norm_epsilon, name)
 
     def make_attention(self) -> nn.Module:
@@ -196,7 +196,7 @@ class Transformer(layers.ComposedModule):
         )
 
     def make_mixer(self) -> nn.Module:
-        """Self-attention of both stacks, or what stands in its place."""
+        """Self-attention of both stacks, or its replacement, a `tfm.layers.Mixer`."""
         return self.make_attention()
 
     def make_cross_attention(self) -> nn.Module:
@@ -232,7 +232,7 @@ class Transformer(layers.ComposedModule):
     def __call__(
         self, inputs: jax.Array, targets: jax.Array, *, train: bool, **packing: jax.Array | None
     ) -> jax.Array:
-        """Logits [B, L, V] of each next target token, in the compute dtype; arguments as of `features`."""
+        """Logits [B, L, V] of each next target token, in the compute dtype; arguments as in `features`."""
         x, _ = self.features(inputs, targets, train=train, **packing)
         return self.embedding.logits(x)
 
@@ -247,13 +247,13 @@ class Transformer(layers.ComposedModule):
         target_segments: jax.Array | None = None,
         train: bool,
     ) -> tuple[jax.Array, jax.Array]:
-        """What the logits are made of, from the source and the target tokens before each place.
+        """Decoder output and output table, whose product is the logits of each next target token.
 
         Args:
           inputs: int [B, M] source tokens, 0 is padding.
           targets: int [B, L] decoder input: the target shifted right, beginning with BOS.
-          input_positions, target_positions: [B, M] and [B, L] within the sentence; 0, 1, 2, ... when None.
-            One beyond a table of learned positions makes NaN.
+          input_positions, target_positions: [B, M] and [B, L] within the segment; 0, 1, 2, ... when None.
+            One beyond a table of learned positions gives NaN.
           input_segments, target_segments: [B, M] and [B, L], for rows packed with several sentences; 0 is
             padding. When None each row is one sentence, padded with token 0.
           train: turns dropout on.
@@ -262,14 +262,14 @@ class Transformer(layers.ComposedModule):
           x [B, L, D] in the compute dtype and the table [V, D]; the logits are x @ table.T.
 
         Raises:
-          ValueError: no positions are given, and M or L is beyond `config.longest`.
+          ValueError: no positions are given, and M or L is above `config.max_length`.
         """
         if input_segments is None:
             input_segments = (inputs != PAD_ID).astype(jnp.int32)
         if target_segments is None:
             target_segments = jnp.ones_like(targets)
         memory = self.encode(inputs, positions=input_positions, segments=input_segments, train=train)
-        x = self._decode(
+        x = self.decode(
             targets,
             memory,
             memory_mask=segment_mask(target_segments, input_segments),
@@ -305,19 +305,7 @@ class Transformer(layers.ComposedModule):
         segments: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:
-        """targets [B, L], memory [B, M, D], memory_mask [B, 1, 1 or L, M] -> logits [B, L, V]."""
-        x = self._decode(
-            targets,
-            memory,
-            memory_mask=memory_mask,
-            positions=positions,
-            memory_positions=memory_positions,
-            segments=segments,
-            train=train,
-        )
-        return self.embedding.logits(x)
-
-    def _decode(self, targets, memory, *, memory_mask, positions, memory_positions, segments, train):
+        """targets [B, L], memory [B, M, D], memory_mask [B, 1, 1 or L, M] -> decoder output [B, L, D]."""
         index = jnp.arange(targets.shape[-1])
         mask = causal_mask(index, index)[None]
         if segments is not None:
@@ -338,7 +326,7 @@ class Transformer(layers.ComposedModule):
         """Encodes inputs [B, M]: the cache of W = `width` hypotheses of T = `max_length` positions.
 
         Raises:
-          ValueError: M or T is beyond `config.longest`.
+          ValueError: M or T is above `config.max_length`.
         """
         self._check_length(max_length)
         memory, (batch, length) = self.encode(inputs), inputs.shape
@@ -346,7 +334,7 @@ class Transformer(layers.ComposedModule):
             layers=self.decoder.init_cache(memory, width, max_length),
             memory_mask=padding_mask(inputs),
             ancestors=jnp.zeros((batch, width, max_length), jnp.int32),
-            attended=jnp.zeros((batch, width, length), jnp.float32),
+            coverage=jnp.zeros((batch, width, length), jnp.float32),
         )
 
     def decode_step(
@@ -378,16 +366,16 @@ class Transformer(layers.ComposedModule):
         return self.dropout(x, train=train)
 
     def _positions(self, positions, tokens):
-        """Those given, or 0, 1, 2, ... of the tokens."""
+        """The given positions, or 0, 1, 2, ... of the tokens."""
         if positions is not None:
             return positions
         self._check_length(tokens.shape[-1])
         return jnp.arange(tokens.shape[-1])
 
     def _check_length(self, length):
-        longest = self.config.longest
-        if longest is not None and length > longest:
-            raise ValueError(f"{length} places are more than the {longest} of model.max_positions")
+        max_length = self.config.max_length
+        if max_length is not None and length > max_length:
+            raise ValueError(f"{length} positions are more than the {max_length} of model.max_positions")
 
 
 Config = TransformerConfig

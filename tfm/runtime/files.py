@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and what the machine refuses, as a sentence."""
+"""Files that are written whole or not at all, and error messages for I/O errors."""
 
 import contextlib
 import errno
@@ -94,7 +94,7 @@ def writing(path):
     """Names `path` in the sentence for what goes wrong inside: a write that fails has no path of its own.
 
     Raises:
-      UserError: the machine refuses.
+      UserError: an I/O error.
     """
     try:
         yield
@@ -183,7 +183,7 @@ def whole_file(path, mode="wb"):
     """A file to write that takes the place of `path` when the context ends well; else nothing is left of it.
 
     Raises:
-      UserError: the machine refuses.
+      UserError: an I/O error.
     """
     temporary = _beside(path)
     try:
@@ -205,7 +205,7 @@ def whole_folder(path):
     Its files are on the disk before it has its name, which may outlive a loss of power that they would not.
 
     Raises:
-      OSError: the machine refuses, or something stands at `path` that is no empty folder.
+      OSError: an I/O error, or something stands at `path` that is no empty folder.
     """
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     temporary = _beside(path)
@@ -236,7 +236,7 @@ def swept(folder):
     The folder is made where there is none.
 
     Raises:
-      OSError: the machine refuses.
+      OSError: an I/O error.
     """
     os.makedirs(folder, exist_ok=True)
     # Beside, and never deleted: two processes could then lock two files of one name.

@@ -59,7 +59,7 @@ def record_start(workdir: str, config: Any, identity: dict[str, str], step: int)
     }
     before = last_start(workdir)
     line["changed"] = changed_fields(before.get("config", line["config"]), line["config"])
-    if step:  # what begins at 0, anew or with the weights of another run, may have any data
+    if step:  # what begins at 0, with a new schedule or the weights of another run, may have any data
         _warn_of_changes(before.get("data", {}), line["data"], step)
         _warn_of_numbers(before.get("jax", {}), line["jax"], step)
     path = os.path.join(workdir, RECORD_FILE)

@@ -1,70 +1,63 @@
 """Beam search with length and coverage penalties (section 6.1; Wu et al. 2016, section 7)."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from tfm.search.hypotheses import (
-    Constraints,
-    Hypotheses,
-    batch_of,
-    check_capacity,
-    check_penalty,
-    check_tokens,
-    follow_parents,
-    gather_beams,
-    no_hypotheses,
-)
-from tfm.search.scores import length_penalty, log_probability, normaliser
+from tfm.search.constraints import Constraints, check_tokens
+from tfm.search.hypotheses import Hypotheses, empty_hypotheses
+from tfm.search.scores import check_penalty, length_penalty, log_probability, log_z
+from tfm.search.state import State, Step, batch_size, check_capacity, gather_beams, reorder_leaves
 
 
 class _Beam(NamedTuple):
-    """What the loop of beam search carries; a live score of -inf marks a hypothesis that is given up."""
+    """What the loop of beam search carries; a live score of -inf marks a pruned hypothesis."""
 
     position: jax.Array  # of the next token, so the length of the live hypotheses
     last: jax.Array  # [B, W]
     live_tokens: jax.Array  # [B, W, T]
     live_scores: jax.Array  # [B, W] log-probabilities
     finished: Hypotheses
-    state: object
+    state: State
 
 
-def coverage_penalty(attention, source_mask, beta):
-    """beta * sum over source places of log(min(attention received, 1)): Wu et al. 2016, equation 14.
+def coverage_penalty(coverage: jax.Array, source_mask: jax.Array, beta: float) -> jax.Array:
+    """beta * sum over source positions of log(min(coverage, 1)): Wu et al. 2016, equation 14.
 
     Args:
-      attention: [B, W, M], the weights that a hypothesis' tokens gave to each source place, summed.
+      coverage: [B, W, M], the attention weights of a hypothesis' tokens to each source position, summed.
       source_mask: bool [B, M], True where the source has a token.
       beta: not negative.
 
     Returns:
       float32 [B, W], at most 0.
     """
-    share = jnp.clip(attention.astype(jnp.float32), jnp.finfo(jnp.float32).tiny, 1.0)
-    return beta * jnp.where(source_mask[:, None], jnp.log(share), 0.0).sum(-1)
+    covered = jnp.clip(coverage.astype(jnp.float32), jnp.finfo(jnp.float32).tiny, 1.0)
+    return beta * jnp.where(source_mask[:, None], jnp.log(covered), 0.0).sum(-1)
 
 
 def beam_search(
-    step,
-    state,
+    step: Step,
+    state: State,
     *,
-    beam_size,
-    length_penalty,
-    max_length,
-    bos_id,
-    eos_id,
-    constraints=Constraints(),  # noqa: B008, a NamedTuple cannot change
-    n_best=None,
-    reorder=follow_parents,
-    coverage=None,
-):
+    beam_size: int,
+    length_penalty: float,
+    max_length: int,
+    bos_id: int,
+    eos_id: int,
+    constraints: Constraints = Constraints(),  # noqa: B008, a NamedTuple cannot change
+    n_best: int | None = None,
+    reorder: Callable[[State, jax.Array], State] = reorder_leaves,
+    coverage: Callable[[State], jax.Array] | None = None,
+) -> Hypotheses:
     """Beam search that stops as soon as no live hypothesis can win (section 6.1).
 
-    Each step extends every live prefix by every token. The best `beam_size` extensions without EOS live on;
-    those with EOS compete for the `n_best` finished places by score. A live hypothesis is given up when even
-    its own log-probability, under the mildest penalty still to come, would not win one of these places: it
-    can only fall. The search ends when every live hypothesis is given up or at its limit.
+    Each step extends every live prefix by every token. The best `beam_size` extensions without EOS stay
+    live; those with EOS compete for the `n_best` finished hypotheses by score. A live hypothesis is pruned
+    when even its own log-probability, under the mildest length penalty still to come, would not be among
+    these: it can only fall. The search ends when every live hypothesis is pruned or at its limit.
 
     Args:
       step, state: the model, see `tfm.search`.
@@ -74,23 +67,24 @@ def beam_search(
       bos_id, eos_id: of the vocabulary.
       constraints: `Constraints` on the outputs.
       n_best: N <= W hypotheses to find, W when None. Fewer end the search earlier.
-      reorder: (state, parents int32 [B, W]) -> state, how the state follows its hypotheses. The default
-        gathers leaves, all [B, W, ...]; a model whose hypotheses share a pool of positions has a cheaper one.
+      reorder: (state, parents int32 [B, W]) -> state whose hypothesis w continues `parents[b, w]`. The
+        default gathers leaves, all [B, W, ...]; a model with a cache shared by all hypotheses has a cheaper
+        one.
       coverage: state -> float32 [B, W], at most 0, added to the score of a hypothesis that ends in this
         state, such as `coverage_penalty`; None adds nothing.
 
     Returns:
-      `Hypotheses`, the best of each sentence first.
+      `Hypotheses`, the best of each row first.
 
     Raises:
-      ValueError: unless 1 <= n_best <= beam_size; a leaf of the state has not the axes it needs, or the
+      ValueError: unless 1 <= n_best <= beam_size; a leaf of the state lacks the axes it needs, or the
         state's own `max_length` is below this one; EOS is forbidden, a limit is below 1, an id is none of the
         logits, or no float32 holds a score under the length penalty.
     """
     n_best = beam_size if n_best is None else n_best
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"expected 1 <= n_best <= beam_size, got n_best {n_best}, beam_size {beam_size}")
-    batch = batch_of(state)
+    batch = batch_size(state)
     check_capacity(state, max_length)
     check_penalty(length_penalty, max_length)
     constraints = constraints.resolve(batch, max_length, eos_id)
@@ -101,18 +95,18 @@ def beam_search(
     def advance(beam):
         logits, state = step(beam.last, beam.state, beam.position)
         check_tokens(logits, bos_id, eos_id, constraints)
-        total = normaliser(logits)
+        total = log_z(logits)
         may_end = constraints.may_end(beam.position, eos_id)[:, None]
         ends = jnp.where(may_end, log_probability(logits[..., eos_id], total) + beam.live_scores, -jnp.inf)
-        extra = 0.0 if coverage is None else coverage(state)
-        finished = _finish(beam, ends, extra, eos_id, length_penalty, n_best)
-        # Of one prefix no more than W tokens and EOS can matter; to look at all W * V at once is slower.
+        penalty = 0.0 if coverage is None else coverage(state)
+        finished = _finish(beam, ends, penalty, eos_id, length_penalty, n_best)
+        # At most W tokens of a prefix, and EOS, can stay in the beam; selecting from all W * V is slower.
         best, choices = constraints.candidates(logits, beam.position, beam_size + 1)
         best = log_probability(jnp.where(choices == eos_id, -jnp.inf, best), total[..., None])
         live_scores, parents, tokens = _extend(beam.live_scores, best, choices)
         live_tokens = gather_beams(beam.live_tokens, parents).at[:, :, beam.position].set(tokens)
         length = beam.position + 1
-        can_win = _bound(live_scores, length, constraints.limits[:, None], length_penalty)
+        can_win = _upper_bound(live_scores, length, constraints.limits[:, None], length_penalty)
         can_win = (can_win > finished.scores[:, -1:]) & ~constraints.at_limit(beam.position)[:, None]
         live_scores = jnp.where(can_win, live_scores, -jnp.inf)
         return _Beam(length, tokens, live_tokens, live_scores, finished, reorder(state, parents))
@@ -123,28 +117,28 @@ def beam_search(
         live_tokens=jnp.zeros((batch, beam_size, max_length), jnp.int32),
         # One live prefix, the empty one.
         live_scores=jnp.full((batch, beam_size), -jnp.inf, jnp.float32).at[:, 0].set(0.0),
-        finished=no_hypotheses(batch, n_best, max_length, score=-jnp.inf),
+        finished=empty_hypotheses(batch, n_best, max_length, score=-jnp.inf),
         state=state,
     )
     return jax.lax.while_loop(unfinished, advance, start).finished
 
 
-def _bound(live_scores, length, limits, alpha):
+def _upper_bound(live_scores, length, limits, alpha):
     """The best score that prefixes of `length` tokens can still reach."""
-    # The sign of alpha decides at which end, the next token or the limit, the penalty is mildest.
+    # The sign of alpha decides whether the penalty is mildest at the next token or at the limit.
     return live_scores / jnp.maximum(length_penalty(length + 1, alpha), length_penalty(limits, alpha))
 
 
-def _finish(beam, ends, extra, eos_id, alpha, n_best):
+def _finish(beam, ends, penalty, eos_id, alpha, n_best):
     """The best finished hypotheses among those so far and every live one ended here."""
     length = beam.position + 1
     ended = Hypotheses(
         tokens=beam.live_tokens.at[:, :, beam.position].set(eos_id),
-        scores=ends / length_penalty(length, alpha) + extra,
+        scores=ends / length_penalty(length, alpha) + penalty,
         lengths=jnp.full(ends.shape, length),
     )
     both = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), beam.finished, ended)
-    _, best = jax.lax.top_k(both.scores, n_best)  # of equals the first: no live one at -inf ever enters
+    _, best = jax.lax.top_k(both.scores, n_best)  # ties go to the first: no live one at -inf ever enters
     return gather_beams(both, best)
 
 

@@ -1,14 +1,18 @@
 """One file a task: what a batch is, its loss, its evaluation. Each defines `Config` and `create`."""
 
 import sys
+from typing import Any
 
-from tfm.config import find_module
+from tfm.config import find_by_name
 
 
-def find(name):
-    """The module of the task `name`.
+def find(name: str) -> Any:
+    """What has the `Config` and the `create` of a name.
+
+    Args:
+      name: a module of this package, or "package.module:attribute" of the user's own.
 
     Raises:
       UserError: there is no such task.
     """
-    return find_module(sys.modules[__name__], name, "config.task")
+    return find_by_name(sys.modules[__name__], name, "config.task", needs=("Config", "create"))

@@ -1,9 +1,11 @@
 """The training section of a config."""
 
 import dataclasses
+from typing import Any, ClassVar
 
 from tfm.errors import UserError
-from tfm.fields import CHANGEABLE, check_fields, field
+from tfm.fields import CHANGEABLE, WITH_RESET, check_fields, field
+from tfm.training.optimizers import DECAYING, Adam, find_optimizer
 
 MOST = 10**9  # of what counts steps; the step itself is an int32
 
@@ -20,36 +22,39 @@ class TrainingConfig:
     )
     steps: int = field(
         100_000,
-        "Updates to make. Under schedule=linear_decay the learning rate of every step depends on it.",
+        "Updates to make. Under a schedule that decays to 0 the learning rate of every step depends on it.",
         least=1,
         most=MOST,
         resume=CHANGEABLE,
-        unless=("schedule", "linear_decay"),
+        unless=("schedule", DECAYING),
     )
     schedule: str = field(
         "inverse_sqrt",
-        "Of the learning rate: inverse_sqrt is equation 3; linear_decay, for short runs, falls to 0 at the "
-        "last step.",
-        choices=("inverse_sqrt", "linear_decay"),
+        "Of the learning rate, all with a linear warm-up: inverse_sqrt is equation 3; linear_decay and "
+        "cosine_decay fall to 0 at the last step; constant stays at its peak.",
+        choices=("inverse_sqrt", *DECAYING, "constant"),
     )
     warmup_steps: int = field(
-        4000, "Steps in which the learning rate rises, of either schedule.", least=1, most=MOST, unit="steps"
+        4000, "Steps in which the learning rate rises, of any schedule.", least=1, most=MOST, unit="steps"
     )
-    learning_rate_scale: float = field(
-        1.0,
-        "Factor of the schedule. The peak of both is scale * (d_model * warmup_steps)^-0.5.",
+    peak_learning_rate: float | None = field(
+        None,
+        "Largest learning rate, that of step warmup_steps. None is the paper's, "
+        "(d_model * warmup_steps)^-0.5, for a model that has a d_model.",
         above=0,
         most=1000,
     )
-    # Closer to 1, 1 - beta is 0 in float32; a smaller epsilon is 0 there.
-    adam_b1: float = field(0.9, "Decay of Adam's first moment.", least=0, most=0.999999)
-    adam_b2: float = field(0.98, "Decay of Adam's second moment.", least=0, most=0.999999)
-    adam_epsilon: float = field(1e-9, "Added to the root of Adam's second moment.", least=1e-30, most=1)
-    adam_mean_dtype: str = field(
-        "float32",
-        "Dtype of Adam's first moment. bfloat16 saves a sixth of parameters and optimizer state; the second "
-        "moment stays in float32, where a change of 2 % a step is not rounded away.",
-        choices=("float32", "bfloat16"),
+    learning_rate_scale: float = field(1.0, "Factor of the schedule.", above=0, most=1000)
+    clip_norm: float | None = field(
+        None,
+        "Gradients of a larger global norm are scaled down to it; None, as in the paper, never does.",
+        above=0,
+        most=1e9,
+    )
+    freeze: tuple[str, ...] = field(
+        (),
+        "Shell patterns of the paths of parameters that keep their first values, such as encoder/*.",
+        resume=WITH_RESET,
     )
     micro_batches: int = field(
         1,
@@ -156,11 +161,23 @@ class TrainingConfig:
         unit="devices",
         resume=CHANGEABLE,
     )
+    optimizer: Any = field(
+        Adam,
+        "The optimizer that optimizer.name names.",
+        section_class=lambda section: find_optimizer(section["name"]),
+    )
+
+    RENAMED: ClassVar[dict[str, str]] = {
+        "adam_b1": "optimizer.b1",
+        "adam_b2": "optimizer.b2",
+        "adam_epsilon": "optimizer.epsilon",
+        "adam_mean_dtype": "optimizer.mean_dtype",
+    }
 
     def __post_init__(self):
         check_fields(self, "training")
-        if self.schedule == "linear_decay" and self.warmup_steps >= self.steps:
+        if self.schedule in DECAYING and self.warmup_steps >= self.steps:
             raise UserError(
-                f"training.warmup_steps must be below training.steps under linear_decay, "
+                f"training.warmup_steps must be below training.steps under {self.schedule}, "
                 f"got {self.warmup_steps} and {self.steps}."
             )

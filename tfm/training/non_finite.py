@@ -51,7 +51,7 @@ def explain(task, data, config, setup, workdir, state, step, batch):
     skip = ", or go on without such batches with training.on_non_finite=skip"
     return UserError(
         f"The loss or gradient of step {step:,} is not finite; the first tensor that is not: {culprit}. "
-        f"The batch: {_shown(facts)}. {where}; lower training.learning_rate_scale or mend the data"
+        f"The batch: {_shown(facts)}. {where}; lower training.learning_rate_scale or fix the data"
         f"{skip if config.on_non_finite == 'stop' else ''}."
     )
 

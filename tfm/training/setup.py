@@ -12,7 +12,7 @@ from tfm.runtime.lock import HeldDirectory
 from tfm.runtime.memory import Memory, check_memory, enough_memory, memory_of
 from tfm.runtime.restoring import check_shapes
 from tfm.training.config import TrainingConfig
-from tfm.training.optimizer import make_optimizer, make_schedule
+from tfm.training.optimizers import make_optimizer, make_schedule
 from tfm.training.partitioning import Partitioner, make_partitioner
 from tfm.training.step import TrainState, check_zero_rows, make_train_step
 from tfm.training.task import Batch, Task

@@ -10,6 +10,8 @@ import optax
 
 from tfm.errors import UserError
 
+COUNTERS = ("count", "step")  # in the optimizer's state, as Optax names them
+
 
 @flax.struct.dataclass
 class TrainState:
@@ -107,20 +109,30 @@ def make_train_step(loss, optimizer, rng, ema_decay=0.0, micro_batches=1, on_non
         params = optax.apply_updates(state.params, updates)
         average = None
         if state.average is not None:
-            average = optax.incremental_update(params, state.average, 1 - ema_decay)
+            # In this form, what is frozen is its own average to the last bit.
+            average = jax.tree.map(
+                lambda mean, new: mean + (1 - ema_decay) * (new - mean), state.average, params
+            )
         return TrainState(state.step + 1, params, opt_state, average, state.halted)
 
     def pass_over(state, gradients):
         if on_non_finite == "stop":
             return state.replace(halted=jnp.ones((), bool))
-        return jax.tree.map(_counted, state)
+        return state.replace(
+            step=state.step + 1, opt_state=jax.tree_util.tree_map_with_path(_counted, state.opt_state)
+        )
 
     return train_step
 
 
-def _counted(x):
-    """Whole numbers count steps, and a step without an update counts: the schedule goes by them."""
-    return x + 1 if jnp.issubdtype(x.dtype, jnp.integer) else x
+def _counted(path, x):
+    """A step without an update counts: the schedule goes by the counters of the optimizer's state.
+
+    They are known by their names, as a state may hold other integers, such as quantized moments.
+    """
+    name = jax.tree_util.keystr(path[-1:], simple=True)
+    is_counter = name in COUNTERS and x.ndim == 0 and jnp.issubdtype(x.dtype, jnp.integer)
+    return x + 1 if is_counter else x
 
 
 def shares(batch, key, devices, micro_batches):

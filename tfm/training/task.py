@@ -2,7 +2,9 @@
 
 `config.task` names a module of `tfm.tasks`, or one of the user's own. It defines
 
-    Config                                the frozen dataclass of a run, with a `training` section
+    Config                                the frozen dataclass of a run, with a `training` section; has
+                                          `portable()`, itself without paths of this machine, and
+                                          `output_suffix`, in which the names of output files end
     create(config, workdir, *, new=True)  the `Task` of a run; a new run makes its assets in `workdir`
 
 A batch is a dict of NumPy arrays that all begin with the axis of rows. A row of zeros is padding: it counts
@@ -38,14 +40,18 @@ class Report(NamedTuple):
     Attributes:
       outputs: a line of text for each example, in the split's order.
       scores: have `name`, `value` and `signature`.
-      examples: some examples to show, each {"source": text, "hypothesis": text, ...}.
+      examples: what to show of each, in the same order, such as {"source": text, "hypothesis": text}.
+      settings: what the outputs depend on beside the weights, such as the beam's size.
       rate: examples/s, compilation included.
+      identity: hash of the split's inputs and references, so that only evaluations of the same are compared.
     """
 
     outputs: list[str]
     scores: list[Any]
     examples: list[dict[str, str]]
+    settings: dict[str, Any]
     rate: float
+    identity: str
 
 
 @runtime_checkable

@@ -126,7 +126,7 @@ def _check_sizes(model, found, path):
     """Even a model of shapes alone takes the time of its layers and makes constants as wide as itself."""
     elements = sum(math.prod(shape) for _, shape in found.values())
     # The vocabulary's own size counts, and sinusoids have no table.
-    sizes = dataclasses.asdict(model) | {"vocabulary_size": 0, "max_positions": model.longest}
+    sizes = dataclasses.asdict(model) | {"vocabulary_size": 0, "max_positions": model.max_length}
     for name, value in sizes.items():
         most = len(found) if name.endswith("_layers") else elements
         if isinstance(value, int) and value > most:

@@ -1,6 +1,7 @@
-"""How a run begins: with its config, and with drawn parameters, another run's, or its own anew."""
+"""How a run begins: with random parameters, with another run's, or with its own and a new schedule."""
 
 import contextlib
+import dataclasses
 import logging
 import os
 import shutil
@@ -11,7 +12,7 @@ from tfm import config
 from tfm.data.sources import open_pairs
 from tfm.data.tokenizer import Vocabulary
 from tfm.errors import UserError
-from tfm.fields import NEVER, WITH_FLAG, changes, leaves
+from tfm.fields import NEVER, WITH_FLAG, WITH_RESET, changes, leaves
 from tfm.runtime.checkpoints import Checkpoints
 from tfm.runtime.files import whole_file
 from tfm.runtime.provenance import RECORD_FILE, last_start
@@ -62,7 +63,8 @@ def keep_config(chosen, workdir, *, allow_change=(), resets=False):
         else:
             _check_vocabulary(changed, workdir)
         for change in changed:
-            log.log(logging.WARNING if change.rule == WITH_FLAG else logging.INFO, "config.%s", change)
+            level = logging.WARNING if change.rule in (WITH_FLAG, WITH_RESET) else logging.INFO
+            log.log(level, "config.%s", change)
     if not will_reset:
         config.save(chosen, runs.config_path(workdir))
 
@@ -89,6 +91,9 @@ def _allowed(chosen, names):
     """The paths that --allow_change names, checked."""
     known = {leaf.path: leaf.info for leaf in leaves(chosen)}
     paths = [name.removeprefix("config.") for name in names]
+    if not known.keys() >= set(paths):
+        mapping = dataclasses.asdict(chosen)
+        paths = [config.current_path(type(chosen), mapping, path) for path in paths]
     for path in paths:
         if path not in known:
             raise UserError(f"--allow_change: {config.unknown_field(path, path, known)}")
@@ -97,12 +102,17 @@ def _allowed(chosen, names):
                 f"--allow_change={path}: this can never change in a run, as its weights depend on it: "
                 "give a new --workdir."
             )
+        if known[path].resume == WITH_RESET:
+            raise UserError(
+                f"--allow_change={path}: the state of the optimizer depends on it: --reset_schedule restarts "
+                "with the weights of the run."
+            )
     return paths
 
 
 def _check_resume(changed, chosen, workdir, allowed):
     """Whether a run that has a checkpoint may resume with these changes."""
-    forbidden = [change for change in changed if change.rule == NEVER]
+    forbidden = [change for change in changed if change.rule in (NEVER, WITH_RESET)]
     forbidden += [change for change in changed if change.rule == WITH_FLAG and change.path not in allowed]
     _refuse([_reason(change) for change in forbidden], workdir)
     moved = [change for change in changed if change.new.info.asset and change.path not in allowed]
@@ -123,6 +133,8 @@ def _other_data(chosen, workdir):
 def _reason(change, why=""):
     if change.rule == NEVER:
         return f"{change} (never allowed, as the weights depend on it)"
+    if change.rule == WITH_RESET:
+        return f"{change} (the state of the optimizer depends on it; --reset_schedule allows it)"
     if change.depends:
         why += f"{change.depends} depends on it; "
     return f"{change} ({why}--allow_change={change.path} allows it)"
@@ -179,7 +191,7 @@ def adopt(source, chosen, workdir):
 
 
 def reset(task, workdir):
-    """Sets the checkpoints and metrics of a run aside, so that it begins anew with its newest weights.
+    """Moves checkpoints and metrics of a run aside: a new schedule begins with its newest weights.
 
     They go to the folder `before_reset`. Where that is there already, the reset was made and the run resumes.
     The config of the task becomes that of the run.
@@ -194,7 +206,7 @@ def reset(task, workdir):
     if not _has_checkpoint(workdir):
         raise UserError(f"--reset_schedule needs a run that has begun, but {workdir} has no checkpoint.")
     with contextlib.closing(open_checkpoints(task, task.config.training, workdir)) as checkpoints:
-        log.info("Beginning anew with the weights of step %s", f"{checkpoints.latest():,}")
+        log.info("Beginning a new schedule with the weights of step %s", f"{checkpoints.latest():,}")
     os.makedirs(aside, exist_ok=True)
     for name in (METRICS_FILE, "tensorboard", CHECKPOINT_FOLDER):  # the last one makes it a reset
         if os.path.exists(os.path.join(workdir, name)):

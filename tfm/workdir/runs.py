@@ -128,9 +128,18 @@ def read_config(workdir):
 
 def parse_config(mapping):
     """A mapping -> the frozen dataclass of the task that it names."""
+    return config.from_mapping(config_class(mapping), mapping)
+
+
+def config_class(mapping):
+    """The config class of the task that a mapping names.
+
+    Raises:
+      UserError: it names none, or one that there is not.
+    """
     if "task" not in mapping:
         raise UserError(f"A config must have the field 'task'; this one has {', '.join(mapping)}.")
-    return config.from_mapping(tasks.find(mapping["task"]).Config, mapping)
+    return tasks.find(mapping["task"]).Config
 
 
 def config_path(workdir):

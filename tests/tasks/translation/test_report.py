@@ -109,6 +109,23 @@ def test_challenges_are_what_their_splits_say(monkeypatch):
     assert found == pytest.approx(expected)
 
 
+def test_challenges_follow_the_scores(monkeypatch):
+    """Of the built-in language's test, and of no other split."""
+    test = report.Evaluation(["a"], ["x"], ["y"], ["BLEU"], 1.0)
+    monkeypatch.setattr(report, "evaluate", lambda *_: test)
+    monkeypatch.setattr(report, "challenges", lambda *_: ["exact match"])
+    for kind, split, expected in (
+        ("builtin", "test", [["BLEU"], ["BLEU", "exact match"]]),
+        ("builtin", "long", [["BLEU"]]),
+        ("text", "test", [["BLEU"]]),
+    ):
+        task = types.SimpleNamespace(config=Config(data=DataConfig(kind=kind, directory="corpus")))
+        reports = list(report.report_split(task, None, split))
+        assert [found.scores for found in reports] == expected
+        assert reports[0].outputs == ["x"]
+        assert reports[0].examples == [{"source": "a", "reference": "y", "hypothesis": "x"}]
+
+
 def test_a_folder_of_other_data_is_refused(tmp_path):
     """As the place for what eval.py writes; another beam is no other data."""
     save(Config(), runs.config_path(str(tmp_path)))

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Hypothesis(NamedTuple):
-    """A translation; its score is that of `tfm.decoding.generate.Found`, of samples their utility instead."""
+    """A translation; its score is that of its `TokenHypothesis`, but of samples their expected utility."""
 
     text: str
     score: float

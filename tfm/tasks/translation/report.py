@@ -1,15 +1,18 @@
 """Translates a split and scores it; for the built-in language also what only its grammar can tell."""
 
+import dataclasses
 import itertools
 import time
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.data.sources import read_feature, read_sides
+from tfm.data.sources import fingerprint_of, read_feature, read_sides
 from tfm.errors import UserError
 from tfm.evaluation.alignment import alignment_error_rate, from_pharaoh
 from tfm.evaluation.translation_metrics import Score, bleu, exact_match, scores
+from tfm.training.task import Report
 
 
 class Evaluation(NamedTuple):
@@ -20,6 +23,24 @@ class Evaluation(NamedTuple):
     references: list[str]
     scores: list[Score]
     sentences_per_second: float
+
+
+def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
+    """The report of a split; for the built-in language's test then the same with its challenges."""
+    test = evaluate(task, params, split)
+    names = ("source", "reference", "hypothesis")
+    triples = zip(test.sources, test.references, test.hypotheses, strict=True)
+    report = Report(
+        test.hypotheses,
+        test.scores,
+        [dict(zip(names, triple, strict=True)) for triple in triples],
+        dataclasses.asdict(task.config.decoding),
+        test.sentences_per_second,
+        fingerprint_of(test.sources, test.references),
+    )
+    yield report
+    if task.config.data.kind == "builtin" and split == "test":
+        yield report._replace(scores=[*test.scores, *challenges(task, params, test)])
 
 
 def evaluate(task, params, split):
@@ -48,7 +69,7 @@ def perplexity(task, params, sources, references):
     Raises:
       UserError: it has for none.
     """
-    longest = task.config.model.longest
+    longest = task.config.model.max_length
     sides = (sources, references)
     lengths = np.max([[len(ids) + 1 for ids in task.vocabulary.encode(side)] for side in sides], axis=0)
     fits = lengths <= (longest or np.inf)

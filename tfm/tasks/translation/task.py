@@ -7,6 +7,7 @@ and targets, target_positions, target_segments [B, L]; targets are gold tokens t
 import dataclasses
 import logging
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -21,14 +22,15 @@ from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError
 from tfm.evaluation.translation_metrics import bleu
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
-from tfm.losses import projected_cross_entropy
+from tfm.losses import fused_linear_cross_entropy
 from tfm.models import TransformerConfig
 from tfm.runtime.memory import check_batches_fit, check_training_fits
 from tfm.tasks.translation.data import TranslationData
 from tfm.tasks.translation.pipeline import align_texts, score_texts, translate_texts
+from tfm.tasks.translation.report import report_split
 from tfm.training.config import TrainingConfig
 from tfm.training.reporting import add_sums, means
-from tfm.training.task import Best
+from tfm.training.task import Best, Report
 
 VOCABULARY_FILE = "vocabulary.model"
 log = logging.getLogger(__name__)
@@ -72,6 +74,11 @@ class Config:
             raise UserError("training.patience waits for a better BLEU: set validation_sentences above 0.")
         self._check_positions()
 
+    @property
+    def output_suffix(self) -> str:
+        """Language of the translations: files of them are called SPLIT.LANGUAGE.hypotheses."""
+        return self.data.target_language
+
     def portable(self) -> "Config":
         """This config without the paths of the machine that trained it, for an export."""
         splits = {name: getattr(self.data, name) for name in SPLITS}
@@ -83,7 +90,7 @@ class Config:
         )
 
     def _check_positions(self):
-        longest, decoding = self.model.longest, self.decoding
+        longest, decoding = self.model.max_length, self.decoding
         needed = {
             "data.max_length": self.data.longest,
             "decoding.max_input + extra_length": decoding.max_input + decoding.extra_length,
@@ -148,7 +155,7 @@ class Translation:
             rngs=None if rng is None else {"dropout": rng},
             method="features",
         )
-        metrics = projected_cross_entropy(
+        metrics = fused_linear_cross_entropy(
             features, table, targets, weights, self.config.label_smoothing, self.config.logits_at_once
         )
         return metrics.pop("loss"), metrics
@@ -173,6 +180,10 @@ class Translation:
             hypotheses = self.translate(params, sources, greedy)
             metrics["validation/bleu"] = bleu(hypotheses, references).value
         return metrics
+
+    def report(self, params: Any, split: str) -> Iterator[Report]:
+        """Translations of a split and their scores; on the built-in language's test, its challenges too."""
+        return report_split(self, params, split)
 
     def translate(self, params, sentences, decoding=None):
         """Texts -> texts by the config's search, or by another `DecodingConfig`."""

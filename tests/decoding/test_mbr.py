@@ -1,0 +1,27 @@
+"""Expected utilities of samples."""
+
+import numpy as np
+import pytest
+
+from tfm.decoding.mbr import expected_utilities
+
+
+@pytest.mark.parametrize("utility", ["chrf", "bleu"])
+def test_consensus_sample_has_the_largest_utility(utility):
+    texts = [
+        "the cat sat on the mat",
+        "the cat sat on a mat",
+        "the cat sat on the mat",
+        "a dog ran off",
+    ]
+    utilities = expected_utilities(texts, utility)
+    assert np.argmax(utilities) == 0
+    assert utilities[0] == utilities[2] > utilities[1] > utilities[3]
+
+
+def test_utilities_are_means_over_all_pairs():
+    from sacrebleu.metrics import CHRF
+
+    texts = ["ab cd", "ab ce", "ab cd"]
+    expected = [np.mean([CHRF().sentence_score(a, [b]).score for b in texts]) for a in texts]
+    np.testing.assert_allclose(expected_utilities(texts, "chrf"), expected)

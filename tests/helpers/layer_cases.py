@@ -1,0 +1,44 @@
+"""What the tests of layers share: small shapes, random arrays and parameters."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tfm import layers
+from tfm.layers.kv_cache import DecodeCache, LayerCache
+
+B, L, M, D, F, H = 2, 5, 6, 8, 12, 2
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def causal():
+    return np.tril(np.ones((L, L), bool))[None, None]
+
+
+def attention(**fields):
+    return layers.MultiHeadAttention(D, H, **fields)
+
+
+def noisy(variables, seed=1):
+    """Parameters with noise on top, so that biases and scales are not zeros and ones."""
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda x: x + 0.3 * rng.normal(size=x.shape).astype(np.float32), variables["params"])
+
+
+def count(module, *arguments, **keywords):
+    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), *arguments, **keywords))
+    return sum(x.size for x in jax.tree.leaves(shapes["params"]))
+
+
+def cache_of(max_length):
+    """A cache of two rows and three hypotheses."""
+    keys_values = jnp.zeros((2, 5, 1, 4)), jnp.zeros((2, 5, 1, 4))
+    return DecodeCache(
+        layers=[LayerCache.empty(keys_values, keys_values, 3, max_length)],
+        memory_mask=jnp.ones((2, 1, 1, 5), bool),
+        ancestors=jnp.zeros((2, 3, max_length), jnp.int32),
+        coverage=jnp.zeros((2, 3, 5)),
+    )

@@ -1,0 +1,26 @@
+"""The residual connection against NumPy in float64."""
+
+import jax
+import numpy as np
+import pytest
+
+from tests.helpers import numpy_transformer as numpy64
+from tests.helpers.layer_cases import B, D, L, noisy, random
+from tfm import layers
+
+
+@pytest.mark.parametrize("order", layers.NORM_ORDERS)
+def test_residual_orders(order):
+    module, x = layers.Residual(order), random(B, L, D)
+
+    def sublayer(x):
+        return 3 * x**2
+
+    params = noisy(module.init(jax.random.key(0), x, sublayer, train=False))
+    found = module.apply({"params": params}, x, sublayer, train=False)
+    np.testing.assert_allclose(found, numpy64.residual(params, x, sublayer, order), atol=1e-5)
+
+
+def test_unknown_norm_orders_are_errors():
+    with pytest.raises(ValueError, match="order must be one of"):
+        layers.Residual("sandwich").init(jax.random.key(0), random(1, D), lambda x: x, train=False)

@@ -1,0 +1,41 @@
+"""Selection of the largest logits."""
+
+import jax
+import numpy as np
+import pytest
+
+from tfm import backend
+from tfm.search.top_k import top_k, two_stage_top_k
+
+LENGTHS = [7, 331, 1024, 7200]  # in two stages for no k, all k (blocks of 1), k = 1, all k
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_two_stage_top_k_equals_top_k(length):
+    x = np.random.default_rng(length).permutation(4 * length).reshape(4, length).astype(np.float32)
+    for k in (1, 3, 7):
+        values, tokens = two_stage_top_k(x, k)
+        expected = np.argsort(-x)[:, :k]
+        np.testing.assert_array_equal(tokens, expected)
+        np.testing.assert_array_equal(values, np.take_along_axis(x, expected, axis=1))
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("levels", [1, 2, 40])
+def test_ties_go_to_the_lowest_index(length, levels):
+    """Also within blocks that other values have selected, and among rows of -inf."""
+    x = np.random.default_rng(length).integers(0, levels, (50, length)).astype(np.float32)
+    x[0], x[1, 3:] = -np.inf, -np.inf
+    for k in (1, 3, 7):
+        values, tokens = two_stage_top_k(x, k)
+        expected = np.argsort(-x, kind="stable")[:, :k]
+        np.testing.assert_array_equal(tokens, expected)
+        for one, other in zip((values, tokens), jax.lax.top_k(x, k), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("is_cpu", [False, True])
+def test_only_cpus_select_in_two_stages(is_cpu, monkeypatch):
+    monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
+    jaxpr = jax.make_jaxpr(lambda x: top_k(x, 2))(np.zeros((3, 7200), np.float32))
+    assert str(jaxpr).count("= top_k[") == (2 if is_cpu else 1)

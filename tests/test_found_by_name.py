@@ -1,0 +1,233 @@
+"""Models, tasks and optimizers of the user's own package, by dotted names; nothing else is imported."""
+
+import dataclasses
+import json
+import sys
+
+import numpy as np
+import optax
+import pytest
+from absl import flags
+
+from tests.helpers import entries
+from tests.helpers.tiny import make_config
+from tfm import config, models, tasks
+from tfm.commands import config_flag
+from tfm.config import find_by_name
+from tfm.errors import UserError
+from tfm.tasks.translation.task import Config
+from tfm.training.config import TrainingConfig
+from tfm.training.optimizers import OPTIMIZERS, find_optimizer, make_optimizer
+from tfm.workdir import runs
+
+OPTIMIZER = """
+import dataclasses
+import jax
+import jax.numpy as jnp
+import optax
+from tfm.fields import field
+
+@dataclasses.dataclass(frozen=True)
+class SignDescent:
+    name: str = "my_lab.optimizers:SignDescent"
+    factor: float = field(1.0, "Of the sign.", above=0, most=10)
+
+    def make(self, learning_rate):
+        return optax.chain(optax.stateless(lambda g, params: jax.tree.map(jnp.sign, g)),
+                           optax.scale_by_learning_rate(learning_rate), optax.scale(self.factor))
+
+def not_a_class(learning_rate):
+    pass
+not_a_class.make = None
+"""
+MODEL = """
+import dataclasses
+import types
+from tfm.models.transformer import Transformer, TransformerConfig
+
+@dataclasses.dataclass(frozen=True)
+class Config(TransformerConfig):
+    name: str = "my_lab.models:wide"
+    extra: int = 3
+
+class Model(Transformer):
+    config: Config
+
+wide = types.SimpleNamespace(Config=Config, Model=Model)
+narrow = types.SimpleNamespace(Config=Config)
+"""
+NAME = "my_lab.optimizers:SignDescent"
+
+
+@pytest.fixture
+def my_lab(tmp_path, monkeypatch):
+    """A package in the current folder; nothing of it is allowed or imported yet."""
+    (tmp_path / "my_lab").mkdir()
+    for name, content in (
+        ("optimizers", OPTIMIZER),
+        ("models", MODEL),
+        ("broken", "1 / 0"),
+        ("needy", "import no_such_module"),
+    ):
+        (tmp_path / "my_lab" / f"{name}.py").write_text(content)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(config, "_allowed_modules", set())
+    yield tmp_path
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_lab"]:
+        del sys.modules[name]
+
+
+def imported():
+    return {name for name in sys.modules if name.partition(".")[0] == "my_lab"}
+
+
+def test_an_optimizer_of_the_users_own(my_lab):
+    config.allow_modules(["my_lab"])
+    section = {"optimizer": {"name": NAME, "factor": 2.0}, "schedule": "constant", "peak_learning_rate": 0.1}
+    made = config.from_mapping(TrainingConfig, section)
+    optimizer, params = make_optimizer(made, lambda count: 0.1), np.float32([1, 1])
+    update, _ = optimizer.update(np.float32([3, -4]), optimizer.init(params), params)
+    np.testing.assert_allclose(update, [-0.2, 0.2], rtol=1e-6)
+    assert config.from_mapping(TrainingConfig, config.to_config_dict(made)) == made
+    with pytest.raises(UserError, match=r"optimizer\.factor must be above 0"):
+        config.from_mapping(TrainingConfig, {"optimizer": {"name": NAME, "factor": 0.0}})
+
+
+def test_a_model_of_the_users_own(my_lab):
+    config.allow_modules(["my_lab.models"])
+    made = config.from_mapping(Config, {"model": {"name": "my_lab.models:wide", "extra": 4, "d_model": 256}})
+    assert (made.model.extra, made.model.d_model) == (4, 256)
+    assert models.find(made.model.name).Model(made.model).config == made.model
+    assert config.from_mapping(Config, json.loads(json.dumps(dataclasses.asdict(made)))) == made
+
+
+def test_nothing_is_imported_that_is_not_allowed(my_lab):
+    """Neither what is below another package, nor a package whose name only begins alike."""
+    config.allow_modules(["my_la", "my_lab.models", "my_lab.optim"])
+    for find in (find_optimizer, tasks.find, models.find):
+        with pytest.raises(UserError, match=r"is no part of tfm .* --import=my_lab\.optimizers"):
+            find(NAME)
+    assert not imported()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "my_lab.nothing:x",
+            "names the module 'my_lab.nothing', but there is no 'my_lab.nothing' on sys.path",
+        ),
+        ("my_lab.models.wide", "an attribute of a module is written 'package.module:attribute'"),
+        ("my_lab.models:absent", "the module 'my_lab.models' has no 'absent'"),
+        ("my_lab.models:narrow", "must have Config and Model, but it has no Model"),
+        ("my_lab.models", None),
+        (
+            "my_lab.broken:x",
+            "importing the module 'my_lab.broken' fails: ZeroDivisionError: division by zero",
+        ),
+        ("my_lab.needy:x", "importing the module 'my_lab.needy' fails: ModuleNotFoundError: No module named"),
+        ("my lab:x", "must be one of ['transformer'"),
+        ("my_lab.models:", "must be one of ['transformer'"),
+        (".models:x", "must be one of ['transformer'"),
+        ("my_lab..models:x", "must be one of ['transformer'"),
+        ("../models.py:x", "must be one of ['transformer'"),
+        (3, "must be one of ['transformer'"),
+        ([], "must be one of ['transformer'"),
+    ],
+)
+def test_names_that_do_not_fit(my_lab, name, message):
+    config.allow_modules(["my_lab"])
+    if message is None:
+        assert models.find(name).Model
+        return
+    with pytest.raises(UserError) as error:
+        models.find(name)
+    assert str(error.value).startswith("config.model.name")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("name", [3, [], {}, None])
+def test_a_name_in_a_table_is_text(name):
+    with pytest.raises(UserError, match=r"config\.x must be one of"):
+        find_by_name(OPTIMIZERS, name, "config.x")
+
+
+@pytest.mark.parametrize("name", ["my_lab.optimizers:not_a_class", "my_lab.optimizers:optax"])
+def test_an_optimizer_is_a_dataclass_with_make(my_lab, name):
+    config.allow_modules(["my_lab"])
+    with pytest.raises(UserError, match=r"must have make, but it has no make|must name a dataclass"):
+        config.from_mapping(TrainingConfig, {"optimizer": {"name": name}})
+
+
+@pytest.fixture
+def foreign(my_lab, corpus):
+    """A work directory whose config names a module."""
+    made = dataclasses.asdict(make_config(corpus))
+    made["training"]["optimizer"] = {"name": NAME, "factor": 2.0}
+    folder = my_lab / "run"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(made))
+    return folder
+
+
+def test_opening_a_foreign_run_imports_nothing(foreign):
+    with pytest.raises(UserError, match=rf"names '{NAME}', which is no part of tfm"):
+        runs.read_config(str(foreign))
+    with pytest.raises(UserError, match=rf"names '{NAME}', which is no part of tfm"):
+        config_flag.read_file(str(foreign / "config.json"))
+    assert not imported()
+
+
+def test_the_flag_import_lets_a_run_name_a_module(foreign, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["eval.py", f"--workdir={foreign}", "--import=my_lab.optimizers"])
+    values = flags.FlagValues()
+    config_flag.define_import(values)
+    assert runs.read_config(str(foreign)).training.optimizer.factor == 2.0
+    assert config_flag.parse(sys.argv[:1] + sys.argv[2:], values) == ["eval.py"]
+    for value in ("my lab", "", "a/b.py"):
+        monkeypatch.setattr(sys, "argv", ["eval.py", "--import", value])
+        with pytest.raises(UserError, match="Expected the name of a module, such as my_lab"):
+            config_flag.define_import(flags.FlagValues())
+
+
+def test_a_config_file_in_python_may_name_a_module(foreign, tmp_path):
+    """It is the user's own code; the run that it wrote is then read too."""
+    (tmp_path / "mine.py").write_text(
+        "from tfm.config import to_config_dict\n"
+        "from tfm.tasks.translation.task import Config\n"
+        "from tfm.training.config import TrainingConfig\n"
+        "from my_lab.optimizers import SignDescent\n"
+        "def get_config():\n"
+        "    return to_config_dict(Config(training=TrainingConfig(optimizer=SignDescent(factor=3.0))))\n"
+    )
+    sys.path.append(str(tmp_path))  # as for `python train.py` beside the package
+    found = runs.parse_config(config_flag.read_file(str(tmp_path / "mine.py")))
+    assert found.training.optimizer.factor == 3.0
+    assert runs.read_config(str(foreign)).training.optimizer.factor == 2.0
+
+
+def test_the_command_line_may_name_a_module(my_lab):
+    found = entries.overrides(
+        [f"--config.training.optimizer.name={NAME}", "--config.training.optimizer.factor=4"]
+    )
+    assert (found.training.optimizer.name, found.training.optimizer.factor) == (NAME, 4.0)
+    found = entries.overrides(["--config.model.name", "my_lab.models:wide", "--config.model.extra=7"])
+    assert found.model.extra == 7
+    with pytest.raises(UserError, match=r"the module 'my_lab\.models' has no 'task'"):
+        entries.overrides(["--config.task=my_lab.models:task"])
+
+
+def test_a_field_without_a_default_must_be_given():
+    @dataclasses.dataclass(frozen=True)
+    class Plain:
+        width: int
+
+    assert config.from_mapping(Plain, {"width": 3}).width == 3
+    with pytest.raises(UserError, match=r"^config\.width must be given: it has no default\.$"):
+        config.from_mapping(Plain, {})
+
+
+def test_optax_is_what_make_returns():
+    for made in OPTIMIZERS.values():
+        assert isinstance(made().make(lambda count: 0.1), optax.GradientTransformation)

@@ -1,0 +1,280 @@
+"""Optimizers, clipping, freezing and schedules of a config, against updates written by hand in float64."""
+
+import contextlib
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tests.helpers.tiny import MODEL
+from tfm.config import from_mapping
+from tfm.errors import UserError
+from tfm.models import Transformer
+from tfm.runtime.checkpoints import Checkpoints
+from tfm.training.config import TrainingConfig
+from tfm.training.optimizers import (
+    OPTIMIZERS,
+    SGD,
+    Adafactor,
+    Adam,
+    AdamW,
+    Lion,
+    decay_mask,
+    make_optimizer,
+    make_schedule,
+)
+from tfm.training.step import TrainState, make_train_step
+
+STEPS = 3
+RATES = (0.05, 0.1, 0.1)  # of SCHEDULE
+SCHEDULE = {"schedule": "constant", "warmup_steps": 2, "peak_learning_rate": 0.1}
+
+
+def random_tree(seed):
+    """Kernel, bias and scale in float64."""
+    rng = np.random.default_rng(seed)
+    shapes = {"dense": {"kernel": (4, 3), "bias": (3,)}, "norm": {"scale": (3,)}}
+    return jax.tree.map(lambda shape: rng.normal(size=shape), shapes, is_leaf=lambda x: isinstance(x, tuple))
+
+
+PARAMS = random_tree(0)
+GRADIENTS = [random_tree(seed) for seed in range(1, STEPS + 1)]
+
+
+def updated(config, gradients=GRADIENTS, params=PARAMS):
+    """Parameters after the updates that a `TrainingConfig` makes, and the optimizer's last state."""
+    optimizer = make_optimizer(config, make_schedule(config, None))
+    params = jax.tree.map(jnp.float32, params)
+    state = optimizer.init(params)
+    for gradient in gradients:
+        change, state = optimizer.update(jax.tree.map(jnp.float32, gradient), state, params)
+        params = optax.apply_updates(params, change)
+    return params, state
+
+
+def adam(w, gradients, config, decayed):
+    """Algorithm 2 of Loshchilov and Hutter 2019; without decay, algorithm 1 of Kingma and Ba 2015."""
+    mean = square = 0.0
+    decay = getattr(config, "weight_decay", 0.0) * decayed
+    for step, (rate, g) in enumerate(zip(RATES, gradients, strict=True), 1):
+        mean = config.b1 * mean + (1 - config.b1) * g
+        square = config.b2 * square + (1 - config.b2) * g**2
+        root = np.sqrt(square / (1 - config.b2**step)) + config.epsilon
+        w = w - rate * (mean / (1 - config.b1**step) / root + decay * w)
+    return w
+
+
+def lion(w, gradients, config, decayed):
+    """Algorithm 2 of Chen et al. 2023."""
+    momentum = 0.0
+    for rate, g in zip(RATES, gradients, strict=True):
+        direction = np.sign(config.b1 * momentum + (1 - config.b1) * g)
+        w = w - rate * (direction + config.weight_decay * decayed * w)
+        momentum = config.b2 * momentum + (1 - config.b2) * g
+    return w
+
+
+def adafactor(w, gradients, config, decayed):
+    """Algorithms 4 and 5 of Shazeer and Stern 2018, with beta_2 = 1 - t^-0.8 and a threshold of 1."""
+    square = rows = columns = moment = 0.0
+    factored = w.ndim == 2 and min(w.shape) >= config.smallest_factored
+    for step, (rate, g) in enumerate(zip(RATES, gradients, strict=True), 1):
+        beta = 1 - step**-0.8
+        if factored:
+            rows = beta * rows + (1 - beta) * (g**2).mean(1)
+            columns = beta * columns + (1 - beta) * (g**2).mean(0)
+            square = np.outer(rows, columns) / rows.mean()
+        else:
+            square = beta * square + (1 - beta) * g**2
+        change = g / np.sqrt(square)
+        change = rate * change / max(1.0, np.sqrt((change**2).mean()))
+        if config.parameter_scale:
+            change *= max(1e-3, np.sqrt((w**2).mean()))
+        moment = config.momentum * moment + (1 - config.momentum) * change
+        w = w - moment
+    return w
+
+
+def sgd(w, gradients, config, decayed):
+    """Momentum of Polyak, or of Nesterov as Sutskever et al. 2013 write it."""
+    momentum = 0.0
+    for rate, g in zip(RATES, gradients, strict=True):
+        g = g + config.weight_decay * decayed * w
+        momentum = g + config.momentum * momentum
+        w = w - rate * (g + config.momentum * momentum if config.nesterov else momentum)
+    return w
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "by_hand"),
+    [
+        (Adam(), adam),
+        (Adam(b1=0.5, b2=0.7, epsilon=0.1), adam),
+        (AdamW(), adam),
+        (AdamW(b1=0.5, b2=0.7, epsilon=0.1, weight_decay=0.5), adam),
+        (Lion(), lion),
+        (Lion(b1=0.2, b2=0.6, weight_decay=0.5), lion),
+        (Adafactor(), adafactor),
+        (Adafactor(smallest_factored=3, momentum=0.3, parameter_scale=False), adafactor),
+        (SGD(), sgd),
+        (SGD(momentum=0.8, weight_decay=0.5), sgd),
+        (SGD(momentum=0.8, nesterov=True), sgd),
+    ],
+    ids=lambda value: str(value.name) if hasattr(value, "name") else "",
+)
+def test_updates_are_those_written_by_hand(optimizer, by_hand):
+    found, _ = updated(TrainingConfig(optimizer=optimizer, **SCHEDULE))
+
+    def expected(path, w, *gradients):
+        decayed = path[-1].key == "kernel"
+        return by_hand(w, gradients, optimizer, decayed)
+
+    wanted = jax.tree_util.tree_map_with_path(expected, PARAMS, *GRADIENTS)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, wanted)
+
+
+def test_the_default_state_is_that_of_optax_adam():
+    """So that the checkpoints of earlier versions fit."""
+    earlier = {"adam_b1": 0.9, "adam_b2": 0.98, "adam_epsilon": 1e-9, "adam_mean_dtype": "float32"}
+    config = from_mapping(TrainingConfig, earlier, "config.training")
+    optimizer = make_optimizer(config, make_schedule(config, 512))
+    params = jax.tree.map(jnp.float32, PARAMS)
+    then = optax.adam(lambda count: 0.1, b1=0.9, b2=0.98, eps=1e-9, mu_dtype="float32").init(params)
+    now = optimizer.init(params)
+    assert jax.tree.structure(now) == jax.tree.structure(then)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), now) == jax.tree.map(lambda x: (x.shape, x.dtype), then)
+
+
+@pytest.mark.parametrize("name", ["adamw", "lion", "sgd"])
+def test_weight_decay_passes_over_bias_and_scale(name):
+    zero = [jax.tree.map(np.zeros_like, PARAMS)] * STEPS
+    for patterns, kept in ((("*/bias", "*/scale"), {"bias", "scale"}), (("dense/*",), {"kernel", "bias"})):
+        optimizer = OPTIMIZERS[name](weight_decay=0.5, not_decayed=patterns)
+        found, _ = updated(TrainingConfig(optimizer=optimizer, **SCHEDULE), zero)
+        shrunk = np.prod([1 - 0.5 * rate for rate in RATES])
+        for path, w in jax.tree_util.tree_leaves_with_path(found):
+            before = PARAMS[path[0].key][path[1].key]
+            factor = 1 if path[-1].key in kept else shrunk
+            np.testing.assert_allclose(w, factor * before, rtol=1e-5)
+
+
+def test_biases_and_norms_of_the_transformer_are_not_decayed():
+    token = jnp.ones((1, 1), jnp.int32)
+    model = Transformer(dataclasses.replace(MODEL, attention_bias=True))
+    shapes = jax.eval_shape(lambda rng: model.init(rng, token, token, train=False), jax.random.key(0))
+    mask = decay_mask(AdamW().not_decayed)(shapes["params"])
+    decayed = {(path[-1].key, value) for path, value in jax.tree_util.tree_leaves_with_path(mask)}
+    assert decayed == {("kernel", True), ("table", True), ("bias", False), ("scale", False)}
+
+
+def norm(tree):
+    return np.sqrt(sum((x**2).sum() for x in jax.tree.leaves(tree)))
+
+
+@pytest.mark.parametrize("share", [0.25, 4.0])
+def test_gradients_are_clipped_by_their_global_norm(share):
+    limit, gradient = share * norm(GRADIENTS[0]), GRADIENTS[0]
+    plain = TrainingConfig(optimizer=SGD(momentum=0.5), **SCHEDULE)
+    clipped = dataclasses.replace(plain, clip_norm=limit)
+    found, state = updated(clipped, [gradient])
+    wanted = jax.tree.map(lambda w, g: w - RATES[0] * min(1, share) * g, PARAMS, gradient)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found, wanted)
+    assert jax.tree.structure(state) == jax.tree.structure(updated(plain, [gradient])[1])
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_frozen_parameters_keep_their_bits(name):
+    """Under weight decay too; the others move as before, and the state holds no moments of the frozen."""
+    plain = TrainingConfig(optimizer=OPTIMIZERS[name](), **SCHEDULE)
+    found, state = updated(dataclasses.replace(plain, freeze=("dense/k*", "norm/*")))
+    free, whole = updated(plain)
+    for path in (("dense", "kernel"), ("norm", "scale")):
+        np.testing.assert_array_equal(found[path[0]][path[1]], np.float32(PARAMS[path[0]][path[1]]))
+    np.testing.assert_array_equal(found["dense"]["bias"], free["dense"]["bias"])
+    sizes = [sum(x.size for x in jax.tree.leaves(tree)) for tree in (state, whole)]
+    assert sizes[0] < sizes[1] or name == "sgd"
+
+
+def test_clipping_takes_the_norm_of_what_is_not_frozen():
+    config = TrainingConfig(optimizer=SGD(), clip_norm=0.5, freeze=("dense/kernel",), **SCHEDULE)
+    trained = {"b": GRADIENTS[0]["dense"]["bias"], "s": GRADIENTS[0]["norm"]["scale"]}
+    found, _ = updated(config, GRADIENTS[:1])
+    expected = PARAMS["norm"]["scale"] - RATES[0] * 0.5 / norm(trained) * trained["s"]
+    np.testing.assert_allclose(found["norm"]["scale"], expected, rtol=1e-5)
+
+
+def test_the_average_of_a_frozen_parameter_is_itself():
+    config = TrainingConfig(freeze=("dense/*",), optimizer=SGD(), **SCHEDULE)
+    optimizer = make_optimizer(config, make_schedule(config, None))
+
+    def loss(params, batch, rng):
+        return (sum((x * batch["x"]).sum() for x in jax.tree.leaves(params)), jnp.float32(1)), {}
+
+    step = jax.jit(make_train_step(loss, optimizer, jax.random.key(0), ema_decay=0.9))
+    state = TrainState.create(jax.tree.map(jnp.float32, PARAMS), optimizer, ema_decay=0.9)
+    for _ in range(STEPS):
+        state, _ = step(state, {"x": jnp.ones(1)})
+    for tree in (state.params, state.average):
+        jax.tree.map(np.testing.assert_array_equal, tree["dense"], jax.tree.map(np.float32, PARAMS["dense"]))
+        assert (tree["norm"]["scale"] != np.float32(PARAMS["norm"]["scale"])).all()
+
+
+@pytest.mark.parametrize(
+    ("freeze", "message"),
+    [
+        (("dense/*", "head/*"), r"'head/\*', which matches no parameter; one of the paths is 'dense/bias'"),
+        (("*",), "matches all parameters: nothing is left to train"),
+    ],
+)
+def test_patterns_that_freeze_nothing_or_all(freeze, message):
+    with pytest.raises(UserError, match=message):
+        updated(TrainingConfig(freeze=freeze, **SCHEDULE))
+
+
+@pytest.mark.parametrize("freeze", [(), ("norm/*",)], ids=["whole", "frozen"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_each_state_comes_back_from_a_checkpoint(name, freeze, tmp_path):
+    config = TrainingConfig(optimizer=OPTIMIZERS[name](), clip_norm=1.0, freeze=freeze, **SCHEDULE)
+    params, opt_state = updated(config)
+    state = TrainState(jnp.int32(STEPS), params, opt_state)
+    with contextlib.closing(Checkpoints(str(tmp_path), best_metric="bleu")) as store:
+        store.save(state)
+        store.wait()
+        found = store.restore(jax.tree.map(jnp.zeros_like, state), STEPS)
+    assert jax.tree.structure(found) == jax.tree.structure(state)
+    jax.tree.map(np.testing.assert_array_equal, found.opt_state, state.opt_state)
+
+
+W, T = 4, 10
+
+
+def rates_by_hand(name, peak):
+    steps = np.arange(1, T + 1)
+    rise = steps / W
+    fall = {
+        "inverse_sqrt": (W / steps) ** 0.5,
+        "linear_decay": (T + 1 - steps) / (T + 1 - W),
+        "cosine_decay": 0.5 * (1 + np.cos(np.pi * (steps - W) / (T + 1 - W))),
+        "constant": np.ones(T),
+    }
+    return peak * np.where(steps < W, rise, fall[name])
+
+
+@pytest.mark.parametrize("name", ["inverse_sqrt", "linear_decay", "cosine_decay", "constant"])
+@pytest.mark.parametrize(("peak", "d_model"), [(None, 64), (0.3, 64), (0.3, None)])
+def test_schedules_have_the_given_peak_or_the_papers(name, peak, d_model):
+    config = TrainingConfig(
+        schedule=name, steps=T, warmup_steps=W, peak_learning_rate=peak, learning_rate_scale=2.0
+    )
+    schedule = make_schedule(config, d_model)
+    rates = [float(schedule(count)) for count in range(T)]
+    np.testing.assert_allclose(rates, rates_by_hand(name, 2 * (peak or (64 * W) ** -0.5)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["inverse_sqrt", "linear_decay", "cosine_decay", "constant"])
+def test_a_model_without_width_needs_a_peak(name):
+    with pytest.raises(UserError, match=r"Expected training\.peak_learning_rate, got None: .* has none"):
+        make_schedule(TrainingConfig(schedule=name), None)

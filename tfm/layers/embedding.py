@@ -1,0 +1,63 @@
+"""Token embeddings, tied to the output projection (section 3.4), and learned positions (Table 3, row E).
+
+Shape letters as in `tfm.layers`.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from tfm.layers.matmul import dot_general
+from tfm.layers.parameter_axes import constrain_batch, declare_axes
+
+
+@declare_axes({"embedding/table": ("vocabulary", None)})
+class Embedding(nn.Module):
+    """Token embedding whose matrix is also the pre-softmax projection, section 3.4.
+
+    A subclass that sets `output_table` to another parameter, at the end of its `setup`, unties the two.
+
+    Attributes:
+      vocabulary_size: V.
+      features: D.
+      dtype: compute dtype.
+    """
+
+    vocabulary_size: int
+    features: int
+    dtype: jnp.dtype = jnp.float32
+
+    def setup(self):
+        init = nn.initializers.normal(self.features**-0.5)
+        self.table = self.param("table", init, (self.vocabulary_size, self.features))
+        self.output_table = self.table
+
+    def __call__(self, tokens: jax.Array) -> jax.Array:
+        """[...] -> [..., D], multiplied by sqrt(D)."""
+        return constrain_batch(jnp.take(self.table, tokens, axis=0)).astype(self.dtype) * self.features**0.5
+
+    def logits(self, x: jax.Array) -> jax.Array:
+        """[..., D] -> [..., V]."""
+        x, table = x.astype(self.dtype), self.output_table.astype(self.dtype)
+        # Above 64 rows, transposing the logits costs more than the better order saves.
+        return dot_general(x, table, (((x.ndim - 1,), (1,)), ((), ())), max_skinny_rows=64)
+
+
+@declare_axes({f"{stack}_positions/table": ("positions", None) for stack in ("encoder", "decoder")})
+class LearnedPositions(nn.Module):
+    """A learned vector for each position, in place of sinusoids (Table 3, row E).
+
+    Attributes:
+      max_length: T, positions.
+      features: D.
+    """
+
+    max_length: int
+    features: int
+
+    @nn.compact
+    def __call__(self, positions: jax.Array) -> jax.Array:
+        """Integers [...] -> [..., D]; a position beyond the table gives NaN, not another position's row."""
+        init = nn.initializers.normal(self.features**-0.5)
+        table = self.param("table", init, (self.max_length, self.features))
+        return jnp.take(table, positions, axis=0, mode="fill")

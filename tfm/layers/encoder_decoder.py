@@ -1,0 +1,111 @@
+"""One layer of the encoder and one of the decoder (section 3.1).
+
+Shape letters as in `tfm.layers`.
+"""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from tfm.layers.kv_cache import LayerCache
+from tfm.layers.residual import Residual
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention (or another mixer), then the feed-forward network, each in a residual connection."""
+
+    mixer: nn.Module
+    feed_forward: nn.Module
+    residual: Callable[[], Residual] = Residual
+
+    def setup(self):
+        self.mixer_residual = self.residual()
+        self.feed_forward_residual = self.residual()
+
+    def __call__(
+        self, x: jax.Array, *, mask: jax.Array | None, positions: jax.Array | None = None, train: bool
+    ) -> jax.Array:
+        """x [B, L, D], mask [B, 1, L, L] or broadcastable, positions [B, L] or [L] -> [B, L, D]."""
+
+        def mix(x):
+            kwargs = {"positions": positions, "memory_positions": positions}
+            return self.mixer(x, x, mask=mask, **kwargs, train=train)
+
+        x = self.mixer_residual(x, mix, train=train)
+        return self.feed_forward_residual(x, lambda x: self.feed_forward(x, train=train), train=train)
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention over the encoder's output, feed-forward network."""
+
+    mixer: nn.Module
+    cross_attention: nn.Module
+    feed_forward: nn.Module
+    residual: Callable[[], Residual] = Residual
+
+    def setup(self):
+        self.mixer_residual = self.residual()
+        self.cross_attention_residual = self.residual()
+        self.feed_forward_residual = self.residual()
+
+    def __call__(
+        self,
+        x: jax.Array,
+        memory: jax.Array,
+        *,
+        mask: jax.Array | None,
+        memory_mask: jax.Array | None,
+        positions: jax.Array | None = None,
+        memory_positions: jax.Array | None = None,
+        train: bool,
+    ) -> jax.Array:
+        """x [B, L, D], memory [B, M, D], mask [B, 1, L, L], memory_mask [B, 1, 1 or L, M] -> [B, L, D].
+
+        positions are those of x, [B, L] or [L], and memory_positions those of memory.
+        """
+
+        def mix(x):
+            kwargs = {"positions": positions, "memory_positions": positions}
+            return self.mixer(x, x, mask=mask, **kwargs, train=train)
+
+        def attend(x):
+            kwargs = {"positions": positions, "memory_positions": memory_positions}
+            return self.cross_attention(x, memory, mask=memory_mask, **kwargs, train=train)
+
+        x = self.mixer_residual(x, mix, train=train)
+        x = self.cross_attention_residual(x, attend, train=train)
+        return self.feed_forward_residual(x, lambda x: self.feed_forward(x, train=train), train=train)
+
+    def init_cache(self, memory: jax.Array, width: int, max_length: int) -> LayerCache:
+        """The layer's part of a decoding cache for memory [B, M, D]."""
+        positions = jnp.arange(memory.shape[1])
+        own = self.mixer.keys_values(memory[:, :1], positions[:1])  # for their shapes alone
+        return LayerCache.empty(own, self.cross_attention.keys_values(memory, positions), width, max_length)
+
+    def decode_step(
+        self, x: jax.Array, cache: LayerCache, position: jax.Array, *, mask: jax.Array, memory_mask: jax.Array
+    ) -> tuple[jax.Array, LayerCache]:
+        """One position of W hypotheses: x [B, W, D] and the cache -> ([B, W, D], cache).
+
+        The hypotheses of a batch row are on the axis that `__call__` has for query positions: they share its
+        encoder output and a pool of cached positions, of which mask [B, 1, W, T * W] selects each one's own.
+        """
+        positions = jnp.full(x.shape[1], position)
+
+        def mix(x):
+            nonlocal cache
+            cache = cache.write(position, *self.mixer.keys_values(x, positions))
+            kwargs = {"positions": positions, "memory_positions": cache.positions(x.shape[1])}
+            return self.mixer.attend_cached(x, cache.key, cache.value, mask=mask, **kwargs)
+
+        def attend(x):
+            memory = cache.memory_key, cache.memory_value
+            kwargs = {"positions": positions, "memory_positions": cache.memory_positions}
+            return self.cross_attention.attend_cached(x, *memory, mask=memory_mask, **kwargs)
+
+        x = self.mixer_residual(x, mix, train=False)
+        x = self.cross_attention_residual(x, attend, train=False)
+        x = self.feed_forward_residual(x, lambda x: self.feed_forward(x, train=False), train=False)
+        return x, cache

@@ -1,0 +1,57 @@
+"""The position-wise feed-forward network (section 3.3).
+
+Shape letters as in `tfm.layers`.
+"""
+
+import functools
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from tfm.layers.dense import dense
+from tfm.layers.dropout import Dropout
+from tfm.layers.parameter_axes import declare_axes
+
+ACTIVATIONS = {
+    "relu": nn.relu,
+    "gelu": functools.partial(nn.gelu, approximate=False),
+    "gelu_tanh": functools.partial(nn.gelu, approximate=True),  # of Hendrycks and Gimpel 2016, GPT-2 and BERT
+    "swish": nn.swish,
+}
+
+
+@declare_axes(
+    {
+        "hidden/kernel": ("model", "hidden"),
+        "hidden/bias": ("hidden",),
+        "output/kernel": ("hidden", "model"),
+    }
+)
+class FeedForward(nn.Module):
+    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, equation 2; [..., D] -> [..., D].
+
+    Attributes:
+      features: D.
+      hidden: F.
+      activation: a name in `ACTIVATIONS`, or a function of arrays; relu in the paper.
+      dropout_rate: of the hidden layer (0 in the paper).
+      dtype: compute dtype.
+    """
+
+    features: int
+    hidden: int
+    activation: str | Callable[[jax.Array], jax.Array] = "relu"
+    dropout_rate: float = 0.0
+    dtype: jnp.dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
+        activation = ACTIVATIONS.get(self.activation, self.activation)
+        if not callable(activation):
+            raise ValueError(f"activation must be a function or one of {(*ACTIVATIONS,)}, got {activation!r}")
+        x = dense(self.hidden, dtype=self.dtype, name="hidden")(x)
+        x = activation(x)
+        x = Dropout(self.dropout_rate)(x, train=train)
+        return dense(self.features, dtype=self.dtype, name="output")(x)

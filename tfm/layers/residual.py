@@ -1,0 +1,42 @@
+"""The residual connection around each sublayer (sections 3.1 and 5.4)."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+
+from tfm.layers.dropout import Dropout
+from tfm.layers.normalization import layer_norm
+from tfm.layers.parameter_axes import constrain_batch
+
+NORM_ORDERS = ("post", "pre", "norm_then_add")
+
+
+class Residual(nn.Module):
+    """The connection around each sublayer, section 3.1 and 5.4.
+
+    Attributes:
+      order: where the LayerNorm is applied.
+        "post", the paper's: LayerNorm(x + Dropout(Sublayer(x)));
+        "pre": x + Dropout(Sublayer(LayerNorm(x)));
+        "norm_then_add": x + Dropout(LayerNorm(Sublayer(x))).
+      dropout_rate: P_drop.
+      norm: makes the norm; called as norm(name="norm").
+    """
+
+    order: str = "post"
+    dropout_rate: float = 0.1
+    norm: Callable[..., nn.Module] = layer_norm
+
+    @nn.compact
+    def __call__(self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array], *, train: bool) -> jax.Array:
+        """x [..., D] and a function [..., D] -> [..., D]."""
+        if self.order not in NORM_ORDERS:
+            raise ValueError(f"order must be one of {NORM_ORDERS}, got {self.order!r}")
+        norm = self.norm(name="norm")
+        drop = Dropout(self.dropout_rate)
+        if self.order == "pre":
+            return constrain_batch(x + drop(sublayer(norm(x)), train=train))
+        if self.order == "norm_then_add":
+            return constrain_batch(x + drop(norm(sublayer(x)), train=train))
+        return constrain_batch(norm(x + drop(sublayer(x), train=train)))

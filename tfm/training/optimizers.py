@@ -1,0 +1,340 @@
+"""Optimizers and learning-rate schedules by name; the defaults are those of section 5.3.
+
+An optimizer is a frozen dataclass with a `name`, fields of its own and a method `make`.
+`training.optimizer.name` is a key of `OPTIMIZERS`, or "package.module:Class" of the user's own package.
+"""
+
+import dataclasses
+import fnmatch
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import optax
+
+from tfm import schedules
+from tfm.config import find_by_name
+from tfm.errors import UserError
+from tfm.fields import WITH_RESET, check_fields, field
+from tfm.schedules import Schedule
+
+NOT_DECAYED = ("*/bias", "*/scale")  # of projections and norms
+LARGEST_BETA = 0.999999  # closer to 1, 1 - beta is 0 in float32
+DECAYING = ("linear_decay", "cosine_decay")  # schedules that depend on training.steps
+PATH = "training.optimizer"
+FLOAT32 = 4  # bytes
+
+
+class OptimizerConfig(Protocol):
+    """What training needs of an optimizer.
+
+    `bytes_per_parameter`, of its state, is optional: it only makes the estimate of the memory larger.
+    """
+
+    name: str
+
+    def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
+        """The Optax transformation whose updates are added to the parameters."""
+        ...
+
+
+def _name(default):
+    return field(default, "Of the optimizer, which decides what fields it has.", resume=WITH_RESET)
+
+
+def _beta(default, help, **rules):
+    return field(default, help, least=0, most=LARGEST_BETA, **rules)
+
+
+def _weight_decay(default, help):
+    return field(default, help, least=0, most=10)
+
+
+def _epsilon(default):
+    # A smaller one is 0 in float32.
+    return field(default, "Added to the root of the second moment.", least=1e-30, most=1)
+
+
+def _mean_dtype():
+    return field(
+        "float32",
+        "Dtype of the first moment. bfloat16 saves a sixth of parameters and optimizer state; the second "
+        "moment stays in float32, where a change of 2 % a step is not rounded away.",
+        choices=("float32", "bfloat16"),
+    )
+
+
+def _not_decayed():
+    return field(
+        NOT_DECAYED,
+        "Shell patterns of the paths of parameters without weight decay, such as decoder/*/bias.",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Adam:
+    """Adam (Kingma and Ba 2015) with the numbers of section 5.3."""
+
+    name: str = _name("adam")
+    b1: float = _beta(0.9, "Decay of the first moment.")
+    b2: float = _beta(0.98, "Decay of the second moment.")
+    epsilon: float = _epsilon(1e-9)
+    mean_dtype: str = _mean_dtype()
+
+    def __post_init__(self):
+        check_fields(self, PATH)
+
+    @property
+    def bytes_per_parameter(self) -> int:
+        """Of both moments."""
+        return FLOAT32 + _item_size(self.mean_dtype)
+
+    def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
+        """`optax.adam`."""
+        return optax.adam(learning_rate, b1=self.b1, b2=self.b2, eps=self.epsilon, mu_dtype=self.mean_dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class AdamW:
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019); numbers of PyTorch."""
+
+    name: str = _name("adamw")
+    b1: float = _beta(0.9, "Decay of the first moment.")
+    b2: float = _beta(0.999, "Decay of the second moment.")
+    epsilon: float = _epsilon(1e-8)
+    mean_dtype: str = _mean_dtype()
+    weight_decay: float = _weight_decay(
+        0.01, "Times the learning rate: the part of a weight that each step takes off."
+    )
+    not_decayed: tuple[str, ...] = _not_decayed()
+
+    def __post_init__(self):
+        check_fields(self, PATH)
+
+    @property
+    def bytes_per_parameter(self) -> int:
+        """Of both moments."""
+        return FLOAT32 + _item_size(self.mean_dtype)
+
+    def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
+        """`optax.adamw`."""
+        return optax.adamw(
+            learning_rate,
+            b1=self.b1,
+            b2=self.b2,
+            eps=self.epsilon,
+            mu_dtype=self.mean_dtype,
+            weight_decay=self.weight_decay,
+            mask=decay_mask(self.not_decayed),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Lion:
+    """Lion (Chen et al. 2023): the sign of a momentum. Its learning rate is about a tenth of Adam's."""
+
+    name: str = _name("lion")
+    b1: float = _beta(0.9, "Weight of the momentum in the update.")
+    b2: float = _beta(0.99, "Decay of the momentum.")
+    weight_decay: float = _weight_decay(
+        0.001, "Times the learning rate: the part of a weight that each step takes off."
+    )
+    not_decayed: tuple[str, ...] = _not_decayed()
+    bytes_per_parameter = FLOAT32
+
+    def __post_init__(self):
+        check_fields(self, PATH)
+
+    def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
+        """`optax.lion`."""
+        return optax.lion(
+            learning_rate,
+            b1=self.b1,
+            b2=self.b2,
+            weight_decay=self.weight_decay,
+            mask=decay_mask(self.not_decayed),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Adafactor:
+    """Adafactor (Shazeer and Stern 2018): a factored second moment, and no first moment by default."""
+
+    name: str = _name("adafactor")
+    smallest_factored: int = field(
+        128,
+        "A parameter keeps a full second moment unless two of its axes are at least as long.",
+        least=1,
+        most=2**31,
+        resume=WITH_RESET,
+    )
+    momentum: float = _beta(0.0, "Decay of a first moment; 0 keeps none.", resume=WITH_RESET)
+    parameter_scale: bool = field(
+        True,
+        "Multiplies each update by the root mean square of its parameter, so that the learning rate is "
+        "relative, about 0.01.",
+    )
+
+    def __post_init__(self):
+        check_fields(self, PATH)
+
+    @property
+    def bytes_per_parameter(self) -> int:
+        """Of the first moment; rows and columns of the second are few."""
+        return FLOAT32 if self.momentum else 0
+
+    def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
+        """`optax.adafactor`."""
+        return optax.adafactor(
+            learning_rate,
+            min_dim_size_to_factor=self.smallest_factored,
+            momentum=self.momentum or None,
+            multiply_by_parameter_scale=self.parameter_scale,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class SGD:
+    """Stochastic gradient descent; with momentum above 0, Polyak's."""
+
+    name: str = _name("sgd")
+    momentum: float = _beta(0.0, "Decay of the momentum; 0 keeps none.", resume=WITH_RESET)
+    nesterov: bool = field(False, "Whether the momentum is Nesterov's.")
+    weight_decay: float = _weight_decay(0.0, "Times the weight, what is added to its gradient.")
+    not_decayed: tuple[str, ...] = _not_decayed()
+
+    def __post_init__(self):
+        check_fields(self, PATH)
+        if self.nesterov and not self.momentum:
+            raise UserError(f"{PATH}.nesterov needs {PATH}.momentum above 0, got {self.momentum}.")
+
+    @property
+    def bytes_per_parameter(self) -> int:
+        """Of the momentum."""
+        return FLOAT32 if self.momentum else 0
+
+    def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
+        """`optax.sgd` behind `optax.add_decayed_weights`."""
+        return optax.chain(
+            optax.add_decayed_weights(self.weight_decay, decay_mask(self.not_decayed)),
+            optax.sgd(learning_rate, momentum=self.momentum or None, nesterov=self.nesterov),
+        )
+
+
+OPTIMIZERS = {"adam": Adam, "adamw": AdamW, "lion": Lion, "adafactor": Adafactor, "sgd": SGD}
+
+
+def find_optimizer(name: str) -> type[OptimizerConfig]:
+    """The config class of an optimizer.
+
+    Args:
+      name: a key of `OPTIMIZERS`, or "package.module:Class".
+
+    Raises:
+      UserError: there is no such optimizer.
+    """
+    return find_by_name(OPTIMIZERS, name, "config.training.optimizer.name", needs=("make",))
+
+
+def make_optimizer(config: Any, schedule: Schedule) -> optax.GradientTransformation:
+    """The optimizer of a `TrainingConfig`: clipping, then the update by name, both of what is not frozen.
+
+    Args:
+      config: says `optimizer`, `clip_norm` and `freeze`.
+      schedule: the learning rate as a function of the update count.
+    """
+    optimizer = config.optimizer.make(schedule)
+    if config.clip_norm is not None:
+        optimizer = _clipped(optimizer, config.clip_norm)
+    if not config.freeze:
+        return optimizer
+    transforms = {"trained": optimizer, "frozen": optax.set_to_zero()}
+    return optax.partition(transforms, lambda params: label_frozen(params, config.freeze))
+
+
+def _clipped(optimizer, norm):
+    """The optimizer behind a clipping of its gradients, which adds nothing to its state."""
+    clip = optax.clip_by_global_norm(norm)
+
+    def update(gradients, state, params=None, **extra):
+        gradients, _ = clip.update(gradients, clip.init(params), params)
+        return optimizer.update(gradients, state, params, **extra)
+
+    return optax.GradientTransformationExtraArgs(optimizer.init, update)
+
+
+def make_schedule(config: Any, d_model: int | None) -> Schedule:
+    """The learning rate as a function of the update count, counted from 0.
+
+    Args:
+      config: says `schedule`, `steps`, `warmup_steps`, `peak_learning_rate` and `learning_rate_scale`.
+      d_model: width of the model, for the paper's rule; None for a model without one.
+
+    Raises:
+      UserError: there is neither a peak nor a width from which it follows.
+    """
+    if config.schedule == "inverse_sqrt" and config.peak_learning_rate is None and d_model is not None:
+        return schedules.inverse_sqrt(d_model, config.warmup_steps, config.learning_rate_scale)
+    peak = find_peak(config, d_model)
+    if config.schedule == "inverse_sqrt":
+        return schedules.inverse_sqrt(1, config.warmup_steps, peak * config.warmup_steps**0.5)
+    if config.schedule == "linear_decay":
+        return schedules.linear_decay(peak, config.warmup_steps, config.steps)
+    if config.schedule == "cosine_decay":
+        return schedules.cosine_decay(peak, config.warmup_steps, config.steps)
+    return schedules.constant(peak, config.warmup_steps)
+
+
+def find_peak(config: Any, d_model: int | None) -> float:
+    """The largest learning rate: `peak_learning_rate`, or that of equation 3, times `learning_rate_scale`.
+
+    Raises:
+      UserError: there is neither a peak nor a width from which it follows.
+    """
+    if config.peak_learning_rate is not None:
+        return config.learning_rate_scale * config.peak_learning_rate
+    if d_model is None:
+        raise UserError(
+            "Expected training.peak_learning_rate, got None: the paper's rule takes the peak from d_model, "
+            "and this model has none. Give the peak, such as --config.training.peak_learning_rate=0.001."
+        )
+    return config.learning_rate_scale * (d_model * config.warmup_steps) ** -0.5
+
+
+def decay_mask(not_decayed: tuple[str, ...]) -> Callable[[Any], Any]:
+    """A function of the parameters: the tree of whether weight decay applies."""
+    return lambda params: _map_paths(lambda path: not _matches(path, not_decayed), params)
+
+
+def label_frozen(params: Any, patterns: tuple[str, ...]) -> Any:
+    """The tree of "frozen" and "trained".
+
+    Raises:
+      UserError: a pattern matches no path, or no parameter is left to train.
+    """
+    paths = jax.tree.leaves(_map_paths(lambda path: path, params))
+    for pattern in patterns:
+        if not any(_matches(path, (pattern,)) for path in paths):
+            raise UserError(
+                f"training.freeze has the pattern {pattern!r}, which matches no parameter; one of the "
+                f"paths is {paths[0]!r}."
+            )
+    if all(_matches(path, patterns) for path in paths):
+        raise UserError(f"training.freeze {patterns} matches all parameters: nothing is left to train.")
+    return _map_paths(lambda path: "frozen" if _matches(path, patterns) else "trained", params)
+
+
+def _matches(path, patterns):
+    """Whether a path such as "encoder/layers_0/norm/scale" matches one of the shell patterns."""
+    return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def _map_paths(function, params):
+    """The tree of function(path) for each leaf."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: function(jax.tree_util.keystr(path, simple=True, separator="/")), params
+    )
+
+
+def _item_size(dtype):
+    return jax.numpy.dtype(dtype).itemsize
