@@ -97,7 +97,7 @@ def checkpoint_header(folder, sound, content):
     """Which steps of the checkpoints `sound` are intact with this content in the newest one's header."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(sound, folder)
-    checkpoints = Checkpoints(folder)
+    checkpoints = Checkpoints(folder, best_metric="validation/bleu")
     newest = checkpoints.steps()[-1]
     write(os.path.join(folder, str(newest)), manifest.HEADER, content)
     assert checkpoints.latest() is not None

@@ -156,6 +156,14 @@ def test_folders_that_only_look_like_steps_are_left_alone(copy):
     assert names < {path.name for path in copy.iterdir()}
 
 
+def test_without_the_metric_there_is_no_best(copy):
+    """Asked for none, or for another than the run had."""
+    for name in (None, "loss"):
+        with contextlib.closing(saved.Checkpoints(copy, best_metric=name)) as store:
+            assert store.best() is None
+            assert store.latest() == 6
+
+
 def test_a_header_nested_beyond_any_parser_is_damage(copy):
     (copy / "6" / manifest.HEADER).write_text("[" * 100_000)
     with open_store(copy) as store:

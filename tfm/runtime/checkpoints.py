@@ -255,7 +255,8 @@ class Checkpoints:
         if not os.path.isdir(path) or self._damage(step, whole=False):
             return None
         with self._while_there(step):
-            return self._metric(_read_json(path, "metrics"))
+            metrics = _read_json(path, "metrics")
+        return self._metric(metrics) if self._best_metric in metrics else None
 
     def _first_intact(self, steps):
         return next((step for step in steps if not self._damage(step)), None)
