@@ -77,8 +77,8 @@ _LIST = {
     ],
     "tfm/losses.py": [
         (
-            "other = smoothing / (classes - 1)\n    # sum_v",
-            "other = smoothing / classes\n    # sum_v",
+            "return smoothing / (classes - 1)",
+            "return smoothing / classes",
             "test_losses",
         ),
         ("difference - (1 - smoothing - other), diff", "difference - (1 - smoothing), diff", "test_losses"),
@@ -442,8 +442,8 @@ _LIST = {
             "training/test_update::test_devices_and_micro_batches_make_the_update_of_the_whole",
         ),
         (
-            "state.average, 1 - ema_decay)",
-            "state.average, ema_decay)",
+            "mean + (1 - ema_decay) *",
+            "mean + ema_decay *",
             "training/test_update::test_the_average_follows_the_parameters",
         ),
         (
