@@ -112,6 +112,38 @@ def test_a_path_that_is_not_utf_8_is_refused(tmp_path):
         open_store(tmp_path / "by\udcfftes").__enter__()
 
 
+def test_a_step_is_deleted_by_its_name_first(tmp_path):
+    """A reader finds all of it or nothing, never an average that has gone before the rest."""
+    with open_store(tmp_path, keep=1) as store:
+        for step in (2, 4):
+            store.save(state_of(step))
+        store._manager.wait_until_finished()
+        assert {path.name for path in (tmp_path / "deleted").iterdir()} == {"2"}
+        assert manifest.check(tmp_path / "deleted" / "2")
+    assert [path.name for path in tmp_path.iterdir()] == ["4"]
+    (tmp_path / "deleted" / "2").mkdir(parents=True)  # as a kill leaves it
+    with open_store(tmp_path) as store:
+        store.recover()
+    assert [path.name for path in tmp_path.iterdir()] == ["4"]
+
+
+def test_a_step_deleted_while_it_is_read_is_no_damage(copy, monkeypatch, caplog):
+    check = manifest.check
+
+    def delete_first(folder, **options):
+        if folder.endswith("6"):
+            shutil.rmtree(folder)
+        return check(folder, **options)
+
+    monkeypatch.setattr(manifest, "check", delete_first)
+    with (
+        open_store(copy) as store,
+        pytest.raises(saved.Gone, match=r"step 6 .* was deleted while it was read"),
+    ):
+        store.latest()
+    assert "damaged" not in caplog.text
+
+
 def test_folders_that_only_look_like_steps_are_left_alone(copy):
     names = {"007", "\u0663", "6.0", "-1", "backup"}
     for name in names:

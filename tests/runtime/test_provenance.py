@@ -103,6 +103,24 @@ def test_what_begins_at_step_0_may_have_any_data(tmp_path, caplog):
     assert not caplog.text
 
 
+def test_other_numbers_of_jax_are_warned_of(tmp_path, caplog, monkeypatch):
+    monkeypatch.setenv("JAX_LOG_COMPILES", "0")
+    record(tmp_path, 0)
+    with jax.default_prng_impl("rbg"):
+        record(tmp_path, 1_234)
+    message = (
+        "jax_default_prng_impl was 'threefry2x32' and is now 'rbg'): from step 1,234 on its numbers are not"
+    )
+    assert message in caplog.text
+    caplog.clear()
+    assert starts(tmp_path)[1]["jax"]["jax_default_prng_impl"] == "rbg"
+    assert starts(tmp_path)[1]["environment"]["JAX_LOG_COMPILES"] == "0"
+    with jax.default_prng_impl("rbg"):
+        record(tmp_path, 1_300)
+    record(tmp_path, 0)  # begins again
+    assert not caplog.text
+
+
 def test_changes_of_the_config_are_recorded(tmp_path):
     """With the old and the new value, since the start before."""
     record(tmp_path, 0)

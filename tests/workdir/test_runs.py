@@ -13,6 +13,7 @@ import pytest
 from tests.helpers.paths import ROOT
 from tfm.commands import evaluate as evaluating
 from tfm.errors import UserError
+from tfm.runtime import checkpoints
 from tfm.runtime.checkpoints import Checkpoints
 from tfm.tasks import translation
 from tfm.tasks.translation.task import VOCABULARY_FILE
@@ -88,6 +89,24 @@ def test_a_run_is_not_resumed_with_another_vocabulary(other_vocabulary):
     longer = dataclasses.replace(config.training, steps=9)
     with pytest.raises(UserError, match=r"step 6 in .* was trained with another vocabulary\.model"):
         train(task, longer, other_vocabulary)
+
+
+@pytest.mark.parametrize("moment", ["chosen", "read"])
+def test_training_may_delete_the_step_that_is_read(moment, tiny_run, tmp_path, monkeypatch):
+    """The next choice is of those that are there; a step that was asked for is an error message."""
+    workdir = shutil.copytree(tiny_run, tmp_path / "run")
+    place, name = (Checkpoints, "restore_weights") if moment == "chosen" else (checkpoints, "restore_tree")
+    plain = getattr(place, name)
+
+    def delete_first(*arguments):
+        shutil.rmtree(workdir / "checkpoints" / "6", ignore_errors=True)
+        return plain(*arguments)
+
+    monkeypatch.setattr(place, name, delete_first)
+    assert runs.load(str(workdir), checkpoint="last").steps == [4]
+    shutil.copytree(tiny_run / "checkpoints" / "6", workdir / "checkpoints" / "6")
+    with pytest.raises(UserError, match=r"no checkpoint of step 6|was deleted while it was read"):
+        runs.load(str(workdir), checkpoint="6")
 
 
 def test_too_few_checkpoints_are_a_sentence_that_says_what_there_is(tiny_run):

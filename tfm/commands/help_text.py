@@ -11,12 +11,12 @@ from typing import Any
 from absl import flags
 from ml_collections import config_dict
 
-from tfm.fields import CHANGEABLE, NEVER, Leaf, leaves
+from tfm.fields import CHANGEABLE, NEVER, WITH_RESET, Leaf, leaves
 from tfm.tasks.translation.task import Config
 from tfm.workdir import runs
 
 ASKED = ("--help", "-help", "--helpshort", "-h", "-?")
-MARKS = {CHANGEABLE: "*", NEVER: "-"}
+MARKS = {CHANGEABLE: "*", WITH_RESET: "r", NEVER: "-"}
 CONFIG = "config"
 CONFIG_HELP = "Config of the run: a Python file with get_config(), or the config.json of another run."
 REPEATED = "; repeat this option to specify a list of values"  # what absl adds
@@ -66,8 +66,8 @@ def all_fields(config: Any) -> Iterator[str]:
     """The lines about the fields of a config, by section."""
     yield from textwrap.wrap(
         "Fields of the config, such as --config.training.steps=1000, with the values of --config=FILE, else "
-        "their defaults. When a run resumes, those marked * may change, those marked - never, all others "
-        "with --allow_change=FIELD.",
+        "their defaults. When a run resumes, those marked * may change, those marked - never, those marked "
+        "r with --reset_schedule, all others with --allow_change=FIELD.",
         _width(),
     )
     yield ""

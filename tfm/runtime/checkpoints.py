@@ -25,9 +25,14 @@ WEIGHTS = ("params", "average")
 PROGRESS = manifest.ITEM
 ASSETS = "assets"  # in a checkpoint's progress
 REPLACED = ".replaced"
+DELETED = "deleted"  # folder of the steps that are deleted
 STEP_NAME = re.compile("0|[1-9][0-9]*")  # as Orbax writes it: 007 is another folder than 7
 NOTHING = -1  # among steps, where None cannot be sent
 log = logging.getLogger(__name__)
+
+
+class Gone(UserError):
+    """A checkpoint that was chosen is not there any more, as a run that trains deletes older ones."""
 
 
 class Checkpoints:
@@ -35,7 +40,8 @@ class Checkpoints:
 
     A step is there from the moment that Orbax renames its folder, manifest and all; it is intact when its
     files are what the manifest says. Before that it is read back: the first that this process saves as a
-    whole, of each later one all shapes and the values of one array an item, another each time.
+    whole, of each later one all shapes and the values of one array an item, another each time. What is
+    deleted loses its name first: a reader finds a step whole or not at all.
 
     Args:
       directory: made by the first `save`, in a folder that is there.
@@ -117,6 +123,7 @@ class Checkpoints:
         newest = NOTHING
         if jax.process_index() == 0:
             self._bring_back()
+            self._remove_deleted()
         if jax.process_index() == 0 and (intact := self.latest()) is not None:
             newest = intact
             for step in self.steps():
@@ -160,7 +167,7 @@ class Checkpoints:
 
         Raises:
           UserError: no such checkpoint, a damaged one, one of another shape or with other assets, or one with
-            parameters that are not finite.
+            parameters that are not finite; `Gone` where it is deleted meanwhile.
         """
         return like.from_items(self._restore(like.items(), self._existing(step)))
 
@@ -198,8 +205,10 @@ class Checkpoints:
                 f"The checkpoint of step {self._saving} in {self.directory} could not be written: "
                 f"{str(error).splitlines()[0]} Check the disk, and whether something deletes files there."
             ) from error
-        if self._replaced is not None and jax.process_index() == 0:
-            shutil.rmtree(self._replaced, ignore_errors=True)
+        if jax.process_index() == 0:
+            self._remove_deleted()
+            if self._replaced is not None:
+                shutil.rmtree(self._replaced, ignore_errors=True)
         self._replaced = None
 
     def close(self):
@@ -215,6 +224,7 @@ class Checkpoints:
             best_fn=None if self._best_metric is None else self._metric,
             preservation_policy=checkpoint_managers.AnyPreservationPolicy(self._policies),
             cleanup_tmp_directories=True,
+            todelete_subdir=DELETED,
             async_options=ocp.AsyncOptions(post_finalization_callback=self._write_manifest),
         )
         handlers = {name: ocp.StandardCheckpointHandler() for name in ITEMS}
@@ -244,7 +254,8 @@ class Checkpoints:
         path = self._folder(step, "metrics")
         if not os.path.isdir(path) or self._damage(step, whole=False):
             return None
-        return self._metric(_read_json(path, "metrics"))
+        with self._while_there(step):
+            return self._metric(_read_json(path, "metrics"))
 
     def _first_intact(self, steps):
         return next((step for step in steps if not self._damage(step)), None)
@@ -259,12 +270,31 @@ class Checkpoints:
 
     def _look(self, step, whole):
         try:
-            if not manifest.check(self._folder(step), whole=whole) and whole:
+            with self._while_there(step):
+                verified = manifest.check(self._folder(step), whole=whole)
+            if not verified and whole:
                 log.warning("Checkpoint of step %s has no checksums and cannot be verified", f"{step:,}")
         except manifest.Damaged as damage:
             log.warning("Checkpoint of step %s is damaged and passed over: %s", f"{step:,}", damage)
             return str(damage)
         return ""
+
+    @contextlib.contextmanager
+    def _while_there(self, step):
+        """Raises `Gone` for what goes wrong inside, if the step is not there any more."""
+        try:
+            yield
+        except Exception as error:
+            if os.path.isdir(self._folder(step)):
+                raise
+            raise Gone(
+                f"The checkpoint of step {step} in {self.directory} was deleted while it was read, as "
+                "training does with older ones: start again."
+            ) from error
+
+    def _remove_deleted(self):
+        """Orbax only renames what is not kept any more."""
+        shutil.rmtree(os.path.join(self.directory, DELETED), ignore_errors=True)
 
     def _set_aside(self, step):
         aside = f"{self._folder(step)}.damaged"
@@ -303,7 +333,7 @@ class Checkpoints:
         if step is None:
             return self.latest()
         if step not in steps:
-            raise UserError(f"There is no checkpoint of step {step} in {self.directory}; there are {steps}.")
+            raise Gone(f"There is no checkpoint of step {step} in {self.directory}; there are {steps}.")
         if damage := self._damage(step):
             raise UserError(
                 f"The checkpoint of step {step} in {self.directory} is damaged ({damage}): "
@@ -326,6 +356,10 @@ class Checkpoints:
 
     def _restore(self, expected, step):
         what = f"The checkpoint of step {step} in {self.directory}"
+        with self._while_there(step):
+            return self._restore_items(expected, step, what)
+
+    def _restore_items(self, expected, step, what):
         self._check_assets(step, what)
         for name in expected:
             if not os.path.isdir(self._folder(step, name)):

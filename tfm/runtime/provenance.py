@@ -18,6 +18,13 @@ import tfm
 from tfm.runtime.files import end_last_line
 
 RECORD_FILE = "starts.jsonl"
+VARIABLES = ("JAX_", "XLA_")  # of the environment, that are recorded
+NUMERICAL = (  # options of JAX on which the numbers of a run depend
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_enable_x64",
+    "jax_threefry_partitionable",
+)
 log = logging.getLogger(__name__)
 
 
@@ -45,6 +52,8 @@ def record_start(workdir: str, config: Any, identity: dict[str, str], step: int)
         "devices": [device.device_kind for device in jax.devices()],
         "code": code_state(os.path.dirname(os.path.dirname(os.path.abspath(tfm.__file__)))),
         "versions": versions(),
+        "environment": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(VARIABLES)},
+        "jax": {name: getattr(jax.config, name) for name in NUMERICAL},
         "data": identity,
         "config": dataclasses.asdict(config),
     }
@@ -52,6 +61,7 @@ def record_start(workdir: str, config: Any, identity: dict[str, str], step: int)
     line["changed"] = changed_fields(before.get("config", line["config"]), line["config"])
     if step:  # what begins at 0, with a new schedule or the weights of another run, may have any data
         _warn_of_changes(before.get("data", {}), line["data"], step)
+        _warn_of_numbers(before.get("jax", {}), line["jax"], step)
     path = os.path.join(workdir, RECORD_FILE)
     end_last_line(path)
     with open(path, "a", encoding="utf-8") as file:
@@ -70,7 +80,8 @@ def last_start(workdir: str) -> dict:
 
 
 def _is_start(line):
-    return isinstance(line, dict) and all(isinstance(line.get(name, {}), dict) for name in ("data", "config"))
+    sections = ("data", "config", "jax")
+    return isinstance(line, dict) and all(isinstance(line.get(name, {}), dict) for name in sections)
 
 
 def changed_fields(old: dict, new: dict, path: str = "") -> dict[str, list]:
@@ -92,6 +103,22 @@ def _warn_of_changes(before, now, step):
             "The content of %s is not what it was at the last start of this run: from step %s on it sees "
             "other sentences, in another order, and its losses and scores do not compare with those before",
             " and ".join(changed),
+            f"{step:,}",
+        )
+
+
+def _warn_of_numbers(before, now, step):
+    """Of options of JAX that change dropout or rounding, such as JAX_DEFAULT_PRNG_IMPL in the environment."""
+    changed = [
+        f"{name} was {before[name]!r} and is now {value!r}"
+        for name, value in now.items()
+        if before.get(name, value) != value
+    ]
+    if changed:
+        log.warning(
+            "JAX computes otherwise than at the last start of this run (%s): from step %s on its numbers are "
+            "not those of an unbroken run",
+            "; ".join(changed),
             f"{step:,}",
         )
 

@@ -1,6 +1,7 @@
 """A run's work directory: config.json, vocabulary, checkpoints, metrics."""
 
 import contextlib
+import logging
 import os
 from typing import Any, NamedTuple
 
@@ -8,13 +9,16 @@ import jax
 
 from tfm import config, tasks
 from tfm.errors import UserError
-from tfm.runtime.checkpoints import average
+from tfm.runtime.checkpoints import Gone, average
 from tfm.runtime.memory import check_weights_fit, host_memory
 from tfm.training.setup import open_checkpoints
 from tfm.workdir.bundle import is_bundle, read_bundle
 
 CONFIG_FILE = "config.json"
+ATTEMPTS = 10  # at a checkpoint that training does not delete meanwhile
 AVERAGE_COPIES = 5  # of float32: a checkpoint, itself and the sum in float64
+
+log = logging.getLogger(__name__)
 
 
 class Run(NamedTuple):
@@ -61,18 +65,32 @@ def load(workdir, *, checkpoint=None, average_last=1, ensemble_last=1, chosen=No
     check_weights_fit(task.model.config, ensemble_last)
     if average_last > 1:
         check_weights_fit(task.model.config, AVERAGE_COPIES, host_memory())
-    with contextlib.closing(open_checkpoints(task, chosen.training, workdir)) as checkpoints:
+    attempts = ATTEMPTS if checkpoint in (None, "best", "last") else 1
+    for _ in range(attempts - 1):
+        try:
+            return Run(task, *_restore(task, workdir, checkpoint, average_last, ensemble_last))
+        except Gone as error:
+            log.info("Choosing a checkpoint again: %s", error)
+    return Run(task, *_restore(task, workdir, checkpoint, average_last, ensemble_last))
+
+
+def _restore(task, workdir, checkpoint, average_last, ensemble_last):
+    """(parameters, steps) as `load` gives them.
+
+    Raises:
+      Gone: training deleted a step meanwhile; there is a newer one.
+    """
+    training = task.config.training
+    with contextlib.closing(open_checkpoints(task, training, workdir)) as checkpoints:
         last = max(average_last, ensemble_last)
-        steps = _steps(checkpoints, checkpoint, last, chosen.training.checkpoint_every)
+        steps = _steps(checkpoints, checkpoint, last, training.checkpoint_every)
         like = jax.eval_shape(task.init, jax.random.key(0))
         restored = (checkpoints.restore_weights(like, step) for step in steps)
         if ensemble_last > 1:
-            params = tuple(restored)
-        elif average_last > 1:
-            params = jax.device_put(average(restored))
-        else:
-            params = next(restored)
-    return Run(task, params, steps)
+            return tuple(restored), steps
+        if average_last > 1:
+            return jax.device_put(average(restored)), steps
+        return next(restored), steps
 
 
 def one_model(run):
