@@ -3,6 +3,7 @@
 import os
 
 import jax
+import jaxtyping
 import pytest
 
 from tests.helpers import shape_checks  # noqa: F401, before any module that it checks
@@ -24,6 +25,12 @@ def _compilation_cache(tmp_path_factory, worker_id):
         jax.config.update("jax_compilation_cache_dir", str(shared))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
         yield
+
+
+@pytest.fixture
+def no_shape_checks(monkeypatch):
+    """Functions are called as users call them, without the checks of tests/helpers/shape_checks.py."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,11 @@
 """Scaled dot-product attention against NumPy in float64, Flax and JAX's own, and at the edges."""
 
 import functools
-import inspect
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -86,21 +86,28 @@ def test_fully_masked_rows_are_zero():
     assert not np.asarray(gradients[0][0, 2, 1]).any()
 
 
-UNTYPED = {  # without the types, which the tests check and users do not
-    "weights": lambda x, mask: inspect.unwrap(attention_weights)(x, x, mask=mask),
-    "xla": lambda x, mask: inspect.unwrap(dot_product_attention)(x, x, x, mask=mask, implementation="xla"),
-}
+@pytest.mark.parametrize(
+    ("keys", "mask_shape", "dtype"),
+    [(6, (1, 1, 5, 6), np.int32), (7, (1, 1, 5, 6), np.bool_), (6, (1, 3, 5, 6), np.bool_)],
+)
+def test_tests_check_types_and_shapes(keys, mask_shape, dtype):
+    query, key, mask = np.ones((1, 5, 2, 4)), np.ones((1, keys, 2, 4)), np.ones(mask_shape, dtype)
+    with pytest.raises(jaxtyping.TypeCheckError):
+        attention_weights(query, key, mask=mask)
 
 
-@pytest.mark.parametrize("attend", UNTYPED.values(), ids=UNTYPED)
-def test_numbers_are_no_mask(attend):
+@pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.parametrize("implementation", [None, "xla"])
+def test_numbers_are_no_mask(implementation):
     """Of an additive mask, 0 would be taken for False and -inf for True."""
     x = np.ones((1, 3, 2, 4), np.float32)
     for mask in (np.where(np.tri(3), 0.0, -np.inf), np.tri(3, dtype=np.int32)):
-        with pytest.raises(ValueError, match=r"mask must be bool, .* numbers .* are the bias"):
-            attend(x, mask)
+        with pytest.raises(
+            ValueError, match=r"mask must be bool, .* numbers to add to the logits are the bias"
+        ):
+            dot_product_attention(x, x, x, mask=mask, implementation=implementation)
     with pytest.raises(ValueError, match="query must be of a float type"):
-        attend(x.astype(np.int32), None)
+        attention_weights(x.astype(np.int32), x)
 
 
 def test_huge_logits_do_not_overflow():
