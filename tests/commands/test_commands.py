@@ -52,7 +52,7 @@ def test_train_and_train_again(corpus, tmp_path):
     cut.touch()  # as a kill leaves it
     again = (f"--config={tmp_path / 'run' / 'config.json'}", f"--config.data.cache_dir={tmp_path / 'moved'}")
     second = run(*command, *again, "--config.training.steps=3")
-    assert b"Going on from step 2" in second.stderr
+    assert b"Resuming from step 2" in second.stderr
     steps = [row["step"] for row in read_metrics(str(tmp_path / "run")) if "train/loss" in row]
     assert steps == [1, 2, 3]
     assert not cut.exists()

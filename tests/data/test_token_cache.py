@@ -140,8 +140,8 @@ def two_at_a_time(code, folder):
 BUILDER = """
 import pathlib, sys, time
 import numpy as np
-from tests.test_batches import Letters, random_pairs
-from tfm.data.cache import TokenCache
+from tests.data.test_batching import Letters, random_pairs
+from tfm.data.token_cache import TokenCache
 folder, me = pathlib.Path(sys.argv[1]), sys.argv[2]
 class Slow(type(random_pairs(1))):
     def __getitem__(self, index):  # both build before either is done
@@ -157,7 +157,8 @@ print(int(cache.tokens(0, np.arange(30))[0].sum()))
 PREPARER = """
 import pathlib, sys, time
 import numpy as np
-from tfm.data.language import builder, grammar
+from tfm.data import toy_translation as builder
+from tfm.datasets.toy_translation import grammar
 folder, me = pathlib.Path(sys.argv[1]), sys.argv[2]
 grammar.SIZES = builder.SIZES = dict.fromkeys(grammar.SIZES, 6)
 generate = builder.generate
@@ -191,7 +192,7 @@ def test_two_processes_that_build_one_cache_at_a_time_both_get_it(tmp_path):
 
 HALF = """
 import os, signal, sys
-from tests.test_batches import Letters, random_pairs
+from tests.data.test_batching import Letters, random_pairs
 from tfm.data import cache
 class Killed(type(random_pairs(1))):
     def __getitem__(self, index):

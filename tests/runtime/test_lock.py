@@ -17,7 +17,7 @@ from tfm.config import save
 from tfm.errors import UserError
 from tfm.runtime.lock import LOCK_FILE, HeldDirectory, locked
 from tfm.tasks import translation
-from tfm.training.loop import _Run, train
+from tfm.training.loop import _Loop, train
 from tfm.workdir.runs import config_path
 
 
@@ -163,7 +163,7 @@ def test_a_run_without_its_directory_ends_and_makes_nothing(change, corpus, work
 
 
 def test_a_step_is_not_explained_in_another_directory(workdir):
-    run = object.__new__(_Run)
+    run = object.__new__(_Loop)
     run._held = HeldDirectory(workdir)
     delete(workdir)
     with contextlib.closing(run._held), pytest.raises(UserError, match="was deleted"):

@@ -193,7 +193,7 @@ def test_the_command_saves_says_how_to_go_on_and_exits_with_the_signal(corpus, t
     assert time.monotonic() - began < 20
     assert "SIGINT: the run saves and ends after the step it is in" in errors
     assert "validation at step 10 was cut short" in errors
-    assert "the same command goes on from there" in errors.splitlines()[-1]
+    assert "the same command resumes from there" in errors.splitlines()[-1]
     assert "Traceback" not in errors
     assert steps_of(tmp_path / "run") == [10]
 

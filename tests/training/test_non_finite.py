@@ -154,7 +154,7 @@ class Poisoned(translation.Translation):
 @pytest.fixture
 def poison(corpus, monkeypatch, tmp_path):
     """Makes the batches of some steps, counted from 1, of the tiny run bad."""
-    monkeypatch.setattr(translation, "Translation", Poisoned)
+    monkeypatch.setattr("tfm.tasks.translation.task.Translation", Poisoned)
 
     def make(*steps):
         config = make_config(corpus)

@@ -314,9 +314,10 @@ def test_the_card_may_be_edited_and_files_be_added(copy, caplog):
 
 
 def test_parameters_that_are_not_there_are_said_to_be_missing(copy):
+    task = runs.load(str(copy)).task
     (copy / PARAMETERS).unlink()
     with pytest.raises(UserError, match="Expected parameters at"):
-        runs.load(str(copy))
+        bundle.read_bundle(str(copy), task)
 
 
 def test_the_header_is_checked_before_anything_is_allocated(copy):
