@@ -193,7 +193,7 @@ def test_two_processes_that_build_one_cache_at_a_time_both_get_it(tmp_path):
 HALF = """
 import os, signal, sys
 from tests.data.test_batching import Letters, random_pairs
-from tfm.data import cache
+from tfm.data import token_cache as cache
 class Killed(type(random_pairs(1))):
     def __getitem__(self, index):
         if index.start:

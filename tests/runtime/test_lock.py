@@ -152,9 +152,9 @@ def test_a_run_without_its_directory_ends_and_makes_nothing(change, corpus, work
     task = translation.create(config, str(workdir))
     evaluate = task.evaluate
 
-    def change_and_evaluate(params):
+    def change_and_evaluate(params, data):
         change(workdir)
-        return evaluate(params)
+        return evaluate(params, data)
 
     task.evaluate = change_and_evaluate
     with pytest.raises(UserError, match=CHANGES[change]):
@@ -186,7 +186,7 @@ def test_the_command_is_refused_on_a_directory_in_use(corpus, tmp_path):
 PROGRAMS = """
 import os, pathlib, sys, warnings
 import jax, jax.numpy as jnp
-from tfm import cli
+from tfm.commands import cli
 folder = pathlib.Path(sys.argv[1])
 jax.config.update("jax_compilation_cache_dir", None)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

@@ -20,6 +20,7 @@ from tfm.config import save
 from tfm.runtime import preemption
 from tfm.runtime.checkpoints import Checkpoints
 from tfm.tasks import translation
+from tfm.tasks.translation.data import TranslationData
 from tfm.training.loop import train
 from tfm.training.reporting import read_metrics
 from tfm.workdir import runs
@@ -61,14 +62,14 @@ def test_an_exception_ends_the_deferring():
 @pytest.mark.long
 def test_a_stopped_run_saves_its_step_and_goes_on_as_if_unbroken(corpus, tiny_run, tmp_path, monkeypatch):
     stop, config = preemption.Stop(), make_config(corpus, checkpoint_every=100)
-    plain = translation.Translation.train_batches
+    plain = TranslationData.train_batches
 
     def asks_at_the_fourth(self, start_step):
         for step, batch in enumerate(plain(self, start_step), start_step + 1):
             stop.signal = signal.SIGINT if step == 4 else 0
             yield batch
 
-    monkeypatch.setattr(translation.Translation, "train_batches", asks_at_the_fourth)
+    monkeypatch.setattr(TranslationData, "train_batches", asks_at_the_fourth)
     task = translation.create(config, str(tmp_path))
     with pytest.raises(SystemExit) as ending:
         train(task, config.training, str(tmp_path), stop=stop)
@@ -93,13 +94,13 @@ def test_an_evaluation_cut_short_is_made_when_the_run_goes_on(
     for numbers in itertools.count(1), itertools.repeat(evaluation):  # then while it makes up for it
         stop = preemption.Stop()
 
-        def asks(self, params, stop=stop, numbers=numbers):
+        def asks(self, params, data, stop=stop, numbers=numbers):
             if next(numbers) == evaluation:
                 try:
                     stop.handle(signal.SIGTERM, None)
                 finally:
                     stop.handle(signal.SIGTERM, None)  # the same from a wrapper, as the first unwinds
-            return plain(self, params)
+            return plain(self, params, data)
 
         monkeypatch.setattr(translation.Translation, "evaluate", asks)
         with pytest.raises(SystemExit) as ending:
@@ -119,14 +120,14 @@ def test_an_evaluation_cut_short_is_made_when_the_run_goes_on(
 
 @pytest.mark.long
 def test_a_signal_in_a_step_does_not_wait_for_its_evaluation(corpus, tiny_run, tmp_path, monkeypatch):
-    stop, config, plain = preemption.Stop(), make_config(corpus), translation.Translation.train_batches
+    stop, config, plain = preemption.Stop(), make_config(corpus), TranslationData.train_batches
 
     def asks_at_the_third(self, start_step):
         for step, batch in enumerate(plain(self, start_step), start_step + 1):
             stop.signal = signal.SIGINT if step == 3 else 0
             yield batch
 
-    monkeypatch.setattr(translation.Translation, "train_batches", asks_at_the_third)
+    monkeypatch.setattr(TranslationData, "train_batches", asks_at_the_third)
     with pytest.raises(SystemExit):
         train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), stop=stop)
     assert steps_of(tmp_path) == [2, 3]
@@ -153,7 +154,7 @@ def test_a_signal_in_the_last_checkpoint_changes_nothing(corpus, tmp_path, monke
 @pytest.mark.long
 def test_a_second_signal_ends_at_once_even_inside_a_call_that_holds_the_main_thread():
     code = (
-        "import jax\nfrom tfm.training import signals\n"
+        "import jax\nfrom tfm.runtime import preemption as signals\n"
         "with signals.caught() as stop, stop.deferred():\n"
         "    print('ready', flush=True)\n"
         "    jax.jit(lambda x: jax.lax.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 7, x))(0)"
