@@ -213,5 +213,5 @@ def test_two_processes_stop_at_the_same_step_when_one_is_asked(corpus, tmp_path)
     ends = [process.communicate(timeout=120)[1] for process in processes]
     assert [process.returncode for process in processes] == [143, 143], ends
     (step,) = steps_of(tmp_path / "run")
-    assert all(f"Saved step {step:,}: the same command goes on" in end for end in ends)
+    assert all(f"Saved step {step:,}: the same command resumes" in end for end in ends)
     assert losses(tmp_path / "run")[-1][0] == step
