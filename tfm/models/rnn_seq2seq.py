@@ -36,6 +36,8 @@ from tfm.masks import padding_mask, segment_mask
 from tfm.search.state import gather_beams
 
 PAD_ID = 0
+FLOAT32 = 4  # bytes
+LAYER_PROGRAM = 1 << 20  # bytes of the host for each layer that is traced and compiled
 CELLS = ("gru", "lstm")
 fixed_field = functools.partial(field, resume=NEVER, warm_start=False)
 features_field = functools.partial(fixed_field, least=1, most=65_536, unit="features")
@@ -168,6 +170,75 @@ class RNNConfig:
     def annotation_features(self) -> int:
         """A."""
         return self.hidden_features * (2 if self.bidirectional else 1)
+
+    @property
+    def state_arrays(self) -> int:
+        """How many arrays [..., F] the state of a cell has."""
+        return 2 if self.cell == "lstm" else 1
+
+    @property
+    def size_fields(self) -> tuple[str, ...]:
+        """Fields that make the model large, see `tfm.memory_estimate`."""
+        additive = ("attention_features",) if self.attention == "additive" else ()
+        sizes = ("embedding_features", "hidden_features", *additive, "output_features")
+        return ("vocabulary_size", "layers", *sizes)
+
+    def count_parameters(self) -> int:
+        """The number of parameters, exact."""
+        embedding, states, output = self.embedding_features, self.hidden_features, self.output_features
+        annotations = self.annotation_features
+        context = annotations if self.attention != "none" else 0
+        step_input = embedding + context * (self.query == "previous") + output * self.input_feeding
+        read = (context + states) if self.output == "tanh" else (states + embedding + context + 1)
+        scores = {
+            "additive": (states + annotations + 1) * self.attention_features,
+            "general": annotations * states,
+        }
+        tables = embedding * (1 if self.share_embeddings else 2) + output * (not self.tie_output)
+        total = self.vocabulary_size * tables + scores.get(self.attention, 0)
+        total += read * output * (2 if self.output == "maxout" else 1)
+        total += self._count_cells(step_input, states)
+        total += self._count_cells(embedding, annotations) * (2 if self.bidirectional else 1)
+        if self.initial_state == "projected":
+            total += self.layers * self.state_arrays * (states + 1) * states
+        return total
+
+    def _count_cells(self, first, later):
+        """Parameters of a stack of cells whose inputs have `first` and `later` features."""
+        gates = 4 if self.cell == "lstm" else 3
+        inputs = first + (self.layers - 1) * later + self.layers * (self.hidden_features + 1)
+        return gates * self.hidden_features * inputs
+
+    def program_bytes(self) -> int:
+        """Host memory to trace and compile the model, whatever the width of its layers."""
+        return LAYER_PROGRAM * self.layers * (3 if self.bidirectional else 2)
+
+    def decoding_bytes(
+        self, *, rows: int, source: int, length: int, width: int, sampling: bool = False
+    ) -> int:
+        """Bytes beside the weights that the search of a batch takes, see `tfm.memory_estimate`."""
+        item, hypotheses = jnp.dtype(self.dtype).itemsize, rows * width
+        states = 2 * hypotheses * (self.layers * self.state_arrays * self.hidden_features) * item
+        kept = hypotheses * (6 * length + 2 * source) * FLOAT32
+        hidden = (
+            hypotheses * source * (self.attention_features * (self.attention == "additive") + 2) * FLOAT32
+        )
+        logits = hypotheses * self.vocabulary_size * (3 * FLOAT32 if sampling else 2 * item)
+        return self._encoder_bytes(rows, source) + states + kept + hidden + logits
+
+    def forced_bytes(self, *, rows: int, source: int, target: int, chunk: int) -> int:
+        """Bytes beside the weights of a forward pass over given pairs, see `tfm.memory_estimate`."""
+        features = self.embedding_features + self.output_features
+        features += 2 * self.layers * self.state_arrays * self.hidden_features
+        passed = rows * target * (features + 2 * source) * FLOAT32
+        logits = 2 * min(max(chunk, rows), rows * target) * self.vocabulary_size * FLOAT32
+        return self._encoder_bytes(rows, source) + passed + logits
+
+    def _encoder_bytes(self, rows, source):
+        """Embeddings, the states of all layers and both directions, annotations and their keys."""
+        states = (self.layers * self.state_arrays + 2) * self.annotation_features
+        features = self.embedding_features + states + self.attention_features
+        return rows * source * features * jnp.dtype(self.dtype).itemsize
 
 
 class Encoded(NamedTuple):
@@ -507,6 +578,11 @@ class RNNSeq2Seq(nn.Module):
                 "and no coverage."
             )
         return collected["attention"]["source"][0][None, :, None]
+
+    @nn.nowrap
+    def attention_maps(self, collected: Mapping[str, Any]) -> dict[str, jax.Array]:
+        """All attention to draw: {"cross": that to the source}, or {} for a model without."""
+        return {} if self.config.attention == "none" else {"cross": self.source_attention(collected)}
 
     def _embed(self, embedding, tokens):
         return embedding(tokens).astype(self.config.dtype)
