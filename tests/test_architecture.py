@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "tfm.data": {"tfm.datasets", "tfm.runtime", *CONFIG},
     "tfm.evaluation": set(),
     "tfm.layers": EQUATIONS,
-    "tfm.models": {*EQUATIONS, *CONFIG, "tfm.layers"},
+    "tfm.models": {*EQUATIONS, *CONFIG, "tfm.layers", "tfm.memory_estimate"},
     "tfm.decoding": {*EQUATIONS, *CONFIG, *BASE, "tfm.layers", "tfm.data", "tfm.runtime", "tfm.evaluation"},
     "tfm.training": {*EQUATIONS, *CONFIG, *BASE, "tfm.layers", "tfm.runtime"},
     "tfm.tasks": {
