@@ -46,14 +46,14 @@ def make_model(attention, features):
     """A GRU in both directions, as in the paper but for its size and its random initialization."""
     return rnn_seq2seq.Model(
         rnn_seq2seq.Config(
-            vocabulary_size=FIRST_DIGIT + 10,
             embedding_features=32,
             hidden_features=features,
             attention=attention,
             attention_features=features,
             output_features=features,
             initialization="glorot",
-        )
+        ),
+        vocabulary_size=FIRST_DIGIT + 10,
     )
 
 

@@ -22,7 +22,6 @@ from tfm.models.rnn_seq2seq import INITIALIZATIONS, RNNConfig, RNNSeq2Seq, last_
 
 V = 15
 SIZES = {
-    "vocabulary_size": V,
     "embedding_features": 6,
     "hidden_features": 5,
     "attention_features": 4,
@@ -62,7 +61,7 @@ BUILT = {}
 def build(name):
     """The model, with parameters that are large enough for every part to matter."""
     if name not in BUILT:
-        model = RNNSeq2Seq(CONFIGS[name])
+        model = RNNSeq2Seq(CONFIGS[name], V)
         params = jax.eval_shape(
             lambda: model.init(jax.random.key(0), INPUTS, DECODER_INPUTS, train=False)["params"]
         )
@@ -261,7 +260,7 @@ def test_without_attention_only_the_last_state_counts(batched):
 
 def test_dropout_in_training_only(batched):
     config = dataclasses.replace(CONFIGS["luong"], dropout=0.5)
-    model, (_, params) = RNNSeq2Seq(config), build("luong")
+    model, (_, params) = RNNSeq2Seq(config, V), build("luong")
 
     def run(seed, train):
         rngs = {"dropout": jax.random.key(seed)}
@@ -274,7 +273,7 @@ def test_dropout_in_training_only(batched):
 @pytest.mark.parametrize("name", ["bahdanau", "luong"])
 def test_bfloat16_is_near_float32(name, batched):
     model, params = build(name)
-    model = RNNSeq2Seq(dataclasses.replace(model.config, dtype="bfloat16"))
+    model = RNNSeq2Seq(dataclasses.replace(model.config, dtype="bfloat16"), V)
     found = model.apply({"params": params}, INPUTS, DECODER_INPUTS, train=False)
     assert found.dtype == jnp.bfloat16
     np.testing.assert_allclose(np.asarray(found, np.float32), batched(name)[0], atol=0.4)
@@ -322,13 +321,13 @@ def test_segments_begin_and_end():
 
 def initial(config):
     token = jnp.ones((1, 1), jnp.int32)
-    return jax.jit(lambda key: RNNSeq2Seq(config).init(key, token, token, train=False)["params"])(
+    return jax.jit(lambda key: RNNSeq2Seq(config, 300).init(key, token, token, train=False)["params"])(
         jax.random.key(0)
     )
 
 
 def test_initialization_is_the_papers():
-    sizes = {"vocabulary_size": 300, "hidden_features": 40, "embedding_features": 50}
+    sizes = {"hidden_features": 40, "embedding_features": 50}
     params = initial(RNNConfig(**sizes, attention_features=60, output_features=30))
     gates = np.asarray(params["encoder"]["backward_0"]["cell"]["recurrent_gates"]["kernel"])
     for gate in np.split(gates, 2, axis=1):
@@ -346,7 +345,7 @@ def test_initialization_is_the_papers():
 @pytest.mark.parametrize("name", NAMES)
 def test_parameters_are_counted_exactly(name):
     model, params = build(name)
-    assert model.config.count_parameters() == sum(x.size for x in jax.tree.leaves(params))
+    assert model.memory_estimate.count_parameters() == sum(x.size for x in jax.tree.leaves(params))
 
 
 def test_defaults_are_the_papers():
@@ -381,4 +380,4 @@ def test_models_are_found_by_name_and_translate():
     for name in ("rnn_seq2seq", "rnn_luong"):
         found = find_by_name(models, name, "config.model.name", needs=("Config", "Model"))
         assert found.Config().name == name
-        assert isinstance(found.Model(found.Config()), SequenceToSequence)
+        assert isinstance(found.Model(found.Config(), vocabulary_size=9), SequenceToSequence)

@@ -21,7 +21,6 @@ class LuongConfig(RNNConfig):
     """The best single model of Luong et al. 2015, section 4.1, with the score "general"."""
 
     name: str = _default("name", "rnn_luong")
-    vocabulary_size: int = _default("vocabulary_size", 50_000)
     cell: str = _default("cell", "lstm")
     layers: int = _default("layers", 4)
     bidirectional: bool = _default("bidirectional", False)

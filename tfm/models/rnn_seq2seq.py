@@ -33,11 +33,10 @@ from tfm.layers.recurrent import (
     select_state,
 )
 from tfm.masks import padding_mask, segment_mask
+from tfm.memory_estimate import FLOAT32, ITEM_SIZES
 from tfm.search.state import gather_beams
 
 PAD_ID = 0
-FLOAT32 = 4  # bytes
-LAYER_PROGRAM = 1 << 20  # bytes of the host for each layer that is traced and compiled
 CELLS = ("gru", "lstm")
 fixed_field = functools.partial(field, resume=NEVER, warm_start=False)
 features_field = functools.partial(fixed_field, least=1, most=65_536, unit="features")
@@ -75,14 +74,6 @@ class RNNConfig:
     """The model of Bahdanau et al. 2015, "RNNsearch"; each default is theirs, each deviation a field."""
 
     name: str = fixed_field("rnn_seq2seq", "A module of tfm.models.")
-    vocabulary_size: int = fixed_field(
-        30_000,
-        "V, of source and target. The translation task replaces it by the size of its vocabulary.",
-        least=1,
-        most=10_000_000,
-        unit="pieces",
-        warm_start=True,
-    )
     cell: str = fixed_field(
         "gru", "gru, whose reset comes before U (Cho et al. 2014), or lstm.", choices=CELLS
     )
@@ -176,69 +167,108 @@ class RNNConfig:
         """How many arrays [..., F] the state of a cell has."""
         return 2 if self.cell == "lstm" else 1
 
-    @property
-    def size_fields(self) -> tuple[str, ...]:
-        """Fields that make the model large, see `tfm.memory_estimate`."""
-        additive = ("attention_features",) if self.attention == "additive" else ()
-        sizes = ("embedding_features", "hidden_features", *additive, "output_features")
-        return ("vocabulary_size", "layers", *sizes)
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentMemory:
+    """The `tfm.memory_estimate.MemoryEstimate` of a recurrent model.
+
+    Attributes:
+      config: `RNNConfig`.
+      vocabulary_size: V.
+    """
+
+    config: RNNConfig
+    vocabulary_size: int
 
     def count_parameters(self) -> int:
         """The number of parameters, exact."""
-        embedding, states, output = self.embedding_features, self.hidden_features, self.output_features
-        annotations = self.annotation_features
-        context = annotations if self.attention != "none" else 0
-        step_input = embedding + context * (self.query == "previous") + output * self.input_feeding
-        read = (context + states) if self.output == "tanh" else (states + embedding + context + 1)
+        model = self.config
+        embedding, states, output = model.embedding_features, model.hidden_features, model.output_features
+        annotations = model.annotation_features
+        context = annotations if model.attention != "none" else 0
+        step_input = embedding + context * (model.query == "previous") + output * model.input_feeding
+        read = (context + states) if model.output == "tanh" else (states + embedding + context + 1)
         scores = {
-            "additive": (states + annotations + 1) * self.attention_features,
+            "additive": (states + annotations + 1) * model.attention_features,
             "general": annotations * states,
         }
-        tables = embedding * (1 if self.share_embeddings else 2) + output * (not self.tie_output)
-        total = self.vocabulary_size * tables + scores.get(self.attention, 0)
-        total += read * output * (2 if self.output == "maxout" else 1)
+        tables = embedding * (1 if model.share_embeddings else 2) + output * (not model.tie_output)
+        total = self.vocabulary_size * tables + scores.get(model.attention, 0)
+        total += read * output * (2 if model.output == "maxout" else 1)
         total += self._count_cells(step_input, states)
-        total += self._count_cells(embedding, annotations) * (2 if self.bidirectional else 1)
-        if self.initial_state == "projected":
-            total += self.layers * self.state_arrays * (states + 1) * states
+        total += self._count_cells(embedding, annotations) * (2 if model.bidirectional else 1)
+        if model.initial_state == "projected":
+            total += model.layers * model.state_arrays * (states + 1) * states
         return total
 
-    def _count_cells(self, first, later):
-        """Parameters of a stack of cells whose inputs have `first` and `later` features."""
-        gates = 4 if self.cell == "lstm" else 3
-        inputs = first + (self.layers - 1) * later + self.layers * (self.hidden_features + 1)
-        return gates * self.hidden_features * inputs
+    def sizes(self) -> dict[str, int]:
+        """{config field: value} of what makes the parameters many."""
+        model = self.config
+        names = ["layers", "embedding_features", "hidden_features", "output_features"]
+        names += ["attention_features"] * (model.attention == "additive")
+        sizes = {f"model.{name}": getattr(model, name) for name in names}
+        return {"data.vocabulary_size": self.vocabulary_size, **sizes}
 
-    def program_bytes(self) -> int:
-        """Host memory to trace and compile the model, whatever the width of its layers."""
-        return LAYER_PROGRAM * self.layers * (3 if self.bidirectional else 2)
+    def layers(self) -> dict[str, int]:
+        """{config field: number of layers}, of the encoder's directions and of the decoder."""
+        return {"model.layers": self.config.layers * (3 if self.config.bidirectional else 2)}
 
     def decoding_bytes(
         self, *, rows: int, source: int, length: int, width: int, sampling: bool = False
     ) -> int:
-        """Bytes beside the weights that the search of a batch takes, see `tfm.memory_estimate`."""
-        item, hypotheses = jnp.dtype(self.dtype).itemsize, rows * width
-        states = 2 * hypotheses * (self.layers * self.state_arrays * self.hidden_features) * item
-        kept = hypotheses * (6 * length + 2 * source) * FLOAT32
-        hidden = (
-            hypotheses * source * (self.attention_features * (self.attention == "additive") + 2) * FLOAT32
-        )
-        logits = hypotheses * self.vocabulary_size * (3 * FLOAT32 if sampling else 2 * item)
-        return self._encoder_bytes(rows, source) + states + kept + hidden + logits
+        """Bytes beside the weights that the search of one batch takes.
 
-    def forced_bytes(self, *, rows: int, source: int, target: int, chunk: int) -> int:
-        """Bytes beside the weights of a forward pass over given pairs, see `tfm.memory_estimate`."""
-        features = self.embedding_features + self.output_features
-        features += 2 * self.layers * self.state_arrays * self.hidden_features
+        The encoder's arrays; the states of W hypotheses before and after a reordering; what is kept of each
+        (tokens, coverage); the hidden layer of the additive score [B, W, M, features]; logits [B, W, V].
+
+        Args:
+          rows, source, length, width: B, M, T and W.
+          sampling: whether tokens are sampled, which takes float32 copies of the logits.
+        """
+        model, hypotheses, item = self.config, rows * width, self._item()
+        states = 2 * hypotheses * model.layers * model.state_arrays * model.hidden_features * item
+        kept = hypotheses * (6 * length + 2 * source) * FLOAT32
+        scores = hypotheses * source * (2 + self._score_features()) * FLOAT32
+        logits = hypotheses * self.vocabulary_size * (3 * FLOAT32 if sampling else 2 * item)
+        return self._encoder_bytes(rows, source) + states + kept + scores + logits
+
+    def scoring_bytes(self, *, rows: int, source: int, target: int, chunk: int) -> int:
+        """Bytes beside the weights of a forward pass over given pairs.
+
+        The encoder's arrays; first states, embeddings and features of all target positions, attention
+        weights [B, L, M]; float32 logits [chunk, V].
+
+        Args:
+          rows, source, target: B, M and L.
+          chunk: target positions whose logits are held at a time.
+        """
+        model = self.config
+        features = model.embedding_features + model.output_features
+        features += 2 * model.layers * model.state_arrays * model.hidden_features
         passed = rows * target * (features + 2 * source) * FLOAT32
+        scores = rows * source * self._score_features() * FLOAT32
         logits = 2 * min(max(chunk, rows), rows * target) * self.vocabulary_size * FLOAT32
-        return self._encoder_bytes(rows, source) + passed + logits
+        return self._encoder_bytes(rows, source) + passed + scores + logits
+
+    def _count_cells(self, first, later):
+        """Parameters of a stack of cells whose inputs have `first` and `later` features."""
+        model = self.config
+        gates = 4 if model.cell == "lstm" else 3
+        inputs = first + (model.layers - 1) * later + model.layers * (model.hidden_features + 1)
+        return gates * model.hidden_features * inputs
 
     def _encoder_bytes(self, rows, source):
         """Embeddings, the states of all layers and both directions, annotations and their keys."""
-        states = (self.layers * self.state_arrays + 2) * self.annotation_features
-        features = self.embedding_features + states + self.attention_features
-        return rows * source * features * jnp.dtype(self.dtype).itemsize
+        model = self.config
+        states = (model.layers * model.state_arrays + 2) * model.annotation_features
+        features = model.embedding_features + states + self._score_features()
+        return rows * source * features * self._item()
+
+    def _score_features(self):
+        return self.config.attention_features if self.config.attention == "additive" else 0
+
+    def _item(self):
+        return ITEM_SIZES[self.config.dtype]
 
 
 class Encoded(NamedTuple):
@@ -429,14 +459,25 @@ class DecoderStep(nn.Module):
 
 
 class RNNSeq2Seq(nn.Module):
-    """Recurrent sequence-to-sequence model. `config` holds every choice; see `RNNConfig`."""
+    """Recurrent sequence-to-sequence model, a `tfm.decoding.protocol.SequenceToSequence`.
+
+    Attributes:
+      config: every choice, see `RNNConfig`.
+      vocabulary_size: V, of source and target.
+    """
 
     config: RNNConfig
+    vocabulary_size: int
+
+    @property
+    def memory_estimate(self) -> RecurrentMemory:
+        """Its bytes, by arithmetic."""
+        return RecurrentMemory(self.config, self.vocabulary_size)
 
     def setup(self):
         config = self.config
         initialize = INITIALIZATIONS[config.initialization].table
-        table = functools.partial(Table, config.vocabulary_size, initialize=initialize)
+        table = functools.partial(Table, self.vocabulary_size, initialize=initialize)
         self.target_embedding = table(config.embedding_features)
         if not config.share_embeddings:
             self.source_embedding = table(config.embedding_features)
