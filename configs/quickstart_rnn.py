@@ -4,8 +4,10 @@
     python eval.py --workdir=runs/quickstart_rnn
     tfm visualize --workdir=runs/quickstart_rnn
 
-The model of Bahdanau et al. 2015 (a GRU in both directions, additive attention) with as many parameters as the
-Transformer there, to 2 %, and the same batches and steps. Hardware and expected result: see docs/results.md.
+The model of Bahdanau et al. 2015 (a GRU in both directions, additive attention) with as many parameters,
+to 2 %, as the Transformer there, as many steps, and as many tokens in a batch. Pairs of like length stand in a
+batch, where the Transformer's are packed into rows of 64: a recurrent model takes a step for each position of a
+row, and attention of each position looks at all of its row. Hardware and expected result: see docs/results.md.
 
 Deviations from that paper, all for speed: the sizes, Glorot's random initialization, one table for source,
 target and output, and Adam in place of AdaDelta.
@@ -34,8 +36,7 @@ def get_config():
                 kind="builtin",
                 vocabulary_size=2000,
                 vocabulary_pairs=20_000,
-                batching="packed",
-                row_length=64,
+                batching="buckets",
                 batch_tokens=2048,
             ),
             training=TrainingConfig(

@@ -28,8 +28,10 @@ def gru(parameters, h, x):
 
 
 def lstm(parameters, state, x, forget_bias):
-    (c, h), cell = state, parameters["cell"]
-    i, f, g, o = (dense(cell[f"i{gate}"], x) + dense(cell[f"h{gate}"], h) for gate in "ifgo")
+    """Zaremba et al. 2014, section 3.1."""
+    c, h = state
+    gates = x @ parameters["input"]["kernel"] + parameters["input"]["bias"]
+    i, f, g, o = np.split(gates + h @ parameters["recurrent"]["kernel"], 4)
     c = sigmoid(f + forget_bias) * c + sigmoid(i) * np.tanh(g)
     return c, sigmoid(o) * np.tanh(c)
 

@@ -153,27 +153,27 @@ def test_attention_is_on_real_tokens(name, batched):
 def test_gradients_are_causal_and_finite(name):
     """Padding, which may attend to nothing, gives no NaN; logits depend on no later target."""
     model, params = build(name)
-    segments = (DECODER_INPUTS > 0).astype(np.int32)
-    table = params["target_embedding"]["table"]
+    table, tokens = params["target_embedding"]["table"], np.array([[1, 6, 4, 13, 0, 0]])
+    segments = (tokens > 0).astype(np.int32)
 
     def at_position(delta, position):
-        embedded = {**params, "target_embedding": {"table": jnp.concatenate([table, delta])}}
-        tokens = V + jnp.arange(DECODER_INPUTS.shape[1])[None]  # each position has a row of its own
+        """The logits there, where each position has a row of the table of its own."""
+        own = {**params, "target_embedding": {"table": table.at[: len(delta)].add(delta)}}
         x, output = model.apply(
-            {"params": embedded},
+            {"params": own},
             INPUTS[:1],
-            tokens,
+            jnp.arange(tokens.shape[1])[None],
             input_segments=(INPUTS[:1] > 0).astype(np.int32),
-            target_segments=segments[:1],
+            target_segments=segments,
             train=False,
             method="features",
         )
-        return (x @ output.T)[:, position].sum()
+        return (x @ output.T)[0, position].sum()
 
-    rows = table[DECODER_INPUTS[0]]
+    table = jnp.asarray(table).at[: tokens.shape[1]].set(table[tokens[0]])
     gradients = jax.jit(jax.grad(at_position), compiler_options=FAST)
     for position in (0, 2, 3):
-        gradient = np.asarray(gradients(rows, position))
+        gradient = np.asarray(gradients(jnp.zeros((tokens.shape[1], table.shape[1])), position))
         assert np.isfinite(gradient).all()
         assert not gradient[position + 1 :].any()
         assert np.abs(gradient[: position + 1]).max(-1).min() > 0
@@ -300,15 +300,19 @@ def test_the_gru_resets_before_its_matrix():
     assert np.abs(np.subtract(*outputs(h))).max() > 1e-2
 
 
-def test_forget_bias_is_added_to_the_gate():
+def test_the_lstm_is_that_of_flax():
+    """With the constant added to the bias of the forget gate."""
     cell = LSTMCell(4, INITIALIZATIONS["glorot"], forget_bias=1.5)
     state = tuple(np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32))
     x = np.ones((3, 2), np.float32)
-    params = cell.init(jax.random.key(0), state, x)["params"]["cell"]
-    assert not params["hf"]["bias"].any()
-    (c, h), _ = cell.apply({"params": {"cell": params}}, state, x)
-    raised = {**params, "hf": {**params["hf"], "bias": params["hf"]["bias"] + 1.5}}
-    expected, _ = nn.OptimizedLSTMCell(4).apply({"params": raised}, state, x)
+    params = cell.init(jax.random.key(0), state, x)["params"]
+    assert not params["input"]["bias"].any()
+    w, u = (np.split(params[name]["kernel"], 4, axis=1) for name in ("input", "recurrent"))
+    flax = {f"i{gate}": {"kernel": kernel} for gate, kernel in zip("ifgo", w, strict=True)}
+    for gate, kernel in zip("ifgo", u, strict=True):
+        flax[f"h{gate}"] = {"kernel": kernel, "bias": np.full(4, 1.5 * (gate == "f"), np.float32)}
+    (c, h), _ = cell.apply({"params": params}, state, x)
+    expected, _ = nn.OptimizedLSTMCell(4).apply({"params": flax}, state, x)
     np.testing.assert_allclose((c, h), expected, atol=1e-6)
 
 

@@ -48,23 +48,13 @@ class GRUCell(nn.Module):
 
     @nn.compact
     def __call__(self, h: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        reset, update, candidate = jnp.split(self._dense("input", 3, "kernel", bias=True)(x), 3, axis=-1)
-        gates = self._dense("recurrent_gates", 2, "recurrent")(h)
+        reset, update, candidate = jnp.split(_dense_in_parts(self, "input", 3, "kernel", True)(x), 3, axis=-1)
+        gates = _dense_in_parts(self, "recurrent_gates", 2, "recurrent", False)(h)
         reset, update = jnp.split(nn.sigmoid(jnp.concatenate([reset, update], -1) + gates), 2, axis=-1)
-        candidate = jnp.tanh(candidate + self._dense("recurrent_candidate", 1, "recurrent")(reset * h))
+        project = _dense_in_parts(self, "recurrent_candidate", 1, "recurrent", False)
+        candidate = jnp.tanh(candidate + project(reset * h))
         h = (1 - update) * h + update * candidate
         return h, h
-
-    def _dense(self, name, parts, kind, bias=False):
-        """A projection [..., D] -> [..., parts * F], each part initialized by itself."""
-        return nn.Dense(
-            parts * self.features,
-            use_bias=bias,
-            kernel_init=_in_parts(getattr(self.initializers, kind), parts),
-            bias_init=self.initializers.bias,
-            dtype=self.dtype,
-            name=name,
-        )
 
     def initial_state(self, shape: tuple[int, ...]) -> jax.Array:
         """Zeros [*shape, F]."""
@@ -72,12 +62,18 @@ class GRUCell(nn.Module):
 
 
 class LSTMCell(nn.Module):
-    """`flax.linen.OptimizedLSTMCell`, whose forget gate has a constant beside its bias.
+    """`flax.linen.OptimizedLSTMCell` with a constant in its forget gate, and one matrix for all gates.
+
+        i, f, g, o = sigmoid(W_i x + U_i h), sigmoid(W_f x + U_f h + forget_bias), tanh(...), sigmoid(...)
+        c' = f * c + i * g
+        h' = o * tanh(c')
+
+    Called as a cell of Flax: ((c, h), x) -> ((c', h'), h').
 
     Attributes:
       features: F.
-      initializers: `kernel`, `recurrent` and `bias`.
-      forget_bias: added to the forget gate before its sigmoid, as if its bias began so much higher.
+      initializers: `kernel` of W, `recurrent` of each U, `bias`.
+      forget_bias: as if the bias of that gate began so much higher.
       dtype: compute dtype.
     """
 
@@ -90,25 +86,13 @@ class LSTMCell(nn.Module):
     def __call__(
         self, state: tuple[jax.Array, jax.Array], x: jax.Array
     ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-        cell = nn.map_variables(
-            nn.OptimizedLSTMCell, "params", trans_in_fn=self._raise_bias, init=self.is_initializing()
-        )
-        return cell(
-            self.features,
-            kernel_init=self.initializers.kernel,
-            recurrent_kernel_init=self.initializers.recurrent,
-            bias_init=self.initializers.bias,
-            dtype=self.dtype,
-            name="cell",
-        )(state, x)
-
-    def _raise_bias(self, variables):
-        """The parameters of the cell, with the constant added."""
-        forget = variables.get("params", {}).get("hf")
-        if forget is None:  # not made yet
-            return variables
-        raised = {**forget, "bias": forget["bias"] + self.forget_bias}
-        return {"params": {**variables["params"], "hf": raised}}
+        c, h = state
+        gates = _dense_in_parts(self, "input", 4, "kernel", True)(x)
+        gates = gates + _dense_in_parts(self, "recurrent", 4, "recurrent", False)(h)
+        i, f, g, o = jnp.split(gates, 4, axis=-1)
+        c = nn.sigmoid(f + self.forget_bias) * c + nn.sigmoid(i) * jnp.tanh(g)
+        h = nn.sigmoid(o) * jnp.tanh(c)
+        return (c, h), h
 
     def initial_state(self, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
         """Zeros, the cell's memory and its output, each [*shape, F]."""
@@ -213,6 +197,18 @@ class ScoredAttention(nn.Module):
             return jnp.einsum("bwk,bmk->bwm", query, keys)
         hidden = jnp.tanh(self.query(query)[:, :, None] + keys[:, None])
         return jnp.einsum("bwmk,k->bwm", hidden, self.vector[:, 0].astype(self.dtype))
+
+
+def _dense_in_parts(cell, name, parts, kind, bias):
+    """A projection [..., D] -> [..., parts * F] of a cell, each part initialized by itself."""
+    return nn.Dense(
+        parts * cell.features,
+        use_bias=bias,
+        kernel_init=_in_parts(getattr(cell.initializers, kind), parts),
+        bias_init=cell.initializers.bias,
+        dtype=cell.dtype,
+        name=name,
+    )
 
 
 def _in_parts(initialize, parts):
