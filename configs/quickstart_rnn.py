@@ -5,9 +5,9 @@
     tfm visualize --workdir=runs/quickstart_rnn
 
 The model of Bahdanau et al. 2015 (a GRU in both directions, additive attention) with as many parameters,
-to 2 %, as the Transformer there, as many steps, and as many tokens in a batch. Pairs of like length stand in a
-batch, where the Transformer's are packed into rows of 64: a recurrent model takes a step for each position of a
-row, and attention of each position looks at all of its row. Hardware and expected result: see docs/results.md.
+to 2 %, as the Transformer there, as many steps, and as many tokens in a batch. Here pairs of like length are
+batched; there they are packed into rows of 64. A recurrent model takes a step for each position of a row, and
+attends from each to all of its row. Hardware and expected result: see docs/results.md.
 
 Deviations from that paper, all for speed: the sizes, Glorot's random initialization, one table for source,
 target and output, and Adam in place of AdaDelta.
