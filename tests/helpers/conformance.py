@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from tests.helpers import tiny
+from tests.helpers import images, tiny
 from tfm import tasks
+from tfm.data.images import ImageDataConfig
+from tfm.tasks import classification
 from tfm.training.config import TrainingConfig
 
 STEPS = 4
@@ -99,6 +101,14 @@ def _translation(folder, model):
     return dataclasses.replace(tiny.make_config(folder), model=model)
 
 
+def _classification(folder, model):
+    images.write_arrays(folder / "images.npz", {"train": 13, "validation": 7, "test": 5})
+    data = ImageDataConfig(
+        kind="arrays", file=str(folder / "images.npz"), batch_size=4, max_shift=1, flip=True
+    )
+    return classification.Config(model=model, data=data, label_smoothing=0.1)
+
+
 def decode_pairs(model, params):
     """The `Decoding` of a sequence-to-sequence model: two sources, the second one padded."""
     sources = np.array([[5, 6, 7, 8, 2], [9, 4, 2, 0, 0]])
@@ -115,9 +125,11 @@ def decode_pairs(model, params):
 
 TASKS = {
     "translation": TaskCase(_translation, models=("transformer",), test_examples=20),
+    "classification": TaskCase(_classification, models=("vit",), test_examples=5),
 }
 MODELS = {
     "transformer": ModelCase(tiny.MODEL, decode_pairs),
+    "vit": ModelCase(images.MODEL),
 }
 CASES = [(task, model) for task, case in TASKS.items() for model in case.models]
 
