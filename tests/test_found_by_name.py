@@ -98,7 +98,7 @@ def test_a_model_of_the_users_own(my_lab):
     config.allow_modules(["my_lab.models"])
     made = config.from_mapping(Config, {"model": {"name": "my_lab.models:wide", "extra": 4, "d_model": 256}})
     assert (made.model.extra, made.model.d_model) == (4, 256)
-    assert models.find(made.model.name).Model(made.model).config == made.model
+    assert models.find(made.model.name).Model(made.model, vocabulary_size=50).config == made.model
     assert config.from_mapping(Config, json.loads(json.dumps(dataclasses.asdict(made)))) == made
 
 

@@ -6,11 +6,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from tests.helpers.paths import ROOT
+from tests.helpers.processes import LIMIT, finish, wait_until
 from tests.helpers.tiny import make_config, write_config_file
 from tfm.training.reporting import read_metrics
 
@@ -26,6 +26,7 @@ def run(*arguments, stdin=""):
         capture_output=True,
         env=environment,
         check=False,
+        timeout=LIMIT,
     )
 
 
@@ -118,6 +119,10 @@ def test_translate_writes_files_of_json_and_leaves_no_parts(workdir, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
 
 
+def lines_of(path):
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
 def test_translate_resumes_after_ctrl_c_and_a_kill(workdir, tmp_path):
     (tmp_path / "in").write_text("red dog\n" * 20_000)
     command = ("-m", "tfm.commands.translate", f"--workdir={workdir}", f"--input={tmp_path / 'in'}")
@@ -126,10 +131,9 @@ def test_translate_resumes_after_ctrl_c_and_a_kill(workdir, tmp_path):
     part, done = tmp_path / "out.part", 0
     for number in (signal.SIGINT, signal.SIGKILL):
         process = subprocess.Popen(command, **options)
-        while process.poll() is None and not (part.exists() and part.read_bytes().count(b"\n") > done):
-            time.sleep(0.01)
+        wait_until(lambda done=done: lines_of(part) > done, f"more than {done} lines in {part}", process)
         process.send_signal(number)
-        _, error = process.communicate()
+        _, error = finish(process)
         before, done = done, len(part.read_text().splitlines())
         assert before < done < 20_000
         assert not before or f"Resuming after line {before:,}".encode() in error
@@ -137,7 +141,7 @@ def test_translate_resumes_after_ctrl_c_and_a_kill(workdir, tmp_path):
             assert process.returncode == 130
             assert f"interrupted: {done:,} lines are translated and stand in {part}".encode() in error
             assert b"Traceback" not in error
-    again = subprocess.run(command, check=False, **options)
+    again = subprocess.run(command, check=False, timeout=LIMIT, **options)
     assert f"Resuming after line {done:,}".encode() in again.stderr
     assert len((tmp_path / "out").read_text().splitlines()) == 20_000
 
@@ -156,6 +160,7 @@ def test_an_output_that_takes_no_more_ends_in_good_order(workdir, into, code, er
         capture_output=True,
         text=True,
         check=False,
+        timeout=LIMIT,
     )
     assert result.returncode == code, result.stderr[-2000:]
     assert "Traceback" not in result.stderr

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.helpers.paths import ROOT
+from tests.helpers.processes import LIMIT
 from tfm.commands import help_text
 from tfm.fields import leaves
 from tfm.tasks.translation.task import Config
@@ -18,7 +19,8 @@ DECODING = (
 
 def help_of(*arguments):
     environment = os.environ | {"JAX_PLATFORMS": "no_such_platform", "COLUMNS": "100"}
-    result = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True)
+    command = [sys.executable, *arguments]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=LIMIT)
     assert (result.returncode, result.stderr) == (0, b""), result.stderr.decode()
     return result.stdout.decode()
 

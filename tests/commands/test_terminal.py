@@ -11,6 +11,7 @@ import types
 import pytest
 
 from tests.helpers.paths import ROOT
+from tests.helpers.processes import LIMIT
 from tfm.commands import cli, terminal
 from tfm.commands.main import COMMANDS
 from tfm.errors import UserError
@@ -91,7 +92,8 @@ def test_other_errors_in_callbacks_are_shown_as_before():
 
 def python(code, streams="", **options):
     command = ["bash", "-c", f'exec "$0" -c "$1" {streams}', sys.executable, code]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, **options)
+    options |= {"cwd": ROOT, "capture_output": True, "text": True, "timeout": LIMIT}
+    return subprocess.run(command, check=False, **options)
 
 
 def test_ctrl_c_during_the_imports_is_one_line_too():

@@ -19,6 +19,7 @@ from safetensors.numpy import load_file, save_file
 
 import tfm
 from tests.helpers.paths import ROOT
+from tests.helpers.processes import LIMIT
 from tests.helpers.tiny import talkative
 from tfm.commands import export
 from tfm.errors import UserError
@@ -59,6 +60,7 @@ def command(*arguments, stdin=""):
         text=True,
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
         check=False,
+        timeout=LIMIT,
     )
 
 

@@ -149,8 +149,9 @@ def _source_ids(task, sentence, max_tokens):
     """The ids of a source text, which has at most `max_tokens`."""
     ids = [*task.vocabulary.encode([sentence])[0], EOS_ID]
     target = min(len(ids) + task.config.decoding.extra_length, max(len(ids), max_tokens))
-    size = memory_estimate.collected_attention_bytes(task.model.config, source=len(ids), target=target)
-    needed = ATTENTION_COPIES * (size or 0)
+    estimate = memory_estimate.estimate_of(task.model)
+    size = estimate.collected_attention_bytes(source=len(ids), target=target) if estimate else 0
+    needed = ATTENTION_COPIES * size
     if len(ids) > max_tokens:
         raise UserError(
             f"The sentence has {len(ids):,} tokens and at most {max_tokens:,} are drawn: shorten it, or "
