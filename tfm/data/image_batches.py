@@ -102,7 +102,7 @@ def augment(
 
 
 def shift(images: np.ndarray, shifts: np.ndarray) -> np.ndarray:
-    """Images [n, height, width, C] moved by (down, right) of shifts, int [n, 2]; zeros come in at the edge."""
+    """Images [n, height, width, C] moved down and right by shifts, int [n, 2]; zeros come in at the edge."""
     _, height, width, _ = images.shape
     most = int(np.abs(shifts).max(initial=0))
     padded = np.pad(images, ((0, 0), (most, most), (most, most), (0, 0)))

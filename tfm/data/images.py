@@ -1,8 +1,8 @@
 """Labelled images from TFDS, files of arrays or scikit-learn, behind one interface. No JAX here.
 
-A source of images has `len(source)`; `source.take(indices)`, the images [n, height, width, C] of a number type
-and their labels, int64 [n]; `source.largest`, the value of a pixel that is as bright as can be, where 0 is the
-darkest; `source.label_names`; and `source.fingerprint`, which identifies its content.
+A source of images has `len(source)`; `source.take(indices)`, the images [n, height, width, C] and their
+labels, int64 [n]; `source.largest`, the value of the brightest pixel there can be, where the darkest is 0;
+`source.label_names`; and `source.fingerprint`, which identifies its content.
 """
 
 import dataclasses
@@ -43,13 +43,13 @@ class ImageDataConfig:
     directory: str = field("", "TFDS's data_dir, empty for its default.")
     file: str = field(
         "",
-        "arrays: an .npz file with the arrays SPLIT_images [N, height, width, C] or [N, height, width], uint8 "
-        "or floats of 0 to 1, and SPLIT_labels [N], integers from 0; label_names, texts, is optional.",
+        "arrays: an .npz file with the arrays SPLIT_images [N, height, width, C] or [N, height, width], of "
+        "uint8 or floats of 0 to 1, and SPLIT_labels [N], integers from 0; label_names, texts, is optional.",
     )
     train: str = field(
         "train",
-        "tfds: a split such as train or train[:90%]. arrays: what the names of its arrays begin with. digits: "
-        "one of train, validation and test.",
+        "tfds: a split such as train or train[:90%]. arrays: what the names of its arrays begin with. "
+        "digits: one of train, validation and test.",
     )
     validation: str = field("validation", "The same for the validation split.")
     test: str = field("test", "The same for the test split, which only eval.py reads.", resume=CHANGEABLE)
@@ -68,6 +68,12 @@ class ImageDataConfig:
         check_fields(self, "data")
         if self.kind == "arrays" and not self.file:
             raise UserError("data.kind 'arrays' needs data.file, the path of an .npz file.")
+
+    @property
+    def summary(self) -> str:
+        """The data in a few words, for a model card."""
+        of = {"digits": "scikit-learn's digits", "arrays": f"`{self.file}`", "tfds": f"TFDS `{self.name}`"}
+        return f"{of[self.kind]}, `{self.train}`, validated on `{self.validation}`"
 
 
 class Images(Protocol):
@@ -143,8 +149,8 @@ class RecordImages:
             labels = np.array([each["label"] for each in found], np.int64)
         if len({image.shape for image in images}) > 1:
             raise UserError(
-                f"The images of {self._name} differ in size, such as {images[0].shape} and another: use a data "
-                "set whose images have one size."
+                f"The images of {self._name} differ in size, such as {images[0].shape} and another: use a "
+                "data set whose images have one size."
             )
         return np.stack(images), labels
 
@@ -228,7 +234,8 @@ def _read_digits():
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise UserError(
-            f"The digits come with scikit-learn, which cannot be imported ({error}): pip install 'tfm[digits]'."
+            f"The digits come with scikit-learn, which cannot be imported ({error}): "
+            "pip install 'tfm[digits]'."
         ) from None
     found = load_digits()
     images = found.images[..., None].astype(np.uint8)  # integers of 0 to 16, as floats

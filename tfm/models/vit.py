@@ -1,4 +1,4 @@
-"""The Vision Transformer (Dosovitskiy et al. 2021): the encoder of a Transformer over the patches of an image.
+"""The Vision Transformer (Dosovitskiy et al. 2021): the encoder of a Transformer over patches of an image.
 
 By default the structure and the initialization of the paper's ViT-B/16: a class token in front of the
 patches, learned positions, pre-norm with a final norm, the exact gelu, biases, a head that begins at 0.
@@ -53,8 +53,8 @@ class ViTConfig:
     attention_dropout: float = rate_field(0.0, "Of attention weights.")
     attention: str | None = field(
         None,
-        "None as the paper writes it, or a fused kernel, which needs attention_dropout 0; cudnn also bfloat16 "
-        "and a CUDA device.",
+        "None as the paper writes it, or a fused kernel, which needs attention_dropout 0; cudnn also "
+        "bfloat16 and a CUDA device.",
         choices=IMPLEMENTATIONS,
         resume=CHANGEABLE,
     )
@@ -98,6 +98,35 @@ class ViTConfig:
         return (self.image_size // self.patch_size) ** 2
 
 
+@dataclasses.dataclass(frozen=True)
+class ViTMemory:
+    """The `tfm.memory_estimate.MemoryEstimate` of a `VisionTransformer`, by its config."""
+
+    config: ViTConfig
+
+    def count_parameters(self) -> int:
+        """The number of parameters, exact."""
+        model = self.config
+        attention = 4 * (model.d_model + 1) * model.d_model
+        feed_forward = 2 * model.d_model * model.d_ff + model.d_ff + model.d_model
+        norm = 2 * model.d_model
+        embedding = (model.patch_size**2 * model.channels + 1) * model.d_model
+        tokens = (model.patches + 2) * model.d_model  # positions, and the class token
+        head = (model.d_model + 1) * model.classes
+        layers = model.encoder_layers * (attention + feed_forward + 2 * norm)
+        return embedding + tokens + layers + norm + head
+
+    def sizes(self) -> dict[str, int]:
+        """{config field: value} of what makes the parameters many."""
+        names = ("image_size", "patch_size", "classes", "encoder_layers", "d_model", "d_ff")
+        return {f"model.{name}": getattr(self.config, name) for name in names}
+
+    def layers(self) -> dict[str, int]:
+        """{config field: number of layers}."""
+        return {"model.encoder_layers": self.config.encoder_layers}
+
+
+@layers.declare_axes({"embedding/kernel": ("pixels", "model"), "head/kernel": ("model", "classes")})
 class VisionTransformer(layers.ComposedModule):
     """Logits of the classes of images. `config` holds every choice; see `ViTConfig`.
 
@@ -120,6 +149,11 @@ class VisionTransformer(layers.ComposedModule):
         self.dropout = layers.Dropout(config.dropout)
         self.encoder = self.make_stack(self.make_encoder_layer, config.encoder_layers)
         self.head = self.make_head()
+
+    @property
+    def memory_estimate(self) -> ViTMemory:
+        """What the model tells of its size."""
+        return ViTMemory(self.config)
 
     def make_embedding(self) -> nn.Module:
         """Embeds patches: [..., P * P * C] -> [..., D], E of equation 1."""

@@ -28,6 +28,7 @@ from tfm.fields import NEVER, check_fields, field
 from tfm.losses import smoothed_cross_entropy
 from tfm.models.vit import ViTConfig
 from tfm.runtime.files import read_whole, whole_file
+from tfm.runtime.memory import check_training_fits
 from tfm.training.config import TrainingConfig
 from tfm.training.reporting import add_sums, means
 from tfm.training.task import Batch, Best, Report, SumAndCount
@@ -269,6 +270,7 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Classification:
     """
     path = os.path.join(workdir, LABELS_FILE)
     if new:
+        check_training_fits(models.find(config.model.name).Model(config.model), config.training)
         resumed = os.path.exists(path)  # which does not end for its test split
         check_splits(
             config.data, [split for split in SPLITS[: 2 if resumed else 3] if _is_wanted(config, split)]
@@ -291,8 +293,8 @@ def check_images(source: Images, model: Any, split: str, label_names: list[str])
     expected = (model.image_size, model.image_size, model.channels)
     if image.shape != expected:
         raise UserError(
-            f"The images of the split '{split}' are {_shown(image.shape)} (height, width, channels) and the model "
-            f"is for {_shown(expected)}: set model.image_size and model.channels."
+            f"The images of the split '{split}' are {_shown(image.shape)} (height, width, channels) and the "
+            f"model is for {_shown(expected)}: set model.image_size and model.channels."
         )
     names = source.label_names
     if len(names) != model.classes and label_names is names:
