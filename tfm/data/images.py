@@ -265,9 +265,7 @@ def _open_arrays(path, split):
 def _read_arrays(path, names):
     """{name: array} of an .npz file, `label_names` too where it has it."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not hasattr(file, "files"):
-                raise ValueError("it holds one array without a name")
+        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
             missing = [name for name in names if name not in file.files]
             if missing:
                 raise UserError(
