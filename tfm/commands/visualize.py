@@ -6,16 +6,12 @@ the sentences of the paper's authors about the tired animal and the wide street.
 left in the folder are removed. An export has no curves; a run that does not translate has curves alone.
 """
 
-from tfm.commands import terminal
-
-if __name__ == "__main__":
-    terminal.end_at_once()  # the imports take seconds
-
 import dataclasses
 import json
 import logging
 import os
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -23,6 +19,7 @@ import numpy as np
 from absl import flags
 
 from tfm import memory_estimate
+from tfm.commands import cli
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.generate import decode
 from tfm.errors import UserError
@@ -196,21 +193,23 @@ def _write_list(folder, names):
         json.dump(names, file)
 
 
-def main():
-    arguments = flags.FLAGS
-    sentences = sentences_to_draw(arguments.sentence, cli.read_config())
+def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """The flags of the command, in `values`."""
+    cli.define_finished_run(values, argv)
+    text = "Source sentence whose attention to draw; may be repeated."
+    flags.DEFINE_multi_string("sentence", None, text, values)
+    text = "Folder of the pictures; figures in the work directory if not given."
+    flags.DEFINE_string("output", "", text, values)
+    text = "Tokens of the longest sentence to draw."
+    flags.DEFINE_integer("max_tokens", MAX_TOKENS, text, 1, flag_values=values)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Draws; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    arguments, _ = cli.parse(__name__, argv, define_flags)
+    sentences = sentences_to_draw(arguments.sentence, cli.read_config(arguments))
     folder = arguments.output or os.path.join(arguments.workdir, FIGURES_FOLDER)
     with only_writer(os.path.join(folder, LIST_FILE), "--output"):
-        run = cli.load_run()
+        run = cli.load_run(arguments)
         paths = draw_run(run, arguments.workdir, sentences, folder, arguments.max_tokens)
     print("\n".join(paths))
-
-
-if __name__ == "__main__":
-    from tfm.commands import cli
-
-    cli.define_finished_run()
-    flags.DEFINE_multi_string("sentence", None, "Source sentence whose attention to draw; may be repeated.")
-    flags.DEFINE_string("output", "", "Folder of the pictures; figures in the work directory if not given.")
-    flags.DEFINE_integer("max_tokens", MAX_TOKENS, "Tokens of the longest sentence to draw.", lower_bound=1)
-    cli.run(main)
