@@ -9,7 +9,8 @@ import pytest
 
 from tests.helpers import images as tiny
 from tests.helpers.random_parameters import answer
-from tfm.commands import compare, visualize
+from tests.helpers.tiny import write_config_file
+from tfm.commands import compare, evaluate, export, train, translate, visualize
 from tfm.config import from_mapping, save
 from tfm.data.images import ImageDataConfig, open_images
 from tfm.errors import UserError
@@ -187,3 +188,27 @@ def test_a_warm_start_brings_the_names_along(config, task, tmp_path):
     (new / classification.LABELS_FILE).write_text('["dog", "cat", "bird"]')
     with pytest.raises(UserError, match=r"is not the labels\.json of"):
         initialization.adopt(str(source), config, str(new))
+
+
+@pytest.mark.long
+def test_commands_work_on_images(config, tmp_path, capsys):
+    options = [f"--config={write_config_file(tmp_path, config)}", f"--workdir={tmp_path / 'run'}"]
+    train.main([*options, "--dry_run"])
+    assert "13 to train on, 7 to validate" in capsys.readouterr().out
+    for steps in (2, 3):
+        train.main([*options, f"--config.training.steps={steps}"])
+    visualize.main([f"--workdir={tmp_path / 'run'}"])
+    export.main([f"--workdir={tmp_path / 'run'}", f"--output={tmp_path / 'export'}"])
+    for name in ("run", "export"):
+        evaluate.main([f"--workdir={tmp_path / name}", f"--config.data.file={config.data.file}"])
+    outputs = [(tmp_path / name / "test.labels.hypotheses").read_text() for name in ("run", "export")]
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0].splitlines()) == 5
+    assert set(outputs[0].splitlines()) <= {"cat", "dog", "bird"}
+    assert (tmp_path / "run" / "figures" / "curves.png").exists()
+    assert "A model of the task classification" in (tmp_path / "export" / "README.md").read_text()
+    assert json.loads((tmp_path / "export" / "config.json").read_text())["data"]["file"] == "images.npz"
+    with pytest.raises(UserError, match=r"^tfm translate is for runs that translate"):
+        translate.main([f"--workdir={tmp_path / 'run'}"])
+    with pytest.raises(UserError, match=r"^--stablehlo is for runs that translate"):
+        export.main([f"--workdir={tmp_path / 'run'}", f"--output={tmp_path / 'other'}", "--stablehlo"])
