@@ -1,7 +1,13 @@
 """A small Vision Transformer on the 1,797 digits of 8 x 8 pixels that come with scikit-learn.
 
-python train.py --config=configs/vit_digits.py --workdir=runs/vit_digits
-python eval.py --workdir=runs/vit_digits
+    python train.py --config=configs/vit_digits.py --workdir=runs/vit_digits
+    python eval.py --workdir=runs/vit_digits
+
+Hardware: any CPU; needs the extra tfm[digits]. Expected: 98 % of the test images within a minute of CPU time,
+see docs/results.md.
+
+Deviations from the paper, all for size: 3 layers of 64 features over 4 patches, no dropout; images are moved by
+up to a pixel in training.
 """
 
 from tfm.config import to_config_dict

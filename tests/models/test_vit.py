@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers import numpy_vit
 from tfm.errors import UserError
+from tfm.layers import Dropout
 from tfm.models.vit import VisionTransformer, ViTConfig, split_patches
 
 TINY = ViTConfig(
@@ -141,6 +142,17 @@ def test_bfloat16_is_near_float32():
     found = logits(params, model)
     assert found.dtype == jnp.bfloat16
     np.testing.assert_allclose(np.float32(found), logits(params, VisionTransformer(TINY)), atol=0.2)
+
+
+def test_dropout_of_every_kind(monkeypatch):
+    """Of the embedding sum, of each hidden layer and of each sublayer's output; every call counted."""
+    rates, plain = [], Dropout.__call__
+    monkeypatch.setattr(
+        Dropout, "__call__", lambda self, x, *, train: rates.append(self.rate) or plain(self, x, train=train)
+    )
+    model = VisionTransformer(TINY)
+    model.init(jax.random.key(0), IMAGES, train=False)
+    assert rates == [0.1] * (1 + 3 * TINY.encoder_layers)
 
 
 class Averaged(VisionTransformer):
