@@ -108,7 +108,7 @@ def test_n_best_are_distinct_and_sorted_and_begin_with_the_translation(translato
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_scores_of_the_search_are_those_of_a_full_forward_pass(translator, beam_size):
     run = translator.run
-    config = DecodingConfig(extra_length=5, beam_size=beam_size)
+    config = DecodingConfig(max_extra_tokens=5, beam_size=beam_size)
     sources = [[*ids, EOS_ID] for ids in run.task.vocabulary.encode(TEXTS[:4])]
     found = [each[0] for each in decode(run.task.model, run.params, sources, config)]
     scores = score_pairs(run.task.model, run.params, sources, [ids for ids, _ in found], config)
@@ -129,7 +129,7 @@ def test_a_minimum_length_holds_in_tokens(tiny_run):
     run = runs.load(str(tiny_run))  # which ends at once
     source = [[*run.task.vocabulary.encode(["red"])[0], EOS_ID]]
     for minimum in (1, 7):
-        config = DecodingConfig(extra_length=20, beam_size=3, min_length=minimum)
+        config = DecodingConfig(max_extra_tokens=20, beam_size=3, min_length=minimum)
         assert len(decode(run.task.model, run.params, source, config)[0][0].ids) == minimum
 
 

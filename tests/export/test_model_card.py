@@ -45,7 +45,7 @@ def test_the_card_says_what_the_model_is(run, tiny_run, tmp_path):
         f"| {len(run.task.vocabulary)} word pieces",
         "text files `train`, validated on `val`",
         f"| step {run.steps[0]} of 6 |",
-        "beam_size 4, length_penalty 0.6, coverage_penalty 0.0, min_length 1, extra_length 50",
+        "beam_size 4, length_penalty 0.6, coverage_penalty 0.0, min_length 1, max_extra_tokens 50",
         "Not evaluated.",
         'tfm.Translator.load("FOLDER")',
     ):

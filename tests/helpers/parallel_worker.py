@@ -64,8 +64,8 @@ def train(devices, *, dropout=0.0, optimizer=None, **fields):
     layout, model = layout_of(devices, **fields), task(dropout)
     assert layout.devices == devices
     state = TrainState.create(model.init(jax.random.key(0)), optimizer)
-    parts = fields.get("micro_batches", 1)
-    step = make_train_step(model.loss, optimizer, jax.random.key(1), micro_batches=parts)
+    parts = fields.get("gradient_accumulation_steps", 1)
+    step = make_train_step(model.loss, optimizer, jax.random.key(1), gradient_accumulation_steps=parts)
     compiled, state = layout.compile(step, state), layout.place_state(state)
     losses = []
     for batch in BATCHES:
@@ -105,9 +105,9 @@ def check_mesh_dropout():
 
 def check_micro_batches():
     one = train(1, parallel="jit")
-    assert_equal(train(1, parallel="jit", micro_batches=4), one)
-    assert_equal(train(8, parallel="pmap", micro_batches=2), one)
-    assert_equal(train(8, parallel="mesh", mesh_fsdp=2, micro_batches=2), one)
+    assert_equal(train(1, parallel="jit", gradient_accumulation_steps=4), one)
+    assert_equal(train(8, parallel="pmap", gradient_accumulation_steps=2), one)
+    assert_equal(train(8, parallel="mesh", mesh_fsdp=2, gradient_accumulation_steps=2), one)
 
 
 def check_sharding():
@@ -158,9 +158,11 @@ def check_not_finite():
 
     first = TrainState.create(model.init(jax.random.key(0)), optimizer)
     for parallel in ({"parallel": "pmap"}, {"parallel": "mesh", "mesh_fsdp": 2, "mesh_tensor": 2}):
-        for micro_batches in (1, 2):
+        for gradient_accumulation_steps in (1, 2):
             layout = layout_of(8, **parallel)
-            step = make_train_step(loss, optimizer, jax.random.key(1), micro_batches=micro_batches)
+            step = make_train_step(
+                loss, optimizer, jax.random.key(1), gradient_accumulation_steps=gradient_accumulation_steps
+            )
             compiled, state = layout.compile(step, first), layout.place_state(first)
             skipped, kept = [], []
             for batch in (good, bad, good):

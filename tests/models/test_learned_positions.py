@@ -114,7 +114,7 @@ def test_bfloat16_computes_with_float32_tables():
 
 def config(**sections):
     model = TransformerConfig(positions="learned", max_positions=300, d_model=15, heads=3)
-    fits = {"decoding": DecodingConfig(max_input=250, extra_length=50)}
+    fits = {"decoding": DecodingConfig(max_input=250, max_extra_tokens=50)}
     return Config(**{"model": model} | fits | sections)
 
 
@@ -123,8 +123,8 @@ def test_too_long_configured_lengths_are_errors():
     config(data=DataConfig(max_length=300, row_length=2000, batching="packed"))
     with pytest.raises(UserError, match=r"data\.max_length asks for 301 positions .* has 300"):
         config(data=DataConfig(max_length=301))
-    with pytest.raises(UserError, match=r"decoding\.max_input \+ extra_length asks for 301 positions"):
-        config(decoding=DecodingConfig(max_input=250, extra_length=51))
+    with pytest.raises(UserError, match=r"decoding\.max_input \+ max_extra_tokens asks for 301 positions"):
+        config(decoding=DecodingConfig(max_input=250, max_extra_tokens=51))
     config(model=SINUSOIDS, data=DataConfig(max_length=3000))
 
 
@@ -140,7 +140,7 @@ def learned(trained, positions=LIMIT):
         old,
         model=dataclasses.replace(old.model, positions="learned", max_positions=positions),
         data=dataclasses.replace(old.data, max_length=LIMIT),
-        decoding=DecodingConfig(beam_size=2, max_input=LIMIT - 2, extra_length=2),
+        decoding=DecodingConfig(beam_size=2, max_input=LIMIT - 2, max_extra_tokens=2),
     )
     run = talkative(trained._replace(task=Translation(settings, trained.task.vocabulary)))
     table = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)

@@ -145,7 +145,7 @@ def places(attention):
 def _source_ids(task, sentence, max_tokens):
     """The ids of a source text, which has at most `max_tokens`."""
     ids = [*task.vocabulary.encode([sentence])[0], EOS_ID]
-    target = min(len(ids) + task.config.decoding.extra_length, max(len(ids), max_tokens))
+    target = min(len(ids) + task.config.decoding.max_extra_tokens, max(len(ids), max_tokens))
     estimate = memory_estimate.estimate_of(task.model)
     size = estimate.collected_attention_bytes(source=len(ids), target=target) if estimate else 0
     needed = ATTENTION_COPIES * size

@@ -64,7 +64,7 @@ def test_an_evaluation_ends_in_the_perplexity_of_its_references(run):
 
 def test_pairs_that_the_model_has_no_positions_for_are_left_out_and_counted(run):
     model = dataclasses.replace(run.task.config.model, positions="learned", max_positions=40)
-    decoding = dataclasses.replace(run.task.config.decoding, max_input=20, extra_length=20)
+    decoding = dataclasses.replace(run.task.config.decoding, max_input=20, max_extra_tokens=20)
     settings = dataclasses.replace(run.task.config, model=model, decoding=decoding)
     task = translation.Translation(settings, run.task.vocabulary)
     params = task.init(jax.random.key(0))

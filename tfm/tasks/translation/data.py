@@ -83,7 +83,7 @@ class TranslationData:
                 f"about {6e-9 * parameters * tokens:,.0f} GFLOP a step (6 x parameters x tokens)",
             ),
         ]
-        advice = advise_batch_size(tokens, self._config.training.micro_batches)
+        advice = advise_batch_size(tokens, self._config.training.gradient_accumulation_steps)
         return [*lines, ("warning", advice)] if advice else lines
 
     def _open_cache(self, split, vocabulary):
@@ -92,14 +92,14 @@ class TranslationData:
         return TokenCache.open(pairs, vocabulary, self._config.data.cache)
 
 
-def advise_batch_size(tokens: float, micro_batches: int) -> str:
+def advise_batch_size(tokens: float, gradient_accumulation_steps: int) -> str:
     """Advice where a batch of so many tokens on each side is far from the paper's, else ""."""
     if PAPER_TOKENS / FAR <= tokens <= PAPER_TOKENS * FAR:
         return ""
-    parts = max(round(micro_batches * PAPER_TOKENS / tokens), 1)
+    parts = max(round(gradient_accumulation_steps * PAPER_TOKENS / tokens), 1)
     return (
         f"the paper's batches have about {PAPER_TOKENS:,} tokens on each side; in about this memory "
-        f"data.batch_tokens={PAPER_TOKENS} with training.micro_batches={parts} makes them."
+        f"data.batch_tokens={PAPER_TOKENS} with training.gradient_accumulation_steps={parts} makes them."
     )
 
 

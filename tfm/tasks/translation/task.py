@@ -8,7 +8,7 @@ import dataclasses
 import logging
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +50,7 @@ class Config:
     training: TrainingConfig = field(TrainingConfig, "The procedure.")
     decoding: DecodingConfig = field(DecodingConfig, "The search of evaluation and translation.")
     label_smoothing: float = field(0.1, "Epsilon_ls of section 5.4.", least=0, below=1)
-    logits_at_once: int = field(
+    loss_chunk_size: int = field(
         1024,
         "Target positions whose logits are held in memory at a time; fewer save memory.",
         least=1,
@@ -67,6 +67,8 @@ class Config:
         unit="sentences",
         resume=CHANGEABLE,
     )
+
+    RENAMED: ClassVar[dict[str, str]] = {"logits_at_once": "loss_chunk_size"}
 
     def __post_init__(self):
         check_fields(self)
@@ -92,8 +94,8 @@ class Config:
     def _check_positions(self):
         longest, decoding = self.model.max_length, self.decoding
         needed = {
-            "data.max_length": self.data.longest,
-            "decoding.max_input + extra_length": decoding.max_input + decoding.extra_length,
+            "data.max_length": self.data.max_side_length,
+            "decoding.max_input + max_extra_tokens": decoding.max_input + decoding.max_extra_tokens,
         }
         for name, tokens in needed.items():
             if longest is not None and tokens > longest:
@@ -156,7 +158,7 @@ class Translation:
             method="features",
         )
         metrics = fused_linear_cross_entropy(
-            features, table, targets, weights, self.config.label_smoothing, self.config.logits_at_once
+            features, table, targets, weights, self.config.label_smoothing, self.config.loss_chunk_size
         )
         return metrics.pop("loss"), metrics
 
