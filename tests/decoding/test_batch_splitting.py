@@ -108,7 +108,7 @@ SEARCHES = {
 )
 def test_split_batches_decode_to_the_same(name, by, translator, monkeypatch):
     task, params = translator.run.task, translator.run.params
-    sources = [[*ids, 2] for ids in task.vocabulary.encode(TEXTS)]
+    sources = [[*ids, 2] for ids in task.tokenizer.encode(TEXTS)]
     config = DecodingConfig(max_extra_tokens=8, **SEARCHES[name])
     whole = decode(task.model, params, sources, config)
     search, tried = generate.search_batch, []

@@ -91,7 +91,7 @@ def test_samples_depend_on_seed_and_input_number():
 
 
 class Numbers:
-    """A vocabulary of texts that are numbers."""
+    """A tokenizer of texts that are numbers."""
 
     def encode(self, texts):
         return [list(map(int, text.split())) for text in texts]

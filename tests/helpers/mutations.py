@@ -406,8 +406,8 @@ _LIST = {
         ("default_rng(seed).permutation(usable)", "default_rng(0).permutation(usable)", "data/test_batching"),
     ],
     "tfm/data/token_cache.py": [
-        ("len(vocabulary) <= 1 << 16", "len(vocabulary) <= 1 << 18", "data/test_batching"),
-        ("{pairs.fingerprint} {vocabulary.fingerprint}", "{pairs.fingerprint}", "data/test_batching"),
+        ("len(tokenizer) <= 1 << 16", "len(tokenizer) <= 1 << 18", "data/test_batching"),
+        ("{pairs.fingerprint} {tokenizer.fingerprint}", "{pairs.fingerprint}", "data/test_batching"),
     ],
     "tfm/data/text.py": [
         ('.decode("utf-8").strip()', '.decode("utf-8").rstrip()', "data/test_sources"),

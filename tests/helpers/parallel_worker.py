@@ -24,7 +24,7 @@ from tfm.training.step import TrainState, make_train_step, shares
 RNG = np.random.default_rng(0)
 
 
-class Vocabulary:
+class Tokenizer:
     """Stands in for one of 48 pieces."""
 
     def __len__(self):
@@ -51,7 +51,7 @@ BATCHES = [ragged(13) for _ in range(3)]  # 13 rows do not divide into 2, 4 or 8
 
 
 def task(dropout=0.0):
-    return Translation(Config(model=dataclasses.replace(MODEL, dropout=dropout)), Vocabulary())
+    return Translation(Config(model=dataclasses.replace(MODEL, dropout=dropout)), Tokenizer())
 
 
 def layout_of(devices, **fields):

@@ -342,11 +342,11 @@ def test_a_warm_start_takes_the_vocabulary_along_to_other_data(known, tmp_path):
     write_corpus(tmp_path / "other", sizes=(("train", 90), ("val", 9), ("test", 9)))
     config = settings(tmp_path / "other")
     initialization.adopt(str(known), config, str(tmp_path / "new"))
-    assert translation.create(config, str(tmp_path / "new")).vocabulary.fingerprint == vocabulary(known)
+    assert translation.create(config, str(tmp_path / "new")).tokenizer.fingerprint == tokenizer(known)
 
 
-def vocabulary(workdir):
-    return runs.load(str(workdir)).task.vocabulary.fingerprint
+def tokenizer(workdir):
+    return runs.load(str(workdir)).task.tokenizer.fingerprint
 
 
 def test_a_warm_start_from_an_export(known, corpus, tmp_path):
@@ -373,7 +373,7 @@ def test_warm_starts_that_make_no_sense_are_refused(known, corpus, tmp_path):
     small = dataclasses.replace(config, data=dataclasses.replace(config.data, vocabulary_size=300))
     (tmp_path / "new").mkdir()
     translation.create(small, str(tmp_path / "new"))
-    with pytest.raises(UserError, match="is another vocabulary than that of"):
+    with pytest.raises(UserError, match="is another tokenizer than that of"):
         initialization.adopt(str(known), config, str(tmp_path / "new"))
     task = translation.create(small, str(tmp_path / "new"))
     with pytest.raises(UserError, match="What the run would begin with is of another model"):

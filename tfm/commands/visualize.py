@@ -86,7 +86,7 @@ def attention_maps(task, params, sentence, max_tokens=MAX_TOKENS):
         {"params": params}, jnp.array([source]), jnp.array([read]), train=False, mutable=["attention"]
     )
     weights = {name: np.asarray(attention_of(collected, *where))[:, 0] for name, where in PARTS.items()}
-    return Attention(weights, *map(task.vocabulary.pieces, (source, read, target)))
+    return Attention(weights, *map(task.tokenizer.pieces, (source, read, target)))
 
 
 def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
@@ -144,7 +144,7 @@ def places(attention):
 
 def _source_ids(task, sentence, max_tokens):
     """The ids of a source text, which has at most `max_tokens`."""
-    ids = [*task.vocabulary.encode([sentence])[0], EOS_ID]
+    ids = [*task.tokenizer.encode([sentence])[0], EOS_ID]
     target = min(len(ids) + task.config.decoding.max_extra_tokens, max(len(ids), max_tokens))
     estimate = memory_estimate.estimate_of(task.model)
     size = estimate.collected_attention_bytes(source=len(ids), target=target) if estimate else 0

@@ -68,7 +68,7 @@ def _write(run, folder, workdir, programs):
     }
     reports = model_card.read_reports(workdir, settings.data.target_language)
     count = sum(x.size for x in parameters.values())
-    card = model_card.write(settings, run.steps, count, len(run.task.vocabulary), reports, sorted(programs))
+    card = model_card.write(settings, run.steps, count, len(run.task.tokenizer), reports, sorted(programs))
     files = {
         PARAMETERS_FILE: safetensors.numpy.save(parameters, {METADATA_KEY: json.dumps(about)}),
         CARD_FILE: card.encode("utf-8"),

@@ -10,7 +10,7 @@ import jax
 
 from tfm import config
 from tfm.data.sources import open_pairs
-from tfm.data.tokenizer import Vocabulary
+from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
 from tfm.fields import NEVER, WITH_FLAG, WITH_RESET, changes, leaves
 from tfm.runtime.checkpoints import Checkpoints
@@ -180,14 +180,14 @@ def adopt(source, chosen, workdir):
             f"{change.path} is {change.old.value!r} there and {change.new.value!r} here" for change in changed
         )
         raise UserError(f"The run in {source} has another model: {'; '.join(each)}. Use its config.model.")
-    vocabulary, own = (os.path.join(folder, VOCABULARY_FILE) for folder in (source, workdir))
-    fingerprint = Vocabulary.load(vocabulary).fingerprint
+    tokenizer, own = (os.path.join(folder, VOCABULARY_FILE) for folder in (source, workdir))
+    fingerprint = Tokenizer.load(tokenizer).fingerprint
     if not os.path.exists(own):
         os.makedirs(workdir, exist_ok=True)
-        with open(vocabulary, "rb") as theirs, whole_file(own) as file:
+        with open(tokenizer, "rb") as theirs, whole_file(own) as file:
             shutil.copyfileobj(theirs, file)
-    elif Vocabulary.load(own).fingerprint != fingerprint:
-        raise UserError(f"{own} is another vocabulary than that of {source}: give a new --workdir.")
+    elif Tokenizer.load(own).fingerprint != fingerprint:
+        raise UserError(f"{own} is another tokenizer than that of {source}: give a new --workdir.")
 
 
 def reset(task, workdir):

@@ -30,7 +30,7 @@ MODEL = TransformerConfig(encoder_layers=1, decoder_layers=2, d_model=16, d_ff=2
 
 
 class Numbers:
-    """A vocabulary for texts that are lists of ids already."""
+    """A tokenizer for texts that are lists of ids already."""
 
     fingerprint = "numbers"
 

@@ -17,7 +17,7 @@ from tfm import models
 from tfm.data.config import DataConfig
 from tfm.data.sources import SPLITS, check_splits, find_problems, open_pairs
 from tfm.data.token_cache import check_folder
-from tfm.data.tokenizer import BOS_ID, Vocabulary
+from tfm.data.tokenizer import BOS_ID, Tokenizer
 from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError
 from tfm.evaluation.translation_metrics import bleu
@@ -110,7 +110,7 @@ class Translation:
 
     Attributes:
       config: `Config`.
-      vocabulary: `tfm.data.tokenizer.Vocabulary`.
+      tokenizer: `tfm.data.tokenizer.Tokenizer`.
       model: the Linen module.
       d_model: D of the model, for the learning rate.
       best, unit: see `tfm.training.task.Task`.
@@ -119,11 +119,11 @@ class Translation:
     best = Best("validation/bleu", "max")
     unit = "tokens"
 
-    def __init__(self, config, vocabulary):
+    def __init__(self, config, tokenizer):
         self.config = config
-        self.vocabulary = vocabulary
+        self.tokenizer = tokenizer
         found = models.find(config.model.name)
-        self.model = found.Model(config.model, vocabulary_size=len(vocabulary))
+        self.model = found.Model(config.model, vocabulary_size=len(tokenizer))
         self.d_model = config.model.d_model
         self._evaluation_loss = jax.jit(lambda params, batch: self.loss(params, batch, None)[1])
 
@@ -164,11 +164,11 @@ class Translation:
 
     def open_data(self) -> TranslationData:
         """Opens, tokenises and plans training and validation data."""
-        return TranslationData(self.config, self.vocabulary)
+        return TranslationData(self.config, self.tokenizer)
 
     def assets(self):
         """{file name: SHA-256} of the files in the work directory that the weights mean nothing without."""
-        return {VOCABULARY_FILE: self.vocabulary.fingerprint}
+        return {VOCABULARY_FILE: self.tokenizer.fingerprint}
 
     def evaluate(self, params: Any, data: TranslationData) -> dict[str, float]:
         """Loss and BLEU on the validation split: {name: float}."""
@@ -194,26 +194,26 @@ class Translation:
     def hypotheses(self, params, sentences, decoding=None, **options):
         """See `tfm.tasks.translation.pipeline.translate_texts`, whose options are `n_best` and `prefixes`."""
         decoding = decoding or self.config.decoding
-        return translate_texts(self.model, params, self.vocabulary, sentences, decoding, **options)
+        return translate_texts(self.model, params, self.tokenizer, sentences, decoding, **options)
 
     def score(self, params, sources, targets):
         """See `tfm.tasks.translation.pipeline.score_texts`."""
-        return score_texts(self.model, params, self.vocabulary, sources, targets, self.config.decoding)
+        return score_texts(self.model, params, self.tokenizer, sources, targets, self.config.decoding)
 
     def align(self, params, sources, targets):
         """See `tfm.tasks.translation.pipeline.align_texts`."""
-        return align_texts(self.model, params, self.vocabulary, sources, targets, self.config.decoding)
+        return align_texts(self.model, params, self.tokenizer, sources, targets, self.config.decoding)
 
 
 def create(config, workdir, *, new=True):
-    """The task of a run, with the vocabulary in `workdir`; a `new` run makes it from its training pairs.
+    """The task of a run, with the tokenizer in `workdir`; a `new` run trains it on its training pairs.
 
     Raises:
-      UserError: the data or the vocabulary cannot be used (all problems are in its message), or a new run's
-        model is larger than the memory.
+      UserError: the data or the tokenizer cannot be used (all problems are in its message), or the model of a
+        new run is larger than the memory.
     """
     path = os.path.join(workdir, VOCABULARY_FILE)
-    if new:  # before minutes of making a vocabulary
+    if new:  # before minutes of training a tokenizer
         found = models.find(config.model.name)
         planned = found.Model(config.model, vocabulary_size=config.data.vocabulary_size)
         check_training_fits(planned, config.training)
@@ -222,10 +222,8 @@ def create(config, workdir, *, new=True):
     if new and not os.path.exists(path):
         pairs = open_pairs(config.data, "train")
         log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")
-        Vocabulary.train(
-            evenly_spaced(pairs, config.data.vocabulary_pairs), config.data.vocabulary_size, path
-        )
-    return Translation(config, Vocabulary.load(path))
+        Tokenizer.train(evenly_spaced(pairs, config.data.vocabulary_pairs), config.data.vocabulary_size, path)
+    return Translation(config, Tokenizer.load(path))
 
 
 def _check_data(data, resumed):
