@@ -3,7 +3,7 @@
 Draws into DIR/figures, or --output=FOLDER, the loss and learning-rate curves, and for each sentence the
 attention of every head in the encoder, the decoder and between them. --sentence="..." (repeatable) replaces
 the sentences of the paper's authors about the tired animal and the wide street. Figures that an earlier call
-left in the folder are removed. An export has no curves.
+left in the folder are removed. An export has no curves; a run that does not translate has curves alone.
 """
 
 import dataclasses
@@ -81,7 +81,7 @@ def attention_maps(task, params, sentence, max_tokens=MAX_TOKENS):
     read = [BOS_ID, *target[:-1]]
     found = _collect_attention(task.model, params, jnp.array([source]), jnp.array([read]))
     weights = {part: np.asarray(each)[:, 0] for part, each in found.items()}
-    return Attention(weights, *map(task.vocabulary.pieces, (source, read, target)))
+    return Attention(weights, *map(task.tokenizer.pieces, (source, read, target)))
 
 
 def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
@@ -113,7 +113,8 @@ def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
     old = _listed(folder)
     _write_list(folder, sorted({*old, *names}))  # what is cut short is removed by the next call
     if has_metrics:
-        draw_curves(read_metrics(workdir), os.path.join(folder, "curves.png"))
+        curves = os.path.join(folder, "curves.png")
+        draw_curves(read_metrics(workdir), curves, best=run.task.best.metric)
     else:
         log.info("No curves: %s has no %s; an export has none", workdir, METRICS_FILE)
     if not parts:
@@ -129,6 +130,18 @@ def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
             os.unlink(os.path.join(folder, name))
     _write_list(folder, names)
     return [os.path.join(folder, name) for name in names]
+
+
+def sentences_to_draw(given, chosen):
+    """The sentences of the flag, else those of the paper's authors; none for a run that does not translate.
+
+    Raises:
+      UserError: sentences are given for such a run.
+    """
+    if given:
+        runs.require_translation(chosen, "--sentence")
+        return given
+    return SENTENCES if hasattr(chosen.data, "target_language") else ()
 
 
 def places(attention):
@@ -156,9 +169,9 @@ def _check_sentence(task, params, sentence, max_tokens):
     Raises:
       UserError: it is too long, or its attention too large.
     """
-    ids = [*task.vocabulary.encode([sentence])[0], EOS_ID]
+    ids = [*task.tokenizer.encode([sentence])[0], EOS_ID]
     check_lengths(task.model, [len(ids)])
-    target = min(len(ids) + task.config.decoding.extra_length, max(len(ids), max_tokens))
+    target = min(len(ids) + task.config.decoding.max_extra_tokens, max(len(ids), max_tokens))
     target = min(target, task.model.config.max_length or target)
     sides = (jax.ShapeDtypeStruct((1, length), jnp.int32) for length in (len(ids), target))
     shapes = jax.eval_shape(functools.partial(_collect_attention, task.model), params, *sides)
@@ -202,7 +215,7 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Draws; see `tfm.commands.cli.parse` for `argv` and what is raised."""
     arguments, _ = cli.parse(__name__, argv, define_flags)
-    sentences = arguments.sentence or SENTENCES
+    sentences = sentences_to_draw(arguments.sentence, cli.read_config(arguments))
     folder = arguments.output or os.path.join(arguments.workdir, FIGURES_FOLDER)
     with only_writer(os.path.join(folder, LIST_FILE), "--output"):
         run = cli.load_run(arguments)

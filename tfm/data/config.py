@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+from tfm.config import DOTTED
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.runtime.files import user_cache
@@ -11,6 +12,7 @@ LANGUAGE = re.compile(r"\w[\w.-]*")  # it becomes part of file names
 LANGUAGE_FORM = "letters, digits, '.', '_' or '-'"
 # Without the namespaces of TFDS's community, whose data sets are code that it would fetch and run.
 TFDS_NAME = re.compile(r"\w+(/[\w.+-]+)?(:[\d.*]+)?")
+KINDS = ("text", "tfds", "builtin")
 MOST_TOKENS = 65_536  # of one side of a pair
 
 
@@ -20,8 +22,10 @@ class DataConfig:
 
     kind: str = field(
         "tfds",
-        "text files, a tfds data set, or the builtin language.",
-        choices=("text", "tfds", "builtin"),
+        "text files, a tfds data set, the builtin language, or a function of your own that opens the pairs "
+        "of a split: (DataConfig, split) -> what `tfm.data.sources` calls a source.",
+        pattern=re.compile(rf"{'|'.join(KINDS)}|{DOTTED.pattern}", re.ASCII),
+        form=f"one of {', '.join(KINDS)}, or package.module:function",
         asset="vocabulary",
     )
     name: str = field(
@@ -107,9 +111,11 @@ class DataConfig:
 
     def __post_init__(self):
         check_fields(self, "data")
-        longest = self.row_length if self.batching == "packed" else self.max_length
-        if self.batch_tokens < longest:
-            raise UserError(f"data.batch_tokens {self.batch_tokens} holds not one row of {longest} tokens.")
+        row = self.row_length if self.batching == "packed" else self.max_length
+        if self.batch_tokens < row:
+            raise UserError(
+                f"data.batch_tokens must be at least {row}, the tokens of one row, got {self.batch_tokens}."
+            )
 
     @property
     def cache(self):
@@ -117,6 +123,6 @@ class DataConfig:
         return self.cache_dir or user_cache()
 
     @property
-    def longest(self):
-        """Tokens of the longest side a batch can hold."""
+    def max_side_length(self):
+        """Maximum tokens of a side of a pair: `max_length`, but what does not fit into a packed row."""
         return min(self.max_length, self.row_length) if self.batching == "packed" else self.max_length
