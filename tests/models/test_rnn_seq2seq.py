@@ -76,17 +76,21 @@ def build(name):
     return BUILT[name]
 
 
+def apply(model, params, *arguments, rngs=None, mutable=False, **options):
+    """`model.apply`, compiled at once and in a hurry: options that are no arrays are constants."""
+    arrays = {name: x for name, x in options.items() if isinstance(x, np.ndarray)}
+    options = {name: x for name, x in options.items() if name not in arrays}
+
+    def run(params, arguments, rngs, arrays):
+        return model.apply({"params": params}, *arguments, rngs=rngs, mutable=mutable, **arrays, **options)
+
+    return jax.jit(run, compiler_options=FAST)(params, arguments, rngs, arrays)
+
+
 def forward(name, inputs, targets, **packing):
     """Logits, and attention weights or None."""
     model, params = build(name)
-
-    @jax.jit
-    def run(params, inputs, targets, packing):
-        return model.apply({"params": params}, inputs, targets, train=False, mutable=["attention"], **packing)
-
-    logits, collected = run.lower(params, inputs, targets, packing).compile(compiler_options=FAST)(
-        params, inputs, targets, packing
-    )
+    logits, collected = apply(model, params, inputs, targets, train=False, mutable=["attention"], **packing)
     if model.config.attention == "none":
         return np.asarray(logits), None
     return np.asarray(logits), np.asarray(model.source_attention(collected))[0, :, 0]
@@ -191,7 +195,7 @@ def test_cached_decoding_equals_the_forward_pass(name):
     rng, width, length = np.random.default_rng(1), 2, 4
     step = functools.partial(model.apply, {"params": params}, method="decode_step")
     step = jax.jit(step, compiler_options=FAST)
-    cache = model.apply({"params": params}, INPUTS, width=width, max_length=9, method="init_cache")
+    cache = apply(model, params, INPUTS, width=width, max_length=9, method="init_cache")
     history, found = np.full((3, width, 1), BOS_ID), []
     for position in range(length):
         logits, cache = step(history[..., -1], cache, position)
@@ -269,7 +273,7 @@ def test_dropout_in_training_only(batched):
 
     def run(seed, train):
         rngs = {"dropout": jax.random.key(seed)}
-        return model.apply({"params": params}, INPUTS, DECODER_INPUTS, train=train, rngs=rngs)
+        return apply(model, params, INPUTS, DECODER_INPUTS, train=train, rngs=rngs)
 
     assert not np.allclose(run(0, True), run(1, True))
     np.testing.assert_allclose(run(0, False), batched("luong")[0], atol=1e-5)
@@ -279,7 +283,7 @@ def test_dropout_in_training_only(batched):
 def test_bfloat16_is_near_float32(name, batched):
     model, params = build(name)
     model = RNNSeq2Seq(dataclasses.replace(model.config, dtype="bfloat16"), V)
-    found = model.apply({"params": params}, INPUTS, DECODER_INPUTS, train=False)
+    found = apply(model, params, INPUTS, DECODER_INPUTS, train=False)
     assert found.dtype == jnp.bfloat16
     np.testing.assert_allclose(np.asarray(found, np.float32), batched(name)[0], atol=0.4)
 
@@ -396,11 +400,11 @@ def test_the_task_translates_and_aligns(tiny_run):
     """Through the functions of the commands; pictures are of the attention to the source."""
     run = runs.load(str(tiny_run))
     config = dataclasses.replace(run.task.config, model=RNNConfig(**SIZES))
-    task = Translation(config, run.task.vocabulary)
+    task = Translation(config, run.task.tokenizer)
     run = run._replace(task=task, params=jax.jit(task.init, compiler_options=FAST)(jax.random.key(0)))
     assert task.d_model is None
     translator, texts = Translator(run), ["red dog", "small cat runs"]
-    assert len(translator.translate(texts, beam_size=1, extra_length=2)) == 2
+    assert len(translator.translate(texts, beam_size=1, max_extra_tokens=2)) == 2
     assert [len(line.split()) for line in translator.align(texts, texts)] == [2, 3]
     attention = attention_maps(task, run.params, "red dog")
     assert list(attention.weights) == ["cross"]
