@@ -1,5 +1,6 @@
 """Shared by all tests: a tiny trained run, and compiled programs kept for the length of a session."""
 
+import gc
 import os
 import signal
 
@@ -9,6 +10,12 @@ import pytest
 
 from tests.helpers import shape_checks  # noqa: F401, before any module that it checks
 from tests.helpers.tiny import make_config, train_run, write_corpus
+
+# Programs of tests, and of the processes that they start, take longer to compile than to run: XLA rewrites
+# and fuses as ever, but hardly optimises machine code, and writes it without MLIR, which takes longest.
+# Read when the first program is compiled, which no import does.
+FAST_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+os.environ["XLA_FLAGS"] = f"{FAST_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}"
 
 # Programs in the background of a script start with SIGINT ignored, and so do the processes that they start:
 # no test of Ctrl-C could pass.
@@ -31,6 +38,14 @@ def _compilation_cache(tmp_path_factory, worker_id):
         jax.config.update("jax_compilation_cache_dir", str(shared))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _clear_programs():
+    """The compiled programs of a file take hundreds of MB, and no other file calls most of them."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture
