@@ -1,5 +1,6 @@
 """Shared by all tests: a tiny trained run, and compiled programs kept for the length of a session."""
 
+import collections
 import gc
 import os
 import signal
@@ -21,6 +22,14 @@ os.environ["XLA_FLAGS"] = f"{FAST_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}"
 # no test of Ctrl-C could pass.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items):
+    """Files that take long go first, so that no worker ends alone with one: a long test counts as ten."""
+    weights = collections.Counter()
+    for item in items:
+        weights[item.path] += 10 if item.get_closest_marker("long") else 1
+    items.sort(key=lambda item: -weights[item.path])
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -46,6 +55,14 @@ def _clear_programs():
     yield
     jax.clear_caches()
     gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def _handler():
+    """The handler of SIGINT stays that of pytest: commands called in a test replace it."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
