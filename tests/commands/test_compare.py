@@ -10,7 +10,7 @@ from tests.commands.test_commands import run
 from tests.helpers.tiny import make_config, write_corpus
 from tfm.commands import compare
 from tfm.config import save
-from tfm.data.sources import fingerprint_of
+from tfm.data.sources import fingerprint_texts
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
 from tfm.workdir import runs
@@ -177,9 +177,9 @@ def test_hypotheses_of_other_texts_are_refused(folder):
     texts = (folder / "test.en").read_text(encoding="utf-8").splitlines()
     first, second = (evaluated(folder, name, references(folder)) for name in "ab")
     report = pathlib.Path(second, "test.de.scores.json")
-    report.write_text(json.dumps({"texts": fingerprint_of(texts, references(folder))}))
+    report.write_text(json.dumps({"texts": fingerprint_texts(texts, references(folder))}))
     compare.read_systems(first, second, SPLIT)
-    report.write_text(json.dumps({"texts": fingerprint_of(texts[::-1], references(folder))}))
+    report.write_text(json.dumps({"texts": fingerprint_texts(texts[::-1], references(folder))}))
     with pytest.raises(UserError, match=f"{report} and the hypotheses beside it are of other texts"):
         compare.read_systems(first, second, SPLIT)
     report.write_text("{}")  # of an earlier version

@@ -12,7 +12,7 @@ from tests.helpers.tiny import make_config
 from tfm import config
 from tfm.commands import evaluate as evaluating
 from tfm.commands.compare import read_systems
-from tfm.data.sources import fingerprint_of, read_sides
+from tfm.data.sources import fingerprint_texts, read_sides
 from tfm.errors import UserError
 from tfm.evaluation.translation_metrics import Score
 from tfm.runtime.files import only_writer
@@ -41,7 +41,7 @@ def command(corpus, tmp_path, monkeypatch):
             examples,
             {"beam_size": 4},
             3.0,
-            fingerprint_of(sources, references),
+            fingerprint_texts(sources, references),
         )
         yield found
         for further in call.further:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.helpers.tiny import ids
-from tfm.data.batching import TrainBatches, decode_rows, eval_batches, padded, read_ahead
+from tfm.data.batching import TrainBatches, decode_rows, eval_batches, pad_sentences, prefetch
 from tfm.data.config import DataConfig
-from tfm.data.packing import bucket_widths, make_rows, ranges
+from tfm.data.packing import bucket_widths, concatenate_ranges, make_rows
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import EOS_ID
 from tfm.errors import UserError
@@ -166,7 +166,7 @@ def test_the_padding_share_is_what_the_batches_show(cache, batching):
     segments = np.concatenate(
         [batch[f"{side}_segments"].ravel() for batch in shown for side in ("input", "target")]
     )
-    assert batches.padding_share == pytest.approx((segments == 0).mean())
+    assert batches.padding_fraction == pytest.approx((segments == 0).mean())
 
 
 def test_packing_pads_less_than_buckets_on_many_short_pairs(tmp_path):
@@ -174,7 +174,7 @@ def test_packing_pads_less_than_buckets_on_many_short_pairs(tmp_path):
     shares = {
         batching: TrainBatches(
             cache, config(batching=batching, row_length=64, max_length=64, batch_tokens=1024), seed=0
-        ).padding_share
+        ).padding_fraction
         for batching in ("packed", "buckets")
     }
     assert shares["packed"] < 0.1 < shares["buckets"]
@@ -234,15 +234,15 @@ def test_evaluation_sees_every_pair_once_in_the_same_shapes(cache, batching):
 @pytest.mark.parametrize("start", [0, 13])
 def test_reading_ahead_gives_the_same_batches_from_any_step(cache, start):
     batches = TrainBatches(cache, config(), seed=1)
-    ahead = read_ahead(batches, start)
+    ahead = prefetch(batches, start)
     for step in range(start, start + 5):
         assert sentences(next(ahead)) == sentences(batches.batch(step))
 
 
 def test_ranges_are_one_after_the_other():
     starts, counts = np.array([5, 0, 7, 2]), np.array([2, 0, 1, 3])
-    assert ranges(starts, counts).tolist() == [5, 6, 7, 2, 3, 4]
-    assert ranges(starts[:0], counts[:0]).tolist() == []
+    assert concatenate_ranges(starts, counts).tolist() == [5, 6, 7, 2, 3, 4]
+    assert concatenate_ranges(starts[:0], counts[:0]).tolist() == []
 
 
 def test_some_sentences_of_a_cache_come_in_the_order_asked_for(cache):
@@ -265,7 +265,7 @@ def test_what_is_decoded_side_by_side_holds_each_sentence_once_in_few_shapes(cou
     lists = [rng.integers(3, 99, rng.integers(1, 40)).tolist() for _ in range(count)]
     seen = []
     for indices, rows in decode_rows(list(map(len, lists)), batch_size=8):
-        inputs = padded([lists[i] for i in rows])
+        inputs = pad_sentences([lists[i] for i in rows])
         assert inputs.shape[0] in (1, 2, 4, 8)
         assert inputs.shape[1] in bucket_widths(1 << 10)
         for row in range(len(inputs)):

@@ -14,7 +14,7 @@ from tests.data.test_batching import Letters, random_pairs
 from tests.data.test_sources import text_config, write
 from tests.helpers.io_conditions import open_folder, unwritable
 from tests.helpers.tiny import make_config, write_corpus
-from tfm.data import sources, text, token_cache
+from tfm.data import sources, text_pairs, token_cache
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
@@ -71,7 +71,7 @@ def test_a_text_with_oddities_is_accepted(tmp_path, content):
 
 @pytest.mark.parametrize("bad", [0, 1, 17, 49])
 def test_the_first_bad_line_is_named_in_any_chunk(tmp_path, monkeypatch, bad):
-    monkeypatch.setattr(text, "CHUNK", 7)
+    monkeypatch.setattr(text_pairs, "CHUNK", 7)
     lines = [f"line {i} ä".encode() for i in range(50)]
     lines[bad] = lines[-1] = b"bad \xe4 line"
     write(tmp_path, b"\n".join(lines), b"x\n" * 50)
@@ -180,7 +180,7 @@ def overwrite(path):
 def test_a_file_changed_while_it_is_read_is_an_error(tmp_path, change):
     """Tokens of it would get the name of its old content."""
     write(tmp_path, GOOD, GOOD)
-    pairs = text.TextPairs(str(tmp_path / "train"), ("en", "de"), str(tmp_path))
+    pairs = text_pairs.TextPairs(str(tmp_path / "train"), ("en", "de"), str(tmp_path))
     assert pairs.fingerprint
     change(tmp_path / "train.en")
     with pytest.raises(UserError, match=r"train\.en changed while it was read"):
@@ -190,7 +190,7 @@ def test_a_file_changed_while_it_is_read_is_an_error(tmp_path, change):
 
 def test_a_file_that_is_replaced_is_read_to_its_end(tmp_path):
     write(tmp_path, GOOD, GOOD)
-    pairs = text.TextPairs(str(tmp_path / "train"), ("en", "de"), str(tmp_path))
+    pairs = text_pairs.TextPairs(str(tmp_path / "train"), ("en", "de"), str(tmp_path))
     (tmp_path / "new").write_bytes(b"other\n")
     (tmp_path / "new").rename(tmp_path / "train.en")
     (tmp_path / "train.de").unlink()

@@ -16,7 +16,7 @@ from tests.helpers.io_conditions import files_of
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import LIMIT, finish
 from tests.helpers.tiny import ids
-from tfm.data import text, token_cache
+from tfm.data import text_pairs, token_cache
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
@@ -244,7 +244,7 @@ def test_what_a_killed_unpacking_left_goes_and_other_files_stay(tmp_path):
         (folder / name).write_text("text")
     for language in ("en", "de"):
         (tmp_path / f"data.{language}.gz").write_bytes(gzip.compress(b"text\n"))
-    assert text.TextPairs(str(tmp_path / "data"), ("en", "de"), str(tmp_path))[0] == ("text", "text")
+    assert text_pairs.TextPairs(str(tmp_path / "data"), ("en", "de"), str(tmp_path))[0] == ("text", "text")
     found = {path.name for path in folder.iterdir()}
     assert {"notes.tmp", "b"} < found
     assert not any("0123456789ab" in name for name in found)
@@ -254,7 +254,7 @@ def test_what_a_killed_unpacking_left_goes_and_other_files_stay(tmp_path):
 def test_data_that_is_deleted_while_it_is_read_can_be_read_to_its_end(tmp_path):
     for language in ("en", "de"):
         (tmp_path / f"data.{language}").write_text("".join(f"{language} {i}\n" for i in range(100)))
-    pairs = text.TextPairs(str(tmp_path / "data"), ("en", "de"), str(tmp_path))
+    pairs = text_pairs.TextPairs(str(tmp_path / "data"), ("en", "de"), str(tmp_path))
     opened = TokenCache.open(pairs, Letters(), str(tmp_path))
     shutil.rmtree(tmp_path)
     assert pairs[99] == ("en 99", "de 99")

@@ -31,7 +31,7 @@ from tests.helpers.tiny import make_config, train_run, write_config_file
 from tfm import config
 from tfm.commands import cli
 from tfm.commands.visualize import draw_curves
-from tfm.data import text
+from tfm.data import text_pairs
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
@@ -54,7 +54,7 @@ WRITERS = {
     "config": lambda folder: config.save(make_config(pathlib.Path("/data")), os.path.join(folder, "old")),
     "vocabulary": lambda folder: Tokenizer.train(TEXTS, 310, os.path.join(folder, "old")),
     "cache": lambda folder: TokenCache.open(random_pairs(50), Letters(), folder),
-    "unpacked": lambda folder: text.TextPairs(os.path.join(folder, "data"), ("en", "de"), folder),
+    "unpacked": lambda folder: text_pairs.TextPairs(os.path.join(folder, "data"), ("en", "de"), folder),
     "picture": lambda folder: draw_curves([], os.path.join(folder, "old")),
 }
 

@@ -44,7 +44,7 @@ def find_file(path: str) -> str:
     raise UserError(f"{other}: check data.directory, the split's stem and the languages.")
 
 
-def unpack(path: str, cache_dir: str) -> str:
+def decompress(path: str, cache_dir: str) -> str:
     """`path` itself, or an unpacked copy of it, made once for each size and time of change."""
     ending = os.path.splitext(path)[1]
     if ending not in (".gz", ".xz"):

@@ -18,7 +18,7 @@ import time
 import numpy as np
 from numpy.lib.format import write_array_header_1_0
 
-from tfm.data.packing import ranges, starts_of
+from tfm.data.packing import concatenate_ranges, find_starts
 from tfm.data.tokenizer import EOS_ID
 from tfm.errors import UserError
 from tfm.runtime.files import swept, whole_folder, writing
@@ -62,7 +62,7 @@ class TokenCache:
     def tokens(self, side, pairs):
         """(ids, lengths): the source (side 0) or target (1) sentences of some pairs, one after the other."""
         lengths = self.lengths[pairs, side]
-        return self._tokens[side][ranges(starts_of(self._ends[side], pairs), lengths)], lengths
+        return self._tokens[side][concatenate_ranges(find_starts(self._ends[side], pairs), lengths)], lengths
 
     @classmethod
     def open(cls, pairs, tokenizer, cache_dir):

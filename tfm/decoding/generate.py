@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import memory_estimate, search
-from tfm.data.batching import decode_rows, padded
+from tfm.data.batching import decode_rows, pad_sentences
 from tfm.data.packing import bucket_width
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.batch_splitting import run_batches
@@ -174,9 +174,9 @@ def decode(
     results = [None] * len(sentences)
 
     def search_rows(rows):
-        inputs = padded([sentences[i] for i in rows])
+        inputs = pad_sentences([sentences[i] for i in rows])
         inputs = inputs[:, : model.config.max_length]  # the columns beyond are padding
-        prefix = padded([prefixes[i] for i in rows], fill=-1) if prefixes else None
+        prefix = pad_sentences([prefixes[i] for i in rows], fill=-1) if prefixes else None
         row_keys = keys[np.array(rows)] if config.samples else None
         return search_batch(model, members, inputs, config, n_best, prefix, row_keys)
 

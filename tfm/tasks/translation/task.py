@@ -222,7 +222,7 @@ def create(config, workdir, *, new=True):
     if new and not os.path.exists(path):
         pairs = open_pairs(config.data, "train")
         log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")
-        Tokenizer.train(evenly_spaced(pairs, config.data.vocabulary_pairs), config.data.vocabulary_size, path)
+        Tokenizer.train(sample_evenly(pairs, config.data.vocabulary_pairs), config.data.vocabulary_size, path)
     return Translation(config, Tokenizer.load(path))
 
 
@@ -235,7 +235,7 @@ def _check_data(data, resumed):
         log.warning("The test split cannot be used: %s", problem)
 
 
-def evenly_spaced(pairs, most):
+def sample_evenly(pairs, most):
     """Both texts of at most `most` pairs from all over the source, some read at a time."""
     stride = -(-len(pairs) // most)
     for first in range(0, len(pairs), 10_000 * stride):
