@@ -116,7 +116,7 @@ import sys
 from tests.data.test_download import config_of
 from tfm.data.sources import check_splits
 from tfm.runtime import preemption
-with preemption.caught():
+with preemption.handle_signals():
     check_splits(config_of(sys.argv[1]))
 """
 

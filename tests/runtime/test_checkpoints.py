@@ -20,7 +20,7 @@ from orbax.checkpoint import checkpoint_manager
 from tfm.errors import UserError
 from tfm.runtime import checkpoints as saved
 from tfm.runtime import manifest, orbax_paths, readback
-from tfm.runtime.lock import LOCK_FILE, HeldDirectory
+from tfm.runtime.lock import LOCK_FILE, DirectoryGuard
 from tfm.training.step import TrainState
 
 STEPS = (2, 4, 6)
@@ -138,7 +138,7 @@ def test_a_step_deleted_while_it_is_read_is_no_damage(copy, monkeypatch, caplog)
     monkeypatch.setattr(manifest, "check", delete_first)
     with (
         open_store(copy) as store,
-        pytest.raises(saved.Gone, match=r"step 6 .* was deleted while it was read"),
+        pytest.raises(saved.CheckpointDeleted, match=r"step 6 .* was deleted while it was read"),
     ):
         store.latest()
     assert "damaged" not in caplog.text
@@ -385,36 +385,36 @@ def test_arrays_on_several_devices_are_read_back(whole):
 
 
 @pytest.fixture
-def held(tmp_path):
+def guard(tmp_path):
     """A work directory, held."""
     (tmp_path / "run").mkdir()
-    with contextlib.closing(HeldDirectory(tmp_path / "run")) as directory:
+    with contextlib.closing(DirectoryGuard(tmp_path / "run")) as directory:
         yield directory
 
 
-def test_nothing_is_saved_where_the_folder_is_gone(held, tmp_path):
-    with open_store(tmp_path / "run" / "checkpoints", held=held) as store:
+def test_nothing_is_saved_where_the_folder_is_gone(guard, tmp_path):
+    with open_store(tmp_path / "run" / "checkpoints", guard=guard) as store:
         store.save(state_of(2))
         store.wait()
-        shutil.rmtree(held.path)
+        shutil.rmtree(guard.path)
         with pytest.raises(UserError, match="was deleted or moved while this run"):
             store.save(state_of(4))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("others", [[], [LOCK_FILE]])
-def test_a_folder_deleted_during_a_write_is_not_made_again(others, held, tmp_path, monkeypatch):
+def test_a_folder_deleted_during_a_write_is_not_made_again(others, guard, tmp_path, monkeypatch):
     """TensorStore makes folders again; where another run has begun since, nothing is removed."""
 
     def delete(folder, expected):
-        shutil.rmtree(held.path, ignore_errors=True)
+        shutil.rmtree(guard.path, ignore_errors=True)
         os.makedirs(os.path.join(folder, "d"))
         for name in others:
             (tmp_path / "run" / name).touch()
         raise OSError("what Orbax would meet")
 
     monkeypatch.setattr(readback, "check", delete)
-    store = saved.Checkpoints(tmp_path / "run" / "checkpoints", held=held)
+    store = saved.Checkpoints(tmp_path / "run" / "checkpoints", guard=guard)
     store.save(state_of(2))
     with pytest.raises(UserError, match=r"was (deleted or moved|replaced) while this run"):
         store.wait()

@@ -37,7 +37,7 @@ from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
 from tfm.runtime.checkpoints import Checkpoints
-from tfm.runtime.files import refusal, require_space, whole_file, whole_folder
+from tfm.runtime.files import atomic_file, atomic_folder, io_error_message, require_space
 from tfm.training.reporting import MetricsWriter
 from tfm.workdir import runs
 
@@ -45,7 +45,7 @@ LIMIT = 64  # bytes: less than any of the files below
 
 
 def write_file(folder):
-    with whole_file(os.path.join(folder, "old"), "w") as file:
+    with atomic_file(os.path.join(folder, "old"), "w") as file:
         file.write("x" * 1000)
 
 
@@ -87,7 +87,7 @@ class Answer(list):
         return self
 
     def __exit__(self, kind, error, _):
-        self.append(str(error) if kind is UserError else refusal(error))
+        self.append(str(error) if kind is UserError else io_error_message(error))
         return True
 
 
@@ -185,7 +185,7 @@ def test_what_is_written_has_the_permissions_that_the_user_gives_files(tmp_path)
     before = os.umask(0o027)
     try:
         write_file(tmp_path)
-        with whole_folder(tmp_path / "folder"):
+        with atomic_folder(tmp_path / "folder"):
             pass
     finally:
         os.umask(before)
@@ -207,7 +207,7 @@ def test_a_folder_gets_its_name_when_all_its_files_are_on_the_disk(tmp_path, mon
 
     monkeypatch.setattr(os, "fsync", remember)
     monkeypatch.setattr(os, "rename", look)
-    with whole_folder(tmp_path / "whole") as folder:
+    with atomic_folder(tmp_path / "whole") as folder:
         (pathlib.Path(folder) / "inner").mkdir()
         for path in ("one", "inner/two"):
             (pathlib.Path(folder) / path).write_text("text")

@@ -16,37 +16,37 @@ from tests.helpers.tiny import make_config, write_config_file
 from tests.training.test_hosts import ROOT, start
 from tfm.config import save
 from tfm.errors import UserError
-from tfm.runtime.lock import LOCK_FILE, HeldDirectory, locked
+from tfm.runtime.lock import LOCK_FILE, DirectoryGuard, lock_workdir
 from tfm.tasks import translation
 from tfm.training.loop import _Loop, train
 from tfm.workdir.runs import config_path
 
 
 def test_a_second_holder_is_refused_by_name_until_the_first_is_done(tmp_path):
-    with locked(tmp_path):
+    with lock_workdir(tmp_path):
         holder = rf"in use by process {os.getpid()} on \S+ since \d{{4}}-"
-        with pytest.raises(UserError, match=holder), locked(tmp_path):
+        with pytest.raises(UserError, match=holder), lock_workdir(tmp_path):
             pass
-    with locked(tmp_path):
+    with lock_workdir(tmp_path):
         pass
 
 
 def test_an_error_gives_it_back(tmp_path, caplog):
-    with pytest.raises(ValueError, match="mine"), locked(tmp_path):
+    with pytest.raises(ValueError, match="mine"), lock_workdir(tmp_path):
         raise ValueError("mine")
-    with caplog.at_level("INFO"), locked(tmp_path):
+    with caplog.at_level("INFO"), lock_workdir(tmp_path):
         pass
     assert "Taking over" not in caplog.text
 
 
 def test_the_lock_of_a_killed_process_is_taken_over_with_one_line(tmp_path, caplog):
     code = (
-        f"import os, signal\nfrom tfm.runtime.lock import locked\nwith locked({str(tmp_path)!r}):\n"
+        f"import os, signal\nfrom tfm.runtime.lock import lock_workdir\nwith lock_workdir({str(tmp_path)!r}):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     killed = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
     assert killed.wait(LIMIT) == -signal.SIGKILL
-    with caplog.at_level("INFO"), locked(tmp_path):
+    with caplog.at_level("INFO"), lock_workdir(tmp_path):
         pass
     assert f"Taking over from process {killed.pid} on " in caplog.text
     assert len(caplog.records) == 1
@@ -54,9 +54,9 @@ def test_the_lock_of_a_killed_process_is_taken_over_with_one_line(tmp_path, capl
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 3}'])
 def test_a_holder_that_has_not_said_who_it_is_still_holds(tmp_path, content):
-    with locked(tmp_path):
+    with lock_workdir(tmp_path):
         (tmp_path / "lock").write_text(content)
-        with pytest.raises(UserError, match="in use by another process"), locked(tmp_path):
+        with pytest.raises(UserError, match="in use by another process"), lock_workdir(tmp_path):
             pass
 
 
@@ -65,7 +65,7 @@ def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, caplog)
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr(fcntl, "flock", unknown)
-    with locked(tmp_path):
+    with lock_workdir(tmp_path):
         pass
     assert "Cannot lock" in caplog.text
 
@@ -112,35 +112,35 @@ def workdir(tmp_path):
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_holder_notices_another_directory(change, workdir):
-    with locked(workdir) as held:
-        held.check()
+    with lock_workdir(workdir) as guard:
+        guard.check()
         change(workdir)
         with pytest.raises(UserError, match=f"{CHANGES[change]} while this run used"):
-            held.check()
+            guard.check()
 
 
 def test_a_directory_is_known_whatever_leads_to_it(workdir, tmp_path, monkeypatch):
     """Through a link, and from another folder."""
     (tmp_path / "link").symlink_to(workdir)
     monkeypatch.chdir(tmp_path)
-    with locked("link") as held:
+    with lock_workdir("link") as guard:
         monkeypatch.chdir(workdir)
-        held.check()
+        guard.check()
         (tmp_path / "link").unlink()
         with pytest.raises(UserError, match="link was deleted"):
-            held.check()
+            guard.check()
 
 
 def test_the_run_that_moved_is_still_held(workdir):
-    with locked(workdir):
+    with lock_workdir(workdir):
         move(workdir)
-        with pytest.raises(UserError, match="in use"), locked(workdir.with_name("moved")):
+        with pytest.raises(UserError, match="in use"), lock_workdir(workdir.with_name("moved")):
             pass
 
 
 def test_a_directory_replaced_while_it_is_locked_is_refused(workdir, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", lambda *_: replace(workdir))
-    with pytest.raises(UserError, match="was replaced"), locked(workdir):
+    with pytest.raises(UserError, match="was replaced"), lock_workdir(workdir):
         pass
     assert [(path.name, path.stat().st_size) for path in workdir.iterdir()] == [("lock", 0)]
 
@@ -165,9 +165,9 @@ def test_a_run_without_its_directory_ends_and_makes_nothing(change, corpus, work
 
 def test_a_step_is_not_explained_in_another_directory(workdir):
     run = object.__new__(_Loop)
-    run._held = HeldDirectory(workdir)
+    run._guard = DirectoryGuard(workdir)
     delete(workdir)
-    with contextlib.closing(run._held), pytest.raises(UserError, match="was deleted"):
+    with contextlib.closing(run._guard), pytest.raises(UserError, match="was deleted"):
         run._explain(None, 1, None)
     assert not workdir.exists()
 
@@ -176,7 +176,7 @@ def test_a_step_is_not_explained_in_another_directory(workdir):
 def test_the_command_is_refused_on_a_directory_in_use(corpus, tmp_path):
     (tmp_path / "run").mkdir()
     config = write_config_file(tmp_path, make_config(corpus))
-    with locked(tmp_path / "run"):
+    with lock_workdir(tmp_path / "run"):
         second = start(config, tmp_path / "run")
         _, errors = finish(second)
     assert second.returncode == 2

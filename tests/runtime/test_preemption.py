@@ -41,20 +41,20 @@ def send(number):
 @pytest.mark.parametrize("number", preemption.SIGNALS)
 def test_a_signal_is_noted_where_it_is_deferred_and_ends_the_process_elsewhere(number, caplog):
     before = [signal.getsignal(each) for each in preemption.SIGNALS]
-    with preemption.caught() as stop, stop.deferred():
-        assert stop.signal == 0
+    with preemption.handle_signals() as signals, signals.deferred():
+        assert signals.signal == 0
         send(number)
-        assert stop.signal == number
+        assert signals.signal == number
     assert f"{number.name}: the run saves and ends" in caplog.text
-    with pytest.raises(SystemExit) as ending, preemption.caught():
+    with pytest.raises(SystemExit) as ending, preemption.handle_signals():
         send(number)
     assert ending.value.code == 128 + number
     assert [signal.getsignal(each) for each in preemption.SIGNALS] == before
 
 
 def test_an_exception_ends_the_deferring():
-    with preemption.caught() as stop:
-        with contextlib.suppress(ValueError), stop.deferred():
+    with preemption.handle_signals() as signals:
+        with contextlib.suppress(ValueError), signals.deferred():
             raise ValueError
         with pytest.raises(SystemExit):
             send(signal.SIGTERM)
@@ -62,18 +62,18 @@ def test_an_exception_ends_the_deferring():
 
 @pytest.mark.long
 def test_a_stopped_run_saves_its_step_and_goes_on_as_if_unbroken(corpus, tiny_run, tmp_path, monkeypatch):
-    stop, config = preemption.Stop(), make_config(corpus, checkpoint_every=100)
+    signals, config = preemption.SignalHandler(), make_config(corpus, checkpoint_every=100)
     plain = TranslationData.train_batches
 
     def asks_at_the_fourth(self, start_step):
         for step, batch in enumerate(plain(self, start_step), start_step + 1):
-            stop.signal = signal.SIGINT if step == 4 else 0
+            signals.signal = signal.SIGINT if step == 4 else 0
             yield batch
 
     monkeypatch.setattr(TranslationData, "train_batches", asks_at_the_fourth)
     task = translation.create(config, str(tmp_path))
     with pytest.raises(SystemExit) as ending:
-        train(task, config.training, str(tmp_path), stop=stop)
+        train(task, config.training, str(tmp_path), signals=signals)
     assert ending.value.code == 130
     assert steps_of(tmp_path) == [3, 4]  # 3 is that of the evaluation
     monkeypatch.undo()
@@ -93,19 +93,19 @@ def test_an_evaluation_cut_short_is_made_when_the_run_goes_on(
     save(config, runs.config_path(str(tmp_path)))
     saved = []
     for numbers in itertools.count(1), itertools.repeat(evaluation):  # then while it makes up for it
-        stop = preemption.Stop()
+        signals = preemption.SignalHandler()
 
-        def asks(self, params, data, stop=stop, numbers=numbers):
+        def asks(self, params, data, signals=signals, numbers=numbers):
             if next(numbers) == evaluation:
                 try:
-                    stop.handle(signal.SIGTERM, None)
+                    signals.handle(signal.SIGTERM, None)
                 finally:
-                    stop.handle(signal.SIGTERM, None)  # the same from a wrapper, as the first unwinds
+                    signals.handle(signal.SIGTERM, None)  # the same from a wrapper, as the first unwinds
             return plain(self, params, data)
 
         monkeypatch.setattr(translation.Translation, "evaluate", asks)
         with pytest.raises(SystemExit) as ending:
-            train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), stop=stop)
+            train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), signals=signals)
         assert ending.value.code == 128 + signal.SIGTERM
         assert steps_of(tmp_path)[-1] == step
         assert f"validation at step {step} was cut short" in caplog.text
@@ -121,16 +121,16 @@ def test_an_evaluation_cut_short_is_made_when_the_run_goes_on(
 
 @pytest.mark.long
 def test_a_signal_in_a_step_does_not_wait_for_its_evaluation(corpus, tiny_run, tmp_path, monkeypatch):
-    stop, config, plain = preemption.Stop(), make_config(corpus), TranslationData.train_batches
+    signals, config, plain = preemption.SignalHandler(), make_config(corpus), TranslationData.train_batches
 
     def asks_at_the_third(self, start_step):
         for step, batch in enumerate(plain(self, start_step), start_step + 1):
-            stop.signal = signal.SIGINT if step == 3 else 0
+            signals.signal = signal.SIGINT if step == 3 else 0
             yield batch
 
     monkeypatch.setattr(TranslationData, "train_batches", asks_at_the_third)
     with pytest.raises(SystemExit):
-        train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), stop=stop)
+        train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), signals=signals)
     assert steps_of(tmp_path) == [2, 3]
     assert not any("validation/bleu" in row for row in read_metrics(str(tmp_path)))
     monkeypatch.undo()
@@ -140,14 +140,14 @@ def test_a_signal_in_a_step_does_not_wait_for_its_evaluation(corpus, tiny_run, t
 
 @pytest.mark.long
 def test_a_signal_in_the_last_checkpoint_changes_nothing(corpus, tmp_path, monkeypatch):
-    stop, config, plain = preemption.Stop(), make_config(corpus, steps=1), Checkpoints.save
+    signals, config, plain = preemption.SignalHandler(), make_config(corpus, steps=1), Checkpoints.save
 
     def asks(self, *arguments, **options):
-        stop.signal = signal.SIGTERM
+        signals.signal = signal.SIGTERM
         plain(self, *arguments, **options)
 
     monkeypatch.setattr(Checkpoints, "save", asks)
-    train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), stop=stop)
+    train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), signals=signals)
     assert steps_of(tmp_path) == [1]
     assert any("validation/bleu" in row for row in read_metrics(str(tmp_path)))
 
@@ -155,8 +155,8 @@ def test_a_signal_in_the_last_checkpoint_changes_nothing(corpus, tmp_path, monke
 @pytest.mark.long
 def test_a_second_signal_ends_at_once_even_inside_a_call_that_holds_the_main_thread():
     code = (
-        "import jax\nfrom tfm.runtime import preemption as signals\n"
-        "with signals.caught() as stop, stop.deferred():\n"
+        "import jax\nfrom tfm.runtime import preemption\n"
+        "with preemption.handle_signals() as signals, signals.deferred():\n"
         "    print('ready', flush=True)\n"
         "    jax.jit(lambda x: jax.lax.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 7, x))(0)"
         ".block_until_ready()\n"  # never ends, and no Python handler runs in the meantime
@@ -169,7 +169,7 @@ def test_a_second_signal_ends_at_once_even_inside_a_call_that_holds_the_main_thr
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)  # at once, as from a wrapper: still the first
     with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(preemption.APART + 0.5)
+        process.wait(preemption.REPEAT_SECONDS + 0.5)
     process.send_signal(signal.SIGTERM)
     assert process.wait(5) == 128 + signal.SIGTERM
     process.stdout.close()

@@ -14,7 +14,7 @@ import pytest
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import make_config, train_run
 from tfm import config as configs
-from tfm.runtime.provenance import code_state, last_start, record_start, versions
+from tfm.runtime.provenance import code_state, last_start, package_versions, record_start
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.workdir import runs
@@ -166,11 +166,11 @@ def test_without_git_there_is_no_state_of_the_code(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["jax", "flax", "optax", "orbax-checkpoint", "grain", "sentencepiece"])
 def test_versions_has_the_packages_a_run_stands_on(name):
-    assert name in versions()
+    assert name in package_versions()
 
 
 def test_the_rest_of_a_failed_installation_is_no_package(tmp_path, monkeypatch):
-    before = versions()
+    before = package_versions()
     (tmp_path / "broken-1.0.dist-info").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert versions() == before
+    assert package_versions() == before

@@ -34,13 +34,13 @@ def test_the_report_names_what_the_run_then_has(task, corpus, tmp_path):
 
 
 def test_the_memory_of_the_step_falls_with_micro_batches(corpus, tmp_path, monkeypatch):
-    found, measure = [], setup.memory_of
+    found, measure = [], setup.measure_memory
 
     def remember(compiled):
         found.append(measure(compiled))
         return found[-1]
 
-    monkeypatch.setattr(setup, "memory_of", remember)
+    monkeypatch.setattr(setup, "measure_memory", remember)
     for parts in (1, 4):
         config = make_config(corpus, gradient_accumulation_steps=parts)
         config = dataclasses.replace(
@@ -62,7 +62,7 @@ def test_a_step_that_does_not_fit_is_refused_with_what_to_do(corpus, tmp_path, m
 
 def test_a_device_that_runs_out_of_memory_is_one_sentence():
     message = r"does not fit into a device .*gradient_accumulation_steps \(now 3\)"
-    with pytest.raises(UserError, match=message), memory.enough_memory(3):
+    with pytest.raises(UserError, match=message), memory.explain_out_of_memory(3):
         jnp.ones(1 << 46).block_until_ready()
 
 

@@ -164,7 +164,7 @@ def test_no_checkpoint_is_a_user_error(tmp_path):
 
 def test_average_is_the_mean_in_float64():
     trees = [{"w": np.float32([1e8, 1.0])}, {"w": np.float32([1.0, 2.0])}, {"w": np.float32([-1e8, 3.0])}]
-    np.testing.assert_array_equal(saved.average(trees)["w"], np.float32([1 / 3, 2.0]))
+    np.testing.assert_array_equal(saved.average_trees(trees)["w"], np.float32([1 / 3, 2.0]))
 
 
 def test_load_averages_the_last_checkpoints(tiny_run):

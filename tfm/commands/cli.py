@@ -21,7 +21,7 @@ from absl import flags
 from tfm import config
 from tfm.commands import config_flag, help_text, terminal
 from tfm.errors import UserError
-from tfm.runtime.files import refusal, user_cache
+from tfm.runtime.files import io_error_message, user_cache
 from tfm.workdir import runs
 
 USER_ERROR = 2
@@ -99,9 +99,9 @@ def exit_on_error() -> Iterator[None]:
     except UserError as error:
         fail(error)
     except (OSError, ValueError, RuntimeError) as error:
-        if refusal(error) is None:
+        if io_error_message(error) is None:
             raise
-        fail(refusal(error))
+        fail(io_error_message(error))
 
 
 def fail(error):

@@ -17,7 +17,7 @@ from tfm import config
 from tfm.commands import cli
 from tfm.errors import UserError
 from tfm.fields import changes
-from tfm.runtime.files import only_writer, whole_file
+from tfm.runtime.files import atomic_file, only_writer
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
@@ -126,7 +126,7 @@ def show(report, before, run, arguments):
 
 def write_outputs(report, run, stem):
     """The outputs, a line each; beside them the run's config where there is none."""
-    with whole_file(f"{stem}.hypotheses", "w") as file:
+    with atomic_file(f"{stem}.hypotheses", "w") as file:
         file.writelines(text + "\n" for text in report.outputs)
     path = runs.config_path(os.path.dirname(stem))
     if not os.path.exists(path):
@@ -145,5 +145,5 @@ def write_scores(report, before, run, split, stem):
         "scores": [score._asdict() for score in report.scores],
         "scores_of_the_last_checkpoint_alone": [score._asdict() for score in before],
     }
-    with whole_file(f"{stem}.scores.json", "w") as file:
+    with atomic_file(f"{stem}.scores.json", "w") as file:
         json.dump(content, file, indent=2)

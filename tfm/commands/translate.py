@@ -26,7 +26,7 @@ from absl import flags
 from tfm.commands import cli, terminal
 from tfm.decoding.generate import check_n_best
 from tfm.errors import UserError
-from tfm.runtime.files import open_locked, whole_file
+from tfm.runtime.files import atomic_file, open_locked
 from tfm.tasks.translation.pipeline import Hypothesis
 from tfm.workdir.translator import Translator
 
@@ -251,7 +251,7 @@ def _begun_otherwise(part):
 
 def _note(about, origin, source):
     """Writes beside a part what it is made from; the part itself is never behind this."""
-    with whole_file(about, "w") as file:
+    with atomic_file(about, "w") as file:
         json.dump({"origin": origin, "lines": source.lines, "checksum": source.checksum}, file)
 
 

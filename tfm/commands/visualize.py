@@ -24,8 +24,8 @@ from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.generate import decode
 from tfm.errors import UserError
 from tfm.layers.collected_attention import attention_of
-from tfm.runtime.files import only_writer, whole_file
-from tfm.runtime.memory import check_estimate, gib, host_memory
+from tfm.runtime.files import atomic_file, only_writer
+from tfm.runtime.memory import check_estimate, format_bytes, host_memory
 from tfm.training.reporting import METRICS_FILE, read_metrics
 from tfm.visualize.figures import Axis, check_attention_figure, draw_attention, draw_curves
 from tfm.workdir import runs
@@ -152,7 +152,7 @@ def _source_ids(task, sentence, max_tokens):
     if len(ids) > max_tokens:
         raise UserError(
             f"The sentence has {len(ids):,} tokens and at most {max_tokens:,} are drawn: shorten it, or "
-            f"raise --max_tokens; the attention of all would take about {gib(needed)}."
+            f"raise --max_tokens; the attention of all would take about {format_bytes(needed)}."
         )
     check_estimate(f"The attention of {len(ids):,} tokens", needed, host_memory(), "shorten the sentence")
     return ids
@@ -176,7 +176,7 @@ def _listed(folder):
 
 
 def _write_list(folder, names):
-    with whole_file(os.path.join(folder, LIST_FILE), "w") as file:
+    with atomic_file(os.path.join(folder, LIST_FILE), "w") as file:
         json.dump(names, file)
 
 

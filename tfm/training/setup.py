@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import jax
 
 from tfm.runtime.checkpoints import Checkpoints
-from tfm.runtime.lock import HeldDirectory
-from tfm.runtime.memory import Memory, check_memory, enough_memory, memory_of
+from tfm.runtime.lock import DirectoryGuard
+from tfm.runtime.memory import Memory, check_memory, explain_out_of_memory, measure_memory
 from tfm.runtime.restoring import check_shapes
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import make_optimizer, make_schedule
@@ -55,9 +55,9 @@ def make_setup(task: Task, config: TrainingConfig) -> TrainSetup:
 
 
 def open_checkpoints(
-    task: Task, config: TrainingConfig, workdir: str, held: HeldDirectory | None = None
+    task: Task, config: TrainingConfig, workdir: str, guard: DirectoryGuard | None = None
 ) -> Checkpoints:
-    """The checkpoints of a run, as training and evaluation find them; `held` as `Checkpoints` takes it."""
+    """The checkpoints of a run, as training and evaluation find them; `guard` as `Checkpoints` takes it."""
     folder = os.path.join(workdir, CHECKPOINT_FOLDER)
     return Checkpoints(
         folder,
@@ -67,7 +67,7 @@ def open_checkpoints(
         keep_best=config.keep_best,
         keep_hours=config.keep_hours,
         assets=task.assets(),
-        held=held,
+        guard=guard,
     )
 
 
@@ -118,9 +118,9 @@ def compile_step(
     """
     if setup.partitioner.devices * gradient_accumulation_steps > 1:  # else no rows are added
         check_zero_rows(setup.loss, setup.state.params, batch)
-    with enough_memory(gradient_accumulation_steps):
+    with explain_out_of_memory(gradient_accumulation_steps):
         step = setup.partitioner.compile(setup.step, setup.state)
         state = setup.partitioner.place_state(state)
-        memory = memory_of(step.lower(state, setup.partitioner.place_batch(batch)).compile())
+        memory = measure_memory(step.lower(state, setup.partitioner.place_batch(batch)).compile())
     check_memory(memory, gradient_accumulation_steps)
     return step, state, memory

@@ -14,7 +14,7 @@ from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
 from tfm.fields import NEVER, WITH_FLAG, WITH_RESET, changes, leaves
 from tfm.runtime.checkpoints import Checkpoints
-from tfm.runtime.files import whole_file
+from tfm.runtime.files import atomic_file
 from tfm.runtime.provenance import RECORD_FILE, last_start
 from tfm.tasks.translation.task import VOCABULARY_FILE
 from tfm.training.reporting import METRICS_FILE
@@ -184,7 +184,7 @@ def adopt(source, chosen, workdir):
     fingerprint = Tokenizer.load(tokenizer).fingerprint
     if not os.path.exists(own):
         os.makedirs(workdir, exist_ok=True)
-        with open(tokenizer, "rb") as theirs, whole_file(own) as file:
+        with open(tokenizer, "rb") as theirs, atomic_file(own) as file:
             shutil.copyfileobj(theirs, file)
     elif Tokenizer.load(own).fingerprint != fingerprint:
         raise UserError(f"{own} is another tokenizer than that of {source}: give a new --workdir.")
