@@ -13,7 +13,7 @@ import tfm
 from tests.data.test_tokenizer import TEXTS
 from tests.helpers import entries
 from tests.helpers.random_parameters import JSON, answer, in_folder
-from tests.helpers.tiny import talkative
+from tests.helpers.tiny import randomize_weights
 from tfm import config
 from tfm.data.tokenizer import UNK_ID, Tokenizer
 from tfm.tasks.translation.task import Config
@@ -168,7 +168,7 @@ def test_a_line_in_is_a_line_out_whatever_both_hold(content, answers):
 
 @pytest.fixture(scope="module")
 def translator(tiny_run):
-    return tfm.Translator(talkative(runs.load(str(tiny_run))))
+    return tfm.Translator(randomize_weights(runs.load(str(tiny_run))))
 
 
 @given(content=CONTENTS)

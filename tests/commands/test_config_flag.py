@@ -152,7 +152,7 @@ def test_the_last_value_of_a_flag_counts():
     assert config_flag.value_of("config", argv) == "b.py"
     assert config_flag.value_of("workdir", argv) == "w"
     assert config_flag.value_of("checkpoint", argv) is None
-    assert config_flag.without_file(argv) == ["--config.training.steps=3", "--workdir", "w"]
+    assert config_flag.remove_config_file(argv) == ["--config.training.steps=3", "--workdir", "w"]
     with pytest.raises(UserError, match="--workdir is empty: give it a value"):
         config_flag.value_of("workdir", ["--workdir="])
 
@@ -170,7 +170,7 @@ def test_fields_are_set_over_the_config_of_a_run(tiny_run):
     path = runs.config_path(str(tiny_run))
     arguments = [f"--config={path}", "--config.training.steps=77"]
     config_flag.define(config_flag.read_file(config_flag.value_of("config", arguments)), values, arguments)
-    config_flag.parse(config_flag.without_file(arguments), values)
+    config_flag.parse(config_flag.remove_config_file(arguments), values)
     expected = runs.read_config(str(tiny_run))
     training = dataclasses.replace(expected.training, steps=77)
     assert runs.parse_config(values.config) == dataclasses.replace(expected, training=training)

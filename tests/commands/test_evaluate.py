@@ -86,7 +86,7 @@ def test_results_are_written_before_anything_is_printed(command, monkeypatch):
 @pytest.fixture(autouse=True)
 def _last(monkeypatch):
     """The last of averaged checkpoints alone has the scores of them all."""
-    monkeypatch.setattr(evaluating, "last_alone", lambda run, arguments: [BLEU])
+    monkeypatch.setattr(evaluating, "score_last_checkpoint", lambda run, arguments: [BLEU])
 
 
 @pytest.mark.parametrize("error", [UserError("no pronouns"), ZeroDivisionError(), KeyboardInterrupt()])

@@ -70,7 +70,7 @@ class Callback:
 def test_ctrl_c_in_a_callback_is_not_lost(monkeypatch):
     others = []
     monkeypatch.setattr(sys, "unraisablehook", others.append)
-    terminal.raise_always()
+    terminal.raise_on_interrupt()
     with pytest.raises(KeyboardInterrupt):
         del_callback()
     assert others == []
@@ -84,7 +84,7 @@ def del_callback():
 
 def test_other_errors_in_callbacks_are_shown_as_before():
     shown, other = [], types.SimpleNamespace(exc_type=ValueError)
-    terminal.deliver_again(shown.append, other)
+    terminal.resend_interrupt(shown.append, other)
     assert shown == [other]
 
 
@@ -95,7 +95,7 @@ def python(code, streams="", **options):
 
 
 def test_ctrl_c_during_the_imports_is_one_line_too():
-    code = "import signal; from tfm.commands.terminal import end_at_once; end_at_once()"
+    code = "import signal; from tfm.commands.terminal import exit_on_interrupt; exit_on_interrupt()"
     code += "; signal.raise_signal(signal.SIGINT)"
     result = python(code)
     assert (result.returncode, result.stderr) == (130, "interrupted: nothing was begun.\n")
@@ -105,7 +105,7 @@ def test_ctrl_c_during_the_imports_is_one_line_too():
 
 def test_ctrl_c_is_handled_before_slow_imports(monkeypatch):
     seen = []
-    monkeypatch.setattr(terminal, "end_at_once", lambda: seen.append("handled"))
+    monkeypatch.setattr(terminal, "exit_on_interrupt", lambda: seen.append("handled"))
     monkeypatch.setattr(main.importlib, "import_module", lambda name: seen.append(name))
     with pytest.raises(AttributeError):  # of the module that was not imported
         main.main(["train"])

@@ -12,7 +12,7 @@ import pytest
 
 import tfm
 from tests.helpers.processes import LIMIT
-from tests.helpers.tiny import talkative
+from tests.helpers.tiny import randomize_weights
 from tfm.commands import translate as translate_module
 from tfm.commands.translate import (
     LINE_BYTES,
@@ -37,7 +37,7 @@ TEXTS = ["red dog", "a", "big green bird sleeps runs red", "cat runs", ""]
 
 @pytest.fixture(scope="module")
 def translator(tiny_run):
-    return tfm.Translator(talkative(runs.load(str(tiny_run))))
+    return tfm.Translator(randomize_weights(runs.load(str(tiny_run))))
 
 
 def test_texts_come_back_in_order_whatever_stands_beside_them(translator):
@@ -189,7 +189,7 @@ def test_input_over_the_limit_is_split_between_words_with_a_warning(translator, 
 
 def test_input_over_the_limit_is_cut_on_request(translator, caplog):
     with caplog.at_level("WARNING", "tfm"):
-        cut = translator.translate(["red dog " * 40], beam_size=1, max_input=9, over_long="cut")
+        cut = translator.translate(["red dog " * 40], beam_size=1, max_input=9, overflow="cut")
     assert "Cut an input of" in caplog.text
     first = translator.run.task.tokenizer.split(
         translator.run.task.tokenizer.encode(["red dog " * 40])[0], 8
@@ -332,7 +332,7 @@ def test_other_weights_are_another_origin(tiny_run, monkeypatch):
     flags |= {name: types.SimpleNamespace(value=None) for name in ("n_best", "alignments")}
     origin = translate_module._origin(run, flags)
     assert translate_module._origin(run, flags) == origin
-    assert translate_module._origin(talkative(run), flags) != origin
+    assert translate_module._origin(randomize_weights(run), flags) != origin
 
 
 def test_a_file_of_which_nothing_was_done_is_begun_anew_with_other_options(tmp_path):

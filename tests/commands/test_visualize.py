@@ -10,7 +10,7 @@ import matplotlib.text
 import numpy as np
 import pytest
 
-from tests.helpers.tiny import talkative
+from tests.helpers.tiny import randomize_weights
 from tfm.commands import visualize
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
@@ -21,7 +21,7 @@ from tfm.workdir import runs
 
 @pytest.fixture(scope="module")
 def run(tiny_run):
-    return talkative(runs.load(str(tiny_run)))
+    return randomize_weights(runs.load(str(tiny_run)))
 
 
 @pytest.fixture
@@ -65,10 +65,10 @@ def test_rows_are_the_pieces_predicted(run):
     attention = visualize.attention_maps(run.task, run.params, "red dog")
     assert attention.read[0] == "<s>"
     assert attention.read[1:] == attention.predicted[:-1]
-    for part, (queries, keys) in visualize.places(attention).items():
+    for part, (queries, keys) in visualize.make_axes(attention).items():
         assert attention.weights[part].shape[2:] == (len(queries.labels), len(keys.labels))
         assert ("predicted" in queries.title) == (part != "encoder")
-    queries, keys = visualize.places(attention)["decoder"]
+    queries, keys = visualize.make_axes(attention)["decoder"]
     assert queries.labels[1] == f"{attention.predicted[1]} ({attention.read[1]})"
     assert keys.labels == attention.read
 

@@ -11,7 +11,7 @@ import pytest
 
 import tfm
 from tests.helpers.processes import LIMIT
-from tests.helpers.tiny import talkative
+from tests.helpers.tiny import randomize_weights
 from tfm.commands import export
 from tfm.data.tokenizer import EOS_ID
 from tfm.decoding.generate import decode
@@ -26,7 +26,7 @@ SHAPE = (4, 24)
 
 @pytest.fixture(scope="module")
 def run(tiny_run):
-    return talkative(runs.load(str(tiny_run)))
+    return randomize_weights(runs.load(str(tiny_run)))
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def changed_config(folder, content):
     for name in (RECORD_FILE, runs.CONFIG_FILE):
         write(folder, name, content)
         with contextlib.suppress(UserError):
-            initialization.keep_config(Config(), folder)
+            initialization.save_config(Config(), folder)
     made = runs.read_config(folder)
     return [str(change) for change in changes(made, Config())]
 

@@ -41,7 +41,8 @@ def test_an_error_gives_it_back(tmp_path, caplog):
 
 def test_the_lock_of_a_killed_process_is_taken_over_with_one_line(tmp_path, caplog):
     code = (
-        f"import os, signal\nfrom tfm.runtime.lock import lock_workdir\nwith lock_workdir({str(tmp_path)!r}):\n"
+        "import os, signal\nfrom tfm.runtime.lock import lock_workdir\n"
+        f"with lock_workdir({str(tmp_path)!r}):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     killed = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
@@ -191,7 +192,7 @@ from tfm.commands import cli
 folder = pathlib.Path(sys.argv[1])
 jax.config.update("jax_compilation_cache_dir", None)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-cli.keep_compiled(str(folder))
+cli.enable_compilation_cache(str(folder))
 def entries():
     return {path for path in (folder / "compiled").glob("*-cache")}
 def damaged():
@@ -207,7 +208,7 @@ for path, share in zip(sorted(made), (0.5, 0, 0.9)):
 print("cut short", damaged() == min(len(made), 3), damaged() == min(len(made), 3))
 other = folder / "compiled" / "other-cache"
 other.write_bytes(bytes.fromhex("28b52ffd") + b"of zstandard")
-cli.drop_damaged_programs(str(folder))
+cli.remove_damaged_programs(str(folder))
 print("dropped", len(made - entries()) == min(len(made), 3), other.exists())
 print("made again", damaged(), made < entries(), damaged())
 """

@@ -14,7 +14,7 @@ from tests.helpers import numpy_transformer as numpy64
 from tfm import attention, layers
 from tfm.layers import dropout as dropout_module
 from tfm.models import Transformer, TransformerConfig
-from tfm.training.step import TrainState, make_train_step, shares
+from tfm.training.step import TrainState, make_train_step, split_batch
 
 TINY = TransformerConfig(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24, heads=2, dropout=0.1)
 RNG = np.random.default_rng(0)
@@ -152,11 +152,11 @@ def test_micro_batches_and_devices_have_their_own_keys(recorder):
 
 
 def test_the_explanation_of_a_bad_step_uses_the_keys_of_that_step(recorder):
-    """`shares` tells what each device and micro-batch got; its keys drop as the step did."""
+    """`split_batch` tells what each device and micro-batch got; its keys drop as the step did."""
     step = jax.jit(train_step_of(MODEL, gradient_accumulation_steps=2), compiler_options=FAST)
     step(state_of(PARAMS, 5), BATCH)
     trained = {key for keys in recorder.take().values() for key in keys}
-    pieces = shares(BATCH, jax.random.fold_in(jax.random.key(1), 5), 1, 2)
+    pieces = split_batch(BATCH, jax.random.fold_in(jax.random.key(1), 5), 1, 2)
     run = jax.jit(MODEL.apply, static_argnames="train", compiler_options=FAST)
     for batch, key in pieces:
         run({"params": PARAMS}, **batch, train=True, rngs={"dropout": key})

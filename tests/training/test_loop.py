@@ -19,7 +19,7 @@ from tfm.training.config import TrainingConfig
 from tfm.training.divergence import first_loss
 from tfm.training.early_stopping import EarlyStopping
 from tfm.training.optimizers import Adam, make_optimizer, make_schedule
-from tfm.training.reporting import METRICS_FILE, duration, read_metrics
+from tfm.training.reporting import METRICS_FILE, format_duration, read_metrics
 from tfm.training.step import TrainState, make_train_step
 from tfm.training.task import Best
 from tfm.visualize.figures import draw_curves
@@ -215,7 +215,7 @@ def test_the_mean_of_adam_may_be_narrow_and_descends_nearly_as_it():
 
 @pytest.mark.parametrize(("seconds", "text"), [(5, "0:05"), (75, "1:15"), (3675, "1:01:15")])
 def test_duration(seconds, text):
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path):

@@ -1,6 +1,7 @@
 """Numbers that go wrong: real NaNs and infinities in a run, what they leave unchanged, and what is said."""
 
 import contextlib
+import functools
 import json
 import re
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from tfm.training.non_finite import first_not_finite
 from tfm.training.optimizers import OPTIMIZERS, make_optimizer, make_schedule
 from tfm.training.reporting import read_metrics
 from tfm.training.setup import make_setup
-from tfm.training.step import TrainState, _counted, make_train_step, shares
+from tfm.training.step import TrainState, _advance_counter, make_train_step, split_batch
 from tfm.workdir import runs
 
 OPTIMIZER = optax.adam(0.1)
@@ -105,7 +106,8 @@ def test_a_skipped_step_counts_named_counters_only():
     )
     step = jax.jit(make_train_step(linear_loss, optimizer, jax.random.key(0), on_non_finite="skip"))
     state = TrainState.create({"w": jnp.float32([1.0, 2.0]), "step": jnp.int32(7)}, optimizer)
-    counted = jax.jit(lambda state: jax.tree_util.tree_map_with_path(_counted, state.opt_state))(state)
+    advance = functools.partial(jax.tree_util.tree_map_with_path, _advance_counter)
+    counted = jax.jit(advance)(state.opt_state)
     assert_equal(counted, whole._replace(count=jnp.int32(4), step=jnp.int32(4)))
     state = TrainState.create({"w": jnp.float32([1.0, 2.0])}, optimizer)
     skipped, _ = step(state, BAD[0])
@@ -180,7 +182,7 @@ def test_a_run_stops_says_where_and_keeps_what_it_takes_to_see_it_again(corpus, 
     assert facts["epoch"] == 0
     assert facts["batch"] == 4
     assert f"pairs {', '.join(map(str, facts['pairs'][:5]))} and {len(facts['pairs']) - 5} more" in sentence
-    folder = tmp_path / "run" / "trouble" / "step-5"
+    folder = tmp_path / "run" / "non_finite" / "step-5"
     assert str(folder) in sentence
     assert json.loads((folder / "report.json").read_text())["batch"] == facts
     # The state of step 4 and the batch of step 5 give the infinite loss again.
@@ -204,7 +206,7 @@ def test_a_run_says_where_it_stopped_though_nothing_can_be_found_or_saved(
 
     monkeypatch.setattr(non_finite, "first_not_finite", fails)
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "trouble").write_text("in the way of the folder")
+    (tmp_path / "run" / "non_finite").write_text("in the way of the folder")
     with pytest.raises(UserError, match="loss or gradient of step 5 is not finite") as raised:
         train_run(make_config(corpus, steps=6, log_every=3), tmp_path / "run")
     assert "the first tensor that is not: not found (RESOURCE_EXHAUSTED: no memory)." in str(raised.value)
@@ -275,7 +277,7 @@ def test_a_module_is_named_by_its_first_output_that_is_not_finite(corpus, tmp_pa
         params["encoder"]["layers_0"]["feed_forward"][name]["kernel"] *= 1e25
     batch = next(task.open_data().train_batches(0))
     for devices, parts in ((1, 1), (2, 1), (2, 2)):
-        pieces = shares(batch, jax.random.key(0), devices, parts)
+        pieces = split_batch(batch, jax.random.key(0), devices, parts)
         assert len(pieces) == devices * parts
         found = first_not_finite(task.loss, params, pieces)
         assert found == "output of encoder/layers_0/feed_forward/output (__call__)"

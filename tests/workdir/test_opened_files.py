@@ -162,10 +162,10 @@ def test_compiled_programs_stand_in_the_users_cache_alone(tiny_run, tmp_path, mo
         monkeypatch.setattr(cli, "read_config", lambda _: None)
         cli.load_run(Arguments(str(tiny_run)))
         assert jax.config.jax_compilation_cache_dir == str(tmp_path / "tfm" / "compiled")
-        cli.keep_compiled(str(tmp_path / "elsewhere"))  # what is set stays
+        cli.enable_compilation_cache(str(tmp_path / "elsewhere"))  # what is set stays
         assert jax.config.jax_compilation_cache_dir == str(tmp_path / "tfm" / "compiled")
         jax.config.update("jax_compilation_cache_dir", None)
-        cli.keep_compiled("/dev/null")
+        cli.enable_compilation_cache("/dev/null")
         assert jax.config.jax_compilation_cache_dir is None
     finally:
         jax.config.update("jax_compilation_cache_dir", before)

@@ -123,7 +123,7 @@ def test_what_averaging_brings_is_measured_beside_its_own_last_checkpoint(tiny_r
     monkeypatch.setattr(translation.Translation, "report", lambda task, params, split: iter([result(params)]))
     arguments = collections.namedtuple("Arguments", "workdir split")(str(tiny_run), "test")
     expected = runs.load(str(tiny_run), checkpoint="4").params
-    jax.tree.map(np.testing.assert_array_equal, evaluating.last_alone(run, arguments), expected)
+    jax.tree.map(np.testing.assert_array_equal, evaluating.score_last_checkpoint(run, arguments), expected)
 
 
 @pytest.mark.parametrize("several", ["average_last", "ensemble_last"])

@@ -80,7 +80,7 @@ def write_results(run, arguments, stem):
     """
     report, before, done = None, [], ""
     try:
-        for report, before in measurements(run, arguments):
+        for report, before in run_measurements(run, arguments):
             if not done:
                 write_outputs(report, run, stem)
             write_scores(report, before, run, arguments.split, stem)
@@ -93,15 +93,15 @@ def write_results(run, arguments, stem):
     print(f"wrote {stem}.hypotheses and {stem}.scores.json")
 
 
-def measurements(run, arguments):
+def run_measurements(run, arguments):
     """Yields, after each measurement, the report so far and scores of the last averaged checkpoint alone."""
     for report in run.task.report(run.params, arguments.split):
         yield report, []
     if arguments.average > 1:
-        yield report, last_alone(run, arguments)
+        yield report, score_last_checkpoint(run, arguments)
 
 
-def last_alone(run, arguments):
+def score_last_checkpoint(run, arguments):
     """Scores of the last of the averaged checkpoints by itself, to see what averaging brings."""
     last = runs.load(arguments.workdir, checkpoint=run.steps[-1], chosen=run.task.config)
     return next(last.task.report(last.params, arguments.split)).scores

@@ -71,27 +71,34 @@ def main(argv: Sequence[str] | None = None) -> None:
 def begin(chosen, arguments, signals):
     """Trains in the work directory, as the only run that does; its first process holds the lock."""
     workdir, source = arguments.workdir, arguments.warm_start
-    cli.keep_compiled(workdir)
+    cli.enable_compilation_cache(workdir)
     make = tasks.find(chosen.task).create
     guard = None
     with contextlib.ExitStack() as stack:
         if jax.process_index() == 0:  # the first of several hosts makes what the others find
             os.makedirs(workdir, exist_ok=True)
             guard = stack.enter_context(lock_workdir(workdir))
-            cli.drop_damaged_programs(workdir)
-            initialization.keep_config(
+            cli.remove_damaged_programs(workdir)
+            initialization.save_config(
                 chosen, workdir, allow_change=arguments.allow_change, resets=arguments.reset_schedule
             )
             if source:
-                initialization.adopt(source, chosen, workdir)
+                initialization.prepare_warm_start(source, chosen, workdir)
             task = make(chosen, workdir)
             if arguments.reset_schedule:
                 initialization.reset(task, workdir)
         multihost_utils.sync_global_devices("work directory")
         if jax.process_index() > 0:
             task = make(chosen, workdir, new=False)
-        first_weights = initialization.first_weights(task, workdir, source)
-        train(task, chosen.training, workdir, first_weights=first_weights, signals=signals, guard=guard)
+        load_initial_params = initialization.find_initial_params(task, workdir, source)
+        train(
+            task,
+            chosen.training,
+            workdir,
+            load_initial_params=load_initial_params,
+            signals=signals,
+            guard=guard,
+        )
 
 
 def dry_run(chosen, workdir):

@@ -103,7 +103,7 @@ def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
     Raises:
       UserError: a sentence is too long or its pictures too large; nothing is drawn then.
     """
-    params = runs.one_model(run)
+    params = runs.single_model_params(run)
     folder = output or os.path.join(workdir, FIGURES_FOLDER)
     for sentence in sentences:
         _check_sentence(run.task, sentence, max_tokens)
@@ -119,7 +119,7 @@ def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
         log.info("No curves: %s has no %s; an export has none", workdir, METRICS_FILE)
     for number, sentence in enumerate(sentences, 1):
         attention = attention_maps(run.task, params, sentence, max_tokens)
-        for part, axes in places(attention).items():
+        for part, axes in make_axes(attention).items():
             path = os.path.join(folder, f"attention-{number}-{part}.png")
             draw_attention(attention.weights[part], *axes, f"{part} attention: {sentence}", path)
     for name in set(old) - set(names):
@@ -129,7 +129,7 @@ def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
     return [os.path.join(folder, name) for name in names]
 
 
-def places(attention):
+def make_axes(attention):
     """{part: (queries, keys)}: each an `Axis` that says whether its pieces are read or predicted."""
     encoded = Axis("key: source piece attended to", attention.source)
     read = Axis("key: target piece read and attended to", attention.read)

@@ -87,7 +87,7 @@ class DecodingConfig:
     max_input: int = option(
         256, "Maximum tokens of an input, EOS counted.", least=2, most=MAX_TOKENS, unit="tokens"
     )
-    over_long: str = option(
+    overflow: str = option(
         "split",
         "Longer inputs are split at a boundary of sentences or words, and their translations joined, or cut; "
         "both with a warning.",
@@ -97,7 +97,7 @@ class DecodingConfig:
         "", "Of weights and computation; empty is the model's.", choices=("", "float32", "bfloat16")
     )
 
-    RENAMED: ClassVar[dict[str, str]] = {"extra_length": "max_extra_tokens"}
+    RENAMED: ClassVar[dict[str, str]] = {"extra_length": "max_extra_tokens", "over_long": "overflow"}
 
     def __post_init__(self):
         check_fields(self, "decoding")

@@ -58,8 +58,8 @@ def flat_parameters(params: Any) -> dict[str, np.ndarray]:
 
 
 def _write(run, folder, workdir, programs):
-    settings, assets = run.task.config.portable(), run.task.assets()
-    parameters = flat_parameters(runs.one_model(run))
+    settings, assets = run.task.config.without_paths(), run.task.assets()
+    parameters = flat_parameters(runs.single_model_params(run))
     about = {
         "format_version": FORMAT_VERSION,
         "steps": [int(step) for step in run.steps],

@@ -53,7 +53,7 @@ def user_cache():
 
 
 def io_error_message(error):
-    """The error message for an I/O error, or for an error that was caused by one; None for any other error."""
+    """The error message for an I/O error, or for an error that one caused; None for any other error."""
     code, path = _error_code(error), getattr(error, "filename", None)
     if code not in ADVICE:
         return None
@@ -91,7 +91,7 @@ def require_space(folder, size):
 
 @contextlib.contextmanager
 def writing(path):
-    """Turns an I/O error inside into an error message that names `path`: a failed write has no path of its own.
+    """Turns an I/O error inside into an error message that names `path`, as a failed write does not say it.
 
     Raises:
       UserError: an I/O error.
@@ -180,7 +180,9 @@ def _is_same_file(file, path):
 
 @contextlib.contextmanager
 def atomic_file(path, mode="wb"):
-    """Yields a file to write, which replaces `path` if the context ends without an error, and else is removed.
+    """Yields a file to write, which replaces `path` if the context ends without an error.
+
+    Otherwise it is removed.
 
     Raises:
       UserError: an I/O error.
@@ -231,7 +233,7 @@ def end_last_line(path):
 
 @contextlib.contextmanager
 def clean_folder(folder):
-    """A context in which to write into `folder`; at its start, temporary files of killed processes are removed.
+    """A context in which to write into `folder`; first it removes the temporary files of killed processes.
 
     Nothing is removed while another process is in such a context, or if the file system has no locks. The
     folder is made if it does not exist.

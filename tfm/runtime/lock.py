@@ -78,7 +78,7 @@ def _change(path, descriptor):
 
 @contextlib.contextmanager
 def lock_workdir(workdir):
-    """Locks the work directory and yields its `DirectoryGuard`; the kernel unlocks it however the process ends.
+    """Locks the work directory and yields its `DirectoryGuard`; the kernel unlocks it when the process ends.
 
     The lock file says which process has the lock. A process empties it before it unlocks it, so an unlocked
     file with content is from a process that was killed. The file is never deleted: two processes could then

@@ -13,9 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-REPEAT_SECONDS = (
-    1.0  # a signal that comes sooner is the first one again: a wrapper and its group both send it
-)
+REPEAT_SECONDS = 1.0  # a signal that comes sooner is the first one again, sent by a wrapper and its group
 log = logging.getLogger(__name__)
 
 

@@ -20,7 +20,7 @@ from tfm.training.early_stopping import EarlyStopping
 from tfm.training.hooks import Hook, Hooks
 from tfm.training.non_finite import explain
 from tfm.training.reporting import MetricAccumulator, MetricsWriter
-from tfm.training.setup import TrainSetup, compile_step, make_setup, open_checkpoints, restore_or_begin
+from tfm.training.setup import TrainSetup, compile_step, make_setup, open_checkpoints, restore_or_initialize
 from tfm.training.step import TrainState
 from tfm.training.task import Batch, Data, Task
 
@@ -32,7 +32,7 @@ def train(
     config: TrainingConfig,
     workdir: str,
     *,
-    first_weights: Callable[[], Any] | None = None,
+    load_initial_params: Callable[[], Any] | None = None,
     signals: SignalHandler | None = None,
     guard: DirectoryGuard | None = None,
     hooks: Iterable[Hook] = (),
@@ -43,7 +43,7 @@ def train(
       task: see `tfm.training.task`.
       config: the procedure.
       workdir: folder of the run.
-      first_weights: gives the parameters to begin with; None takes random ones. It is not called for a run
+      load_initial_params: returns the initial parameters; None takes random ones. It is not called for a run
         that has a checkpoint.
       signals: tells whether a signal asks the run to end; None for none.
       guard: of the work directory, if this process has locked it; None makes one.
@@ -63,7 +63,7 @@ def train(
             stack.callback(hook.close)
         guard = guard or stack.enter_context(contextlib.closing(DirectoryGuard(workdir)))
         checkpoints = stack.enter_context(contextlib.closing(open_checkpoints(task, config, workdir, guard)))
-        restored, progress = restore_or_begin(setup, checkpoints, first_weights)
+        restored, progress = restore_or_initialize(setup, checkpoints, load_initial_params)
         state = LoopState.from_progress(restored, progress)
         if state.is_over(config) and not state.unevaluated:
             log.info("Nothing to do: %s", state.describe_end(config))

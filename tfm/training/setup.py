@@ -71,15 +71,15 @@ def open_checkpoints(
     )
 
 
-def restore_or_begin(
-    setup: TrainSetup, checkpoints: Checkpoints, first_weights: Callable[[], Any] | None
+def restore_or_initialize(
+    setup: TrainSetup, checkpoints: Checkpoints, load_initial_params: Callable[[], Any] | None
 ) -> tuple[TrainState, dict[str, Any]]:
     """The state to train from, and the progress that was saved with it.
 
     Args:
       setup: of the run.
       checkpoints: of the run; a run that has one resumes from the newest that is intact.
-      first_weights: gives the parameters to begin with where there is no checkpoint; None for random ones.
+      load_initial_params: returns the initial parameters if there is no checkpoint; None for random ones.
 
     Returns:
       (state, progress): progress as `Checkpoints.save` was given it, {} for a run that begins.
@@ -90,11 +90,11 @@ def restore_or_begin(
         state = checkpoints.restore(setup.partitioner.like(setup.state), newest)
         return state, checkpoints.restore_progress(newest)
     state = setup.state
-    if first_weights is not None:
+    if load_initial_params is not None:
         # Saved at once, so that the run resumes with these weights whenever it is stopped.
-        weights = first_weights()
+        weights = load_initial_params()
         check_shapes(state.params, weights, "What the run would begin with")
-        state = state.begun_with(weights)
+        state = state.with_params(weights)
         checkpoints.save(setup.partitioner.fetch_state(setup.partitioner.place_state(state)))
     return state, {}
 

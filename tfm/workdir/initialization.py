@@ -27,7 +27,7 @@ VOCABULARY = "vocabulary"  # `FieldInfo.asset` of the fields from which the voca
 log = logging.getLogger(__name__)
 
 
-def keep_config(chosen, workdir, *, allow_change=(), resets=False):
+def save_config(chosen, workdir, *, allow_change=(), resets=False):
     """Writes the config into the work directory, and logs what differs from the one that is there.
 
     Until the first checkpoint of a run all of it may change, but for what its vocabulary was made from. After
@@ -157,7 +157,7 @@ def _check_vocabulary(changed, workdir):
         )
 
 
-def adopt(source, chosen, workdir):
+def prepare_warm_start(source, chosen, workdir):
     """Makes ready a run that begins with the weights of `source`: the vocabulary comes with them.
 
     Args:
@@ -214,7 +214,7 @@ def reset(task, workdir):
     config.save(task.config, runs.config_path(workdir))
 
 
-def first_weights(task, workdir, source):
+def find_initial_params(task, workdir, source):
     """What `training.loop.train` takes: how to get the parameters that a run begins with, or None.
 
     Args:
@@ -226,7 +226,7 @@ def first_weights(task, workdir, source):
     if _has_checkpoint(aside):
         return lambda: _newest_weights(task, aside)
     if source:
-        return lambda: runs.one_model(runs.load(source))
+        return lambda: runs.single_model_params(runs.load(source))
     return None
 
 

@@ -93,7 +93,7 @@ def _restore(task, workdir, checkpoint, average_last, ensemble_last):
         return next(restored), steps
 
 
-def one_model(run):
+def single_model_params(run):
     """The parameters of a run that is no ensemble.
 
     Raises:
@@ -118,7 +118,7 @@ def read_config(workdir):
         found = parse_config(mapping)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    if is_bundle(workdir) and found != found.portable():
+    if is_bundle(workdir) and found != found.without_paths():
         raise UserError(
             f"The config in {workdir} names files of a machine, as that of an export never does: "
             "it is not what tfm export wrote."

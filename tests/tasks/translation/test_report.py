@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.helpers.tiny import talkative
+from tests.helpers.tiny import randomize_weights
 from tfm.commands import evaluate as eval_command
 from tfm.config import save
 from tfm.data.config import DataConfig
@@ -27,7 +27,7 @@ LONG = ("red dog " * 30, "rot hund " * 40)  # beyond data.max_length, which vali
 
 @pytest.fixture(scope="module")
 def run(tiny_run):
-    return talkative(runs.load(str(tiny_run)))
+    return randomize_weights(runs.load(str(tiny_run)))
 
 
 def losses(run, params, source, target):
@@ -104,7 +104,7 @@ def test_challenges_are_what_their_splits_say(monkeypatch):
     monkeypatch.setattr(report, "read_sides", lambda data, split: sides[split])
     monkeypatch.setattr(report, "read_feature", lambda data, split, name: features[name])
     test = report.Evaluation(["a", "b"], ["x", "y"], ["x", "z"], [], 1.0)
-    found = {score.name: score.value for score in report.challenges(Oracle(), None, test)}
+    found = {score.name: score.value for score in report.score_challenges(Oracle(), None, test)}
     expected = {"exact match": 50, "pronoun accuracy": 50, "BLEU, long": 100, "alignment error rate": 50}
     assert found == pytest.approx(expected)
 
@@ -113,7 +113,7 @@ def test_challenges_follow_the_scores(monkeypatch):
     """Of the built-in language's test, and of no other split."""
     test = report.Evaluation(["a"], ["x"], ["y"], ["BLEU"], 1.0)
     monkeypatch.setattr(report, "evaluate", lambda *_: test)
-    monkeypatch.setattr(report, "challenges", lambda *_: ["exact match"])
+    monkeypatch.setattr(report, "score_challenges", lambda *_: ["exact match"])
     for kind, split, expected in (
         ("builtin", "test", [["BLEU"], ["BLEU", "exact match"]]),
         ("builtin", "long", [["BLEU"]]),

@@ -40,7 +40,7 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
     )
     yield report
     if task.config.data.kind == "builtin" and split == "test":
-        yield report._replace(scores=[*test.scores, *challenges(task, params, test)])
+        yield report._replace(scores=[*test.scores, *score_challenges(task, params, test)])
 
 
 def evaluate(task, params, split):
@@ -85,7 +85,7 @@ def perplexity(task, params, sources, references):
     return Score("perplexity", float(value), f"vocabulary {len(task.tokenizer):,}, {counted}")
 
 
-def challenges(task, params, test):
+def score_challenges(task, params, test):
     """Scores on the built-in language beyond BLEU.
 
     Args:

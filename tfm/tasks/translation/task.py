@@ -81,7 +81,7 @@ class Config:
         """Language of the translations: files of them are called SPLIT.LANGUAGE.hypotheses."""
         return self.data.target_language
 
-    def portable(self) -> "Config":
+    def without_paths(self) -> "Config":
         """This config without the paths of the machine that trained it, for an export."""
         splits = {name: getattr(self.data, name) for name in SPLITS}
         splits = {
