@@ -36,7 +36,7 @@ def saved(monkeypatch):
 def quick(monkeypatch):
     """Figures without content, as files."""
 
-    def draw(*arguments):
+    def draw(*arguments, **_):
         with open(arguments[-1], "w", encoding="utf-8") as file:
             file.write("figure")
 

@@ -6,6 +6,7 @@ Shape letters as in `tfm.layers`.
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.nn.initializers import Initializer
 
 from tfm.layers.matmul import dot_general
 from tfm.layers.parameter_axes import constrain_batch, declare_axes
@@ -43,21 +44,25 @@ class Embedding(nn.Module):
         return dot_general(x, table, (((x.ndim - 1,), (1,)), ((), ())), max_skinny_rows=64)
 
 
-@declare_axes({f"{stack}_positions/table": ("positions", None) for stack in ("encoder", "decoder")})
+@declare_axes(
+    {f"{name}/table": ("positions", None) for name in ("positions", "encoder_positions", "decoder_positions")}
+)
 class LearnedPositions(nn.Module):
     """A learned vector for each position, in place of sinusoids (Table 3, row E).
 
     Attributes:
       max_length: T, positions.
       features: D.
+      table_init: initializer; normal with deviation 1 / sqrt(D) when None.
     """
 
     max_length: int
     features: int
+    table_init: Initializer | None = None
 
     @nn.compact
     def __call__(self, positions: jax.Array) -> jax.Array:
         """Integers [...] -> [..., D]; a position beyond the table gives NaN, not another position's row."""
-        init = nn.initializers.normal(self.features**-0.5)
+        init = self.table_init or nn.initializers.normal(self.features**-0.5)
         table = self.param("table", init, (self.max_length, self.features))
         return jnp.take(table, positions, axis=0, mode="fill")

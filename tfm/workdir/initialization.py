@@ -2,15 +2,15 @@
 
 import contextlib
 import dataclasses
+import filecmp
 import logging
 import os
 import shutil
 
 import jax
 
-from tfm import config
+from tfm import config, tasks
 from tfm.data.sources import open_pairs
-from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
 from tfm.fields import NEVER, WITH_FLAG, WITH_RESET, changes, leaves
 from tfm.runtime.checkpoints import Checkpoints
@@ -158,7 +158,7 @@ def _check_vocabulary(changed, workdir):
 
 
 def prepare_warm_start(source, chosen, workdir):
-    """Makes ready a run that begins with the weights of `source`: the vocabulary comes with them.
+    """Makes ready a run that begins with the weights of `source`: the task's assets come with them.
 
     Args:
       source: a run or an export.
@@ -166,7 +166,7 @@ def prepare_warm_start(source, chosen, workdir):
       workdir: its folder; one that has a checkpoint has begun already, and is left as it is.
 
     Raises:
-      UserError: `source` is no run, is this run, or has another model or vocabulary.
+      UserError: `source` is no run, is this run, or has another model or other assets.
     """
     if os.path.realpath(source) == os.path.realpath(workdir):
         raise UserError("--warm_start names the run itself: give another run, or --reset_schedule.")
@@ -180,14 +180,14 @@ def prepare_warm_start(source, chosen, workdir):
             f"{change.path} is {change.old.value!r} there and {change.new.value!r} here" for change in changed
         )
         raise UserError(f"The run in {source} has another model: {'; '.join(each)}. Use its config.model.")
-    tokenizer, own = (os.path.join(folder, VOCABULARY_FILE) for folder in (source, workdir))
-    fingerprint = Tokenizer.load(tokenizer).fingerprint
-    if not os.path.exists(own):
-        os.makedirs(workdir, exist_ok=True)
-        with open(tokenizer, "rb") as theirs, atomic_file(own) as file:
-            shutil.copyfileobj(theirs, file)
-    elif Tokenizer.load(own).fingerprint != fingerprint:
-        raise UserError(f"{own} is another tokenizer than that of {source}: give a new --workdir.")
+    os.makedirs(workdir, exist_ok=True)
+    for name in tasks.find(saved.task).create(saved, source, new=False).assets():
+        theirs, own = (os.path.join(folder, name) for folder in (source, workdir))
+        if not os.path.exists(own):
+            with open(theirs, "rb") as content, atomic_file(own) as file:
+                shutil.copyfileobj(content, file)
+        elif not filecmp.cmp(theirs, own, shallow=False):
+            raise UserError(f"{own} is not the {name} of {source}: give a new --workdir.")
 
 
 def reset(task, workdir):

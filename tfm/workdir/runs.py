@@ -93,6 +93,17 @@ def _restore(task, workdir, checkpoint, average_last, ensemble_last):
         return next(restored), steps
 
 
+def require_translation(chosen, what):
+    """Raises a UserError where `what` is asked of a run that does not translate.
+
+    Args:
+      chosen: config of the run.
+      what: subject of the error message, such as "tfm translate".
+    """
+    if not hasattr(chosen.data, "target_language"):
+        raise UserError(f"{what} is for runs that translate, and the task of this one is '{chosen.task}'.")
+
+
 def single_model_params(run):
     """The parameters of a run that is no ensemble.
 
