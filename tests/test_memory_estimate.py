@@ -133,7 +133,7 @@ def untraced(monkeypatch):
 
 
 @pytest.mark.parametrize("name", HUGE)
-def test_a_huge_model_is_refused_before_it_is_traced(name, untraced, corpus, tiny_run, tmp_path):
+def test_a_huge_model_is_refused_untraced(name, untraced, corpus, tiny_run, tmp_path):
     model = dataclasses.replace(MODEL, **HUGE[name])
     config = dataclasses.replace(make_config(corpus), model=model)
     message = r"needs about [\d.,]+ GiB and there are [\d.,]+ GiB: lower .*model\."
@@ -143,7 +143,7 @@ def test_a_huge_model_is_refused_before_it_is_traced(name, untraced, corpus, tin
         runs.load(str(tiny_run), chosen=config)
 
 
-def test_a_huge_export_is_refused_before_it_is_traced(untraced, monkeypatch):
+def test_a_huge_export_is_refused_untraced(untraced, monkeypatch):
     monkeypatch.setattr(bundle, "_check_sizes", lambda *_: None)  # a file as large as its config says
 
     class File:

@@ -52,7 +52,7 @@ def test_help_shows_usage_flags_and_fields(command, usage, others):
 
 
 @pytest.mark.long
-def test_help_of_train_shows_the_values_of_the_config():
+def test_help_of_train_shows_config_values():
     """Those of the command line among them."""
     shown = help_of("train.py", "--config=configs/quickstart.py", "-h", "--config.training.keep=7")
     assert (

@@ -37,7 +37,7 @@ def test_ctrl_c_is_one_line_and_exit_code_130(capsys, monkeypatch, text, line):
     assert error.count("\n") == 1
 
 
-def test_no_library_can_crash_or_hang_after_ctrl_c():
+def test_no_library_crashes_after_ctrl_c():
     code = """
 import atexit, os
 from tfm.commands import terminal
@@ -82,7 +82,7 @@ def del_callback():
     time.sleep(5)
 
 
-def test_other_errors_in_callbacks_are_shown_as_before():
+def test_other_callback_errors_are_shown():
     shown, other = [], types.SimpleNamespace(exc_type=ValueError)
     terminal.resend_interrupt(shown.append, other)
     assert shown == [other]
@@ -94,7 +94,7 @@ def python(code, streams="", **options):
     return subprocess.run(command, check=False, **options)
 
 
-def test_ctrl_c_during_the_imports_is_one_line_too():
+def test_ctrl_c_in_the_imports_is_one_line():
     code = "import signal; from tfm.commands.terminal import exit_on_interrupt; exit_on_interrupt()"
     code += "; signal.raise_signal(signal.SIGINT)"
     result = python(code)
@@ -117,7 +117,7 @@ def test_the_console_command_imports_nothing_slow():
     assert imported.returncode == 0, imported.stderr
 
 
-def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
+def test_closed_streams_become_the_null_device(tmp_path):
     code = f"""
 import sys; from tfm.commands import terminal
 terminal.prepare_streams()

@@ -45,7 +45,7 @@ def quick(monkeypatch):
 
 
 @pytest.mark.parametrize("text", [r"a $\foo$", "It costs $5_ or $10", "$"])
-def test_a_text_is_drawn_as_it_is_and_not_as_a_formula(text, tmp_path, monkeypatch):
+def test_a_text_is_not_drawn_as_a_formula(text, tmp_path, monkeypatch):
     drawn = {}
     draw = matplotlib.text.Text.draw
 
@@ -162,7 +162,7 @@ def test_an_export_is_drawn_without_curves(run, tiny_run, quick, tmp_path):
     assert {path.name for path in output.iterdir()} == {*(p.rsplit("/", 1)[1] for p in paths), "figures.json"}
 
 
-def test_a_long_sentence_is_refused_before_any_figure(run, tiny_run, tmp_path):
+def test_a_long_sentence_is_refused_first(run, tiny_run, tmp_path):
     text = "red dog " * 400
     message = r"has [\d,]+ tokens and at most 64 are drawn: .*--max_tokens; .* about [\d.]+ [MG]iB"
     with pytest.raises(UserError, match=message):
@@ -172,7 +172,7 @@ def test_a_long_sentence_is_refused_before_any_figure(run, tiny_run, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_attention_and_pictures_are_held_against_memory(run, tiny_run, tmp_path, monkeypatch):
+def test_attention_must_fit_into_memory(run, tiny_run, tmp_path, monkeypatch):
     for module, message in (
         (visualize, r"attention of \d+ tokens needs"),
         (figures, "picture of .* pixels needs"),
@@ -184,7 +184,7 @@ def test_attention_and_pictures_are_held_against_memory(run, tiny_run, tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_a_long_translation_the_first_tokens_are_drawn(run, caplog):
+def test_long_translations_are_truncated(run, caplog):
     decoding = dataclasses.replace(run.task.config.decoding, min_length=9)
     task = type(run.task)(dataclasses.replace(run.task.config, decoding=decoding), run.task.tokenizer)
     with caplog.at_level("WARNING", "tfm"):

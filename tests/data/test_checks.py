@@ -101,7 +101,7 @@ def test_what_is_no_file_is_named(tmp_path, name):
         sources.check_splits(text_config(tmp_path, validation="train"))
 
 
-def test_a_compressed_file_beside_a_folder_is_found(tmp_path):
+def test_a_compressed_file_beside_a_folder(tmp_path):
     (tmp_path / "train.en").mkdir()
     (tmp_path / "train.en.gz").write_bytes(gzip.compress(GOOD))
     (tmp_path / "train.de").write_bytes(GOOD)
@@ -117,7 +117,7 @@ def test_every_problem_of_every_split_is_listed(tmp_path):
         assert problem in answer
 
 
-def test_a_test_split_may_be_absent_unless_it_is_named(tmp_path):
+def test_the_default_test_split_may_be_absent(tmp_path):
     """The default name asks for a test split only where it is there."""
     write(tmp_path, GOOD, GOOD)
     assert check(tmp_path) == check(tmp_path, test="") == ""
@@ -141,7 +141,7 @@ def test_a_text_is_no_translation_of_itself(tmp_path):
     assert "are the same file" in check(tmp_path, target_language="fr")
 
 
-def test_a_folder_that_is_not_there_is_one_problem(tmp_path):
+def test_a_missing_folder_is_one_problem(tmp_path):
     assert check(tmp_path, directory=str(tmp_path / "no")).count(str(tmp_path / "no")) == 1
 
 
@@ -177,7 +177,7 @@ def overwrite(path):
 
 
 @pytest.mark.parametrize("change", [append, overwrite, lambda path: os.truncate(path, 0)])
-def test_a_file_changed_while_it_is_read_is_an_error(tmp_path, change):
+def test_a_file_changed_while_read_is_an_error(tmp_path, change):
     """Tokens of it would get the name of its old content."""
     write(tmp_path, GOOD, GOOD)
     pairs = text_pairs.TextPairs(str(tmp_path / "train"), ("en", "de"), str(tmp_path))
@@ -188,7 +188,7 @@ def test_a_file_changed_while_it_is_read_is_an_error(tmp_path, change):
     assert list((tmp_path / "tokens").iterdir()) == []
 
 
-def test_a_file_that_is_replaced_is_read_to_its_end(tmp_path):
+def test_a_replaced_file_is_read_to_its_end(tmp_path):
     write(tmp_path, GOOD, GOOD)
     pairs = text_pairs.TextPairs(str(tmp_path / "train"), ("en", "de"), str(tmp_path))
     (tmp_path / "new").write_bytes(b"other\n")
@@ -213,7 +213,7 @@ def test_a_cache_that_cannot_be_made_is_an_error(tmp_path):
         translation.create(config, str(tmp_path))
 
 
-def test_an_unwritable_cache_that_has_tokens_is_used(caplog):
+def test_a_read_only_cache_with_tokens_is_used(caplog):
     with open_folder() as folder:
         os.chmod(folder, 0o755)
         TokenCache.open(random_pairs(5), Letters(), folder)
@@ -235,7 +235,7 @@ def test_nothing_is_trained_before_the_check(tmp_path, monkeypatch):
         translation.create(config, str(tmp_path / "run"))
 
 
-def test_a_resumed_run_does_not_need_its_test_split(tmp_path, caplog):
+def test_a_resumed_run_needs_no_test_split(tmp_path, caplog):
     write_corpus(tmp_path)
     config = make_config(tmp_path)
     (tmp_path / "run").mkdir()

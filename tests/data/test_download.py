@@ -102,7 +102,7 @@ def test_whole_downloads_of_a_failure_are_used(tmp_path, monkeypatch):
     assert len(sources.open_pairs(config_of(tmp_path), "train")) == 6  # there is no server any more
 
 
-def test_an_attempt_without_a_server_leaves_nothing(tmp_path, monkeypatch):
+def test_a_failed_connection_leaves_nothing(tmp_path, monkeypatch):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # and does not listen
         monkeypatch.setenv("TFM_TEST_SERVER", f"http://127.0.0.1:{unused.getsockname()[1]}")

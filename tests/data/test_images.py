@@ -132,7 +132,7 @@ def test_digits_are_divided_once():
         open_images(ImageDataConfig(kind="digits"), "train[:9]")
 
 
-def test_digits_without_scikit_learn_are_one_message(monkeypatch):
+def test_digits_need_scikit_learn(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
     images._read_digits.cache_clear()
     with pytest.raises(UserError, match=r"come with scikit-learn, .*pip install 'tfm\[digits\]'"):

@@ -22,7 +22,7 @@ from tfm.training.loop import _Loop, train
 from tfm.workdir.runs import config_path
 
 
-def test_a_second_holder_is_refused_by_name_until_the_first_is_done(tmp_path):
+def test_a_second_process_is_refused(tmp_path):
     with lock_workdir(tmp_path):
         holder = rf"in use by process {os.getpid()} on \S+ since \d{{4}}-"
         with pytest.raises(UserError, match=holder), lock_workdir(tmp_path):
@@ -39,7 +39,7 @@ def test_an_error_gives_it_back(tmp_path, caplog):
     assert "Taking over" not in caplog.text
 
 
-def test_the_lock_of_a_killed_process_is_taken_over_with_one_line(tmp_path, caplog):
+def test_a_killed_process_leaves_no_lock(tmp_path, caplog):
     code = (
         "import os, signal\nfrom tfm.runtime.lock import lock_workdir\n"
         f"with lock_workdir({str(tmp_path)!r}):\n"
@@ -54,7 +54,7 @@ def test_the_lock_of_a_killed_process_is_taken_over_with_one_line(tmp_path, capl
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 3}'])
-def test_a_holder_that_has_not_said_who_it_is_still_holds(tmp_path, content):
+def test_an_unnamed_holder_has_the_lock(tmp_path, content):
     with lock_workdir(tmp_path):
         (tmp_path / "lock").write_text(content)
         with pytest.raises(UserError, match="in use by another process"), lock_workdir(tmp_path):
@@ -120,7 +120,7 @@ def test_the_holder_notices_another_directory(change, workdir):
             guard.check()
 
 
-def test_a_directory_is_known_whatever_leads_to_it(workdir, tmp_path, monkeypatch):
+def test_a_directory_is_known_by_any_path(workdir, tmp_path, monkeypatch):
     """Through a link, and from another folder."""
     (tmp_path / "link").symlink_to(workdir)
     monkeypatch.chdir(tmp_path)
@@ -139,7 +139,7 @@ def test_the_run_that_moved_is_still_held(workdir):
             pass
 
 
-def test_a_directory_replaced_while_it_is_locked_is_refused(workdir, monkeypatch):
+def test_a_replaced_directory_is_refused(workdir, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", lambda *_: replace(workdir))
     with pytest.raises(UserError, match="was replaced"), lock_workdir(workdir):
         pass
@@ -148,7 +148,7 @@ def test_a_directory_replaced_while_it_is_locked_is_refused(workdir, monkeypatch
 
 @pytest.mark.long
 @pytest.mark.parametrize("change", [delete, move_and_replace])
-def test_a_run_without_its_directory_ends_and_makes_nothing(change, corpus, workdir):
+def test_a_run_without_its_directory_ends(change, corpus, workdir):
     config = make_config(corpus, steps=4, log_every=4, eval_every=2, checkpoint_every=4)
     save(config, config_path(str(workdir)))
     task = translation.create(config, str(workdir))
@@ -164,7 +164,7 @@ def test_a_run_without_its_directory_ends_and_makes_nothing(change, corpus, work
     assert not workdir.exists() or list(workdir.iterdir()) == []
 
 
-def test_a_step_is_not_explained_in_another_directory(workdir):
+def test_no_report_is_written_elsewhere(workdir):
     run = object.__new__(_Loop)
     run._guard = DirectoryGuard(workdir)
     delete(workdir)
@@ -174,7 +174,7 @@ def test_a_step_is_not_explained_in_another_directory(workdir):
 
 
 @pytest.mark.long
-def test_the_command_is_refused_on_a_directory_in_use(corpus, tmp_path):
+def test_train_refuses_a_directory_in_use(corpus, tmp_path):
     (tmp_path / "run").mkdir()
     config = write_config_file(tmp_path, make_config(corpus))
     with lock_workdir(tmp_path / "run"):
@@ -216,7 +216,7 @@ ANSWERS = ["at first 0", "cut short True True", "dropped True True", "made again
 
 
 @pytest.mark.long
-def test_compiled_programs_that_were_cut_short_are_made_again(tmp_path):
+def test_truncated_programs_are_compiled_again(tmp_path):
     command = [sys.executable, "-c", PROGRAMS, str(tmp_path)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT)
     assert result.stdout.splitlines() == ANSWERS, result.stderr

@@ -39,7 +39,7 @@ def send(number):
 
 
 @pytest.mark.parametrize("number", preemption.SIGNALS)
-def test_a_signal_is_noted_where_it_is_deferred_and_ends_the_process_elsewhere(number, caplog):
+def test_a_deferred_signal_is_noted(number, caplog):
     before = [signal.getsignal(each) for each in preemption.SIGNALS]
     with preemption.handle_signals() as signals, signals.deferred():
         assert signals.signal == 0
@@ -61,7 +61,7 @@ def test_an_exception_ends_the_deferring():
 
 
 @pytest.mark.long
-def test_a_stopped_run_saves_its_step_and_goes_on_as_if_unbroken(corpus, tiny_run, tmp_path, monkeypatch):
+def test_a_stopped_run_saves_and_resumes(corpus, tiny_run, tmp_path, monkeypatch):
     signals, config = preemption.SignalHandler(), make_config(corpus, checkpoint_every=100)
     plain = TranslationData.train_batches
 
@@ -84,7 +84,7 @@ def test_a_stopped_run_saves_its_step_and_goes_on_as_if_unbroken(corpus, tiny_ru
 
 @pytest.mark.long
 @pytest.mark.parametrize(("evaluation", "step"), [(1, 3), (2, 6)])
-def test_an_evaluation_cut_short_is_made_when_the_run_goes_on(
+def test_an_interrupted_evaluation_is_resumed(
     evaluation, step, corpus, tiny_run, tmp_path, monkeypatch, caplog
 ):
     """The second is that of the last step: nothing but the evaluation is left then."""
@@ -120,7 +120,7 @@ def test_an_evaluation_cut_short_is_made_when_the_run_goes_on(
 
 
 @pytest.mark.long
-def test_a_signal_in_a_step_does_not_wait_for_its_evaluation(corpus, tiny_run, tmp_path, monkeypatch):
+def test_a_signal_does_not_wait_for_evaluation(corpus, tiny_run, tmp_path, monkeypatch):
     signals, config, plain = preemption.SignalHandler(), make_config(corpus), TranslationData.train_batches
 
     def asks_at_the_third(self, start_step):
@@ -139,7 +139,7 @@ def test_a_signal_in_a_step_does_not_wait_for_its_evaluation(corpus, tiny_run, t
 
 
 @pytest.mark.long
-def test_a_signal_in_the_last_checkpoint_changes_nothing(corpus, tmp_path, monkeypatch):
+def test_a_signal_in_the_last_save(corpus, tmp_path, monkeypatch):
     signals, config, plain = preemption.SignalHandler(), make_config(corpus, steps=1), Checkpoints.save
 
     def asks(self, *arguments, **options):
@@ -153,7 +153,7 @@ def test_a_signal_in_the_last_checkpoint_changes_nothing(corpus, tmp_path, monke
 
 
 @pytest.mark.long
-def test_a_second_signal_ends_at_once_even_inside_a_call_that_holds_the_main_thread():
+def test_a_second_signal_ends_a_busy_main_thread():
     code = (
         "import jax\nfrom tfm.runtime import preemption\n"
         "with preemption.handle_signals() as signals, signals.deferred():\n"
@@ -176,7 +176,7 @@ def test_a_second_signal_ends_at_once_even_inside_a_call_that_holds_the_main_thr
 
 
 @pytest.mark.long
-def test_the_command_saves_says_how_to_go_on_and_exits_with_the_signal(corpus, tmp_path):
+def test_train_saves_and_exits_with_the_signal(corpus, tmp_path):
     config = write_config_file(tmp_path, make_config(corpus, steps=100_000, eval_every=10))
     process = start(config, tmp_path / "run", "--config.training.checkpoint_every=100000")
     read_to(process.stderr, "step 10/", process)
@@ -193,7 +193,7 @@ def test_the_command_saves_says_how_to_go_on_and_exits_with_the_signal(corpus, t
 
 
 @pytest.mark.long
-def test_two_processes_stop_at_the_same_step_when_one_is_asked(corpus, tmp_path):
+def test_two_hosts_stop_at_the_same_step(corpus, tmp_path):
     settings = make_config(corpus, parallel="mesh", steps=100_000, eval_every=100_000, log_every=1)
     config = write_config_file(tmp_path, settings)
     with socket.socket() as free:

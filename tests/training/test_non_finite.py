@@ -61,7 +61,7 @@ def assert_equal(tree, other):
 
 @pytest.mark.parametrize("gradient_accumulation_steps", [1, 2])
 @pytest.mark.parametrize("bad", BAD, ids=["loss", "gradient"])
-def test_a_step_that_is_not_finite_halts_the_state_as_it_was(bad, gradient_accumulation_steps):
+def test_a_non_finite_step_changes_no_state(bad, gradient_accumulation_steps):
     states, metrics = updates([GOOD, bad, GOOD], gradient_accumulation_steps=gradient_accumulation_steps)
     assert not states[1].halted
     for later in states[2:]:
@@ -72,7 +72,7 @@ def test_a_step_that_is_not_finite_halts_the_state_as_it_was(bad, gradient_accum
 
 
 @pytest.mark.parametrize("gradient_accumulation_steps", [1, 2])
-def test_a_skipped_step_changes_nothing_but_the_counts(gradient_accumulation_steps):
+def test_a_skipped_step_changes_only_counters(gradient_accumulation_steps):
     states, metrics = updates(
         [GOOD, BAD[0], GOOD], gradient_accumulation_steps=gradient_accumulation_steps, on_non_finite="skip"
     )
@@ -97,7 +97,7 @@ class Quantized(NamedTuple):
     inner: dict
 
 
-def test_a_skipped_step_counts_named_counters_only():
+def test_a_skipped_step_counts_named_counters():
     whole = Quantized(
         jnp.int32(3), jnp.int32(3), jnp.int8([1, 2]), jnp.int32(5), {"count": jnp.int32([4, 4])}
     )
@@ -134,7 +134,7 @@ def test_a_skipped_step_counts_for_the_schedule(name, freeze):
     assert_equal(skipped.params, state.params)
 
 
-def test_finite_steps_are_what_they_would_be_without_the_check():
+def test_the_check_changes_no_finite_step():
     states, _ = updates([GOOD, GOOD])
     params, opt_state = linear_state().params, OPTIMIZER.init(linear_state().params)
     for _ in range(2):
@@ -172,7 +172,7 @@ def poison(corpus, monkeypatch, tmp_path):
 
 
 @pytest.mark.long
-def test_a_run_stops_says_where_and_keeps_what_it_takes_to_see_it_again(corpus, tmp_path, poison):
+def test_a_run_stops_and_saves_state_and_batch(corpus, tmp_path, poison):
     task = poison(5)
     with pytest.raises(UserError, match="loss or gradient of step 5 is not finite") as raised:
         train_run(make_config(corpus, steps=6, log_every=3), tmp_path / "run")
@@ -196,9 +196,7 @@ def test_a_run_stops_says_where_and_keeps_what_it_takes_to_see_it_again(corpus, 
 
 
 @pytest.mark.long
-def test_a_run_says_where_it_stopped_though_nothing_can_be_found_or_saved(
-    corpus, tmp_path, poison, monkeypatch
-):
+def test_a_run_stops_where_nothing_can_be_saved(corpus, tmp_path, poison, monkeypatch):
     poison(5)
 
     def fails(*_):
@@ -213,7 +211,7 @@ def test_a_run_says_where_it_stopped_though_nothing_can_be_found_or_saved(
     assert "State and batch could not be saved (" in str(raised.value)
 
 
-def test_the_pairs_that_are_named_are_those_of_the_batch(corpus, tmp_path):
+def test_the_named_pairs_are_those_of_the_batch(corpus, tmp_path):
     task = translation.create(make_config(corpus), str(tmp_path))
     data = task.open_data()
     batches = data.train_batches(0)
@@ -226,9 +224,7 @@ def test_the_pairs_that_are_named_are_those_of_the_batch(corpus, tmp_path):
 
 
 @pytest.mark.long
-def test_a_bad_step_at_the_time_of_a_checkpoint_saves_none_and_a_second_start_ends_alike(
-    corpus, tmp_path, poison
-):
+def test_no_checkpoint_of_a_non_finite_step(corpus, tmp_path, poison):
     poison(4)
     sentences = []
     for _ in range(2):
@@ -254,7 +250,7 @@ def test_skipping_goes_on_and_counts(corpus, tmp_path, poison, caplog):
 
 
 @pytest.mark.long
-def test_a_learning_rate_that_is_far_too_large_is_found_in_the_model(corpus, tmp_path, monkeypatch):
+def test_a_huge_learning_rate_is_diagnosed(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(setup, "make_schedule", lambda config, d_model: lambda count: 1e29)
     with pytest.raises(UserError, match="is not finite") as raised:
         train_run(make_config(corpus), tmp_path)
@@ -269,7 +265,7 @@ def test_poisoned_parameters_are_named(corpus, tmp_path):
     assert found == "parameter decoder/layers_0/feed_forward/output/kernel"
 
 
-def test_a_module_is_named_by_its_first_output_that_is_not_finite(corpus, tmp_path):
+def test_the_first_non_finite_module_is_named(corpus, tmp_path):
     """Finite parameters so large that one product overflows."""
     task = translation.create(make_config(corpus), str(tmp_path))
     params = task.init(jax.random.key(0))
@@ -283,7 +279,7 @@ def test_a_module_is_named_by_its_first_output_that_is_not_finite(corpus, tmp_pa
         assert found == "output of encoder/layers_0/feed_forward/output (__call__)"
 
 
-def test_gradients_are_named_where_the_loss_is_finite():
+def test_gradients_are_named_after_a_finite_loss():
     def loss(params, batch, rng):
         return (jnp.sqrt(params["w"]).sum() + params["v"], 1.0), {}
 
@@ -296,7 +292,7 @@ def metrics_of(loss, skipped=0.0):
     return {"loss": (loss, 1 - skipped), "skipped": (skipped, 1.0)}
 
 
-def test_a_loss_that_stays_above_its_start_is_warned_of_once(caplog):
+def test_divergence_is_warned_of_once(caplog):
     watch = DivergenceMonitor(TrainingConfig(diverged_after=3))
     losses = [5.0, 4.0, 6.0, 6.0, 4.0, 6.0, 6.0]  # never three in a row
     assert not any(watch.must_end(step, metrics_of(loss)) for step, loss in enumerate(losses, 1))
@@ -307,7 +303,7 @@ def test_a_loss_that_stays_above_its_start_is_warned_of_once(caplog):
     assert "above 5, where the run started, for 3 steps up to step 8: it diverges" in caplog.text
 
 
-def test_a_resumed_run_knows_where_it_started_and_zero_never_warns(caplog):
+def test_a_resumed_run_knows_its_first_loss(caplog):
     for config, first in ((TrainingConfig(diverged_after=0), 1.0), (TrainingConfig(diverged_after=2), 9.0)):
         watch = DivergenceMonitor(config, first)
         for step in range(10):
@@ -315,7 +311,7 @@ def test_a_resumed_run_knows_where_it_started_and_zero_never_warns(caplog):
     assert not caplog.records
 
 
-def test_too_many_skipped_steps_in_a_row_end_the_run():
+def test_too_many_skipped_steps_end_the_run():
     watch = DivergenceMonitor(TrainingConfig(on_non_finite="skip"))
     ends = [watch.must_end(step, metrics_of(0.0, skipped=1.0)) for step in range(MOST_SKIPPED - 1)]
     ends.append(watch.must_end(98, metrics_of(1.0)))
@@ -336,7 +332,7 @@ def test_norms_and_skips_stand_in_the_metrics(tiny_run):
     assert all(row["train/skipped"] == 0 < row["train/parameter_norm"] for row in training)
 
 
-def test_weights_that_are_no_numbers_do_not_translate(corpus, tmp_path):
+def test_nan_weights_do_not_translate(corpus, tmp_path):
     """An empty output would look like a translation."""
     task = translation.create(make_config(corpus), str(tmp_path))
     params = task.init(jax.random.key(0))

@@ -154,7 +154,7 @@ def test_what_a_resumed_run_may_change(key, tmp_path, caplog):
     assert (begun / "config.json").read_bytes() != saved
 
 
-def test_a_run_that_lost_its_config_has_that_of_its_record(begun, caplog):
+def test_a_lost_config_is_read_from_the_record(begun, caplog):
     (begun / "config.json").unlink()
     other = changed(BASE, "training.seed", 7)
     with pytest.raises(UserError, match=r"has checkpoints but no config\.json: put it back"):
@@ -282,7 +282,7 @@ def test_moved_data_must_have_the_same_content(begun, corpus, tmp_path):
     assert runs.read_config(str(begun)) == other
 
 
-def test_before_its_first_checkpoint_a_run_may_change(tmp_path):
+def test_a_run_without_checkpoint_may_change(tmp_path):
     """All but what its vocabulary was made from."""
     new = str(tmp_path)
     initialization.save_config(BASE, new)
@@ -321,7 +321,7 @@ def test_a_reset_may_change_all_but_the_weights(begun):
 
 
 @pytest.mark.long
-def test_a_warm_start_begins_with_the_best_weights_of_another_run_once(known, corpus, tmp_path):
+def test_a_warm_start_takes_the_best_weights_once(known, corpus, tmp_path):
     config, new = settings(corpus, ema_decay=0.5), tmp_path / "new"
     begin(config, new, warm_start=known, steps=2)
     best = runs.load(str(known)).params
@@ -338,7 +338,7 @@ def test_a_warm_start_begins_with_the_best_weights_of_another_run_once(known, co
     assert any(jax.tree.leaves(changed))
 
 
-def test_a_warm_start_takes_the_vocabulary_along_to_other_data(known, tmp_path):
+def test_a_warm_start_keeps_the_tokenizer(known, tmp_path):
     (tmp_path / "other").mkdir()
     write_corpus(tmp_path / "other", sizes=(("train", 90), ("val", 9), ("test", 9)))
     config = settings(tmp_path / "other")
@@ -359,7 +359,7 @@ def test_a_warm_start_from_an_export(known, corpus, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, found, run.params)
 
 
-def test_warm_starts_that_make_no_sense_are_refused(known, corpus, tmp_path):
+def test_impossible_warm_starts_are_refused(known, corpus, tmp_path):
     config = settings(corpus)
     with pytest.raises(UserError, match="names the run itself"):
         initialization.prepare_warm_start(str(known), config, str(known))
@@ -387,7 +387,7 @@ def test_warm_starts_that_make_no_sense_are_refused(known, corpus, tmp_path):
 
 
 @pytest.mark.long
-def test_a_reset_begins_anew_with_the_newest_weights_once(known, corpus):
+def test_a_reset_keeps_the_newest_weights(known, corpus):
     config, newest = settings(corpus), weights(known, 6)
     begin(config, known, reset=True, steps=3)
     jax.tree.map(np.testing.assert_array_equal, weights(known, 0), newest)
@@ -404,7 +404,7 @@ def test_a_reset_begins_anew_with_the_newest_weights_once(known, corpus):
     ]
 
 
-def test_a_reset_that_was_killed_begins_with_the_same_weights_without_the_flag(known, corpus):
+def test_a_killed_reset_resumes_without_the_flag(known, corpus):
     """Killed behind the move, before anything new is saved."""
     config, newest = settings(corpus), weights(known, 6)
     initialization.reset(translation.create(config, str(known), new=False), str(known))
