@@ -209,7 +209,7 @@ def test_the_flag_import_lets_a_run_name_a_module(foreign):
             config_flag.define_import(flags.FlagValues(), ["--import", value])
 
 
-def test_a_config_file_in_python_may_name_a_module(foreign, tmp_path):
+def test_a_python_config_may_name_a_module(foreign, tmp_path):
     """It is the user's own code; the run that it wrote is then read too."""
     (tmp_path / "mine.py").write_text(
         "from tfm.config import to_config_dict\n"

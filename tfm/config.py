@@ -27,7 +27,7 @@ from ml_collections import config_dict
 
 from tfm.errors import UserError
 from tfm.fields import LARGEST_INT, hints_of, info_of, join, kind_of, optional_of, problem_of, raise_all
-from tfm.runtime.files import read_whole, whole_file
+from tfm.runtime.files import atomic_file, read_limited
 
 LARGEST_JSON = 1 << 24  # bytes; a config has two thousand
 IDENTIFIER = r"[A-Za-z_]\w*"
@@ -346,7 +346,7 @@ def save(config, path):
     Raises:
       UserError: an I/O error.
     """
-    with whole_file(path, "w") as file:
+    with atomic_file(path, "w") as file:
         json.dump(dataclasses.asdict(config), file, indent=2)
         file.write("\n")
 
@@ -358,7 +358,7 @@ def load(path):
       UserError: no such file, far too large a one, or not a JSON object.
     """
     try:
-        mapping = json.loads(read_whole(path, LARGEST_JSON).decode("utf-8"))
+        mapping = json.loads(read_limited(path, LARGEST_JSON).decode("utf-8"))
     except FileNotFoundError:
         raise UserError(
             f"Expected the config of a run at {path}, but there is none: check the folder."

@@ -132,7 +132,7 @@ def test_digits_are_divided_once():
         open_images(ImageDataConfig(kind="digits"), "train[:9]")
 
 
-def test_digits_without_scikit_learn_are_one_message(monkeypatch):
+def test_digits_need_scikit_learn(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
     images._read_digits.cache_clear()
     with pytest.raises(UserError, match=r"come with scikit-learn, .*pip install 'tfm\[digits\]'"):
@@ -140,7 +140,7 @@ def test_digits_without_scikit_learn_are_one_message(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
+def prepare_builder(tmp_path_factory):
     """Folder of TFDS with the data set tiny_images."""
     folder = str(tmp_path_factory.mktemp("tfds"))
     tfds_sets.TinyImages(data_dir=folder, file_format="array_record").download_and_prepare(

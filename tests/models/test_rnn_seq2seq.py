@@ -259,7 +259,7 @@ def test_without_attention_there_is_no_alignment():
         decode(model, params, SOURCES, DecodingConfig(coverage_penalty=0.1))
 
 
-def test_without_attention_only_the_last_state_counts(batched):
+def test_without_attention_the_last_state_counts(batched):
     """A decoder that begins with another state than its source's gives other logits, all through it."""
     logits, _ = batched("none")
     others, _ = forward("none", INPUTS[[1, 1, 1]], DECODER_INPUTS)

@@ -14,8 +14,8 @@ from absl import flags
 
 from tfm import config
 from tfm.commands import cli, config_flag
-from tfm.data.sources import fingerprint_of, read_sides
-from tfm.data.text import Lines
+from tfm.data.sources import fingerprint_texts, read_sides
+from tfm.data.text_pairs import Lines
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
 from tfm.workdir import runs
@@ -134,7 +134,7 @@ def check_texts(path, sources, references):
     if not os.path.exists(path):
         return
     translated = config.load(path).get("texts")
-    if translated not in (None, fingerprint_of(sources, references)):
+    if translated not in (None, fingerprint_texts(sources, references)):
         raise UserError(
             f"{path} and the hypotheses beside it are of other texts than the test set here: give the "
             "--split that eval.py was given, or run eval.py again."

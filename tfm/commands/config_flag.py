@@ -73,16 +73,16 @@ def define(saved, values, argv):
     Raises:
       UserError: a field that is not there, or a value of another type.
     """
-    made_of = runs.config_class(saved)
-    if config.has_old_names(made_of, saved):
+    config_class = runs.config_class(saved)
+    if config.has_old_names(config_class, saved):
         saved = config.to_config_dict(runs.parse_config(saved))
-    arguments = without_file(argv)
+    arguments = remove_config_file(argv)
     _allow_names(arguments)
-    _change_names(saved, made_of, arguments)
-    old_names = _old_names(saved, made_of, arguments)
+    _change_names(saved, config_class, arguments)
+    old_names = _old_names(saved, config_class, arguments)
     arguments = [_with_name(argument, old_names.get(_flag_name(argument))) for argument in arguments]
     _check_fields(saved, arguments)
-    with _explained(values):
+    with _convert_flag_errors(values):
         config_flags.DEFINE_config_dict(
             NAME, saved, "Fields of the config.", values, sys_argv=["tfm", *arguments]
         )
@@ -119,7 +119,7 @@ def parse(argv, values):
     Raises:
       UserError: an unknown flag, or a value that does not fit.
     """
-    with _explained(values):
+    with _convert_flag_errors(values):
         _, *rest = values(["tfm", *argv])
     for name in values:
         flag = values[name]
@@ -141,7 +141,7 @@ def value_of(name, argv):
     return values[-1] if values else None
 
 
-def without_file(argv):
+def remove_config_file(argv):
     """The arguments without --config=FILE, as the fields of the file alone are flags."""
     skipped = {i for _, positions in _found(NAME, argv) for i in positions}
     return [argument for i, argument in enumerate(argv) if i not in skipped]
@@ -154,23 +154,23 @@ def _allow_names(arguments):
             config.allow_modules(value for value, _ in _found(flag, arguments) if config.is_dotted(value))
 
 
-def _change_names(saved, made_of, arguments):
+def _change_names(saved, config_class, arguments):
     """Gives the sections whose name the arguments change the fields and the defaults of that name."""
     given = {name for name in map(_flag_name, arguments) if re.fullmatch(rf"{NAME}\..+\.name", name)}
     for flag in sorted(given, key=lambda name: name.count(".")):  # a section before those in it
         path = flag.removeprefix(f"{NAME}.").removesuffix(".name")
         *_, (name, _) = _found(flag, arguments) or [("", ())]
-        section = config.defaults_of_name(made_of, saved, path, name) if name else None
+        section = config.defaults_of_name(config_class, saved, path, name) if name else None
         if section is not None:
             *parents, last = path.split(".")
             with saved.unlocked():
                 functools.reduce(getattr, parents, saved)[last] = config.to_config_dict(section)
 
 
-def _old_names(saved, made_of, arguments):
+def _old_names(saved, config_class, arguments):
     """{name of a flag in an older version: its name} of those among the arguments."""
     given = {name for name in map(_flag_name, arguments) if name.startswith(f"{NAME}.")}
-    paths = {name: config.current_path(made_of, saved, name.removeprefix(f"{NAME}.")) for name in given}
+    paths = {name: config.current_path(config_class, saved, name.removeprefix(f"{NAME}.")) for name in given}
     return {name: f"{NAME}.{path}" for name, path in sorted(paths.items()) if name != f"{NAME}.{path}"}
 
 
@@ -239,7 +239,7 @@ def _check_path(section, path):
 
 
 @contextlib.contextmanager
-def _explained(values):
+def _convert_flag_errors(values):
     """Turns what absl and ml_collections raise for a mistake of the user into a UserError."""
     try:
         yield

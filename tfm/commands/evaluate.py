@@ -17,7 +17,7 @@ from tfm import config
 from tfm.commands import cli
 from tfm.errors import UserError
 from tfm.fields import changes
-from tfm.runtime.files import only_writer, whole_file
+from tfm.runtime.files import atomic_file, only_writer
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
@@ -80,7 +80,7 @@ def write_results(run, arguments, stem):
     """
     report, before, done = None, [], ""
     try:
-        for report, before in measurements(run, arguments):
+        for report, before in run_measurements(run, arguments):
             if not done:
                 write_outputs(report, run, stem)
             write_scores(report, before, run, arguments.split, stem)
@@ -93,15 +93,15 @@ def write_results(run, arguments, stem):
     print(f"wrote {stem}.hypotheses and {stem}.scores.json")
 
 
-def measurements(run, arguments):
+def run_measurements(run, arguments):
     """Yields, after each measurement, the report so far and scores of the last averaged checkpoint alone."""
     for report in run.task.report(run.params, arguments.split):
         yield report, []
     if arguments.average > 1:
-        yield report, last_alone(run, arguments)
+        yield report, score_last_checkpoint(run, arguments)
 
 
-def last_alone(run, arguments):
+def score_last_checkpoint(run, arguments):
     """Scores of the last of the averaged checkpoints by itself, to see what averaging brings."""
     last = runs.load(arguments.workdir, checkpoint=run.steps[-1], chosen=run.task.config)
     return next(last.task.report(last.params, arguments.split)).scores
@@ -127,7 +127,7 @@ def show(report, before, run, arguments):
 
 def write_outputs(report, run, stem):
     """The outputs, a line each; beside them the run's config where there is none."""
-    with whole_file(f"{stem}.hypotheses", "w") as file:
+    with atomic_file(f"{stem}.hypotheses", "w") as file:
         file.writelines(text + "\n" for text in report.outputs)
     path = runs.config_path(os.path.dirname(stem))
     if not os.path.exists(path):
@@ -146,5 +146,5 @@ def write_scores(report, before, run, split, stem):
         "scores": [score._asdict() for score in report.scores],
         "scores_of_the_last_checkpoint_alone": [score._asdict() for score in before],
     }
-    with whole_file(f"{stem}.scores.json", "w") as file:
+    with atomic_file(f"{stem}.scores.json", "w") as file:
         json.dump(content, file, indent=2)

@@ -14,14 +14,14 @@ import threading
 from tfm.errors import UserError
 
 EXIT_CODE = 130  # as of a process that SIGINT ended
-DELIVER_AGAIN_SECONDS = 0.05
+RESEND_SECONDS = 0.05
 STREAMS = {"stdin": "Standard input", "stdout": "Standard output"}
 NOTHING_DONE = "nothing was begun"
 NOTHING_LOST = "no file is left half written; start the command again to repeat it"
 
 
-def end_at_once():
-    """Until `raise_always` is called, Ctrl-C ends the process. For a command, before its slow imports.
+def exit_on_interrupt():
+    """Until `raise_on_interrupt` is called, Ctrl-C ends the process. For a command, before its slow imports.
 
     A process that ignores it, as one in the background of a script does, still does so.
     """
@@ -29,14 +29,14 @@ def end_at_once():
         signal.signal(signal.SIGINT, _end)
 
 
-def raise_always():
+def raise_on_interrupt():
     """From now on, Ctrl-C raises a KeyboardInterrupt that no callback can swallow."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.unraisablehook = functools.partial(deliver_again, sys.unraisablehook)
+    sys.unraisablehook = functools.partial(resend_interrupt, sys.unraisablehook)
 
 
-def deliver_again(other_hook, unraisable):
+def resend_interrupt(other_hook, unraisable):
     """A `sys.unraisablehook` that sends SIGINT again where its KeyboardInterrupt was dropped.
 
     Python drops what is raised in a callback of the garbage collector, and JAX has one that is called often.
@@ -47,7 +47,7 @@ def deliver_again(other_hook, unraisable):
     # A while later: still in the callback, it would be dropped again.
     # To the main thread, so that it also ends a call that waits, as a read or a sleep.
     main = threading.main_thread().ident
-    timer = threading.Timer(DELIVER_AGAIN_SECONDS, signal.pthread_kill, (main, signal.SIGINT))
+    timer = threading.Timer(RESEND_SECONDS, signal.pthread_kill, (main, signal.SIGINT))
     timer.daemon = True
     timer.start()
 
@@ -87,7 +87,7 @@ def check_open(name, instead):
         raise UserError(f"{STREAMS[name]} is closed: give {instead}, or open it.")
 
 
-def drop_output():
+def flush_output():
     """Flushes what was printed; what cannot be is dropped, as the flush at exit would meet the same again."""
     try:
         sys.stdout.flush()

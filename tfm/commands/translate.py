@@ -26,7 +26,7 @@ from absl import flags
 from tfm.commands import cli, terminal
 from tfm.decoding.generate import check_n_best
 from tfm.errors import UserError
-from tfm.runtime.files import open_locked, whole_file
+from tfm.runtime.files import atomic_file, open_locked
 from tfm.tasks.translation.pipeline import Hypothesis
 from tfm.workdir import runs
 from tfm.workdir.translator import Translator
@@ -152,7 +152,7 @@ def open_output(path):
         try:
             _check_absent(path)  # again: the process that had the lock may have completed it
             yield target
-            with _keeping(part):
+            with _explain_kept_part(part):
                 os.fsync(target.fileno())  # some file systems tell of a full disk only here
                 os.replace(part, path)
                 os.unlink(about)
@@ -183,8 +183,8 @@ def translate_file(translate, source, target, origin, **options):
         log.info("Resuming after line %s of %s", f"{done:,}", part)
     source = _CheckedLines(source, part, lines, checksum)
     try:
-        with _keeping(part):
-            note = functools.partial(_note, about, origin, source)
+        with _explain_kept_part(part):
+            note = functools.partial(_write_origin, about, origin, source)
             translate_lines(translate, source, target, done=done, on_chunk=note, **options)
     except KeyboardInterrupt as stop:
         if not os.path.getsize(part):
@@ -226,12 +226,12 @@ class _CheckedLines:
         ends = piece.endswith(b"\n")
         self.lines += ends
         if ends and self.lines == self._expected[0] and self.checksum != self._expected[1]:
-            raise UserError(_begun_otherwise(self._part))
+            raise UserError(_other_origin_message(self._part))
         return piece
 
 
 @contextlib.contextmanager
-def _keeping(part):
+def _explain_kept_part(part):
     """Says in the error message for what goes wrong inside that the part stays."""
     try:
         yield
@@ -246,13 +246,13 @@ def _check_absent(path):
         raise UserError(f"{path} is there already: choose another --output, or delete it.")
 
 
-def _begun_otherwise(part):
+def _other_origin_message(part):
     return f"{part} was begun with another input or other options: delete it to begin again."
 
 
-def _note(about, origin, source):
+def _write_origin(about, origin, source):
     """Writes beside a part what it is made from; the part itself is never behind this."""
-    with whole_file(about, "w") as file:
+    with atomic_file(about, "w") as file:
         json.dump({"origin": origin, "lines": source.lines, "checksum": source.checksum}, file)
 
 
@@ -263,7 +263,7 @@ def _whole_lines(part, about, origin):
     """
     if not os.path.getsize(part):
         source = _CheckedLines(None, part, 0, "")
-        _note(about, origin, source)
+        _write_origin(about, origin, source)
         return 0, source.lines, source.checksum
     try:
         with open(about, encoding="utf-8") as file:
@@ -272,7 +272,7 @@ def _whole_lines(part, about, origin):
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         before, noted = {}, ()
     if before.get("origin") != json.loads(json.dumps(origin)):
-        raise UserError(_begun_otherwise(part))
+        raise UserError(_other_origin_message(part))
     lines = end = 0
     with open(part, "r+b") as file:
         for line in file:

@@ -30,9 +30,9 @@ class Rows(NamedTuple):
 
     def take(self, rows):
         """(pairs, counts): the pairs of some rows, one row after the other, and how many each has."""
-        starts = starts_of(self.ends, rows)
+        starts = find_starts(self.ends, rows)
         counts = self.ends[rows] - starts
-        return self.pairs[ranges(starts, counts)], counts
+        return self.pairs[concatenate_ranges(starts, counts)], counts
 
 
 def make_rows(lengths, config, seed):
@@ -41,7 +41,7 @@ def make_rows(lengths, config, seed):
     Raises:
       UserError: no pair is usable.
     """
-    usable = usable_pairs(lengths, config)
+    usable = find_usable_pairs(lengths, config)
     if config.batching == "packed":
         # In random order, for neighbours in a corpus are alike and those of a row stay together.
         return pack(np.random.default_rng(seed).permutation(usable), lengths, config.row_length)
@@ -52,7 +52,7 @@ def make_rows(lengths, config, seed):
     return Rows(pairs, np.arange(1, len(pairs) + 1), list(zip(widths, counts.tolist(), strict=True)))
 
 
-def usable_pairs(lengths, config):
+def find_usable_pairs(lengths, config):
     """Indices of the pairs that can be trained on; what is left out is logged.
 
     Raises:
@@ -121,12 +121,12 @@ def bucket_width(length):
     return next(width for width in bucket_widths(1 << 30) if width >= length)
 
 
-def starts_of(ends, indices):
+def find_starts(ends, indices):
     """Where the pieces of some indices begin, of pieces in a row that end at `ends`."""
     return np.where(indices > 0, ends[indices - 1], 0)
 
 
-def ranges(starts, counts):
+def concatenate_ranges(starts, counts):
     """starts[0], starts[0] + 1, ... `counts[0]` of them, then those from starts[1] on, and so forth."""
     before = np.cumsum(counts) - counts
     return np.arange(counts.sum()) + np.repeat(starts - before, counts)

@@ -3,7 +3,7 @@
 import contextlib
 
 from tfm.errors import UserError
-from tfm.runtime.files import refusal
+from tfm.runtime.files import io_error_message
 
 
 @contextlib.contextmanager
@@ -14,9 +14,9 @@ def collect(problems: list[str]):
     except UserError as error:
         problems.append(str(error))
     except OSError as error:
-        if refusal(error) is None:
+        if io_error_message(error) is None:
             raise
-        problems.append(refusal(error))
+        problems.append(io_error_message(error))
 
 
 def raise_all(problems: list[str]) -> None:

@@ -9,7 +9,7 @@ import stat
 import zlib
 
 from tfm.errors import UserError
-from tfm.runtime.files import swept, whole_file
+from tfm.runtime.files import atomic_file, clean_folder
 
 OPENERS = {"": open, ".gz": gzip.open, ".xz": lzma.open}
 DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
@@ -44,7 +44,7 @@ def find_file(path: str) -> str:
     raise UserError(f"{other}: check data.directory, the split's stem and the languages.")
 
 
-def unpack(path: str, cache_dir: str) -> str:
+def decompress(path: str, cache_dir: str) -> str:
     """`path` itself, or an unpacked copy of it, made once for each size and time of change."""
     ending = os.path.splitext(path)[1]
     if ending not in (".gz", ".xz"):
@@ -54,7 +54,7 @@ def unpack(path: str, cache_dir: str) -> str:
     unpacked = os.path.join(cache_dir, "unpacked", hashlib.sha256(identity.encode()).hexdigest()[:32])
     if os.path.exists(unpacked):
         return unpacked
-    with swept(os.path.dirname(unpacked)), whole_file(unpacked) as plain:
+    with clean_folder(os.path.dirname(unpacked)), atomic_file(unpacked) as plain:
         try:
             with OPENERS[ending](path, "rb") as packed:
                 shutil.copyfileobj(packed, plain, CHUNK)

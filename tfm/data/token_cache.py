@@ -18,10 +18,10 @@ import time
 import numpy as np
 from numpy.lib.format import write_array_header_1_0
 
-from tfm.data.packing import ranges, starts_of
+from tfm.data.packing import concatenate_ranges, find_starts
 from tfm.data.tokenizer import EOS_ID
 from tfm.errors import UserError
-from tfm.runtime.files import swept, whole_folder, writing
+from tfm.runtime.files import atomic_folder, clean_folder, writing
 
 FORMAT = 1
 CHUNK_PAIRS = 50_000  # tokenised at a time: bounds memory, and each is a line of progress
@@ -62,7 +62,7 @@ class TokenCache:
     def tokens(self, side, pairs):
         """(ids, lengths): the source (side 0) or target (1) sentences of some pairs, one after the other."""
         lengths = self.lengths[pairs, side]
-        return self._tokens[side][ranges(starts_of(self._ends[side], pairs), lengths)], lengths
+        return self._tokens[side][concatenate_ranges(find_starts(self._ends[side], pairs), lengths)], lengths
 
     @classmethod
     def open(cls, pairs, tokenizer, cache_dir):
@@ -94,7 +94,7 @@ def check_folder(cache_dir: str) -> None:
     """
     folder = os.path.join(cache_dir, "tokens")
     try:
-        with writing(folder), swept(folder), tempfile.TemporaryFile(dir=folder):
+        with writing(folder), clean_folder(folder), tempfile.TemporaryFile(dir=folder):
             pass
     except UserError as error:
         if not (os.path.isdir(folder) and os.access(folder, os.R_OK) and os.listdir(folder)):
@@ -121,8 +121,8 @@ def _build(folder, pairs, tokenizer):
     try:
         with (
             writing(folder),
-            swept(os.path.dirname(folder)),
-            whole_folder(folder) as temporary,
+            clean_folder(os.path.dirname(folder)),
+            atomic_folder(folder) as temporary,
             contextlib.ExitStack() as stack,
         ):
             writers = [

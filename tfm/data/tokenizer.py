@@ -8,7 +8,7 @@ import re
 import sentencepiece
 
 from tfm.errors import UserError
-from tfm.runtime.files import read_whole, whole_file
+from tfm.runtime.files import atomic_file, read_limited
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 WORD_START = "\u2581"  # SentencePiece writes a space so
@@ -37,7 +37,7 @@ class Tokenizer:
           UserError: no such file, or not a SentencePiece model with this project's special ids.
         """
         try:
-            tokenizer = cls(read_whole(path, LARGEST_MODEL))
+            tokenizer = cls(read_limited(path, LARGEST_MODEL))
             tokenizer.pieces(range(len(tokenizer)))  # of a damaged model some may be no text
         except FileNotFoundError:
             raise UserError(f"Expected a vocabulary at {path}, but there is none: train first.") from None
@@ -59,7 +59,7 @@ class Tokenizer:
         """
         if size > MOST_PIECES:
             raise UserError(f"data.vocabulary_size must be at most {MOST_PIECES:,}, got {size:,}.")
-        with whole_file(path) as file:
+        with atomic_file(path) as file:
             try:
                 sentencepiece.SentencePieceTrainer.train(
                     sentence_iterator=iter(sentences),

@@ -14,7 +14,7 @@ from tfm import config
 from tfm.errors import UserError
 from tfm.export import model_card
 from tfm.runtime import manifest
-from tfm.runtime.files import whole_folder, writing
+from tfm.runtime.files import atomic_folder, writing
 from tfm.workdir import runs
 from tfm.workdir.bundle import CARD_FILE, FORMAT_VERSION, MANIFEST_KEY, METADATA_KEY, PARAMETERS_FILE
 
@@ -35,7 +35,7 @@ def write_bundle(
     """
     folder = os.path.abspath(folder)
     check_absent(folder)
-    with writing(folder), whole_folder(folder) as temporary:
+    with writing(folder), atomic_folder(folder) as temporary:
         _write(run, temporary, workdir, programs or {})
 
 
@@ -58,8 +58,8 @@ def flat_parameters(params: Any) -> dict[str, np.ndarray]:
 
 
 def _write(run, folder, workdir, programs):
-    settings, assets = run.task.config.portable(), run.task.assets()
-    parameters = flat_parameters(runs.one_model(run))
+    settings, assets = run.task.config.without_paths(), run.task.assets()
+    parameters = flat_parameters(runs.single_model_params(run))
     about = {
         "format_version": FORMAT_VERSION,
         "steps": [int(step) for step in run.steps],

@@ -9,7 +9,7 @@ from jax import export
 
 from tfm.decoding.generate import check_lengths, search_batch, search_parameters
 from tfm.errors import UserError
-from tfm.workdir.runs import one_model
+from tfm.workdir.runs import single_model_params
 
 PLATFORMS = ("cpu", "cuda")
 
@@ -40,7 +40,7 @@ def search_program(run, rows, length):
 
     like = {
         name: jax.ShapeDtypeStruct(x.shape, x.dtype)
-        for name, x in flatten_dict(one_model(run), sep="/").items()
+        for name, x in flatten_dict(single_model_params(run), sep="/").items()
     }
     with _no_source_locations():
         program = export.export(jax.jit(translate), platforms=PLATFORMS)

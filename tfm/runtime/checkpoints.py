@@ -16,7 +16,7 @@ from orbax.checkpoint import checkpoint_managers
 
 from tfm.errors import UserError
 from tfm.runtime import manifest, readback
-from tfm.runtime.files import refusal, require_space
+from tfm.runtime.files import io_error_message, require_space
 from tfm.runtime.orbax_paths import orbax_path
 from tfm.runtime.restoring import check_finite, restore_tree
 
@@ -27,11 +27,11 @@ ASSETS = "assets"  # in a checkpoint's progress
 REPLACED = ".replaced"
 DELETED = "deleted"  # folder of the steps that are deleted
 STEP_NAME = re.compile("0|[1-9][0-9]*")  # as Orbax writes it: 007 is another folder than 7
-NOTHING = -1  # among steps, where None cannot be sent
+NO_STEP = -1  # among steps, where None cannot be sent
 log = logging.getLogger(__name__)
 
 
-class Gone(UserError):
+class CheckpointDeleted(UserError):
     """A checkpoint that was chosen is not there any more, as a run that trains deletes older ones."""
 
 
@@ -52,7 +52,7 @@ class Checkpoints:
       keep_hours: beside these, one every so many hours stays; 0 for none.
       assets: {file name: fingerprint} of what the weights mean nothing without, such as a vocabulary. Each
         checkpoint keeps it, and is only restored with the same.
-      held: the `lock.HeldDirectory` that it is in, checked before each `save`; None checks nothing.
+      guard: the `lock.DirectoryGuard` of the work directory, checked before each `save`; None checks nothing.
 
     Raises:
       UserError: Orbax cannot write to such a path.
@@ -68,12 +68,12 @@ class Checkpoints:
         keep_best=1,
         keep_hours=0.0,
         assets=None,
-        held=None,
+        guard=None,
     ):
         self.directory = os.path.abspath(directory)
         self._orbax_path = orbax_path(directory)
         self._best_metric, self._sign = best_metric, 1 if best_order == "max" else -1
-        self._assets, self._held = assets or {}, held
+        self._assets, self._guard = assets or {}, guard
         self._policies = [checkpoint_managers.LatestN(keep)]
         if best_metric is not None:
             self._policies.append(
@@ -120,17 +120,17 @@ class Checkpoints:
         They are renamed; of steps before the newest intact one, large files are compared by size alone. Of
         several hosts the first decides.
         """
-        newest = NOTHING
+        newest = NO_STEP
         if jax.process_index() == 0:
-            self._bring_back()
+            self._restore_replaced()
             self._remove_deleted()
         if jax.process_index() == 0 and (intact := self.latest()) is not None:
             newest = intact
             for step in self.steps():
                 if self._damage(step, whole=step >= newest):
-                    self._set_aside(step)
+                    self._rename_damaged(step)
         newest = int(multihost_utils.broadcast_one_to_all(np.int32(newest)))
-        return None if newest == NOTHING else newest
+        return None if newest == NO_STEP else newest
 
     def save(self, state, metrics=None, progress=None, again=False):
         """Writes a training state in the background; returns once its arrays are copied from the device.
@@ -148,8 +148,8 @@ class Checkpoints:
         if metrics is not None and self._best_metric not in metrics:
             metrics = None
         self.wait()  # so that the manifest of the last step is written before it is about the next
-        if self._held is not None:
-            self._held.check()
+        if self._guard is not None:
+            self._guard.check()
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.directory)  # never the folders that it is in
         trees = state.items()
@@ -159,7 +159,7 @@ class Checkpoints:
         self._readback.expect(trees)
         self._saving = int(state.step)
         if again:
-            self._make_way()
+            self._rename_replaced()
         self._manager.save(self._saving, args=ocp.args.Composite(**items), metrics=metrics)
 
     def restore(self, like, step=None):
@@ -167,7 +167,7 @@ class Checkpoints:
 
         Raises:
           UserError: no such checkpoint, a damaged one, one of another shape or with other assets, or one with
-            parameters that are not finite; `Gone` where it is deleted meanwhile.
+            parameters that are not finite; `CheckpointDeleted` where it is deleted meanwhile.
         """
         return like.from_items(self._restore(like.items(), self._existing(step)))
 
@@ -197,9 +197,9 @@ class Checkpoints:
         try:
             self._manager.wait_until_finished()
         except Exception as error:
-            if self._held is not None:
-                self._held.check(unfinished=self._unfinished())
-            if not isinstance(error, ValueError) or refusal(error) is not None:
+            if self._guard is not None:
+                self._guard.check(unfinished=self._unfinished())
+            if not isinstance(error, ValueError) or io_error_message(error) is not None:
                 raise
             raise UserError(  # Orbax and TensorStore raise it for files that are not what they wrote
                 f"The checkpoint of step {self._saving} in {self.directory} could not be written: "
@@ -254,7 +254,7 @@ class Checkpoints:
         path = self._folder(step, "metrics")
         if not os.path.isdir(path) or self._damage(step, whole=False):
             return None
-        with self._while_there(step):
+        with self._explain_deletion(step):
             metrics = _read_json(path, "metrics")
         return self._metric(metrics) if self._best_metric in metrics else None
 
@@ -265,13 +265,13 @@ class Checkpoints:
         """What is wrong with a step, "" for nothing; found, and told, once."""
         damage, was_whole = self._checked.get(step, (None, False))
         if damage is None or (not damage and whole and not was_whole):
-            damage = self._look(step, whole)
+            damage = self._verify(step, whole)
             self._checked[step] = damage, whole
         return damage
 
-    def _look(self, step, whole):
+    def _verify(self, step, whole):
         try:
-            with self._while_there(step):
+            with self._explain_deletion(step):
                 verified = manifest.check(self._folder(step), whole=whole)
             if not verified and whole:
                 log.warning("Checkpoint of step %s has no checksums and cannot be verified", f"{step:,}")
@@ -281,14 +281,14 @@ class Checkpoints:
         return ""
 
     @contextlib.contextmanager
-    def _while_there(self, step):
-        """Raises `Gone` for what goes wrong inside, if the step is not there any more."""
+    def _explain_deletion(self, step):
+        """Raises `CheckpointDeleted` for what goes wrong inside, if the step is not there any more."""
         try:
             yield
         except Exception as error:
             if os.path.isdir(self._folder(step)):
                 raise
-            raise Gone(
+            raise CheckpointDeleted(
                 f"The checkpoint of step {step} in {self.directory} was deleted while it was read, as "
                 "training does with older ones: start again."
             ) from error
@@ -297,14 +297,14 @@ class Checkpoints:
         """Orbax only renames what is not kept any more."""
         shutil.rmtree(os.path.join(self.directory, DELETED), ignore_errors=True)
 
-    def _set_aside(self, step):
+    def _rename_damaged(self, step):
         aside = f"{self._folder(step)}.damaged"
         log.warning("Checkpoint of step %s: moved to %s", f"{step:,}", aside)
         shutil.rmtree(aside, ignore_errors=True)
         os.rename(self._folder(step), aside)
         del self._checked[step]
 
-    def _make_way(self):
+    def _rename_replaced(self):
         """Gives the checkpoint of the step that is saved again another name, before there is a manager."""
         self._replaced = f"{self._folder(self._saving)}{REPLACED}"
         self._checked.pop(self._saving, None)
@@ -312,7 +312,7 @@ class Checkpoints:
             os.rename(self._folder(self._saving), self._replaced)
         multihost_utils.sync_global_devices("replaced checkpoint")
 
-    def _bring_back(self):
+    def _restore_replaced(self):
         """A kill may have come before what was to replace a checkpoint was there."""
         names = os.listdir(self.directory) if os.path.isdir(self.directory) else []
         for name in names:
@@ -334,7 +334,9 @@ class Checkpoints:
         if step is None:
             return self.latest()
         if step not in steps:
-            raise Gone(f"There is no checkpoint of step {step} in {self.directory}; there are {steps}.")
+            raise CheckpointDeleted(
+                f"There is no checkpoint of step {step} in {self.directory}; there are {steps}."
+            )
         if damage := self._damage(step):
             raise UserError(
                 f"The checkpoint of step {step} in {self.directory} is damaged ({damage}): "
@@ -357,7 +359,7 @@ class Checkpoints:
 
     def _restore(self, expected, step):
         what = f"The checkpoint of step {step} in {self.directory}"
-        with self._while_there(step):
+        with self._explain_deletion(step):
             return self._restore_items(expected, step, what)
 
     def _restore_items(self, expected, step, what):
@@ -373,7 +375,7 @@ class Checkpoints:
         return items
 
 
-def average(trees):
+def average_trees(trees):
     """Element-wise mean of parameter trees (section 6.1 averages the last checkpoints); sums in float64.
 
     Args:

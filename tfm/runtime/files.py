@@ -33,8 +33,8 @@ ADVICE = {
     errno.ENFILE: "close other programs",
 }
 # TensorStore, under Orbax, and array_record put the system's answer into the text of another error.
-TOLD_PATH = re.compile(r'(?:local file "|; writing )(/[^";]*)')
-HALF_MADE = re.compile(r"\.[0-9a-f]{12}\.tmp$")  # the end of a name that `_beside` makes
+PATH_IN_MESSAGE = re.compile(r'(?:local file "|; writing )(/[^";]*)')
+TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{12}\.tmp$")  # the end of a name that `_temporary_path` makes
 log = logging.getLogger(__name__)
 
 
@@ -52,18 +52,18 @@ def user_cache():
     return os.path.join(home, ".cache", "tfm")
 
 
-def refusal(error):
-    """The sentence for an error by which the machine refused a file; None for any other error."""
-    code, path = _code(error), getattr(error, "filename", None)
+def io_error_message(error):
+    """The error message for an I/O error, or for an error that one caused; None for any other error."""
+    code, path = _error_code(error), getattr(error, "filename", None)
     if code not in ADVICE:
         return None
-    told = TOLD_PATH.search(str(error))
+    told = PATH_IN_MESSAGE.search(str(error))
     path = path or (told and told[1]) or "a file or the output"
     return f"Cannot read or write {os.fsdecode(path)}: {os.strerror(code)}; {ADVICE[code]}."
 
 
-def read_whole(path, most):
-    """The bytes of a file of at most `most`; a larger one is refused before any is read.
+def read_limited(path, most):
+    """The bytes of a file of at most `most` bytes; the size is checked before any is read.
 
     Raises:
       UserError: it is larger.
@@ -91,7 +91,7 @@ def require_space(folder, size):
 
 @contextlib.contextmanager
 def writing(path):
-    """Names `path` in the sentence for what goes wrong inside: a write that fails has no path of its own.
+    """Turns an I/O error inside into an error message that names `path`, as a failed write does not say it.
 
     Raises:
       UserError: an I/O error.
@@ -129,7 +129,7 @@ def open_locked(path, flag, shown_as=None):
             raise UserError(
                 f"Another process is writing {shown_as}: wait for it, or choose another path ({flag})."
             )
-        if _stands_at(file, path):
+        if _is_same_file(file, path):
             return file
         file.close()  # its last writer renamed or deleted it after it was opened here
 
@@ -171,7 +171,7 @@ def _lock(file):
     return True
 
 
-def _stands_at(file, path):
+def _is_same_file(file, path):
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:
@@ -179,13 +179,15 @@ def _stands_at(file, path):
 
 
 @contextlib.contextmanager
-def whole_file(path, mode="wb"):
-    """A file to write that takes the place of `path` when the context ends well; else nothing is left of it.
+def atomic_file(path, mode="wb"):
+    """Yields a file to write, which replaces `path` if the context ends without an error.
+
+    Otherwise it is removed.
 
     Raises:
       UserError: an I/O error.
     """
-    temporary = _beside(path)
+    temporary = _temporary_path(path)
     try:
         with writing(path):
             with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as file:
@@ -199,16 +201,17 @@ def whole_file(path, mode="wb"):
 
 
 @contextlib.contextmanager
-def whole_folder(path):
-    """A new folder, its path given, that becomes `path` when the context ends well; else nothing is left.
+def atomic_folder(path):
+    """Yields the path of a new folder, which becomes `path` if the context ends without an error.
 
-    Its files are on the disk before it has its name, which may outlive a loss of power that they would not.
+    Otherwise it is removed. Its files are synced to the disk before it is renamed, so that a loss of power
+    cannot leave the name without the content.
 
     Raises:
       OSError: an I/O error, or something stands at `path` that is no empty folder.
     """
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    temporary = _beside(path)
+    temporary = _temporary_path(path)
     try:
         os.mkdir(temporary)
         yield temporary
@@ -229,11 +232,11 @@ def end_last_line(path):
 
 
 @contextlib.contextmanager
-def swept(folder):
-    """To make whole files and folders in `folder`, from which what killed processes left half made goes.
+def clean_folder(folder):
+    """A context in which to write into `folder`; first it removes the temporary files of killed processes.
 
-    Nothing is removed while another process is in such a context, nor where the file system has no locks.
-    The folder is made where there is none.
+    Nothing is removed while another process is in such a context, or if the file system has no locks. The
+    folder is made if it does not exist.
 
     Raises:
       OSError: an I/O error.
@@ -244,7 +247,7 @@ def swept(folder):
     try:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove_half_made(folder)
+            _remove_temporary(folder)
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
@@ -252,9 +255,9 @@ def swept(folder):
         os.close(descriptor)
 
 
-def _remove_half_made(folder):
+def _remove_temporary(folder):
     for entry in os.scandir(folder):
-        if not HALF_MADE.search(entry.name):
+        if not TEMPORARY_NAME.search(entry.name):
             continue
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, ignore_errors=True)
@@ -273,12 +276,12 @@ def _sync(folder):
         os.close(descriptor)
 
 
-def _beside(path):
+def _temporary_path(path):
     """A name for what becomes `path`, in the same folder, that no other process uses."""
     return f"{os.path.abspath(path)}.{uuid.uuid4().hex[:12]}.tmp"
 
 
-def _code(error):
+def _error_code(error):
     if isinstance(error, OSError):
         return error.errno
     return next((code for code in ADVICE if os.strerror(code) in str(error)), None)

@@ -15,8 +15,8 @@ LOCK_FILE = "lock"
 log = logging.getLogger(__name__)
 
 
-class HeldDirectory:
-    """The work directory that a run writes to, known by itself and not by its path alone.
+class DirectoryGuard:
+    """Notices that the work directory of a run was deleted, moved or replaced.
 
     An open descriptor keeps the numbers of its inode from being given to a directory made later.
 
@@ -61,7 +61,7 @@ class HeldDirectory:
                 os.rmdir(folder)
 
     def close(self):
-        """Gives the descriptors back."""
+        """Closes the descriptors."""
         for descriptor in self._files.values():
             os.close(descriptor)
         self._files = {}
@@ -77,17 +77,21 @@ def _change(path, descriptor):
 
 
 @contextlib.contextmanager
-def locked(workdir):
-    """Holds the work directory, and gives its `HeldDirectory`; the kernel frees it however the process ends.
+def lock_workdir(workdir):
+    """Locks the work directory and yields its `DirectoryGuard`; the kernel unlocks it when the process ends.
 
-    The file says who holds it. It is emptied in good order, so what stands in it while nobody holds it is
-    from a process that was killed. It is never deleted: two processes could then hold two files of one name.
+    The lock file says which process has the lock. A process empties it before it unlocks it, so an unlocked
+    file with content is from a process that was killed. The file is never deleted: two processes could then
+    lock two files of one name.
 
     Raises:
-      UserError: another process holds it, or it was deleted or replaced at this moment.
+      UserError: another process has the lock, or the directory was deleted or replaced at this moment.
     """
     path = os.path.join(workdir, LOCK_FILE)
-    with open(path, "a+", encoding="utf-8") as file, contextlib.closing(HeldDirectory(workdir, file)) as held:
+    with (
+        open(path, "a+", encoding="utf-8") as file,
+        contextlib.closing(DirectoryGuard(workdir, file)) as guard,
+    ):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -96,12 +100,12 @@ def locked(workdir):
             ) from None
         except OSError as error:  # some network file systems have no locks
             log.warning("Cannot lock %s (%s): make sure that no other train.py uses it", path, error.strerror)
-        held.check()  # another file may have got the name before this one was locked
+        guard.check()  # another file may have got the name before this one was locked
         if os.fstat(file.fileno()).st_size:
             log.info("Taking over from %s, which did not end in good order", _holder(file))
         _write(file, {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%F %T %z")})
         try:
-            yield held
+            yield guard
         finally:
             _write(file, None)
 

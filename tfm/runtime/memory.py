@@ -27,7 +27,7 @@ class Memory(NamedTuple):
         return self.state + self.step
 
 
-def one_arena_a_core():
+def limit_malloc_arenas():
     """Keeps the process from growing for hours; call it before threads begin.
 
     The threads of XLA, of checkpoints and of the input each allocate in a heap ("arena") of their own, and
@@ -41,7 +41,7 @@ def one_arena_a_core():
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, max(os.cpu_count(), 2))
 
 
-def memory_of(compiled):
+def measure_memory(compiled):
     """The `Memory` of a compiled step that donates its state."""
     analysis = compiled.memory_analysis()
     state = analysis.argument_size_in_bytes
@@ -50,7 +50,7 @@ def memory_of(compiled):
 
 
 @contextlib.contextmanager
-def enough_memory(gradient_accumulation_steps):
+def explain_out_of_memory(gradient_accumulation_steps):
     """A device that runs out of memory in here is a mistake of the user.
 
     Raises:
@@ -74,8 +74,8 @@ def check_memory(memory, gradient_accumulation_steps):
     """
     if memory.available and memory.needed > memory.available:
         raise UserError(
-            f"A step needs {gib(memory.needed)} on each device and there are {gib(memory.available)}: "
-            f"{_advice(gradient_accumulation_steps)}"
+            f"A step needs {format_bytes(memory.needed)} on each device and there are "
+            f"{format_bytes(memory.available)}: {_advice(gradient_accumulation_steps)}"
         )
 
 
@@ -97,7 +97,9 @@ def check_estimate(what, needed, available, advice):
       UserError: `needed` is more.
     """
     if needed is not None and available and needed > available:
-        raise UserError(f"{what} needs about {gib(needed)} and there are {gib(available)}: {advice}.")
+        raise UserError(
+            f"{what} needs about {format_bytes(needed)} and there are {format_bytes(available)}: {advice}."
+        )
 
 
 def check_training_fits(model, training):
@@ -155,7 +157,7 @@ def check_weights_fit(model, copies=1, available=None):
     _check_program(estimate)
 
 
-def gib(size):
+def format_bytes(size):
     """Bytes -> '1.50 GiB', of small sizes '1.50 MiB'."""
     if size < 2**27:
         return f"{size / 2**20:,.2f} MiB"

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-APART = 1.0  # seconds: what comes sooner is the first one again, as a wrapper and its group both send it
+REPEAT_SECONDS = 1.0  # a signal that comes sooner is the first one again, sent by a wrapper and its group
 log = logging.getLogger(__name__)
 
 
@@ -21,8 +21,8 @@ class Interrupted(BaseException):  # as KeyboardInterrupt, so that no library ta
     """What was under way is cut short, as the process has been asked to end."""
 
 
-class Stop:
-    """What this process has been asked.
+class SignalHandler:
+    """Handles the signals that ask this process to end.
 
     Attributes:
       signal: number of the signal that asked it to end; 0 for none.
@@ -77,7 +77,7 @@ class Stop:
             if number not in SIGNALS:
                 continue
             if first is not None:
-                if time.monotonic() - first > APART:
+                if time.monotonic() - first > REPEAT_SECONDS:
                     os._exit(128 + number)
                 continue
             first = time.monotonic()
@@ -86,18 +86,18 @@ class Stop:
 
 
 @contextlib.contextmanager
-def caught():
-    """A `Stop` that SIGTERM and SIGINT of this process ask. For the main thread of a command."""
-    stop = Stop()
+def handle_signals():
+    """Yields the `SignalHandler` of SIGTERM and SIGINT of this process. For the main thread of a command."""
+    signals = SignalHandler()
     reader, writer = socket.socketpair()
     writer.setblocking(False)
     with reader, writer:
-        thread = threading.Thread(target=stop.watch, args=(reader,), daemon=True)
+        thread = threading.Thread(target=signals.watch, args=(reader,), daemon=True)
         thread.start()
         old_descriptor = signal.set_wakeup_fd(writer.fileno())
-        old_handlers = {number: signal.signal(number, stop.handle) for number in SIGNALS}
+        old_handlers = {number: signal.signal(number, signals.handle) for number in SIGNALS}
         try:
-            yield stop
+            yield signals
         finally:
             for number, handler in old_handlers.items():
                 signal.signal(number, handler)
@@ -106,16 +106,16 @@ def caught():
             thread.join()
 
 
-class Asked:
-    """Whether any host has been asked to end, learnt by all of them at the same step.
+class Preemption:
+    """Whether a signal has asked any host to end; all hosts learn it at the same step.
 
     A call gives the largest number of a signal that any host had, or 0. It must be made once a step by every
     host. With several of them a call starts the exchange, on the devices and behind the step, and gives the
     result of the call before, so that nobody waits.
     """
 
-    def __init__(self, stop):
-        self._stop = stop
+    def __init__(self, signals):
+        self._signals = signals
         self._found = None
         if jax.process_count() > 1:
             first_devices = {device.process_index: device for device in reversed(jax.devices())}
@@ -124,12 +124,14 @@ class Asked:
             self._largest = jax.jit(jax.numpy.max, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
     def interrupting(self):
-        """`Stop.interrupting`; with several hosts, which would have to agree, nothing is cut short."""
-        return self._stop.interrupting() if jax.process_count() == 1 else contextlib.nullcontext()
+        """`SignalHandler.interrupting`; does nothing with several hosts, which would have to agree."""
+        return self._signals.interrupting() if jax.process_count() == 1 else contextlib.nullcontext()
 
     def __call__(self):
         if jax.process_count() == 1:
-            return self._stop.signal
-        mine = jax.make_array_from_process_local_data(self._places, np.asarray([self._stop.signal], np.int32))
+            return self._signals.signal
+        mine = jax.make_array_from_process_local_data(
+            self._places, np.asarray([self._signals.signal], np.int32)
+        )
         found, self._found = self._found, self._largest(mine)
         return 0 if found is None else int(found.addressable_data(0))

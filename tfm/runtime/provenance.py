@@ -51,7 +51,7 @@ def record_start(workdir: str, config: Any, identity: dict[str, str], step: int)
         "processes": jax.process_count(),
         "devices": [device.device_kind for device in jax.devices()],
         "code": code_state(os.path.dirname(os.path.dirname(os.path.abspath(tfm.__file__)))),
-        "versions": versions(),
+        "versions": package_versions(),
         "environment": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(VARIABLES)},
         "jax": {name: getattr(jax.config, name) for name in NUMERICAL},
         "data": identity,
@@ -123,7 +123,7 @@ def _warn_of_numbers(before, now, step):
         )
 
 
-def versions():
+def package_versions():
     """{name: version} of Python and of every installed package."""
     found = {}
     for package in importlib.metadata.distributions():

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tfm.errors import UserError
 from tfm.layers.parameter_axes import ACTIVATION_RULES, PARAMETER_RULES, parameter_axes
-from tfm.training.step import filled
+from tfm.training.step import pad_rows
 
 AXIS = "batch"
 MESH_AXES = ("data", "fsdp", "tensor")
@@ -90,7 +90,7 @@ def _pmap_partitioner(devices):
         return jax.tree.map(lambda x: x[0], tree)
 
     def place_batch(batch):
-        split = {name: x.reshape(count, -1, *x.shape[1:]) for name, x in _filled(batch, count).items()}
+        split = {name: x.reshape(count, -1, *x.shape[1:]) for name, x in _pad_batch(batch, count).items()}
         return jax.device_put(split, sharding)
 
     return Partitioner(count, compile_step, place_state, place_batch, fetch_state=first, fetch_metrics=first)
@@ -131,14 +131,14 @@ def _mesh_partitioner(config, devices):
         )
 
     def place_state(state):
-        return jax.tree.map(_put, state, shardings(state))
+        return jax.tree.map(_place, state, shardings(state))
 
     def fetch_weights(params):
         replicated = jax.jit(_identity, out_shardings=everywhere)(params)
         return jax.tree.map(lambda x: x.addressable_data(0), replicated)
 
     def place_batch(batch):
-        local = _filled(batch, sharers // jax.process_count())
+        local = _pad_batch(batch, sharers // jax.process_count())
         return {name: jax.make_array_from_process_local_data(rows, x) for name, x in local.items()}
 
     return Partitioner(
@@ -157,7 +157,7 @@ def _parameter_sharding(mesh, path, x):
     return NamedSharding(mesh, PartitionSpec(*spec))
 
 
-def _put(x, sharding):
+def _place(x, sharding):
     """A copy of an array that every host has, placed by `sharding`, of which a host may hold a part."""
     if getattr(x, "sharding", None) == sharding:
         return x
@@ -165,5 +165,5 @@ def _put(x, sharding):
     return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
 
 
-def _filled(batch, count):
-    return {name: filled(x, count) for name, x in batch.items()}
+def _pad_batch(batch, count):
+    return {name: pad_rows(x, count) for name, x in batch.items()}

@@ -146,7 +146,7 @@ class MetricAccumulator:
             metrics["train/learning_rate"],
             f"{rate:,.0f}",
             self._unit,
-            duration(left),
+            format_duration(left),
         )
         self._since, self.sums, self._count = now, {}, 0
         return metrics
@@ -171,7 +171,7 @@ def means(sums: Mapping[str, tuple[float, float]]) -> dict[str, float]:
     return {name: total / count for name, (total, count) in sums.items() if count}
 
 
-def duration(seconds):
+def format_duration(seconds):
     """75 -> '1:15', 3675 -> '1:01:15'."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -47,7 +47,7 @@ class TrainState:
         optimizer = items["optimizer"]
         return cls(optimizer["step"], items["params"], optimizer["state"], items.get("average"))
 
-    def begun_with(self, params):
+    def with_params(self, params):
         """This state, before its first update, with other parameters."""
         average = None if self.average is None else jax.tree.map(jnp.copy, params)
         return self.replace(params=params, average=average)
@@ -94,7 +94,7 @@ def make_train_step(loss, optimizer, rng, ema_decay=0.0, gradient_accumulation_s
         if gradient_accumulation_steps == 1:
             gradients, metrics = gradients_of(batch, key)
         else:
-            gradients, metrics = _summed(gradients_of, _split(batch, gradient_accumulation_steps), key)
+            gradients, metrics = _accumulate(gradients_of, _split(batch, gradient_accumulation_steps), key)
         if axis_name is not None:
             gradients, metrics = jax.lax.psum((gradients, metrics), axis_name)
         count = jnp.maximum(metrics["loss"][1], 1)
@@ -103,7 +103,7 @@ def make_train_step(loss, optimizer, rng, ema_decay=0.0, gradient_accumulation_s
         finite = jnp.isfinite(metrics["loss"][0]) & jnp.isfinite(metrics["gradient_norm"][0]) & ~state.halted
         metrics = jax.tree.map(lambda x: jnp.where(finite, x, jnp.zeros_like(x)), metrics)
         metrics["skipped"] = (1.0 - finite, jnp.ones(()))
-        return jax.lax.cond(finite, update, pass_over, state, gradients), metrics
+        return jax.lax.cond(finite, update, skip, state, gradients), metrics
 
     def update(state, gradients):
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
@@ -116,17 +116,17 @@ def make_train_step(loss, optimizer, rng, ema_decay=0.0, gradient_accumulation_s
             )
         return TrainState(state.step + 1, params, opt_state, average, state.halted)
 
-    def pass_over(state, gradients):
+    def skip(state, gradients):
         if on_non_finite == "stop":
             return state.replace(halted=jnp.ones((), bool))
         return state.replace(
-            step=state.step + 1, opt_state=jax.tree_util.tree_map_with_path(_counted, state.opt_state)
+            step=state.step + 1, opt_state=jax.tree_util.tree_map_with_path(_advance_counter, state.opt_state)
         )
 
     return train_step
 
 
-def _counted(path, x):
+def _advance_counter(path, x):
     """A step without an update counts: the schedule goes by the counters of the optimizer's state.
 
     They are known by their names, as a state may hold other integers, such as quantized moments.
@@ -136,7 +136,7 @@ def _counted(path, x):
     return x + 1 if is_counter else x
 
 
-def shares(batch, key, devices, gradient_accumulation_steps):
+def split_batch(batch, key, devices, gradient_accumulation_steps):
     """What the devices of a host get of its batch, one micro-batch after the other, as `train_step` has it.
 
     The keys are those of jit and pmap; under a mesh one mask of dropout is drawn for all devices.
@@ -144,7 +144,7 @@ def shares(batch, key, devices, gradient_accumulation_steps):
     Returns:
       list of (batch, key).
     """
-    split = {name: np.split(filled(x, devices), devices) for name, x in batch.items()}
+    split = {name: np.split(pad_rows(x, devices), devices) for name, x in batch.items()}
     keys = [key] if devices == 1 else [jax.random.fold_in(key, device) for device in range(devices)]
     found = [({name: x[device] for name, x in split.items()}, own) for device, own in enumerate(keys)]
     if gradient_accumulation_steps == 1:
@@ -181,7 +181,7 @@ def check_zero_rows(loss, params, batch):
             )
 
 
-def filled(x, count):
+def pad_rows(x, count):
     """Rows of zeros added up to a multiple of `count`; an all-zero row is padding that counts for nothing."""
     return np.pad(x, [(0, -len(x) % count)] + [(0, 0)] * (x.ndim - 1))
 
@@ -199,7 +199,7 @@ def _split(batch, parts):
     return jax.tree.map(split, batch)
 
 
-def _summed(function, parts, key):
+def _accumulate(function, parts, key):
     """The sum of function(part, key of its own) over the leading axis of `parts`."""
 
     def add(total, part_and_index):

@@ -3,7 +3,7 @@
 `config.task` names a module of `tfm.tasks`, or one of the user's own. It defines
 
     Config                                the frozen dataclass of a run, with a `training` section; has
-                                          `portable()`, itself without paths of this machine, and
+                                          `without_paths()`, itself without paths of this machine, and
                                           `output_suffix`, in which the names of output files end
     create(config, workdir, *, new=True)  the `Task` of a run; a new run makes its assets in `workdir`
 

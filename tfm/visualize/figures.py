@@ -5,7 +5,7 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from tfm.errors import UserError
-from tfm.runtime.files import whole_file
+from tfm.runtime.files import atomic_file
 from tfm.runtime.memory import check_estimate, host_memory
 
 DPI = 110
@@ -171,5 +171,5 @@ def _shortened(text, most=MOST_CHARACTERS):
 
 
 def _save(figure, path):
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         figure.savefig(file, dpi=DPI, format="png")

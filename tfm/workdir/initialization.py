@@ -14,7 +14,7 @@ from tfm.data.sources import open_pairs
 from tfm.errors import UserError
 from tfm.fields import NEVER, WITH_FLAG, WITH_RESET, changes, leaves
 from tfm.runtime.checkpoints import Checkpoints
-from tfm.runtime.files import whole_file
+from tfm.runtime.files import atomic_file
 from tfm.runtime.provenance import RECORD_FILE, last_start
 from tfm.tasks.translation.task import VOCABULARY_FILE
 from tfm.training.reporting import METRICS_FILE
@@ -27,7 +27,7 @@ VOCABULARY = "vocabulary"  # `FieldInfo.asset` of the fields from which the voca
 log = logging.getLogger(__name__)
 
 
-def keep_config(chosen, workdir, *, allow_change=(), resets=False):
+def save_config(chosen, workdir, *, allow_change=(), resets=False):
     """Writes the config into the work directory, and logs what differs from the one that is there.
 
     Until the first checkpoint of a run all of it may change, but for what its vocabulary was made from. After
@@ -157,7 +157,7 @@ def _check_vocabulary(changed, workdir):
         )
 
 
-def adopt(source, chosen, workdir):
+def prepare_warm_start(source, chosen, workdir):
     """Makes ready a run that begins with the weights of `source`: the task's assets come with them.
 
     Args:
@@ -184,7 +184,7 @@ def adopt(source, chosen, workdir):
     for name in tasks.find(saved.task).create(saved, source, new=False).assets():
         theirs, own = (os.path.join(folder, name) for folder in (source, workdir))
         if not os.path.exists(own):
-            with open(theirs, "rb") as content, whole_file(own) as file:
+            with open(theirs, "rb") as content, atomic_file(own) as file:
                 shutil.copyfileobj(content, file)
         elif not filecmp.cmp(theirs, own, shallow=False):
             raise UserError(f"{own} is not the {name} of {source}: give a new --workdir.")
@@ -214,7 +214,7 @@ def reset(task, workdir):
     config.save(task.config, runs.config_path(workdir))
 
 
-def first_weights(task, workdir, source):
+def find_initial_params(task, workdir, source):
     """What `training.loop.train` takes: how to get the parameters that a run begins with, or None.
 
     Args:
@@ -226,7 +226,7 @@ def first_weights(task, workdir, source):
     if _has_checkpoint(aside):
         return lambda: _newest_weights(task, aside)
     if source:
-        return lambda: runs.one_model(runs.load(source))
+        return lambda: runs.single_model_params(runs.load(source))
     return None
 
 

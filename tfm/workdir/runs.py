@@ -9,7 +9,7 @@ import jax
 
 from tfm import config, tasks
 from tfm.errors import UserError
-from tfm.runtime.checkpoints import Gone, average
+from tfm.runtime.checkpoints import CheckpointDeleted, average_trees
 from tfm.runtime.memory import check_weights_fit, host_memory
 from tfm.training.setup import open_checkpoints
 from tfm.workdir.bundle import is_bundle, read_bundle
@@ -69,7 +69,7 @@ def load(workdir, *, checkpoint=None, average_last=1, ensemble_last=1, chosen=No
     for _ in range(attempts - 1):
         try:
             return Run(task, *_restore(task, workdir, checkpoint, average_last, ensemble_last))
-        except Gone as error:
+        except CheckpointDeleted as error:
             log.info("Choosing a checkpoint again: %s", error)
     return Run(task, *_restore(task, workdir, checkpoint, average_last, ensemble_last))
 
@@ -89,7 +89,7 @@ def _restore(task, workdir, checkpoint, average_last, ensemble_last):
         if ensemble_last > 1:
             return tuple(restored), steps
         if average_last > 1:
-            return jax.device_put(average(restored)), steps
+            return jax.device_put(average_trees(restored)), steps
         return next(restored), steps
 
 
@@ -104,7 +104,7 @@ def require_translation(chosen, what):
         raise UserError(f"{what} is for runs that translate, and the task of this one is '{chosen.task}'.")
 
 
-def one_model(run):
+def single_model_params(run):
     """The parameters of a run that is no ensemble.
 
     Raises:
@@ -129,7 +129,7 @@ def read_config(workdir):
         found = parse_config(mapping)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    if is_bundle(workdir) and found != found.portable():
+    if is_bundle(workdir) and found != found.without_paths():
         raise UserError(
             f"The config in {workdir} names files of a machine, as that of an export never does: "
             "it is not what tfm export wrote."

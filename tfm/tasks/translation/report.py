@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.data.sources import fingerprint_of, read_feature, read_sides
+from tfm.data.sources import fingerprint_texts, read_feature, read_sides
 from tfm.errors import UserError
 from tfm.evaluation.alignment import alignment_error_rate, from_pharaoh
 from tfm.evaluation.translation_metrics import Score, bleu, exact_match, scores
@@ -39,11 +39,11 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
         [dict(zip(names, triple, strict=True)) for triple in triples],
         dataclasses.asdict(task.config.decoding),
         test.sentences_per_second,
-        fingerprint_of(test.sources, test.references),
+        fingerprint_texts(test.sources, test.references),
     )
     yield report
     if task.config.data.kind == "builtin" and split == "test":
-        yield report._replace(scores=[*test.scores, *challenges(task, params, test)])
+        yield report._replace(scores=[*test.scores, *score_challenges(task, params, test)])
 
 
 def evaluate(task, params, split):
@@ -88,7 +88,7 @@ def perplexity(task, params, sources, references):
     return Score("perplexity", float(value), f"vocabulary {len(task.tokenizer):,}, {counted}")
 
 
-def challenges(task, params, test):
+def score_challenges(task, params, test):
     """Scores on the built-in language beyond BLEU.
 
     Args:

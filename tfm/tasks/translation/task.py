@@ -82,7 +82,7 @@ class Config:
         """Language of the translations: files of them are called SPLIT.LANGUAGE.hypotheses."""
         return self.data.target_language
 
-    def portable(self) -> "Config":
+    def without_paths(self) -> "Config":
         """This config without the paths of the machine that trained it, for an export."""
         splits = {name: getattr(self.data, name) for name in SPLITS}
         splits = {
@@ -225,7 +225,7 @@ def create(config, workdir, *, new=True):
     if new and not os.path.exists(path):
         pairs = open_pairs(config.data, "train")
         log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")
-        Tokenizer.train(evenly_spaced(pairs, config.data.vocabulary_pairs), config.data.vocabulary_size, path)
+        Tokenizer.train(sample_evenly(pairs, config.data.vocabulary_pairs), config.data.vocabulary_size, path)
     return Translation(config, Tokenizer.load(path))
 
 
@@ -238,7 +238,7 @@ def _check_data(data, resumed):
         log.warning("The test split cannot be used: %s", problem)
 
 
-def evenly_spaced(pairs, most):
+def sample_evenly(pairs, most):
     """Both texts of at most `most` pairs from all over the source, some read at a time."""
     stride = -(-len(pairs) // most)
     for first in range(0, len(pairs), 10_000 * stride):

@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterator
 
 from tfm.data.problems import collect
-from tfm.data.text import require_usable
+from tfm.data.text_pairs import require_usable
 from tfm.errors import UserError
 
 MANY = 1 << 40  # examples of a split whose size is not known yet
@@ -190,14 +190,14 @@ def split_names(builder) -> list[str]:
         return list(builder.info.splits)
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            generators = builder._split_generators(_Downloaded())
+            generators = builder._split_generators(_FakeDownloadManager())
         names = generators if isinstance(generators, dict) else [each.name for each in generators]
         return [str(name) for name in names]
     except Exception:  # the code of any data set, which looks into files that are not there
         return []
 
 
-class _Downloaded:
+class _FakeDownloadManager:
     """In the place of TFDS's download manager: as if all were downloaded, into files that are not there."""
 
     def __init__(self):

@@ -10,7 +10,7 @@ import re
 import numpy as np
 
 from tfm.data.problems import collect
-from tfm.data.text_files import OPENERS, find_file, unpack
+from tfm.data.text_files import OPENERS, decompress, find_file
 from tfm.data.tokenizer import LONGEST_TEXT
 from tfm.errors import UserError
 
@@ -201,7 +201,7 @@ def _version(state):
 
 def _open_side(stem, language, cache_dir):
     path = find_file(f"{stem}.{language}")
-    return Lines(unpack(path, cache_dir), shown_as=path)
+    return Lines(decompress(path, cache_dir), shown_as=path)
 
 
 def _check_counts(source, target):
