@@ -111,16 +111,6 @@ def test_scoring_bytes_are_near_the_compilers(source, target):
     assert 0.7 < estimated / counted < 1.7
 
 
-def test_collected_attention_is_counted():
-    model, params = shapes(SMALL)
-    sides = (jax.ShapeDtypeStruct((1, length), jnp.int32) for length in (7, 5))
-    _, collected = jax.eval_shape(
-        lambda p, x, y: model.apply({"params": p}, x, y, train=False, mutable=["attention"]), params, *sides
-    )
-    counted = sum(4 * x.size for x in jax.tree.leaves(collected))
-    assert estimate().collected_attention_bytes(source=7, target=5) == counted
-
-
 HUGE = {
     # Within the ranges of the fields; the memory below is half a GiB.
     "too wide": {"d_model": 65_536, "heads": 1},

@@ -34,7 +34,7 @@ IDENTIFIER = r"[A-Za-z_]\w*"
 MODULE = re.compile(rf"{IDENTIFIER}(\.{IDENTIFIER})*", re.ASCII)
 # "package.module:attribute" or "package.module": what is not in tfm.
 DOTTED = re.compile(rf"{MODULE.pattern}(\.{IDENTIFIER}|:{IDENTIFIER})", re.ASCII)
-NAME_FIELDS = ("name", "task")
+NAME_FIELDS = ("name", "task", "kind")
 _allowed_modules: set[str] = set()
 log = logging.getLogger(__name__)
 

@@ -312,6 +312,54 @@ _LIST = {
     "tfm/layers/collected_attention.py": [
         (', key=lambda name: int(name.rpartition("_")[2]))', ")", "layers/test_collected_attention"),
     ],
+    "tfm/layers/recurrent.py": [
+        (
+            "project(reset * h)",
+            "reset * project(h)",
+            "models/test_rnn_seq2seq::test_the_gru_resets_before_its_matrix",
+        ),
+        (
+            "state = select_state(begins, cell.initial_state(x.shape[:1]), state)",
+            "pass",
+            "models/test_rnn_seq2seq::test_packed_rows_equal_single_sentences",
+        ),
+        (
+            "segment_begins(segments[:, ::-1])[:, ::-1] if self.reverse else",
+            "segment_begins(segments) if self.reverse else",
+            "models/test_rnn_seq2seq::test_packed_rows_equal_single_sentences",
+        ),
+        ("f + self.forget_bias", "f", "models/test_rnn_seq2seq::test_the_lstm_is_that_of_flax"),
+    ],
+    "tfm/models/rnn_seq2seq.py": [
+        (
+            'if config.output_state == "previous" else after',
+            'if config.output_state != "previous" else after',
+            "models/test_rnn_seq2seq::test_equals_numpy_sentence_by_sentence",
+        ),
+        (
+            "states = select_state(begins, first, states)",
+            "states = select_state(begins, states, first)",
+            "models/test_rnn_seq2seq::test_packed_rows_equal_single_sentences",
+        ),
+        (
+            "gather_beams((self.carry, self.coverage), parents)",
+            "(self.carry, self.coverage)",
+            "models/test_rnn_seq2seq::test_cached_decoding_equals_the_forward_pass",
+        ),
+        (
+            "segment_mask(target_segments, input_segments)[:, 0],",
+            "(target_segments[:, :, None] > 0) & (input_segments[:, None] > 0),",
+            "models/test_rnn_seq2seq::test_packed_rows_equal_single_sentences",
+        ),
+        (
+            "same.shape[-1] - 1 - same[..., ::-1].argmax(-1)",
+            "same.argmax(-1)",
+            "models/test_rnn_seq2seq::test_segments_begin_and_end",
+        ),
+    ],
+    "tfm/decoding/protocol.py": [
+        ("if isinstance(model, SequenceToSequence):", "if True:", "decoding/test_protocol"),
+    ],
     "tfm/search/scores.py": [
         (
             "((5.0 + length) / 6.0)",

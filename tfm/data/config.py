@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+from tfm.config import DOTTED
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.runtime.files import user_cache
@@ -11,6 +12,7 @@ LANGUAGE = re.compile(r"\w[\w.-]*")  # it becomes part of file names
 LANGUAGE_FORM = "letters, digits, '.', '_' or '-'"
 # Without the namespaces of TFDS's community, whose data sets are code that it would fetch and run.
 TFDS_NAME = re.compile(r"\w+(/[\w.+-]+)?(:[\d.*]+)?")
+KINDS = ("text", "tfds", "builtin")
 MOST_TOKENS = 65_536  # of one side of a pair
 
 
@@ -20,8 +22,10 @@ class DataConfig:
 
     kind: str = field(
         "tfds",
-        "text files, a tfds data set, or the builtin language.",
-        choices=("text", "tfds", "builtin"),
+        "text files, a tfds data set, the builtin language, or a function of your own that opens the pairs "
+        "of a split: (DataConfig, split) -> what `tfm.data.sources` calls a source.",
+        pattern=re.compile(rf"{'|'.join(KINDS)}|{DOTTED.pattern}", re.ASCII),
+        form=f"one of {', '.join(KINDS)}, or package.module:function",
         asset="vocabulary",
     )
     name: str = field(

@@ -20,7 +20,6 @@ from tfm.decoding.batch_splitting import run_batches
 from tfm.decoding.mbr import UTILITIES
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, check_fields, field
-from tfm.layers.collected_attention import attention_of
 from tfm.layers.matmul import inputs_first, outputs_first
 
 option = functools.partial(field, resume=CHANGEABLE)  # training does not depend on decoding
@@ -149,7 +148,7 @@ def decode(
     """Hypotheses of each sentence, in the order of `sentences`.
 
     Args:
-      model: a Linen module with `init_cache` and `decode_step`, such as `tfm.models.Transformer`.
+      model: a `tfm.decoding.protocol.SequenceToSequence`, such as `tfm.models.Transformer`.
       params: its parameters; a tuple of several decodes with the mean of their probabilities.
       sentences: lists of source ids that end in EOS.
       config: a `DecodingConfig`.
@@ -299,8 +298,8 @@ def _make_step(model, params, config):
         (logits, cache), collected = model.apply(
             variables, *arguments, method="decode_step", mutable=["attention"]
         )
-        attention = attention_of(collected, "decoder", "cross_attention")
-        return logits, cache.add_coverage(select_layer(attention, config).mean(1))
+        attention = select_layer(model.source_attention(collected), config)
+        return logits, cache.add_coverage(attention.mean(1))
 
     return step
 

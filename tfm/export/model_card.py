@@ -169,7 +169,9 @@ def _data(data):
         return f"text files {splits}"
     if data.kind == "builtin":
         return f"the built-in language of tfm, {splits}"
-    return f"TFDS `{data.name}`, {splits}"
+    if data.kind == "tfds":
+        return f"TFDS `{data.name}`, {splits}"
+    return f"`{data.kind}`, {splits}"
 
 
 def _scores(report, steps):

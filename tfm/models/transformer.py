@@ -13,6 +13,7 @@ from tfm import layers
 from tfm.attention import IMPLEMENTATIONS, unsupported_reason
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
+from tfm.layers.collected_attention import attention_of
 from tfm.layers.kv_cache import DecodeCache
 from tfm.masks import causal_mask, combine_masks, padding_mask, segment_mask
 from tfm.memory_estimate import TransformerMemory
@@ -361,6 +362,20 @@ class Transformer(layers.ComposedModule):
             x, cache.layers, position, mask=cache.ancestor_mask(position), memory_mask=cache.memory_mask
         )
         return self.embedding.logits(x), cache.replace(layers=written)
+
+    @nn.nowrap
+    def source_attention(self, collected: Mapping[str, Any]) -> jax.Array:
+        """The decoder's attention to the source, [layers, B, H, L, M], see `tfm.decoding.protocol`."""
+        return attention_of(collected, "decoder", "cross_attention")
+
+    @nn.nowrap
+    def attention_maps(self, collected: Mapping[str, Any]) -> dict[str, jax.Array]:
+        """All attention to draw: {part: [layers, B, H, L, M]}, see `tfm.decoding.protocol`."""
+        return {
+            "encoder": attention_of(collected, "encoder", "mixer"),
+            "decoder": attention_of(collected, "decoder", "mixer"),
+            "cross": self.source_attention(collected),
+        }
 
     def _embed(self, tokens, encoding, positions, *, train):
         """Scaled embedding plus position, with dropout on the sum (section 5.4)."""

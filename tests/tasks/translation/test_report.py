@@ -109,6 +109,16 @@ def test_challenges_are_what_their_splits_say(monkeypatch):
     assert found == pytest.approx(expected)
 
 
+def test_without_alignment_there_are_other_scores(monkeypatch, caplog):
+    def refuse(*_):
+        raise UserError("There is no attention.")
+
+    task = types.SimpleNamespace(config=Oracle.config, align=refuse)
+    monkeypatch.setattr(report, "read_feature", lambda *_: ["0-0"])
+    assert report._alignment_scores(task, None, report.Evaluation(["a"], ["x"], ["x"], [], 1.0)) == []
+    assert "There is no attention." in caplog.text
+
+
 def test_challenges_follow_the_scores(monkeypatch):
     """Of the built-in language's test, and of no other split."""
     test = report.Evaluation(["a"], ["x"], ["y"], ["BLEU"], 1.0)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import logging
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from tfm.errors import UserError
 from tfm.evaluation.alignment import alignment_error_rate, from_pharaoh
 from tfm.evaluation.translation_metrics import Score, bleu, exact_match, scores
 from tfm.training.task import Report
+
+log = logging.getLogger(__name__)
 
 
 class Evaluation(NamedTuple):
@@ -104,8 +107,6 @@ def challenges(task, params, test):
     )
     long_sources, long_references = read_sides(task.config.data, "long")
     long = bleu(task.translate(params, long_sources), long_references)
-    true = [from_pharaoh(text) for text in read_feature(task.config.data, "test", "alignment")]
-    found = task.align(params, test.sources, test.references)
     return [
         Score("exact match", exact_match(test.hypotheses, test.references), "per cent of test"),
         Score(
@@ -114,9 +115,17 @@ def challenges(task, params, test):
             "per cent of pronoun, by log-probability",
         ),
         long._replace(name="BLEU, long"),
-        Score(
-            "alignment error rate",
-            100 * alignment_error_rate(found, true),
-            "per cent, attention against the grammar's alignment, reference translations of test",
-        ),
+        *_alignment_scores(task, params, test),
     ]
+
+
+def _alignment_scores(task, params, test):
+    """[the alignment error rate], or [] for a model without attention to the source."""
+    true = [from_pharaoh(text) for text in read_feature(task.config.data, "test", "alignment")]
+    try:
+        found = task.align(params, test.sources, test.references)
+    except UserError as error:
+        log.warning("No alignment error rate. %s", error)
+        return []
+    signature = "per cent, attention against the grammar's alignment, reference translations of test"
+    return [Score("alignment error rate", 100 * alignment_error_rate(found, true), signature)]

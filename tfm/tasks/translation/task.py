@@ -19,6 +19,7 @@ from tfm.data.sources import SPLITS, check_splits, find_problems, open_pairs
 from tfm.data.token_cache import check_folder
 from tfm.data.tokenizer import BOS_ID, Vocabulary
 from tfm.decoding.generate import DecodingConfig
+from tfm.decoding.protocol import check_translates
 from tfm.errors import UserError
 from tfm.evaluation.translation_metrics import bleu
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
@@ -110,7 +111,7 @@ class Translation:
       config: `Config`.
       vocabulary: `tfm.data.tokenizer.Vocabulary`.
       model: the Linen module.
-      d_model: D of the model, for the learning rate.
+      d_model: D of the model, for the paper's learning rate; None where its config has none.
       best, unit: see `tfm.training.task.Task`.
     """
 
@@ -122,7 +123,8 @@ class Translation:
         self.vocabulary = vocabulary
         found = models.find(config.model.name)
         self.model = found.Model(config.model, vocabulary_size=len(vocabulary))
-        self.d_model = config.model.d_model
+        check_translates(self.model)
+        self.d_model = getattr(config.model, "d_model", None)
         self._evaluation_loss = jax.jit(lambda params, batch: self.loss(params, batch, None)[1])
 
     def init(self, rng):
@@ -214,6 +216,7 @@ def create(config, workdir, *, new=True):
     if new:  # before minutes of making a vocabulary
         found = models.find(config.model.name)
         planned = found.Model(config.model, vocabulary_size=config.data.vocabulary_size)
+        check_translates(planned)
         check_training_fits(planned, config.training)
         check_batches_fit(config.data.batch_tokens)
         _check_data(config.data, resumed=os.path.exists(path))
