@@ -15,6 +15,8 @@ import numpy as np
 from tests.helpers import images, tiny
 from tfm import tasks
 from tfm.data.images import ImageDataConfig
+from tfm.models.rnn_luong import LuongConfig
+from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.tasks import classification
 from tfm.training.config import TrainingConfig
 
@@ -123,12 +125,23 @@ def decode_pairs(model, params):
     )
 
 
+RNN = {
+    "embedding_features": 6,
+    "hidden_features": 5,
+    "attention_features": 4,
+    "output_features": 7,
+    "dropout": 0.1,
+}
 TASKS = {
-    "translation": TaskCase(_translation, models=("transformer",), test_examples=20),
+    "translation": TaskCase(
+        _translation, models=("transformer", "rnn_seq2seq", "rnn_luong"), test_examples=20
+    ),
     "classification": TaskCase(_classification, models=("vit",), test_examples=5),
 }
 MODELS = {
     "transformer": ModelCase(tiny.MODEL, decode_pairs),
+    "rnn_seq2seq": ModelCase(RNNConfig(**RNN), decode_pairs),
+    "rnn_luong": ModelCase(LuongConfig(layers=1, **RNN), decode_pairs),
     "vit": ModelCase(images.MODEL),
 }
 CASES = [(task, model) for task, case in TASKS.items() for model in case.models]
