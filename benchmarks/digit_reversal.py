@@ -89,7 +89,7 @@ def train(model, rows, length, steps, seed):
 def measure(model, params, tests, length, seed):
     """(fraction of strings, fraction of digits) that greedy search gets right."""
     inputs, targets = draw_strings(np.random.default_rng((seed, 1)), tests, length)
-    config = DecodingConfig(beam_size=1, extra_length=5, batch_size=250)
+    config = DecodingConfig(beam_size=1, max_extra_tokens=5, batch_size=250)
     found = [hypotheses[0].ids for hypotheses in decode(model, params, inputs.tolist(), config)]
     pairs = list(zip(found, targets.tolist(), strict=True))
     exact = sum(ids == target for ids, target in pairs) / len(pairs)

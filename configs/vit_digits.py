@@ -6,8 +6,8 @@
 Hardware: any CPU; needs the extra tfm[digits]. Expected: 98 % of the test images within a minute of CPU time,
 see docs/results.md.
 
-Deviations from the paper, all for size: 3 layers of 64 features over 4 patches, no dropout; in training,
-images are moved by up to a pixel.
+Deviations from the paper, all for size: 3 layers of 64 features over 4 patches, no dropout; images are moved
+by up to a pixel in training.
 """
 
 from tfm.config import to_config_dict

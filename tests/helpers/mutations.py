@@ -493,14 +493,18 @@ _LIST = {
         ),
     ],
     "tfm/data/packing.py": [
-        ("(lengths > config.longest).any(1)", "(lengths >= config.longest).any(1)", "data/test_batching"),
+        (
+            "(lengths > config.max_side_length).any(1)",
+            "(lengths >= config.max_side_length).any(1)",
+            "data/test_batching",
+        ),
         ("row[0] >= source and row[1] >= target", "row[0] >= source", "data/test_batching"),
         ("lengths[usable].max(1)", "lengths[usable, 0]", "data/test_batching"),
         ("default_rng(seed).permutation(usable)", "default_rng(0).permutation(usable)", "data/test_batching"),
     ],
     "tfm/data/token_cache.py": [
-        ("len(vocabulary) <= 1 << 16", "len(vocabulary) <= 1 << 18", "data/test_batching"),
-        ("{pairs.fingerprint} {vocabulary.fingerprint}", "{pairs.fingerprint}", "data/test_batching"),
+        ("len(tokenizer) <= 1 << 16", "len(tokenizer) <= 1 << 18", "data/test_batching"),
+        ("{pairs.fingerprint} {tokenizer.fingerprint}", "{pairs.fingerprint}", "data/test_batching"),
     ],
     "tfm/data/text.py": [
         ('.decode("utf-8").strip()', '.decode("utf-8").rstrip()', "data/test_sources"),
@@ -628,8 +632,8 @@ _LIST = {
     "tfm/training/setup.py": [
         ("jax.random.key(config.seed)", "jax.random.key(0)", "training/test_update::test_the_seed_counts"),
         (
-            "config.ema_decay, config.micro_batches,",
-            "config.ema_decay, 1,",
+            "config.gradient_accumulation_steps,\n",
+            "1,\n",
             "training/test_update::test_fields_reach_the_step",
         ),
     ],

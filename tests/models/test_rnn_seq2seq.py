@@ -215,7 +215,7 @@ def test_scores_of_the_search_are_those_of_a_pass(search):
     """Of an ensemble of two, with prefixes, whatever sentences are searched beside."""
     model, params = build("luong")
     members = (params, jax.tree.map(lambda x: 0.8 * x, params))
-    config = DecodingConfig(length_penalty=0.0, extra_length=2, **SEARCHES[search])
+    config = DecodingConfig(length_penalty=0.0, max_extra_tokens=2, **SEARCHES[search])
     prefixes = [[6], [], [4, 5]]
     found = decode(model, members, SOURCES, config, prefixes=prefixes)
     best = [each[0] for each in found]

@@ -81,7 +81,7 @@ def attention_maps(task, params, sentence, max_tokens=MAX_TOKENS):
     read = [BOS_ID, *target[:-1]]
     found = _collect_attention(task.model, params, jnp.array([source]), jnp.array([read]))
     weights = {part: np.asarray(each)[:, 0] for part, each in found.items()}
-    return Attention(weights, *map(task.vocabulary.pieces, (source, read, target)))
+    return Attention(weights, *map(task.tokenizer.pieces, (source, read, target)))
 
 
 def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
@@ -169,9 +169,9 @@ def _check_sentence(task, params, sentence, max_tokens):
     Raises:
       UserError: it is too long, or its attention too large.
     """
-    ids = [*task.vocabulary.encode([sentence])[0], EOS_ID]
+    ids = [*task.tokenizer.encode([sentence])[0], EOS_ID]
     check_lengths(task.model, [len(ids)])
-    target = min(len(ids) + task.config.decoding.extra_length, max(len(ids), max_tokens))
+    target = min(len(ids) + task.config.decoding.max_extra_tokens, max(len(ids), max_tokens))
     target = min(target, task.model.config.max_length or target)
     sides = (jax.ShapeDtypeStruct((1, length), jnp.int32) for length in (len(ids), target))
     shapes = jax.eval_shape(functools.partial(_collect_attention, task.model), params, *sides)
@@ -215,9 +215,9 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Draws; see `tfm.commands.cli.parse` for `argv` and what is raised."""
     arguments, _ = cli.parse(__name__, argv, define_flags)
-    sentences = sentences_to_draw(arguments.sentence, cli.read_config(arguments))
     folder = arguments.output or os.path.join(arguments.workdir, FIGURES_FOLDER)
     with only_writer(os.path.join(folder, LIST_FILE), "--output"):
         run = cli.load_run(arguments)
+        sentences = sentences_to_draw(arguments.sentence, run.task.config)
         paths = draw_run(run, arguments.workdir, sentences, folder, arguments.max_tokens)
     print("\n".join(paths))

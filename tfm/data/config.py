@@ -111,9 +111,11 @@ class DataConfig:
 
     def __post_init__(self):
         check_fields(self, "data")
-        longest = self.row_length if self.batching == "packed" else self.max_length
-        if self.batch_tokens < longest:
-            raise UserError(f"data.batch_tokens {self.batch_tokens} holds not one row of {longest} tokens.")
+        row = self.row_length if self.batching == "packed" else self.max_length
+        if self.batch_tokens < row:
+            raise UserError(
+                f"data.batch_tokens must be at least {row}, the tokens of one row, got {self.batch_tokens}."
+            )
 
     @property
     def cache(self):
@@ -121,6 +123,6 @@ class DataConfig:
         return self.cache_dir or user_cache()
 
     @property
-    def longest(self):
-        """Tokens of the longest side a batch can hold."""
+    def max_side_length(self):
+        """Maximum tokens of a side of a pair: `max_length`, but what does not fit into a packed row."""
         return min(self.max_length, self.row_length) if self.batching == "packed" else self.max_length

@@ -116,7 +116,7 @@ class TransformerConfig:
         if section.get("activation") != "gelu" or "layer_norm_epsilon" in section:
             return section, ""
         section = {**section, "activation": "gelu_tanh"}
-        return section, "its activation 'gelu' was the tanh form, and is read as 'gelu_tanh'"
+        return section, "activation 'gelu' was the tanh form, and is read as 'gelu_tanh'"
 
     def _check_attention(self):
         reason = unsupported_reason(

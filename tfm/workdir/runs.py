@@ -1,4 +1,4 @@
-"""A run's work directory: config.json, vocabulary, checkpoints, metrics."""
+"""The work directory of a run: config.json, tokenizer, checkpoints, metrics."""
 
 import contextlib
 import logging

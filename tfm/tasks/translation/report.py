@@ -74,7 +74,7 @@ def perplexity(task, params, sources, references):
     """
     longest = task.config.model.max_length
     sides = (sources, references)
-    lengths = np.max([[len(ids) + 1 for ids in task.vocabulary.encode(side)] for side in sides], axis=0)
+    lengths = np.max([[len(ids) + 1 for ids in task.tokenizer.encode(side)] for side in sides], axis=0)
     fits = lengths <= (longest or np.inf)
     if not fits.any():
         raise UserError(f"None of the {len(fits):,} pairs fits into the {longest:,} positions of the model.")
@@ -85,7 +85,7 @@ def perplexity(task, params, sources, references):
     counted = f"{len(pieces):,} pieces of {fits.sum():,} references, ends counted"
     if not fits.all():
         counted += f", {(~fits).sum():,} pairs of over {longest:,} tokens left out"
-    return Score("perplexity", float(value), f"vocabulary {len(task.vocabulary):,}, {counted}")
+    return Score("perplexity", float(value), f"vocabulary {len(task.tokenizer):,}, {counted}")
 
 
 def challenges(task, params, test):
