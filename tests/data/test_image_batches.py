@@ -7,7 +7,7 @@ from tfm.data.image_batches import ImageBatches, augment, eval_batches, shift
 from tfm.data.images import ArrayImages, ImageDataConfig
 
 SIZE = 10
-PIXELS = np.arange(SIZE, dtype=np.uint8).reshape(SIZE, 1, 1, 1) * np.ones((1, 4, 4, 2), np.uint8) * 25
+PIXELS = (np.arange(SIZE * 32) % 251).astype(np.uint8).reshape(SIZE, 4, 4, 2)
 SOURCE = ArrayImages(PIXELS, np.arange(SIZE), [str(i) for i in range(SIZE)], 255.0)
 
 
