@@ -18,6 +18,7 @@ import pytest
 
 from tests.helpers import conformance, kills
 from tests.helpers.conformance import CASES, FAST, MODELS, STEPS, TASKS
+from tests.helpers.processes import LIMIT
 from tfm import models, tasks
 from tfm.config import from_mapping, load, save
 from tfm.fields import leaves
@@ -173,6 +174,7 @@ def three_devices():
         text=True,
         env=os.environ | {"XLA_FLAGS": options, "JAX_PLATFORMS": "cpu"},
         check=False,
+        timeout=2 * LIMIT,
     )
     assert result.returncode == 0, result.stderr[-3000:]
     found = map(json.loads, result.stdout.splitlines())

@@ -1,6 +1,7 @@
 """Sources of labelled images: what they hold, and one error message for what they cannot."""
 
 import importlib.util
+import types
 
 import numpy as np
 import pytest
@@ -160,6 +161,14 @@ def test_records_are_decoded(prepared):
         assert label == image[0, 0, 0] % 2
     other = open_images(ImageDataConfig(name="tiny_images", directory=prepared), "train")
     assert source.fingerprint != other.fingerprint
+
+
+def test_images_without_a_label_are_errors(prepared, monkeypatch):
+    source = open_images(ImageDataConfig(name="tiny_images", directory=prepared), "train")
+    records = [each | {"label": -1} for each in source._records.__getitems__([0, 1])]
+    monkeypatch.setattr(source, "_records", types.SimpleNamespace(__getitems__=lambda _: records))
+    with pytest.raises(UserError, match=r"have no label \(-1\)"):
+        source.take(np.arange(2))
 
 
 @pytest.mark.long

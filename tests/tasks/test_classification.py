@@ -71,6 +71,9 @@ def test_the_loss_smooths_over_other_classes(task, params):
     np.testing.assert_allclose(metrics["nll"][0], -logs[np.arange(3), last["labels"][:3]].sum(), rtol=1e-5)
     correct = logits.argmax(-1) == last["labels"][:3]
     assert [float(x) for x in metrics["accuracy"]] == [correct.sum(), 3]
+    first = {"kernel": np.zeros_like(params["head"]["kernel"]), "bias": np.array([5, 0, 0], np.float32)}
+    accuracy = task.loss(params | {"head": first}, last, None)[1]["accuracy"]  # padding is of class 0, too
+    assert [float(x) for x in accuracy] == [(last["labels"][:3] == 0).sum(), 3]
 
 
 def test_an_evaluation_is_the_mean_over_images(task, params):

@@ -215,9 +215,9 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Draws; see `tfm.commands.cli.parse` for `argv` and what is raised."""
     arguments, _ = cli.parse(__name__, argv, define_flags)
-    sentences = sentences_to_draw(arguments.sentence, cli.read_config(arguments))
     folder = arguments.output or os.path.join(arguments.workdir, FIGURES_FOLDER)
     with only_writer(os.path.join(folder, LIST_FILE), "--output"):
         run = cli.load_run(arguments)
+        sentences = sentences_to_draw(arguments.sentence, run.task.config)
         paths = draw_run(run, arguments.workdir, sentences, folder, arguments.max_tokens)
     print("\n".join(paths))

@@ -152,6 +152,10 @@ class RecordImages:
                 f"The images of {self._name} differ in size, such as {images[0].shape} and another: use a "
                 "data set whose images have one size."
             )
+        if labels.min(initial=0) < 0:
+            raise UserError(
+                f"Some images of {self._name} have no label (-1), as those of some test splits: name another."
+            )
         return np.stack(images), labels
 
     def _decode(self, encoded):
