@@ -1,9 +1,9 @@
 """Configs at the edge: ml_collections for people to write and override, frozen dataclasses for the code.
 
 A config file builds a task's dataclass and returns `to_config_dict(it)`: locked, so that a typo is an error.
-The command reads it once, through `from_mapping`, and below that nobody sees a ConfigDict.
+The command reads it once, through `from_mapping`; other code sees no ConfigDict.
 
-What each field means and which values it takes stands beside its default: see `tfm.fields`.
+Each field declares its meaning and its range beside its default: see `tfm.fields`.
 
 A class whose fields got other names has a table `RENAMED`, {old name: new path inside the section}, such as
 {"adam_b1": "optimizer.b1"}: files and command lines with the old names are read, with one warning.
@@ -182,7 +182,7 @@ def _warn_once(message):
 
 
 def unknown_field(path, name, known):
-    """The sentence for a field that is not there."""
+    """The error message for an unknown field."""
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"known fields: {', '.join(sorted(known)) or 'none'}."
     return f"{path} does not exist; {hint}"
@@ -233,7 +233,7 @@ def allow_modules(names: Iterable[str]) -> None:
       names: such as "my_lab.models" or "my_lab.models:gru".
 
     Raises:
-      UserError: one is no name of a module.
+      UserError: one is not the name of a module.
     """
     for name in names:
         module = name.partition(":")[0]
@@ -256,7 +256,7 @@ def _import(name, path):
     module, _, attribute = name.partition(":")
     if not any(f"{module}.".startswith(f"{allowed}.") for allowed in _allowed_modules):
         raise UserError(
-            f"{path} names {name!r}, which is no part of tfm and is not imported unless you ask for it: give "
+            f"{path} names {name!r}, which is not part of tfm and is imported only if you ask for it: give "
             f"--import={module}, or call tfm.config.allow_modules(['{module}']), if you trust it."
         )
     if os.getcwd() not in sys.path:

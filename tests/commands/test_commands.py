@@ -39,7 +39,7 @@ def workdir(tiny_run, tmp_path_factory):
 
 
 def test_train_and_train_again(corpus, tmp_path):
-    """The command makes a run, and started again with more steps goes on with it."""
+    """The command makes a run, and started again with more steps resumes it."""
     config = write_config_file(tmp_path, make_config(corpus))
     with config.open("a") as file:
         file.write(f"open({str(tmp_path / 'reads')!r}, 'a').write('read ')\n")
@@ -137,7 +137,7 @@ def test_translate_resumes_after_a_kill(workdir, tmp_path):
         assert not before or f"Resuming after line {before:,}".encode() in error
         if number == signal.SIGINT:
             assert process.returncode == 130
-            assert f"interrupted: {done:,} lines are translated and stand in {part}".encode() in error
+            assert f"interrupted: {done:,} lines are translated in {part}".encode() in error
             assert b"Traceback" not in error
     again = subprocess.run(command, check=False, timeout=LIMIT, **options)
     assert f"Resuming after line {done:,}".encode() in again.stderr

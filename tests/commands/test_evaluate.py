@@ -101,9 +101,7 @@ def test_scores_outlive_a_challenge_that_fails(command, capsys, error):
     assert scores_of(command.workdir) == ["BLEU"]
     assert str(BLEU) in capsys.readouterr().out
     if isinstance(error, KeyboardInterrupt):
-        assert str(raised.value).startswith(
-            f"the scores above stand in {command.workdir}/test.de.scores.json"
-        )
+        assert str(raised.value).startswith(f"the scores above are in {command.workdir}/test.de.scores.json")
 
 
 def test_ctrl_c_does_not_mention_older_scores(command, monkeypatch):

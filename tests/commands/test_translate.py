@@ -398,7 +398,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path):
     path, origin = tmp_path / "out", {"beam": 4}
     with pytest.raises(KeyboardInterrupt) as stop:
         write_output(interrupted([], 2), b"a\nb\nc\n", path, origin, most_lines=1)
-    assert str(stop.value).startswith(f"2 lines are translated and stand in {path}.part; the same command")
+    assert str(stop.value).startswith(f"2 lines are translated in {path}.part; the same command")
     calls = []
     write_output(count_lines(calls, 9), b"a\nb\nc\n", path, origin, most_lines=1)
     assert path.read_text() == "<a>\n<b>\n<c>\n"

@@ -74,12 +74,12 @@ def test_a_version_that_tfds_has_not_is_told(tmp_path):
 
 
 def test_wmt14_is_checked_before_a_download(tmp_path):
-    """Of the real one; a feature that is no text is found as well."""
+    """Of the real one; a feature that is not text is found as well."""
     config = config_of(tmp_path / "new", name="wmt14_translate/de-en", test="newstest", train="train[:1%]")
     with pytest.raises(UserError, match="no split 'newstest'; it has train, validation, test"):
         sources.check_splits(config)
     config = config_of(tmp_path / "new", name="mnist", source_language="image", target_language="label")
-    with pytest.raises(UserError, match=r"\(1\) The feature 'image' of mnist.* is no text.*\(2\).*'label'"):
+    with pytest.raises(UserError, match=r"\(1\) The feature 'image' of mnist.* is not text.*\(2\).*'label'"):
         sources.check_splits(config)
     assert not (tmp_path / "new").exists()
 

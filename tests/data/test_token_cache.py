@@ -114,7 +114,7 @@ def test_damage_is_found_wherever_it_is(tmp_path, monkeypatch):
         damaged = whole.copy()
         damaged[end - 1] = 0
         np.save(folder / "target.npy", damaged)
-        with pytest.raises(ValueError, match="has lost its end"):
+        with pytest.raises(ValueError, match="does not end in EOS"):
             TokenCache(str(folder))
 
 

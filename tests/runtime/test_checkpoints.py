@@ -1,4 +1,4 @@
-"""Checkpoints: verified, passed over when damaged, kept and let go."""
+"""Checkpoints: verified, skipped if damaged, kept and deleted."""
 
 import contextlib
 import dataclasses as dc
@@ -103,7 +103,7 @@ def test_a_damaged_newest_step_is_skipped(copy, caplog):
             store.restore(state_of(0), 6)
     warnings = [record.message for record in caplog.records]
     name = damaged.relative_to(copy / "6")
-    assert warnings == [f"Checkpoint of step 6 is damaged and passed over: {name} has another checksum"]
+    assert warnings == [f"Skipping the checkpoint of step 6, which is damaged: {name} has another checksum"]
     assert (copy / "6").is_dir()  # readers change nothing
 
 
@@ -288,7 +288,7 @@ def test_path_characters_are_literal(name, tmp_path):
 
 @pytest.mark.parametrize("scheme", ["gs", "s3"])
 def test_a_path_like_a_bucket_is_refused(scheme):
-    with pytest.raises(UserError, match=rf"would read and write {scheme}://x/y for /{scheme}/x/y"):
+    with pytest.raises(UserError, match=rf"would use {scheme}://x/y in place of /{scheme}/x/y"):
         saved.Checkpoints(f"/{scheme}/x/y")
 
 

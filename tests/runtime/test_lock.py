@@ -49,7 +49,7 @@ def test_a_killed_process_leaves_no_lock(tmp_path, caplog):
     assert killed.wait(LIMIT) == -signal.SIGKILL
     with caplog.at_level("INFO"), lock_workdir(tmp_path):
         pass
-    assert f"Taking over from process {killed.pid} on " in caplog.text
+    assert f"Taking over the lock of process {killed.pid} on " in caplog.text
     assert len(caplog.records) == 1
 
 

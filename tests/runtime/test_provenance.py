@@ -63,7 +63,7 @@ def test_resuming_with_changed_text_warns(corpus, tmp_path, caplog):
         lines = (own / f"train.{language}").read_text().splitlines(keepends=True)
         (own / f"train.{language}").write_text("".join(lines[::-1]))
     train_run(make_config(own, steps=2), tmp_path / "run")
-    assert "The content of train is not what it was at the last start of this run: from step 1" in caplog.text
+    assert "The content of train has changed since the last start of this run: from step 1" in caplog.text
 
 
 def record(workdir, step, config=Config(), **data):  # noqa: B008, it is frozen
@@ -95,7 +95,7 @@ def test_a_line_that_is_no_start_is_passed_over(line, tmp_path):
 
 
 def test_what_begins_at_step_0_may_have_any_data(tmp_path, caplog):
-    """Such as a run after --reset_schedule, and when it goes on."""
+    """Such as a run after --reset_schedule, and when it resumes."""
     record(tmp_path, 0)
     record(tmp_path, 50)
     record(tmp_path, 0, train="u")

@@ -44,7 +44,7 @@ def test_a_stopped_run_resumes_exactly(corpus, tiny_run, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("stop", [3, 5])
 def test_a_checkpoint_between_logs_has_the_sums(stop, corpus, tiny_run, tmp_path):
-    """Every row of a run that goes on from it is the unbroken run's, bit for bit; lines are at 2, 4, 6."""
+    """Every row of a run that resumes from it is the unbroken run's, bit for bit; lines are at 2, 4, 6."""
     settings = make_config(corpus, checkpoint_every=stop)
     train_run(settings, tmp_path)
     shutil.rmtree(tmp_path / "checkpoints" / "6")

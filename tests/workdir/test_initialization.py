@@ -165,7 +165,7 @@ def test_a_lost_config_is_read_from_the_record(begun, caplog):
     assert not (begun / "config.json").exists()
     initialization.save_config(BASE, str(begun))
     assert runs.read_config(str(begun)) == BASE
-    assert "config.json is missing; the config of the last start" in caplog.text
+    assert "config.json is missing: reading the config of the last start" in caplog.text
 
 
 def test_an_export_is_no_work_directory(tmp_path):
@@ -332,7 +332,7 @@ def test_a_warm_start_takes_the_best_weights_once(known, corpus, tmp_path):
     whole = shutil.copytree(new, tmp_path / "whole")
     for step in range(1, 5):
         shutil.rmtree(whole / "checkpoints" / str(step))
-    begin(config, whole, steps=4)  # and without the flag: goes on from its beginning
+    begin(config, whole, steps=4)  # and without the flag: resumes from its beginning
     jax.tree.map(np.testing.assert_array_equal, weights(whole, 4), weights(new, 4))
     changed = jax.tree.map(lambda a, b: (a != b).any(), weights(new, 4), best)
     assert any(jax.tree.leaves(changed))
@@ -377,7 +377,7 @@ def test_impossible_warm_starts_are_refused(known, corpus, tmp_path):
     with pytest.raises(UserError, match=r"is not the vocabulary\.model of"):
         initialization.prepare_warm_start(str(known), config, str(tmp_path / "new"))
     task = translation.create(small, str(tmp_path / "new"))
-    with pytest.raises(UserError, match="What the run would begin with is of another model"):
+    with pytest.raises(UserError, match="The set of initial parameters is of another model"):
         train(
             task,
             config.training,

@@ -1,4 +1,4 @@
-"""Which checkpoints a run is loaded from, and with which config it may go on."""
+"""Which checkpoints a run is loaded from, and with which config it may resume."""
 
 import collections
 import dataclasses

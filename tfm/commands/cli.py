@@ -1,4 +1,4 @@
-"""What the commands share: flags, config overrides, logging, exit codes.
+"""Flags, config overrides, logging and exit codes that the commands share.
 
 Each command is a module with a `main(argv)`, which may be called from Python any number of times: it raises
 what goes wrong. The console command runs it by `run`: there, a mistake of the user, or an I/O error, is one
@@ -25,7 +25,7 @@ from tfm.runtime.files import io_error_message, user_cache
 from tfm.workdir import runs
 
 USER_ERROR = 2
-BROKEN_PIPE = 141  # as of a process that SIGPIPE ended
+BROKEN_PIPE = 141  # exit code of a process that SIGPIPE ends
 COMPILED_FOLDER = "compiled"
 EXPECTED_WARNING = "did not provide metrics"  # of Orbax, at each checkpoint without an evaluation
 ZSTANDARD = b"\x28\xb5\x2f\xfd"  # how its packed data begin
@@ -48,13 +48,13 @@ def parse(
     define_flags: Callable[[flags.FlagValues, Sequence[str]], None],
     positional: Sequence[str] = (),
 ) -> tuple[flags.FlagValues, list[str]]:
-    """The flags of a command, and its arguments that are no flags.
+    """The flags of a command, and its positional arguments.
 
     Args:
       module: name of the command's module.
       argv: the arguments; those of the process when None.
       define_flags: defines the flags of the command in a `FlagValues`, for these arguments.
-      positional: names of the arguments that are no flags; another number of them is a mistake of the user.
+      positional: names of the positional arguments; another number of them is a mistake of the user.
 
     Raises:
       UserError: an unknown flag, or a value that does not fit.

@@ -22,7 +22,7 @@ from tfm.workdir import runs
 
 
 class System(NamedTuple):
-    """What a run made of a test set: texts in its order, and the language of references and hypotheses.
+    """The outputs of a run on a test set: texts in its order, and the language of references and hypotheses.
 
     Attributes:
       path: of the hypotheses.

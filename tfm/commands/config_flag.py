@@ -35,7 +35,7 @@ def read_file(path):
       path: of the file, or the name of a config that tfm ships, such as "quickstart".
 
     Raises:
-      UserError: no such file, one that fails, or that is no config.
+      UserError: there is no such file, it fails, or it is not a config.
     """
     shipped = shipped_configs()
     if not os.path.exists(path):
@@ -97,7 +97,7 @@ def define_import(values, argv):
     """Defines --import, and allows the modules that it names.
 
     Raises:
-      UserError: a value is no name of a module.
+      UserError: a value is not the name of a module.
     """
     meaning = "Module of your own, such as my_lab.models, that the config of a run may name: its code runs."
     flags.DEFINE_multi_string(IMPORT, [], meaning, values)
@@ -114,7 +114,7 @@ def check_absent(argv):
 
 
 def parse(argv, values):
-    """Parses the arguments into `values` and returns those that are no flags.
+    """Parses the arguments into `values` and returns the positional ones.
 
     Raises:
       UserError: an unknown flag, or a value that does not fit.
@@ -219,7 +219,7 @@ def _place(error, path):
 
 
 def _check_fields(section, arguments):
-    """Raises a UserError for a --config.field that is no field of `section`."""
+    """Raises a UserError for a --config.field that is not in `section`."""
     for argument in arguments:
         name = argument.lstrip("-").partition("=")[0].removeprefix("no")  # --noconfig.model.scan
         if name.startswith(f"{NAME}."):
@@ -263,7 +263,7 @@ def _expected(error, values):
 
 
 def _kind(flag):
-    """What the values of a flag are, for an error message; None where its parser does not tell."""
+    """The kind of values of a flag, for an error message; None if its parser does not say."""
     if isinstance(flag.parser, flags.EnumParser):
         return f"one of {', '.join(flag.parser.enum_values)}"
     if isinstance(flag.parser, flags.BooleanParser):

@@ -84,7 +84,7 @@ def write_results(run, arguments, stem):
             if not done:
                 write_outputs(report, run, stem)
             write_scores(report, before, run, arguments.split, stem)
-            done = f"the scores above stand in {stem}.scores.json; the same command measures the rest too"
+            done = f"the scores above are in {stem}.scores.json; the same command measures the rest too"
     except KeyboardInterrupt:
         raise KeyboardInterrupt(done) from None
     finally:

@@ -18,7 +18,7 @@ from tfm.runtime.files import only_writer
 from tfm.workdir import runs
 
 DEFAULT_SHAPE = "1x64"
-LARGEST = MAX_TOKENS  # rows and tokens, as of decoding.batch_size and decoding.max_input
+LARGEST = MAX_TOKENS  # rows and tokens, like decoding.batch_size and decoding.max_input
 
 
 def parse_shape(text):

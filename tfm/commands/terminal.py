@@ -1,4 +1,4 @@
-"""What a command shares with its terminal: Ctrl-C and the standard streams. Imports nothing that takes long.
+"""Handles Ctrl-C and the standard streams of a command. Imports nothing that takes long.
 
 Ctrl-C ends a command with one line that says what is done, and exit code 130. A `KeyboardInterrupt(text)`
 carries that line from where it is known.
@@ -13,7 +13,7 @@ import threading
 
 from tfm.errors import UserError
 
-EXIT_CODE = 130  # as of a process that SIGINT ended
+EXIT_CODE = 130  # of a process that SIGINT ends
 RESEND_SECONDS = 0.05
 STREAMS = {"stdin": "Standard input", "stdout": "Standard output"}
 NOTHING_DONE = "nothing was begun"
@@ -66,7 +66,7 @@ def prepare_streams():
     """Makes the standard streams safe to use, whatever the shell made of them.
 
     A closed one becomes the null device: no file that is opened later gets its number, into which a library
-    might print. What the encoding of a terminal has not is printed as an escape such as \\xfc.
+    might print. A character that the encoding of the terminal lacks is printed as an escape such as \\xfc.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # the lowest free number, that of the stream, goes to the null device

@@ -4,8 +4,8 @@ One line out for every line in, whatever it holds; empty lines stay empty. Reads
 so that memory does not grow with the input. --format=jsonl writes an object a line, with the --n_best best
 translations, their scores and, on request, --alignments.
 
-With --output=FILE what is done stands in FILE.part until all is; started again after a kill or Ctrl-C, the
-command resumes after the last whole line there. A second command with the same output is refused meanwhile.
+With --output=FILE the finished lines are in FILE.part until all are done; started again after a kill or
+Ctrl-C, the command resumes after the last whole line there. A second command cannot use the same output.
 """
 
 import contextlib
@@ -141,7 +141,7 @@ def translate_lines(translate, source, target, *, done=0, most_lines=CHUNK_LINES
 def open_output(path):
     """A new output: the file `path`.part, locked, that becomes `path` when the context ends well.
 
-    What is in it stays when the context ends otherwise, for `translate_file` to resume. An empty one goes.
+    After an error its content stays, for `translate_file` to resume. An empty file is removed.
 
     Raises:
       UserError: the output is there, another process is writing it, or an I/O error.
@@ -167,7 +167,7 @@ def translate_file(translate, source, target, origin, **options):
     """`translate_lines` into an output, resuming where a process that was ended left off.
 
     Args:
-      translate, source, options: as of `translate_lines`.
+      translate, source, options: see `translate_lines`.
       target: what `open_output` gives.
       origin: dict for JSON of all that decides the output beside the source, to be found equal when resuming.
 
@@ -190,7 +190,7 @@ def translate_file(translate, source, target, origin, **options):
         if not os.path.getsize(part):
             raise
         how = "the same command on the same input resumes after them"
-        raise KeyboardInterrupt(f"{stop} and stand in {part}; {how}") from None
+        raise KeyboardInterrupt(f"{stop} in {part}; {how}") from None
 
 
 class _CheckedLines:
@@ -238,7 +238,7 @@ def _explain_kept_part(part):
     except OSError as error:
         reason = error.strerror or error
         path = part.removesuffix(".part")
-        raise UserError(f"Cannot write {path}: {reason}; what is done stands in {part}.") from None
+        raise UserError(f"Cannot write {path}: {reason}; the finished lines are in {part}.") from None
 
 
 def _check_absent(path):
@@ -247,7 +247,7 @@ def _check_absent(path):
 
 
 def _other_origin_message(part):
-    return f"{part} was begun with another input or other options: delete it to begin again."
+    return f"{part} was begun with another input or other options: delete it to start again."
 
 
 def _write_origin(about, origin, source):

@@ -93,7 +93,7 @@ def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
       sentences: texts whose attention to draw.
       output: the folder of the pictures; `workdir`/figures when None. Those that an earlier call listed there
         and that are not drawn now are removed.
-      max_tokens: as of `attention_maps`.
+      max_tokens: see `attention_maps`.
 
     Raises:
       UserError: a sentence is too long or its pictures too large; nothing is drawn then.

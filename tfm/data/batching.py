@@ -97,8 +97,8 @@ def _batch_boundaries(widths, batch_tokens, host_count):
     """Where batches begin and end: a list of (first row, last row, rows, width).
 
     Each is an array [rows, width] of the rows first to last - 1; missing ones are padding, so that there are
-    few shapes. As many are in a batch as the budget holds, whatever the hosts: a run that goes on with more
-    or fewer of them has the same batches. Only the array has a multiple of the hosts.
+    few shapes. A batch has as many rows as the budget allows, on any number of hosts: a run that resumes
+    on more or fewer of them has the same batches. Only the array has a multiple of the hosts.
     """
     cuts, begin = [], 0
     for width, count in widths:

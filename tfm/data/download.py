@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def download(name: str, module: str, root: str, folder: str) -> None:
-    """Writes the array_record files of a data set into `folder`, which nobody sees before it is whole.
+    """Writes the array_record files of a data set into `folder`, which appears only when it is complete.
 
     Of an attempt that fails or is interrupted only downloads that are whole stay, for the next attempt.
 

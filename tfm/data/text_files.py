@@ -40,7 +40,7 @@ def find_file(path: str) -> str:
             continue
         if kind == stat.S_IFREG:
             return path + ending
-        other = f"Expected a text file at {path + ending}, but it is {KINDS.get(kind, 'no file')}"
+        other = f"Expected a text file at {path + ending}, but it is {KINDS.get(kind, 'not a file')}"
     raise UserError(f"{other}: check data.directory, the split's stem and the languages.")
 
 

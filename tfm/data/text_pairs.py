@@ -16,7 +16,7 @@ from tfm.errors import UserError
 
 BOM = b"\xef\xbb\xbf"
 CHUNK = 1 << 24
-LONGEST_LINE = 1 << 20  # bytes; a line above it is no sentence, and SentencePiece takes 50 times its size
+LONGEST_LINE = 1 << 20  # bytes; a longer line is not a sentence, and SentencePiece takes 50 times its size
 LONE_RETURN = re.compile(rb"\r(?=[^\r\n])")  # not one of "\r\n" or "\r\r\n"
 NUL = re.compile(rb"\0")
 PACKED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz"}  # how compressed files begin

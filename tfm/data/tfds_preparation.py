@@ -1,4 +1,4 @@
-"""TFDS data sets written to disk, whole or not at all, by this process or by another at the same time."""
+"""Writes TFDS data sets to disk atomically; several processes may do so at the same time."""
 
 import contextlib
 import os

@@ -150,7 +150,7 @@ def feature_problems(builder, features) -> list[str]:
                 f"it has {', '.join(known) or 'none with a name'}."
             )
         elif known[name].shape != () or known[name].np_dtype not in (object, str):
-            problems.append(f"The feature '{name}' of {builder.info.full_name} is no text: {known[name]}.")
+            problems.append(f"The feature '{name}' of {builder.info.full_name} is not text: {known[name]}.")
     return problems
 
 

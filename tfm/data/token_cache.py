@@ -1,4 +1,4 @@
-"""Sentences tokenised once, memory-mapped ever after.
+"""Caches of tokenised sentences, which are memory-mapped.
 
 A cache is a folder named after the content it came from: pairs, tokenizer and format. On each side it has
 the ids of all sentences in a row (uint16 where the vocabulary fits, else int32) and the offset of each end.
@@ -85,9 +85,9 @@ class TokenCache:
 
 
 def check_folder(cache_dir: str) -> None:
-    """Tries whether caches can be made below `cache_dir`, before the long work that they come after.
+    """Checks that caches can be made below `cache_dir`, before the long work that precedes them.
 
-    One that has caches is only warned of: those that are wanted may be there.
+    If it cannot be written but has caches, this only warns: the required ones may exist.
 
     Raises:
       UserError: no file can be made, and there are no caches.
@@ -112,11 +112,11 @@ def _require_sentences(tokens, ends, folder):
         raise ValueError(f"the parts of {folder} do not fit together")
     for first in range(0, len(ends), CHECKED_AT_ONCE):
         if (tokens[ends[first : first + CHECKED_AT_ONCE] - 1] != EOS_ID).any():
-            raise ValueError(f"a sentence of {folder} has lost its end")
+            raise ValueError(f"a sentence of {folder} does not end in EOS")
 
 
 def _build(folder, pairs, tokenizer):
-    """Builds in a folder beside and renames it, so that nobody ever opens half a cache."""
+    """Builds a temporary folder and renames it, so that no process opens a partial cache."""
     dtype = np.uint16 if len(tokenizer) <= 1 << 16 else np.int32
     try:
         with (

@@ -141,7 +141,7 @@ def paper_tokenizer(language):
 
 
 def _moses(name, label, tokens, sides, smoothing="exp"):
-    """BLEU of what `tokens` makes of both sides; `label` is what the signature adds to "moses"."""
+    """BLEU of both sides tokenised by `tokens`; the signature adds `label` to "moses"."""
     metric = sacrebleu.BLEU(tokenize="none", force=True, smooth_method=smoothing)
     score = _corpus(metric, name, *([tokens(text) for text in side] for side in sides))
     tokenizer = f"tok:moses-sacremoses-{version('sacremoses')}-{label}"

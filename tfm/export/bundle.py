@@ -50,7 +50,7 @@ def check_absent(folder: str) -> None:
 
 def flat_parameters(params: Any) -> dict[str, np.ndarray]:
     """A parameter tree -> {flat name: float32 array}, as the file holds it."""
-    # In C order, as safetensors writes an array's memory as it lies.
+    # In C order, as safetensors writes the memory of an array in its order.
     return {
         name: np.asarray(x, np.float32, order="C")
         for name, x in sorted(flatten_dict(params, sep="/").items())

@@ -1,4 +1,4 @@
-"""The whole search of a run as StableHLO, to be run where there is no tfm."""
+"""The whole search of a run as StableHLO, to be run without tfm."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""Recurrent layers over packed rows, whose state begins anew with each segment, and attention by a score.
+"""Recurrent layers over packed rows, whose state restarts with each segment, and attention by a score.
 
 Shape letters as in `tfm.layers`; A features of an annotation, F of a state.
 """

@@ -511,7 +511,7 @@ class RNNSeq2Seq(nn.Module):
           targets: int [B, L] decoder input: the target shifted right, beginning with BOS.
           input_positions, target_positions: not used; the order is enough.
           input_segments, target_segments: [B, M] and [B, L], for rows packed with several sentences; 0 is
-            padding. All states begin anew with each segment. When None each row is one sentence, padded with
+            padding. All states restart with each segment. When None each row is one sentence, padded with
             token 0.
           train: turns dropout on.
 

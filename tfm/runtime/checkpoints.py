@@ -32,16 +32,16 @@ log = logging.getLogger(__name__)
 
 
 class CheckpointDeleted(UserError):
-    """A checkpoint that was chosen is not there any more, as a run that trains deletes older ones."""
+    """The chosen checkpoint no longer exists: a run in training deletes older ones."""
 
 
 class Checkpoints:
     """The checkpoints in one folder.
 
-    A step is there from the moment that Orbax renames its folder, manifest and all; it is intact when its
-    files are what the manifest says. Before that it is read back: the first that this process saves as a
-    whole, of each later one all shapes and the values of one array an item, another each time. What is
-    deleted loses its name first: a reader finds a step whole or not at all.
+    A step exists once Orbax has renamed its folder, with its manifest; it is intact if its files equal the
+    manifest. Before the rename it is read back: completely if it is the first that this process saves, else
+    all shapes and the values of one array of each item, another one each time. A deleted step is renamed
+    first, so that a reader finds a step complete or not at all.
 
     Args:
       directory: made by the first `save`, in a folder that is there.
@@ -95,7 +95,7 @@ class Checkpoints:
         return sorted(int(name) for name in names if STEP_NAME.fullmatch(name))
 
     def latest(self):
-        """The newest intact step, or None where there is no checkpoint. Warns of those it passes over.
+        """The newest intact step, or None if there is no checkpoint. Warns of damaged ones that it skips.
 
         Raises:
           UserError: there are checkpoints, but all are damaged.
@@ -115,7 +115,7 @@ class Checkpoints:
         return self._first_intact(step for _, step in sorted(measured, reverse=True))
 
     def recover(self):
-        """`latest`, after which no damaged step stands in the way of training that makes it again.
+        """`latest`, and renames damaged steps, so that training can save them again.
 
         They are renamed; of steps before the newest intact one, large files are compared by size alone. Of
         several hosts the first decides.
@@ -262,7 +262,7 @@ class Checkpoints:
         return next((step for step in steps if not self._damage(step)), None)
 
     def _damage(self, step, whole=True):
-        """What is wrong with a step, "" for nothing; found, and told, once."""
+        """The damage of a step, "" for none; found, and warned of, once."""
         damage, was_whole = self._checked.get(step, (None, False))
         if damage is None or (not damage and whole and not was_whole):
             damage = self._verify(step, whole)
@@ -276,13 +276,13 @@ class Checkpoints:
             if not verified and whole:
                 log.warning("Checkpoint of step %s has no checksums and cannot be verified", f"{step:,}")
         except manifest.Damaged as damage:
-            log.warning("Checkpoint of step %s is damaged and passed over: %s", f"{step:,}", damage)
+            log.warning("Skipping the checkpoint of step %s, which is damaged: %s", f"{step:,}", damage)
             return str(damage)
         return ""
 
     @contextlib.contextmanager
     def _explain_deletion(self, step):
-        """Raises `CheckpointDeleted` for what goes wrong inside, if the step is not there any more."""
+        """Raises `CheckpointDeleted` for an error inside, if the step no longer exists."""
         try:
             yield
         except Exception as error:
@@ -294,7 +294,7 @@ class Checkpoints:
             ) from error
 
     def _remove_deleted(self):
-        """Orbax only renames what is not kept any more."""
+        """Deletes the steps that Orbax has renamed."""
         shutil.rmtree(os.path.join(self.directory, DELETED), ignore_errors=True)
 
     def _rename_damaged(self, step):
@@ -305,7 +305,7 @@ class Checkpoints:
         del self._checked[step]
 
     def _rename_replaced(self):
-        """Gives the checkpoint of the step that is saved again another name, before there is a manager."""
+        """Renames the checkpoint of a step that is saved again, before there is a manager."""
         self._replaced = f"{self._folder(self._saving)}{REPLACED}"
         self._checked.pop(self._saving, None)
         if jax.process_index() == 0:
@@ -313,7 +313,7 @@ class Checkpoints:
         multihost_utils.sync_global_devices("replaced checkpoint")
 
     def _restore_replaced(self):
-        """A kill may have come before what was to replace a checkpoint was there."""
+        """Undoes the renaming of a checkpoint whose replacement a kill interrupted."""
         names = os.listdir(self.directory) if os.path.isdir(self.directory) else []
         for name in names:
             step, ending = os.path.splitext(name)

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and error messages for I/O errors."""
+"""Atomic files and folders, locks of files, and error messages for I/O errors."""
 
 import contextlib
 import errno
@@ -77,7 +77,7 @@ def read_limited(path, most):
 
 
 def require_space(folder, size):
-    """Asks the disk of a folder before a large write, which may otherwise fail half way and less clearly.
+    """Checks the free space before a large write, which may otherwise fail half way with a less clear error.
 
     Raises:
       UserError: it has fewer than `size` bytes left.
@@ -136,9 +136,9 @@ def open_locked(path, flag, shown_as=None):
 
 @contextlib.contextmanager
 def only_writer(path, flag):
-    """Within, other processes that ask to be the only writer of `path` are refused.
+    """Inside, no other process can use this function for `path`.
 
-    The folder of `path` is made where there is none. While the context lasts, `path`.lock stands there.
+    The folder of `path` is made if it does not exist. Inside, there is a file `path`.lock.
 
     Args:
       path: what is written within, in any way.
@@ -222,7 +222,7 @@ def atomic_folder(path):
 
 
 def end_last_line(path):
-    """A kill may have cut the last line of a file short; the next must not become its end."""
+    """Ends a last line that a kill truncated, so that the next line does not continue it."""
     if not os.path.isfile(path) or not os.path.getsize(path):
         return
     with open(path, "rb+") as file:

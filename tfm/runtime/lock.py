@@ -1,4 +1,4 @@
-"""One training process a work directory."""
+"""The lock of a work directory: only one process trains in it."""
 
 import contextlib
 import fcntl
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 class DirectoryGuard:
     """Notices that the work directory of a run was deleted, moved or replaced.
 
-    An open descriptor keeps the numbers of its inode from being given to a directory made later.
+    Open descriptors keep the kernel from reusing the inode numbers for a directory made later.
 
     Args:
       path: of the directory.
@@ -32,7 +32,7 @@ class DirectoryGuard:
             self._files[os.path.join(self.path, LOCK_FILE)] = os.dup(lock.fileno())
 
     def check(self, unfinished=None):
-        """Looks whether the path still leads to the directory; a few microseconds, before each write.
+        """Checks that the path still leads to the directory; a few microseconds, before each write.
 
         Args:
           unfinished: folder two levels below it that was being written, removed if the directory is gone: who
@@ -48,7 +48,7 @@ class DirectoryGuard:
                     self._remove(unfinished)
                 raise UserError(
                     f"{path} {change} while this run used {self.path}: the run ends and writes nothing more "
-                    "there. To resume it, put what was moved back and start it again."
+                    "there. To resume it, move the files back and start it again."
                 )
 
     def _remove(self, unfinished):
@@ -68,7 +68,7 @@ class DirectoryGuard:
 
 
 def _change(path, descriptor):
-    """What became of a path since it was opened, for an error message; "" for nothing."""
+    """What happened to a path since it was opened, for an error message; "" for nothing."""
     try:
         same = os.path.samestat(os.stat(path), os.fstat(descriptor))
     except (FileNotFoundError, NotADirectoryError):
@@ -102,7 +102,7 @@ def lock_workdir(workdir):
             log.warning("Cannot lock %s (%s): make sure that no other train.py uses it", path, error.strerror)
         guard.check()  # another file may have got the name before this one was locked
         if os.fstat(file.fileno()).st_size:
-            log.info("Taking over from %s, which did not end in good order", _holder(file))
+            log.info("Taking over the lock of %s, which was killed", _holder(file))
         _write(file, {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%F %T %z")})
         try:
             yield guard

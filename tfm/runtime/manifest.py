@@ -17,7 +17,7 @@ LARGEST = 1 << 24  # bytes of a manifest; that of a checkpoint with 10,000 files
 
 
 class Damaged(Exception):
-    """Why a checkpoint or an export is not what was written; part of an error message."""
+    """How a checkpoint or an export differs from what was written; part of an error message."""
 
 
 def write(folder, *, names=None):

@@ -1,4 +1,4 @@
-"""Memory: whether a model or a step fits into what there is, and what keeps that of the process flat."""
+"""Checks whether a model or a step fits into the memory, and keeps the memory of the process from growing."""
 
 import contextlib
 import ctypes
@@ -15,7 +15,7 @@ CGROUP_LIMIT = "/sys/fs/cgroup/memory.max"  # of a container or a batch job on L
 
 
 class Memory(NamedTuple):
-    """Bytes on one device: state and batch, what a step needs beside them, and what there is, or None."""
+    """Bytes on one device: of state and batch, of a step beside them, and available ones, or None."""
 
     state: int
     step: int
@@ -28,7 +28,7 @@ class Memory(NamedTuple):
 
 
 def limit_malloc_arenas():
-    """Keeps the process from growing for hours; call it before threads begin.
+    """Limits the arenas of malloc, so that a long run does not grow; call it before threads start.
 
     The threads of XLA, of checkpoints and of the input each allocate in a heap ("arena") of their own, and
     what they free stays in it. glibc makes up to eight arenas a core; what having one costs in speed is less
@@ -51,7 +51,7 @@ def measure_memory(compiled):
 
 @contextlib.contextmanager
 def explain_out_of_memory(gradient_accumulation_steps):
-    """A device that runs out of memory in here is a mistake of the user.
+    """Turns an out-of-memory error of a device inside into an error message.
 
     Raises:
       UserError: instead of XLA's own error.
@@ -85,13 +85,13 @@ def is_out_of_memory(error):
 
 
 def check_estimate(what, needed, available, advice):
-    """Compares an estimate with what there is.
+    """Compares an estimate with the available memory.
 
     Args:
       what: subject of the error message, such as "Training this model".
-      needed: bytes; None where there is no estimate, which passes.
-      available: bytes; None where they are not known, which passes.
-      advice: what to do, the end of the error message.
+      needed: bytes; None, for no estimate, passes.
+      available: bytes; None, for an unknown number, passes.
+      advice: what to do, at the end of the error message.
 
     Raises:
       UserError: `needed` is more.

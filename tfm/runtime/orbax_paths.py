@@ -1,4 +1,4 @@
-"""Paths as Orbax gets them: every character of a name stands for itself."""
+"""Paths for Orbax, in which every character is literal, `*` and `[` too."""
 
 import glob
 import os
@@ -38,5 +38,5 @@ def orbax_path(folder):
         ) from None
     path = epath.Path(_LiteralPath(folder))
     if os.fspath(path) != folder:
-        raise UserError(f"Orbax would read and write {os.fspath(path)} for {folder}: choose another folder.")
+        raise UserError(f"Orbax would use {os.fspath(path)} in place of {folder}: choose another folder.")
     return path

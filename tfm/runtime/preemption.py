@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT ask a run to end: it finishes its step, saves and goes. A second one ends it at once."""
+"""SIGTERM and SIGINT make a run finish its step, save and end. A second signal ends it at once."""
 
 import contextlib
 import logging
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Interrupted(BaseException):  # as KeyboardInterrupt, so that no library takes it for an error
-    """What was under way is cut short, as the process has been asked to end."""
+    """A signal interrupted the work, as the process has been asked to end."""
 
 
 class SignalHandler:
@@ -34,7 +34,7 @@ class SignalHandler:
 
     @contextlib.contextmanager
     def deferred(self):
-        """Within, a signal is only noted; elsewhere it ends the process, with nothing to save."""
+        """Inside, a signal is only noted; elsewhere it ends the process, with nothing to save."""
         self._deferring = True
         try:
             yield
@@ -43,7 +43,7 @@ class SignalHandler:
 
     @contextlib.contextmanager
     def interrupting(self):
-        """Within `deferred`: a signal, or one that has been noted, cuts short what is in here.
+        """To use inside `deferred`: a signal, or one that was noted before, interrupts the work inside.
 
         Raises:
           Interrupted: there was one.
@@ -57,11 +57,11 @@ class SignalHandler:
             self._interrupting = False
 
     def handle(self, number, _):
-        """What Python calls in the main thread, as soon as no call of a library is in its way.
+        """The signal handler, which Python calls in the main thread once a running library call returns.
 
         Raises:
           SystemExit: 128 + number, where the signal is not deferred.
-          Interrupted: where it cuts short what is under way.
+          Interrupted: inside `interrupting`.
         """
         first, self.signal = not self.signal, self.signal or number
         if self._interrupting and first:  # the same again would cut short what follows the interruption
@@ -70,7 +70,7 @@ class SignalHandler:
             raise SystemExit(128 + number)
 
     def watch(self, reader):
-        """Reads signals as they come, in a thread that no long call of a library holds up."""
+        """Reads signals as they arrive, in a thread that no long library call blocks."""
         numbers = (data[0] for data in iter(lambda: reader.recv(1), b""))
         first = None
         for number in numbers:

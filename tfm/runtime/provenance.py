@@ -1,4 +1,4 @@
-"""What it takes to repeat a run: one line of JSON for each of its starts."""
+"""Records all that is needed to repeat a run: one line of JSON for each of its starts."""
 
 import contextlib
 import dataclasses
@@ -100,8 +100,8 @@ def _warn_of_changes(before, now, step):
     changed = [name for name, content in now.items() if before.get(name, content) != content]
     if changed:
         log.warning(
-            "The content of %s is not what it was at the last start of this run: from step %s on it sees "
-            "other sentences, in another order, and its losses and scores do not compare with those before",
+            "The content of %s has changed since the last start of this run: from step %s on it reads other "
+            "data, in another order, and its losses and scores cannot be compared with those before",
             " and ".join(changed),
             f"{step:,}",
         )
@@ -116,8 +116,8 @@ def _warn_of_numbers(before, now, step):
     ]
     if changed:
         log.warning(
-            "JAX computes otherwise than at the last start of this run (%s): from step %s on its numbers are "
-            "not those of an unbroken run",
+            "Options of JAX differ from the last start of this run (%s): from step %s on, its numbers differ "
+            "from those of an unbroken run",
             "; ".join(changed),
             f"{step:,}",
         )

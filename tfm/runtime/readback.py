@@ -1,4 +1,4 @@
-"""Reads a checkpoint back before it gets its name: what cannot be restored as it was saved must not count."""
+"""Reads a checkpoint back before it is renamed: one that differs from what was saved is not kept."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Reading the metrics of each step, and what is looked for in them: no finite number, and divergence."""
+"""Reads the metrics of each step, one step late, and detects non-finite steps and divergence."""
 
 import logging
 import math
@@ -13,11 +13,11 @@ log = logging.getLogger(__name__)
 
 
 class DivergenceMonitor:
-    """Looks at each step's metrics in order.
+    """Monitors the metrics of each step, in order.
 
     Args:
       config: a `TrainingConfig`.
-      first_loss: of the run's start; None takes that of the first step looked at.
+      first_loss: of the run; None takes that of the first step that it sees.
     """
 
     def __init__(self, config, first_loss=None):
@@ -27,7 +27,7 @@ class DivergenceMonitor:
         self._above = self._skipped = 0
 
     def must_end(self, step, metrics):
-        """Whether the run cannot go on after `step`: it was not finite. Warns of what it can go on after.
+        """Whether the run must end after `step`, which was not finite. Warns if it need not.
 
         Args:
           step: counted from 1.
@@ -39,10 +39,10 @@ class DivergenceMonitor:
             return not self._skips or self._skipped == MOST_SKIPPED
         self._skipped = 0
         total, count = metrics["loss"]
-        self._look_for_divergence(step, float(total) / max(float(count), 1))
+        self._check_divergence(step, float(total) / max(float(count), 1))
         return False
 
-    def _look_for_divergence(self, step, loss):
+    def _check_divergence(self, step, loss):
         if self._first_loss is None:
             self._first_loss = loss
         self._above = self._above + 1 if loss > self._first_loss else 0
@@ -74,11 +74,11 @@ class DeferredMetrics:
         self._unread = None
 
     def put(self, step, batch, metrics):
-        """What `read` reads next: a step, its host batch, and its metrics on the devices."""
+        """Stores what `read` reads next: a step, its host batch, and its metrics on the devices."""
         self._unread = step, batch, metrics
 
     def read(self, state):
-        """Reads what is unread, if anything.
+        """Reads the stored metrics, if there are any.
 
         Args:
           state: placed, as the newest step left it.

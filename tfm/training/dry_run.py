@@ -1,4 +1,4 @@
-"""What a run takes, told before it starts: parameters, batches, memory, speed so far."""
+"""The dry run: parameters, batches, memory and last measured speed of a run, before it starts."""
 
 import os
 
@@ -17,7 +17,7 @@ def describe_run(task: Task, config: TrainingConfig, workdir: str) -> list[str]:
     """Compiles the step for the largest batch and describes what a run takes, a line each.
 
     Args:
-      task, config, workdir: as of `tfm.training.loop.train`.
+      task, config, workdir: see `tfm.training.loop.train`.
 
     Raises:
       UserError: the step does not fit into the memory of a device, or the data cannot be used.

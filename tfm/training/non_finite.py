@@ -1,4 +1,4 @@
-"""A step that is not finite: which tensor is the first, and what is needed to see it again."""
+"""Diagnoses a non-finite step: finds its first non-finite tensor, and saves what reproduces it."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ from tfm.runtime.checkpoints import Checkpoints
 from tfm.training.step import split_batch
 
 NON_FINITE_FOLDER, REPORT = "non_finite", "report.json"
-SHOWN = 5  # numbers of a list in a sentence
+SHOWN = 5  # numbers of a list in an error message
 
 
 def explain(task, data, config, setup, workdir, state, step, batch):
@@ -48,7 +48,7 @@ def explain(task, data, config, setup, workdir, state, step, batch):
     if jax.process_index() == 0:
         with contextlib.suppress(OSError), open(os.path.join(folder, REPORT), "w", encoding="utf-8") as file:
             json.dump({"step": step, "not_finite": culprit, "batch": facts}, file, indent=2)
-    skip = ", or go on without such batches with training.on_non_finite=skip"
+    skip = ", or skip such batches with training.on_non_finite=skip"
     return UserError(
         f"The loss or gradient of step {step:,} is not finite; the first tensor that is not: {culprit}. "
         f"The batch: {_shown(facts)}. {where}; lower training.learning_rate_scale or fix the data"
@@ -64,7 +64,7 @@ def _locate_non_finite(task, config, setup, whole, step, batch):
     culprit = first_not_finite(
         task.loss, params, split_batch(batch, key, devices, config.gradient_accumulation_steps)
     )
-    return culprit or "nothing when computed again, share by share: it comes of their sum or of chance"
+    return culprit or "none when the parts are computed again: only their sum is not finite, or results vary"
 
 
 def first_not_finite(loss, params, pieces):

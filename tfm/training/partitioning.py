@@ -1,4 +1,4 @@
-"""How one pure step runs on the devices at hand: plain jit, pmap over the local ones, or jit over a mesh."""
+"""Runs one pure step on the available devices: jit on one, pmap over the local ones, or jit over a mesh."""
 
 import functools
 import math
@@ -23,15 +23,15 @@ def _identity(x):
 
 
 class Partitioner(NamedTuple):
-    """Where state and batches live, and how a step is compiled for that.
+    """Places state and batches on devices, and compiles the step for that placement.
 
     Attributes:
       devices: how many share a batch.
       compile: (train_step, a state) -> compiled function of (placed state, placed batch); donates the state.
       place_state, fetch_state: one state, or a restored one, -> the devices, and back to what is saved; also
         of a part of it.
-      place_batch: dict of this host's [rows, ...] arrays -> the devices; rows are filled up with zeros to a
-        multiple of the devices, and an all-zero row is padding that counts for nothing.
+      place_batch: dict of this host's [rows, ...] arrays -> the devices; it pads them with
+        rows of zeros to a multiple of the devices, which the loss must not count.
       fetch_metrics: the step's metrics -> one copy.
       like: a state -> what a checkpoint is restored into.
       fetch_weights: parameters of a fetched state -> one copy on this host, for evaluation.

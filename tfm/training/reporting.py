@@ -1,4 +1,4 @@
-"""What a run shows: a line on the terminal, a row of JSONL, a point in TensorBoard."""
+"""Reports metrics: lines on the terminal, rows of JSONL, points in TensorBoard."""
 
 import contextlib
 import json
@@ -67,7 +67,7 @@ class MetricsWriter(Hook):
                 self._flushed = time.monotonic()
 
     def close(self):
-        """What is still in memory goes to the files, which are closed whether it fits or not."""
+        """Writes what is still in memory, and closes the files even if that fails."""
         with writing(self._workdir), contextlib.closing(self._board), self._file:
             pass
 
@@ -78,8 +78,8 @@ class MetricsWriter(Hook):
 def read_metrics(workdir, up_to=None):
     """The rows of metrics.jsonl in order.
 
-    After a restart a step can stand there twice; the later row wins. What is no row, such as a last line cut
-    short or one with something else than numbers, is left out.
+    After a restart there can be two rows of a step; the later one counts. Lines that are not rows, such as a
+    truncated last line or one with other values than numbers, are left out.
 
     Raises:
       UserError: there are none.
@@ -101,7 +101,7 @@ def read_metrics(workdir, up_to=None):
 
 
 def _is_row(row):
-    """Whether a line of the file is what `Reporter.write` writes: a step, and numbers by name."""
+    """Whether a line of the file has a step, and numbers by name."""
     if not isinstance(row, dict) or not isinstance(row.get("step"), int):
         return False
     return all(_is_number(value) for value in row.values())

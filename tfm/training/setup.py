@@ -93,7 +93,7 @@ def restore_or_initialize(
     if load_initial_params is not None:
         # Saved at once, so that the run resumes with these weights whenever it is stopped.
         weights = load_initial_params()
-        check_shapes(state.params, weights, "What the run would begin with")
+        check_shapes(state.params, weights, "The set of initial parameters")
         state = state.with_params(weights)
         checkpoints.save(setup.partitioner.fetch_state(setup.partitioner.place_state(state)))
     return state, {}

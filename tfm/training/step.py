@@ -37,7 +37,7 @@ class TrainState:
         return cls(jnp.zeros((), jnp.int32), params, optimizer.init(params), params if ema_decay else None)
 
     def items(self) -> dict[str, Any]:
-        """What a checkpoint of it holds, by name."""
+        """The items of its checkpoint, by name."""
         items = {"params": self.params, "optimizer": {"step": self.step, "state": self.opt_state}}
         return items if self.average is None else items | {"average": self.average}
 
@@ -137,7 +137,7 @@ def _advance_counter(path, x):
 
 
 def split_batch(batch, key, devices, gradient_accumulation_steps):
-    """What the devices of a host get of its batch, one micro-batch after the other, as `train_step` has it.
+    """Splits batch and key of a host into those of its devices and micro-batches, as `train_step` does.
 
     The keys are those of jit and pmap; under a mesh one mask of dropout is drawn for all devices.
 
@@ -160,10 +160,10 @@ def split_batch(batch, key, devices, gradient_accumulation_steps):
 
 
 def check_zero_rows(loss, params, batch):
-    """Whether rows of zeros count for nothing, so that the loss does not depend on the number of devices.
+    """Checks that rows of zeros do not count, so that the loss does not depend on the number of devices.
 
     Args:
-      loss: as of `make_train_step`; called without a random key.
+      loss: see `make_train_step`; called without a random key.
       params: of the model.
       batch: a host batch, of which one row of zeros is made.
 
@@ -175,19 +175,19 @@ def check_zero_rows(loss, params, batch):
     for name, (total, count) in ({"loss": pair} | metrics).items():
         if total != 0 or count != 0:
             raise UserError(
-                f"A batch is filled up with rows of zeros to a multiple of the devices and micro-batches. "
+                f"A batch is padded with rows of zeros to a multiple of the devices and micro-batches. "
                 f"Expected sum 0 and count 0 of such a row, got sum {float(total):.4g} and count "
                 f"{float(count):.4g} of {name!r}: give padding weight 0 in the task's loss."
             )
 
 
 def pad_rows(x, count):
-    """Rows of zeros added up to a multiple of `count`; an all-zero row is padding that counts for nothing."""
+    """Pads with rows of zeros to a multiple of `count`; the loss must not count an all-zero row."""
     return np.pad(x, [(0, -len(x) % count)] + [(0, 0)] * (x.ndim - 1))
 
 
 def _split(batch, parts):
-    """[rows, ...] -> [parts, rows / parts, ...], filled up with zero rows.
+    """[rows, ...] -> [parts, rows / parts, ...], padded with zero rows.
 
     Neighbours go to different parts, so that each part has its share of the rows of each device.
     """

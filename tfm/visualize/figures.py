@@ -59,7 +59,7 @@ def draw_curves(rows, path, *, best="validation/bleu"):
 def draw_attention(weights, queries, keys, title, path):
     """One row of panels a layer, one panel a head.
 
-    Labels and title are drawn as they are: what stands between dollars is no formula.
+    Labels and title are drawn as they are: text between dollar signs is not a formula.
 
     Args:
       weights: [layers, H, L, M], in [0, 1].

@@ -1,4 +1,4 @@
-"""How a run begins: with random parameters, with another run's, or with its own and a new schedule."""
+"""Initialization of a run: random parameters, a warm start from another run, or a reset of the schedule."""
 
 import contextlib
 import dataclasses
@@ -83,7 +83,7 @@ def _saved_config(workdir, begun):
     recorded = last_start(workdir).get("config")
     if recorded is None:
         raise UserError(f"{workdir} has checkpoints but no {runs.CONFIG_FILE}: put it back from a copy.")
-    log.warning("%s is missing; the config of the last start, in %s, stands for it", path, RECORD_FILE)
+    log.warning("%s is missing: reading the config of the last start from %s", path, RECORD_FILE)
     return runs.parse_config(recorded)
 
 
@@ -99,7 +99,7 @@ def _allowed(chosen, names):
             raise UserError(f"--allow_change: {config.unknown_field(path, path, known)}")
         if known[path].resume == NEVER:
             raise UserError(
-                f"--allow_change={path}: this can never change in a run, as its weights depend on it: "
+                f"--allow_change={path}: this field can never change in a run, as its weights depend on it: "
                 "give a new --workdir."
             )
         if known[path].resume == WITH_RESET:
@@ -158,7 +158,7 @@ def _check_vocabulary(changed, workdir):
 
 
 def prepare_warm_start(source, chosen, workdir):
-    """Makes ready a run that begins with the weights of `source`: the task's assets come with them.
+    """Prepares a run that begins with the weights of `source`: copies the assets of the task.
 
     Args:
       source: a run or an export.
@@ -191,7 +191,7 @@ def prepare_warm_start(source, chosen, workdir):
 
 
 def reset(task, workdir):
-    """Moves checkpoints and metrics of a run aside: a new schedule begins with its newest weights.
+    """Moves checkpoints and metrics of a run to another folder, to begin a new schedule with its weights.
 
     They go to the folder `before_reset`. Where that is there already, the reset was made and the run resumes.
     The config of the task becomes that of the run.
@@ -215,7 +215,7 @@ def reset(task, workdir):
 
 
 def find_initial_params(task, workdir, source):
-    """What `training.loop.train` takes: how to get the parameters that a run begins with, or None.
+    """A function that loads the initial parameters, as `training.loop.train` takes it, or None.
 
     Args:
       task: of the run.

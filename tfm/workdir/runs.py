@@ -15,7 +15,7 @@ from tfm.training.setup import open_checkpoints
 from tfm.workdir.bundle import is_bundle, read_bundle
 
 CONFIG_FILE = "config.json"
-ATTEMPTS = 10  # at a checkpoint that training does not delete meanwhile
+ATTEMPTS = 10  # to find a checkpoint that training does not delete meanwhile
 AVERAGE_COPIES = 5  # of float32: a checkpoint, itself and the sum in float64
 
 log = logging.getLogger(__name__)
@@ -105,10 +105,10 @@ def require_translation(chosen, what):
 
 
 def single_model_params(run):
-    """The parameters of a run that is no ensemble.
+    """The parameters of a run of a single model.
 
     Raises:
-      UserError: it is one.
+      UserError: the run is an ensemble.
     """
     if isinstance(run.params, tuple):
         raise UserError("An ensemble is several models: give --checkpoint or --average, not --ensemble.")
@@ -159,7 +159,7 @@ def config_path(workdir):
 
 
 def evaluation_stem(workdir, split, language, name=""):
-    """What the names of eval.py's files begin with; `.hypotheses` and `.scores.json` follow.
+    """The stem of the files of eval.py, before `.hypotheses` and `.scores.json`.
 
     Args:
       workdir: folder of the run, where they stand.

@@ -25,11 +25,11 @@ class Hypothesis(NamedTuple):
 def translate_texts(model, params, tokenizer, sentences, config, *, n_best=1, prefixes=None):
     """Translations of texts.
 
-    What is empty stays empty. An input over `config.max_input` is split or cut, with a warning; of a split
-    one the n-th best translation joins the n-th best of its parts, and scores are added.
+    The translation of an empty text is empty. An input over `config.max_input` is split or cut, with a
+    warning; the n-th best translation of a split one joins the n-th best of its parts, with added scores.
 
     Args:
-      model, params, config, n_best: as of `tfm.decoding.generate.decode`.
+      model, params, config, n_best: see `tfm.decoding.generate.decode`.
       tokenizer: of the model.
       sentences: texts.
       prefixes: texts with which the translations begin, or None.
@@ -121,7 +121,7 @@ def _check_texts(name, given):
 
 
 def _split_input(tokenizer, ids, config):
-    """What of a sentence is translated at once: nothing, all of it, or parts."""
+    """The parts of a sentence that are translated separately: none of an empty one, else one or more."""
     longest = config.max_input - 1
     if len(ids) <= longest:
         return [ids] if ids else []
