@@ -14,6 +14,7 @@ import re
 import shutil
 import tempfile
 import time
+from typing import Any
 
 import numpy as np
 from numpy.lib.format import write_array_header_1_0
@@ -47,7 +48,7 @@ class TokenCache:
         together.
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder: str):
         self._tokens, self._ends = (
             [_integers(os.path.join(folder, f"{side}{name}.npy")) for side in SIDES] for name in ("", "_ends")
         )
@@ -59,13 +60,13 @@ class TokenCache:
     def __len__(self):
         return len(self.lengths)
 
-    def tokens(self, side, pairs):
+    def tokens(self, side: int, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(ids, lengths): the source (side 0) or target (1) sentences of some pairs, one after the other."""
         lengths = self.lengths[pairs, side]
         return self._tokens[side][concatenate_ranges(find_starts(self._ends[side], pairs), lengths)], lengths
 
     @classmethod
-    def open(cls, pairs, tokenizer, cache_dir):
+    def open(cls, pairs: Any, tokenizer: Any, cache_dir: str) -> "TokenCache":
         """The cache of `pairs` (see `tfm.data.sources`) below `cache_dir`; made where there is no whole one.
 
         Raises:

@@ -95,7 +95,7 @@ class MultiHeadAttention(nn.Module):
     encode_positions: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     dtype: jnp.dtype = jnp.float32
 
-    def setup(self):
+    def setup(self) -> None:
         if None in (self.key_features, self.value_features) and self.features % self.heads:
             raise ValueError(f"features {self.features} do not divide into {self.heads} heads")
         key_features = self.key_features or self.features // self.heads

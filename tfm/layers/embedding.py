@@ -28,7 +28,7 @@ class Embedding(nn.Module):
     features: int
     dtype: jnp.dtype = jnp.float32
 
-    def setup(self):
+    def setup(self) -> None:
         init = nn.initializers.normal(self.features**-0.5)
         self.table = self.param("table", init, (self.vocabulary_size, self.features))
         self.output_table = self.table

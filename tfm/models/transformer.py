@@ -157,7 +157,7 @@ class Transformer(layers.ComposedModule):
         """Its bytes, by arithmetic."""
         return TransformerMemory(self.config, self.vocabulary_size)
 
-    def setup(self):
+    def setup(self) -> None:
         config = self.config
         if config.attention == "cudnn" and jax.default_backend() != "gpu":
             raise UserError(

@@ -6,6 +6,8 @@ import filecmp
 import logging
 import os
 import shutil
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 
@@ -19,6 +21,7 @@ from tfm.runtime.provenance import RECORD_FILE, last_start
 from tfm.tasks.translation.task import VOCABULARY_FILE
 from tfm.training.reporting import METRICS_FILE
 from tfm.training.setup import CHECKPOINT_FOLDER, open_checkpoints
+from tfm.training.task import Task
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 
@@ -27,7 +30,7 @@ VOCABULARY = "vocabulary"  # `FieldInfo.asset` of the fields from which the voca
 log = logging.getLogger(__name__)
 
 
-def save_config(chosen, workdir, *, allow_change=(), resets=False):
+def save_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = (), resets: bool = False) -> None:
     """Writes the config into the work directory, and logs what differs from the one that is there.
 
     Until the first checkpoint of a run all of it may change, but for what its vocabulary was made from. After
@@ -157,7 +160,7 @@ def _check_vocabulary(changed, workdir):
         )
 
 
-def prepare_warm_start(source, chosen, workdir):
+def prepare_warm_start(source: str, chosen: Any, workdir: str) -> None:
     """Prepares a run that begins with the weights of `source`: copies the assets of the task.
 
     Args:
@@ -190,7 +193,7 @@ def prepare_warm_start(source, chosen, workdir):
             raise UserError(f"{own} is not the {name} of {source}: give a new --workdir.")
 
 
-def reset(task, workdir):
+def reset(task: Task, workdir: str) -> None:
     """Moves checkpoints and metrics of a run to another folder, to begin a new schedule with its weights.
 
     They go to the folder `before_reset`. Where that is there already, the reset was made and the run resumes.
@@ -214,7 +217,7 @@ def reset(task, workdir):
     config.save(task.config, runs.config_path(workdir))
 
 
-def find_initial_params(task, workdir, source):
+def find_initial_params(task: Task, workdir: str, source: str) -> Callable[[], Any] | None:
     """A function that loads the initial parameters, as `training.loop.train` takes it, or None.
 
     Args:
