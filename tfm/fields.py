@@ -105,6 +105,19 @@ def field(default: Any, help: str, **rules: Any) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def field_like(other: type, name: str, default: Any = dataclasses.MISSING) -> Any:
+    """A dataclass field that says of itself what a field of another dataclass does.
+
+    Args:
+      other: the dataclass.
+      name: of its field.
+      default: in place of that field's own.
+    """
+    like = next(each for each in dataclasses.fields(other) if each.name == name)
+    default = like.default if default is dataclasses.MISSING else default
+    return dataclasses.field(default=default, metadata=like.metadata)
+
+
 def info_of(field: dataclasses.Field) -> FieldInfo:
     """The `FieldInfo` of a dataclass field; where `field` did not make it, a strict one without bounds."""
     return field.metadata.get("info", FieldInfo(warm_start=False))

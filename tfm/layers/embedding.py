@@ -6,6 +6,7 @@ Shape letters as in `tfm.layers`.
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.nn.initializers import Initializer
 
 from tfm.layers.matmul import dot_general
 from tfm.layers.parameter_axes import constrain_batch, declare_axes
@@ -21,20 +22,25 @@ class Embedding(nn.Module):
       vocabulary_size: V.
       features: D.
       dtype: compute dtype.
+      scale: factor of the embeddings; sqrt(D) when None, as in the paper.
+      table_init: initializer of the matrix; normal with deviation 1 / sqrt(D) when None.
     """
 
     vocabulary_size: int
     features: int
     dtype: jnp.dtype = jnp.float32
+    scale: float | None = None
+    table_init: Initializer | None = None
 
     def setup(self):
-        init = nn.initializers.normal(self.features**-0.5)
+        init = self.table_init or nn.initializers.normal(self.features**-0.5)
         self.table = self.param("table", init, (self.vocabulary_size, self.features))
         self.output_table = self.table
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        """[...] -> [..., D], multiplied by sqrt(D)."""
-        return constrain_batch(jnp.take(self.table, tokens, axis=0)).astype(self.dtype) * self.features**0.5
+        """[...] -> [..., D], multiplied by `scale`."""
+        scale = self.features**0.5 if self.scale is None else self.scale
+        return constrain_batch(jnp.take(self.table, tokens, axis=0)).astype(self.dtype) * scale
 
     def logits(self, x: jax.Array) -> jax.Array:
         """[..., D] -> [..., V]."""
@@ -43,21 +49,25 @@ class Embedding(nn.Module):
         return dot_general(x, table, (((x.ndim - 1,), (1,)), ((), ())), max_skinny_rows=64)
 
 
-@declare_axes({f"{stack}_positions/table": ("positions", None) for stack in ("encoder", "decoder")})
+@declare_axes(
+    {f"{name}/table": ("positions", None) for name in ("positions", "encoder_positions", "decoder_positions")}
+)
 class LearnedPositions(nn.Module):
     """A learned vector for each position, in place of sinusoids (Table 3, row E).
 
     Attributes:
       max_length: T, positions.
       features: D.
+      table_init: initializer; normal with deviation 1 / sqrt(D) when None.
     """
 
     max_length: int
     features: int
+    table_init: Initializer | None = None
 
     @nn.compact
     def __call__(self, positions: jax.Array) -> jax.Array:
         """Integers [...] -> [..., D]; a position beyond the table gives NaN, not another position's row."""
-        init = nn.initializers.normal(self.features**-0.5)
+        init = self.table_init or nn.initializers.normal(self.features**-0.5)
         table = self.param("table", init, (self.max_length, self.features))
         return jnp.take(table, positions, axis=0, mode="fill")
