@@ -1,4 +1,4 @@
-"""Batches of a language model, in an order that only the seed decides, and windows that score each token once.
+"""Batches of a language model, in an order that only the seed decides, and windows to score each token once.
 
 A batch is a dict of int32 arrays [B, L]:
 

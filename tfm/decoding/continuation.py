@@ -170,7 +170,7 @@ def continue_tokens(
 
 
 def _room(model, config):
-    """Tokens of a prefix, BOS among them but not the last one, for which there are positions; None for all."""
+    """Tokens of a prefix, BOS among them but not the last, that there are positions for; None for all."""
     most = model.config.max_length
     return None if most is None else most - config.max_tokens - 1
 

@@ -1,4 +1,4 @@
-"""Language modelling: documents, a decoder without an encoder, bits per byte. See `task`, `data`, `report`."""
+"""Language modelling: documents, a decoder alone, bits per byte. See `task`, `data`, `report`."""
 
 from tfm.tasks.language_modeling.task import Config, LanguageModeling, create, fingerprint
 
