@@ -16,7 +16,6 @@ from tfm import search
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.generate import DecodingConfig, search_batch, search_parameters
 from tfm.layers.matmul import inputs_first
-from tfm.models import Transformer
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("size", "base", list(sizes.SIZES), "Model.")
@@ -30,12 +29,12 @@ flags.DEFINE_integer("calls", 5, "Batches to time.", lower_bound=1)
 
 def make_call(size, dtype, batch, beam, length, naive=False):
     """A function that decodes the next of several batches."""
-    model = Transformer(sizes.model_config(size, dtype=dtype))
+    model = sizes.make_model(size, dtype=dtype)
     config = DecodingConfig(beam_size=beam, min_length=length, extra_length=0)
     token = jax.numpy.ones((1, 1), jax.numpy.int32)
     params = jax.jit(lambda key: model.init(key, token, token, train=False)["params"])(jax.random.key(0))
     members = (search_parameters(params, dtype),)
-    inputs = [jax.device_put(x) for x, _ in sizes.tokens(model.config, batch, length, 8)]
+    inputs = [jax.device_put(x) for x, _ in sizes.tokens(model, batch, length, 8)]
     find = naive_search if naive else search_batch
     done = 0
 

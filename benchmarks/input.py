@@ -12,9 +12,8 @@ import time
 
 import jax
 import numpy as np
-from absl import flags
+from absl import app, flags
 
-from tfm.commands import cli
 from tfm.data.batching import TrainBatches, read_ahead
 from tfm.data.config import DataConfig
 from tfm.data.sources import open_pairs
@@ -126,4 +125,4 @@ def lexicon(seed):
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    app.run(lambda _: main())

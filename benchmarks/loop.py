@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 import statistics
+import sys
 import time
 
 import jax
@@ -22,28 +23,31 @@ from tfm.training.loop import train
 from tfm.training.reporting import read_metrics
 from tfm.training.setup import make_setup
 
-FLAGS = flags.FLAGS
-flags.DEFINE_integer("rounds", 3, "How often the two take turns.", lower_bound=1)
-flags.DEFINE_integer(
-    "steps", 100, "Steps of each turn that are timed, and of a line of the log.", lower_bound=2
-)
 BATCHES = 8
 
 
-def main():
-    chosen = cli.read_config()
-    workdir = FLAGS.workdir
+def define_flags(values, argv):
+    """The flags of the benchmark."""
+    cli.define_new_run(values, argv)
+    flags.DEFINE_integer("rounds", 3, "How often the two take turns.", 1, flag_values=values)
+    text = "Steps of each turn that are timed, and of a line of the log."
+    flags.DEFINE_integer("steps", 100, text, 2, flag_values=values)
+
+
+def main(argv):
+    arguments, _ = cli.parse(__name__, argv, define_flags)
+    chosen, workdir, steps = cli.read_config(arguments), arguments.workdir, arguments.steps
     os.makedirs(workdir)
     task = tasks.find(chosen.task).create(chosen, workdir)
-    bare = bare_step(task, chosen.training)
+    bare = bare_step(task, chosen.training, steps)
     rates = []
-    for turn in range(1, FLAGS.rounds + 1):
-        rates.append((whole_loop(task, chosen.training, workdir, turn), bare()))
+    for turn in range(1, arguments.rounds + 1):
+        rates.append((whole_loop(task, chosen.training, workdir, turn, steps), bare()))
     loop, step = (statistics.median(column) for column in zip(*rates, strict=True))
     print(
         json.dumps(
             {
-                "config": config_flag.value_of("config"),
+                "config": config_flag.value_of("config", argv),
                 "loop_tokens_per_second": round(loop),
                 "bare_tokens_per_second": round(step),
                 "ratio": round(statistics.median(a / b for a, b in rates), 3),
@@ -53,24 +57,24 @@ def main():
     )
 
 
-def whole_loop(task, training, workdir, turn):
+def whole_loop(task, training, workdir, turn, steps):
     """tokens/s of the last line of a run that goes on for two lines: the first has the compilation in it."""
-    length = 2 * FLAGS.steps
+    length = 2 * steps
     config = dataclasses.replace(
         training,
         schedule="inverse_sqrt",  # without an end
         steps=turn * length,
-        log_every=FLAGS.steps,
+        log_every=steps,
         eval_every=10**9,
-        checkpoint_every=FLAGS.steps,
+        checkpoint_every=steps,
     )
     train(task, config, workdir)
     lines = [row for row in read_metrics(workdir) if "train/tokens_per_second" in row]
     return lines[-1]["train/tokens_per_second"]
 
 
-def bare_step(task, training):
-    """A function that times FLAGS.steps steps, and returns their tokens/s."""
+def bare_step(task, training, steps):
+    """A function that times steps steps, and returns their tokens/s."""
     setup = make_setup(task, training)
     data = task.open_data()
     feed = data.train_batches(0)
@@ -84,15 +88,14 @@ def bare_step(task, training):
     def timed():
         nonlocal state
         began = time.perf_counter()
-        for turn in range(FLAGS.steps):
+        for turn in range(steps):
             state, metrics = step(state, placed[turn % BATCHES])
         jax.block_until_ready(metrics)
         seconds = time.perf_counter() - began
-        return sum(tokens[turn % BATCHES] for turn in range(FLAGS.steps)) / seconds
+        return sum(tokens[turn % BATCHES] for turn in range(steps)) / seconds
 
     return timed
 
 
 if __name__ == "__main__":
-    cli.define_new_run()
-    cli.run(main)
+    cli.run(main, sys.argv[1:])

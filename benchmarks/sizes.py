@@ -7,37 +7,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm.models import TransformerConfig
+from tfm.models import Transformer, TransformerConfig
 
 FIRST_WORD = 10  # ids below are left to special tokens
 SIZES = {  # TransformerConfig fields, rows of a training batch, tokens of a row's side
-    "small": (
-        {"encoder_layers": 3, "decoder_layers": 3, "d_model": 256, "d_ff": 1024, "heads": 4}
-        | {"vocabulary_size": 8_000},
-        32,
-        32,
-    ),
+    "small": ({"encoder_layers": 3, "decoder_layers": 3, "d_model": 256, "d_ff": 1024, "heads": 4}, 32, 32),
     "base": ({}, 16, 32),
     "big": ({"d_model": 1024, "d_ff": 4096, "heads": 16}, 16, 32),
 }
+VOCABULARY_SIZES = {"small": 8_000, "base": 37_000, "big": 37_000}
 DROPOUT = {"dropout": 0.1, "attention_dropout": 0.1, "feed_forward_dropout": 0.1}
 
 
-def model_config(size, **fields):
-    """The `TransformerConfig` of a size."""
-    return TransformerConfig(**(SIZES[size][0] | fields))
+def make_model(size, **fields):
+    """The Transformer of a size."""
+    return Transformer(TransformerConfig(**(SIZES[size][0] | fields)), VOCABULARY_SIZES[size])
 
 
-def tokens(config, rows, length, count, seed=0):
+def tokens(model, rows, length, count, seed=0):
     """`count` pairs of source and target ids, int32 [rows, length], no padding."""
     rng = np.random.default_rng(seed)
-    ids = rng.integers(FIRST_WORD, config.vocabulary_size, (count, 2, rows, length), np.int32)
+    ids = rng.integers(FIRST_WORD, model.vocabulary_size, (count, 2, rows, length), np.int32)
     return [tuple(pair) for pair in ids]
 
 
-def training_flops(config, rows, length):
+def training_flops(model, rows, length):
     """Multiply-adds x 2 of a training step's matrix products: forward, and twice that backward."""
-    d, f, v = config.d_model, config.d_ff, config.vocabulary_size
+    config = model.config
+    d, f, v = config.d_model, config.d_ff, model.vocabulary_size
     encoder = config.encoder_layers * (2 * (4 * d * d + 2 * d * f) + 4 * length * d)
     decoder = config.decoder_layers * (2 * (8 * d * d + 2 * d * f) + 8 * length * d)
     return 3 * rows * length * (encoder + decoder + 2 * d * v)

@@ -15,7 +15,6 @@ from absl import app, flags
 
 from benchmarks import sizes
 from tfm.losses import fused_linear_cross_entropy
-from tfm.models import Transformer
 from tfm.tasks.translation.task import shift_right
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import make_optimizer, make_schedule
@@ -35,13 +34,12 @@ flags.DEFINE_integer("logits_at_once", 512, "Target positions whose logits are h
 
 def main(_):
     fused = {"attention": FLAGS.attention, "attention_dropout": 0.0} if FLAGS.attention else {}
-    config = sizes.model_config(
+    model = sizes.make_model(
         FLAGS.size, dtype=FLAGS.dtype, remat=FLAGS.remat, scan=FLAGS.scan, **sizes.DROPOUT | fused
     )
     rows, length = FLAGS.rows or sizes.SIZES[FLAGS.size][1], FLAGS.length or sizes.SIZES[FLAGS.size][2]
-    model = Transformer(config)
     training = TrainingConfig()
-    optimizer = make_optimizer(training, make_schedule(training, config.d_model))
+    optimizer = make_optimizer(training, make_schedule(training, model.config.d_model))
 
     def loss(params, batch, rng):
         features, table = model.apply(
@@ -66,7 +64,7 @@ def main(_):
     step = jax.jit(make_train_step(loss, optimizer, jax.random.key(1)), donate_argnums=0)
     batches = [
         jax.device_put({"inputs": inputs, "targets": targets})
-        for inputs, targets in sizes.tokens(config, rows, length, 8)
+        for inputs, targets in sizes.tokens(model, rows, length, 8)
     ]
     done = 0
 
@@ -77,19 +75,19 @@ def main(_):
         return metrics
 
     compile_seconds, seconds = sizes.timed(call, FLAGS.steps)
-    rate = sizes.training_flops(config, rows, length) / seconds
-    gemm = sizes.gemm_rate(config.dtype)
+    rate = sizes.training_flops(model, rows, length) / seconds
+    gemm = sizes.gemm_rate(FLAGS.dtype)
     loss_sum, count = call()["loss"]
     print(
         json.dumps(
             {
                 "size": FLAGS.size,
-                "dtype": config.dtype,
+                "dtype": model.config.dtype,
                 "device": jax.devices()[0].device_kind,
                 "batch": [rows, length],
-                "attention": config.attention,
-                "remat": config.remat,
-                "scan": config.scan,
+                "attention": model.config.attention,
+                "remat": model.config.remat,
+                "scan": model.config.scan,
                 "parameters": parameters,
                 "tokens_per_second": round(2 * rows * length / seconds),
                 "milliseconds": round(1000 * seconds, 2),

@@ -1,6 +1,7 @@
 """Shared by all tests: a tiny trained run, and compiled programs kept for the length of a session."""
 
 import os
+import signal
 
 import jax
 import jaxtyping
@@ -8,6 +9,11 @@ import pytest
 
 from tests.helpers import shape_checks  # noqa: F401, before any module that it checks
 from tests.helpers.tiny import make_config, train_run, write_corpus
+
+# Programs in the background of a script start with SIGINT ignored, and so do the processes that they start:
+# no test of Ctrl-C could pass.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

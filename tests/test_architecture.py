@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.helpers.paths import ROOT
+from tests.helpers.processes import LIMIT
 
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
@@ -31,7 +32,7 @@ MAY_IMPORT = {
     "tfm.data": {"tfm.datasets", "tfm.runtime", *CONFIG},
     "tfm.evaluation": set(),
     "tfm.layers": EQUATIONS,
-    "tfm.models": {*EQUATIONS, *CONFIG, "tfm.layers"},
+    "tfm.models": {*EQUATIONS, *CONFIG, "tfm.layers", "tfm.memory_estimate"},
     "tfm.decoding": {*EQUATIONS, *CONFIG, *BASE, "tfm.layers", "tfm.data", "tfm.runtime", "tfm.evaluation"},
     "tfm.training": {*EQUATIONS, *CONFIG, *BASE, "tfm.layers", "tfm.runtime"},
     "tfm.tasks": {
@@ -134,5 +135,6 @@ def test_importing_every_module_touches_no_device():
     names = [name for name in MODULES if name != "tfm.__main__"]
     code = f"import {', '.join([*names, 'train', 'eval'])}"
     environment = os.environ | {"JAX_PLATFORMS": "no_such_platform"}
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True)
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=LIMIT)
     assert result.returncode == 0, result.stderr.decode()

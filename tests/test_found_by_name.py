@@ -98,7 +98,7 @@ def test_a_model_of_the_users_own(my_lab):
     config.allow_modules(["my_lab.models"])
     made = config.from_mapping(Config, {"model": {"name": "my_lab.models:wide", "extra": 4, "d_model": 256}})
     assert (made.model.extra, made.model.d_model) == (4, 256)
-    assert models.find(made.model.name).Model(made.model).config == made.model
+    assert models.find(made.model.name).Model(made.model, vocabulary_size=50).config == made.model
     assert config.from_mapping(Config, json.loads(json.dumps(dataclasses.asdict(made)))) == made
 
 
@@ -179,16 +179,14 @@ def test_opening_a_foreign_run_imports_nothing(foreign):
     assert not imported()
 
 
-def test_the_flag_import_lets_a_run_name_a_module(foreign, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["eval.py", f"--workdir={foreign}", "--import=my_lab.optimizers"])
-    values = flags.FlagValues()
-    config_flag.define_import(values)
+def test_the_flag_import_lets_a_run_name_a_module(foreign):
+    values, arguments = flags.FlagValues(), ["--import=my_lab.optimizers"]
+    config_flag.define_import(values, arguments)
     assert runs.read_config(str(foreign)).training.optimizer.factor == 2.0
-    assert config_flag.parse(sys.argv[:1] + sys.argv[2:], values) == ["eval.py"]
+    assert config_flag.parse(arguments, values) == []
     for value in ("my lab", "", "a/b.py"):
-        monkeypatch.setattr(sys, "argv", ["eval.py", "--import", value])
         with pytest.raises(UserError, match="Expected the name of a module, such as my_lab"):
-            config_flag.define_import(flags.FlagValues())
+            config_flag.define_import(flags.FlagValues(), ["--import", value])
 
 
 def test_a_config_file_in_python_may_name_a_module(foreign, tmp_path):

@@ -21,15 +21,17 @@ from tfm.training.optimizers import SGD, Adam, AdamW, Lion, make_optimizer
 from tfm.training.step import TrainState
 from tfm.workdir import bundle, runs
 
-SMALL = TransformerConfig(
-    vocabulary_size=90, encoder_layers=2, decoder_layers=3, d_model=32, d_ff=48, heads=4, max_positions=700
-)
+SMALL = TransformerConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=48, heads=4, max_positions=700)
 FAST = {"xla_backend_optimization_level": 0}
+
+
+def estimate(config=SMALL):
+    return Transformer(config, vocabulary_size=90).memory_estimate
 
 
 def shapes(config):
     token = jnp.ones((1, 1), jnp.int32)
-    model = Transformer(config)
+    model = Transformer(config, vocabulary_size=90)
     return model, jax.eval_shape(lambda key: model.init(key, token, token, train=False), jax.random.key(0))[
         "params"
     ]
@@ -46,7 +48,7 @@ def shapes(config):
 )
 def test_the_count_of_parameters_is_exact(fields):
     config = dataclasses.replace(SMALL, **fields)
-    assert memory_estimate.count_parameters(config) == sum(x.size for x in jax.tree.leaves(shapes(config)[1]))
+    assert estimate(config).count_parameters() == sum(x.size for x in jax.tree.leaves(shapes(config)[1]))
 
 
 @pytest.mark.parametrize(
@@ -68,8 +70,8 @@ def test_training_bytes_are_those_of_the_state(fields):
     state = jax.eval_shape(lambda p: TrainState.create(p, optimizer, training.ema_decay), params)
     gradients = sum(4 * x.size for x in jax.tree.leaves(params))
     counted = gradients + sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
-    estimate = memory_estimate.training_bytes(memory_estimate.count_parameters(SMALL), training)
-    assert 0 <= counted - estimate < 20  # the counters of steps
+    estimated = memory_estimate.training_bytes(estimate().count_parameters(), training)
+    assert 0 <= counted - estimated < 20  # the counters of steps
 
 
 @pytest.mark.parametrize(
@@ -89,25 +91,24 @@ def test_decoding_bytes_are_near_the_compilers(search, rows, source):
     keys = jax.ShapeDtypeStruct((rows,), jax.random.key(0).dtype) if config.samples else None
     program = search_batch.lower(model, members, inputs, config, 1, None, keys).compile(FAST)
     counted = program.memory_analysis().temp_size_in_bytes
-    estimate = memory_estimate.decoding_bytes(
-        SMALL,
+    estimated = estimate().decoding_bytes(
         rows=rows,
         source=source,
         length=source + config.extra_length,
         width=config.width,
         sampling=bool(config.samples),
     )
-    assert 0.7 < estimate / counted < 1.5
+    assert 0.7 < estimated / counted < 1.5
 
 
 @pytest.mark.parametrize(("source", "target"), [(512, 64), (64, 512)])
-def test_forced_bytes_are_near_the_compilers(source, target):
+def test_scoring_bytes_are_near_the_compilers(source, target):
     model, params = shapes(SMALL)
     sides = (jax.ShapeDtypeStruct((4, length), jnp.int32) for length in (source, target))
     program = _score_batch.lower(model, (params,), *sides, 64).compile(FAST)
     counted = program.memory_analysis().temp_size_in_bytes
-    estimate = memory_estimate.forced_bytes(SMALL, rows=4, source=source, target=target, chunk=64)
-    assert 0.7 < estimate / counted < 1.7
+    estimated = estimate().scoring_bytes(rows=4, source=source, target=target, chunk=64)
+    assert 0.7 < estimated / counted < 1.7
 
 
 def test_collected_attention_is_counted():
@@ -117,7 +118,7 @@ def test_collected_attention_is_counted():
         lambda p, x, y: model.apply({"params": p}, x, y, train=False, mutable=["attention"]), params, *sides
     )
     counted = sum(4 * x.size for x in jax.tree.leaves(collected))
-    assert memory_estimate.collected_attention_bytes(SMALL, source=7, target=5) == counted
+    assert estimate().collected_attention_bytes(source=7, target=5) == counted
 
 
 HUGE = {
@@ -161,7 +162,7 @@ def test_a_huge_export_is_refused_before_it_is_traced(untraced, monkeypatch):
 
     class Task:
         config = translation.Config(model=dataclasses.replace(MODEL, encoder_layers=1000))
-        model = Transformer(config.model)
+        model = Transformer(config.model, vocabulary_size=50)
         init = None
 
     with pytest.raises(UserError, match=r"lower .*model\.encoder_layers"):
@@ -177,19 +178,20 @@ def test_huge_batches_are_refused_with_numbers():
 
 
 def test_what_fits_passes_and_copies_count(monkeypatch):
-    size = 4 * memory_estimate.count_parameters(SMALL)
+    size = 4 * estimate().count_parameters()
     monkeypatch.setattr("tfm.runtime.memory.available_memory", lambda: 3 * size)
-    check_weights_fit(SMALL, 3)
+    model = Transformer(SMALL, vocabulary_size=90)
+    check_weights_fit(model, 3)
     with pytest.raises(UserError, match="parameters 4 times need"):
-        check_weights_fit(SMALL, 4)
+        check_weights_fit(model, 4)
     with pytest.raises(UserError, match=r"Training .* parameters \(weights, gradients"):
-        check_training_fits(SMALL, TrainingConfig())
-    check_training_fits(SMALL, TrainingConfig(parallel="mesh", mesh_fsdp=2))
+        check_training_fits(model, TrainingConfig())
+    check_training_fits(model, TrainingConfig(parallel="mesh", mesh_fsdp=2))
 
 
 def test_a_model_of_another_kind_has_no_estimate():
     other = object()
-    assert memory_estimate.count_parameters(other) is None
+    assert memory_estimate.estimate_of(other) is None
     check_weights_fit(other)
     check_training_fits(other, TrainingConfig())
 

@@ -353,6 +353,8 @@ def load(path):
         raise UserError(
             f"Expected the config of a run at {path}, but there is none: check the folder."
         ) from None
+    except UserError:  # of a file that is too large
+        raise
     except (ValueError, RecursionError) as error:  # an int of thousands of digits is a bare ValueError
         raise UserError(f"Expected JSON in {path}, but it does not parse ({error}).") from None
     if not isinstance(mapping, dict):

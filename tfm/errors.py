@@ -1,12 +1,12 @@
 """The one exception for what a user can fix: a typo, a missing file, a checkpoint of another shape."""
 
 
-class UserError(Exception):
-    """A mistake at the edge. Its message is one sentence: what was expected, what came, what to do.
+class UserError(ValueError):
+    """A mistake at the edge. Its message says what was expected, what came, and what to do.
 
     The command line programs print the message and exit with code 2; library callers may catch it.
     """
 
-    def __init__(self, sentence):
+    def __init__(self, message: object):
         # Names and values out of files may hold line ends, or codes that a terminal obeys.
-        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in str(sentence)))
+        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in str(message)))

@@ -1,75 +1,65 @@
 """How many bytes a model takes, by arithmetic on its config: nothing is traced and nothing is allocated.
 
-`model` is a config with the fields of `tfm.models.TransformerConfig`; for a config without them each function
-returns None. Sizes are Python integers, so no config makes one overflow. Estimates of a whole pass leave out
-what is small beside the arrays named in their docstrings.
+A model that can tell has the property `memory_estimate`, a `MemoryEstimate`; `estimate_of` is None for any
+other, and nothing of it is checked. Sizes are Python integers, so no config makes one overflow. Estimates of
+a whole pass leave out what is small beside the arrays named in their docstrings.
 
 Shape letters: B rows, M source length, L target length, W hypotheses of a row, T positions in the cache,
 D model, F hidden, H heads, K key features, V value features or vocabulary.
 """
 
-import functools
+import dataclasses
+from typing import Any, Protocol
 
 FLOAT32 = 4
 INT32 = 4
 BATCH_ARRAYS = 6  # tokens, positions and segments of both sides
-BATCHES_HELD = 9  # one that is computed and those read ahead, see `tfm.data.batching`
+BATCHES_HELD = 9  # one that is computed and those prefetched, see `tfm.data.batching`
 ITEM_SIZES = {"float32": 4, "bfloat16": 2}
 # What the host holds for each layer while a model is traced and compiled. Tracing the shapes of 100 layers
 # alone took 51 MiB (CPU, JAX 0.10.2).
 LAYER_PROGRAM = 1 << 20
-FIELDS = (
-    *("vocabulary_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "heads"),
-    *(
-        "key_features",
-        "value_features",
-        "attention_bias",
-        "norm_order",
-        "positions",
-        "max_positions",
-        "dtype",
-    ),
-)
 
 
-def _of_transformer(estimate):
-    """The estimate, or None for a config that lacks a field of the Transformer's."""
+class MemoryEstimate(Protocol):
+    """What a model tells of its size; only sequence-to-sequence models are asked for the last three."""
 
-    @functools.wraps(estimate)
-    def known(model, *arguments, **keywords):
-        if not all(hasattr(model, name) for name in FIELDS):
-            return None
-        return estimate(model, *arguments, **keywords)
+    def count_parameters(self) -> int:
+        """The number of parameters, exact."""
+        ...
 
-    return known
+    def sizes(self) -> dict[str, int]:
+        """{config field: value} of what makes the parameters many."""
+        ...
 
+    def layers(self) -> dict[str, int]:
+        """{config field: number of layers}, each of which is traced and compiled."""
+        ...
 
-@_of_transformer
-def count_parameters(model):
-    """The number of parameters, exact."""
-    d_model, d_ff = model.d_model, model.d_ff
-    keys, values = _head_features(model)
-    attention = 2 * d_model * keys + 2 * d_model * values
-    if model.attention_bias:
-        attention += 2 * keys + values + d_model
-    feed_forward = 2 * d_model * d_ff + d_ff + d_model
-    norm = 2 * d_model
-    encoder = model.encoder_layers * (attention + feed_forward + 2 * norm)
-    decoder = model.decoder_layers * (2 * attention + feed_forward + 3 * norm)
-    final_norms = 0 if model.norm_order == "post" else 2 * norm
-    tables = model.vocabulary_size * d_model
-    if model.positions == "learned":
-        tables += 2 * model.max_positions * d_model
-    return encoder + decoder + final_norms + tables
+    def decoding_bytes(self, *, rows: int, source: int, length: int, width: int, sampling: bool) -> int:
+        """Bytes beside the weights that the search of one batch takes."""
+        ...
+
+    def scoring_bytes(self, *, rows: int, source: int, target: int, chunk: int) -> int:
+        """Bytes beside the weights of a forward pass over given pairs."""
+        ...
+
+    def collected_attention_bytes(self, *, source: int, target: int) -> int:
+        """Bytes of the attention weights of all layers and heads for one pair."""
+        ...
 
 
-@_of_transformer
-def program_bytes(model):
-    """Host memory to trace and compile the model, whatever the width of its layers."""
-    return LAYER_PROGRAM * (model.encoder_layers + model.decoder_layers)
+def estimate_of(model: Any) -> MemoryEstimate | None:
+    """The estimate of a Linen module, or None where it has none."""
+    return getattr(model, "memory_estimate", None)
 
 
-def training_bytes(parameters, training):
+def program_bytes(estimate: MemoryEstimate) -> int:
+    """Host memory to trace and compile a model, whatever the width of its layers."""
+    return LAYER_PROGRAM * sum(estimate.layers().values())
+
+
+def training_bytes(parameters: int, training: Any) -> int:
     """Bytes of one device for weights, gradients, optimizer state and the moving average.
 
     Frozen parameters have no optimizer state; how many they are is not known here, so that a run that freezes
@@ -85,74 +75,162 @@ def training_bytes(parameters, training):
     return parameters * (2 * FLOAT32 + moments + average) // sharers
 
 
-def batches_bytes(tokens):
-    """Host memory for batches of so many tokens on each side, those read ahead among them."""
+def batches_bytes(tokens: int) -> int:
+    """Host memory for batches of so many tokens on each side, those prefetched among them."""
     return BATCHES_HELD * BATCH_ARRAYS * INT32 * tokens
 
 
-@_of_transformer
-def decoding_bytes(model, *, rows, source, length, width, sampling=False):
-    """Bytes beside the weights that the search of one batch takes.
+@dataclasses.dataclass(frozen=True)
+class TransformerMemory:
+    """The `MemoryEstimate` of the encoder-decoder Transformer.
 
-    The cache; what is kept of each hypothesis (tokens, ancestors, coverage); and the larger of encoding the
-    source, with attention [B, H, M, M], and one step, with attention [B, H, W, T * W] and logits [B, W, V].
-
-    Args:
-      model: its config.
-      rows, source, length, width: B, M, T and W.
-      sampling: whether tokens are sampled, which takes float32 copies of the logits.
+    Attributes:
+      config: a `tfm.models.TransformerConfig`.
+      vocabulary_size: V, tokens.
     """
-    item, weight = ITEM_SIZES[model.dtype], _attention_item(model)
-    keys, values = _head_features(model)
-    cache = model.decoder_layers * rows * (keys + values) * (width * length + source) * item
-    kept = rows * width * (6 * length + source) * INT32 + rows * width * width * length
-    attention = rows * model.heads * width * (width * length + source) * weight
-    logits = rows * width * model.vocabulary_size * (3 * FLOAT32 if sampling else item + item // 2)
-    candidates = 4 * rows * width * min(width + 3, model.vocabulary_size) * FLOAT32
-    return cache + kept + max(_pass_bytes(model, rows, source, source), attention + logits + candidates)
+
+    config: Any
+    vocabulary_size: int
+
+    def count_parameters(self) -> int:
+        """The number of parameters, exact."""
+        model, d_model = self.config, self.config.d_model
+        attention, feed_forward, norm = self._sublayers()
+        encoder = model.encoder_layers * (attention + feed_forward + 2 * norm)
+        decoder = model.decoder_layers * (2 * attention + feed_forward + 3 * norm)
+        final_norms = 0 if model.norm_order == "post" else 2 * norm
+        tables = self.vocabulary_size * d_model
+        if model.positions == "learned":
+            tables += 2 * model.max_positions * d_model
+        return encoder + decoder + final_norms + tables
+
+    def sizes(self) -> dict[str, int]:
+        """{config field: value} of what makes the parameters many."""
+        model = self.config
+        names = [name.removeprefix("model.") for name in self.layers()] + ["d_model", "d_ff", "heads"]
+        names += [name for name in ("key_features", "value_features") if getattr(model, name)]
+        if model.positions == "learned":
+            names.append("max_positions")
+        sizes = {f"model.{name}": getattr(model, name) for name in names}
+        return {"data.vocabulary_size": self.vocabulary_size, **sizes}
+
+    def layers(self) -> dict[str, int]:
+        """{config field: number of layers}."""
+        model = self.config
+        return {"model.encoder_layers": model.encoder_layers, "model.decoder_layers": model.decoder_layers}
+
+    def decoding_bytes(
+        self, *, rows: int, source: int, length: int, width: int, sampling: bool = False
+    ) -> int:
+        """Bytes beside the weights that the search of one batch takes.
+
+        The cache; what is kept of each hypothesis (tokens, ancestors, coverage); and the larger of encoding
+        the source, with attention [B, H, M, M], and one step, with attention [B, H, W, T * W] and logits
+        [B, W, V].
+
+        Args:
+          rows, source, length, width: B, M, T and W.
+          sampling: whether tokens are sampled, which takes float32 copies of the logits.
+        """
+        model, vocabulary = self.config, self.vocabulary_size
+        item, weight = ITEM_SIZES[model.dtype], self._attention_item()
+        keys, values = self._head_features()
+        cache = model.decoder_layers * rows * (keys + values) * (width * length + source) * item
+        kept = rows * width * (6 * length + source) * INT32 + rows * width * width * length
+        attention = rows * model.heads * width * (width * length + source) * weight
+        logits = rows * width * vocabulary * (3 * FLOAT32 if sampling else item + item // 2)
+        candidates = 4 * rows * width * min(width + 3, vocabulary) * FLOAT32
+        return cache + kept + max(self._pass_bytes(rows, source, source), attention + logits + candidates)
+
+    def scoring_bytes(self, *, rows: int, source: int, target: int, chunk: int) -> int:
+        """Bytes beside the weights of a forward pass over given pairs.
+
+        The largest of the attentions [B, H, M, M], [B, H, L, L] and [B, H, L, M] with the layer around it,
+        and float32 logits [chunk, V].
+
+        Args:
+          rows, source, target: B, M and L.
+          chunk: target positions whose logits are held at a time.
+        """
+        model = self.config
+        memory = rows * (source + target) * model.d_model * ITEM_SIZES[model.dtype]
+        logits = 2 * min(max(chunk, rows), rows * target) * self.vocabulary_size * FLOAT32
+        sides = (source, source), (target, target), (target, source)
+        return memory + max(*(self._pass_bytes(rows, *each) for each in sides), logits)
+
+    def collected_attention_bytes(self, *, source: int, target: int) -> int:
+        """Bytes of the attention weights of all layers and heads for one pair of M and L tokens."""
+        model = self.config
+        encoder = model.encoder_layers * source * source
+        decoder = model.decoder_layers * (target * target + target * source)
+        return model.heads * (encoder + decoder) * ITEM_SIZES[model.dtype]
+
+    def _sublayers(self):
+        """Parameters of one attention, one feed-forward network and one norm."""
+        model = self.config
+        d_model, d_ff = model.d_model, model.d_ff
+        keys, values = self._head_features()
+        attention = 2 * d_model * keys + 2 * d_model * values
+        if model.attention_bias:
+            attention += 2 * keys + values + d_model
+        return attention, 2 * d_model * d_ff + d_ff + d_model, 2 * d_model
+
+    def _head_features(self):
+        """(H * K, H * V)."""
+        model = self.config
+        own = model.d_model // model.heads
+        return model.heads * (model.key_features or own), model.heads * (model.value_features or own)
+
+    def _attention_item(self):
+        """Bytes for each attention weight: float32 logits and their softmax, and a copy in another dtype."""
+        return 2 * FLOAT32 + (FLOAT32 if self.config.dtype != "float32" else 0)
+
+    def _pass_bytes(self, rows, queries, keys):
+        """Bytes at the peak of one layer's forward pass: attention weights, its inputs, the hidden layer."""
+        model = self.config
+        attention = rows * model.heads * queries * keys * self._attention_item()
+        features = 2 * sum(self._head_features()) + 4 * model.d_model + model.d_ff
+        return attention + rows * max(queries, keys) * features * ITEM_SIZES[model.dtype]
 
 
-@_of_transformer
-def forced_bytes(model, *, rows, source, target, chunk):
-    """Bytes beside the weights of a forward pass over given pairs.
+class DecoderMemory(TransformerMemory):
+    """The `MemoryEstimate` of a decoder without an encoder; P tokens of a prefix take the place of a source.
 
-    The largest of the attentions [B, H, M, M], [B, H, L, L] and [B, H, L, M] with the layer around it, and
-    float32 logits [chunk, V].
-
-    Args:
-      model: its config.
-      rows, source, target: B, M and L.
-      chunk: target positions whose logits are held at a time.
+    Attributes:
+      config: a `tfm.models.decoder_lm.DecoderLMConfig`.
+      vocabulary_size: V, tokens.
     """
-    memory = rows * (source + target) * model.d_model * ITEM_SIZES[model.dtype]
-    logits = 2 * min(max(chunk, rows), rows * target) * model.vocabulary_size * FLOAT32
-    passes = (
-        _pass_bytes(model, rows, *sides) for sides in ((source, source), (target, target), (target, source))
-    )
-    return memory + max(*passes, logits)
 
+    def count_parameters(self) -> int:
+        """The number of parameters, exact."""
+        model, d_model = self.config, self.config.d_model
+        attention, feed_forward, norm = self._sublayers()
+        stack = model.layers * (attention + feed_forward + 2 * norm)
+        final_norm = 0 if model.norm_order == "post" else norm
+        positions = model.max_positions * d_model if model.positions == "learned" else 0
+        return stack + final_norm + self.vocabulary_size * d_model + positions
 
-@_of_transformer
-def collected_attention_bytes(model, *, source, target):
-    """Bytes of the attention weights of all layers and heads for one pair of M and L tokens."""
-    encoder = model.encoder_layers * source * source
-    decoder = model.decoder_layers * (target * target + target * source)
-    return model.heads * (encoder + decoder) * ITEM_SIZES[model.dtype]
+    def layers(self) -> dict[str, int]:
+        """{config field: number of layers}."""
+        return {"model.layers": self.config.layers}
 
+    def decoding_bytes(
+        self, *, rows: int, source: int, length: int, width: int, sampling: bool = False
+    ) -> int:
+        """Bytes beside the weights that the continuation of one batch takes.
 
-def _head_features(model):
-    """(H * K, H * V)."""
-    own = model.d_model // model.heads
-    return model.heads * (model.key_features or own), model.heads * (model.value_features or own)
+        The cache, twice, since a prefix is put before it; what is kept of each hypothesis; and the larger of
+        reading the prefix, with attention [B, H, P, P], and one step, with attention [B, H, W, P + T * W] and
+        logits [B, W, V].
 
-
-def _attention_item(model):
-    """Bytes for each attention weight: float32 logits and their softmax, and a copy in another dtype."""
-    return 2 * FLOAT32 + (FLOAT32 if model.dtype != "float32" else 0)
-
-
-def _pass_bytes(model, rows, queries, keys):
-    """Bytes at the peak of one layer's forward pass: attention weights, its inputs, the hidden layer."""
-    attention = rows * model.heads * queries * keys * _attention_item(model)
-    features = 2 * sum(_head_features(model)) + 4 * model.d_model + model.d_ff
-    return attention + rows * max(queries, keys) * features * ITEM_SIZES[model.dtype]
+        Args:
+          rows, source, length, width: B, P, T and W.
+          sampling: whether tokens are sampled, which takes float32 copies of the logits.
+        """
+        model, vocabulary = self.config, self.vocabulary_size
+        item, slots = ITEM_SIZES[model.dtype], source + width * length
+        cache = 2 * model.layers * rows * sum(self._head_features()) * slots * item
+        kept = rows * width * 6 * length * INT32 + rows * width * width * length
+        attention = rows * model.heads * width * slots * self._attention_item()
+        logits = rows * width * vocabulary * (4 * FLOAT32 if sampling else item + item // 2)
+        return cache + kept + max(self._pass_bytes(rows, source, source), attention + logits)

@@ -6,11 +6,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from tests.helpers.paths import ROOT
+from tests.helpers.processes import LIMIT, finish, wait_until
 from tests.helpers.tiny import make_config, write_config_file
 from tfm.training.reporting import read_metrics
 
@@ -26,6 +26,7 @@ def run(*arguments, stdin=""):
         capture_output=True,
         env=environment,
         check=False,
+        timeout=LIMIT,
     )
 
 
@@ -96,7 +97,7 @@ def test_eval_of_a_stem_with_folders_writes_into_the_run_under_the_name_it_is_gi
 def test_translate_gives_a_line_for_each_line(workdir):
     text = "red dog\n\nbig\tcat \u2028 runs\n   \n\U0001f600 bird".encode() + b"\nred \xff dog\n"
     result = run(
-        "-m", "tfm.commands.translate", f"--workdir={workdir}", "--config.decoding.beam_size=1", stdin=text
+        "-m", "tfm", "translate", f"--workdir={workdir}", "--config.decoding.beam_size=1", stdin=text
     )
     assert result.returncode == 0, result.stderr.decode()
     lines = result.stdout.decode().split("\n")
@@ -108,9 +109,7 @@ def test_translate_gives_a_line_for_each_line(workdir):
 def test_translate_writes_files_of_json_and_leaves_no_parts(workdir, tmp_path):
     (tmp_path / "in").write_text("red dog\n\nblue cat\n")
     options = ("--format=jsonl", "--n_best=2", "--alignments", f"--input={tmp_path / 'in'}")
-    result = run(
-        "-m", "tfm.commands.translate", f"--workdir={workdir}", *options, f"--output={tmp_path / 'out'}"
-    )
+    result = run("-m", "tfm", "translate", f"--workdir={workdir}", *options, f"--output={tmp_path / 'out'}")
     assert result.returncode == 0, result.stderr.decode()
     rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert [row["source"] for row in rows] == ["red dog", "", "blue cat"]
@@ -118,18 +117,21 @@ def test_translate_writes_files_of_json_and_leaves_no_parts(workdir, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
 
 
+def lines_of(path):
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
 def test_translate_resumes_after_ctrl_c_and_a_kill(workdir, tmp_path):
     (tmp_path / "in").write_text("red dog\n" * 20_000)
-    command = ("-m", "tfm.commands.translate", f"--workdir={workdir}", f"--input={tmp_path / 'in'}")
+    command = ("-m", "tfm", "translate", f"--workdir={workdir}", f"--input={tmp_path / 'in'}")
     command = [sys.executable, *command, "--config.decoding.beam_size=1", f"--output={tmp_path / 'out'}"]
     options = {"cwd": ROOT, "env": os.environ | {"JAX_PLATFORMS": "cpu"}, "stderr": subprocess.PIPE}
     part, done = tmp_path / "out.part", 0
     for number in (signal.SIGINT, signal.SIGKILL):
         process = subprocess.Popen(command, **options)
-        while process.poll() is None and not (part.exists() and part.read_bytes().count(b"\n") > done):
-            time.sleep(0.01)
+        wait_until(lambda done=done: lines_of(part) > done, f"more than {done} lines in {part}", process)
         process.send_signal(number)
-        _, error = process.communicate()
+        _, error = finish(process)
         before, done = done, len(part.read_text().splitlines())
         assert before < done < 20_000
         assert not before or f"Resuming after line {before:,}".encode() in error
@@ -137,7 +139,7 @@ def test_translate_resumes_after_ctrl_c_and_a_kill(workdir, tmp_path):
             assert process.returncode == 130
             assert f"interrupted: {done:,} lines are translated and stand in {part}".encode() in error
             assert b"Traceback" not in error
-    again = subprocess.run(command, check=False, **options)
+    again = subprocess.run(command, check=False, timeout=LIMIT, **options)
     assert f"Resuming after line {done:,}".encode() in again.stderr
     assert len((tmp_path / "out").read_text().splitlines()) == 20_000
 
@@ -147,7 +149,7 @@ def test_translate_resumes_after_ctrl_c_and_a_kill(workdir, tmp_path):
     [("head -c 0", 141, ""), ("/dev/full", 2, "No space left on device")],
 )
 def test_an_output_that_takes_no_more_ends_in_good_order(workdir, into, code, error):
-    command = f"{sys.executable} -m tfm.commands.translate --workdir={workdir} --config.decoding.beam_size=1"
+    command = f"{sys.executable} -m tfm translate --workdir={workdir} --config.decoding.beam_size=1"
     sink = f"> {into}" if into.startswith("/") else f"| {into} 2> /dev/null"
     result = subprocess.run(
         ["bash", "-c", f"yes red dog | head -n 3000 | {command} {sink}; exit ${{PIPESTATUS[2]}}"],
@@ -156,6 +158,7 @@ def test_an_output_that_takes_no_more_ends_in_good_order(workdir, into, code, er
         capture_output=True,
         text=True,
         check=False,
+        timeout=LIMIT,
     )
     assert result.returncode == code, result.stderr[-2000:]
     assert "Traceback" not in result.stderr
@@ -163,7 +166,7 @@ def test_an_output_that_takes_no_more_ends_in_good_order(workdir, into, code, er
 
 
 def test_visualize_draws_png_files(workdir):
-    result = run("-m", "tfm.commands.visualize", f"--workdir={workdir}", "--sentence=red dog runs")
+    result = run("-m", "tfm", "visualize", f"--workdir={workdir}", "--sentence=red dog runs")
     assert result.returncode == 0, result.stderr.decode()
     drawn = {path.name for path in (workdir / "figures").iterdir()}
     parts = ("encoder", "decoder", "cross")
@@ -174,7 +177,7 @@ def test_visualize_draws_png_files(workdir):
 def test_more_translations_than_the_beam_holds_are_refused_before_an_output_is_begun(workdir, tmp_path):
     (tmp_path / "in").write_text("red dog\n")
     options = ("--format=jsonl", "--n_best=5", f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}")
-    result = run("-m", "tfm.commands.translate", f"--workdir={workdir}", *options)
+    result = run("-m", "tfm", "translate", f"--workdir={workdir}", *options)
     assert result.returncode == 2
     assert b"5 best translations need a beam as large" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["in"]

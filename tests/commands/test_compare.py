@@ -190,7 +190,7 @@ def test_the_command_prints_scores_significance_and_sentences(folder):
     right = references(folder)
     wrong = [right[0] + "x", *worse(right[1:], 0.9)]
     first, second = evaluated(folder, "a", right), evaluated(folder, "b", wrong)
-    result = run("-m", "tfm.commands.compare", first, second, "--sentences=2")
+    result = run("-m", "tfm", "compare", first, second, "--sentences=2")
     assert result.returncode == 0, result.stderr.decode()
     printed = result.stdout.decode()
     assert f"A  {first}/test.de.hypotheses\nB  {second}/test.de.hypotheses\n60 sentences\n" in printed
@@ -202,7 +202,7 @@ def test_the_command_prints_scores_significance_and_sentences(folder):
 
 def test_without_hypotheses_the_command_says_to_run_eval_first(folder):
     first, second = evaluated(folder, "a", references(folder)), evaluated(folder, "b", None)
-    result = run("-m", "tfm.commands.compare", first, second)
+    result = run("-m", "tfm", "compare", first, second)
     assert result.returncode == 2
     assert result.stderr.decode().strip() == (
         f"error: Expected hypotheses in {second}/test.de.hypotheses, but there are none: "
@@ -211,6 +211,6 @@ def test_without_hypotheses_the_command_says_to_run_eval_first(folder):
 
 
 def test_one_directory_is_not_enough(folder):
-    result = run("-m", "tfm.commands.compare", folder)
+    result = run("-m", "tfm", "compare", folder)
     assert result.returncode == 2
     assert result.stderr.decode().strip() == f"error: Expected DIR_A DIR_B beside the flags, got {folder}."

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-import sys
 
 import pytest
 from absl import flags
@@ -102,9 +101,9 @@ def test_a_config_file_of_an_older_version_is_read(corpus, monkeypatch, tmp_path
         f"    return ConfigDict(json.loads({json.dumps(made)!r})).lock()\n"
     )
     values = flags.FlagValues()
-    monkeypatch.setattr(sys, "argv", ["train.py", "--config.training.adam_b2=0.7"])
-    config_flag.define(config_flag.read_file(str(tmp_path / "old.py")), values)
-    config_flag.parse(sys.argv, values)
+    arguments = ["--config.training.adam_b2=0.7"]
+    config_flag.define(config_flag.read_file(str(tmp_path / "old.py")), values, arguments)
+    config_flag.parse(arguments, values)
     training = dataclasses.replace(saved.training, optimizer=Adam(b1=0.5, b2=0.7))
     assert runs.parse_config(values.config) == dataclasses.replace(saved, training=training)
 
@@ -147,16 +146,15 @@ def test_a_flag_that_does_not_fit_is_one_plain_error_message(values, arguments, 
     assert str(error.value) == message
 
 
-def test_the_last_value_of_a_flag_counts_in_either_form(monkeypatch):
-    argv = ["train.py", "--config=a.py", "-config", "b.py", "--config.training.steps=3", "--workdir", "w"]
-    monkeypatch.setattr(sys, "argv", argv)
-    assert config_flag.value_of("config") == "b.py"
-    assert config_flag.value_of("workdir") == "w"
-    assert config_flag.value_of("checkpoint") is None
-    assert config_flag.without_file(argv) == ["train.py", "--config.training.steps=3", "--workdir", "w"]
-    monkeypatch.setattr(sys, "argv", ["eval.py", "--workdir="])
+def test_the_last_value_of_a_flag_counts():
+    """In either form."""
+    argv = ["--config=a.py", "-config", "b.py", "--config.training.steps=3", "--workdir", "w"]
+    assert config_flag.value_of("config", argv) == "b.py"
+    assert config_flag.value_of("workdir", argv) == "w"
+    assert config_flag.value_of("checkpoint", argv) is None
+    assert config_flag.without_file(argv) == ["--config.training.steps=3", "--workdir", "w"]
     with pytest.raises(UserError, match="--workdir is empty: give it a value"):
-        config_flag.value_of("workdir")
+        config_flag.value_of("workdir", ["--workdir="])
 
 
 def test_the_config_of_a_run_is_a_config_file(tiny_run, tmp_path, corpus):
@@ -167,12 +165,12 @@ def test_the_config_of_a_run_is_a_config_file(tiny_run, tmp_path, corpus):
     assert found.is_locked
 
 
-def test_fields_are_set_over_the_config_of_a_run(tiny_run, monkeypatch):
+def test_fields_are_set_over_the_config_of_a_run(tiny_run):
     values = flags.FlagValues()
     path = runs.config_path(str(tiny_run))
-    monkeypatch.setattr(sys, "argv", ["train.py", f"--config={path}", "--config.training.steps=77"])
-    config_flag.define(config_flag.read_file(config_flag.value_of("config")), values)
-    config_flag.parse(config_flag.without_file(sys.argv), values)
+    arguments = [f"--config={path}", "--config.training.steps=77"]
+    config_flag.define(config_flag.read_file(config_flag.value_of("config", arguments)), values, arguments)
+    config_flag.parse(config_flag.without_file(arguments), values)
     expected = runs.read_config(str(tiny_run))
     training = dataclasses.replace(expected.training, steps=77)
     assert runs.parse_config(values.config) == dataclasses.replace(expected, training=training)
@@ -214,9 +212,22 @@ def test_a_folder_in_place_of_a_config_is_hinted_at(tiny_run, tmp_path):
         config_flag.read_file(str(tmp_path))
 
 
-def test_a_command_on_a_run_takes_no_config_file(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["eval.py", "--workdir=x", "--config.decoding.beam_size=2"])
-    config_flag.check_absent()
-    monkeypatch.setattr(sys, "argv", ["eval.py", "--workdir=x", "--config=y.py"])
+def test_a_command_on_a_run_takes_no_config_file():
+    config_flag.check_absent(["--workdir=x", "--config.decoding.beam_size=2"])
     with pytest.raises(UserError, match=r"--config=FILE is for train\.py"):
-        config_flag.check_absent()
+        config_flag.check_absent(["--workdir=x", "--config=y.py"])
+
+
+def test_shipped_configs_are_found_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert config_flag.read_file("quickstart").training.steps == 900
+    (tmp_path / "quickstart").mkdir()  # what is there comes first
+    with pytest.raises(UserError, match="or name one that tfm ships: multi30k_en_de, quickstart, "):
+        config_flag.read_file("quickstart")
+
+
+def test_configs_of_a_wheel_are_found(tmp_path, monkeypatch):
+    (tmp_path / "tfm" / "configs").mkdir(parents=True)
+    (tmp_path / "tfm" / "configs" / "mine.py").write_text("")
+    monkeypatch.setattr(config_flag.tfm, "__file__", str(tmp_path / "tfm" / "__init__.py"))
+    assert config_flag.shipped_configs() == {"mine": str(tmp_path / "tfm" / "configs" / "mine.py")}

@@ -50,11 +50,10 @@ def command(corpus, tmp_path, monkeypatch):
     def call(**flags):
         defaults = {"workdir": str(workdir), "split": "test", "name": "", "output_dir": "", "average": 1}
         task = types.SimpleNamespace(config=chosen, report=report)
-        monkeypatch.setattr(
-            evaluating.flags, "FLAGS", types.SimpleNamespace(**defaults | {"samples": 1} | flags)
-        )
-        monkeypatch.setattr(evaluating.cli, "read_config", lambda: chosen)
-        monkeypatch.setattr(evaluating.cli, "load_run", lambda: runs.Run(task, None, [2, 4]))
+        arguments = types.SimpleNamespace(**defaults | {"samples": 1} | flags)
+        monkeypatch.setattr(evaluating.cli, "parse", lambda *_: (arguments, []))
+        monkeypatch.setattr(evaluating.cli, "read_config", lambda _: chosen)
+        monkeypatch.setattr(evaluating.cli, "load_run", lambda _: runs.Run(task, None, [2, 4]))
         evaluating.main()
 
     call.loaded, call.workdir, call.further = 0, workdir, ()

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.helpers.paths import ROOT
+from tests.helpers.processes import LIMIT
 from tfm.commands import help_text
 from tfm.fields import leaves
 from tfm.tasks.translation.task import Config
@@ -18,7 +19,8 @@ DECODING = (
 
 def help_of(*arguments):
     environment = os.environ | {"JAX_PLATFORMS": "no_such_platform", "COLUMNS": "100"}
-    result = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True)
+    command = [sys.executable, *arguments]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=LIMIT)
     assert (result.returncode, result.stderr) == (0, b""), result.stderr.decode()
     return result.stdout.decode()
 
@@ -29,13 +31,13 @@ def help_of(*arguments):
     [
         (["eval.py"], "usage: tfm evaluate --workdir=WORKDIR [--FLAG", ["  --split=test ", DECODING]),
         (
-            ["-m", "tfm.commands.translate"],
+            ["-m", "tfm", "translate"],
             "usage: tfm translate --workdir",
             ["  --n_best=1 ", DECODING],
         ),
-        (["-m", "tfm.commands.export"], "--workdir=WORKDIR --output=OUTPUT [", ["  --stablehlo ", DECODING]),
+        (["-m", "tfm", "export"], "--workdir=WORKDIR --output=OUTPUT [", ["  --stablehlo ", DECODING]),
         (
-            ["-m", "tfm.commands.compare"],
+            ["-m", "tfm", "compare"],
             "tfm compare DIR_A DIR_B [--FLAG=VALUE ...]\n",
             ["  --sentences=5 "],
         ),
@@ -71,9 +73,9 @@ def test_help_of_train_shows_the_values_of_the_config():
 
 @pytest.mark.parametrize("option", ["--help", "-help", "-h", "-?", "--help=true", "--helpshort"])
 def test_help_is_asked_for_in_many_ways(option):
-    assert help_text.is_asked(["train.py", "--workdir=x", option])
-    assert not help_text.is_asked(["train.py", "--", option])
-    assert not help_text.is_asked(["train.py", "--helpfull", "--workdir=help"])
+    assert help_text.is_asked(["--workdir=x", option])
+    assert not help_text.is_asked(["--", option])
+    assert not help_text.is_asked(["--workdir=help"])
 
 
 def test_fields_are_shown_with_meaning_and_range(monkeypatch):

@@ -3,12 +3,13 @@
 import pytest
 
 from tests.helpers.paths import ROOT
-from tfm.commands import main
+from tfm.commands import cli, evaluate, main, train
+from tfm.errors import UserError
 
 
-def test_the_commands_are_the_modules_that_have_a_main():
+def test_commands_are_the_modules_with_a_main():
     files = (ROOT / "tfm" / "commands").glob("*.py")
-    found = {path.stem for path in files if "__name__ ==" in path.read_text(encoding="utf-8")}
+    found = {path.stem for path in files if "\ndef main(" in path.read_text(encoding="utf-8")}
     assert found - {"main"} == set(main.COMMANDS)
 
 
@@ -28,7 +29,16 @@ def test_an_unknown_command_is_refused(capsys):
 
 def test_a_command_gets_its_arguments(monkeypatch):
     called = []
-    monkeypatch.setattr(main.runpy, "run_module", lambda name, **_: called.append((name, main.sys.argv[1:])))
-    monkeypatch.setattr(main.sys, "argv", ["pytest"])
+    monkeypatch.setattr(cli, "run", lambda *each: called.append(each))
     main.main(["train", "--workdir=x", "--config.training.steps=3"])
-    assert called == [("tfm.commands.train", ["--workdir=x", "--config.training.steps=3"])]
+    assert called == [(train.main, ["--workdir=x", "--config.training.steps=3"])]
+
+
+def test_commands_can_be_called_again(tiny_run, capsys, tmp_path):
+    """Also in a program with flags of its own."""
+    for split in ("validation", "test"):
+        folder = str(tmp_path / split)
+        evaluate.main([f"--workdir={tiny_run}", f"--split={split}", f"--output_dir={folder}"])
+        assert f"wrote {folder}" in capsys.readouterr().out
+    with pytest.raises(UserError, match="Unknown command line flag 'splt'"):
+        evaluate.main([f"--workdir={tiny_run}", "--splt=test"])

@@ -24,7 +24,6 @@ def fail():
 )
 def test_hosts_that_cannot_be_joined_are_refused(flags, message, monkeypatch):
     arguments = {"distributed": False, "coordinator": "", "processes": 2, "process_id": 0} | flags
-    monkeypatch.setattr(train.flags, "FLAGS", types.SimpleNamespace(**arguments))
     monkeypatch.setattr(jax.distributed, "initialize", fail)
     with pytest.raises(UserError, match=message):
-        train.join_hosts()
+        train.join_hosts(types.SimpleNamespace(**arguments))

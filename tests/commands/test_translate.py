@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tfm
+from tests.helpers.processes import LIMIT
 from tests.helpers.tiny import talkative
 from tfm.commands import translate as translate_module
 from tfm.commands.translate import (
@@ -426,4 +427,4 @@ assert callable(tfm.search.beam_search)
 assert tfm.positions.sinusoidal_encoding
 assert "flax" not in sys.modules
 """
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=LIMIT).returncode == 0

@@ -130,9 +130,9 @@ def test_figures_of_an_earlier_call_are_removed(run, tiny_run, quick, tmp_path):
 
 
 def test_figures_have_one_writer_at_a_time(tmp_path, monkeypatch):
-    """Refused before the run is loaded: `cli` is only there in the command."""
+    """Refused before the run is loaded: there is none."""
     flags = types.SimpleNamespace(sentence=["a"], workdir=str(tmp_path), output="", max_tokens=9)
-    monkeypatch.setattr(visualize.flags, "FLAGS", flags)
+    monkeypatch.setattr(visualize.cli, "parse", lambda *_: (flags, []))
     with (
         only_writer(tmp_path / "figures" / "figures.json", "--output"),
         pytest.raises(UserError, match=r"Another process is writing .*figures\.json"),

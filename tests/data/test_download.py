@@ -9,13 +9,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
 from tests.helpers import tfds_sets  # noqa: F401 - registers them
 from tests.helpers.io_conditions import files_of
 from tests.helpers.paths import ROOT
+from tests.helpers.processes import LIMIT, wait_until
 from tfm.data import download, records, sources
 from tfm.data.config import DataConfig
 from tfm.errors import UserError
@@ -113,11 +113,10 @@ def test_an_attempt_without_a_server_leaves_nothing(tmp_path, monkeypatch):
 
 WAITING = """
 import sys
-from tests import tfds_sets
-from tests.test_download import config_of
+from tests.data.test_download import config_of
 from tfm.data.sources import check_splits
-from tfm.training import signals
-with signals.caught():
+from tfm.runtime import preemption
+with preemption.caught():
     check_splits(config_of(sys.argv[1]))
 """
 
@@ -130,6 +129,7 @@ def test_a_signal_ends_a_download_at_once(tmp_path, number):
         environment = os.environ | {"TFM_TEST_SERVER": f"http://127.0.0.1:{silent.getsockname()[1]}"}
         command = [sys.executable, "-c", WAITING, str(tmp_path / "new")]
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE)
+        silent.settimeout(LIMIT)
         connection, _ = silent.accept()
         process.send_signal(number)
         code = process.wait(timeout=download.SILENT_SECONDS / 2)
@@ -141,8 +141,8 @@ def test_a_signal_ends_a_download_at_once(tmp_path, number):
     assert code == (-number if number == signal.SIGKILL else 128 + number)
     if number == signal.SIGKILL:
         folder = tmp_path / "new"
-        while list(folder.iterdir()):  # the other process removes what it made, and is not ours to wait for
-            time.sleep(0.05)
+        # The other process removes what it made, and is not ours to wait for.
+        wait_until(lambda: not list(folder.iterdir()), f"{folder} is empty")
         folder.rmdir()
     assert list(tmp_path.iterdir()) == []
 

@@ -14,6 +14,7 @@ from tests.data.test_batching import Letters, Pairs, random_pairs
 from tests.data.test_tokenizer import TEXTS
 from tests.helpers.io_conditions import files_of
 from tests.helpers.paths import ROOT
+from tests.helpers.processes import LIMIT, finish
 from tests.helpers.tiny import ids
 from tfm.data import text, token_cache
 from tfm.data.token_cache import TokenCache
@@ -134,7 +135,7 @@ def two_at_a_time(code, folder):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, "-c", code, str(folder)]
     both = [subprocess.Popen([*command, f"builder-{i}"], cwd=ROOT, **pipes) for i in range(2)]
-    return [(*each.communicate(), each.returncode) for each in both]
+    return [(*finish(each), each.returncode) for each in both]
 
 
 BUILDER = """
@@ -206,7 +207,7 @@ cache.TokenCache.open(Killed(random_pairs(30)), Letters(), sys.argv[1])
 
 @pytest.mark.long
 def test_what_a_killed_build_left_goes_with_the_next_one(tmp_path):
-    subprocess.run([sys.executable, "-c", HALF, str(tmp_path)], cwd=ROOT, check=False)
+    subprocess.run([sys.executable, "-c", HALF, str(tmp_path)], cwd=ROOT, check=False, timeout=LIMIT)
     (left,) = (tmp_path / "tokens").iterdir()
     assert left.suffix == ".tmp"
     assert len(TokenCache.open(random_pairs(30), Letters(), str(tmp_path))) == 30

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from tests.helpers.processes import LIMIT
 from tfm.data.toy_translation import prepare
 from tfm.datasets.toy_translation import function_words as words
 from tfm.datasets.toy_translation import german, grammar
@@ -171,7 +172,7 @@ def test_grammar_needs_neither_tfds_nor_jax():
         "import sys, tfm.datasets.toy_translation.grammar as g; next(g.generate('train'));"
         "assert not {'jax', 'tensorflow', 'tensorflow_datasets'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT)
 
 
 def test_tfds_round_trip(tmp_path, monkeypatch, capfd):

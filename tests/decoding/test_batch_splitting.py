@@ -147,8 +147,8 @@ def test_scoring_splits_batches_too(translator, monkeypatch):
     config = DecodingConfig(batch_size=4)
     whole = score_pairs(task.model, params, sources, targets, config)
     weights = sum(x.nbytes for x in jax.tree.leaves(params))
-    estimate = scoring.memory_estimate.forced_bytes(
-        task.model.config, rows=2, source=12, target=12, chunk=config.batch_size * config.width
+    estimate = task.model.memory_estimate.scoring_bytes(
+        rows=2, source=12, target=12, chunk=config.batch_size * config.width
     )
     monkeypatch.setattr(batch_splitting, "available_memory", lambda: (weights + estimate) / 0.75)
     counts, score = [], scoring._score_batch

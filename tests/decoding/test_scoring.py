@@ -60,14 +60,12 @@ def test_scoring_batches_have_minimal_shapes(translator, function):
     assert [len(each) for each in found] == [20, 11, 2]
 
 
-TINY = TransformerConfig(
-    vocabulary_size=12, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, dropout=0.0
-)
+TINY = TransformerConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, dropout=0.0)
 
 
 def test_ensemble_scores_average_probabilities():
     model, sources, targets = (
-        Transformer(TINY),
+        Transformer(TINY, vocabulary_size=12),
         [[3, 4, 5, EOS_ID], [3, 4, EOS_ID]],
         [[3, 4, EOS_ID], [3, 4, 5, 6, 7, EOS_ID]],
     )

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tfm
+from tests.helpers.processes import LIMIT
 from tests.helpers.tiny import talkative
 from tfm.commands import export
 from tfm.data.tokenizer import EOS_ID
@@ -127,6 +128,7 @@ def test_the_program_runs_where_there_is_no_tfm(run, tiny_run, tmp_path):
         capture_output=True,
         text=True,
         check=False,
+        timeout=LIMIT,
     )
     assert result.returncode == 0, result.stderr
     with np.load(tmp_path / "out" / "found.npz") as found:

@@ -12,15 +12,13 @@ import json
 import math
 import os
 import shutil
-import sys
-from unittest import mock
 
 from absl import flags
 
 from tests.data.test_batching import Letters, Pairs
 from tests.helpers.tiny import ids
 from tfm import config
-from tfm.commands import cli, compare
+from tfm.commands import compare, config_flag
 from tfm.commands.translate import as_json, as_text, open_output, translate_file, translate_lines
 from tfm.data.config import DataConfig
 from tfm.data.sources import SPLITS, find_problems, open_pairs
@@ -43,9 +41,8 @@ from tfm.workdir import initialization, runs
 def overrides(arguments, chosen=None):
     """The config that a command makes of one (the default one when None) and the arguments."""
     values = flags.FlagValues()
-    with mock.patch.object(sys, "argv", ["train.py", *arguments]):
-        cli.define_config(config.to_config_dict(chosen or Config()), values)
-        cli.parse(sys.argv, values)
+    config_flag.define(config.to_config_dict(chosen or Config()), values, arguments)
+    config_flag.parse(arguments, values)
     return runs.parse_config(values.config)
 
 

@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import tempfile
 
+from tests.helpers.processes import LIMIT
+
 NOBODY = 65534
 # The mounts go with the process; root is not needed for them.
 NAMESPACE = (
@@ -57,13 +59,14 @@ def can_mount():
     command = (*NAMESPACE, 'mount -t tmpfs none "$0"', tempfile.gettempdir())
     if not shutil.which("unshare"):
         return False
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return subprocess.run(command, capture_output=True, check=False, timeout=LIMIT).returncode == 0
 
 
 def with_mounts(script, *arguments, **options):
     """Runs a shell script, its arguments $0, $1, ..., in a mount namespace of its own."""
     command = (*NAMESPACE, script, *map(str, arguments))
-    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    options |= {"capture_output": True, "text": True, "timeout": LIMIT}
+    return subprocess.run(command, check=False, **options)
 
 
 def files_of(folder):

@@ -18,6 +18,7 @@ import time
 import jax
 import numpy as np
 
+from tests.helpers import processes
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import make_config, train_run, write_config_file, write_corpus
 from tfm.training.reporting import METRICS_FILE, read_metrics
@@ -26,7 +27,6 @@ from tfm.workdir import runs
 CLOCKED = ("time", "train/tokens_per_second")
 SCHEDULE = {"log_every": 5, "checkpoint_every": 4, "eval_every": 10, "keep": 3}  # lines and checkpoints apart
 PHASES = ("start", "training", "checkpoint", "evaluation")
-WAIT = 0.002
 
 
 def command(config, workdir):
@@ -39,7 +39,7 @@ def command(config, workdir):
 def finish(config, workdir):
     """Runs train.py to its end, which must be a good one."""
     process = command(config, workdir)
-    _, errors = process.communicate()
+    _, errors = processes.finish(process)
     assert process.returncode == 0, errors.decode()[-3000:]
 
 
@@ -56,13 +56,12 @@ def kill(config, workdir, aim, chance, number=signal.SIGKILL):
         time.sleep(chance.uniform(0.5, 8))
     else:
         more = rows + chance.randint(1, 6)
-        while process.poll() is None and len(lines(workdir)) < more:
-            time.sleep(WAIT)
-        while process.poll() is None and aim != "training" and aim not in phase(workdir, rows):
-            time.sleep(WAIT)
+        processes.wait_until(lambda: len(lines(workdir)) >= more, "more rows of metrics", process)
+        if aim != "training":
+            processes.wait_until(lambda: aim in phase(workdir, rows), aim, process)
         time.sleep(chance.uniform(0, 0.03))
     process.send_signal(number)
-    _, errors = process.communicate()
+    _, errors = processes.finish(process)
     assert process.returncode in (0, -number, 128 + number), errors.decode()[-3000:]
     return None if process.returncode == 0 else phase(workdir, rows)
 

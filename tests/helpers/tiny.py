@@ -15,9 +15,7 @@ from tfm.workdir import runs
 
 WORDS = ("red", "blue", "green", "small", "big", "dog", "cat", "bird", "runs", "sleeps")
 TRANSLATED = ("rot", "blau", "gruen", "klein", "gross", "hund", "katze", "vogel", "rennt", "schlaeft")
-MODEL = TransformerConfig(
-    vocabulary_size=50, encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, heads=4, dropout=0.1
-)
+MODEL = TransformerConfig(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, heads=4, dropout=0.1)
 
 
 def write_corpus(folder, sizes=(("train", 200), ("val", 20), ("test", 20))):

@@ -32,7 +32,8 @@ def test_axes_by_the_end_of_a_path(path, rank, names):
 def test_every_matrix_of_the_transformer_is_named():
     config = TransformerConfig(encoder_layers=1, decoder_layers=1, attention_bias=True, positions="learned")
     token = jnp.ones((1, 1), jnp.int32)
-    shapes = jax.eval_shape(lambda: Transformer(config).init(jax.random.key(0), token, token, train=False))
+    model = Transformer(config, vocabulary_size=37_000)
+    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), token, token, train=False))
     for path, x in jax.tree_util.tree_leaves_with_path(shapes["params"]):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         assert x.ndim < 2 or any(parameter_axes.parameter_axes(name, x.ndim)), name

@@ -22,9 +22,7 @@ from tfm.tasks.translation.task import Config, Translation
 from tfm.workdir import runs
 from tfm.workdir.translator import Translator
 
-SINUSOIDS = TransformerConfig(
-    vocabulary_size=30, encoder_layers=2, decoder_layers=1, d_model=16, d_ff=24, heads=2, dropout=0.0
-)
+SINUSOIDS = TransformerConfig(encoder_layers=2, decoder_layers=1, d_model=16, d_ff=24, heads=2, dropout=0.0)
 LEARNED = dataclasses.replace(SINUSOIDS, positions="learned", max_positions=9)
 RNG = np.random.default_rng(0)
 INPUTS, TARGETS = RNG.integers(3, 30, (2, 7)), RNG.integers(3, 30, (2, 6))
@@ -34,7 +32,7 @@ LIMIT = 28  # no bucket's width: batches of 32 are cut
 
 
 def build(config=LEARNED):
-    model = Transformer(config)
+    model = Transformer(config, vocabulary_size=30)
     return model, model.init(jax.random.key(0), INPUTS, TARGETS, train=False)["params"]
 
 
@@ -82,7 +80,7 @@ PACKED = {"input_positions": np.array([[0, 1, 2, 0, 1, 2, 3]] * 2)}
     ("fields", "positions", "used"), [({}, PACKED, (4, 6)), ({"remat": True, "scan": True}, {}, (7, 6))]
 )
 def test_gradients_reach_only_the_positions_used(fields, positions, used):
-    model = Transformer(dataclasses.replace(LEARNED, **fields))
+    model = Transformer(dataclasses.replace(LEARNED, **fields), vocabulary_size=30)
     gradient = jax.jit(jax.grad(squares), static_argnums=1, compiler_options=FAST)(PARAMS, model, positions)
     for stack, rows in zip(STACKS, used, strict=True):
         table = np.abs(gradient[f"{stack}_positions"]["table"]).max(-1)

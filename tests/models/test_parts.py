@@ -22,9 +22,8 @@ from tfm.layers.collected_attention import attention_of
 from tfm.losses import smoothed_cross_entropy
 from tfm.models import Transformer, TransformerConfig
 
-CONFIG = TransformerConfig(
-    vocabulary_size=14, encoder_layers=1, decoder_layers=1, d_model=16, d_ff=24, heads=2, dropout=0.0
-)
+VOCABULARY = 14
+CONFIG = TransformerConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=24, heads=2, dropout=0.0)
 
 
 # What a user writes: a part, and the model that has it.
@@ -104,7 +103,7 @@ class OwnOutput(layers.Embedding):
 
 class Untied(Transformer):
     def make_embedding(self):
-        return OwnOutput(self.config.vocabulary_size, self.config.d_model)
+        return OwnOutput(self.vocabulary_size, self.config.d_model)
 
 
 class AllAtOnce(Rotary, Gated, RMSNorm, SigmoidAttention):
@@ -114,7 +113,7 @@ class AllAtOnce(Rotary, Gated, RMSNorm, SigmoidAttention):
 # Up to here.
 
 MODELS = {
-    cls.__name__: cls(CONFIG)
+    cls.__name__: cls(CONFIG, VOCABULARY)
     for cls in (Transformer, SigmoidAttention, Gated, RMSNorm, Rotary, NearnessMixer, Untied, AllAtOnce)
 }
 USERS = (sigmoid_attention, SigmoidAttention, SwiGLU, Gated, RMSNorm, rotate, Rotary, NearnessMixer, Untied)
@@ -265,7 +264,7 @@ class Spelled(Transformer):
 
 
 def test_explicit_default_parts_change_nothing():
-    plain, by_hand = MODELS["Transformer"], Spelled(CONFIG)
+    plain, by_hand = MODELS["Transformer"], Spelled(CONFIG, VOCABULARY)
     params = initialize(plain)
     jax.tree.map(np.testing.assert_array_equal, initialize(by_hand), params)
     found, expected = attend(params, by_hand), attend(params, plain)
@@ -275,7 +274,7 @@ def test_explicit_default_parts_change_nothing():
 @pytest.mark.parametrize("fields", [{"remat": True}, {"remat": True, "scan": True}])
 def test_remat_and_scan_of_other_parts(fields):
     params, plain = initialize(MODELS["AllAtOnce"]), MODELS["AllAtOnce"]
-    model = AllAtOnce(dataclasses.replace(CONFIG, **fields))
+    model = AllAtOnce(dataclasses.replace(CONFIG, **fields), VOCABULARY)
     gradient = jax.jit(jax.grad(loss), static_argnums=1, compiler_options=FAST)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6),
@@ -294,7 +293,7 @@ class Stretched(Transformer):
         return super().make_attention().clone(encode_positions=stretch)
 
 
-STRETCHED = Stretched(CONFIG)
+STRETCHED = Stretched(CONFIG, VOCABULARY)
 
 
 @functools.partial(jax.jit, static_argnames=("width", "method"), compiler_options=FAST)

@@ -14,9 +14,7 @@ from tfm.config import from_mapping
 from tfm.errors import UserError
 from tfm.models import Transformer, TransformerConfig
 
-TINY = TransformerConfig(
-    vocabulary_size=30, encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24, heads=2, dropout=0.1
-)
+TINY = TransformerConfig(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24, heads=2, dropout=0.1)
 LEARNED = {"positions": "learned", "max_positions": 7}  # as many as the source has
 RNG = np.random.default_rng(0)
 INPUTS = RNG.integers(3, 30, (3, 7))
@@ -25,7 +23,7 @@ TARGETS = RNG.integers(3, 30, (3, 6))
 
 
 def build(config=TINY):
-    model = Transformer(config)
+    model = Transformer(config, vocabulary_size=30)
     params = model.init(jax.random.key(0), INPUTS, TARGETS, train=False)["params"]
     return model, params
 
@@ -48,8 +46,8 @@ def logits(inputs, targets, params=PARAMS, model=MODEL, **keywords):
     return np.asarray(apply(params, inputs, targets, model, **keywords))
 
 
-def count(**fields):
-    model, token = Transformer(TransformerConfig(**fields)), jnp.ones((1, 1), jnp.int32)
+def count(vocabulary_size=37_000, **fields):
+    model, token = Transformer(TransformerConfig(**fields), vocabulary_size), jnp.ones((1, 1), jnp.int32)
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), token, token, train=False))
     return sum(x.size for x in jax.tree.leaves(shapes["params"]))
 
@@ -231,7 +229,7 @@ def test_bfloat16_is_near_float32():
 
 @pytest.mark.parametrize("fields", [{"remat": True}, {"scan": True}, {"remat": True, "scan": True}])
 def test_remat_and_scan_change_no_results(fields):
-    model = Transformer(dataclasses.replace(TINY, dropout=0.0, **fields))
+    model = Transformer(dataclasses.replace(TINY, dropout=0.0, **fields), vocabulary_size=30)
     again = model.init(jax.random.key(0), INPUTS, TARGETS, train=False)["params"]
     jax.tree.map(np.testing.assert_array_equal, again, PARAMS)
 
@@ -239,7 +237,7 @@ def test_remat_and_scan_change_no_results(fields):
         logits = model.apply({"params": params}, INPUTS, TARGETS, train=True)
         return (logits**2).sum(), logits
 
-    plain = Transformer(dataclasses.replace(TINY, dropout=0.0))
+    plain = Transformer(dataclasses.replace(TINY, dropout=0.0), vocabulary_size=30)
     expected, found = (
         jax.jit(jax.grad(loss, has_aux=True), static_argnums=1, compiler_options=FAST)(PARAMS, m)
         for m in (plain, model)
@@ -248,7 +246,7 @@ def test_remat_and_scan_change_no_results(fields):
 
 
 def test_scanned_layers_drop_differently():
-    model = Transformer(dataclasses.replace(TINY, scan=True, dropout=0.5))
+    model = Transformer(dataclasses.replace(TINY, scan=True, dropout=0.5), vocabulary_size=30)
 
     def run(seed):
         return model.apply(

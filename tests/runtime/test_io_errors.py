@@ -167,14 +167,14 @@ def test_the_edge_answers_the_machine_and_shows_bugs(capsys):
         (stored, "/run/x: No space left on device; free some space"),
         (recorded, "/run/a-0: No space left on device; free some space"),
     ):
-        with pytest.raises(SystemExit) as end, cli.answering():
+        with pytest.raises(SystemExit) as end, cli.exit_on_error():
             raise error
         assert end.value.code == 2
         assert sentence in capsys.readouterr().err
     for bug in (ValueError("shapes differ"), ConnectionResetError(errno.ECONNRESET, "?"), OSError("?")):
-        with pytest.raises(type(bug)), cli.answering():
+        with pytest.raises(type(bug)), cli.exit_on_error():
             raise bug
-    with pytest.raises(SystemExit) as end, cli.answering():
+    with pytest.raises(SystemExit) as end, cli.exit_on_error():
         raise BrokenPipeError
     assert end.value.code == 141
     assert capsys.readouterr().err == ""
@@ -261,7 +261,7 @@ def test_a_run_whose_disk_is_full_goes_on_when_there_is_space(corpus, tmp_path):
 @pytest.mark.long
 def test_a_run_that_cannot_be_written_translates_and_says_what_cannot_be_done(tiny_run, tmp_path):
     (tmp_path / "in").write_text("red dog\n")
-    translate = command("-m", "tfm.commands.translate", '--workdir="$0"', f"--input={tmp_path / 'in'}")
+    translate = command("-m", "tfm", "translate", '--workdir="$0"', f"--input={tmp_path / 'in'}")
     evaluate = command("eval.py", '--workdir="$0"')
     result = with_mounts(
         'mount --bind "$0" "$0"; mount -o remount,bind,ro "$0"; '

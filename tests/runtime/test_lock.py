@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from tests.helpers.processes import LIMIT, finish
 from tests.helpers.tiny import make_config, write_config_file
 from tests.training.test_hosts import ROOT, start
 from tfm.config import save
@@ -44,7 +45,7 @@ def test_the_lock_of_a_killed_process_is_taken_over_with_one_line(tmp_path, capl
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     killed = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
-    assert killed.wait() == -signal.SIGKILL
+    assert killed.wait(LIMIT) == -signal.SIGKILL
     with caplog.at_level("INFO"), locked(tmp_path):
         pass
     assert f"Taking over from process {killed.pid} on " in caplog.text
@@ -177,7 +178,7 @@ def test_the_command_is_refused_on_a_directory_in_use(corpus, tmp_path):
     config = write_config_file(tmp_path, make_config(corpus))
     with locked(tmp_path / "run"):
         second = start(config, tmp_path / "run")
-        _, errors = second.communicate(timeout=120)
+        _, errors = finish(second)
     assert second.returncode == 2
     assert f"in use by process {os.getpid()} on" in errors.splitlines()[-1]
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["lock"]
@@ -216,5 +217,5 @@ ANSWERS = ["at first 0", "cut short True True", "dropped True True", "made again
 @pytest.mark.long
 def test_compiled_programs_that_were_cut_short_are_made_again(tmp_path):
     command = [sys.executable, "-c", PROGRAMS, str(tmp_path)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT)
     assert result.stdout.splitlines() == ANSWERS, result.stderr

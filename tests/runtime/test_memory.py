@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.helpers.processes import LIMIT
+
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="needs glibc"),
@@ -43,6 +45,7 @@ def arenas(folder, how, **environment):
         [sys.executable, "-c", COUNT, str(report), how, str(8 * CORES)],
         env=kept | {"GLIBC_TUNABLES": ""} | environment,
         check=True,
+        timeout=LIMIT,
     )
     return report.read_text(encoding="utf-8").count("<heap ")
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.kills import compare
+from tests.helpers.processes import finish, read_to
 from tests.helpers.tiny import make_config, train_run, write_config_file
 from tests.training.test_hosts import ROOT, losses, start
 from tfm.config import save
@@ -163,7 +164,7 @@ def test_a_second_signal_ends_at_once_even_inside_a_call_that_holds_the_main_thr
     process = subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
-    assert process.stdout.readline() == "ready\n"
+    read_to(process.stdout, "ready", process)
     time.sleep(1)
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)  # at once, as from a wrapper: still the first
@@ -174,22 +175,14 @@ def test_a_second_signal_ends_at_once_even_inside_a_call_that_holds_the_main_thr
     process.stdout.close()
 
 
-def wait_for_line(process, text):
-    """Reads stderr up to a line with `text`."""
-    for line in process.stderr:
-        if text in line:
-            return
-    raise AssertionError(f"{text!r} was never said")
-
-
 @pytest.mark.long
 def test_the_command_saves_says_how_to_go_on_and_exits_with_the_signal(corpus, tmp_path):
     config = write_config_file(tmp_path, make_config(corpus, steps=100_000, eval_every=10))
     process = start(config, tmp_path / "run", "--config.training.checkpoint_every=100000")
-    wait_for_line(process, "step 10/")
+    read_to(process.stderr, "step 10/", process)
     began = time.monotonic()
     process.send_signal(signal.SIGINT)  # while it compiles its first evaluation
-    _, errors = process.communicate(timeout=60)
+    _, errors = finish(process)
     assert process.returncode == 128 + signal.SIGINT
     assert time.monotonic() - began < 20
     assert "SIGINT: the run saves and ends after the step it is in" in errors
@@ -208,9 +201,9 @@ def test_two_processes_stop_at_the_same_step_when_one_is_asked(corpus, tmp_path)
         hosts = (f"--coordinator=localhost:{free.getsockname()[1]}", "--processes=2")
     options = (*hosts, "--config.training.checkpoint_every=100000")
     processes = [start(config, tmp_path / "run", *options, f"--process_id={i}") for i in range(2)]
-    wait_for_line(processes[1], "step 5/")
+    read_to(processes[1].stderr, "step 5/", processes[1])
     processes[1].send_signal(signal.SIGTERM)
-    ends = [process.communicate(timeout=120)[1] for process in processes]
+    ends = [finish(process)[1] for process in processes]
     assert [process.returncode for process in processes] == [143, 143], ends
     (step,) = steps_of(tmp_path / "run")
     assert all(f"Saved step {step:,}: the same command resumes" in end for end in ends)

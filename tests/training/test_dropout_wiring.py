@@ -16,9 +16,7 @@ from tfm.layers import dropout as dropout_module
 from tfm.models import Transformer, TransformerConfig
 from tfm.training.step import TrainState, make_train_step, shares
 
-TINY = TransformerConfig(
-    vocabulary_size=30, encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24, heads=2, dropout=0.1
-)
+TINY = TransformerConfig(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24, heads=2, dropout=0.1)
 RNG = np.random.default_rng(0)
 INPUTS, TARGETS = RNG.integers(3, 30, (4, 5)), RNG.integers(3, 30, (4, 6))
 BATCH = {"inputs": INPUTS, "targets": TARGETS}
@@ -33,7 +31,7 @@ PAPERS = ["dropout", "dropout"] + [
 
 
 def build(**fields):
-    model = Transformer(dataclasses.replace(TINY, **fields))
+    model = Transformer(dataclasses.replace(TINY, **fields), vocabulary_size=30)
     return model, model.init(jax.random.key(0), INPUTS, TARGETS, train=False)["params"]
 
 

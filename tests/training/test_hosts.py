@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.helpers import processes
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import make_config, write_config_file
 from tfm.training.reporting import read_metrics
@@ -25,10 +26,10 @@ def start(config, workdir, *arguments):
     return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
 
 
-def finish(processes):
+def finish(started):
     """Waits for all; each must end well."""
-    for process in processes:
-        _, errors = process.communicate(timeout=300)
+    for process in started:
+        _, errors = processes.finish(process)
         assert process.returncode == 0, errors[-3000:]
 
 

@@ -163,7 +163,7 @@ def test_weight_decay_passes_over_bias_and_scale(name):
 
 def test_biases_and_norms_of_the_transformer_are_not_decayed():
     token = jnp.ones((1, 1), jnp.int32)
-    model = Transformer(dataclasses.replace(MODEL, attention_bias=True))
+    model = Transformer(dataclasses.replace(MODEL, attention_bias=True), vocabulary_size=50)
     shapes = jax.eval_shape(lambda rng: model.init(rng, token, token, train=False), jax.random.key(0))
     mask = decay_mask(AdamW().not_decayed)(shapes["params"])
     decayed = {(path[-1].key, value) for path, value in jax.tree_util.tree_leaves_with_path(mask)}

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.helpers.processes import LIMIT
 from tfm.errors import UserError
 from tfm.training.config import TrainingConfig
 from tfm.training.partitioning import make_partitioner
@@ -25,6 +26,7 @@ def test_eight_devices_equal_one_on_ragged_batches(check):
         text=True,
         env=os.environ | environment,
         check=False,
+        timeout=LIMIT,
     )
     assert result.stdout.strip() == "equal", result.stderr[-2000:]
 

@@ -19,6 +19,7 @@ from safetensors.numpy import load_file, save_file
 
 import tfm
 from tests.helpers.paths import ROOT
+from tests.helpers.processes import LIMIT
 from tests.helpers.tiny import talkative
 from tfm.commands import export
 from tfm.errors import UserError
@@ -59,6 +60,7 @@ def command(*arguments, stdin=""):
         text=True,
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
         check=False,
+        timeout=LIMIT,
     )
 
 
@@ -355,7 +357,7 @@ def test_an_output_is_checked_before_the_run_is_loaded(tmp_path, monkeypatch):
     out = tmp_path / "out"
     options = {"output": str(out), "workdir": "", "stablehlo": False, "stablehlo_shape": None}
     arguments = types.SimpleNamespace(**options)
-    monkeypatch.setattr(export.flags, "FLAGS", arguments)
+    monkeypatch.setattr(export.cli, "parse", lambda *_: (arguments, []))
     with only_writer(out, "--output"), pytest.raises(UserError, match="Another process is writing"):
         export.main()
     arguments.stablehlo_shape = ["16by64"]
@@ -371,7 +373,7 @@ def test_an_output_is_checked_before_the_run_is_loaded(tmp_path, monkeypatch):
 def test_the_command_exports_a_mean_that_translate_opens(tiny_run, tmp_path):
     out = tmp_path / "new" / "out"
     result = command(
-        *("-m", "tfm.commands.export", f"--workdir={tiny_run}", f"--output={out}"),
+        *("-m", "tfm", "export", f"--workdir={tiny_run}", f"--output={out}"),
         *("--average=2", "--config.decoding.beam_size=2"),
     )
     assert result.returncode == 0, result.stderr
@@ -381,7 +383,5 @@ def test_the_command_exports_a_mean_that_translate_opens(tiny_run, tmp_path):
     assert loaded.steps == mean.steps == [4, 6]
     jax.tree.map(np.testing.assert_array_equal, loaded.params, mean.params)
     assert "mean of steps 4, 6 of 6" in (out / "README.md").read_text()
-    translated = command(
-        "-m", "tfm.commands.translate", f"--workdir={out}", stdin="\n".join(TEXTS[:4]) + "\n"
-    )
+    translated = command("-m", "tfm", "translate", f"--workdir={out}", stdin="\n".join(TEXTS[:4]) + "\n")
     assert translated.stdout.split("\n")[:-1] == tfm.Translator(mean).translate(TEXTS[:4], beam_size=2)

@@ -87,7 +87,7 @@ FREE = {
     *("model.attention", "model.remat", "model.scan", "data.cache_dir", "data.directory", "data.test"),
 }
 FIXED = {
-    *("task", "model.name", "model.vocabulary_size", "model.encoder_layers", "model.decoder_layers"),
+    *("task", "model.name", "model.encoder_layers", "model.decoder_layers"),
     *("model.d_model", "model.d_ff", "model.heads", "model.key_features", "model.value_features"),
     *("model.attention_bias", "model.activation", "model.norm_order", "model.positions"),
     *("model.max_positions", "model.layer_norm_epsilon"),

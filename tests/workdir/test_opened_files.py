@@ -159,9 +159,8 @@ def test_compiled_programs_stand_in_the_users_cache_alone(tiny_run, tmp_path, mo
     before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", None)
     try:
-        monkeypatch.setattr(cli.flags, "FLAGS", Arguments(str(tiny_run)))
-        monkeypatch.setattr(cli, "read_config", lambda: None)
-        cli.load_run()
+        monkeypatch.setattr(cli, "read_config", lambda _: None)
+        cli.load_run(Arguments(str(tiny_run)))
         assert jax.config.jax_compilation_cache_dir == str(tmp_path / "tfm" / "compiled")
         cli.keep_compiled(str(tmp_path / "elsewhere"))  # what is set stays
         assert jax.config.jax_compilation_cache_dir == str(tmp_path / "tfm" / "compiled")

@@ -1,7 +1,8 @@
 """What the commands share: flags, config overrides, logging, exit codes.
 
-A mistake of the user, or an I/O error, ends a command with one error message on stderr and exit
-code 2; anything else is a bug and shows its traceback.
+Each command is a module with a `main(argv)`, which may be called from Python any number of times: it raises
+what goes wrong. The console command runs it by `run`: there, a mistake of the user, or an I/O error, is one
+error message on stderr and exit code 2; anything else is a bug and shows its traceback.
 """
 
 import contextlib
@@ -11,9 +12,11 @@ import logging
 import os
 import sys
 import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
-from absl import app, flags
+from absl import flags
 
 from tfm import config
 from tfm.commands import config_flag, help_text, terminal
@@ -29,27 +32,40 @@ ZSTANDARD = b"\x28\xb5\x2f\xfd"  # how its packed data begin
 log = logging.getLogger(__name__)
 
 
-def run(main, positional=()):
-    """Parses the flags and runs `main`, with a UserError as exit code 2.
+def run(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None:
+    """Runs the `main` of a command as the console does: streams, logging, messages and exit codes."""
+    terminal.prepare_streams()
+    start_logging()
+    with exit_on_error():
+        terminal.raise_always()
+        main(argv)
+        sys.stdout.flush()  # at exit, a failure would no longer find its error message
+
+
+def parse(
+    module: str,
+    argv: Sequence[str] | None,
+    define_flags: Callable[[flags.FlagValues, Sequence[str]], None],
+    positional: Sequence[str] = (),
+) -> tuple[flags.FlagValues, list[str]]:
+    """The flags of a command, and its arguments that are no flags.
 
     Args:
-      main: called with the arguments that are no flags.
-      positional: their names; another number of arguments is a mistake of the user.
+      module: name of the command's module.
+      argv: the arguments; those of the process when None.
+      define_flags: defines the flags of the command in a `FlagValues`, for these arguments.
+      positional: names of the arguments that are no flags; another number of them is a mistake of the user.
+
+    Raises:
+      UserError: an unknown flag, or a value that does not fit.
+      SystemExit: help was asked for and printed.
     """
-    terminal.prepare_streams()
-    if help_text.is_asked(sys.argv):
-        with answering():
-            print(help_text.text(sys.argv, positional), flush=True)
-            sys.exit(0)
-
-    def guarded(argv):
-        start_logging()
-        with answering():
-            terminal.raise_always()
-            main(*_exactly(positional, argv[1:]))
-            sys.stdout.flush()  # at exit, a failure would no longer find its sentence
-
-    app.run(guarded, flags_parser=_parse)
+    argv, values = list(sys.argv[1:] if argv is None else argv), flags.FlagValues()
+    define_flags(values, argv)
+    if help_text.is_asked(argv):
+        print(help_text.text(module, argv, values, positional), flush=True)
+        sys.exit(0)
+    return values, _exactly(positional, config_flag.parse(config_flag.without_file(argv), values))
 
 
 def start_logging():
@@ -70,7 +86,7 @@ def _is_warning(record):
 
 
 @contextlib.contextmanager
-def answering():
+def exit_on_error() -> Iterator[None]:
     """Ends the process with an error message for what a user can fix; silently where its output is closed."""
     try:
         yield
@@ -89,55 +105,42 @@ def answering():
 
 
 def fail(error):
-    """Ends the process with the sentence of `error`."""
-    gc.collect()  # what Orbax left half done would complain behind the sentence
+    """Ends the process with the error message."""
+    gc.collect()  # what Orbax left half done would complain behind the error message
     terminal.drop_output()
     print(f"error: {error}", file=sys.stderr)
     sys.exit(USER_ERROR)
 
 
-def define_new_run():
+def define_new_run(values: flags.FlagValues, argv: Sequence[str]) -> None:
     """--config=FILE with its --config.field=value, and --workdir."""
-    terminal.prepare_streams()
-    with answering():
-        config_flag.define_import()
-        path = config_flag.value_of("config")
-        if path is None:
-            flags.DEFINE_string("config", None, help_text.CONFIG_HELP, required=True)
-        else:
-            define_config(config_flag.read_file(path))
-    flags.DEFINE_string("workdir", None, "Folder of the run; made when absent, continued when not.")
-    flags.mark_flag_as_required("workdir")
+    config_flag.define_import(values, argv)
+    path = config_flag.value_of("config", argv)
+    if path is None:
+        flags.DEFINE_string("config", None, help_text.CONFIG_HELP, values, required=True)
+    else:
+        config_flag.define(config_flag.read_file(path), values, argv)
+    text = "Folder of the run; made when absent, continued when not."
+    flags.DEFINE_string("workdir", None, text, values, required=True)
 
 
-def define_finished_run():
+def define_finished_run(values: flags.FlagValues, argv: Sequence[str]) -> None:
     """--workdir, --checkpoint, --average, --ensemble, and --config.field=value over the run's own config."""
-    terminal.prepare_streams()
-    flags.DEFINE_string("workdir", None, "Folder of a run.", required=True)
+    flags.DEFINE_string("workdir", None, "Folder of a run.", values, required=True)
     several = "of the last checkpoints, up to --checkpoint where that is a step."
-    flags.DEFINE_string("checkpoint", None, "best (by validation, the default), last, or a step.")
-    flags.DEFINE_integer("average", 1, f"Average so many {several}", lower_bound=1)
-    flags.DEFINE_integer("ensemble", 1, f"Decode at once with so many {several}", lower_bound=1)
-    with answering():
-        config_flag.define_import()
-        config_flag.check_absent()
-        workdir = config_flag.value_of("workdir")
-        if workdir is not None:  # else the parser will say so
-            define_config(config.to_config_dict(runs.read_config(workdir)))
+    flags.DEFINE_string("checkpoint", None, "best (by validation, the default), last, or a step.", values)
+    flags.DEFINE_integer("average", 1, f"Average so many {several}", 1, flag_values=values)
+    flags.DEFINE_integer("ensemble", 1, f"Decode at once with so many {several}", 1, flag_values=values)
+    config_flag.define_import(values, argv)
+    config_flag.check_absent(argv)
+    workdir = config_flag.value_of("workdir", argv)
+    if workdir is not None:  # else the parser will say so
+        config_flag.define(config.to_config_dict(runs.read_config(workdir)), values, argv)
 
 
-def define_config(saved, values=flags.FLAGS):
-    """--config.field=value over a ConfigDict.
-
-    Raises:
-      UserError: a field that is not there, or a value of another type.
-    """
-    config_flag.define(saved, values)
-
-
-def read_config():
+def read_config(arguments: flags.FlagValues) -> Any:
     """--config as the frozen dataclass of its task."""
-    return runs.parse_config(flags.FLAGS.config)
+    return runs.parse_config(arguments.config)
 
 
 def check_device():
@@ -192,9 +195,8 @@ def _is_whole(packed):
         return False
 
 
-def load_run():
+def load_run(arguments: flags.FlagValues) -> runs.Run:
     """The run that the flags of `define_finished_run` name."""
-    arguments = flags.FLAGS
     check_device()
     with contextlib.suppress(UserError):  # without a home folder
         keep_compiled(user_cache())
@@ -203,7 +205,7 @@ def load_run():
         checkpoint=arguments.checkpoint,
         average_last=arguments.average,
         ensemble_last=arguments.ensemble,
-        chosen=read_config(),
+        chosen=read_config(arguments),
     )
 
 
@@ -212,17 +214,3 @@ def _exactly(names, arguments):
         expected, got = (" ".join(some) or "nothing" for some in (names, arguments))
         raise UserError(f"Expected {expected} beside the flags, got {got}.")
     return arguments
-
-
-def parse(argv, values=flags.FLAGS):
-    """Parses the flags into `values` and returns what is none.
-
-    Raises:
-      UserError: an unknown flag, or a value that does not fit.
-    """
-    return config_flag.parse(argv, values)
-
-
-def _parse(argv):
-    with answering():
-        return parse(config_flag.without_file(argv))

@@ -5,18 +5,15 @@ differ by more than the choice of test sentences, and the sentences that differ 
 run are told apart by the --name that eval.py was given: DIR DIR --name=best --name=averaged.
 """
 
-from tfm.commands import terminal
-
-if __name__ == "__main__":
-    terminal.end_at_once()  # the imports take seconds
-
 import itertools
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from absl import flags
 
 from tfm import config
+from tfm.commands import cli, config_flag
 from tfm.data.sources import fingerprint_of, read_sides
 from tfm.data.text import Lines
 from tfm.errors import UserError
@@ -150,24 +147,21 @@ def _check_same_test(first, second):
         )
 
 
-def main(first, second):
-    arguments = flags.FLAGS
+def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """The flags of the command, in `values`."""
+    config_flag.define_import(values, argv)
+    text = "Split that eval.py translated in both work directories."
+    flags.DEFINE_string("split", "test", text, values)
+    text = "The --name that eval.py was given: once if it is that of both, else that of A, then of B."
+    flags.DEFINE_multi_string("name", [], text, values)
+    text = "Sentences to print, those that differ most."
+    flags.DEFINE_integer("sentences", 5, text, 0, flag_values=values)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Compares; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    arguments, (first, second) = cli.parse(__name__, argv, define_flags, ("DIR_A", "DIR_B"))
     systems = read_systems(first, second, arguments.split, arguments.name)
     show_scores(*systems)
     show_significance(*systems)
     show_differences(*systems, arguments.sentences)
-
-
-if __name__ == "__main__":
-    from tfm.commands import cli, config_flag
-
-    with cli.answering():
-        config_flag.define_import()
-    flags.DEFINE_string("split", "test", "Split that eval.py translated in both work directories.")
-    flags.DEFINE_multi_string(
-        "name",
-        [],
-        "The --name that eval.py was given: once if it is that of both, else that of A, then of B.",
-    )
-    flags.DEFINE_integer("sentences", 5, "Sentences to print, those that differ most.", lower_bound=0)
-    cli.run(main, positional=("DIR_A", "DIR_B"))

@@ -5,17 +5,18 @@ The file is read once, before the flags are parsed: its fields are flags themsel
 
 import contextlib
 import functools
+import glob
 import logging
 import os
 import re
 import reprlib
 import runpy
-import sys
 import traceback
 
 from absl import flags
 from ml_collections import config_dict, config_flags
 
+import tfm
 from tfm import config
 from tfm.errors import UserError
 from tfm.workdir import runs
@@ -30,12 +31,20 @@ REQUIRED = re.compile(r"flag --\w+=None: (Flag --\w+ must have a value) other th
 def read_file(path):
     """The locked ConfigDict of a config file: a Python file with get_config(), or a run's config.json.
 
+    Args:
+      path: of the file, or the name of a config that tfm ships, such as "quickstart".
+
     Raises:
       UserError: no such file, one that fails, or that is no config.
     """
+    shipped = shipped_configs()
+    if not os.path.exists(path):
+        path = shipped.get(path, path)
     if not os.path.isfile(path):
         inside = os.path.join(path, runs.CONFIG_FILE)
-        hint = f"did you mean {inside}?" if os.path.isfile(inside) else "check --config."
+        hint = f"did you mean {inside}?" if os.path.isfile(inside) else "check --config"
+        if not hint.endswith("?"):
+            hint += f", or name one that tfm ships: {', '.join(shipped)}."
         raise UserError(f"Expected a config file at {path}, but there is none: {hint}")
     if path.endswith(".json"):
         return config.to_config_dict(runs.parse_config(config.load(path)))
@@ -46,8 +55,16 @@ def read_file(path):
     return made
 
 
-def define(saved, values=flags.FLAGS):
-    """Defines --config.field=value over a ConfigDict.
+def shipped_configs() -> dict[str, str]:
+    """{name: path} of the configs that come with tfm: in the checkout, or in an installed wheel."""
+    package = os.path.dirname(tfm.__file__)
+    folders = os.path.join(os.path.dirname(package), "configs"), os.path.join(package, "configs")
+    paths = [path for folder in folders for path in glob.glob(os.path.join(glob.escape(folder), "*.py"))]
+    return {os.path.basename(path).removesuffix(".py"): path for path in sorted(paths)}
+
+
+def define(saved, values, argv):
+    """Defines --config.field=value over a ConfigDict, in `values`, for the arguments `argv`.
 
     Where --config.SECTION.name changes what a section is found by, such as the model, the section first gets
     the fields and the defaults of that name; a field under the name that it had in an older version is an
@@ -59,14 +76,16 @@ def define(saved, values=flags.FLAGS):
     made_of = runs.config_class(saved)
     if config.has_old_names(made_of, saved):
         saved = config.to_config_dict(runs.parse_config(saved))
-    arguments = without_file(sys.argv)
+    arguments = without_file(argv)
     _allow_names(arguments)
     _change_names(saved, made_of, arguments)
     old_names = _old_names(saved, made_of, arguments)
     arguments = [_with_name(argument, old_names.get(_flag_name(argument))) for argument in arguments]
     _check_fields(saved, arguments)
     with _explained(values):
-        config_flags.DEFINE_config_dict(NAME, saved, "Fields of the config.", values, sys_argv=arguments)
+        config_flags.DEFINE_config_dict(
+            NAME, saved, "Fields of the config.", values, sys_argv=["tfm", *arguments]
+        )
         for old, new in old_names.items():
             flags.DEFINE_alias(old, new, values)
     if old_names:
@@ -74,7 +93,7 @@ def define(saved, values=flags.FLAGS):
         log.warning("Flags of an older version: %s", known)
 
 
-def define_import(values=flags.FLAGS):
+def define_import(values, argv):
     """Defines --import, and allows the modules that it names.
 
     Raises:
@@ -82,26 +101,26 @@ def define_import(values=flags.FLAGS):
     """
     meaning = "Module of your own, such as my_lab.models, that the config of a run may name: its code runs."
     flags.DEFINE_multi_string(IMPORT, [], meaning, values)
-    config.allow_modules(value for value, _ in _found(IMPORT, sys.argv))
+    config.allow_modules(value for value, _ in _found(IMPORT, argv))
 
 
-def check_absent():
+def check_absent(argv):
     """Raises a UserError for --config=FILE where the work directory has the config."""
-    if value_of(NAME) is not None:
+    if value_of(NAME, argv) is not None:
         raise UserError(
             "--config=FILE is for train.py: this command reads the config of --workdir; "
             "change a field of it with --config.field=value."
         )
 
 
-def parse(argv, values=flags.FLAGS):
-    """Parses the flags into `values` and returns what is none.
+def parse(argv, values):
+    """Parses the arguments into `values` and returns those that are no flags.
 
     Raises:
       UserError: an unknown flag, or a value that does not fit.
     """
     with _explained(values):
-        rest = values(argv)
+        _, *rest = values(["tfm", *argv])
     for name in values:
         flag = values[name]
         given = flag.value if isinstance(flag.value, list) else [flag.value]
@@ -110,13 +129,13 @@ def parse(argv, values=flags.FLAGS):
     return rest
 
 
-def value_of(name):
-    """The last value of --name on the command line, before the flags are parsed; None when it is not there.
+def value_of(name, argv):
+    """The last value of --name in the arguments, before the flags are parsed; None when it is not there.
 
     Raises:
       UserError: it is empty.
     """
-    values = [argument for argument, _ in _found(name, sys.argv)]
+    values = [argument for argument, _ in _found(name, argv)]
     if "" in values:
         raise UserError(f"--{name} is empty: give it a value.")
     return values[-1] if values else None

@@ -7,13 +7,9 @@ evaluations of it apart, and `tfm compare` finds them. Where the work directory 
 --output_dir names another folder; the config goes there too, so that `tfm compare` reads it like the run.
 """
 
-from tfm.commands import terminal
-
-if __name__ == "__main__":
-    terminal.end_at_once()  # the imports take seconds
-
 import json
 import os
+from collections.abc import Sequence
 
 from absl import flags
 
@@ -27,15 +23,28 @@ from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 
 
-def main():
-    arguments = flags.FLAGS
-    chosen = cli.read_config()
+def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """The flags of the command, in `values`."""
+    cli.define_finished_run(values, argv)
+    text = "train, validation, test, or any split or file stem of the data."
+    flags.DEFINE_string("split", "test", text, values)
+    text = "Name of the files to write; the last name of the split if not given."
+    flags.DEFINE_string("name", "", text, values)
+    text = "Folder to write into; the work directory when not given."
+    flags.DEFINE_string("output_dir", "", text, values)
+    flags.DEFINE_integer("samples", 4, "Examples to print.", 0, flag_values=values)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Evaluates; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    arguments, _ = cli.parse(__name__, argv, define_flags)
+    chosen = cli.read_config(arguments)
     folder = arguments.output_dir or arguments.workdir
     stem = runs.evaluation_stem(folder, arguments.split, chosen.output_suffix, arguments.name)
     if arguments.output_dir:
         check_output_dir(folder, arguments.workdir, chosen)
     with only_writer(f"{stem}.hypotheses", "--output_dir"):
-        run = cli.load_run()
+        run = cli.load_run(arguments)
         write_results(run, arguments, stem)
 
 
@@ -138,12 +147,3 @@ def write_scores(report, before, run, split, stem):
     }
     with whole_file(f"{stem}.scores.json", "w") as file:
         json.dump(content, file, indent=2)
-
-
-if __name__ == "__main__":
-    cli.define_finished_run()
-    flags.DEFINE_string("split", "test", "train, validation, test, or any split or file stem of the data.")
-    flags.DEFINE_string("name", "", "Name of the files to write; the last name of the split if not given.")
-    flags.DEFINE_string("output_dir", "", "Folder to write into; the work directory when not given.")
-    flags.DEFINE_integer("samples", 4, "Translations to print.", lower_bound=0)
-    cli.run(main)

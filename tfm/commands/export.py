@@ -4,15 +4,12 @@
 writes the search as programs that run without tfm, one for each --stablehlo_shape=ROWSxLENGTH.
 """
 
-from tfm.commands import terminal
-
-if __name__ == "__main__":
-    terminal.end_at_once()  # the imports take seconds
-
 import re
+from collections.abc import Sequence
 
 from absl import flags
 
+from tfm.commands import cli
 from tfm.decoding.generate import MAX_TOKENS
 from tfm.errors import UserError
 from tfm.export import stablehlo
@@ -48,25 +45,24 @@ def programs(run, shapes):
     }
 
 
-def main():
-    arguments = flags.FLAGS
+def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """The flags of the command, in `values`."""
+    cli.define_finished_run(values, argv)
+    text = "Folder to write; absent or empty."
+    flags.DEFINE_string("output", None, text, values, required=True)
+    flags.DEFINE_bool("stablehlo", False, "Also write the search as StableHLO.", values)
+    text = f"ROWSxLENGTH of a batch; {DEFAULT_SHAPE} if not given."
+    flags.DEFINE_multi_string("stablehlo_shape", None, text, values)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Exports; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    arguments, _ = cli.parse(__name__, argv, define_flags)
     shapes = arguments.stablehlo_shape or ([DEFAULT_SHAPE] if arguments.stablehlo else [])
     for shape in shapes:
         parse_shape(shape)
     check_absent(arguments.output)
     with only_writer(arguments.output, "--output"):
-        run = cli.load_run()
+        run = cli.load_run(arguments)
         write_bundle(run, arguments.output, workdir=arguments.workdir, programs=programs(run, shapes))
     print(f"wrote {arguments.output}")
-
-
-if __name__ == "__main__":
-    from tfm.commands import cli
-
-    cli.define_finished_run()
-    flags.DEFINE_string("output", None, "Folder to write; absent or empty.", required=True)
-    flags.DEFINE_bool("stablehlo", False, "Also write the search as StableHLO.")
-    flags.DEFINE_multi_string(
-        "stablehlo_shape", None, f"ROWSxLENGTH of a batch; {DEFAULT_SHAPE} if not given."
-    )
-    cli.run(main)

@@ -1,7 +1,6 @@
 """--help of the commands: usage, flags, and the fields of the config with default, range and meaning."""
 
 import contextlib
-import os
 import shutil
 import sys
 import textwrap
@@ -18,7 +17,10 @@ from tfm.workdir import runs
 ASKED = ("--help", "-help", "--helpshort", "-h", "-?")
 MARKS = {CHANGEABLE: "*", WITH_RESET: "r", NEVER: "-"}
 CONFIG = "config"
-CONFIG_HELP = "Config of the run: a Python file with get_config(), or the config.json of another run."
+CONFIG_HELP = (
+    "Config of the run: a Python file with get_config(), the config.json of another run, or the name of a "
+    "config that tfm ships, such as quickstart."
+)
 REPEATED = "; repeat this option to specify a list of values"  # what absl adds
 LEFT = 32  # columns of names and defaults
 WIDTHS = (60, 110)
@@ -26,22 +28,22 @@ WIDTHS = (60, 110)
 
 def is_asked(argv: Sequence[str]) -> bool:
     """Whether the command line asks for help."""
-    options = argv[1 : argv.index("--")] if "--" in argv else argv[1:]
+    options = argv[: argv.index("--")] if "--" in argv else argv
     return any(option.partition("=")[0] in ASKED for option in options)
 
 
-def text(argv: Sequence[str], positional: Sequence[str] = (), values: Any = flags.FLAGS) -> str:
-    """The help of the command that runs, once its flags are defined.
+def text(module: str, argv: Sequence[str], values: flags.FlagValues, positional: Sequence[str] = ()) -> str:
+    """The help of a command, once its flags are defined.
 
     A command that opens a run shows the decoding section alone, one that begins a run all fields, with the
     values of --config=FILE where it is given.
 
     Args:
-      argv: the command line.
+      module: name of the command's module.
+      argv: its arguments.
+      values: its flags.
       positional: names of the arguments that are no flags.
-      values: the flags.
     """
-    main = sys.modules["__main__"]
     begins, opens = CONFIG in values and "checkpoint" not in values, "checkpoint" in values
     own = _own_flags(values)
     if begins:
@@ -49,12 +51,12 @@ def text(argv: Sequence[str], positional: Sequence[str] = (), values: Any = flag
     required = [f"--{flag.name}={flag.name.upper()}" for flag in own if _is_required(flag)]
     required = ["--config=FILE"] * begins + required
     fields = ["[--config.FIELD=VALUE ...]"] * (begins or opens)
-    usage = " ".join([_program(main, argv), *required, *positional, "[--FLAG=VALUE ...]", *fields])
-    lines = [f"usage: {usage}", "", (main.__doc__ or "").strip(), "", "Flags:"]
+    name = module.rpartition(".")[2]
+    usage = " ".join(["usage: tfm", name, *required, *positional, "[--FLAG=VALUE ...]", *fields])
+    lines = [usage, "", (sys.modules[module].__doc__ or "").strip(), "", "Flags:"]
     lines += _row("  --config=FILE", f"{CONFIG_HELP} Required.") if begins else []
     for flag in sorted(own, key=lambda flag: not _is_required(flag)):
         lines += _row(*_flag_columns(flag))
-    lines += _row("  --helpfull", "All flags, those of libraries too.")
     if begins:
         lines += ["", *all_fields(_config(argv, values))]
     if opens:
@@ -124,10 +126,8 @@ def _row(left: str, right: str) -> Iterator[str]:
 
 
 def _own_flags(values):
-    """The flags that the command and `tfm` define, in their order, without the fields of the config."""
-    modules = values.flags_by_module_dict()
-    own = [name for name in modules if name == sys.argv[0] or name.split(".")[0] == "tfm"]
-    found = [flag for name in sorted(own, key=lambda name: name == sys.argv[0]) for flag in modules[name]]
+    """The flags in their order, without the fields of the config."""
+    found = [flag for defined in values.flags_by_module_dict().values() for flag in defined]
     return [flag for flag in found if not flag.name.startswith(f"{CONFIG}.")]
 
 
@@ -142,14 +142,9 @@ def _config(argv, values):
         return Config()
     options = [option for option in argv if option.startswith(f"--{CONFIG}.")]
     with contextlib.suppress(flags.Error, TypeError, ValueError):  # others are required, or do not fit
-        values([argv[0], *options])
+        values(["tfm", *options])
     found = values[CONFIG].value
     return runs.parse_config(found) if isinstance(found, config_dict.ConfigDict) else Config()
-
-
-def _program(main, argv):
-    spec = getattr(main, "__spec__", None)
-    return f"tfm {spec.name.rpartition('.')[2]}" if spec else f"python {os.path.basename(argv[0])}"
 
 
 def _width():

@@ -3,7 +3,7 @@
 Imports nothing that takes long: the module of a command is imported when it is called.
 """
 
-import runpy
+import importlib
 import sys
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ USER_ERROR = 2
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs a command as `python -m tfm.commands.COMMAND` does.
+    """Runs a command.
 
     Args:
       argv: the command and its arguments; those of the process when None.
@@ -38,8 +38,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if name not in COMMANDS:
         print(f"error: Expected a command ({', '.join(COMMANDS)}), got {name!r}.", file=sys.stderr)
         sys.exit(USER_ERROR)
-    sys.argv = [f"tfm {name}", *arguments]
-    runpy.run_module(f"tfm.commands.{name}", run_name="__main__", alter_sys=True)
+    from tfm.commands import cli  # not above: it imports JAX
+
+    cli.run(importlib.import_module(f"tfm.commands.{name}").main, arguments)
 
 
 def usage() -> str:

@@ -8,16 +8,12 @@ command, with a work directory that all can see, and --distributed, or --coordin
 --process_id.
 """
 
-from tfm.commands import terminal
-
-if __name__ == "__main__":
-    terminal.end_at_once()  # the imports take seconds
-
 import contextlib
 import logging
 import os
 import re
 import tempfile
+from collections.abc import Sequence
 
 import jax
 from absl import flags
@@ -36,40 +32,60 @@ from tfm.workdir import initialization
 log = logging.getLogger("tfm.train")
 
 
-def main():
+def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """The flags of the command, in `values`."""
+    cli.define_new_run(values, argv)
+    flags.DEFINE_bool(
+        "dry_run", False, "Tell what the run will take, and stop before its first step.", values
+    )
+    flags.DEFINE_string("warm_start", "", "Begin a new run with the weights of this run or export.", values)
+    text = "Begin a new schedule with the newest weights of the run, from step 0."
+    flags.DEFINE_bool("reset_schedule", False, text, values)
+    text = "Field, such as training.seed, that may change although the numbers of the run depend on it."
+    flags.DEFINE_multi_string("allow_change", [], text, values)
+    text = "Join the other processes as SLURM or Kubernetes tell of them."
+    flags.DEFINE_bool("distributed", False, text, values)
+    flags.DEFINE_string("coordinator", "", "Or by hand: HOST:PORT of the first process ...", values)
+    flags.DEFINE_integer("processes", 1, "... how many there are ...", 1, flag_values=values)
+    flags.DEFINE_integer("process_id", 0, "... and which one this is, from 0.", 0, flag_values=values)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Trains; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    arguments, _ = cli.parse(__name__, argv, define_flags)
     one_arena_a_core()
-    chosen, workdir = cli.read_config(), flags.FLAGS.workdir
-    join_hosts()
+    chosen = cli.read_config(arguments)
+    join_hosts(arguments)
     cli.check_device()
-    if flags.FLAGS.dry_run:
-        dry_run(chosen, workdir)
+    if arguments.dry_run:
+        dry_run(chosen, arguments.workdir)
         return
-    if flags.FLAGS.warm_start and flags.FLAGS.reset_schedule:
+    if arguments.warm_start and arguments.reset_schedule:
         raise UserError(
             "--warm_start begins a new run and --reset_schedule a new schedule in this one: choose one."
         )
     with preemption.caught() as stop:
-        begin(chosen, workdir, stop)
+        begin(chosen, arguments, stop)
 
 
-def begin(chosen, workdir, stop):
+def begin(chosen, arguments, stop):
     """Trains in the work directory, as the only run that does; its first process holds the lock."""
+    workdir, source = arguments.workdir, arguments.warm_start
     cli.keep_compiled(workdir)
-    make, source = tasks.find(chosen.task).create, flags.FLAGS.warm_start
+    make = tasks.find(chosen.task).create
     held = None
     with contextlib.ExitStack() as stack:
         if jax.process_index() == 0:  # the first of several hosts makes what the others find
             os.makedirs(workdir, exist_ok=True)
             held = stack.enter_context(locked(workdir))
             cli.drop_damaged_programs(workdir)
-            flag = flags.FLAGS
             initialization.keep_config(
-                chosen, workdir, allow_change=flag.allow_change, resets=flag.reset_schedule
+                chosen, workdir, allow_change=arguments.allow_change, resets=arguments.reset_schedule
             )
             if source:
                 initialization.adopt(source, chosen, workdir)
             task = make(chosen, workdir)
-            if flags.FLAGS.reset_schedule:
+            if arguments.reset_schedule:
                 initialization.reset(task, workdir)
         multihost_utils.sync_global_devices("work directory")
         if jax.process_index() > 0:
@@ -85,13 +101,12 @@ def dry_run(chosen, workdir):
         print("\n".join(describe_run(task, chosen.training, workdir)))
 
 
-def join_hosts():
+def join_hosts(arguments):
     """Joins the processes of a run on several hosts, if the flags say that there are any.
 
     Raises:
       UserError: the flags do not fit, or the environment does not tell of other processes.
     """
-    arguments = flags.FLAGS
     if arguments.coordinator and not re.fullmatch(r".+:\d{1,5}", arguments.coordinator):
         raise UserError(f"--coordinator must be HOST:PORT, got {arguments.coordinator!r}.")
     if arguments.process_id >= arguments.processes:
@@ -108,22 +123,3 @@ def join_hosts():
             ) from None
     elif arguments.coordinator:
         jax.distributed.initialize(arguments.coordinator, arguments.processes, arguments.process_id)
-
-
-if __name__ == "__main__":
-    cli.define_new_run()
-    flags.DEFINE_bool("dry_run", False, "Tell what the run will take, and stop before its first step.")
-    flags.DEFINE_string("warm_start", "", "Begin a new run with the weights of this run or export.")
-    flags.DEFINE_bool(
-        "reset_schedule", False, "Begin a new schedule with the newest weights of the run, from step 0."
-    )
-    flags.DEFINE_multi_string(
-        "allow_change",
-        [],
-        "Field, such as training.seed, that may change although the numbers of the run depend on it.",
-    )
-    flags.DEFINE_bool("distributed", False, "Join the other processes as SLURM or Kubernetes tell of them.")
-    flags.DEFINE_string("coordinator", "", "Or by hand: HOST:PORT of the first process ...")
-    flags.DEFINE_integer("processes", 1, "... how many there are ...", lower_bound=1)
-    flags.DEFINE_integer("process_id", 0, "... and which one this is, from 0.", lower_bound=0)
-    cli.run(main)

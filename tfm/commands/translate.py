@@ -8,11 +8,6 @@ With --output=FILE what is done stands in FILE.part until all is; started again 
 command resumes after the last whole line there. A second command with the same output is refused meanwhile.
 """
 
-from tfm.commands import terminal
-
-if __name__ == "__main__":
-    terminal.end_at_once()  # the imports take seconds
-
 import contextlib
 import functools
 import hashlib
@@ -22,18 +17,20 @@ import os
 import re
 import sys
 import time
+from collections.abc import Sequence
 
 import jax
 import numpy as np
 from absl import flags
 
+from tfm.commands import cli, terminal
 from tfm.decoding.generate import check_n_best
 from tfm.errors import UserError
 from tfm.runtime.files import open_locked, whole_file
 from tfm.tasks.translation.pipeline import Hypothesis
 from tfm.workdir.translator import Translator
 
-log = logging.getLogger("tfm.commands.translate")  # run as a command, this module is called __main__
+log = logging.getLogger(__name__)
 
 CHUNK_LINES = 1024  # sorted by length into batches
 CHUNK_BYTES = 1 << 22
@@ -284,11 +281,27 @@ def _whole_lines(part, about, origin):
     return lines, *noted
 
 
-def main():
-    arguments = flags.FLAGS
+def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """The flags of the command, in `values`."""
+    cli.define_finished_run(values, argv)
+    text = "Text file, a sentence a line; standard input when not given."
+    flags.DEFINE_string("input", "", text, values)
+    text = "File to write, which must not exist; standard output when not given."
+    flags.DEFINE_string("output", "", text, values)
+    text = "Lines of text, or a JSON object a line."
+    flags.DEFINE_enum("format", "text", ("text", "jsonl"), text, values)
+    text = "Translations of each line, with --format=jsonl."
+    flags.DEFINE_integer("n_best", 1, text, 1, flag_values=values)
+    text = "Word alignments in Pharaoh format, with --format=jsonl."
+    flags.DEFINE_bool("alignments", False, text, values)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Translates; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    arguments, _ = cli.parse(__name__, argv, define_flags)
     if arguments.format == "text" and (arguments.n_best > 1 or arguments.alignments):
         raise UserError("--n_best and --alignments need --format=jsonl.")
-    check_n_best(arguments.n_best, cli.read_config().decoding)
+    check_n_best(arguments.n_best, cli.read_config(arguments).decoding)
     with _open_source(arguments) as source:
         if not arguments.output:
             terminal.check_open("stdout", "--output=FILE")
@@ -316,7 +329,7 @@ def _open_source(arguments):
 
 def _load(arguments):
     """The run, and how it translates a list of lines."""
-    translator = Translator(cli.load_run())
+    translator = Translator(cli.load_run(arguments))
     if arguments.format == "text":
         return translator.run, functools.partial(as_text, translator)
     options = {"n_best": arguments.n_best, "alignments": arguments.alignments}
@@ -339,15 +352,3 @@ def _origin(run, arguments):
         "weights": _checksum(run.params),
         "decoding": vars(run.task.config.decoding),
     }
-
-
-if __name__ == "__main__":
-    from tfm.commands import cli
-
-    cli.define_finished_run()
-    flags.DEFINE_string("input", "", "Text file, a sentence a line; standard input when not given.")
-    flags.DEFINE_string("output", "", "File to write, which must not exist; standard output when not given.")
-    flags.DEFINE_enum("format", "text", ("text", "jsonl"), "Lines of text, or a JSON object a line.")
-    flags.DEFINE_integer("n_best", 1, "Translations of each line, with --format=jsonl.", lower_bound=1)
-    flags.DEFINE_bool("alignments", False, "Word alignments in Pharaoh format, with --format=jsonl.")
-    cli.run(main)

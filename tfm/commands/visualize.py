@@ -6,16 +6,12 @@ the sentences of the paper's authors about the tired animal and the wide street.
 left in the folder are removed. An export has no curves.
 """
 
-from tfm.commands import terminal
-
-if __name__ == "__main__":
-    terminal.end_at_once()  # the imports take seconds
-
 import dataclasses
 import json
 import logging
 import os
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -23,6 +19,7 @@ import numpy as np
 from absl import flags
 
 from tfm import memory_estimate
+from tfm.commands import cli
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.generate import decode
 from tfm.errors import UserError
@@ -149,8 +146,9 @@ def _source_ids(task, sentence, max_tokens):
     """The ids of a source text, which has at most `max_tokens`."""
     ids = [*task.vocabulary.encode([sentence])[0], EOS_ID]
     target = min(len(ids) + task.config.decoding.extra_length, max(len(ids), max_tokens))
-    size = memory_estimate.collected_attention_bytes(task.model.config, source=len(ids), target=target)
-    needed = ATTENTION_COPIES * (size or 0)
+    estimate = memory_estimate.estimate_of(task.model)
+    size = estimate.collected_attention_bytes(source=len(ids), target=target) if estimate else 0
+    needed = ATTENTION_COPIES * size
     if len(ids) > max_tokens:
         raise UserError(
             f"The sentence has {len(ids):,} tokens and at most {max_tokens:,} are drawn: shorten it, or "
@@ -182,21 +180,23 @@ def _write_list(folder, names):
         json.dump(names, file)
 
 
-def main():
-    arguments = flags.FLAGS
+def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """The flags of the command, in `values`."""
+    cli.define_finished_run(values, argv)
+    text = "Source sentence whose attention to draw; may be repeated."
+    flags.DEFINE_multi_string("sentence", None, text, values)
+    text = "Folder of the pictures; figures in the work directory if not given."
+    flags.DEFINE_string("output", "", text, values)
+    text = "Tokens of the longest sentence to draw."
+    flags.DEFINE_integer("max_tokens", MAX_TOKENS, text, 1, flag_values=values)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Draws; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    arguments, _ = cli.parse(__name__, argv, define_flags)
     sentences = arguments.sentence or SENTENCES
     folder = arguments.output or os.path.join(arguments.workdir, FIGURES_FOLDER)
     with only_writer(os.path.join(folder, LIST_FILE), "--output"):
-        run = cli.load_run()
+        run = cli.load_run(arguments)
         paths = draw_run(run, arguments.workdir, sentences, folder, arguments.max_tokens)
     print("\n".join(paths))
-
-
-if __name__ == "__main__":
-    from tfm.commands import cli
-
-    cli.define_finished_run()
-    flags.DEFINE_multi_string("sentence", None, "Source sentence whose attention to draw; may be repeated.")
-    flags.DEFINE_string("output", "", "Folder of the pictures; figures in the work directory if not given.")
-    flags.DEFINE_integer("max_tokens", MAX_TOKENS, "Tokens of the longest sentence to draw.", lower_bound=1)
-    cli.run(main)

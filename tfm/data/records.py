@@ -83,6 +83,8 @@ def find_builder(name: str, directory: str):
     try:
         with opening(name, directory or "the folder of TFDS"):
             return tfds.builder(name, file_format="array_record", **options)
+    except UserError:
+        raise
     except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
         if "File format is already set" in str(error):
             raise UserError(

@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm import search
+from tfm import memory_estimate, search
 from tfm.data.batching import decode_rows, padded
+from tfm.data.packing import bucket_width
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.batch_splitting import run_batches
 from tfm.decoding.generate import (
@@ -151,6 +152,7 @@ def continue_tokens(
     members = tuple(search_parameters(each, config.dtype) for each in as_members(params))
     numbers = first + np.arange(len(prompts))
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(config.seed), numbers)
+    weight_bytes = sum(x.nbytes for x in jax.tree.leaves((params, members)))
     results = [None] * len(prompts)
 
     def search_rows(rows):
@@ -159,12 +161,21 @@ def continue_tokens(
         last = np.array([prompts[i][-1] for i in rows], np.int32)
         return continue_batch(model, members, context, last, config, keys[np.array(rows)])
 
+    def estimate(rows):
+        known = memory_estimate.estimate_of(model)
+        if known is None:
+            return None
+        source = bucket_width(max(len(prompts[i]) for i in rows))
+        sizes = {"source": source, "length": config.max_tokens + 1, "width": config.width}
+        sampling = bool(config.samples)
+        return weight_bytes + len(members) * known.decoding_bytes(rows=len(rows), sampling=sampling, **sizes)
+
     def describe(rows):
         tokens = max(len(prompts[i]) for i in rows)
         return f"Continuing a text of {tokens:,} tokens", "lower decoding.samples or decoding.max_tokens"
 
     batches = decode_rows(list(map(len, prompts)), config.batch_size)
-    for indices, hypotheses in run_batches(batches, search_rows, lambda rows: None, describe):
+    for indices, hypotheses in run_batches(batches, search_rows, estimate, describe):
         collect(indices, hypotheses, results)
     return results
 

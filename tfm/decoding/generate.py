@@ -181,7 +181,7 @@ def decode(
     def estimate(rows):
         source = bucket_width(max(len(sentences[i]) for i in rows))
         prefix = bucket_width(max(len(prefixes[i]) for i in rows)) if prefixes else 0
-        search_bytes = _search_bytes(model.config, config, len(rows), source, prefix)
+        search_bytes = _search_bytes(model, config, len(rows), source, prefix)
         return None if search_bytes is None else weight_bytes + len(members) * search_bytes
 
     def describe(rows):
@@ -196,13 +196,15 @@ def decode(
     return results
 
 
-def _search_bytes(model_config, config, rows, source, prefix):
+def _search_bytes(model, config, rows, source, prefix):
     """Estimated bytes of `search_batch` beside the weights, or None; of B, M and P."""
     if config.dtype:
-        model_config = dataclasses.replace(model_config, dtype=config.dtype)
-    length, max_length = source + prefix + config.extra_length, model_config.max_length
-    return memory_estimate.decoding_bytes(
-        model_config,
+        model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
+    estimate = memory_estimate.estimate_of(model)
+    if estimate is None:
+        return None
+    length, max_length = source + prefix + config.extra_length, model.config.max_length
+    return estimate.decoding_bytes(
         rows=rows,
         source=min(source, max_length or source),
         length=min(length, max_length or length),

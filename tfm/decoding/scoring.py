@@ -106,15 +106,13 @@ def _run(
         return compute(inputs, labels)
 
     def estimate(rows):
+        of_model = memory_estimate.estimate_of(model)
+        if of_model is None:
+            return None
         source, target = (bucket_width(max(len(side[i]) for i in rows)) for side in (sources, targets))
-        pass_bytes = memory_estimate.forced_bytes(
-            model.config,
-            rows=len(rows),
-            source=source,
-            target=target,
-            chunk=config.batch_size * config.width,
-        )
-        return None if pass_bytes is None else weight_bytes + len(members) * pass_bytes
+        chunk = config.batch_size * config.width
+        pass_bytes = of_model.scoring_bytes(rows=len(rows), source=source, target=target, chunk=chunk)
+        return weight_bytes + len(members) * pass_bytes
 
     def describe(rows):
         source, target = (max(len(side[i]) for i in rows) for side in (sources, targets))

@@ -115,7 +115,6 @@ def _read_report(path, name):
 
 def _architecture(model):
     fields = dataclasses.asdict(model)
-    fields.pop("vocabulary_size", None)  # the vocabulary's own size counts
     if model.max_length is None:
         fields.pop("max_positions", None)
     return f"{fields.pop('name')}: {_fields(fields)}"

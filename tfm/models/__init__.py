@@ -1,4 +1,7 @@
-"""One file a model. Each defines `Config`, a frozen dataclass, and `Model`, a Linen module that takes it."""
+"""One file a model. Each defines `Config`, a frozen dataclass, and `Model`, a Linen module.
+
+A model of tokens is made by `Model(config, vocabulary_size=V)`.
+"""
 
 import sys
 from typing import Any

@@ -16,6 +16,7 @@ from tfm import layers
 from tfm.fields import NEVER, check_fields, field, field_like
 from tfm.layers.kv_cache import PrefixCache
 from tfm.masks import causal_mask, combine_masks, segment_mask
+from tfm.memory_estimate import DecoderMemory
 from tfm.models.transformer import PAD_ID, TransformerConfig, check_sizes
 
 INITIAL_DEVIATION = 0.02  # of all matrices, section 2.3 of Radford et al. 2018
@@ -73,6 +74,11 @@ class DecoderLM(layers.TransformerParts):
 
     config: DecoderLMConfig
     vocabulary_size: int
+
+    @property
+    def memory_estimate(self) -> DecoderMemory:
+        """Its bytes, by arithmetic."""
+        return DecoderMemory(self.config, self.vocabulary_size)
 
     def setup(self):
         config = self.config

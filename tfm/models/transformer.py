@@ -15,6 +15,7 @@ from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.layers.kv_cache import DecodeCache
 from tfm.masks import causal_mask, combine_masks, padding_mask, segment_mask
+from tfm.memory_estimate import TransformerMemory
 from tfm.positions import LAYOUTS
 
 PAD_ID = 0
@@ -29,15 +30,6 @@ class TransformerConfig:
     """The paper's base model; each default is the paper's, each deviation a field."""
 
     name: str = fixed_field("transformer", "A module of tfm.models.")
-    vocabulary_size: int = fixed_field(
-        37_000,
-        "V, of the one matrix that embeds source and target and makes the logits. The translation task "
-        "replaces it by the size of its vocabulary.",
-        least=1,
-        most=10_000_000,
-        unit="pieces",
-        warm_start=True,
-    )
     encoder_layers: int = fixed_field(6, "N of the encoder.", least=1, most=1000, unit="layers")
     decoder_layers: int = fixed_field(6, "N of the decoder.", least=1, most=1000, unit="layers")
     d_model: int = fixed_field(512, "D, of each token in every layer.", least=1, most=65_536, unit="features")
@@ -109,8 +101,10 @@ class TransformerConfig:
     def upgrade(section: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
         """A section of an older version in the meaning of this one, and what changed in it; "" for nothing.
 
-        Before there was a layer_norm_epsilon, "gelu" was the tanh form.
+        Before there was a layer_norm_epsilon, "gelu" was the tanh form. There was a field
+        for the size of the vocabulary, which was not read.
         """
+        section = {name: value for name, value in section.items() if name != "vocabulary_size"}
         if section.get("activation") != "gelu" or "layer_norm_epsilon" in section:
             return section, ""
         section = {**section, "activation": "gelu_tanh"}
@@ -150,16 +144,26 @@ def check_sizes(config: Any) -> None:
 
 
 class Transformer(layers.TransformerParts):
-    """Sequence-to-sequence Transformer. `config` holds every choice; see `TransformerConfig`.
+    """Sequence-to-sequence Transformer.
 
     Each part comes from a method `make_...`, and a subclass replaces it by overriding that:
 
         class RMSTransformer(Transformer):
             def make_norm(self, name=None):
                 return nn.RMSNorm(name=name)
+
+    Attributes:
+      config: every choice, see `TransformerConfig`.
+      vocabulary_size: V, of the one matrix that embeds source and target and makes the logits (section 3.4).
     """
 
     config: TransformerConfig
+    vocabulary_size: int
+
+    @property
+    def memory_estimate(self) -> TransformerMemory:
+        """Its bytes, by arithmetic."""
+        return TransformerMemory(self.config, self.vocabulary_size)
 
     def setup(self):
         config = self.config
@@ -173,7 +177,7 @@ class Transformer(layers.TransformerParts):
     def make_embedding(self) -> nn.Module:
         """Embeds source and target and makes the logits, see `tfm.layers.Embedding`."""
         config = self.config
-        return layers.Embedding(config.vocabulary_size, config.d_model, jnp.dtype(config.dtype))
+        return layers.Embedding(self.vocabulary_size, config.d_model, jnp.dtype(config.dtype))
 
     def make_cross_attention(self) -> nn.Module:
         """The decoder's attention over the encoder's output."""

@@ -104,19 +104,20 @@ def check_training_fits(model, training):
     """Checks a model to train before its shapes are traced or its parameters are made.
 
     Args:
-      model: its config.
+      model: the Linen module.
       training: a `TrainingConfig`.
 
     Raises:
       UserError: the state of training and the gradients, or the program, are larger than the memory.
     """
-    parameters = memory_estimate.count_parameters(model)
-    if parameters is None:
+    estimate = memory_estimate.estimate_of(model)
+    if estimate is None:
         return
+    parameters = estimate.count_parameters()
     needed = memory_estimate.training_bytes(parameters, training)
-    what = f"Training {parameters:,} parameters (weights, gradients, Adam's moments)"
-    check_estimate(what, needed, available_memory(), _model_advice(model))
-    _check_program(model)
+    what = f"Training {parameters:,} parameters (weights, gradients, optimizer state)"
+    check_estimate(what, needed, available_memory(), _model_advice(estimate))
+    _check_program(estimate)
 
 
 def check_batches_fit(tokens):
@@ -136,21 +137,22 @@ def check_weights_fit(model, copies=1, available=None):
     """Checks a model to load before its shapes are traced or its parameters are read.
 
     Args:
-      model: its config.
+      model: the Linen module.
       copies: of float32, how many are held at once.
       available: bytes there are for them; those of a device when None.
 
     Raises:
       UserError: the parameters, or the program, are larger than the memory.
     """
-    parameters = memory_estimate.count_parameters(model)
-    if parameters is None:
+    estimate = memory_estimate.estimate_of(model)
+    if estimate is None:
         return
+    parameters = estimate.count_parameters()
     several = f" {copies} times" if copies > 1 else ""
     needed = parameters * memory_estimate.FLOAT32 * copies
     what = f"Loading {parameters:,} parameters{several}"
-    check_estimate(what, needed, available or available_memory(), _model_advice(model))
-    _check_program(model)
+    check_estimate(what, needed, available or available_memory(), _model_advice(estimate))
+    _check_program(estimate)
 
 
 def gib(size):
@@ -181,18 +183,17 @@ def _advice(micro_batches):
     return f"raise training.micro_batches (now {micro_batches}), set model.remat, or lower data.batch_tokens."
 
 
-def _check_program(model):
+def _check_program(estimate):
     """A program has memory for each layer, however narrow it is, and takes minutes for a thousand."""
-    layers = f"{model.encoder_layers:,} + {model.decoder_layers:,}"
-    needed = memory_estimate.program_bytes(model)
-    advice = "lower model.encoder_layers and model.decoder_layers"
-    check_estimate(f"Compiling a model of {layers} layers", needed, host_memory(), advice)
+    layers = estimate.layers()
+    count = " + ".join(f"{number:,}" for number in layers.values())
+    needed = memory_estimate.program_bytes(estimate)
+    check_estimate(
+        f"Compiling a model of {count} layers", needed, host_memory(), f"lower {' and '.join(layers)}"
+    )
 
 
-def _model_advice(model):
+def _model_advice(estimate):
     """The fields that make a model large, with their values."""
-    names = ["vocabulary_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "heads"]
-    names += [name for name in ("key_features", "value_features") if getattr(model, name)]
-    if model.positions == "learned":
-        names.append("max_positions")
-    return "lower what is largest of " + ", ".join(f"model.{name} {getattr(model, name):,}" for name in names)
+    sizes = ", ".join(f"{name} {value:,}" for name, value in estimate.sizes().items())
+    return f"lower what is largest of {sizes}"

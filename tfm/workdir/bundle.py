@@ -111,7 +111,7 @@ def _check_parameters(task, file, path):
     slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
     found = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
     _check_sizes(task.config.model, found, path)
-    check_weights_fit(task.model.config)
+    check_weights_fit(task.model)
     like = flatten_dict(jax.eval_shape(task.init, jax.random.key(0)), sep="/")
     wanted = {name: ("F32", tuple(leaf.shape)) for name, leaf in like.items()}
     for name in sorted(wanted.keys() | found.keys()):
@@ -125,8 +125,7 @@ def _check_parameters(task, file, path):
 def _check_sizes(model, found, path):
     """Even a model of shapes alone takes the time of its layers and makes constants as wide as itself."""
     elements = sum(math.prod(shape) for _, shape in found.values())
-    # The vocabulary's own size counts, and sinusoids have no table.
-    sizes = dataclasses.asdict(model) | {"vocabulary_size": 0, "max_positions": model.max_length}
+    sizes = dataclasses.asdict(model) | {"max_positions": model.max_length}  # sinusoids have no table
     for name, value in sizes.items():
         most = len(found) if name.endswith("_layers") else elements
         if isinstance(value, int) and value > most:

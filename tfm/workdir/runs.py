@@ -62,9 +62,9 @@ def load(workdir, *, checkpoint=None, average_last=1, ensemble_last=1, chosen=No
         raise UserError("Checkpoints are either averaged or an ensemble: choose one.")
     chosen = chosen or read_config(workdir)
     task = tasks.find(chosen.task).create(chosen, workdir, new=False)
-    check_weights_fit(task.model.config, ensemble_last)
+    check_weights_fit(task.model, ensemble_last)
     if average_last > 1:
-        check_weights_fit(task.model.config, AVERAGE_COPIES, host_memory())
+        check_weights_fit(task.model, AVERAGE_COPIES, host_memory())
     attempts = ATTEMPTS if checkpoint in (None, "best", "last") else 1
     for _ in range(attempts - 1):
         try:

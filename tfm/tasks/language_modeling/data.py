@@ -1,7 +1,6 @@
 """The opened data of a language model's run: tokenised, cut into rows, and described."""
 
 import logging
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from tfm.data.documents import open_documents
 from tfm.data.token_cache import TEXT, TokenCache
 from tfm.training.task import Batch
 
+PADDING_ADVICE = "over a quarter of each batch is padding: lower data.row_length or data.batch_tokens."
 log = logging.getLogger(__name__)
 
 
@@ -82,10 +82,7 @@ class LanguageModelingData:
             ),
         ]
         if padding > 0.25:
-            advice = (
-                "more than a quarter of each batch is padding: lower data.row_length or data.batch_tokens."
-            )
-            lines.append(("warning", advice))
+            lines.append(("warning", PADDING_ADVICE))
         return lines
 
 
@@ -111,8 +108,3 @@ class TokenizedDocuments:
         tokens, ends = TokenCache.open(documents, tokenizer, config.data.cache, TEXT).stream()
         self.ends = np.asarray(ends[: len(self.texts)])
         self.tokens = np.asarray(tokens[: self.ends[-1]])
-
-
-def bits(nats: float) -> float:
-    """Nats -> bits."""
-    return nats / math.log(2)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm import models
-from tfm.data.character_tokenizers import CharacterTokenizer, TextTokenizer
+from tfm.data.character_tokenizers import BYTES, CharacterTokenizer, TextTokenizer
 from tfm.data.documents import (
     SPLITS,
     TOKENIZER_FILE,
@@ -222,10 +222,11 @@ def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModelin
       UserError: the model is no language model, the data or the tokenizer cannot be used (all problems are in
         its message), or a new run's model is larger than the memory.
     """
-    find_model(config.model.name)
+    model = find_model(config.model.name)
     path = os.path.join(workdir, TOKENIZER_FILE)
     if new:
-        check_training_fits(config.model, config.training)
+        pieces = config.data.vocabulary_size if config.data.tokenizer == "word_pieces" else BYTES
+        check_training_fits(model(config.model, vocabulary_size=pieces), config.training)
         check_batches_fit(config.data.batch_tokens)
         check_documents(config.data, SPLITS[:2] if os.path.exists(path) else SPLITS)
         check_folder(config.data.cache)

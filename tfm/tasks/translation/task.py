@@ -121,7 +121,7 @@ class Translation:
         self.config = config
         self.vocabulary = vocabulary
         found = models.find(config.model.name)
-        self.model = found.Model(dataclasses.replace(config.model, vocabulary_size=len(vocabulary)))
+        self.model = found.Model(config.model, vocabulary_size=len(vocabulary))
         self.d_model = config.model.d_model
         self._evaluation_loss = jax.jit(lambda params, batch: self.loss(params, batch, None)[1])
 
@@ -212,7 +212,8 @@ def create(config, workdir, *, new=True):
     """
     path = os.path.join(workdir, VOCABULARY_FILE)
     if new:  # before minutes of making a vocabulary
-        planned = dataclasses.replace(config.model, vocabulary_size=config.data.vocabulary_size)
+        found = models.find(config.model.name)
+        planned = found.Model(config.model, vocabulary_size=config.data.vocabulary_size)
         check_training_fits(planned, config.training)
         check_batches_fit(config.data.batch_tokens)
         _check_data(config.data, resumed=os.path.exists(path))

@@ -1,0 +1,45 @@
+"""Waits on processes that tests start, all with a limit: what ends no more fails its test in minutes."""
+
+import subprocess
+import threading
+import time
+
+LIMIT = 240  # seconds; many times what any process of the tests takes
+
+
+def finish(process, seconds=LIMIT):
+    """What `communicate` returns; a process that does not end is killed and fails the test."""
+    try:
+        return process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired as error:
+        process.kill()
+        process.wait()
+        written = (error.stderr or b"")[-3000:].decode(errors="replace")
+        raise AssertionError(f"{process.args} did not end within {seconds} s; stderr: {written}") from None
+
+
+def wait_until(condition, what, process=None, seconds=LIMIT):
+    """Waits until `condition()` holds, or the process, where there is one, has ended."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if process is not None and process.poll() is not None:
+            return
+        if time.monotonic() > deadline:
+            if process is not None:
+                process.kill()
+            raise AssertionError(f"waited {seconds} s in vain: {what}")
+        time.sleep(0.002)
+
+
+def read_to(stream, text, process, seconds=LIMIT):
+    """Reads lines of a stream of a process up to one with `text`."""
+    watchdog = threading.Timer(seconds, process.kill)  # which ends the stream
+    watchdog.start()
+    try:
+        for line in stream:
+            if text in line:
+                return
+    finally:
+        watchdog.cancel()
+        watchdog.join()
+    raise AssertionError(f"{process.args} never wrote {text!r}")
