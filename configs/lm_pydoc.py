@@ -9,6 +9,7 @@ The texts are those of `pydoc_data.topics` in the Python that runs, and differ a
 
 from tfm.config import to_config_dict
 from tfm.data.documents import DocumentsConfig
+from tfm.decoding.continuation import GenerationConfig
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.tasks.language_modeling import Config
 from tfm.training.config import TrainingConfig
@@ -20,26 +21,34 @@ def get_config():
         Config(
             model=DecoderLMConfig(
                 layers=4,
-                d_model=192,
-                d_ff=768,
+                d_model=128,
+                d_ff=512,
                 heads=4,
                 dropout=0.1,
                 attention_dropout=0.0,
                 max_positions=256,
             ),
-            data=DocumentsConfig(kind="builtin", name="pydoc_topics", row_length=256, batch_tokens=4096),
+            data=DocumentsConfig(
+                kind="builtin",
+                name="pydoc_topics",
+                tokenizer="word_pieces",
+                vocabulary_size=1000,
+                row_length=128,
+                batch_tokens=2048,
+            ),
             training=TrainingConfig(
-                steps=1200,
+                steps=800,
                 schedule="cosine_decay",
-                warmup_steps=100,
-                peak_learning_rate=2e-3,
-                optimizer=AdamW(b2=0.95, weight_decay=0.1),
+                warmup_steps=50,
+                peak_learning_rate=3e-3,
+                optimizer=AdamW(b2=0.99, weight_decay=0.1),
                 clip_norm=1.0,
                 log_every=50,
-                eval_every=300,
-                checkpoint_every=300,
+                eval_every=400,
+                checkpoint_every=400,
                 keep=2,
             ),
-            stride=128,
+            decoding=GenerationConfig(max_tokens=128, temperature=0.8),
+            stride=64,
         )
     )
