@@ -1,5 +1,6 @@
 """Documents from text files, TFDS and the standard library, and what is refused."""
 
+import dataclasses
 import gzip
 
 import pytest
@@ -50,8 +51,10 @@ def test_where_documents_end_is_part_of_their_identity(tmp_path):
 def test_documents_of_tfds(tmp_path):
     name = tfds_sets.TinyTranslate.name
     config = DocumentsConfig(kind="tfds", name=name, feature="en", directory=str(tmp_path))
-    with pytest.raises(UserError, match="has no feature 'en'"):
-        open_documents(config, "train")
+    documents = open_documents(config, "train")
+    assert sorted(documents[:6]) == [(f"sentence {i}",) for i in range(6)]
+    with pytest.raises(UserError, match="has no feature 'text'"):
+        open_documents(dataclasses.replace(config, feature="text"), "train")
 
 
 def test_documents_of_the_standard_library():
