@@ -30,7 +30,7 @@ flags.DEFINE_integer("calls", 5, "Batches to time.", lower_bound=1)
 def make_call(size, dtype, batch, beam, length, naive=False):
     """A function that decodes the next of several batches."""
     model = sizes.make_model(size, dtype=dtype)
-    config = DecodingConfig(beam_size=beam, min_length=length, extra_length=0)
+    config = DecodingConfig(beam_size=beam, min_length=length, max_extra_tokens=0)
     token = jax.numpy.ones((1, 1), jax.numpy.int32)
     params = jax.jit(lambda key: model.init(key, token, token, train=False)["params"])(jax.random.key(0))
     members = (search_parameters(params, dtype),)

@@ -29,7 +29,7 @@ work() {  # work ROWS SIZE: of both sides
 for case in "128 base" "512 base" "64 big" "256 big"; do
   read -r rows size <<<"$case"
   for attention in "" cudnn; do
-    measure "tfm-$size-$rows-$attention" "$python" -m benchmarks.train $(work $case) --logits_at_once=4096 \
+    measure "tfm-$size-$rows-$attention" "$python" -m benchmarks.train $(work $case) --loss_chunk_size=4096 \
       --attention=$attention
   done
 done

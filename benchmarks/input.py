@@ -18,7 +18,7 @@ from tfm.data.batching import TrainBatches, read_ahead
 from tfm.data.config import DataConfig
 from tfm.data.sources import open_pairs
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizer import Vocabulary
+from tfm.data.tokenizer import Tokenizer
 from tfm.tasks.translation.data import count_tokens
 from tfm.tasks.translation.task import evenly_spaced
 
@@ -48,9 +48,9 @@ def main():
     pairs = open_pairs(config, "train")
     path = os.path.join(FLAGS.folder, "vocabulary.model")
     if not os.path.exists(path):
-        Vocabulary.train(evenly_spaced(pairs, BLOCK), config.vocabulary_size, path)
+        Tokenizer.train(evenly_spaced(pairs, BLOCK), config.vocabulary_size, path)
     began = time.perf_counter()
-    cache = TokenCache.open(pairs, Vocabulary.load(path), config.cache)
+    cache = TokenCache.open(pairs, Tokenizer.load(path), config.cache)
     opened = time.perf_counter() - began
     for batching in ("buckets", "packed"):
         feed(cache, DataConfig(**vars(config) | {"batching": batching}), opened)

@@ -29,7 +29,7 @@ flags.DEFINE_integer("steps", 30, "Steps to time.", lower_bound=1)
 flags.DEFINE_enum("attention", "", ("", "xla", "cudnn"), "Fused attention; it has no dropout of its weights.")
 flags.DEFINE_bool("remat", False, "Compute activations again instead of keeping them.")
 flags.DEFINE_bool("scan", False, "Compile a stack's layers once.")
-flags.DEFINE_integer("logits_at_once", 512, "Target positions whose logits are held at once.")
+flags.DEFINE_integer("loss_chunk_size", 512, "Target positions whose logits are held at once.")
 
 
 def main(_):
@@ -52,7 +52,7 @@ def main(_):
         )
         weights = jnp.ones(batch["targets"].shape)
         metrics = fused_linear_cross_entropy(
-            features, table, batch["targets"], weights, 0.1, FLAGS.logits_at_once
+            features, table, batch["targets"], weights, 0.1, FLAGS.loss_chunk_size
         )
         return metrics.pop("loss"), metrics
 

@@ -99,7 +99,7 @@ def test_a_broken_or_missing_saved_config_is_one_sentence(tmp_path):
 def test_each_config_builds_and_says_its_command_and_what_to_expect(path):
     module = runpy.run_path(str(path))
     built = runs.parse_config(module["get_config"]())
-    assert built.task == "translation"
+    assert built.task in ("translation", "classification")
     assert f"train.py --config=configs/{path.name}" in module["__doc__"]
     assert "docs/results.md" in module["__doc__"] or "not measured" in module["__doc__"]
 
@@ -119,6 +119,8 @@ def test_the_defaults_are_the_papers_base_model():
     assert paper.items() <= values["training"].items()
     paper = {"name": "adam", "b1": 0.9, "b2": 0.98, "epsilon": 1e-9}
     assert paper.items() <= values["training"]["optimizer"].items()
-    assert {"beam_size": 4, "length_penalty": 0.6, "extra_length": 50}.items() <= values["decoding"].items()
+    assert {"beam_size": 4, "length_penalty": 0.6, "max_extra_tokens": 50}.items() <= values[
+        "decoding"
+    ].items()
     assert values["label_smoothing"] == 0.1
     assert (values["data"]["vocabulary_size"], values["data"]["batch_tokens"]) == (37_000, 25_000)

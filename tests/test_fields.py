@@ -132,7 +132,7 @@ def test_the_bounds_themselves_are_accepted(leaf):
         (DecodingConfig, "temperature", 1e-40),
         (DecodingConfig, "length_penalty", 1e308),
         (DecodingConfig, "beam_size", 10_000),
-        (DecodingConfig, "extra_length", 10**8),
+        (DecodingConfig, "max_extra_tokens", 10**8),
         (TransformerConfig, "max_positions", 10**13),
         (TransformerConfig, "d_model", 10**12),
         (TransformerConfig, "encoder_layers", 100_000),

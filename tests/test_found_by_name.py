@@ -14,6 +14,8 @@ from tests.helpers.tiny import make_config
 from tfm import config, models, tasks
 from tfm.commands import config_flag
 from tfm.config import find_by_name
+from tfm.data.config import DataConfig
+from tfm.data.sources import SPLITS, find_problems, open_pairs
 from tfm.errors import UserError
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
@@ -56,6 +58,23 @@ class Model(Transformer):
 wide = types.SimpleNamespace(Config=Config, Model=Model)
 narrow = types.SimpleNamespace(Config=Config)
 """
+PAIRS = """
+from tfm.errors import UserError
+
+class Numbers(list):
+    fingerprint = "numbers"
+
+def open_numbers(config, split):
+    if split not in ("train", "validation"):
+        raise UserError(f"There is no split {split}.")
+    return Numbers([(str(i), f"{i} !") for i in range(9)])
+
+def open_nothing(config, split):
+    return Numbers()
+
+def open_rows(config, split):
+    return [1]
+"""
 NAME = "my_lab.optimizers:SignDescent"
 
 
@@ -66,6 +85,7 @@ def my_lab(tmp_path, monkeypatch):
     for name, content in (
         ("optimizers", OPTIMIZER),
         ("models", MODEL),
+        ("pairs", PAIRS),
         ("broken", "1 / 0"),
         ("needy", "import no_such_module"),
     ):
@@ -229,3 +249,22 @@ def test_a_field_without_a_default_must_be_given():
 def test_optax_is_what_make_returns():
     for made in OPTIMIZERS.values():
         assert isinstance(made().make(lambda count: 0.1), optax.GradientTransformation)
+
+
+def test_pairs_of_the_users_own(my_lab):
+    config.allow_modules(["my_lab.pairs"])
+    data = DataConfig(kind="my_lab.pairs:open_numbers")
+    assert find_problems(data, SPLITS) == []  # the default test split is optional
+    assert open_pairs(data, "validation")[3] == ("3", "3 !")
+    assert find_problems(dataclasses.replace(data, validation="dev"), SPLITS) == ["There is no split dev."]
+    for name, problem in (("open_nothing", "has no pairs in the split"), ("open_rows", "with fingerprint.")):
+        (found, *_) = find_problems(DataConfig(kind=f"my_lab.pairs:{name}"), ["train"])
+        assert problem in found
+
+
+def test_pairs_of_a_foreign_run_are_not_imported(my_lab):
+    with pytest.raises(
+        UserError, match=r"config\.data\.kind names 'my_lab\.pairs:open_numbers', which is no"
+    ):
+        open_pairs(DataConfig(kind="my_lab.pairs:open_numbers"), "train")
+    assert not imported()

@@ -15,7 +15,7 @@ from tests.helpers import entries
 from tests.helpers.random_parameters import JSON, answer, in_folder
 from tests.helpers.tiny import talkative
 from tfm import config
-from tfm.data.tokenizer import UNK_ID, Vocabulary
+from tfm.data.tokenizer import UNK_ID, Tokenizer
 from tfm.tasks.translation.task import Config
 from tfm.workdir import runs
 
@@ -129,8 +129,8 @@ def test_a_damaged_archive_is_read_as_it_was_or_is_one_sentence(kind, missing, p
 
 
 @pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory):
-    return Vocabulary.train(TEXTS, 310, str(tmp_path_factory.mktemp("vocabulary") / "v.model"))
+def tokenizer(tmp_path_factory):
+    return Tokenizer.train(TEXTS, 310, str(tmp_path_factory.mktemp("vocabulary") / "v.model"))
 
 
 SPECIAL = st.sampled_from(["<pad>", "<s>", "</s>", "<unk>", "\u2581", "<0x0A>", "\0", "\ufeff", "\u200b"])
@@ -139,22 +139,22 @@ ANY_TEXT = st.lists(st.text(st.characters(codec="utf-8"), max_size=20) | SPECIAL
 
 @given(text=ANY_TEXT)
 @settings(max_examples=300)
-def test_any_text_makes_ordinary_ids_that_decode_to_what_makes_them_again(vocabulary, text):
+def test_any_text_makes_ordinary_ids_that_decode_to_what_makes_them_again(tokenizer, text):
     """One round trip normalises; after it, a second one changes nothing."""
-    (ids,) = vocabulary.encode([text])
-    assert all(UNK_ID < i < len(vocabulary) for i in ids)
-    once = vocabulary.decode(ids)
-    twice = vocabulary.decode(vocabulary.encode([once])[0])
+    (ids,) = tokenizer.encode([text])
+    assert all(UNK_ID < i < len(tokenizer) for i in ids)
+    once = tokenizer.decode(ids)
+    twice = tokenizer.decode(tokenizer.encode([once])[0])
     assert twice == once
-    assert len(vocabulary.words(ids)) == len(vocabulary.pieces(ids)) == len(ids)
+    assert len(tokenizer.words(ids)) == len(tokenizer.pieces(ids)) == len(ids)
     for longest in (1, 2, 7):
-        parts = vocabulary.split(ids, longest)
+        parts = tokenizer.split(ids, longest)
         assert [i for part in parts for i in part] == ids
 
 
 @given(ids=st.lists(st.integers(0, 309), max_size=20))
-def test_any_ids_are_a_text(vocabulary, ids):
-    vocabulary.decode(ids).encode("utf-8")
+def test_any_ids_are_a_text(tokenizer, ids):
+    tokenizer.decode(ids).encode("utf-8")
 
 
 # Translation.

@@ -77,10 +77,10 @@ def test_training_bytes_are_those_of_the_state(fields):
 @pytest.mark.parametrize(
     ("search", "rows", "source"),
     [
-        ({"beam_size": 16, "extra_length": 600}, 8, 64),  # cache and attention over it
-        ({"beam_size": 1, "extra_length": 4000}, 8, 16),  # the cache alone
-        ({"beam_size": 1, "extra_length": 8}, 4, 768),  # the encoder's attention
-        ({"samples": 64, "extra_length": 100}, 8, 16),
+        ({"beam_size": 16, "max_extra_tokens": 600}, 8, 64),  # cache and attention over it
+        ({"beam_size": 1, "max_extra_tokens": 4000}, 8, 16),  # the cache alone
+        ({"beam_size": 1, "max_extra_tokens": 8}, 4, 768),  # the encoder's attention
+        ({"samples": 64, "max_extra_tokens": 100}, 8, 16),
     ],
 )
 def test_decoding_bytes_are_near_the_compilers(search, rows, source):
@@ -94,7 +94,7 @@ def test_decoding_bytes_are_near_the_compilers(search, rows, source):
     estimated = estimate().decoding_bytes(
         rows=rows,
         source=source,
-        length=source + config.extra_length,
+        length=source + config.max_extra_tokens,
         width=config.width,
         sampling=bool(config.samples),
     )
@@ -109,16 +109,6 @@ def test_scoring_bytes_are_near_the_compilers(source, target):
     counted = program.memory_analysis().temp_size_in_bytes
     estimated = estimate().scoring_bytes(rows=4, source=source, target=target, chunk=64)
     assert 0.7 < estimated / counted < 1.7
-
-
-def test_collected_attention_is_counted():
-    model, params = shapes(SMALL)
-    sides = (jax.ShapeDtypeStruct((1, length), jnp.int32) for length in (7, 5))
-    _, collected = jax.eval_shape(
-        lambda p, x, y: model.apply({"params": p}, x, y, train=False, mutable=["attention"]), params, *sides
-    )
-    counted = sum(4 * x.size for x in jax.tree.leaves(collected))
-    assert estimate().collected_attention_bytes(source=7, target=5) == counted
 
 
 HUGE = {

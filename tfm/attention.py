@@ -48,7 +48,7 @@ def attention_weights(
     logits = jnp.einsum("...lhk,...mhk->...hlm", query * scale, key, preferred_element_type=jnp.float32)
     if bias is not None:
         logits = logits + bias.astype(jnp.float32)
-    return _masked_softmax(logits, mask).astype(query.dtype)
+    return masked_softmax(logits, mask).astype(query.dtype)
 
 
 def dot_product_attention(
@@ -88,6 +88,20 @@ def dot_product_attention(
     weights = attention_weights(query, key, mask=mask, bias=bias, scale=scale)
     weights = dropout(dropout_rng, weights, dropout_rate)
     return jnp.einsum("...hlm,...mhv->...hlv", weights.astype(value.dtype), value).swapaxes(-2, -3)
+
+
+def masked_softmax(
+    logits: Float[Array, "*batch M"], mask: Bool[Array, "*#batch #M"] | None
+) -> Float[Array, "*batch M"]:
+    """Softmax over the last axis of float32 logits; rows without a True in `mask` become zeros, not NaN."""
+    if mask is None:
+        return jax.nn.softmax(logits)
+    # A finite minimum keeps a fully masked row, and its gradient, free of inf - inf; the mask then zeroes it.
+    logits = jnp.where(mask, logits, jnp.finfo(jnp.float32).min)
+    exponentials = jnp.where(
+        mask, jnp.exp(logits - jax.lax.stop_gradient(logits.max(-1, keepdims=True))), 0.0
+    )
+    return exponentials / jnp.maximum(exponentials.sum(-1, keepdims=True), jnp.finfo(jnp.float32).tiny)
 
 
 def weights_of(
@@ -147,18 +161,6 @@ def unsupported_reason(
     if implementation == "cudnn" and (key_features % 8 or key_features > MAX_CUDNN_FEATURES):
         return f"needs key features that are multiples of 8, at most {MAX_CUDNN_FEATURES}, got {key_features}"
     return ""
-
-
-def _masked_softmax(logits, mask):
-    """Softmax over the last axis of float32 logits; rows without a True in `mask` become zeros, not NaN."""
-    if mask is None:
-        return jax.nn.softmax(logits)
-    # A finite minimum keeps a fully masked row, and its gradient, free of inf - inf; the mask then zeroes it.
-    logits = jnp.where(mask, logits, jnp.finfo(jnp.float32).min)
-    exponentials = jnp.where(
-        mask, jnp.exp(logits - jax.lax.stop_gradient(logits.max(-1, keepdims=True))), 0.0
-    )
-    return exponentials / jnp.maximum(exponentials.sum(-1, keepdims=True), jnp.finfo(jnp.float32).tiny)
 
 
 def _check_types(query, mask):

@@ -34,7 +34,7 @@ IDENTIFIER = r"[A-Za-z_]\w*"
 MODULE = re.compile(rf"{IDENTIFIER}(\.{IDENTIFIER})*", re.ASCII)
 # "package.module:attribute" or "package.module": what is not in tfm.
 DOTTED = re.compile(rf"{MODULE.pattern}(\.{IDENTIFIER}|:{IDENTIFIER})", re.ASCII)
-NAME_FIELDS = ("name", "task")
+NAME_FIELDS = ("name", "task", "kind")
 _allowed_modules: set[str] = set()
 log = logging.getLogger(__name__)
 
@@ -65,20 +65,31 @@ def from_mapping(cls, mapping, path="config"):
       UserError: names all unknown fields (with the nearest known one), missing sections and values of another
         type or out of their range.
     """
-    problems = []
-    made = _read(cls, mapping, path, problems)
+    problems, upgrades = [], []
+    made = _read(cls, mapping, path, problems, upgrades)
+    if upgrades:
+        _warn_once(f"The config was written by an older version: {'; '.join(upgrades)}.")
     raise_all(problems)
     return made
 
 
-def _read(cls, mapping, path, problems):
-    """`from_mapping`, with what is wrong added to `problems`; None where something is."""
+def _read(cls, mapping, path, problems, upgrades):
+    """Reads one section.
+
+    Args:
+      cls, mapping, path: see `from_mapping`.
+      problems: a list; an error message for each problem is added to it.
+      upgrades: a list; what an older version wrote differently is added to it.
+
+    Returns:
+      The dataclass; None if there is a problem.
+    """
     before = len(problems)
     if not _is_section(mapping):
         problems.append(f"{path} must be a section with fields, got {mapping!r}.")
         return None
     try:
-        mapping = _upgraded(cls, mapping, path)
+        mapping = _upgrade(cls, mapping, path, upgrades)
     except UserError as error:
         problems.append(str(error))
         return None
@@ -89,7 +100,7 @@ def _read(cls, mapping, path, problems):
             problems.append(unknown_field(f"{path}.{name}", name, fields))
             continue
         values[name] = _read_field(
-            fields[name], hints_of(cls)[name], mapping[name], f"{path}.{name}", problems
+            fields[name], hints_of(cls)[name], mapping[name], f"{path}.{name}", problems, upgrades
         )
     problems += [
         f"{path}.{name} must be given: it has no default."
@@ -105,7 +116,7 @@ def _read(cls, mapping, path, problems):
         return None
 
 
-def _read_field(field, hint, value, path, problems):
+def _read_field(field, hint, value, path, problems, upgrades):
     info = info_of(field)
     try:
         section_class = _section_class(info, hint, value, path)
@@ -113,15 +124,15 @@ def _read_field(field, hint, value, path, problems):
         problems.append(str(error))
         return None
     if dataclasses.is_dataclass(section_class):
-        return _read(section_class, value, path, problems)
+        return _read(section_class, value, path, problems, upgrades)
     value = _converted(value, hint)
     if problem := problem_of(value, hint, info, path):
         problems.append(problem)
     return value
 
 
-def _upgraded(cls, mapping, path):
-    """What an older version wrote, as this one means it.
+def _upgrade(cls, mapping, path, upgrades):
+    """Translates what an older version wrote; adds what changed to `upgrades`.
 
     A class whose fields got other names has `RENAMED`, and one whose values changed has `upgrade`.
     """
@@ -129,8 +140,7 @@ def _upgraded(cls, mapping, path):
     if hasattr(cls, "upgrade"):
         mapping, more = cls.upgrade(mapping)
         changed += [more] if more else []
-    if changed:
-        _warn_once(f"{path} was written by an older version: {'; '.join(changed)}.")
+    upgrades += [f"{path}.{each}" for each in changed]
     return mapping
 
 
@@ -147,7 +157,7 @@ def _with_new_names(cls, mapping, path):
         value = mapping[old]
         mapping = {name: mapping[name] for name in mapping if name != old}
         mapping = _with_field(cls, mapping, new.split("."), value, f"{path}.{old}")
-        changed.append(f"its {old} is read as {new}")
+        changed.append(f"{old} is read as {new}")
     return mapping, changed
 
 

@@ -45,7 +45,7 @@ class FieldInfo:
       unless: (name, values) of a field of the same section: where that has one of these values, what is
         CHANGEABLE needs the flag.
       warm_start: whether a run may begin with the weights of one where the field has another value.
-      asset: the file beside the weights that is made from the field, "" for none.
+      asset: name of the file in the work directory that is made from the field, "" for none.
       section_class: function of a section's mapping to its class; None where the field's type says it.
     """
 

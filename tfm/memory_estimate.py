@@ -22,7 +22,7 @@ LAYER_PROGRAM = 1 << 20
 
 
 class MemoryEstimate(Protocol):
-    """What a model tells of its size; only sequence-to-sequence models are asked for the last three."""
+    """What a model tells of its size; only sequence-to-sequence models are asked for the last two."""
 
     def count_parameters(self) -> int:
         """The number of parameters, exact."""
@@ -42,10 +42,6 @@ class MemoryEstimate(Protocol):
 
     def scoring_bytes(self, *, rows: int, source: int, target: int, chunk: int) -> int:
         """Bytes beside the weights of a forward pass over given pairs."""
-        ...
-
-    def collected_attention_bytes(self, *, source: int, target: int) -> int:
-        """Bytes of the attention weights of all layers and heads for one pair."""
         ...
 
 
@@ -157,13 +153,6 @@ class TransformerMemory:
         logits = 2 * min(max(chunk, rows), rows * target) * self.vocabulary_size * FLOAT32
         sides = (source, source), (target, target), (target, source)
         return memory + max(*(self._pass_bytes(rows, *each) for each in sides), logits)
-
-    def collected_attention_bytes(self, *, source: int, target: int) -> int:
-        """Bytes of the attention weights of all layers and heads for one pair of M and L tokens."""
-        model = self.config
-        encoder = model.encoder_layers * source * source
-        decoder = model.decoder_layers * (target * target + target * source)
-        return model.heads * (encoder + decoder) * ITEM_SIZES[model.dtype]
 
     def _sublayers(self):
         """Parameters of one attention, one feed-forward network and one norm."""

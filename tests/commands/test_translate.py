@@ -108,8 +108,8 @@ def test_n_best_are_distinct_and_sorted_and_begin_with_the_translation(translato
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_scores_of_the_search_are_those_of_a_full_forward_pass(translator, beam_size):
     run = translator.run
-    config = DecodingConfig(extra_length=5, beam_size=beam_size)
-    sources = [[*ids, EOS_ID] for ids in run.task.vocabulary.encode(TEXTS[:4])]
+    config = DecodingConfig(max_extra_tokens=5, beam_size=beam_size)
+    sources = [[*ids, EOS_ID] for ids in run.task.tokenizer.encode(TEXTS[:4])]
     found = [each[0] for each in decode(run.task.model, run.params, sources, config)]
     scores = score_pairs(run.task.model, run.params, sources, [ids for ids, _ in found], config)
     expected = [x.sum() / ((5 + len(x)) / 6) ** 0.6 for x in scores]
@@ -127,9 +127,9 @@ def test_a_translation_goes_on_from_its_prefix(translator):
 
 def test_a_minimum_length_holds_in_tokens(tiny_run):
     run = runs.load(str(tiny_run))  # which ends at once
-    source = [[*run.task.vocabulary.encode(["red"])[0], EOS_ID]]
+    source = [[*run.task.tokenizer.encode(["red"])[0], EOS_ID]]
     for minimum in (1, 7):
-        config = DecodingConfig(extra_length=20, beam_size=3, min_length=minimum)
+        config = DecodingConfig(max_extra_tokens=20, beam_size=3, min_length=minimum)
         assert len(decode(run.task.model, run.params, source, config)[0][0].ids) == minimum
 
 
@@ -178,8 +178,8 @@ def test_input_over_the_limit_is_split_between_words_with_a_warning(translator, 
     with caplog.at_level("WARNING", "tfm"):
         split = translator.hypotheses([long, "cat"], beam_size=2, n_best=2, max_input=9)
     assert "Split an input of" in caplog.text
-    vocabulary = translator.run.task.vocabulary
-    parts = [vocabulary.decode(part) for part in vocabulary.split(vocabulary.encode([long])[0], 8)]
+    tokenizer = translator.run.task.tokenizer
+    parts = [tokenizer.decode(part) for part in tokenizer.split(tokenizer.encode([long])[0], 8)]
     assert " ".join(parts) == long.strip()
     each = translator.hypotheses(parts, beam_size=2, n_best=2, max_input=9)
     assert split[0][0].text == " ".join(found[0].text for found in each)
@@ -191,11 +191,11 @@ def test_input_over_the_limit_is_cut_on_request(translator, caplog):
     with caplog.at_level("WARNING", "tfm"):
         cut = translator.translate(["red dog " * 40], beam_size=1, max_input=9, over_long="cut")
     assert "Cut an input of" in caplog.text
-    first = translator.run.task.vocabulary.split(
-        translator.run.task.vocabulary.encode(["red dog " * 40])[0], 8
+    first = translator.run.task.tokenizer.split(
+        translator.run.task.tokenizer.encode(["red dog " * 40])[0], 8
     )[0]
     assert cut == translator.translate(
-        [translator.run.task.vocabulary.decode(first)], beam_size=1, max_input=9
+        [translator.run.task.tokenizer.decode(first)], beam_size=1, max_input=9
     )
 
 

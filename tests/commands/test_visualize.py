@@ -36,7 +36,7 @@ def saved(monkeypatch):
 def quick(monkeypatch):
     """Figures without content, as files."""
 
-    def draw(*arguments):
+    def draw(*arguments, **_):
         with open(arguments[-1], "w", encoding="utf-8") as file:
             file.write("figure")
 
@@ -186,7 +186,7 @@ def test_attention_and_pictures_are_held_against_memory(run, tiny_run, tmp_path,
 
 def test_of_a_long_translation_the_first_tokens_are_drawn(run, caplog):
     decoding = dataclasses.replace(run.task.config.decoding, min_length=9)
-    task = type(run.task)(dataclasses.replace(run.task.config, decoding=decoding), run.task.vocabulary)
+    task = type(run.task)(dataclasses.replace(run.task.config, decoding=decoding), run.task.tokenizer)
     with caplog.at_level("WARNING", "tfm"):
         attention = visualize.attention_maps(task, run.params, "red dog", max_tokens=6)
     assert "Drawing the first 6 of the" in caplog.text

@@ -15,7 +15,7 @@ from tfm.errors import UserError
 
 
 class Letters:
-    """A vocabulary of single characters, far from SentencePiece."""
+    """A tokenizer of single characters, far from SentencePiece."""
 
     fingerprint = "letters"
 

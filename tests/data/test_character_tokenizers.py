@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfm.data.character_tokenizers import BYTES, FIRST_BYTE, CharacterTokenizer
-from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Vocabulary
+from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from tfm.errors import UserError
 
 ENGLISH = CharacterTokenizer("the quick brown fox\n")
@@ -58,6 +58,6 @@ def test_half_a_character_is_refused():
 
 def test_lossless_word_pieces_keep_white_space(tmp_path):
     texts = [f"def f{i}(x):\n    return x" for i in range(50)]
-    pieces = Vocabulary.train(texts, 310, str(tmp_path / "v.model"), lossless=True)
+    pieces = Tokenizer.train(texts, 310, str(tmp_path / "v.model"), lossless=True)
     for text in ["  two\n\n  blanks  ", "\n", " é ﬁ", *texts[:3]]:
         assert pieces.decode(pieces.encode([text])[0]) == text

@@ -16,7 +16,7 @@ from tests.helpers.io_conditions import open_folder, unwritable
 from tests.helpers.tiny import make_config, write_corpus
 from tfm.data import sources, text, token_cache
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizer import Vocabulary
+from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
 from tfm.tasks import translation
 
@@ -207,7 +207,7 @@ def test_a_cache_that_cannot_be_made_is_an_error(tmp_path):
         config, data=dataclasses.replace(config.data, cache_dir=str(tmp_path / "file"))
     )
     with (
-        unittest.mock.patch.object(Vocabulary, "train", None),
+        unittest.mock.patch.object(Tokenizer, "train", None),
         pytest.raises(UserError, match=r"Cannot write .*Not a directory"),
     ):
         translation.create(config, str(tmp_path))
@@ -228,7 +228,7 @@ def test_nothing_is_trained_before_the_check(tmp_path, monkeypatch):
     """A vocabulary that is not there is the first work of a run."""
     write_corpus(tmp_path)
     config = make_config(tmp_path)
-    monkeypatch.setattr(Vocabulary, "train", None)
+    monkeypatch.setattr(Tokenizer, "train", None)
     for split in ("val", "test"):
         (tmp_path / f"{split}.de").rename(tmp_path / f"{split}.other")
     with pytest.raises(UserError, match=r"There are 2 problems.*val\.de.*test\.de"):

@@ -18,7 +18,7 @@ from tests.helpers.processes import LIMIT, finish
 from tests.helpers.tiny import ids
 from tfm.data import text, token_cache
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizer import Vocabulary
+from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
 
 
@@ -267,5 +267,5 @@ def test_a_vocabulary_whose_text_fails_half_way_leaves_nothing(tmp_path):
         raise UserError("line 9 is not UTF-8")
 
     with pytest.raises(UserError, match="line 9"):
-        Vocabulary.train(texts(), 310, str(tmp_path / "v.model"))
+        Tokenizer.train(texts(), 310, str(tmp_path / "v.model"))
     assert list(tmp_path.iterdir()) == []

@@ -1,11 +1,11 @@
-"""The vocabulary: special ids, the round trip of any text, and what cannot be trained."""
+"""The tokenizer: special ids, the round trip of any text, and what cannot be trained."""
 
 import re
 
 import pytest
 
 from tfm.data import tokenizer
-from tfm.data.tokenizer import Vocabulary
+from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
 
 TEXTS = [
@@ -18,7 +18,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    return Vocabulary.train(TEXTS, 310, str(tmp_path_factory.mktemp("vocabulary") / "v.model"))
+    return Tokenizer.train(TEXTS, 310, str(tmp_path_factory.mktemp("vocabulary") / "v.model"))
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_size_and_pieces(trained):
 
 
 def test_training_is_deterministic_and_loads_back(trained, tmp_path):
-    again = Vocabulary.train(TEXTS, 310, str(tmp_path / "v.model"))
+    again = Tokenizer.train(TEXTS, 310, str(tmp_path / "v.model"))
     assert again.fingerprint == trained.fingerprint
-    assert Vocabulary.load(str(tmp_path / "v.model")).encode(TEXTS) == trained.encode(TEXTS)
+    assert Tokenizer.load(str(tmp_path / "v.model")).encode(TEXTS) == trained.encode(TEXTS)
     assert [path.name for path in tmp_path.iterdir()] == ["v.model"]
 
 
@@ -63,12 +63,12 @@ def test_training_is_deterministic_and_loads_back(trained, tmp_path):
 def test_a_size_that_does_not_fit_names_the_limit(tmp_path, size, message, beyond):
     path = str(tmp_path / "v.model")
     with pytest.raises(UserError, match=message) as error:
-        Vocabulary.train(TEXTS, size, path)
+        Tokenizer.train(TEXTS, size, path)
     assert not list(tmp_path.iterdir())
     limit = int(re.search(message, str(error.value))[1])
-    assert len(Vocabulary.train(TEXTS, limit, path)) == limit
+    assert len(Tokenizer.train(TEXTS, limit, path)) == limit
     with pytest.raises(UserError, match=message):
-        Vocabulary.train(TEXTS, limit + beyond, path)
+        Tokenizer.train(TEXTS, limit + beyond, path)
 
 
 @pytest.mark.parametrize(
@@ -84,17 +84,17 @@ def test_a_size_that_does_not_fit_names_the_limit(tmp_path, size, message, beyon
 )
 def test_no_error_of_sentencepiece_is_shown(tmp_path, texts, size, message):
     with pytest.raises(UserError, match=message) as error:
-        Vocabulary.train(texts, size, str(tmp_path / "v.model"))
+        Tokenizer.train(texts, size, str(tmp_path / "v.model"))
     assert "INTERNAL" not in str(error.value)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_or_damaged_model_is_one_sentence(tmp_path):
     with pytest.raises(UserError, match="there is none"):
-        Vocabulary.load(str(tmp_path / "v.model"))
+        Tokenizer.load(str(tmp_path / "v.model"))
     (tmp_path / "v.model").write_bytes(b"not a model at all")
     with pytest.raises(UserError, match="may be damaged"):
-        Vocabulary.load(str(tmp_path / "v.model"))
+        Tokenizer.load(str(tmp_path / "v.model"))
 
 
 def test_a_text_is_split_behind_a_sentence_else_a_word_else_anywhere(trained):

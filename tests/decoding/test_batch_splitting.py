@@ -108,8 +108,8 @@ SEARCHES = {
 )
 def test_split_batches_decode_to_the_same(name, by, translator, monkeypatch):
     task, params = translator.run.task, translator.run.params
-    sources = [[*ids, 2] for ids in task.vocabulary.encode(TEXTS)]
-    config = DecodingConfig(extra_length=8, **SEARCHES[name])
+    sources = [[*ids, 2] for ids in task.tokenizer.encode(TEXTS)]
+    config = DecodingConfig(max_extra_tokens=8, **SEARCHES[name])
     whole = decode(task.model, params, sources, config)
     search, tried = generate.search_batch, []
 
@@ -132,7 +132,7 @@ def test_split_batches_decode_to_the_same(name, by, translator, monkeypatch):
         np.testing.assert_allclose([x.score for x in one], [x.score for x in other], rtol=1e-5)
 
 
-@pytest.mark.parametrize("fields", [{"beam_size": 1000}, {"extra_length": 65_536}, {"samples": 1000}])
+@pytest.mark.parametrize("fields", [{"beam_size": 1000}, {"max_extra_tokens": 65_536}, {"samples": 1000}])
 def test_searches_that_never_fit_are_errors(fields, translator, monkeypatch):
     monkeypatch.setattr(batch_splitting, "available_memory", lambda: 2**23)
     name, value = next(iter(fields.items()))

@@ -98,8 +98,8 @@ def test_one_program_for_all_prefixes_of_a_bucket():
 
 
 def test_a_low_temperature_is_greedy():
-    config = dataclasses.replace(SAMPLED, temperature=0.001)
-    for config in (config, dataclasses.replace(SAMPLED, top_k=1), dataclasses.replace(SAMPLED, top_p=1e-6)):
+    for fields in ({"temperature": 0.001}, {"top_k": 1}, {"top_p": 1e-6}):
+        config = dataclasses.replace(SAMPLED, **fields)
         for prefix, found in zip(PREFIXES, continue_tokens(MODEL, PARAMS, PREFIXES, config), strict=True):
             assert {tuple(each.ids) for each in found} == {tuple(greedy(prefix, 5))}
 

@@ -57,14 +57,14 @@ def inputs_of(*lengths):
 @pytest.mark.parametrize("name", SEARCHES)
 def test_limits_depend_on_each_own_input(name):
     """Whatever the inputs beside it are: a model that never ends by itself is ended there."""
-    config = DecodingConfig(extra_length=3, **SEARCHES[name])
+    config = DecodingConfig(max_extra_tokens=3, **SEARCHES[name])
     found = decode(MODEL, bigrams(eos=-30.0), inputs_of(2, 9, 5), config)
     assert [{len(one.ids) for one in each} for each in found] == [{5}, {12}, {8}]
 
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_padding_and_bos_are_never_chosen(name):
-    config = DecodingConfig(extra_length=3, **SEARCHES[name])
+    config = DecodingConfig(max_extra_tokens=3, **SEARCHES[name])
     found = decode(MODEL, bigrams(pad=9.0, bos=9.0, eos=-30.0), inputs_of(4, 6), config)
     assert not {PAD_ID, BOS_ID} & {token for each in found for one in each for token in one.ids}
 
@@ -86,12 +86,12 @@ def test_samples_depend_on_seed_and_input_number():
         return [[one.ids for one in each] for each in found]
 
     assert ids(draw(2)) == ids(draw(8)) != ids(draw(8, seed=1))
-    equal = decode(MODEL, params, inputs_of(6) * 8, DecodingConfig(samples=1, extra_length=9))
+    equal = decode(MODEL, params, inputs_of(6) * 8, DecodingConfig(samples=1, max_extra_tokens=9))
     assert len({tuple(each[0].ids) for each in equal}) > 4
 
 
 class Numbers:
-    """A vocabulary of texts that are numbers."""
+    """A tokenizer of texts that are numbers."""
 
     def encode(self, texts):
         return [list(map(int, text.split())) for text in texts]
@@ -109,17 +109,17 @@ def translate(texts, params, **options):
 
 def test_split_inputs_add_up_their_scores():
     parts, params = ["3 4 5", "6 7 8", "9"], bigrams(eos=-30.0)
-    each = translate(parts, params, extra_length=2)
-    (whole,) = translate([" ".join(parts)], params, extra_length=2, max_input=4)[0]
+    each = translate(parts, params, max_extra_tokens=2)
+    (whole,) = translate([" ".join(parts)], params, max_extra_tokens=2, max_input=4)[0]
     assert whole.text == " ".join(found[0].text for found in each)
     assert whole.score == pytest.approx(sum(found[0].score for found in each))
-    (cut,) = translate([" ".join(parts)], params, extra_length=2, max_input=4, over_long="cut")[0]
+    (cut,) = translate([" ".join(parts)], params, max_extra_tokens=2, max_input=4, over_long="cut")[0]
     assert cut.text == each[0][0].text
 
 
 def test_samples_are_ordered_by_utility():
     (found,) = translate_texts(
-        MODEL, bigrams(), Numbers(), ["3 4 5 6"], DecodingConfig(samples=6, extra_length=4), n_best=6
+        MODEL, bigrams(), Numbers(), ["3 4 5 6"], DecodingConfig(samples=6, max_extra_tokens=4), n_best=6
     )
     scores = [one.score for one in found]
     assert scores == sorted(scores, reverse=True)
@@ -127,6 +127,6 @@ def test_samples_are_ordered_by_utility():
 
 
 def test_scores_beyond_float32_are_refused():
-    DecodingConfig(length_penalty=10, max_input=8_000, extra_length=8_000)
+    DecodingConfig(length_penalty=10, max_input=8_000, max_extra_tokens=8_000)
     with pytest.raises(UserError, match="gives outputs of 40,000 tokens a score that no number holds"):
-        DecodingConfig(length_penalty=10, max_input=20_000, extra_length=20_000)
+        DecodingConfig(length_penalty=10, max_input=20_000, max_extra_tokens=20_000)

@@ -25,8 +25,8 @@ def test_scores_equal_the_forward_pass(translator):
     sources, targets = ["red dog", "big cat runs " * 4, "cat", ""], ["rot hund", "", "gross " * 7, ""]
     found = translator.score(sources, targets)
     for source, target, scores in zip(sources, targets, found, strict=True):
-        source_ids = [*run.task.vocabulary.encode([source])[0], EOS_ID]
-        target_ids = [*run.task.vocabulary.encode([target])[0], EOS_ID]
+        source_ids = [*run.task.tokenizer.encode([source])[0], EOS_ID]
+        target_ids = [*run.task.tokenizer.encode([target])[0], EOS_ID]
         inputs, shifted = np.array([source_ids]), np.array([[BOS_ID, *target_ids[:-1]]])
         logits = run.task.model.apply({"params": run.params}, inputs, shifted, train=False)
         log_probabilities = np.asarray(jax.nn.log_softmax(logits[0]))

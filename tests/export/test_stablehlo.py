@@ -41,17 +41,17 @@ def test_a_shape_is_rows_x_length(text):
 def padded(run, texts):
     """Source ids in the shape of the program."""
     inputs = np.zeros(SHAPE, np.int32)
-    for row, ids in zip(inputs, run.task.vocabulary.encode(texts), strict=True):
+    for row, ids in zip(inputs, run.task.tokenizer.encode(texts), strict=True):
         row[: len(ids) + 1] = [*ids, EOS_ID]
     return inputs
 
 
 def check_search(run, texts, tokens, scores, lengths):
     """What a program found is what the translator finds."""
-    found = [run.task.vocabulary.decode(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
+    found = [run.task.tokenizer.decode(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
     assert len(set(found)) > 1
     assert found == tfm.Translator(run).translate(texts)
-    sources = [[*ids, EOS_ID] for ids in run.task.vocabulary.encode(texts)]
+    sources = [[*ids, EOS_ID] for ids in run.task.tokenizer.encode(texts)]
     expected = [each[0] for each in decode(run.task.model, run.params, sources, run.task.config.decoding)]
     assert [row[:length].tolist() for row, length in zip(tokens, lengths, strict=True)] == [
         ids for ids, _ in expected

@@ -24,7 +24,7 @@ from tfm.data.config import DataConfig
 from tfm.data.sources import SPLITS, find_problems, open_pairs
 from tfm.data.text import TextPairs
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizer import Vocabulary
+from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
 from tfm.export import model_card
 from tfm.fields import changes
@@ -61,10 +61,10 @@ def texts(folder, source, target, ending=""):
     return pairs[:]
 
 
-def vocabulary(folder, content):
-    """A vocabulary of this content, used once."""
+def tokenizer(folder, content):
+    """A tokenizer of this content, used once."""
     write(folder, "v.model", content)
-    loaded = Vocabulary.load(os.path.join(folder, "v.model"))
+    loaded = Tokenizer.load(os.path.join(folder, "v.model"))
     ids = loaded.encode(["The big cat, \U0001f600"])[0]
     assert all(0 <= i < len(loaded) for i in ids)
     return loaded.decode(ids), loaded.words(ids), loaded.split(ids, 2)

@@ -21,7 +21,7 @@ with atheris.instrument_imports(
 ):
     from tests.helpers import entries
     from tests.helpers.tiny import make_config, train_run, write_corpus
-    from tfm.data.tokenizer import Vocabulary
+    from tfm.data.tokenizer import Tokenizer
     from tfm.errors import UserError
     from tfm.export.bundle import write_bundle
     from tfm.runtime import manifest
@@ -66,13 +66,13 @@ def entry_points(folder):
     place = str(folder / "place")
     sound, checkpoints = str(folder / "export"), str(folder / "run" / "checkpoints")
     saved = {name: (folder / "export" / name).read_bytes() for name in os.listdir(sound)}
-    vocabulary = Vocabulary.load(os.path.join(sound, VOCABULARY_FILE))
+    tokenizer = Tokenizer.load(os.path.join(sound, VOCABULARY_FILE))
 
     def round_trip(content):
         text = content.decode("utf-8", errors="replace")
-        (ids,) = vocabulary.encode([text])
-        once = vocabulary.decode(ids)
-        assert vocabulary.decode(vocabulary.encode([once])[0]) == once
+        (ids,) = tokenizer.encode([text])
+        once = tokenizer.decode(ids)
+        assert tokenizer.decode(tokenizer.encode([once])[0]) == once
 
     return {
         "overrides": (
@@ -82,7 +82,7 @@ def entry_points(folder):
         "config": (lambda x: entries.saved_config(place, x), saved["config.json"]),
         "texts": (lambda x: entries.texts(place, *split(x)), b"one\r\ntwo\n\0eins\nzwei"),
         "round trip": (round_trip, "The cat \u2581 <s> \U0001f600 \u00e9e\u0301".encode()),
-        "vocabulary": (lambda x: entries.vocabulary(place, x), saved[VOCABULARY_FILE]),
+        "vocabulary": (lambda x: entries.tokenizer(place, x), saved[VOCABULARY_FILE]),
         "metrics": (lambda x: entries.metrics(place, x), METRICS),
         "report": (lambda x: entries.report(place, x), REPORT),
         "resume": (lambda x: entries.changed_config(place, x), saved["config.json"]),

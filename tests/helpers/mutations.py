@@ -251,6 +251,55 @@ _LIST = {
             "models/test_learned_positions::test_gradients_reach_only_the_positions_used",
         ),
     ],
+    "tfm/models/vit.py": [
+        ("split.transpose(0, 1, 3, 2, 4, 5)", "split.transpose(0, 3, 1, 2, 4, 5)", "models/test_vit"),
+        ("jnp.concatenate([first, x], axis=1)", "jnp.concatenate([x, first], axis=1)", "models/test_vit"),
+        ("kernel_init=zeros", "kernel_init=nn.initializers.lecun_normal()", "models/test_vit"),
+        (
+            "self.config.patches + 1, self.config.d_model, init",
+            "self.config.patches + 1, self.config.d_model",
+            "models/test_vit",
+        ),
+        ('layers.Residual("pre"', 'layers.Residual("post"', "models/test_vit"),
+        ("x = self.dropout(x, train=train)", "pass", "models/test_vit::test_dropout_of_every_kind"),
+        (
+            "config.activation, config.dropout, dtype",
+            "config.activation, 0.0, dtype",
+            "models/test_vit::test_dropout_of_every_kind",
+        ),
+    ],
+    "tfm/data/image_batches.py": [
+        ("(self._seed, ORDER, epoch)", "(self._seed, ORDER)", "data/test_image_batches"),
+        ("(self._seed, AUGMENTATION, step)", "(AUGMENTATION, step)", "data/test_image_batches"),
+        ('batch["weights"][:count] = 1', 'batch["weights"][:] = 1', "data/test_image_batches"),
+        (
+            "(count, 2), endpoint=True)[mine]",
+            "(count, 2), endpoint=True)[: len(images)]",
+            "data/test_image_batches",
+        ),
+        ("most - shifts[:, :1]", "most + shifts[:, :1]", "data/test_image_batches"),
+        ("np.float32(2 / largest) - 1", "np.float32(1 / largest)", "data/test_image_batches"),
+    ],
+    "tfm/data/images.py": [
+        ("rest % 5 == 4, ", "rest % 5 == 0, ", "data/test_images::test_digits_are_divided_once"),
+        ("digest.update(np.ascontiguousarray(labels).tobytes())", "pass", "data/test_images"),
+    ],
+    "tfm/tasks/classification.py": [
+        ("(correct * weights).sum()", "correct.sum()", "tasks/test_classification"),
+        ("smoothing=self.config.label_smoothing", "smoothing=0.0", "tasks/test_classification"),
+        ("- jnp.log(len(members))", "", "tasks/test_classification"),
+        ('batch["labels"][:count]', 'batch["labels"]', "tasks/test_classification"),
+    ],
+    "tfm/evaluation/classification_metrics.py": [
+        (
+            "correct[labels == label]",
+            "correct[log_probabilities.argmax(-1) == label]",
+            "evaluation/test_classification_metrics",
+        ),
+    ],
+    "tfm/workdir/initialization.py": [
+        ("elif not filecmp.cmp(theirs, own, shallow=False)", "elif False", "tasks/test_classification"),
+    ],
     "tfm/layers/kv_cache.py": [
         (
             "replace(ancestors=ancestors, coverage=coverage)",
@@ -262,6 +311,54 @@ _LIST = {
     ],
     "tfm/layers/collected_attention.py": [
         (', key=lambda name: int(name.rpartition("_")[2]))', ")", "layers/test_collected_attention"),
+    ],
+    "tfm/layers/recurrent.py": [
+        (
+            "project(reset * h)",
+            "reset * project(h)",
+            "models/test_rnn_seq2seq::test_the_gru_resets_before_its_matrix",
+        ),
+        (
+            "state = select_state(begins, cell.initial_state(x.shape[:1]), state)",
+            "pass",
+            "models/test_rnn_seq2seq::test_packed_rows_equal_single_sentences",
+        ),
+        (
+            "segment_begins(segments[:, ::-1])[:, ::-1] if self.reverse else",
+            "segment_begins(segments) if self.reverse else",
+            "models/test_rnn_seq2seq::test_packed_rows_equal_single_sentences",
+        ),
+        ("f + self.forget_bias", "f", "models/test_rnn_seq2seq::test_the_lstm_is_that_of_flax"),
+    ],
+    "tfm/models/rnn_seq2seq.py": [
+        (
+            'if config.output_state == "previous" else after',
+            'if config.output_state != "previous" else after',
+            "models/test_rnn_seq2seq::test_equals_numpy_sentence_by_sentence",
+        ),
+        (
+            "states = select_state(begins, first, states)",
+            "states = select_state(begins, states, first)",
+            "models/test_rnn_seq2seq::test_packed_rows_equal_single_sentences",
+        ),
+        (
+            "gather_beams((self.carry, self.coverage), parents)",
+            "(self.carry, self.coverage)",
+            "models/test_rnn_seq2seq::test_cached_decoding_equals_the_forward_pass",
+        ),
+        (
+            "segment_mask(target_segments, input_segments)[:, 0],",
+            "(target_segments[:, :, None] > 0) & (input_segments[:, None] > 0),",
+            "models/test_rnn_seq2seq::test_packed_rows_equal_single_sentences",
+        ),
+        (
+            "same.shape[-1] - 1 - same[..., ::-1].argmax(-1)",
+            "same.argmax(-1)",
+            "models/test_rnn_seq2seq::test_segments_begin_and_end",
+        ),
+    ],
+    "tfm/decoding/protocol.py": [
+        ("if isinstance(model, SequenceToSequence):", "if True:", "decoding/test_protocol"),
     ],
     "tfm/search/scores.py": [
         (
@@ -396,14 +493,18 @@ _LIST = {
         ),
     ],
     "tfm/data/packing.py": [
-        ("(lengths > config.longest).any(1)", "(lengths >= config.longest).any(1)", "data/test_batching"),
+        (
+            "(lengths > config.max_side_length).any(1)",
+            "(lengths >= config.max_side_length).any(1)",
+            "data/test_batching",
+        ),
         ("row[0] >= source and row[1] >= target", "row[0] >= source", "data/test_batching"),
         ("lengths[usable].max(1)", "lengths[usable, 0]", "data/test_batching"),
         ("default_rng(seed).permutation(usable)", "default_rng(0).permutation(usable)", "data/test_batching"),
     ],
     "tfm/data/token_cache.py": [
-        ("len(vocabulary) <= 1 << 16", "len(vocabulary) <= 1 << 18", "data/test_batching"),
-        ("{pairs.fingerprint} {vocabulary.fingerprint}", "{pairs.fingerprint}", "data/test_batching"),
+        ("len(tokenizer) <= 1 << 16", "len(tokenizer) <= 1 << 18", "data/test_batching"),
+        ("{pairs.fingerprint} {tokenizer.fingerprint}", "{pairs.fingerprint}", "data/test_batching"),
     ],
     "tfm/data/text.py": [
         ('.decode("utf-8").strip()', '.decode("utf-8").rstrip()', "data/test_sources"),
@@ -531,8 +632,8 @@ _LIST = {
     "tfm/training/setup.py": [
         ("jax.random.key(config.seed)", "jax.random.key(0)", "training/test_update::test_the_seed_counts"),
         (
-            "config.ema_decay, config.micro_batches,",
-            "config.ema_decay, 1,",
+            "config.gradient_accumulation_steps,\n",
+            "1,\n",
             "training/test_update::test_fields_reach_the_step",
         ),
     ],

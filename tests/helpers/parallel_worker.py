@@ -24,7 +24,7 @@ from tfm.training.step import TrainState, make_train_step, shares
 RNG = np.random.default_rng(0)
 
 
-class Vocabulary:
+class Tokenizer:
     """Stands in for one of 48 pieces."""
 
     def __len__(self):
@@ -51,7 +51,7 @@ BATCHES = [ragged(13) for _ in range(3)]  # 13 rows do not divide into 2, 4 or 8
 
 
 def task(dropout=0.0):
-    return Translation(Config(model=dataclasses.replace(MODEL, dropout=dropout)), Vocabulary())
+    return Translation(Config(model=dataclasses.replace(MODEL, dropout=dropout)), Tokenizer())
 
 
 def layout_of(devices, **fields):
@@ -64,8 +64,8 @@ def train(devices, *, dropout=0.0, optimizer=None, **fields):
     layout, model = layout_of(devices, **fields), task(dropout)
     assert layout.devices == devices
     state = TrainState.create(model.init(jax.random.key(0)), optimizer)
-    parts = fields.get("micro_batches", 1)
-    step = make_train_step(model.loss, optimizer, jax.random.key(1), micro_batches=parts)
+    parts = fields.get("gradient_accumulation_steps", 1)
+    step = make_train_step(model.loss, optimizer, jax.random.key(1), gradient_accumulation_steps=parts)
     compiled, state = layout.compile(step, state), layout.place_state(state)
     losses = []
     for batch in BATCHES:
@@ -105,9 +105,9 @@ def check_mesh_dropout():
 
 def check_micro_batches():
     one = train(1, parallel="jit")
-    assert_equal(train(1, parallel="jit", micro_batches=4), one)
-    assert_equal(train(8, parallel="pmap", micro_batches=2), one)
-    assert_equal(train(8, parallel="mesh", mesh_fsdp=2, micro_batches=2), one)
+    assert_equal(train(1, parallel="jit", gradient_accumulation_steps=4), one)
+    assert_equal(train(8, parallel="pmap", gradient_accumulation_steps=2), one)
+    assert_equal(train(8, parallel="mesh", mesh_fsdp=2, gradient_accumulation_steps=2), one)
 
 
 def check_sharding():
@@ -158,9 +158,11 @@ def check_not_finite():
 
     first = TrainState.create(model.init(jax.random.key(0)), optimizer)
     for parallel in ({"parallel": "pmap"}, {"parallel": "mesh", "mesh_fsdp": 2, "mesh_tensor": 2}):
-        for micro_batches in (1, 2):
+        for gradient_accumulation_steps in (1, 2):
             layout = layout_of(8, **parallel)
-            step = make_train_step(loss, optimizer, jax.random.key(1), micro_batches=micro_batches)
+            step = make_train_step(
+                loss, optimizer, jax.random.key(1), gradient_accumulation_steps=gradient_accumulation_steps
+            )
             compiled, state = layout.compile(step, first), layout.place_state(first)
             skipped, kept = [], []
             for batch in (good, bad, good):

@@ -1,8 +1,12 @@
 """Data sets that TFDS knows once this module is imported: one made on the spot, one from a server."""
 
+import io
 import os
 
+import numpy as np
 import tensorflow_datasets as tfds
+from PIL import Image
+from tensorflow_datasets.core.utils.lazy_imports_utils import tensorflow as tf
 
 
 class TinyTranslate(tfds.core.GeneratorBasedBuilder):
@@ -32,3 +36,45 @@ class Downloaded(TinyTranslate):
         server = os.environ["TFM_TEST_SERVER"]
         dl_manager.download({name: f"{server}/{name}" for name in ("first", "second")})
         return super()._split_generators(dl_manager)
+
+
+class TinyImages(tfds.core.GeneratorBasedBuilder):
+    """Six images of 4 x 6 pixels in colours, as PNG files."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    @staticmethod
+    def image(number):
+        """uint8 [4, 6, 3] whose first pixel begins with its number."""
+        return np.arange(72, dtype=np.uint8).reshape(4, 6, 3) + np.uint8(number)
+
+    def _info(self):
+        features = {
+            "image": tfds.features.Image(shape=(4, 6, 3)),
+            "label": tfds.features.ClassLabel(names=["cat", "dog"]),
+        }
+        return tfds.core.DatasetInfo(
+            builder=self, features=tfds.features.FeaturesDict(features), description="Tiny."
+        )
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self):
+        for i in range(6):
+            file = io.BytesIO()
+            Image.fromarray(self.image(i)).save(file, "PNG")
+            file.seek(0)
+            yield i, {"image": file, "label": i % 2}
+
+
+class ArrayImages(TinyImages):
+    """The same, as arrays and read by TensorFlow, as MNIST and CIFAR-10 of TFDS are."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _generate_examples(self):
+        with tf.io.gfile.GFile(__file__, "rb") as file:
+            assert file.read(3) == b'"""'
+        for i in range(6):
+            yield i, {"image": self.image(i), "label": i % 2}

@@ -1,5 +1,7 @@
 """What tests of language models share: documents of a few words, and the config of a tiny run."""
 
+import dataclasses
+
 import numpy as np
 
 from tfm.data.documents import DocumentsConfig
@@ -9,6 +11,9 @@ from tfm.tasks.language_modeling import Config
 from tfm.training.config import TrainingConfig
 
 WORDS = ("red", "blue", "green", "small", "dog", "cat", "runs", "sleeps")
+MODEL = DecoderLMConfig(
+    layers=1, d_model=16, d_ff=32, heads=2, dropout=0.1, attention_dropout=0.0, max_positions=32
+)
 
 
 def write_documents(folder, sizes=(("train", 60), ("validation", 8), ("test", 8))):
@@ -22,18 +27,7 @@ def write_documents(folder, sizes=(("train", 60), ("validation", 8), ("test", 8)
 def make_lm_config(folder, training=None, model=None, data=None, **fields):
     """A run on the documents in `folder`, its cache beside it."""
     return Config(
-        model=DecoderLMConfig(
-            **{
-                "layers": 1,
-                "d_model": 16,
-                "d_ff": 32,
-                "heads": 2,
-                "dropout": 0.1,
-                "attention_dropout": 0.0,
-                "max_positions": 32,
-            }
-            | (model or {})
-        ),
+        model=dataclasses.replace(MODEL, **(model or {})),
         data=DocumentsConfig(
             **{
                 "documents": "line",

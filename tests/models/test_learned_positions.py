@@ -114,7 +114,7 @@ def test_bfloat16_computes_with_float32_tables():
 
 def config(**sections):
     model = TransformerConfig(positions="learned", max_positions=300, d_model=15, heads=3)
-    fits = {"decoding": DecodingConfig(max_input=250, extra_length=50)}
+    fits = {"decoding": DecodingConfig(max_input=250, max_extra_tokens=50)}
     return Config(**{"model": model} | fits | sections)
 
 
@@ -123,8 +123,8 @@ def test_too_long_configured_lengths_are_errors():
     config(data=DataConfig(max_length=300, row_length=2000, batching="packed"))
     with pytest.raises(UserError, match=r"data\.max_length asks for 301 positions .* has 300"):
         config(data=DataConfig(max_length=301))
-    with pytest.raises(UserError, match=r"decoding\.max_input \+ extra_length asks for 301 positions"):
-        config(decoding=DecodingConfig(max_input=250, extra_length=51))
+    with pytest.raises(UserError, match=r"decoding\.max_input \+ max_extra_tokens asks for 301 positions"):
+        config(decoding=DecodingConfig(max_input=250, max_extra_tokens=51))
     config(model=SINUSOIDS, data=DataConfig(max_length=3000))
 
 
@@ -140,9 +140,9 @@ def learned(trained, positions=LIMIT):
         old,
         model=dataclasses.replace(old.model, positions="learned", max_positions=positions),
         data=dataclasses.replace(old.data, max_length=LIMIT),
-        decoding=DecodingConfig(beam_size=2, max_input=LIMIT - 2, extra_length=2),
+        decoding=DecodingConfig(beam_size=2, max_input=LIMIT - 2, max_extra_tokens=2),
     )
-    run = talkative(trained._replace(task=Translation(settings, trained.task.vocabulary)))
+    run = talkative(trained._replace(task=Translation(settings, trained.task.tokenizer)))
     table = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
     return run._replace(params=with_tables(run.params, lambda _: table[:positions]))
 
@@ -154,8 +154,8 @@ def run(trained):
 
 def text_of(run, tokens):
     """A text of this number of tokens, EOS counted."""
-    text = run.task.vocabulary.decode(run.task.vocabulary.encode(["red dog runs " * 40])[0][: tokens - 1])
-    assert len(run.task.vocabulary.encode([text])[0]) == tokens - 1
+    text = run.task.tokenizer.decode(run.task.tokenizer.encode(["red dog runs " * 40])[0][: tokens - 1])
+    assert len(run.task.tokenizer.encode([text])[0]) == tokens - 1
     return text
 
 
@@ -212,9 +212,9 @@ def test_exports_hold_tables_and_their_length(run, tiny_run, tmp_path):
 def test_exported_programs_equal_the_translator(run):
     texts = ["red dog", text_of(run, LIMIT - 2)]
     inputs = np.zeros((2, LIMIT - 2), np.int32)
-    for row, ids in zip(inputs, run.task.vocabulary.encode(texts), strict=True):
+    for row, ids in zip(inputs, run.task.tokenizer.encode(texts), strict=True):
         row[: len(ids) + 1] = [*ids, 2]
     program = stablehlo.search_program(run, *inputs.shape)
     tokens, _, lengths = map(np.asarray, program.call(flat_parameters(run.params), inputs))
-    found = [run.task.vocabulary.decode(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
+    found = [run.task.tokenizer.decode(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
     assert found == Translator(run).translate(texts)

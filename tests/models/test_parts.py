@@ -162,7 +162,7 @@ def train(params, model):
 
 
 def search(params, model, beam):
-    config = DecodingConfig(beam_size=beam, extra_length=EXTRA, min_length=SHORTEST, length_penalty=0.0)
+    config = DecodingConfig(beam_size=beam, max_extra_tokens=EXTRA, min_length=SHORTEST, length_penalty=0.0)
     return search_batch.__wrapped__(model, (search_parameters(params),), INPUTS, config, beam)
 
 

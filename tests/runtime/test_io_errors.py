@@ -33,7 +33,7 @@ from tfm.commands import cli
 from tfm.commands.visualize import draw_curves
 from tfm.data import text
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizer import Vocabulary
+from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
 from tfm.runtime.checkpoints import Checkpoints
@@ -52,7 +52,7 @@ def write_file(folder):
 WRITERS = {
     "file": write_file,
     "config": lambda folder: config.save(make_config(pathlib.Path("/data")), os.path.join(folder, "old")),
-    "vocabulary": lambda folder: Vocabulary.train(TEXTS, 310, os.path.join(folder, "old")),
+    "vocabulary": lambda folder: Tokenizer.train(TEXTS, 310, os.path.join(folder, "old")),
     "cache": lambda folder: TokenCache.open(random_pairs(50), Letters(), folder),
     "unpacked": lambda folder: text.TextPairs(os.path.join(folder, "data"), ("en", "de"), folder),
     "picture": lambda folder: draw_curves([], os.path.join(folder, "old")),

@@ -136,7 +136,7 @@ def test_every_position_of_every_step_has_its_own_key(recorder):
 
 def test_micro_batches_and_devices_have_their_own_keys(recorder):
     """Two devices, each with two micro-batches, as under pmap; vmap names an axis too."""
-    step = train_step_of(MODEL, micro_batches=2)
+    step = train_step_of(MODEL, gradient_accumulation_steps=2)
 
     def on_devices(state, batch):
         return step(state, batch, axis_name="batch")
@@ -153,7 +153,7 @@ def test_micro_batches_and_devices_have_their_own_keys(recorder):
 
 def test_the_explanation_of_a_bad_step_uses_the_keys_of_that_step(recorder):
     """`shares` tells what each device and micro-batch got; its keys drop as the step did."""
-    step = jax.jit(train_step_of(MODEL, micro_batches=2), compiler_options=FAST)
+    step = jax.jit(train_step_of(MODEL, gradient_accumulation_steps=2), compiler_options=FAST)
     step(state_of(PARAMS, 5), BATCH)
     trained = {key for keys in recorder.take().values() for key in keys}
     pieces = shares(BATCH, jax.random.fold_in(jax.random.key(1), 5), 1, 2)

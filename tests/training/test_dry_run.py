@@ -27,7 +27,7 @@ def test_the_report_names_what_the_run_then_has(task, corpus, tmp_path):
     assert report["parameters"] == f"{parameters:,}"
     assert report["batches"].startswith("1 shape(s), the largest 8 x 32; padding 16.6 %")
     assert report["speed"] == "not measured here yet"
-    assert "micro_batches=" in lines[-1]
+    assert "gradient_accumulation_steps=" in lines[-1]
     train_run(make_config(corpus), tmp_path / "run")
     again = dry_run.describe_run(task, task.config.training, str(tmp_path / "run"))
     assert any("tokens/s when last measured here" in line for line in again)
@@ -42,7 +42,7 @@ def test_the_memory_of_the_step_falls_with_micro_batches(corpus, tmp_path, monke
 
     monkeypatch.setattr(setup, "memory_of", remember)
     for parts in (1, 4):
-        config = make_config(corpus, micro_batches=parts)
+        config = make_config(corpus, gradient_accumulation_steps=parts)
         config = dataclasses.replace(
             config, data=dataclasses.replace(config.data, batch_tokens=8192, row_length=32)
         )
@@ -61,7 +61,7 @@ def test_a_step_that_does_not_fit_is_refused_with_what_to_do(corpus, tmp_path, m
 
 
 def test_a_device_that_runs_out_of_memory_is_one_sentence():
-    message = r"does not fit into a device .*micro_batches \(now 3\)"
+    message = r"does not fit into a device .*gradient_accumulation_steps \(now 3\)"
     with pytest.raises(UserError, match=message), memory.enough_memory(3):
         jnp.ones(1 << 46).block_until_ready()
 
@@ -79,4 +79,4 @@ def test_the_memory_of_a_container_counts(tmp_path, monkeypatch):
 def test_batches_far_from_the_papers_come_with_advice(tokens, parts):
     advice = advise_batch_size(tokens, 1)
     assert bool(advice) == (parts is not None)
-    assert not advice or f"micro_batches={parts} " in advice
+    assert not advice or f"gradient_accumulation_steps={parts} " in advice

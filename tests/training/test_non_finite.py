@@ -58,10 +58,10 @@ def assert_equal(tree, other):
     jax.tree.map(np.testing.assert_array_equal, tree, other)
 
 
-@pytest.mark.parametrize("micro_batches", [1, 2])
+@pytest.mark.parametrize("gradient_accumulation_steps", [1, 2])
 @pytest.mark.parametrize("bad", BAD, ids=["loss", "gradient"])
-def test_a_step_that_is_not_finite_halts_the_state_as_it_was(bad, micro_batches):
-    states, metrics = updates([GOOD, bad, GOOD], micro_batches=micro_batches)
+def test_a_step_that_is_not_finite_halts_the_state_as_it_was(bad, gradient_accumulation_steps):
+    states, metrics = updates([GOOD, bad, GOOD], gradient_accumulation_steps=gradient_accumulation_steps)
     assert not states[1].halted
     for later in states[2:]:
         assert later.halted
@@ -70,9 +70,11 @@ def test_a_step_that_is_not_finite_halts_the_state_as_it_was(bad, micro_batches)
     assert metrics[1]["loss"] == (0, 0)
 
 
-@pytest.mark.parametrize("micro_batches", [1, 2])
-def test_a_skipped_step_changes_nothing_but_the_counts(micro_batches):
-    states, metrics = updates([GOOD, BAD[0], GOOD], micro_batches=micro_batches, on_non_finite="skip")
+@pytest.mark.parametrize("gradient_accumulation_steps", [1, 2])
+def test_a_skipped_step_changes_nothing_but_the_counts(gradient_accumulation_steps):
+    states, metrics = updates(
+        [GOOD, BAD[0], GOOD], gradient_accumulation_steps=gradient_accumulation_steps, on_non_finite="skip"
+    )
     for name in ("params", "average"):
         assert_equal(getattr(states[2], name), getattr(states[1], name))
     assert_equal(states[2].opt_state[0].mu, states[1].opt_state[0].mu)

@@ -135,10 +135,15 @@ def linear_state(ema_decay=0.0):
 ROWS = {"x": np.float32(np.random.default_rng(0).integers(1, 9, (4, 3)))}
 
 
-@pytest.mark.parametrize("micro_batches", [1, 2])
-def test_devices_and_micro_batches_make_the_update_of_the_whole(micro_batches):
+@pytest.mark.parametrize("gradient_accumulation_steps", [1, 2])
+def test_devices_and_micro_batches_make_the_update_of_the_whole(gradient_accumulation_steps):
     """Two devices, under vmap with a named axis as under pmap."""
-    step = make_train_step(linear_loss, optax.sgd(1.0), jax.random.key(0), micro_batches=micro_batches)
+    step = make_train_step(
+        linear_loss,
+        optax.sgd(1.0),
+        jax.random.key(0),
+        gradient_accumulation_steps=gradient_accumulation_steps,
+    )
     gradient = ROWS["x"].sum(0) / ROWS["x"][:, 0].sum()
     split = {"x": ROWS["x"].reshape(2, 2, 3)}
     spread, metrics = jax.vmap(
@@ -178,7 +183,9 @@ class Linear:
 
 def test_fields_reach_the_step():
     task = Linear()
-    parts = make_setup(task, TrainingConfig(micro_batches=2, ema_decay=0.5, on_non_finite="skip"))
+    parts = make_setup(
+        task, TrainingConfig(gradient_accumulation_steps=2, ema_decay=0.5, on_non_finite="skip")
+    )
     state, _ = parts.step(parts.state, ROWS)
     assert set(task.shapes) == {(2, 3)}
     expected = (parts.state.params["w"] + state.params["w"]) / 2

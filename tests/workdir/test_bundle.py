@@ -299,7 +299,7 @@ def test_a_damaged_folder_is_answered_with_one_sentence(name, copy):
 
 def test_an_export_of_before_manifests_opens_with_a_warning(copy, run, caplog):
     (copy / manifest.FILE).unlink()
-    about = {"format_version": 1, "steps": run.steps, "vocabulary": run.task.vocabulary.fingerprint}
+    about = {"format_version": 1, "steps": run.steps, "vocabulary": run.task.tokenizer.fingerprint}
     rewrite(copy, nothing, json.dumps(about))
     loaded = runs.load(str(copy))
     jax.tree.map(np.testing.assert_array_equal, loaded.params, run.params)

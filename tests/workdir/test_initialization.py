@@ -83,7 +83,12 @@ FREE = {
     *("training.steps", "training.log_every", "training.eval_every", "training.checkpoint_every"),
     *("training.patience", "training.keep", "training.keep_best", "training.keep_hours"),
     *("training.on_non_finite", "training.diverged_after", "training.parallel", "training.mesh_fsdp"),
-    *("training.mesh_tensor", "training.micro_batches", "logits_at_once", "validation_sentences"),
+    *(
+        "training.mesh_tensor",
+        "training.gradient_accumulation_steps",
+        "loss_chunk_size",
+        "validation_sentences",
+    ),
     *("model.attention", "model.remat", "model.scan", "data.cache_dir", "data.directory", "data.test"),
 }
 FIXED = {
@@ -184,6 +189,13 @@ def test_all_changes_that_are_refused_are_named(begun):
     assert "keep" not in str(error.value)
 
 
+RENAMED = (  # section, name today, name in an older version
+    ("training", "gradient_accumulation_steps", "micro_batches"),
+    ("decoding", "max_extra_tokens", "max_extra_tokens"),
+    ("", "loss_chunk_size", "logits_at_once"),
+)
+
+
 def as_of_an_older_version(made):
     """A config as it was saved when Adam's numbers stood in the training section."""
     saved = dataclasses.asdict(made)
@@ -193,6 +205,9 @@ def as_of_an_older_version(made):
     optimizer = training.pop("optimizer")
     del optimizer["name"]
     training.update({f"adam_{name}": value for name, value in optimizer.items()})
+    for section, new, old in RENAMED:
+        section = saved[section] if section else saved
+        section[old] = section.pop(new)
     return saved
 
 
@@ -205,9 +220,9 @@ def test_a_run_of_an_older_version_resumes(begun, caplog):
     assert runs.read_config(str(begun)) == made
     initialization.keep_config(made, str(begun))
     (message,) = caplog.messages
-    assert message.startswith(
-        "config.training was written by an older version: its adam_b1 is read as optimi"
-    )
+    assert message.startswith("The config was written by an older version: config.")
+    assert "config.training.adam_b1 is read as optimizer.b1" in message
+    assert all(f"{old} is read as {new}" in message for _, new, old in RENAMED)
     assert json.loads((begun / "config.json").read_text()) == json.loads(json.dumps(dataclasses.asdict(made)))
     slower = changed(made, "training.optimizer.b1", 0.5)
     initialization.keep_config(slower, str(begun), allow_change=["training.adam_b1"])
@@ -327,11 +342,11 @@ def test_a_warm_start_takes_the_vocabulary_along_to_other_data(known, tmp_path):
     write_corpus(tmp_path / "other", sizes=(("train", 90), ("val", 9), ("test", 9)))
     config = settings(tmp_path / "other")
     initialization.adopt(str(known), config, str(tmp_path / "new"))
-    assert translation.create(config, str(tmp_path / "new")).vocabulary.fingerprint == vocabulary(known)
+    assert translation.create(config, str(tmp_path / "new")).tokenizer.fingerprint == tokenizer(known)
 
 
-def vocabulary(workdir):
-    return runs.load(str(workdir)).task.vocabulary.fingerprint
+def tokenizer(workdir):
+    return runs.load(str(workdir)).task.tokenizer.fingerprint
 
 
 def test_a_warm_start_from_an_export(known, corpus, tmp_path):
@@ -358,7 +373,7 @@ def test_warm_starts_that_make_no_sense_are_refused(known, corpus, tmp_path):
     small = dataclasses.replace(config, data=dataclasses.replace(config.data, vocabulary_size=300))
     (tmp_path / "new").mkdir()
     translation.create(small, str(tmp_path / "new"))
-    with pytest.raises(UserError, match="is another vocabulary than that of"):
+    with pytest.raises(UserError, match=r"is not the vocabulary\.model of"):
         initialization.adopt(str(known), config, str(tmp_path / "new"))
     task = translation.create(small, str(tmp_path / "new"))
     with pytest.raises(UserError, match="What the run would begin with is of another model"):

@@ -63,12 +63,12 @@ def test_a_damaged_export_is_opened_or_is_one_sentence(exported, name, change):
         return
     sound = runs.load(exported)
     if name == "vocabulary.model":
-        assert found.task.vocabulary.fingerprint == sound.task.vocabulary.fingerprint
+        assert found.task.tokenizer.fingerprint == sound.task.tokenizer.fingerprint
 
 
 @given(change=damage())
 def test_a_damaged_vocabulary_is_used_or_is_one_sentence(tiny_run, change):
-    in_folder(entries.vocabulary, change((tiny_run / "vocabulary.model").read_bytes()))
+    in_folder(entries.tokenizer, change((tiny_run / "vocabulary.model").read_bytes()))
 
 
 ROWS = st.lists(JSON.map(json.dumps) | st.text(max_size=20), max_size=4).map("\n".join)

@@ -104,7 +104,9 @@ def show_differences(first, second, count):
 
 
 def _read_system(workdir, name, split):
-    data = runs.read_config(workdir).data
+    chosen = runs.read_config(workdir)
+    runs.require_translation(chosen, "tfm compare")
+    data = chosen.data
     stem = runs.evaluation_stem(workdir, split, data.target_language, name)
     path = f"{stem}.hypotheses"
     if not os.path.isfile(path):

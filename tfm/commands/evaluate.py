@@ -117,7 +117,8 @@ def show(report, before, run, arguments):
         f"{arguments.split}: {len(report.outputs):,} examples, {which}, "
         f"{report.rate:.1f} examples/s with compilation"
     )
-    print("  ".join(f"{name}={value}" for name, value in report.settings.items()))
+    if report.settings:
+        print("  ".join(f"{name}={value}" for name, value in report.settings.items()))
     for score in report.scores:
         print(score)
     for score in before:

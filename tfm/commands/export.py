@@ -15,6 +15,7 @@ from tfm.errors import UserError
 from tfm.export import stablehlo
 from tfm.export.bundle import check_absent, write_bundle
 from tfm.runtime.files import only_writer
+from tfm.workdir import runs
 
 DEFAULT_SHAPE = "1x64"
 LARGEST = MAX_TOKENS  # rows and tokens, as of decoding.batch_size and decoding.max_input
@@ -61,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     shapes = arguments.stablehlo_shape or ([DEFAULT_SHAPE] if arguments.stablehlo else [])
     for shape in shapes:
         parse_shape(shape)
+    if shapes:
+        runs.require_translation(cli.read_config(arguments), "--stablehlo")
     check_absent(arguments.output)
     with only_writer(arguments.output, "--output"):
         run = cli.load_run(arguments)

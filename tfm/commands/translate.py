@@ -28,6 +28,7 @@ from tfm.decoding.generate import check_n_best
 from tfm.errors import UserError
 from tfm.runtime.files import open_locked, whole_file
 from tfm.tasks.translation.pipeline import Hypothesis
+from tfm.workdir import runs
 from tfm.workdir.translator import Translator
 
 log = logging.getLogger(__name__)
@@ -301,7 +302,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments, _ = cli.parse(__name__, argv, define_flags)
     if arguments.format == "text" and (arguments.n_best > 1 or arguments.alignments):
         raise UserError("--n_best and --alignments need --format=jsonl.")
-    check_n_best(arguments.n_best, cli.read_config(arguments).decoding)
+    chosen = cli.read_config(arguments)
+    runs.require_translation(chosen, "tfm translate")
+    check_n_best(arguments.n_best, chosen.decoding)
     with _open_source(arguments) as source:
         if not arguments.output:
             terminal.check_open("stdout", "--output=FILE")

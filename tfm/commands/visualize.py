@@ -3,27 +3,28 @@
 Draws into DIR/figures, or --output=FOLDER, the loss and learning-rate curves, and for each sentence the
 attention of every head in the encoder, the decoder and between them. --sentence="..." (repeatable) replaces
 the sentences of the paper's authors about the tired animal and the wide street. Figures that an earlier call
-left in the folder are removed. An export has no curves.
+left in the folder are removed. An export has no curves; a run that does not translate has curves alone.
 """
 
 import dataclasses
+import functools
 import json
 import logging
+import math
 import os
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import flags
 
-from tfm import memory_estimate
 from tfm.commands import cli
 from tfm.data.tokenizer import BOS_ID, EOS_ID
-from tfm.decoding.generate import decode
+from tfm.decoding.generate import check_lengths, decode
 from tfm.errors import UserError
-from tfm.layers.collected_attention import attention_of
 from tfm.runtime.files import only_writer, whole_file
 from tfm.runtime.memory import check_estimate, gib, host_memory
 from tfm.training.reporting import METRICS_FILE, read_metrics
@@ -34,14 +35,10 @@ SENTENCES = (
     "The animal didn't cross the street because it was too tired.",
     "The animal didn't cross the street because it was too wide.",
 )
-PARTS = {
-    "encoder": ("encoder", "mixer"),
-    "decoder": ("decoder", "mixer"),
-    "cross": ("decoder", "cross_attention"),
-}
+PARTS = ("encoder", "decoder", "cross")  # of attention, in the order of the figures
 FIGURES_FOLDER = "figures"
 LIST_FILE = "figures.json"  # names of the figures that the last call wrote
-FIGURE_NAME = re.compile(r"curves\.png|attention-\d+-(encoder|decoder|cross)\.png")
+FIGURE_NAME = re.compile(rf"curves\.png|attention-\d+-({'|'.join(PARTS)})\.png")
 MAX_TOKENS = 64
 ATTENTION_COPIES = 3  # as the layers leave them, stacked, and on the host
 log = logging.getLogger(__name__)
@@ -51,7 +48,7 @@ class Attention(NamedTuple):
     """The attention of one translation.
 
     Attributes:
-      weights: {"encoder", "decoder", "cross": float array [layers, H, L, M]}.
+      weights: {part: float array [layers, H, L, M]}; a model has "encoder", "decoder" and "cross", or some.
       source: pieces of the source, its end among them.
       read, predicted: for each target position, the piece that the decoder reads and the one it predicts.
     """
@@ -73,7 +70,7 @@ def attention_maps(task, params, sentence, max_tokens=MAX_TOKENS):
     Raises:
       UserError: the source is longer, or the weights do not fit into the memory.
     """
-    source = _source_ids(task, sentence, max_tokens)
+    source, _ = _check_sentence(task, params, sentence, max_tokens)
     greedy = dataclasses.replace(task.config.decoding, beam_size=1, samples=0)
     target = decode(task.model, params, [source], greedy)[0][0].ids
     if len(target) > max_tokens:
@@ -82,11 +79,9 @@ def attention_maps(task, params, sentence, max_tokens=MAX_TOKENS):
         )
         target = target[:max_tokens]
     read = [BOS_ID, *target[:-1]]
-    _, collected = task.model.apply(
-        {"params": params}, jnp.array([source]), jnp.array([read]), train=False, mutable=["attention"]
-    )
-    weights = {name: np.asarray(attention_of(collected, *where))[:, 0] for name, where in PARTS.items()}
-    return Attention(weights, *map(task.vocabulary.pieces, (source, read, target)))
+    found = _collect_attention(task.model, params, jnp.array([source]), jnp.array([read]))
+    weights = {part: np.asarray(each)[:, 0] for part, each in found.items()}
+    return Attention(weights, *map(task.tokenizer.pieces, (source, read, target)))
 
 
 def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
@@ -105,28 +100,48 @@ def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
     """
     params = runs.one_model(run)
     folder = output or os.path.join(workdir, FIGURES_FOLDER)
+    shapes = {}
     for sentence in sentences:
-        _check_sentence(run.task, sentence, max_tokens)
+        ids, shapes = _check_sentence(run.task, params, sentence, max_tokens)
+        for each in shapes.values():
+            check_attention_figure(each.shape[0], each.shape[2], len(ids))
+    parts = [part for part in PARTS if part in shapes]
     os.makedirs(folder, exist_ok=True)
     has_metrics = os.path.isfile(os.path.join(workdir, METRICS_FILE))
     names = ["curves.png"] if has_metrics else []
-    names += [f"attention-{number}-{part}.png" for number in range(1, len(sentences) + 1) for part in PARTS]
+    names += [f"attention-{number}-{part}.png" for number in range(1, len(sentences) + 1) for part in parts]
     old = _listed(folder)
     _write_list(folder, sorted({*old, *names}))  # what is cut short is removed by the next call
     if has_metrics:
-        draw_curves(read_metrics(workdir), os.path.join(folder, "curves.png"))
+        curves = os.path.join(folder, "curves.png")
+        draw_curves(read_metrics(workdir), curves, best=run.task.best.metric)
     else:
         log.info("No curves: %s has no %s; an export has none", workdir, METRICS_FILE)
-    for number, sentence in enumerate(sentences, 1):
+    if not parts:
+        log.info("No attention: the model has none to draw")
+    for number, sentence in enumerate(sentences if parts else (), 1):
         attention = attention_maps(run.task, params, sentence, max_tokens)
-        for part, axes in places(attention).items():
+        axes = places(attention)
+        for part in parts:
             path = os.path.join(folder, f"attention-{number}-{part}.png")
-            draw_attention(attention.weights[part], *axes, f"{part} attention: {sentence}", path)
+            draw_attention(attention.weights[part], *axes[part], f"{part} attention: {sentence}", path)
     for name in set(old) - set(names):
         if os.path.lexists(os.path.join(folder, name)):
             os.unlink(os.path.join(folder, name))
     _write_list(folder, names)
     return [os.path.join(folder, name) for name in names]
+
+
+def sentences_to_draw(given, chosen):
+    """The sentences of the flag, else those of the paper's authors; none for a run that does not translate.
+
+    Raises:
+      UserError: sentences are given for such a run.
+    """
+    if given:
+        runs.require_translation(chosen, "--sentence")
+        return given
+    return SENTENCES if hasattr(chosen.data, "target_language") else ()
 
 
 def places(attention):
@@ -142,26 +157,32 @@ def places(attention):
     return {"encoder": (encoding, encoded), "decoder": (predicted, read), "cross": (predicted, encoded)}
 
 
-def _source_ids(task, sentence, max_tokens):
-    """The ids of a source text, which has at most `max_tokens`."""
-    ids = [*task.vocabulary.encode([sentence])[0], EOS_ID]
-    target = min(len(ids) + task.config.decoding.extra_length, max(len(ids), max_tokens))
-    estimate = memory_estimate.estimate_of(task.model)
-    size = estimate.collected_attention_bytes(source=len(ids), target=target) if estimate else 0
-    needed = ATTENTION_COPIES * size
+def _collect_attention(model, params, inputs, targets):
+    """{part: [layers, B, H, L, M]} of a forward pass over inputs [B, M] and decoder inputs [B, L]."""
+    _, collected = model.apply({"params": params}, inputs, targets, train=False, mutable=["attention"])
+    return model.attention_maps(collected)
+
+
+def _check_sentence(task, params, sentence, max_tokens):
+    """The ids of a source text, and the shapes of its attention by part.
+
+    Raises:
+      UserError: it is too long, or its attention too large.
+    """
+    ids = [*task.tokenizer.encode([sentence])[0], EOS_ID]
+    check_lengths(task.model, [len(ids)])
+    target = min(len(ids) + task.config.decoding.max_extra_tokens, max(len(ids), max_tokens))
+    target = min(target, task.model.config.max_length or target)
+    sides = (jax.ShapeDtypeStruct((1, length), jnp.int32) for length in (len(ids), target))
+    shapes = jax.eval_shape(functools.partial(_collect_attention, task.model), params, *sides)
+    needed = ATTENTION_COPIES * sum(math.prod(x.shape) * x.dtype.itemsize for x in shapes.values())
     if len(ids) > max_tokens:
         raise UserError(
             f"The sentence has {len(ids):,} tokens and at most {max_tokens:,} are drawn: shorten it, or "
             f"raise --max_tokens; the attention of all would take about {gib(needed)}."
         )
     check_estimate(f"The attention of {len(ids):,} tokens", needed, host_memory(), "shorten the sentence")
-    return ids
-
-
-def _check_sentence(task, sentence, max_tokens):
-    """Raises a UserError where a sentence is too long, or its largest picture too large."""
-    ids, model = _source_ids(task, sentence, max_tokens), task.model.config
-    check_attention_figure(max(model.encoder_layers, model.decoder_layers), model.heads, len(ids))
+    return ids, shapes
 
 
 def _listed(folder):
@@ -194,7 +215,7 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Draws; see `tfm.commands.cli.parse` for `argv` and what is raised."""
     arguments, _ = cli.parse(__name__, argv, define_flags)
-    sentences = arguments.sentence or SENTENCES
+    sentences = sentences_to_draw(arguments.sentence, cli.read_config(arguments))
     folder = arguments.output or os.path.join(arguments.workdir, FIGURES_FOLDER)
     with only_writer(os.path.join(folder, LIST_FILE), "--output"):
         run = cli.load_run(arguments)

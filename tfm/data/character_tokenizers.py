@@ -15,7 +15,7 @@ LARGEST_FILE = 1 << 24  # bytes; Unicode has about a million characters
 
 
 class TextTokenizer(Protocol):
-    """What a language model needs of a tokenizer; `tfm.data.tokenizer.Vocabulary` is one.
+    """What a language model needs of a tokenizer; `tfm.data.tokenizer.Tokenizer` is one.
 
     Ids 0, 1 and 2 are padding, BOS and EOS.
 

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+from tfm.config import DOTTED
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.runtime.files import user_cache
@@ -11,6 +12,8 @@ LANGUAGE = re.compile(r"\w[\w.-]*")  # it becomes part of file names
 LANGUAGE_FORM = "letters, digits, '.', '_' or '-'"
 # Without the namespaces of TFDS's community, whose data sets are code that it would fetch and run.
 TFDS_NAME = re.compile(r"\w+(/[\w.+-]+)?(:[\d.*]+)?")
+KINDS = ("text", "tfds", "builtin")
+VOCABULARY_FILE = "vocabulary.model"  # in the work directory
 MOST_TOKENS = 65_536  # of one side of a pair
 
 
@@ -20,43 +23,45 @@ class DataConfig:
 
     kind: str = field(
         "tfds",
-        "text files, a tfds data set, or the builtin language.",
-        choices=("text", "tfds", "builtin"),
-        asset="vocabulary",
+        "text files, a tfds data set, the builtin language, or a function of your own that opens the pairs "
+        "of a split: (DataConfig, split) -> what `tfm.data.sources` calls a source.",
+        pattern=re.compile(rf"{'|'.join(KINDS)}|{DOTTED.pattern}", re.ASCII),
+        form=f"one of {', '.join(KINDS)}, or package.module:function",
+        asset=VOCABULARY_FILE,
     )
     name: str = field(
         "wmt14_translate/de-en",
         "Name of the TFDS data set.",
         pattern=TFDS_NAME,
         form="a name such as wmt14_translate/de-en",
-        asset="vocabulary",
+        asset=VOCABULARY_FILE,
     )
     directory: str = field(
         "",
         "text: the folder of the files. tfds: TFDS's data_dir, empty for its default. The data of a run may "
         "move; other content in the new folder is refused.",
         resume=CHANGEABLE,
-        asset="vocabulary",
+        asset=VOCABULARY_FILE,
     )
     source_language: str = field(
         "en",
         "Ending of the text files, key of the TFDS features.",
         pattern=LANGUAGE,
         form=LANGUAGE_FORM,
-        asset="vocabulary",
+        asset=VOCABULARY_FILE,
     )
     target_language: str = field(
         "de",
         "Ending of the text files, key of the TFDS features.",
         pattern=LANGUAGE,
         form=LANGUAGE_FORM,
-        asset="vocabulary",
+        asset=VOCABULARY_FILE,
     )
     train: str = field(
         "train",
         "text: stem of the two files (train for train.en and train.de; .gz and .xz are found too). Otherwise "
         "a TFDS split such as train or train[:90%].",
-        asset="vocabulary",
+        asset=VOCABULARY_FILE,
     )
     validation: str = field("validation", "The same for the validation split.")
     test: str = field("test", "The same for the test split, which only eval.py reads.", resume=CHANGEABLE)
@@ -67,7 +72,7 @@ class DataConfig:
         most=10_000_000,
         unit="pieces",
         resume=NEVER,
-        asset="vocabulary",
+        asset=VOCABULARY_FILE,
     )
     vocabulary_pairs: int = field(
         5_000_000,
@@ -76,7 +81,7 @@ class DataConfig:
         most=10**12,
         unit="pairs",
         resume=NEVER,
-        asset="vocabulary",
+        asset=VOCABULARY_FILE,
     )
     max_length: int = field(
         256,
@@ -107,9 +112,11 @@ class DataConfig:
 
     def __post_init__(self):
         check_fields(self, "data")
-        longest = self.row_length if self.batching == "packed" else self.max_length
-        if self.batch_tokens < longest:
-            raise UserError(f"data.batch_tokens {self.batch_tokens} holds not one row of {longest} tokens.")
+        row = self.row_length if self.batching == "packed" else self.max_length
+        if self.batch_tokens < row:
+            raise UserError(
+                f"data.batch_tokens must be at least {row}, the tokens of one row, got {self.batch_tokens}."
+            )
 
     @property
     def cache(self):
@@ -117,6 +124,6 @@ class DataConfig:
         return self.cache_dir or user_cache()
 
     @property
-    def longest(self):
-        """Tokens of the longest side a batch can hold."""
+    def max_side_length(self):
+        """Maximum tokens of a side of a pair: `max_length`, but what does not fit into a packed row."""
         return min(self.max_length, self.row_length) if self.batching == "packed" else self.max_length

@@ -5,6 +5,9 @@ TFDS retries a connection for minutes and downloads in threads, which hold up th
 
 import contextlib
 import glob
+import importlib
+import importlib.util
+import io
 import logging
 import os
 import shutil
@@ -12,6 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
+import types
 
 from tfm.data.prepared import preparing
 from tfm.errors import UserError
@@ -117,14 +121,12 @@ def _main(name, module, root, temporary):
 
 
 def _prepare(name, module, root, temporary):
-    import importlib
-
     import tensorflow_datasets as tfds
     import tensorflow_datasets.translate
 
     logging.disable(logging.WARNING)
     _bound_requests()
-    importlib.import_module(module)
+    _replace_tensorflow(importlib.import_module(module))
     builder = tfds.builder(name, data_dir=temporary, file_format="array_record")
     downloads = os.path.join(temporary, "downloads")
     builder.download_and_prepare(
@@ -152,6 +154,32 @@ def _bound_requests():
     requests.adapters.HTTPAdapter.send = send_bounded
     downloader.MAX_RETRIES = RETRIES
     socket.setdefaulttimeout(SILENT_SECONDS)
+
+
+def _replace_tensorflow(module):
+    """Lets TFDS encode arrays as images and read files where TensorFlow is not installed.
+
+    MNIST and CIFAR-10 ask it for nothing else. For a process that does nothing else.
+
+    Args:
+      module: that defines the data set.
+    """
+    if importlib.util.find_spec("tensorflow"):
+        return
+    from PIL import Image
+    from tensorflow_datasets.core.features import image_feature
+
+    def encode(self, array):
+        image_feature._validate_np_array(array, shape=self.shape, dtype=self.np_dtype)
+        file = io.BytesIO()
+        pixels = array[..., 0] if array.shape[-1] == 1 else array
+        Image.fromarray(pixels).save(file, self.encoding_format or "png", quality=95)
+        return file.getvalue()
+
+    image_feature._ImageEncoder._encode_image = encode
+    if hasattr(module, "tf"):
+        gfile = types.SimpleNamespace(GFile=open)
+        module.tf = types.SimpleNamespace(io=types.SimpleNamespace(gfile=gfile))
 
 
 def _end_with_parent(root, temporary):

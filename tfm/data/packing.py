@@ -45,7 +45,7 @@ def make_rows(lengths, config, seed):
     if config.batching == "packed":
         # In random order, for neighbours in a corpus are alike and those of a row stay together.
         return pack(np.random.default_rng(seed).permutation(usable), lengths, config.row_length)
-    widths = bucket_widths(config.longest)
+    widths = bucket_widths(config.max_side_length)
     bucket = np.searchsorted(widths, lengths[usable].max(1))
     counts = np.bincount(bucket, minlength=len(widths))
     pairs = usable[np.argsort(bucket, kind="stable")]
@@ -59,20 +59,20 @@ def usable_pairs(lengths, config):
       UserError: none is left.
     """
     empty = (lengths <= 1).any(1)
-    long = (lengths > config.longest).any(1)
+    long = (lengths > config.max_side_length).any(1)
     if empty.any() or long.any():
         log.warning(
             "Left out %s pairs with an empty side and %s with more than %s tokens on a side, of %s",
             f"{empty.sum():,}",
             f"{(long & ~empty).sum():,}",
-            config.longest,
+            config.max_side_length,
             f"{len(lengths):,}",
         )
     usable = np.flatnonzero(~empty & ~long)
     if not len(usable):
         raise UserError(
-            f"None of the {len(lengths):,} pairs has text on both sides and at most {config.longest} tokens: "
-            "check the data, or raise data.max_length and data.row_length."
+            f"None of the {len(lengths):,} pairs has text on both sides and at most {config.max_side_length} "
+            "tokens: check the data, or raise data.max_length and data.row_length."
         )
     return usable
 

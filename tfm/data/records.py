@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+from collections.abc import Iterator
 
 from tfm.data.problems import collect
 from tfm.data.text import require_usable
@@ -24,7 +25,7 @@ class RecordPairs:
         for problem in (feature_problems(builder, languages), split_problems(builder, [split])):
             if problem:
                 raise UserError(problem[0])
-        with _reading(self._folder):
+        with reading(self._folder):
             self._records = builder.as_data_source(split=split)
             size = len(self._records)
         self._languages = languages
@@ -36,12 +37,12 @@ class RecordPairs:
     def __getitem__(self, index):
         if isinstance(index, slice):  # at once: four times as fast as one by one
             indices = list(range(*index.indices(len(self))))
-            with _reading(self._folder):
+            with reading(self._folder):
                 records = self._records.__getitems__(indices)
             return [self._pair(i, record) for i, record in zip(indices, records, strict=True)]
         if not 0 <= index < len(self):
             raise IndexError(index)
-        with _reading(self._folder):
+        with reading(self._folder):
             record = self._records[index]
         return self._pair(index, record)
 
@@ -50,7 +51,7 @@ class RecordPairs:
 
     def _text(self, index, value):
         if not isinstance(value, bytes | str):  # a file that was cut short gives None
-            raise UserError(_damaged(self._folder, f"example {index} has no text"))
+            raise UserError(describe_damage(self._folder, f"example {index} has no text"))
         try:
             return (value.decode("utf-8") if isinstance(value, bytes) else value).strip()
         except UnicodeDecodeError:
@@ -58,15 +59,16 @@ class RecordPairs:
 
 
 @contextlib.contextmanager
-def _reading(folder):
+def reading(folder: str) -> Iterator[None]:
     """Within, what TFDS and array_record raise for damaged files becomes a UserError."""
     try:
         yield
     except DAMAGE as error:
-        raise UserError(_damaged(folder, str(error).split("\n")[0])) from None
+        raise UserError(describe_damage(folder, str(error).split("\n")[0])) from None
 
 
-def _damaged(folder, reason):
+def describe_damage(folder: str, reason: str) -> str:
+    """The error message for damaged files of a data set."""
     return f"The files in {folder} are damaged ({reason}): delete that folder, and they are prepared again."
 
 
@@ -133,7 +135,7 @@ def require_splits(builder):
       UserError: its description is missing.
     """
     if not builder.info.splits:
-        raise UserError(_damaged(builder.data_dir, "it has no dataset_info.json, or no splits"))
+        raise UserError(describe_damage(builder.data_dir, "it has no dataset_info.json, or no splits"))
     return builder
 
 

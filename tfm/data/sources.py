@@ -1,4 +1,4 @@
-"""Sentence pairs from text files, TFDS or the built-in language, behind one interface.
+"""Sentence pairs from text files, TFDS, the built-in language or a function of the user: one interface.
 
 A source of pairs has `len(pairs)`, `pairs[i] -> (source, target)`, slices, and `pairs.fingerprint`, which
 identifies its content. None needs TensorFlow: TFDS data sets are prepared as array_record files, which can be
@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 
+from tfm.config import find_by_name, is_dotted
 from tfm.data import records, text
 from tfm.data.config import DataConfig
 from tfm.data.problems import raise_all
@@ -17,6 +18,7 @@ from tfm.data.text import TextPairs
 from tfm.errors import UserError
 
 SPLITS = ("train", "validation", "test")
+SOURCE = ("__len__", "__getitem__", "fingerprint")
 
 
 def open_pairs(config, split):
@@ -34,6 +36,8 @@ def open_pairs(config, split):
     if not name:
         raise UserError(f"There is no split to read: data.{split} is empty; name one, or choose another.")
     languages = (config.source_language, config.target_language)
+    if is_dotted(config.kind):
+        return _find_own(config)(config, name)
     if config.kind == "text":
         return TextPairs(_stem(config, name), languages, config.cache)
     return RecordPairs(_prepare(config, _find_builder(config)), name, languages)
@@ -88,7 +92,10 @@ def find_problems(config, splits) -> list[str]:
     wanted = list(dict.fromkeys(name for name in names.values() if name))
     optional = {DataConfig.test} if names.get("test") == DataConfig.test else set()
     optional -= {name for split, name in names.items() if split != "test"}
-    find = _find_text_problems if config.kind == "text" else _find_record_problems
+    if is_dotted(config.kind):
+        find = _find_own_problems
+    else:
+        find = _find_text_problems if config.kind == "text" else _find_record_problems
     return problems + find(config, wanted, optional)
 
 
@@ -115,6 +122,28 @@ def _find_record_problems(config, names, optional):
     builder = _prepare(config, builder)
     names = [name for name in names if name not in optional or name in builder.info.splits]
     return records.find_problems(builder, names, languages)
+
+
+def _find_own_problems(config, names, optional):
+    """What a function of the user says to each split; it raises a UserError for one that is not there."""
+    problems = []
+    for name in names:
+        try:
+            pairs = _find_own(config)(config, name)
+        except UserError as error:
+            problems += [] if name in optional else [str(error)]
+            continue
+        missing = [each for each in SOURCE if not hasattr(pairs, each)]
+        if missing:
+            problems.append(f"data.kind={config.kind} must return a source with {' and '.join(missing)}.")
+        elif not len(pairs):
+            problems.append(f"data.kind={config.kind} has no pairs in the split '{name}'.")
+    return problems
+
+
+def _find_own(config):
+    """The function of the user that `data.kind` names."""
+    return find_by_name({}, config.kind, "config.data.kind", needs=("__call__",))
 
 
 def _stem(config, name):

@@ -1,6 +1,6 @@
 """Texts tokenised once, memory-mapped ever after: both sides of sentence pairs, or documents of one side.
 
-A cache is a folder named after the content it came from: texts, vocabulary and format. On each side it has
+A cache is a folder named after the content it came from: texts, tokenizer and format. On each side it has
 the ids of all texts in a row (uint16 where the vocabulary fits, else int32) and the offset of each end.
 """
 
@@ -74,28 +74,28 @@ class TokenCache:
         return self._tokens[side], self._ends[side]
 
     @classmethod
-    def open(cls, pairs, vocabulary, cache_dir, sides=SIDES):
+    def open(cls, pairs, tokenizer, cache_dir, sides=SIDES):
         """The cache of `pairs` (see `tfm.data.sources`) below `cache_dir`; made where there is no whole one.
 
         Args:
           pairs: give a tuple of as many texts as there are sides for each index.
-          vocabulary: encodes them.
+          tokenizer: encodes them.
           cache_dir: folder of all caches.
           sides: as of the class.
 
         Raises:
           UserError: an I/O error of its files.
         """
-        identity = f"{FORMAT} {pairs.fingerprint} {vocabulary.fingerprint}"
+        identity = f"{FORMAT} {pairs.fingerprint} {tokenizer.fingerprint}"
         folder = os.path.join(cache_dir, "tokens", hashlib.sha256(identity.encode()).hexdigest()[:32])
         if not os.path.isdir(folder):
-            _build(folder, pairs, vocabulary, sides)
+            _build(folder, pairs, tokenizer, sides)
         try:
             return cls(folder, sides)
         except DAMAGE as error:  # as a machine that lost its power leaves files
             log.warning("Tokenising again: the cache %s is damaged (%s)", folder, error)
         shutil.rmtree(folder, ignore_errors=True)
-        _build(folder, pairs, vocabulary, sides)
+        _build(folder, pairs, tokenizer, sides)
         return cls(folder, sides)
 
 
@@ -130,9 +130,9 @@ def _require_sentences(tokens, ends, folder):
             raise ValueError(f"a sentence of {folder} has lost its end")
 
 
-def _build(folder, pairs, vocabulary, sides):
+def _build(folder, pairs, tokenizer, sides):
     """Builds in a folder beside and renames it, so that nobody ever opens half a cache."""
-    dtype = np.uint16 if len(vocabulary) <= 1 << 16 else np.int32
+    dtype = np.uint16 if len(tokenizer) <= 1 << 16 else np.int32
     try:
         with (
             writing(folder),
@@ -143,19 +143,19 @@ def _build(folder, pairs, vocabulary, sides):
             writers = [
                 stack.enter_context(_SideWriter(os.path.join(temporary, side), dtype)) for side in sides
             ]
-            _tokenise(pairs, vocabulary, writers)
+            _tokenise(pairs, tokenizer, writers)
     except UserError:
         if not os.path.isdir(folder):  # else another process was first, and its cache is as good
             raise
 
 
-def _tokenise(pairs, vocabulary, writers):
+def _tokenise(pairs, tokenizer, writers):
     """All pairs, some at a time, into the writers of the two sides."""
     began = time.monotonic()
     for first in range(0, len(pairs), CHUNK_PAIRS):
         last = min(first + CHUNK_PAIRS, len(pairs))
         for writer, texts in zip(writers, zip(*pairs[first:last], strict=True), strict=True):
-            writer.add(vocabulary.encode(texts))
+            writer.add(tokenizer.encode(texts))
         if len(pairs) > CHUNK_PAIRS:
             rate = last / (time.monotonic() - began)
             log.info("Tokenised %s of %s pairs (%s a second)", f"{last:,}", f"{len(pairs):,}", f"{rate:,.0f}")

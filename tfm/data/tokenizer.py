@@ -1,4 +1,4 @@
-"""The joint vocabulary of word pieces (section 5.1): byte-pair encoding by SentencePiece."""
+"""The tokenizer: word pieces shared by both languages (section 5.1), byte-pair encoding by SentencePiece."""
 
 import hashlib
 import itertools
@@ -24,7 +24,7 @@ LOSSLESS = {
 SENTENCE_ENDS = (".", "!", "?", ";", "\u3002")
 
 
-class Vocabulary:
+class Tokenizer:
     """Texts to word-piece ids and back. The special ids are stored in the model file.
 
     Characters that the training text did not have become bytes, so every text survives the round trip up to
@@ -43,18 +43,18 @@ class Vocabulary:
           UserError: no such file, or not a SentencePiece model with this project's special ids.
         """
         try:
-            vocabulary = cls(read_whole(path, LARGEST_MODEL))
-            vocabulary.pieces(range(len(vocabulary)))  # of a damaged model some may be no text
+            tokenizer = cls(read_whole(path, LARGEST_MODEL))
+            tokenizer.pieces(range(len(tokenizer)))  # of a damaged model some may be no text
         except FileNotFoundError:
             raise UserError(f"Expected a vocabulary at {path}, but there is none: train first.") from None
         except (RuntimeError, UnicodeDecodeError):
             raise UserError(f"{path} is not a SentencePiece model: it may be damaged.") from None
-        found = vocabulary._special_ids()
+        found = tokenizer._special_ids()
         if found != (PAD_ID, BOS_ID, EOS_ID, UNK_ID):
             raise UserError(
                 f"The special ids of {path} are {found} for pad, bos, eos, unk; expected 0, 1, 2, 3."
             )
-        return vocabulary
+        return tokenizer
 
     @classmethod
     def train(cls, sentences, size, path, *, lossless=False):

@@ -135,7 +135,7 @@ def continue_tokens(
     """Continuations of lists of ids, in their order.
 
     Args:
-      model: a `tfm.decoding.incremental.LanguageModel`.
+      model: a `tfm.decoding.protocol.LanguageModel`.
       params: its parameters; a tuple of several decodes with the mean of their probabilities.
       prefixes: lists of ids without special ids; empty lists begin a text.
       config: a `GenerationConfig`.

@@ -5,7 +5,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -20,7 +20,6 @@ from tfm.decoding.batch_splitting import run_batches
 from tfm.decoding.mbr import UTILITIES
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, check_fields, field
-from tfm.layers.collected_attention import attention_of
 from tfm.layers.matmul import inputs_first, outputs_first
 
 option = functools.partial(field, resume=CHANGEABLE)  # training does not depend on decoding
@@ -42,7 +41,7 @@ class DecodingConfig:
     min_length: int = option(
         1, "Minimum tokens of an output, EOS counted.", least=1, most=MAX_TOKENS, unit="tokens"
     )
-    extra_length: int = option(
+    max_extra_tokens: int = option(
         50,
         "Maximum tokens of the output beyond those of the input.",
         least=0,
@@ -97,13 +96,15 @@ class DecodingConfig:
         "", "Of weights and computation; empty is the model's.", choices=("", "float32", "bfloat16")
     )
 
+    RENAMED: ClassVar[dict[str, str]] = {"extra_length": "max_extra_tokens"}
+
     def __post_init__(self):
         check_fields(self, "decoding")
-        most = self.max_input + self.extra_length
+        most = self.max_input + self.max_extra_tokens
         if self.length_penalty * math.log((5 + most) / 6) > LARGEST_PENALTY_LOG:
             raise UserError(
                 f"decoding.length_penalty {self.length_penalty:g} gives outputs of {most:,} tokens a score "
-                "that no number holds: lower it, decoding.max_input or decoding.extra_length."
+                "that no number holds: lower it, decoding.max_input or decoding.max_extra_tokens."
             )
 
     @property
@@ -149,7 +150,7 @@ def decode(
     """Hypotheses of each sentence, in the order of `sentences`.
 
     Args:
-      model: a Linen module with `init_cache` and `decode_step`, such as `tfm.models.Transformer`.
+      model: a `tfm.decoding.protocol.SequenceToSequence`, such as `tfm.models.Transformer`.
       params: its parameters; a tuple of several decodes with the mean of their probabilities.
       sentences: lists of source ids that end in EOS.
       config: a `DecodingConfig`.
@@ -165,7 +166,7 @@ def decode(
     """
     check_n_best(n_best, config)
     pairs = itertools.zip_longest(sentences, prefixes or [], fillvalue=[])
-    check_lengths(model, [len(ids) + len(prefix) + config.extra_length for ids, prefix in pairs])
+    check_lengths(model, [len(ids) + len(prefix) + config.max_extra_tokens for ids, prefix in pairs])
     members = tuple(search_parameters(each, config.dtype) for each in as_members(params))
     keys = jax.random.split(jax.random.key(config.seed), len(sentences)) if config.samples else None
     weight_bytes = sum(x.nbytes for x in jax.tree.leaves((params, members)))
@@ -185,7 +186,7 @@ def decode(
         return None if search_bytes is None else weight_bytes + len(members) * search_bytes
 
     def describe(rows):
-        names = ("samples" if config.samples else "beam_size", "extra_length", "max_input")
+        names = ("samples" if config.samples else "beam_size", "max_extra_tokens", "max_input")
         fields = ", ".join(f"decoding.{name} ({getattr(config, name):,})" for name in names)
         tokens = max(len(sentences[i]) for i in rows)
         return f"Decoding one input of {tokens:,} tokens", f"lower {fields}"
@@ -203,7 +204,7 @@ def _search_bytes(model, config, rows, source, prefix):
     estimate = memory_estimate.estimate_of(model)
     if estimate is None:
         return None
-    length, max_length = source + prefix + config.extra_length, model.config.max_length
+    length, max_length = source + prefix + config.max_extra_tokens, model.config.max_length
     return estimate.decoding_bytes(
         rows=rows,
         source=min(source, max_length or source),
@@ -225,8 +226,8 @@ def search_batch(
 ) -> search.Hypotheses:
     """Searches one batch; compiled once for each shape.
 
-    The limit of a row's output is the length of its own input (and prefix) plus `extra_length`, whatever the
-    batch is padded to.
+    The limit of a row's output is the length of its own input (and prefix) plus `max_extra_tokens`, however
+    wide the batch is padded.
 
     Args:
       model, config, n_best: as in `decode`.
@@ -240,8 +241,8 @@ def search_batch(
     """
     if config.dtype:
         model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
-    limits = (inputs != PAD_ID).sum(-1).astype(jnp.int32) + config.extra_length
-    max_length = inputs.shape[1] + config.extra_length
+    limits = (inputs != PAD_ID).sum(-1).astype(jnp.int32) + config.max_extra_tokens
+    max_length = inputs.shape[1] + config.max_extra_tokens
     if prefix is not None:
         limits += (prefix >= 0).sum(-1)
         max_length += prefix.shape[1]
@@ -299,8 +300,8 @@ def _make_step(model, params, config):
         (logits, cache), collected = model.apply(
             variables, *arguments, method="decode_step", mutable=["attention"]
         )
-        attention = attention_of(collected, "decoder", "cross_attention")
-        return logits, cache.add_coverage(select_layer(attention, config).mean(1))
+        attention = select_layer(model.source_attention(collected), config)
+        return logits, cache.add_coverage(attention.mean(1))
 
     return step
 
@@ -315,7 +316,7 @@ def check_lengths(model: nn.Module, lengths: Iterable[int]) -> None:
     if max_length is not None and longest > max_length:
         raise UserError(
             f"Expected at most {max_length:,} tokens, as many as the model has positions, got up to "
-            f"{longest:,}: shorten the texts, or lower decoding.max_input and decoding.extra_length."
+            f"{longest:,}: shorten the texts, or lower decoding.max_input and decoding.max_extra_tokens."
         )
 
 

@@ -22,7 +22,6 @@ from tfm.decoding.generate import (
     check_lengths,
     select_layer,
 )
-from tfm.layers.collected_attention import attention_of
 from tfm.losses import chunked_log_probabilities
 
 Ids = Sequence[Sequence[int]]
@@ -34,7 +33,7 @@ def score_pairs(
     """Log-probability of each target token given its source, by one forward pass.
 
     Args:
-      model: a Linen module, called as `tfm.models.Transformer` is.
+      model: a `tfm.decoding.protocol.SequenceToSequence`.
       params: its parameters, or a tuple of several for an ensemble.
       sources, targets: lists of ids that end in EOS.
       config: a `DecodingConfig`; a batch has as many pairs, and a chunk of logits as many positions, as in
@@ -152,6 +151,6 @@ def _attend_batch(model, members, inputs, labels, config):
         _, collected = model.apply(
             variables, inputs, targets, train=False, mutable=["attention"], method="features"
         )
-        return select_layer(attention_of(collected, "decoder", "cross_attention"), config).mean(1)
+        return select_layer(model.source_attention(collected), config).mean(1)
 
     return sum(attend(params) for params in members) / len(members)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from tfm.evaluation.translation_metrics import Score
+from tfm.evaluation.score import Score
 
 
 def likelihood_scores(nats: np.ndarray, tokens: int, texts: list[str], how: str) -> list[Score]:

@@ -11,25 +11,12 @@ from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 from sacrebleu.tokenizers.tokenizer_re import TokenizerRegexp
 
 from tfm.errors import UserError
+from tfm.evaluation.score import Score
 
 RESAMPLES = 1000
 # The Transformer authors' expression, letter for letter: matches share no character, so that a part of one
 # letter splits on its left alone, "x-y-z" -> "x ##AT##-##AT## y-z". Published numbers count it so.
 HYPHEN = re.compile(r"(\S)-(\S)")
-
-
-class Score(NamedTuple):
-    """A corpus score: its name, its value and its signature.
-
-    The value is of 0 to 100, but TER counts edits and may exceed 100, and a perplexity is of 1 to infinity.
-    """
-
-    name: str
-    value: float
-    signature: str
-
-    def __str__(self):
-        return f"{self.name:<27}{self.value:7.2f}  {self.signature}"
 
 
 class Comparison(NamedTuple):

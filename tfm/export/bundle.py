@@ -66,9 +66,10 @@ def _write(run, folder, workdir, programs):
         "assets": assets,
         MANIFEST_KEY: manifest.FILE,
     }
-    reports = model_card.read_reports(workdir, settings.data.target_language)
+    reports = model_card.read_reports(workdir, settings.output_suffix)
     count = sum(x.size for x in parameters.values())
-    card = model_card.write(settings, run.steps, count, len(run.task.vocabulary), reports, sorted(programs))
+    pieces = len(run.task.tokenizer) if hasattr(run.task, "tokenizer") else None
+    card = model_card.write(settings, run.steps, count, pieces, reports, sorted(programs))
     files = {
         PARAMETERS_FILE: safetensors.numpy.save(parameters, {METADATA_KEY: json.dumps(about)}),
         CARD_FILE: card.encode("utf-8"),

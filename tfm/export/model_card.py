@@ -43,6 +43,39 @@ tfm translate --workdir=FOLDER < source.txt > translation.txt
 Nothing here is code that loading would execute: `model.safetensors` holds the parameters, `config.json` the
 config of the run, `vocabulary.model` the SentencePiece vocabulary.
 """
+GENERAL_TEMPLATE = """\
+# A model of the task {task}
+
+Exported by tfm {version}.
+
+| | |
+| --- | --- |
+| architecture | {architecture} |
+| parameters | {parameters:,}, float32 |
+| data | {data} |
+| training | {training} |
+
+## Scores
+
+{scores}
+
+## Loading
+
+With `FOLDER` the path of this folder:
+
+```python
+from tfm.workdir import runs
+
+run = runs.load("FOLDER")  # run.task and run.params
+```
+
+```
+tfm evaluate --workdir=FOLDER
+```
+
+Nothing here is code that loading would execute: `model.safetensors` holds the parameters, `config.json` the
+config of the run.
+"""
 PROGRAMS = """
 ## Without tfm
 
@@ -65,21 +98,31 @@ def write(settings, steps, parameters, pieces, reports, programs):
     Args:
       settings: config of the task.
       steps: of the checkpoints that the parameters are the mean of.
-      parameters, pieces: how many.
+      parameters: how many.
+      pieces: of the vocabulary of a run that translates; None for another task.
       reports: {name: report} as `read_reports` gives them.
       programs: names of the StableHLO files.
     """
+    facts = {
+        "version": __version__,
+        "architecture": _architecture(settings.model),
+        "parameters": parameters,
+        "training": f"{_which(steps)} of {settings.training.steps:,}",
+        "scores": "\n\n".join(_scores(reports[name], steps) for name in sorted(reports)) or "Not evaluated.",
+    }
+    if pieces is None:
+        return GENERAL_TEMPLATE.format(
+            **facts,
+            task=settings.task,
+            data=getattr(settings.data, "summary", _fields(vars(settings.data))),
+        )
     card = TEMPLATE.format(
+        **facts,
         source=settings.data.source_language,
         target=settings.data.target_language,
-        version=__version__,
-        architecture=_architecture(settings.model),
-        parameters=parameters,
         pieces=pieces,
         data=_data(settings.data),
-        training=f"{_which(steps)} of {settings.training.steps:,}",
         decoding=_fields(dataclasses.asdict(settings.decoding)),
-        scores="\n\n".join(_scores(reports[name], steps) for name in sorted(reports)) or "Not evaluated.",
     )
     if not programs:
         return card
@@ -115,7 +158,7 @@ def _read_report(path, name):
 
 def _architecture(model):
     fields = dataclasses.asdict(model)
-    if model.max_length is None:
+    if getattr(model, "max_length", None) is None:
         fields.pop("max_positions", None)
     return f"{fields.pop('name')}: {_fields(fields)}"
 
@@ -126,15 +169,19 @@ def _data(data):
         return f"text files {splits}"
     if data.kind == "builtin":
         return f"the built-in language of tfm, {splits}"
-    return f"TFDS `{data.name}`, {splits}"
+    if data.kind == "tfds":
+        return f"TFDS `{data.name}`, {splits}"
+    return f"`{data.kind}`, {splits}"
 
 
 def _scores(report, steps):
     """The scores of a split; those of other parameters say so."""
     other = "" if report["checkpoints"] == list(steps) else " (not the parameters exported here)"
+    unit = "sentences" if report["decoding"] else "examples"
     lines = [
-        f"Split `{report['split']}`, {report['sentences']:,} sentences, "
-        f"{_which(report['checkpoints'])}{other}; {_fields(report['decoding'])}:\n"
+        f"Split `{report['split']}`, {report['sentences']:,} {unit}, "
+        f"{_which(report['checkpoints'])}{other}{'; ' if report['decoding'] else ''}"
+        f"{_fields(report['decoding'])}:\n"
     ]
     lines += [f"- {name}: **{value:.2f}** `{signature}`" for name, value, signature in report["scores"]]
     return "\n".join(lines)

@@ -19,8 +19,8 @@ def search_program(run, rows, length):
 
     Returns:
       `jax.export.Exported` of (params {flat name: float32}, inputs int32 [rows, length]) ->
-      (tokens int32 [rows, T], scores float32 [rows], lengths int32 [rows]), T = length + extra_length. A row
-      of inputs ends in EOS and is padded with 0.
+      (tokens int32 [rows, T], scores float32 [rows], lengths int32 [rows]), T = length + max_extra_tokens. A
+      row of inputs ends in EOS and is padded with 0.
 
     Raises:
       UserError: the attention of the model's config exists on one platform only, or it asks for samples, or
@@ -31,7 +31,7 @@ def search_program(run, rows, length):
     if run.task.config.decoding.samples:
         raise UserError("StableHLO holds the search, no samples: export with --config.decoding.samples=0.")
     model, decoding = run.task.model, run.task.config.decoding
-    check_lengths(model, [length + decoding.extra_length])
+    check_lengths(model, [length + decoding.max_extra_tokens])
 
     def translate(params, inputs):
         members = (search_parameters(unflatten_dict(params, sep="/"), decoding.dtype),)

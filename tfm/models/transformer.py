@@ -13,6 +13,7 @@ from tfm import layers
 from tfm.attention import IMPLEMENTATIONS, unsupported_reason
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
+from tfm.layers.collected_attention import attention_of
 from tfm.layers.kv_cache import DecodeCache
 from tfm.masks import causal_mask, combine_masks, padding_mask, segment_mask
 from tfm.memory_estimate import TransformerMemory
@@ -108,7 +109,7 @@ class TransformerConfig:
         if section.get("activation") != "gelu" or "layer_norm_epsilon" in section:
             return section, ""
         section = {**section, "activation": "gelu_tanh"}
-        return section, "its activation 'gelu' was the tanh form, and is read as 'gelu_tanh'"
+        return section, "activation 'gelu' was the tanh form, and is read as 'gelu_tanh'"
 
     @property
     def max_length(self) -> int | None:
@@ -321,6 +322,20 @@ class Transformer(layers.TransformerParts):
             x, cache.layers, position, mask=cache.ancestor_mask(position), memory_mask=cache.memory_mask
         )
         return self.embedding.logits(x), cache.replace(layers=written)
+
+    @nn.nowrap
+    def source_attention(self, collected: Mapping[str, Any]) -> jax.Array:
+        """The decoder's attention to the source, [layers, B, H, L, M], see `tfm.decoding.protocol`."""
+        return attention_of(collected, "decoder", "cross_attention")
+
+    @nn.nowrap
+    def attention_maps(self, collected: Mapping[str, Any]) -> dict[str, jax.Array]:
+        """All attention to draw: {part: [layers, B, H, L, M]}, see `tfm.decoding.protocol`."""
+        return {
+            "encoder": attention_of(collected, "encoder", "mixer"),
+            "decoder": attention_of(collected, "decoder", "mixer"),
+            "cross": self.source_attention(collected),
+        }
 
 
 Config = TransformerConfig

@@ -347,7 +347,7 @@ class Checkpoints:
         return _read_json(path, "metadata") if os.path.isdir(path) else {}
 
     def _check_assets(self, step, what):
-        """Raises a UserError for weights that belong to another vocabulary than the one at hand."""
+        """Raises a UserError for weights that were trained with another tokenizer than this run's."""
         for name, saved in self._read_progress(step).get(ASSETS, {}).items():
             if self._assets.get(name, saved) != saved:
                 raise UserError(

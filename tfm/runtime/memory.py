@@ -50,7 +50,7 @@ def memory_of(compiled):
 
 
 @contextlib.contextmanager
-def enough_memory(micro_batches):
+def enough_memory(gradient_accumulation_steps):
     """A device that runs out of memory in here is a mistake of the user.
 
     Raises:
@@ -63,11 +63,11 @@ def enough_memory(micro_batches):
             raise
         first_line = str(error).split("\n")[0]
         raise UserError(
-            f"A step does not fit into a device ({first_line}): {_advice(micro_batches)}"
+            f"A step does not fit into a device ({first_line}): {_advice(gradient_accumulation_steps)}"
         ) from None
 
 
-def check_memory(memory, micro_batches):
+def check_memory(memory, gradient_accumulation_steps):
     """
     Raises:
       UserError: a step needs more than there is.
@@ -75,7 +75,7 @@ def check_memory(memory, micro_batches):
     if memory.available and memory.needed > memory.available:
         raise UserError(
             f"A step needs {gib(memory.needed)} on each device and there are {gib(memory.available)}: "
-            f"{_advice(micro_batches)}"
+            f"{_advice(gradient_accumulation_steps)}"
         )
 
 
@@ -179,8 +179,11 @@ def host_memory():
     return host
 
 
-def _advice(micro_batches):
-    return f"raise training.micro_batches (now {micro_batches}), set model.remat, or lower data.batch_tokens."
+def _advice(gradient_accumulation_steps):
+    return (
+        f"raise training.gradient_accumulation_steps (now {gradient_accumulation_steps}), set model.remat, "
+        "or lower data.batch_tokens."
+    )
 
 
 def _check_program(estimate):

@@ -56,7 +56,7 @@ class TrainingConfig:
         "Shell patterns of the paths of parameters that keep their first values, such as encoder/*.",
         resume=WITH_RESET,
     )
-    micro_batches: int = field(
+    gradient_accumulation_steps: int = field(
         1,
         "Parts of a batch whose gradients are computed one after the other: as many times less memory for "
         "activations, the same update but for dropout masks, which differ.",
@@ -172,6 +172,7 @@ class TrainingConfig:
         "adam_b2": "optimizer.b2",
         "adam_epsilon": "optimizer.epsilon",
         "adam_mean_dtype": "optimizer.mean_dtype",
+        "micro_batches": "gradient_accumulation_steps",
     }
 
     def __post_init__(self):

@@ -23,7 +23,7 @@ def describe_run(task: Task, config: TrainingConfig, workdir: str) -> list[str]:
       UserError: the step does not fit into the memory of a device, or the data cannot be used.
     """
     setup, data = make_setup(task, config), task.open_data()
-    _, _, memory = compile_step(setup, setup.state, data.example(), config.micro_batches)
+    _, _, memory = compile_step(setup, setup.state, data.example(), config.gradient_accumulation_steps)
     parameters = sum(x.size for x in jax.tree.leaves(setup.state.params))
     device = f"{gib(memory.state)} state, {gib(memory.step)} for a step"
     if memory.available:

@@ -74,7 +74,9 @@ def train(
         parameters = sum(x.size for x in jax.tree.leaves(restored.params))
         devices = f"{setup.partitioner.devices} {jax.default_backend()}"
         log.info("%s parameters, %s device(s)", f"{parameters:,}", devices)
-        step, state.state, _ = compile_step(setup, restored, data.example(), config.micro_batches)
+        step, state.state, _ = compile_step(
+            setup, restored, data.example(), config.gradient_accumulation_steps
+        )
         held.check()
         if jax.process_index() == 0:  # the first of several hosts writes
             writer = stack.enter_context(contextlib.closing(MetricsWriter(workdir)))

@@ -61,7 +61,9 @@ def _culprit(task, config, setup, whole, step, batch):
     params = jax.device_put(jax.device_get(params), jax.local_devices()[0])
     devices = setup.partitioner.devices // jax.process_count()
     key = jax.random.fold_in(setup.rng, step - 1)
-    culprit = first_not_finite(task.loss, params, shares(batch, key, devices, config.micro_batches))
+    culprit = first_not_finite(
+        task.loss, params, shares(batch, key, devices, config.gradient_accumulation_steps)
+    )
     return culprit or "nothing when computed again, share by share: it comes of their sum or of chance"
 
 

@@ -44,7 +44,12 @@ def make_setup(task: Task, config: TrainingConfig) -> TrainSetup:
     partitioner = make_partitioner(config)
     state = jax.jit(lambda rng: TrainState.create(task.init(rng), optimizer, config.ema_decay))(init_rng)
     step = make_train_step(
-        task.loss, optimizer, step_rng, config.ema_decay, config.micro_batches, config.on_non_finite
+        task.loss,
+        optimizer,
+        step_rng,
+        config.ema_decay,
+        config.gradient_accumulation_steps,
+        config.on_non_finite,
     )
     return TrainSetup(schedule, partitioner, state, step, step_rng, task.loss)
 
@@ -95,7 +100,7 @@ def restore_or_begin(
 
 
 def compile_step(
-    setup: TrainSetup, state: TrainState, batch: Batch, micro_batches: int
+    setup: TrainSetup, state: TrainState, batch: Batch, gradient_accumulation_steps: int
 ) -> tuple[Callable, TrainState, Memory]:
     """Compiles the step for one shape; a later call with it finds what was compiled.
 
@@ -103,7 +108,7 @@ def compile_step(
       setup: of the run.
       state: to place on the devices.
       batch: host batch of the largest shape, so that what is too large is found before the first step.
-      micro_batches: of the config, for the error message.
+      gradient_accumulation_steps: of the config, for the error message.
 
     Returns:
       (the step as it is called, the placed state, the `Memory` it needs).
@@ -111,11 +116,11 @@ def compile_step(
     Raises:
       UserError: a step needs more memory than a device has, or the loss counts rows of zeros.
     """
-    if setup.partitioner.devices * micro_batches > 1:  # else no rows are added
+    if setup.partitioner.devices * gradient_accumulation_steps > 1:  # else no rows are added
         check_zero_rows(setup.loss, setup.state.params, batch)
-    with enough_memory(micro_batches):
+    with enough_memory(gradient_accumulation_steps):
         step = setup.partitioner.compile(setup.step, setup.state)
         state = setup.partitioner.place_state(state)
         memory = memory_of(step.lower(state, setup.partitioner.place_batch(batch)).compile())
-    check_memory(memory, micro_batches)
+    check_memory(memory, gradient_accumulation_steps)
     return step, state, memory

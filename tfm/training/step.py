@@ -58,7 +58,7 @@ class TrainState:
         return self.params if self.average is None else self.average
 
 
-def make_train_step(loss, optimizer, rng, ema_decay=0.0, micro_batches=1, on_non_finite="stop"):
+def make_train_step(loss, optimizer, rng, ema_decay=0.0, gradient_accumulation_steps=1, on_non_finite="stop"):
     """The update of one task.
 
     Args:
@@ -67,7 +67,8 @@ def make_train_step(loss, optimizer, rng, ema_decay=0.0, micro_batches=1, on_non
       optimizer: an Optax transformation.
       rng: the run's random key; step and device index are folded in.
       ema_decay: of the average, for a state that has one.
-      micro_batches: parts of a batch whose gradients are made one after the other and added, to save memory.
+      gradient_accumulation_steps: parts of a batch whose gradients are computed one after the other and
+        added, to save memory.
       on_non_finite: what a loss or gradient that is not finite does: "stop" halts the state as it was before,
         "skip" makes the step without an update.
 
@@ -90,10 +91,10 @@ def make_train_step(loss, optimizer, rng, ema_decay=0.0, micro_batches=1, on_non
 
             return jax.grad(loss_sum, has_aux=True)(state.params)
 
-        if micro_batches == 1:
+        if gradient_accumulation_steps == 1:
             gradients, metrics = gradients_of(batch, key)
         else:
-            gradients, metrics = _summed(gradients_of, _split(batch, micro_batches), key)
+            gradients, metrics = _summed(gradients_of, _split(batch, gradient_accumulation_steps), key)
         if axis_name is not None:
             gradients, metrics = jax.lax.psum((gradients, metrics), axis_name)
         count = jnp.maximum(metrics["loss"][1], 1)
@@ -135,7 +136,7 @@ def _counted(path, x):
     return x + 1 if is_counter else x
 
 
-def shares(batch, key, devices, micro_batches):
+def shares(batch, key, devices, gradient_accumulation_steps):
     """What the devices of a host get of its batch, one micro-batch after the other, as `train_step` has it.
 
     The keys are those of jit and pmap; under a mesh one mask of dropout is drawn for all devices.
@@ -146,12 +147,15 @@ def shares(batch, key, devices, micro_batches):
     split = {name: np.split(filled(x, devices), devices) for name, x in batch.items()}
     keys = [key] if devices == 1 else [jax.random.fold_in(key, device) for device in range(devices)]
     found = [({name: x[device] for name, x in split.items()}, own) for device, own in enumerate(keys)]
-    if micro_batches == 1:
+    if gradient_accumulation_steps == 1:
         return found
     return [
-        ({name: x[index] for name, x in _split(share, micro_batches).items()}, jax.random.fold_in(own, index))
+        (
+            {name: x[index] for name, x in _split(share, gradient_accumulation_steps).items()},
+            jax.random.fold_in(own, index),
+        )
         for share, own in found
-        for index in range(micro_batches)
+        for index in range(gradient_accumulation_steps)
     ]
 
 

@@ -17,6 +17,7 @@ MOST_CHARACTERS = 34  # of a label; longer ones are cut
 LABEL_SIZE, TEXT_SIZE = 8, 10  # points
 # Okabe and Ito's colours, told apart by the colour-blind; dashes and markers do without colour.
 LINES = (("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", ":"))
+SCORES = {"validation/bleu": ("validation BLEU, greedy search", "BLEU (0 to 100)")}  # title and axis
 
 
 class Axis(NamedTuple):
@@ -26,13 +27,19 @@ class Axis(NamedTuple):
     labels: list[str]
 
 
-def draw_curves(rows, path):
-    """Loss, BLEU and learning rate over the steps; `rows` as `read_metrics` gives them."""
+def draw_curves(rows, path, *, best="validation/bleu"):
+    """Loss, the score that says which evaluation is the best, and learning rate over the steps.
+
+    Args:
+      rows: as `read_metrics` gives them.
+      path: of the PNG file.
+      best: name of the score.
+    """
     figure = Figure(figsize=(13, 3.8), layout="constrained")
     panels = (
-        ("loss", "cross-entropy (nats per target token)", ("train/loss", "train/nll", "validation/nll")),
-        ("validation BLEU, greedy search", "BLEU (0 to 100)", ("validation/bleu",)),
-        ("learning rate", "learning rate (step size of Adam)", ("train/learning_rate",)),
+        ("loss", "cross-entropy (nats)", ("train/loss", "train/nll", "validation/nll")),
+        (*SCORES.get(best, (best.replace("/", " "), best.rpartition("/")[2])), (best,)),
+        ("learning rate", "learning rate (step size of the optimizer)", ("train/learning_rate",)),
     )
     for axes, (title, unit, names) in zip(figure.subplots(1, len(panels)), panels, strict=True):
         for name, (colour, dashes) in zip(names, LINES, strict=False):

@@ -125,7 +125,8 @@ def _check_parameters(task, file, path):
 def _check_sizes(model, found, path):
     """Even a model of shapes alone takes the time of its layers and makes constants as wide as itself."""
     elements = sum(math.prod(shape) for _, shape in found.values())
-    sizes = dataclasses.asdict(model) | {"max_positions": model.max_length}  # sinusoids have no table
+    sizes = dataclasses.asdict(model)
+    sizes["max_positions"] = getattr(model, "max_length", None)  # sinusoids have no table
     for name, value in sizes.items():
         most = len(found) if name.endswith("_layers") else elements
         if isinstance(value, int) and value > most:

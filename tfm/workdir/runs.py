@@ -1,4 +1,4 @@
-"""A run's work directory: config.json, vocabulary, checkpoints, metrics."""
+"""The work directory of a run: config.json, tokenizer, checkpoints, metrics."""
 
 import contextlib
 import logging
@@ -91,6 +91,17 @@ def _restore(task, workdir, checkpoint, average_last, ensemble_last):
         if average_last > 1:
             return jax.device_put(average(restored)), steps
         return next(restored), steps
+
+
+def require_translation(chosen, what):
+    """Raises a UserError where `what` is asked of a run that does not translate.
+
+    Args:
+      chosen: config of the run.
+      what: subject of the error message, such as "tfm translate".
+    """
+    if not hasattr(chosen.data, "target_language"):
+        raise UserError(f"{what} is for runs that translate, and the task of this one is '{chosen.task}'.")
 
 
 def one_model(run):

@@ -14,6 +14,7 @@ class Translator:
     """
 
     def __init__(self, run):
+        runs.require_translation(run.task.config, "Translator")
         self.run = run
 
     @classmethod

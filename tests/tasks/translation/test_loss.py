@@ -30,7 +30,7 @@ MODEL = TransformerConfig(encoder_layers=1, decoder_layers=2, d_model=16, d_ff=2
 
 
 class Numbers:
-    """A vocabulary for texts that are lists of ids already."""
+    """A tokenizer for texts that are lists of ids already."""
 
     fingerprint = "numbers"
 
@@ -64,7 +64,7 @@ def task_and_batches(request, tmp_path_factory):
     batches = TrainBatches(cache, data, seed=0)
     assembled = [batches.batch(step) for step in range(20) if batches.epoch_of(step) == 0]
     task = Translation(
-        Config(model=MODEL, data=data, label_smoothing=SMOOTHING, logits_at_once=32), Numbers()
+        Config(model=MODEL, data=data, label_smoothing=SMOOTHING, loss_chunk_size=32), Numbers()
     )
     return task, assembled
 
@@ -194,11 +194,11 @@ class Rows:
 
 def test_a_run_that_adds_rows_checks_its_loss_first():
     batch = {"x": np.ones((5, 2), np.float32)}
-    for micro_batches in (1, 2):
-        config = TrainingConfig(micro_batches=micro_batches, parallel="jit")
+    for gradient_accumulation_steps in (1, 2):
+        config = TrainingConfig(gradient_accumulation_steps=gradient_accumulation_steps, parallel="jit")
         parts = make_setup(Rows(), config)
-        if micro_batches == 1:  # where no rows are added, the loss is right
-            compile_step(parts, parts.state, batch, micro_batches)
+        if gradient_accumulation_steps == 1:  # where no rows are added, the loss is right
+            compile_step(parts, parts.state, batch, gradient_accumulation_steps)
             continue
         with pytest.raises(UserError, match="give padding weight 0 in the task's loss"):
-            compile_step(parts, parts.state, batch, micro_batches)
+            compile_step(parts, parts.state, batch, gradient_accumulation_steps)

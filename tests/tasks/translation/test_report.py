@@ -32,7 +32,7 @@ def run(tiny_run):
 
 def losses(run, params, source, target):
     """(sum, count) of the unsmoothed loss of one pair, by a forward pass without padding."""
-    (source, target) = ([*ids, EOS_ID] for ids in run.task.vocabulary.encode([source, target]))
+    (source, target) = ([*ids, EOS_ID] for ids in run.task.tokenizer.encode([source, target]))
     read = np.array([[BOS_ID, *target[:-1]]])
     apply = jax.jit(functools.partial(run.task.model.apply, train=False))
     logits = apply({"params": params}, np.array([source]), read)
@@ -45,13 +45,13 @@ def test_perplexity_is_the_loss_of_plain_forward_passes(run):
     found = report.perplexity(run.task, run.params, *map(list, zip(*pairs, strict=True)))
     assert found.value == pytest.approx(np.exp(sums.sum() / counts.sum()), rel=1e-5)
     counted = f"{int(counts.sum())} pieces of {len(pairs)} references, ends counted"
-    assert found.signature == f"vocabulary {len(run.task.vocabulary)}, {counted}"
+    assert found.signature == f"vocabulary {len(run.task.tokenizer)}, {counted}"
 
 
 def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(run):
     flat = jax.tree.map(np.zeros_like, run.params)
     found = report.perplexity(run.task, flat, ["red dog"], ["rot hund"])
-    assert found.value == pytest.approx(len(run.task.vocabulary), rel=1e-5)
+    assert found.value == pytest.approx(len(run.task.tokenizer), rel=1e-5)
 
 
 def test_an_evaluation_ends_in_the_perplexity_of_its_references(run):
@@ -64,9 +64,9 @@ def test_an_evaluation_ends_in_the_perplexity_of_its_references(run):
 
 def test_pairs_that_the_model_has_no_positions_for_are_left_out_and_counted(run):
     model = dataclasses.replace(run.task.config.model, positions="learned", max_positions=40)
-    decoding = dataclasses.replace(run.task.config.decoding, max_input=20, extra_length=20)
+    decoding = dataclasses.replace(run.task.config.decoding, max_input=20, max_extra_tokens=20)
     settings = dataclasses.replace(run.task.config, model=model, decoding=decoding)
-    task = translation.Translation(settings, run.task.vocabulary)
+    task = translation.Translation(settings, run.task.tokenizer)
     params = task.init(jax.random.key(0))
     some, all_of_them = ["red dog"], ["red dog", LONG[0], "cat"]
     found = report.perplexity(task, params, all_of_them, ["rot hund", "rot", LONG[1]])
@@ -107,6 +107,16 @@ def test_challenges_are_what_their_splits_say(monkeypatch):
     found = {score.name: score.value for score in report.challenges(Oracle(), None, test)}
     expected = {"exact match": 50, "pronoun accuracy": 50, "BLEU, long": 100, "alignment error rate": 50}
     assert found == pytest.approx(expected)
+
+
+def test_without_alignment_there_are_other_scores(monkeypatch, caplog):
+    def refuse(*_):
+        raise UserError("There is no attention.")
+
+    task = types.SimpleNamespace(config=Oracle.config, align=refuse)
+    monkeypatch.setattr(report, "read_feature", lambda *_: ["0-0"])
+    assert report._alignment_scores(task, None, report.Evaluation(["a"], ["x"], ["x"], [], 1.0)) == []
+    assert "There is no attention." in caplog.text
 
 
 def test_challenges_follow_the_scores(monkeypatch):

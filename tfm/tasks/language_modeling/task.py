@@ -25,9 +25,9 @@ from tfm.data.documents import (
     open_documents,
 )
 from tfm.data.token_cache import check_folder
-from tfm.data.tokenizer import Vocabulary
+from tfm.data.tokenizer import Tokenizer
 from tfm.decoding.continuation import GenerationConfig, continue_texts
-from tfm.decoding.incremental import LanguageModel
+from tfm.decoding.protocol import check_continues
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.losses import chunked_log_probabilities, fused_linear_cross_entropy
@@ -117,7 +117,7 @@ class LanguageModeling:
     Attributes:
       config: `Config`.
       tokenizer: `tfm.data.character_tokenizers.TextTokenizer`.
-      model: the Linen module, a `tfm.decoding.incremental.LanguageModel`.
+      model: the Linen module, a `tfm.decoding.protocol.LanguageModel`.
       d_model: D of the model, for the learning rate; None of a model without one.
       best, unit: see `tfm.training.task.Task`.
     """
@@ -128,7 +128,7 @@ class LanguageModeling:
     def __init__(self, config: Config, tokenizer: TextTokenizer):
         self.config = config
         self.tokenizer = tokenizer
-        self.model = find_model(config.model.name)(config.model, vocabulary_size=len(tokenizer))
+        self.model = make_model(config, len(tokenizer))
         self.d_model = getattr(config.model, "d_model", None)
 
     def init(self, rng: jax.Array) -> Any:
@@ -199,19 +199,14 @@ class LanguageModeling:
         return continue_texts(self.model, params, self.tokenizer, prefixes, decoding, **options)
 
 
-def find_model(name: str) -> Any:
-    """The module class of a language model.
+def make_model(config: Config, vocabulary_size: int) -> Any:
+    """The Linen module of a run.
 
     Raises:
-      UserError: there is no such model, or it is no language model.
+      UserError: it is no language model.
     """
-    model = models.find(name).Model
-    missing = [method for method in LanguageModel.METHODS if not hasattr(model, method)]
-    if missing:
-        raise UserError(
-            f"model.name {name!r} is no language model, as the task needs one: it has no {missing[0]}; "
-            "choose decoder_lm, or another task."
-        )
+    model = models.find(config.model.name).Model(config.model, vocabulary_size=vocabulary_size)
+    check_continues(model)
     return model
 
 
@@ -222,11 +217,10 @@ def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModelin
       UserError: the model is no language model, the data or the tokenizer cannot be used (all problems are in
         its message), or a new run's model is larger than the memory.
     """
-    model = find_model(config.model.name)
     path = os.path.join(workdir, TOKENIZER_FILE)
     if new:
         pieces = config.data.vocabulary_size if config.data.tokenizer == "word_pieces" else BYTES
-        check_training_fits(model(config.model, vocabulary_size=pieces), config.training)
+        check_training_fits(make_model(config, pieces), config.training)
         check_batches_fit(config.data.batch_tokens)
         check_documents(config.data, SPLITS[:2] if os.path.exists(path) else SPLITS)
         check_folder(config.data.cache)
@@ -234,7 +228,7 @@ def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModelin
         return LanguageModeling(config, CharacterTokenizer())
     if new and not os.path.exists(path):
         train_tokenizer(config.data, path)
-    load = CharacterTokenizer.load if config.data.tokenizer == "characters" else Vocabulary.load
+    load = CharacterTokenizer.load if config.data.tokenizer == "characters" else Tokenizer.load
     return LanguageModeling(config, load(path))
 
 
@@ -247,7 +241,7 @@ def train_tokenizer(config: DocumentsConfig, path: str) -> None:
         CharacterTokenizer.train(texts, path)
         return
     paragraphs = (part for text in texts for part in text.split("\n\n"))
-    Vocabulary.train(paragraphs, config.vocabulary_size, path, lossless=True)
+    Tokenizer.train(paragraphs, config.vocabulary_size, path, lossless=True)
 
 
 def fingerprint(config: Config, split: str) -> str:

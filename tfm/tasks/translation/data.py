@@ -10,7 +10,7 @@ import jax
 from tfm.data.batching import TrainBatches, eval_batches, read_ahead
 from tfm.data.sources import open_pairs
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizer import Vocabulary
+from tfm.data.tokenizer import Tokenizer
 from tfm.training.task import Batch
 
 PAPER_TOKENS = 25_000  # of a batch, on each side: section 5.1
@@ -26,23 +26,23 @@ class TranslationData:
       validation_pairs: the texts that are translated at each evaluation.
     """
 
-    def __init__(self, config: Any, vocabulary: Vocabulary):
+    def __init__(self, config: Any, tokenizer: Tokenizer):
         self._config = config
-        self._identity = {"vocabulary": vocabulary.fingerprint}
+        self._identity = {"vocabulary": tokenizer.fingerprint}
         self._train = TrainBatches(
-            self._open_cache("train", vocabulary),
+            self._open_cache("train", tokenizer),
             config.data,
             config.training.seed,
             host_index=jax.process_index(),
             host_count=jax.process_count(),
         )
-        validation = self._open_cache("validation", vocabulary)
+        validation = self._open_cache("validation", tokenizer)
         self.validation_batches = list(eval_batches(validation, config.data))
         self.validation_pairs = open_pairs(config.data, "validation")[: config.validation_sentences]
         log.info(
             "%s training pairs, vocabulary %s, batch shapes %s, padding %.1f%%",
             f"{self._train.pairs:,}",
-            f"{len(vocabulary):,}",
+            f"{len(tokenizer):,}",
             self._train.shapes,
             100 * self._train.padding_share,
         )
@@ -83,23 +83,23 @@ class TranslationData:
                 f"about {6e-9 * parameters * tokens:,.0f} GFLOP a step (6 x parameters x tokens)",
             ),
         ]
-        advice = advise_batch_size(tokens, self._config.training.micro_batches)
+        advice = advise_batch_size(tokens, self._config.training.gradient_accumulation_steps)
         return [*lines, ("warning", advice)] if advice else lines
 
-    def _open_cache(self, split, vocabulary):
+    def _open_cache(self, split, tokenizer):
         pairs = open_pairs(self._config.data, split)
         self._identity[split] = pairs.fingerprint
-        return TokenCache.open(pairs, vocabulary, self._config.data.cache)
+        return TokenCache.open(pairs, tokenizer, self._config.data.cache)
 
 
-def advise_batch_size(tokens: float, micro_batches: int) -> str:
+def advise_batch_size(tokens: float, gradient_accumulation_steps: int) -> str:
     """Advice where a batch of so many tokens on each side is far from the paper's, else ""."""
     if PAPER_TOKENS / FAR <= tokens <= PAPER_TOKENS * FAR:
         return ""
-    parts = max(round(micro_batches * PAPER_TOKENS / tokens), 1)
+    parts = max(round(gradient_accumulation_steps * PAPER_TOKENS / tokens), 1)
     return (
         f"the paper's batches have about {PAPER_TOKENS:,} tokens on each side; in about this memory "
-        f"data.batch_tokens={PAPER_TOKENS} with training.micro_batches={parts} makes them."
+        f"data.batch_tokens={PAPER_TOKENS} with training.gradient_accumulation_steps={parts} makes them."
     )
 
 

@@ -1,4 +1,4 @@
-"""Texts in, texts out: decoding and forced passes between a vocabulary's encoding and its decoding."""
+"""From texts to texts: tokenizes, searches, scores or aligns, and detokenizes."""
 
 import logging
 import reprlib
@@ -22,7 +22,7 @@ class Hypothesis(NamedTuple):
     score: float
 
 
-def translate_texts(model, params, vocabulary, sentences, config, *, n_best=1, prefixes=None):
+def translate_texts(model, params, tokenizer, sentences, config, *, n_best=1, prefixes=None):
     """Translations of texts.
 
     What is empty stays empty. An input over `config.max_input` is split or cut, with a warning; of a split
@@ -30,7 +30,7 @@ def translate_texts(model, params, vocabulary, sentences, config, *, n_best=1, p
 
     Args:
       model, params, config, n_best: as of `tfm.decoding.generate.decode`.
-      vocabulary: of the model.
+      tokenizer: of the model.
       sentences: texts.
       prefixes: texts with which the translations begin, or None.
 
@@ -44,33 +44,33 @@ def translate_texts(model, params, vocabulary, sentences, config, *, n_best=1, p
         sentences = _texts("sentences", sentences)
     else:
         sentences, prefixes = _paired(sentences=sentences, prefixes=prefixes)
-    tokens = vocabulary.encode(sentences)
-    parts = [(i, part) for i, ids in enumerate(tokens) for part in _parts(vocabulary, ids, config)]
+    tokens = tokenizer.encode(sentences)
+    parts = [(i, part) for i, ids in enumerate(tokens) for part in _parts(tokenizer, ids, config)]
     starts = [i == 0 or parts[i - 1][0] != sentence for i, (sentence, _) in enumerate(parts)]
     if prefixes is not None:
-        encoded = vocabulary.encode(prefixes)
+        encoded = tokenizer.encode(prefixes)
         prefixes = [encoded[i] if first else [] for (i, _), first in zip(parts, starts, strict=True)]
     inputs = [[*part, EOS_ID] for _, part in parts]
     found = decode(model, params, inputs, config, n_best=n_best, prefixes=prefixes)
     translations = [[] for _ in sentences]
     for (i, _), hypotheses in zip(parts, found, strict=True):
-        texts = [Hypothesis(vocabulary.decode(ids), score) for ids, score in hypotheses]
+        texts = [Hypothesis(tokenizer.decode(ids), score) for ids, score in hypotheses]
         translations[i].append(_by_utility(texts, config.utility) if config.samples else texts)
     return [_joined(each, n_best) for each in translations]
 
 
-def score_texts(model, params, vocabulary, sources, targets, config):
+def score_texts(model, params, tokenizer, sources, targets, config):
     """Log-probabilities of each target text's pieces and EOS given its source: a float32 array for each.
 
     Raises:
       UserError: no lists of texts, or of unlike length.
     """
     sides = _paired(sources=sources, targets=targets)
-    sources, targets = ([[*ids, EOS_ID] for ids in vocabulary.encode(side)] for side in sides)
+    sources, targets = ([[*ids, EOS_ID] for ids in tokenizer.encode(side)] for side in sides)
     return score_pairs(model, params, sources, targets, config)
 
 
-def align_texts(model, params, vocabulary, sources, targets, config):
+def align_texts(model, params, tokenizer, sources, targets, config):
     """Word alignment of each pair by the model's attention: sets of (source word, target word), from 0.
 
     Words are what white space separates. A pair with a side above `config.max_input` tokens has none.
@@ -79,7 +79,7 @@ def align_texts(model, params, vocabulary, sources, targets, config):
       UserError: no lists of texts, or of unlike length.
     """
     sides = _paired(sources=sources, targets=targets)
-    encoded = list(zip(*map(vocabulary.encode, sides), strict=True))
+    encoded = list(zip(*map(tokenizer.encode, sides), strict=True))
     usable = [
         i
         for i, sides in enumerate(encoded)
@@ -89,7 +89,7 @@ def align_texts(model, params, vocabulary, sources, targets, config):
     attention = attend_pairs(model, params, [s for s, _ in pairs], [t for _, t in pairs], config)
     alignments = [set() for _ in encoded]
     for i, weights in zip(usable, attention, strict=True):
-        alignments[i] = align_words(weights, *map(vocabulary.words, encoded[i]))
+        alignments[i] = align_words(weights, *map(tokenizer.words, encoded[i]))
     return alignments
 
 
@@ -120,12 +120,12 @@ def _texts(name, given):
     return texts
 
 
-def _parts(vocabulary, ids, config):
+def _parts(tokenizer, ids, config):
     """What of a sentence is translated at once: nothing, all of it, or parts."""
     longest = config.max_input - 1
     if len(ids) <= longest:
         return [ids] if ids else []
-    parts = vocabulary.split(ids, longest)
+    parts = tokenizer.split(ids, longest)
     if config.over_long == "cut":
         log.warning("Cut an input of %s tokens to %s (decoding.max_input)", f"{len(ids):,}", longest)
         return parts[:1]

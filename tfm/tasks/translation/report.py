@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import logging
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from tfm.errors import UserError
 from tfm.evaluation.alignment import alignment_error_rate, from_pharaoh
 from tfm.evaluation.translation_metrics import Score, bleu, exact_match, scores
 from tfm.training.task import Report
+
+log = logging.getLogger(__name__)
 
 
 class Evaluation(NamedTuple):
@@ -71,7 +74,7 @@ def perplexity(task, params, sources, references):
     """
     longest = task.config.model.max_length
     sides = (sources, references)
-    lengths = np.max([[len(ids) + 1 for ids in task.vocabulary.encode(side)] for side in sides], axis=0)
+    lengths = np.max([[len(ids) + 1 for ids in task.tokenizer.encode(side)] for side in sides], axis=0)
     fits = lengths <= (longest or np.inf)
     if not fits.any():
         raise UserError(f"None of the {len(fits):,} pairs fits into the {longest:,} positions of the model.")
@@ -82,7 +85,7 @@ def perplexity(task, params, sources, references):
     counted = f"{len(pieces):,} pieces of {fits.sum():,} references, ends counted"
     if not fits.all():
         counted += f", {(~fits).sum():,} pairs of over {longest:,} tokens left out"
-    return Score("perplexity", float(value), f"vocabulary {len(task.vocabulary):,}, {counted}")
+    return Score("perplexity", float(value), f"vocabulary {len(task.tokenizer):,}, {counted}")
 
 
 def challenges(task, params, test):
@@ -104,8 +107,6 @@ def challenges(task, params, test):
     )
     long_sources, long_references = read_sides(task.config.data, "long")
     long = bleu(task.translate(params, long_sources), long_references)
-    true = [from_pharaoh(text) for text in read_feature(task.config.data, "test", "alignment")]
-    found = task.align(params, test.sources, test.references)
     return [
         Score("exact match", exact_match(test.hypotheses, test.references), "per cent of test"),
         Score(
@@ -114,9 +115,17 @@ def challenges(task, params, test):
             "per cent of pronoun, by log-probability",
         ),
         long._replace(name="BLEU, long"),
-        Score(
-            "alignment error rate",
-            100 * alignment_error_rate(found, true),
-            "per cent, attention against the grammar's alignment, reference translations of test",
-        ),
+        *_alignment_scores(task, params, test),
     ]
+
+
+def _alignment_scores(task, params, test):
+    """[the alignment error rate], or [] for a model without attention to the source."""
+    true = [from_pharaoh(text) for text in read_feature(task.config.data, "test", "alignment")]
+    try:
+        found = task.align(params, test.sources, test.references)
+    except UserError as error:
+        log.warning("No alignment error rate. %s", error)
+        return []
+    signature = "per cent, attention against the grammar's alignment, reference translations of test"
+    return [Score("alignment error rate", 100 * alignment_error_rate(found, true), signature)]

@@ -8,17 +8,18 @@ import dataclasses
 import logging
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from tfm import models
-from tfm.data.config import DataConfig
+from tfm.data.config import VOCABULARY_FILE, DataConfig
 from tfm.data.sources import SPLITS, check_splits, find_problems, open_pairs
 from tfm.data.token_cache import check_folder
-from tfm.data.tokenizer import BOS_ID, Vocabulary
+from tfm.data.tokenizer import BOS_ID, Tokenizer
 from tfm.decoding.generate import DecodingConfig
+from tfm.decoding.protocol import check_translates
 from tfm.errors import UserError
 from tfm.evaluation.translation_metrics import bleu
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
@@ -32,7 +33,6 @@ from tfm.training.config import TrainingConfig
 from tfm.training.reporting import add_sums, means
 from tfm.training.task import Best, Report
 
-VOCABULARY_FILE = "vocabulary.model"
 log = logging.getLogger(__name__)
 
 
@@ -50,7 +50,7 @@ class Config:
     training: TrainingConfig = field(TrainingConfig, "The procedure.")
     decoding: DecodingConfig = field(DecodingConfig, "The search of evaluation and translation.")
     label_smoothing: float = field(0.1, "Epsilon_ls of section 5.4.", least=0, below=1)
-    logits_at_once: int = field(
+    loss_chunk_size: int = field(
         1024,
         "Target positions whose logits are held in memory at a time; fewer save memory.",
         least=1,
@@ -67,6 +67,8 @@ class Config:
         unit="sentences",
         resume=CHANGEABLE,
     )
+
+    RENAMED: ClassVar[dict[str, str]] = {"logits_at_once": "loss_chunk_size"}
 
     def __post_init__(self):
         check_fields(self)
@@ -92,8 +94,8 @@ class Config:
     def _check_positions(self):
         longest, decoding = self.model.max_length, self.decoding
         needed = {
-            "data.max_length": self.data.longest,
-            "decoding.max_input + extra_length": decoding.max_input + decoding.extra_length,
+            "data.max_length": self.data.max_side_length,
+            "decoding.max_input + max_extra_tokens": decoding.max_input + decoding.max_extra_tokens,
         }
         for name, tokens in needed.items():
             if longest is not None and tokens > longest:
@@ -108,21 +110,22 @@ class Translation:
 
     Attributes:
       config: `Config`.
-      vocabulary: `tfm.data.tokenizer.Vocabulary`.
+      tokenizer: `tfm.data.tokenizer.Tokenizer`.
       model: the Linen module.
-      d_model: D of the model, for the learning rate.
+      d_model: D of the model, for the paper's learning rate; None where its config has none.
       best, unit: see `tfm.training.task.Task`.
     """
 
     best = Best("validation/bleu", "max")
     unit = "tokens"
 
-    def __init__(self, config, vocabulary):
+    def __init__(self, config, tokenizer):
         self.config = config
-        self.vocabulary = vocabulary
+        self.tokenizer = tokenizer
         found = models.find(config.model.name)
-        self.model = found.Model(config.model, vocabulary_size=len(vocabulary))
-        self.d_model = config.model.d_model
+        self.model = found.Model(config.model, vocabulary_size=len(tokenizer))
+        check_translates(self.model)
+        self.d_model = getattr(config.model, "d_model", None)
         self._evaluation_loss = jax.jit(lambda params, batch: self.loss(params, batch, None)[1])
 
     def init(self, rng):
@@ -156,17 +159,17 @@ class Translation:
             method="features",
         )
         metrics = fused_linear_cross_entropy(
-            features, table, targets, weights, self.config.label_smoothing, self.config.logits_at_once
+            features, table, targets, weights, self.config.label_smoothing, self.config.loss_chunk_size
         )
         return metrics.pop("loss"), metrics
 
     def open_data(self) -> TranslationData:
         """Opens, tokenises and plans training and validation data."""
-        return TranslationData(self.config, self.vocabulary)
+        return TranslationData(self.config, self.tokenizer)
 
     def assets(self):
         """{file name: SHA-256} of the files in the work directory that the weights mean nothing without."""
-        return {VOCABULARY_FILE: self.vocabulary.fingerprint}
+        return {VOCABULARY_FILE: self.tokenizer.fingerprint}
 
     def evaluate(self, params: Any, data: TranslationData) -> dict[str, float]:
         """Loss and BLEU on the validation split: {name: float}."""
@@ -192,38 +195,42 @@ class Translation:
     def hypotheses(self, params, sentences, decoding=None, **options):
         """See `tfm.tasks.translation.pipeline.translate_texts`, whose options are `n_best` and `prefixes`."""
         decoding = decoding or self.config.decoding
-        return translate_texts(self.model, params, self.vocabulary, sentences, decoding, **options)
+        return translate_texts(self.model, params, self.tokenizer, sentences, decoding, **options)
 
     def score(self, params, sources, targets):
         """See `tfm.tasks.translation.pipeline.score_texts`."""
-        return score_texts(self.model, params, self.vocabulary, sources, targets, self.config.decoding)
+        return score_texts(self.model, params, self.tokenizer, sources, targets, self.config.decoding)
 
     def align(self, params, sources, targets):
         """See `tfm.tasks.translation.pipeline.align_texts`."""
-        return align_texts(self.model, params, self.vocabulary, sources, targets, self.config.decoding)
+        return align_texts(self.model, params, self.tokenizer, sources, targets, self.config.decoding)
 
 
 def create(config, workdir, *, new=True):
-    """The task of a run, with the vocabulary in `workdir`; a `new` run makes it from its training pairs.
+    """The task of a run, with the tokenizer in `workdir`; a `new` run trains it on its training pairs.
 
     Raises:
-      UserError: the data or the vocabulary cannot be used (all problems are in its message), or a new run's
-        model is larger than the memory.
+      UserError: the data or the tokenizer cannot be used (all problems are in its message), or the model of a
+        new run is larger than the memory.
     """
     path = os.path.join(workdir, VOCABULARY_FILE)
-    if new:  # before minutes of making a vocabulary
+    if new:  # before minutes of training a tokenizer
         found = models.find(config.model.name)
         planned = found.Model(config.model, vocabulary_size=config.data.vocabulary_size)
+        check_translates(planned)
         check_training_fits(planned, config.training)
         check_batches_fit(config.data.batch_tokens)
         _check_data(config.data, resumed=os.path.exists(path))
     if new and not os.path.exists(path):
         pairs = open_pairs(config.data, "train")
         log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")
-        Vocabulary.train(
-            evenly_spaced(pairs, config.data.vocabulary_pairs), config.data.vocabulary_size, path
-        )
-    return Translation(config, Vocabulary.load(path))
+        Tokenizer.train(evenly_spaced(pairs, config.data.vocabulary_pairs), config.data.vocabulary_size, path)
+    return Translation(config, Tokenizer.load(path))
+
+
+def fingerprint(config: Config, split: str) -> str:
+    """Identity of the content of a split."""
+    return open_pairs(config.data, split).fingerprint
 
 
 def _check_data(data, resumed):

@@ -1,0 +1,174 @@
+"""Tiny runs of every task and model of the project, which tests/test_conformance.py holds to the contracts.
+
+A new module in tfm/tasks gets an entry in `TASKS`, a new module in tfm/models one in `MODELS`; each model is
+named by at least one task.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tests.helpers import images, tiny, tiny_lm
+from tfm import tasks
+from tfm.data.images import ImageDataConfig
+from tfm.tasks import classification
+from tfm.training.config import TrainingConfig
+
+STEPS = 4
+FAST = {"xla_backend_optimization_level": 0}  # to compile
+TRAINING = TrainingConfig(
+    steps=STEPS,
+    warmup_steps=2,
+    peak_learning_rate=1e-3,
+    log_every=1,
+    eval_every=2,
+    checkpoint_every=2,
+    keep=9,
+)
+
+
+class TaskCase(NamedTuple):
+    """A tiny run of a task.
+
+    Attributes:
+      make: (folder, model) -> the task's `Config` with this model config, its data in the folder, where it
+        writes them first. The training section is replaced by `TRAINING`.
+      models: modules of tfm/models that it trains.
+      test_examples: how many its split "test" has.
+    """
+
+    make: Callable[[pathlib.Path, Any], Any]
+    models: tuple[str, ...]
+    test_examples: int
+
+
+class Decoding(NamedTuple):
+    """How an incremental model decodes R rows, for the comparison with its forward pass.
+
+    Attributes:
+      make_cache: (width, max_length) -> the cache of R rows.
+      forward: tokens [R, L] -> logits [R, L, V] of all positions at once.
+      rows: R.
+      vocabulary_size: V.
+    """
+
+    make_cache: Callable[[int, int], Any]
+    forward: Callable[[jax.Array], jax.Array]
+    rows: int
+    vocabulary_size: int
+
+
+class ModelCase(NamedTuple):
+    """A tiny config of a model.
+
+    Attributes:
+      config: its `Config`.
+      decoding: (model, params) -> `Decoding`, of a model with a `decode_step`; None for another model.
+    """
+
+    config: Any
+    decoding: Callable[[Any, Any], Decoding] | None = None
+
+
+class Case(NamedTuple):
+    """A task of one model, made.
+
+    Attributes:
+      config: of the run.
+      task: made in `workdir`, a new run.
+      workdir: of the run.
+    """
+
+    config: Any
+    task: Any
+    workdir: pathlib.Path
+
+    def random_params(self) -> Any:
+        """Random parameters; those that are 0 by initialization, such as biases, are random as well."""
+        rng = np.random.default_rng(0)
+        init = jax.jit(self.task.init, compiler_options=FAST)
+        return jax.tree.map(
+            lambda x: x + 0.1 * rng.standard_normal(x.shape, np.float32), init(jax.random.key(0))
+        )
+
+
+def _translation(folder, model):
+    tiny.write_corpus(folder)
+    return dataclasses.replace(tiny.make_config(folder), model=model)
+
+
+def _classification(folder, model):
+    images.write_arrays(folder / "images.npz", {"train": 13, "validation": 7, "test": 5})
+    data = ImageDataConfig(
+        kind="arrays", file=str(folder / "images.npz"), batch_size=4, max_shift=1, flip=True
+    )
+    return classification.Config(model=model, data=data, label_smoothing=0.1)
+
+
+def decode_pairs(model, params):
+    """The `Decoding` of a sequence-to-sequence model: two sources, the second one padded."""
+    sources = np.array([[5, 6, 7, 8, 2], [9, 4, 2, 0, 0]])
+    variables = {"params": params}
+    return Decoding(
+        lambda width, length: model.apply(
+            variables, sources, width=width, max_length=length, method="init_cache"
+        ),
+        lambda tokens: model.apply(variables, sources, tokens, train=False),
+        rows=2,
+        vocabulary_size=30,
+    )
+
+
+def _language_modeling(folder, model):
+    tiny_lm.write_documents(folder)
+    return dataclasses.replace(tiny_lm.make_lm_config(folder), model=model)
+
+
+def decode_texts(model, params):
+    """The `Decoding` of a language model: two prefixes, the second one padded."""
+    prefixes, lengths = np.array([[5, 6, 7], [9, 0, 0]]), (3, 1)
+    variables = {"params": params}
+
+    def forward(tokens):
+        logits = [
+            model.apply(variables, jnp.concatenate([prefix[:length], row])[None], train=False)[0, length:]
+            for prefix, length, row in zip(prefixes, lengths, tokens, strict=True)
+        ]
+        return jnp.stack(logits)
+
+    return Decoding(
+        lambda width, length: model.apply(
+            variables, prefixes, width=width, max_length=length, method="init_cache"
+        ),
+        forward,
+        rows=2,
+        vocabulary_size=model.vocabulary_size,
+    )
+
+
+TASKS = {
+    "translation": TaskCase(_translation, models=("transformer",), test_examples=20),
+    "classification": TaskCase(_classification, models=("vit",), test_examples=5),
+    "language_modeling": TaskCase(_language_modeling, models=("decoder_lm",), test_examples=8),
+}
+MODELS = {
+    "transformer": ModelCase(tiny.MODEL, decode_pairs),
+    "vit": ModelCase(images.MODEL),
+    "decoder_lm": ModelCase(tiny_lm.MODEL, decode_texts),
+}
+CASES = [(task, model) for task, case in TASKS.items() for model in case.models]
+
+
+def make_case(task: str, model: str, folder: pathlib.Path) -> Case:
+    """The `Case` of a task and a model by their names, in a folder that is made."""
+    folder.mkdir(parents=True)
+    config = TASKS[task].make(folder, MODELS[model].config)
+    config = dataclasses.replace(config, training=TRAINING)
+    workdir = folder / "run"
+    workdir.mkdir()
+    return Case(config, tasks.find(task).create(config, str(workdir)), workdir)

@@ -1,0 +1,73 @@
+"""Loss, metrics and gradient of every task and model on three virtual devices, compared with one device.
+
+Run by tests/test_conformance.py: python -m tests.helpers.conformance_worker. Prints a line of JSON for each
+task and model: its names and what is wrong, "" for nothing.
+"""
+
+import json
+import pathlib
+import tempfile
+
+import jax
+import numpy as np
+import optax
+
+from tests.helpers.conformance import CASES, make_case
+from tfm.training.config import TrainingConfig
+from tfm.training.partitioning import make_partitioner
+from tfm.training.step import TrainState, make_train_step
+
+DEVICES = 3
+
+
+def update(case, params, batch, devices):
+    """(the update by the plain gradient, metrics) of one batch, without dropout, on so many devices."""
+
+    def loss(params, batch, rng):
+        return case.task.loss(params, batch, None)
+
+    training = TrainingConfig(parallel="pmap" if devices > 1 else "jit")
+    partitioner = make_partitioner(training, jax.devices()[:devices])
+    assert partitioner.devices == devices
+    optimizer = optax.sgd(1.0)
+    state = TrainState.create(params, optimizer)
+    step = partitioner.compile(make_train_step(loss, optimizer, jax.random.key(0)), state)
+    state, metrics = step(partitioner.place_state(state), partitioner.place_batch(batch))
+    new = jax.device_get(partitioner.fetch_state(state).params)
+    gradient = jax.tree.map(lambda old, new: np.asarray(old) - new, params, new)
+    return gradient, jax.device_get(partitioner.fetch_metrics(metrics))
+
+
+def ragged_batch(case):
+    """The first batch of training, cut to a number of rows that three devices do not divide."""
+    batch = next(iter(case.task.open_data().train_batches(0)))
+    rows = len(next(iter(batch.values())))
+    rows -= rows % DEVICES == 0
+    return {name: x[:rows] for name, x in batch.items()}
+
+
+def compare(case):
+    """Raises an AssertionError where one and three devices differ."""
+    params, batch = jax.device_get(case.random_params()), ragged_batch(case)
+    (one, expected), (three, found) = (update(case, params, batch, devices) for devices in (1, DEVICES))
+    assert expected["loss"][1] > 0
+    assert float(expected["skipped"][0]) == 0
+    assert max(np.abs(x).max() for x in jax.tree.leaves(one)) > 1e-4
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, expected)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), three, one)
+
+
+def main():
+    assert jax.device_count() == DEVICES
+    with tempfile.TemporaryDirectory() as folder:
+        for task, model in CASES:
+            problem = ""
+            try:
+                compare(make_case(task, model, pathlib.Path(folder, f"{task}-{model}")))
+            except AssertionError as error:
+                problem = f"{error}" or "an assertion fails"
+            print(json.dumps([task, model, problem]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""The task that classifies images: its loss, its report, what it refuses."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from tests.helpers import images as tiny
+from tests.helpers.random_parameters import answer
+from tests.helpers.tiny import write_config_file
+from tfm.commands import compare, evaluate, export, train, translate, visualize
+from tfm.config import from_mapping, save
+from tfm.data.images import ImageDataConfig, open_images
+from tfm.errors import UserError
+from tfm.models import TransformerConfig
+from tfm.models.vit import ViTConfig
+from tfm.tasks import classification
+from tfm.tasks.classification import Config
+from tfm.training.config import TrainingConfig
+from tfm.workdir import initialization, runs
+from tfm.workdir.translator import Translator
+
+FAST = {"xla_backend_optimization_level": 0}  # to compile
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    path = tmp_path_factory.mktemp("images") / "images.npz"
+    tiny.write_arrays(path, {"train": 13, "validation": 7, "test": 5})
+    data = ImageDataConfig(kind="arrays", file=str(path), batch_size=4)
+    training = TrainingConfig(peak_learning_rate=1e-3, steps=26, warmup_steps=2)
+    return Config(model=tiny.MODEL, data=data, training=training, label_smoothing=0.2)
+
+
+@pytest.fixture(scope="module")
+def task(config, tmp_path_factory):
+    return classification.create(config, str(tmp_path_factory.mktemp("run")))
+
+
+def random_params(task, seed):
+    rng = np.random.default_rng(seed)
+    shapes = jax.eval_shape(task.init, jax.random.key(0))
+    return jax.tree.map(lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32), shapes)
+
+
+@pytest.fixture(scope="module")
+def params(task):
+    return random_params(task, 0)
+
+
+def logits_of(task, params, images):
+    return np.asarray(task.model.apply({"params": params}, images, train=False), np.float64)
+
+
+def probabilities(logits):
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def test_the_loss_is_smoothed_over_the_other_classes(task, params):
+    *_, last = task.open_data().validation_batches()  # three images and a row of padding
+    (total, count), metrics = task.loss(params, last, None)
+    logits = logits_of(task, params, last["images"][:3])
+    target = np.full((3, 3), 0.1)
+    target[np.arange(3), last["labels"][:3]] = 0.8
+    logs = np.log(probabilities(logits))
+    assert count == 3
+    np.testing.assert_allclose(total, -(target * logs).sum(), rtol=1e-5)
+    np.testing.assert_allclose(metrics["nll"][0], -logs[np.arange(3), last["labels"][:3]].sum(), rtol=1e-5)
+    correct = logits.argmax(-1) == last["labels"][:3]
+    assert [float(x) for x in metrics["accuracy"]] == [correct.sum(), 3]
+
+
+def test_an_evaluation_is_the_mean_over_all_images(task, params):
+    scores = task.evaluate(params, task.open_data())
+    assert set(scores) == {"validation/nll", "validation/accuracy"}
+    source = open_images(task.config.data, "validation")
+    pixels, labels = source.take(np.arange(7))
+    found = probabilities(logits_of(task, params, pixels.astype(np.float32) / 127.5 - 1))
+    np.testing.assert_allclose(scores["validation/accuracy"], (found.argmax(-1) == labels).mean())
+    np.testing.assert_allclose(
+        scores["validation/nll"], -np.log(found[np.arange(7), labels]).mean(), rtol=1e-5
+    )
+
+
+def test_a_report_names_what_each_image_shows(task, params):
+    (report,) = task.report(params, "test")
+    pixels, labels = open_images(task.config.data, "test").take(np.arange(5))
+    found = probabilities(logits_of(task, params, pixels.astype(np.float32) / 127.5 - 1))
+    names = ["cat", "dog", "bird"]
+    assert report.outputs == [names[label] for label in found.argmax(-1)]
+    assert [example["label"] for example in report.examples] == [names[label] for label in labels]
+    assert [float(example["probability"]) for example in report.examples] == pytest.approx(
+        found.max(-1).tolist(), abs=1e-3
+    )
+    accuracy = 100 * (found.argmax(-1) == labels).mean()
+    assert report.scores[0].value == pytest.approx(accuracy)
+
+
+def test_an_ensemble_averages_probabilities(task, params):
+    images = np.random.default_rng(0).normal(size=(2, 4, 4, 2)).astype(np.float32)
+    members = (params, random_params(task, 1))
+    expected = np.mean([probabilities(logits_of(task, each, images)) for each in members], axis=0)
+    np.testing.assert_allclose(np.exp(task.classify(members, images)), expected, atol=1e-5)
+
+
+def test_a_dry_run_describes_the_images(task):
+    lines = dict(task.open_data().describe(100))
+    assert lines["images"] == "13 to train on, 7 to validate"
+    assert lines["batches"] == "4 images of 4 x 4 x 2"
+    assert lines["augmentation"] == "none"
+    assert lines["epochs"] == "8.0 in 26 steps"
+    data = dataclasses.replace(task.config.data, batch_size=14, max_shift=1, flip=True)
+    changed = classification.ClassificationData(dataclasses.replace(task.config, data=data), task.label_names)
+    lines = dict(changed.describe(100))
+    assert lines["augmentation"] == "moved by up to 1 pixels and mirrored"
+    assert "14 is more than the 13 training images" in lines["warning"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"image_size": 8}, r"are 4 x 4 x 2 \(height, width, channels\) and the model is for 8 x 8 x 2"),
+        ({"channels": 1}, r"are 4 x 4 x 2 .* the model is for 4 x 4 x 1"),
+        ({"classes": 10}, r"has 3 classes and the model 10: set model\.classes"),
+    ],
+)
+def test_images_of_another_model_are_errors(config, tmp_path, fields, message):
+    other = dataclasses.replace(config, model=dataclasses.replace(config.model, **fields))
+    with pytest.raises(UserError, match=message):
+        classification.create(other, str(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_models_too_large_are_refused_before_work(config, tmp_path):
+    huge = ViTConfig(image_size=4, channels=2, patch_size=2, classes=3, d_model=65_520, d_ff=1 << 20)
+    with pytest.raises(UserError, match=r"Training .* parameters .* model\.d_model 65,520"):
+        classification.create(dataclasses.replace(config, model=huge), str(tmp_path))
+
+
+def test_a_model_of_texts_does_not_classify():
+    mapping = {"task": "classification", "model": {"name": "transformer"}}
+    with pytest.raises(UserError, match=r"'transformer' does not classify images: .* no image_size"):
+        from_mapping(Config, mapping)
+    with pytest.raises(UserError, match="does not classify images"):
+        Config(model=TransformerConfig())
+
+
+def test_classes_keep_their_names(config, tmp_path):
+    with open(tmp_path / classification.LABELS_FILE, "w", encoding="utf-8") as file:
+        json.dump(["dog", "cat", "bird"], file)
+    task = classification.create(config, str(tmp_path), new=False)
+    with pytest.raises(
+        UserError, match=r"are not those that the model was trained with: cat, dog, bird and dog"
+    ):
+        task.open_data()
+    with pytest.raises(UserError, match="are not those"):
+        next(task.report(None, "test"))
+
+
+@pytest.mark.parametrize("content", [b"", b"[1, 2, 3]", b"{}", b"[" * 100_000, b"\xff", b'["cat"]'])
+def test_damaged_names_are_one_message(config, tmp_path, content):
+    (tmp_path / classification.LABELS_FILE).write_bytes(content)
+    assert answer(lambda: classification.create(config, str(tmp_path), new=False)) is None
+
+
+def test_other_commands_say_what_they_are_for(config, task, tmp_path):
+    save(config, runs.config_path(str(tmp_path)))
+    message = "is for runs that translate, and the task of this one is 'classification'"
+    with pytest.raises(UserError, match=f"^Translator {message}"):
+        Translator(runs.Run(task, None, [1]))
+    with pytest.raises(UserError, match=f"^tfm compare {message}"):
+        compare.read_systems(str(tmp_path), str(tmp_path), "test")
+    with pytest.raises(UserError, match=f"^--sentence {message}"):
+        visualize.sentences_to_draw(["a"], config)
+    assert visualize.sentences_to_draw(None, config) == ()
+
+
+def test_a_warm_start_brings_the_names_along(config, task, tmp_path):
+    source, new = tmp_path / "source", tmp_path / "new"
+    source.mkdir()
+    save(config, runs.config_path(str(source)))
+    classification.create(config, str(source))
+    initialization.adopt(str(source), config, str(new))
+    assert classification.create(config, str(new), new=False).assets() == task.assets()
+    (new / classification.LABELS_FILE).write_text('["dog", "cat", "bird"]')
+    with pytest.raises(UserError, match=r"is not the labels\.json of"):
+        initialization.adopt(str(source), config, str(new))
+
+
+@pytest.mark.long
+def test_commands_work_on_images(config, tmp_path, capsys):
+    options = [f"--config={write_config_file(tmp_path, config)}", f"--workdir={tmp_path / 'run'}"]
+    train.main([*options, "--dry_run"])
+    assert "13 to train on, 7 to validate" in capsys.readouterr().out
+    for steps in (2, 3):
+        train.main([*options, f"--config.training.steps={steps}"])
+    visualize.main([f"--workdir={tmp_path / 'run'}"])
+    export.main([f"--workdir={tmp_path / 'run'}", f"--output={tmp_path / 'export'}"])
+    for name in ("run", "export"):
+        evaluate.main([f"--workdir={tmp_path / name}", f"--config.data.file={config.data.file}"])
+    outputs = [(tmp_path / name / "test.labels.hypotheses").read_text() for name in ("run", "export")]
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0].splitlines()) == 5
+    assert set(outputs[0].splitlines()) <= {"cat", "dog", "bird"}
+    assert (tmp_path / "run" / "figures" / "curves.png").exists()
+    assert "A model of the task classification" in (tmp_path / "export" / "README.md").read_text()
+    assert json.loads((tmp_path / "export" / "config.json").read_text())["data"]["file"] == "images.npz"
+    with pytest.raises(UserError, match=r"^tfm translate is for runs that translate"):
+        translate.main([f"--workdir={tmp_path / 'run'}"])
+    with pytest.raises(UserError, match=r"^--stablehlo is for runs that translate"):
+        export.main([f"--workdir={tmp_path / 'run'}", f"--output={tmp_path / 'other'}", "--stablehlo"])

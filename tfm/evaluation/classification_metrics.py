@@ -1,0 +1,31 @@
+"""Scores of a classification from log-probabilities. No JAX here."""
+
+import numpy as np
+
+from tfm.evaluation.score import Score
+
+
+def classification_scores(log_probabilities: np.ndarray, labels: np.ndarray, names: list[str]) -> list[Score]:
+    """Accuracy, cross-entropy, and the accuracy of each class that has examples.
+
+    Args:
+      log_probabilities: float [N, classes], in nats.
+      labels: int [N].
+      names: of the classes.
+
+    Returns:
+      `Score`s; accuracies are per cent.
+    """
+    correct = log_probabilities.argmax(-1) == labels
+    losses = -np.take_along_axis(log_probabilities, labels[:, None], axis=-1)
+    examples = f"{len(labels):,} examples"
+    scores = [
+        Score("accuracy", 100 * float(correct.mean()), f"per cent of {examples}"),
+        Score("cross-entropy", float(losses.mean(dtype=np.float64)), f"nats per example, {examples}"),
+    ]
+    for label, name in enumerate(names):
+        of_class = correct[labels == label]
+        if of_class.size:
+            value = 100 * float(of_class.mean())
+            scores.append(Score(f"accuracy of {name}", value, f"per cent of {of_class.size:,} examples"))
+    return scores

@@ -1,0 +1,222 @@
+"""Recurrent layers over packed rows, whose state begins anew with each segment, and attention by a score.
+
+Shape letters as in `tfm.layers`; A features of an annotation, F of a state.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from tfm.attention import masked_softmax
+
+SCORES = ("additive", "general", "dot")
+State = Any  # of a cell: an array [..., F], or a tuple of them
+Initializer = Callable[..., jax.Array]
+
+
+class Initializers(NamedTuple):
+    """What the parameters of a recurrent model begin with: kernels, biases, and tables [V, D]."""
+
+    kernel: Initializer
+    recurrent: Initializer
+    attention: Initializer
+    score: Initializer
+    bias: Initializer
+    table: Initializer
+
+
+class GRUCell(nn.Module):
+    """The gated unit of Cho et al. 2014 as Bahdanau et al. 2015, appendix A.1.1, write it.
+
+        r, z = sigmoid(W x + U h), sigmoid(W_z x + U_z h)
+        h' = (1 - z) * h + z * tanh(W_h x + U_h (r * h))
+
+    `flax.linen.GRUCell` multiplies r with U_h h instead. Called as a cell of Flax: (h, x) -> (h', h').
+
+    Attributes:
+      features: F.
+      initializers: `kernel` of W, `recurrent` of each U, `bias`.
+      dtype: compute dtype.
+    """
+
+    features: int
+    initializers: Initializers
+    dtype: jnp.dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, h: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        reset, update, candidate = jnp.split(_dense_in_parts(self, "input", 3, "kernel", True)(x), 3, axis=-1)
+        gates = _dense_in_parts(self, "recurrent_gates", 2, "recurrent", False)(h)
+        reset, update = jnp.split(nn.sigmoid(jnp.concatenate([reset, update], -1) + gates), 2, axis=-1)
+        project = _dense_in_parts(self, "recurrent_candidate", 1, "recurrent", False)
+        candidate = jnp.tanh(candidate + project(reset * h))
+        h = (1 - update) * h + update * candidate
+        return h, h
+
+    def initial_state(self, shape: tuple[int, ...]) -> jax.Array:
+        """Zeros [*shape, F]."""
+        return jnp.zeros((*shape, self.features), self.dtype)
+
+
+class LSTMCell(nn.Module):
+    """`flax.linen.OptimizedLSTMCell` with a constant in its forget gate, and one matrix for all gates.
+
+        i, f, g, o = sigmoid(W_i x + U_i h), sigmoid(W_f x + U_f h + forget_bias), tanh(...), sigmoid(...)
+        c' = f * c + i * g
+        h' = o * tanh(c')
+
+    Called as a cell of Flax: ((c, h), x) -> ((c', h'), h').
+
+    Attributes:
+      features: F.
+      initializers: `kernel` of W, `recurrent` of each U, `bias`.
+      forget_bias: as if the bias of that gate began so much higher.
+      dtype: compute dtype.
+    """
+
+    features: int
+    initializers: Initializers
+    forget_bias: float = 0.0
+    dtype: jnp.dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, state: tuple[jax.Array, jax.Array], x: jax.Array
+    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        c, h = state
+        gates = _dense_in_parts(self, "input", 4, "kernel", True)(x)
+        gates = gates + _dense_in_parts(self, "recurrent", 4, "recurrent", False)(h)
+        i, f, g, o = jnp.split(gates, 4, axis=-1)
+        c = nn.sigmoid(f + self.forget_bias) * c + nn.sigmoid(i) * jnp.tanh(g)
+        h = nn.sigmoid(o) * jnp.tanh(c)
+        return (c, h), h
+
+    def initial_state(self, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+        """Zeros, the cell's memory and its output, each [*shape, F]."""
+        zeros = jnp.zeros((*shape, self.features), self.dtype)
+        return zeros, zeros
+
+
+def output_of(state: State) -> jax.Array:
+    """What a layer passes on: h of a GRU's h and of an LSTM's (c, h)."""
+    return state[-1] if isinstance(state, tuple) else state
+
+
+class RecurrentLayer(nn.Module):
+    """A cell over the positions of rows, forwards or backwards.
+
+    Attributes:
+      cell: `GRUCell` or `LSTMCell`.
+      reverse: from the last position to the first.
+    """
+
+    cell: nn.Module
+    reverse: bool = False
+
+    def __call__(self, x: jax.Array, segments: jax.Array) -> State:
+        """x [B, M, D], segments int [B, M] -> the state after each position, [B, M, F]."""
+
+        def step(cell, state, inputs):
+            x, begins = inputs
+            state = select_state(begins, cell.initial_state(x.shape[:1]), state)
+            state, _ = cell(state, x)
+            return state, state
+
+        scan = nn.scan(
+            step,
+            variable_broadcast="params",
+            split_rngs={"params": False},
+            in_axes=1,
+            out_axes=1,
+            reverse=self.reverse,
+        )
+        begins = segment_begins(segments[:, ::-1])[:, ::-1] if self.reverse else segment_begins(segments)
+        _, states = scan(self.cell, self.cell.initial_state(x.shape[:1]), (x, begins))
+        return states
+
+
+def segment_begins(segments: jax.Array) -> jax.Array:
+    """bool [B, M], where a row's segment is another than at the position before."""
+    before = jnp.pad(segments[:, :-1], ((0, 0), (1, 0)), constant_values=-1)
+    return segments != before
+
+
+def select_state(chosen: jax.Array, yes: State, no: State) -> State:
+    """`yes` where bool [...] is True, else `no`: states [..., F]."""
+    return jax.tree.map(lambda a, b: jnp.where(chosen[..., None], a, b), yes, no)
+
+
+class ScoredAttention(nn.Module):
+    """Attention of one state to the annotations of the source by a score; one head, values not projected.
+
+        additive   v^T tanh(W q + U a)   Bahdanau et al. 2015, appendix A.1.2; "concat" of Luong et al. 2015
+        general    q^T W a               Luong et al. 2015, equation 8
+        dot        q^T a
+
+    Attributes:
+      score: one of `SCORES`.
+      query_features: F.
+      features: of the additive score's hidden layer.
+      initializers: `attention` of the kernels, `score` of v.
+      dtype: compute dtype; the softmax is float32.
+    """
+
+    score: str
+    query_features: int
+    features: int
+    initializers: Initializers
+    dtype: jnp.dtype = jnp.float32
+
+    def setup(self):
+        if self.score == "additive":
+            self.query, self.key = self._projection(self.features), self._projection(self.features)
+            self.vector = self.param("vector", self.initializers.score, (self.features, 1))
+        elif self.score == "general":
+            self.key = self._projection(self.query_features)
+
+    def _projection(self, features):
+        return nn.Dense(features, use_bias=False, kernel_init=self.initializers.attention, dtype=self.dtype)
+
+    def keys(self, annotations: jax.Array) -> jax.Array:
+        """What is computed once for annotations [B, M, A]: [B, M, K]."""
+        return annotations if self.score == "dot" else self.key(annotations)
+
+    def __call__(
+        self, query: jax.Array, keys: jax.Array, annotations: jax.Array, mask: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """query [B, W, F], mask bool [B, 1 or W, M] -> contexts [B, W, A] and weights [B, W, M]."""
+        weights = masked_softmax(self._logits(query, keys).astype(jnp.float32), mask)
+        weights = weights.astype(annotations.dtype)
+        return jnp.einsum("bwm,bma->bwa", weights, annotations), weights
+
+    def _logits(self, query, keys):
+        if self.score != "additive":
+            return jnp.einsum("bwk,bmk->bwm", query, keys)
+        hidden = jnp.tanh(self.query(query)[:, :, None] + keys[:, None])
+        return jnp.einsum("bwmk,k->bwm", hidden, self.vector[:, 0].astype(self.dtype))
+
+
+def _dense_in_parts(cell, name, parts, kind, bias):
+    """A projection [..., D] -> [..., parts * F] of a cell, each part initialized by itself."""
+    return nn.Dense(
+        parts * cell.features,
+        use_bias=bias,
+        kernel_init=_in_parts(getattr(cell.initializers, kind), parts),
+        bias_init=cell.initializers.bias,
+        dtype=cell.dtype,
+        name=name,
+    )
+
+
+def _in_parts(initialize, parts):
+    """An initializer of kernels [D, parts * F] that initializes each [D, F] by itself."""
+
+    def initialize_parts(key, shape, dtype=jnp.float32):
+        *rest, features = shape
+        keys = jax.random.split(key, parts)
+        return jnp.concatenate([initialize(k, (*rest, features // parts), dtype) for k in keys], axis=-1)
+
+    return initialize_parts
