@@ -122,6 +122,16 @@ class DocumentsConfig:
         """Folder of prepared data and tokens."""
         return self.cache_dir or user_cache()
 
+    @property
+    def summary(self) -> str:
+        """What the data are, in a line of the model card."""
+        where = {
+            "text": "text files",
+            "tfds": f"TFDS `{self.name}`",
+            "builtin": f"the built-in `{self.name}`",
+        }
+        return f"{where[self.kind]}, `{self.train}`, validated on `{self.validation}`, as {self.tokenizer}"
+
 
 class Documents:
     """Documents that are held in memory."""
