@@ -17,10 +17,10 @@ quickstart: .venv/installed
 	$(BIN)/tfm visualize --workdir=$(RUN)
 
 test: lint
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 unit: .venv/installed
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not long"
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not long"
 
 lint: .venv/installed
 	$(BIN)/ruff check .

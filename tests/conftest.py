@@ -1,5 +1,7 @@
 """Shared by all tests: a tiny trained run, and compiled programs kept for the length of a session."""
 
+import collections
+import gc
 import os
 import signal
 
@@ -10,10 +12,24 @@ import pytest
 from tests.helpers import shape_checks  # noqa: F401, before any module that it checks
 from tests.helpers.tiny import make_config, train_run, write_corpus
 
+# Programs of tests, and of the processes that they start, take longer to compile than to run: XLA rewrites
+# and fuses as ever, but hardly optimises machine code, and writes it without MLIR, which takes longest.
+# Read when the first program is compiled, which no import does.
+FAST_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+os.environ["XLA_FLAGS"] = f"{FAST_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}"
+
 # Programs in the background of a script start with SIGINT ignored, and so do the processes that they start:
 # no test of Ctrl-C could pass.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items):
+    """Files that take long go first, so that no worker ends alone with one: a long test counts as ten."""
+    weights = collections.Counter()
+    for item in items:
+        weights[item.path] += 10 if item.get_closest_marker("long") else 1
+    items.sort(key=lambda item: -weights[item.path])
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,6 +47,22 @@ def _compilation_cache(tmp_path_factory, worker_id):
         jax.config.update("jax_compilation_cache_dir", str(shared))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _clear_programs():
+    """The compiled programs of a file take hundreds of MB, and no other file calls most of them."""
+    yield
+    jax.clear_caches()
+    gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def _handler():
+    """The handler of SIGINT stays that of pytest: commands called in a test replace it."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

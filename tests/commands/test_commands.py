@@ -12,6 +12,8 @@ import pytest
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import LIMIT, finish, wait_until
 from tests.helpers.tiny import make_config, write_config_file
+from tfm.commands import evaluate, train
+from tfm.errors import UserError
 from tfm.training.reporting import read_metrics
 
 pytestmark = pytest.mark.long
@@ -258,18 +260,38 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_one_sentence_and_exit_code_2(name, tiny_run, corpus, tmp_path):
-    arguments, sentence = MISTAKES[name]
+@pytest.fixture
+def mistake(tiny_run, corpus, tmp_path):
+    """A function: the arguments and the message of a mistake, by its name."""
     for folder, source, target in (("unequal", "a\nb\nc\n", "a\n"), ("empty", "", "")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "train.en").write_text(source)
         (tmp_path / folder / "train.de").write_text(target)
-    tiny = write_config_file(tmp_path, make_config(corpus))
-    places = {"tmp": tmp_path, "run": tiny_run, "tiny": tiny}
-    result = run(*(argument.format(**places) for argument in arguments))
+    places = {"tmp": tmp_path, "run": tiny_run, "tiny": write_config_file(tmp_path, make_config(corpus))}
+
+    def fill_in(name):
+        arguments, message = MISTAKES[name]
+        return [argument.format(**places) for argument in arguments], message.format(**places)
+
+    return fill_in
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_an_error_message(name, mistake):
+    (program, *arguments), message = mistake(name)
+    main = {"train.py": train.main, "eval.py": evaluate.main}[program]
+    with pytest.raises(UserError) as error:
+        main(arguments)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["override typo", "missing data"])
+def test_a_mistake_is_one_line_and_exit_code_2(name, mistake):
+    arguments, message = mistake(name)
+    result = run(*arguments)
     error = result.stderr.decode().strip().splitlines()[-1]
     assert result.returncode == 2
     assert error.startswith("error: ")
-    assert sentence.format(**places) in error
+    assert message in error
     assert b"Traceback" not in result.stderr

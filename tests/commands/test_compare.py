@@ -202,15 +202,15 @@ def test_the_command_prints_scores_significance_and_sentences(folder):
 
 def test_without_hypotheses_the_command_says_to_run_eval_first(folder):
     first, second = evaluated(folder, "a", references(folder)), evaluated(folder, "b", None)
-    result = run("-m", "tfm", "compare", first, second)
-    assert result.returncode == 2
-    assert result.stderr.decode().strip() == (
-        f"error: Expected hypotheses in {second}/test.de.hypotheses, but there are none: "
+    with pytest.raises(UserError) as error:
+        compare.main([first, second])
+    assert str(error.value) == (
+        f"Expected hypotheses in {second}/test.de.hypotheses, but there are none: "
         f"run eval.py --workdir={second} --split=test first."
     )
 
 
 def test_one_directory_is_not_enough(folder):
-    result = run("-m", "tfm", "compare", folder)
-    assert result.returncode == 2
-    assert result.stderr.decode().strip() == f"error: Expected DIR_A DIR_B beside the flags, got {folder}."
+    with pytest.raises(UserError) as error:
+        compare.main([str(folder)])
+    assert str(error.value) == f"Expected DIR_A DIR_B beside the flags, got {folder}."

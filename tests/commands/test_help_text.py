@@ -1,5 +1,6 @@
 """--help of the commands, as a newcomer reads it."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -17,7 +18,19 @@ DECODING = (
 )
 
 
-def help_of(*arguments):
+def help_of(capsys, name, *arguments):
+    """What the `main` of a command prints when it is asked for help."""
+    main = importlib.import_module(f"tfm.commands.{name}").main
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "100")
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+    out, err = capsys.readouterr()
+    assert (end.value.code, err) == (0, "")
+    return out
+
+
+def help_of_process(*arguments):
     environment = os.environ | {"JAX_PLATFORMS": "no_such_platform", "COLUMNS": "100"}
     command = [sys.executable, *arguments]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=LIMIT)
@@ -25,26 +38,25 @@ def help_of(*arguments):
     return result.stdout.decode()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "usage", "others"),
     [
-        (["eval.py"], "usage: tfm evaluate --workdir=WORKDIR [--FLAG", ["  --split=test ", DECODING]),
+        ("evaluate", "usage: tfm evaluate --workdir=WORKDIR [--FLAG", ["  --split=test ", DECODING]),
         (
-            ["-m", "tfm", "translate"],
+            "translate",
             "usage: tfm translate --workdir",
             ["  --n_best=1 ", DECODING],
         ),
-        (["-m", "tfm", "export"], "--workdir=WORKDIR --output=OUTPUT [", ["  --stablehlo ", DECODING]),
+        ("export", "--workdir=WORKDIR --output=OUTPUT [", ["  --stablehlo ", DECODING]),
         (
-            ["-m", "tfm", "compare"],
+            "compare",
             "tfm compare DIR_A DIR_B [--FLAG=VALUE ...]\n",
             ["  --sentences=5 "],
         ),
     ],
 )
-def test_help_shows_usage_flags_and_fields(command, usage, others):
-    shown = help_of(*command, "--help")
+def test_help_shows_usage_flags_and_fields(command, usage, others, capsys):
+    shown = help_of(capsys, command, "--help")
     for text in (usage, *others):
         assert text in shown
     assert "  --checkpoint=CHECKPOINT " in shown or "compare" in usage
@@ -52,9 +64,13 @@ def test_help_shows_usage_flags_and_fields(command, usage, others):
 
 
 @pytest.mark.long
-def test_help_of_train_shows_the_values_of_the_config():
+def test_help_needs_no_device():
+    assert "  --split=test " in help_of_process("eval.py", "--help")
+
+
+def test_help_of_train_shows_the_values_of_the_config(capsys):
     """Those of the command line among them."""
-    shown = help_of("train.py", "--config=configs/quickstart.py", "-h", "--config.training.keep=7")
+    shown = help_of(capsys, "train", "--config=configs/quickstart.py", "-h", "--config.training.keep=7")
     assert (
         "tfm train --config=FILE --workdir=WORKDIR [--FLAG=VALUE ...] [--config.FIELD=VALUE ...]\n" in shown
     )

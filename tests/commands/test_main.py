@@ -34,6 +34,7 @@ def test_a_command_gets_its_arguments(monkeypatch):
     assert called == [(train.main, ["--workdir=x", "--config.training.steps=3"])]
 
 
+@pytest.mark.long
 def test_commands_can_be_called_again(tiny_run, capsys, tmp_path):
     """Also in a program with flags of its own."""
     for split in ("validation", "test"):

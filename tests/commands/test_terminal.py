@@ -1,7 +1,6 @@
 """What a command shares with its terminal: Ctrl-C, and streams that are closed or know no umlauts."""
 
 import io
-import signal
 import subprocess
 import sys
 import time
@@ -13,14 +12,6 @@ from tests.helpers.paths import ROOT
 from tests.helpers.processes import LIMIT
 from tfm.commands import cli, main, terminal
 from tfm.errors import UserError
-
-
-@pytest.fixture(autouse=True)
-def _handler():
-    """The handler of SIGINT stays that of pytest."""
-    before = signal.getsignal(signal.SIGINT)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,12 @@ def build(config=LEARNED):
     return model, model.init(jax.random.key(0), INPUTS, TARGETS, train=False)["params"]
 
 
-MODEL, PARAMS = build()
+MODEL = Transformer(LEARNED, vocabulary_size=30)
+
+
+@functools.cache
+def parameters():
+    return build()[1]
 
 
 @functools.partial(jax.jit, static_argnames="model")
@@ -56,8 +61,10 @@ def with_tables(params, change):
 
 def test_tables_of_sinusoids_equal_sinusoids():
     model, params = build(SINUSOIDS)
-    assert PARAMS.keys() - params.keys() == {"encoder_positions", "decoder_positions"}
-    tables = with_tables(PARAMS, lambda table: sinusoidal_encoding(jnp.arange(len(table)), table.shape[1]))
+    assert parameters().keys() - params.keys() == {"encoder_positions", "decoder_positions"}
+    tables = with_tables(
+        parameters(), lambda table: sinusoidal_encoding(jnp.arange(len(table)), table.shape[1])
+    )
     np.testing.assert_allclose(logits(tables), logits(params, model), atol=1e-5)
 
 
@@ -81,7 +88,9 @@ PACKED = {"input_positions": np.array([[0, 1, 2, 0, 1, 2, 3]] * 2)}
 )
 def test_gradients_reach_only_the_positions_used(fields, positions, used):
     model = Transformer(dataclasses.replace(LEARNED, **fields), vocabulary_size=30)
-    gradient = jax.jit(jax.grad(squares), static_argnums=1, compiler_options=FAST)(PARAMS, model, positions)
+    gradient = jax.jit(jax.grad(squares), static_argnums=1, compiler_options=FAST)(
+        parameters(), model, positions
+    )
     for stack, rows in zip(STACKS, used, strict=True):
         table = np.abs(gradient[f"{stack}_positions"]["table"]).max(-1)
         assert (table[:rows] > 0).all()
@@ -92,15 +101,15 @@ def test_lengths_beyond_the_table_are_errors():
     long = np.ones((2, 10), int)
     for arguments in ({"inputs": long}, {"targets": long}):
         with pytest.raises(ValueError, match=r"10 positions are more than the 9 of model\.max_positions"):
-            logits(PARAMS, **arguments)
+            logits(parameters(), **arguments)
     for inputs, most in ((long, 5), (INPUTS, 10)):
         with pytest.raises(ValueError, match="10 positions are more than the 9"):
-            MODEL.apply({"params": PARAMS}, inputs, width=1, max_length=most, method="init_cache")
+            MODEL.apply({"params": parameters()}, inputs, width=1, max_length=most, method="init_cache")
 
 
 def test_positions_beyond_the_table_are_nan():
     positions = np.arange(7) + np.array([[0], [3]])  # 9 is the first beyond
-    found = np.asarray(logits(PARAMS, input_positions=positions))
+    found = np.asarray(logits(parameters(), input_positions=positions))
     assert np.isfinite(found[0]).all()
     assert np.isnan(found[1]).all()
 
@@ -109,7 +118,7 @@ def test_bfloat16_computes_with_float32_tables():
     model, params = build(dataclasses.replace(LEARNED, dtype="bfloat16"))
     assert {x.dtype for x in jax.tree.leaves(params)} == {jnp.dtype("float32")}
     assert logits(params, model).dtype == jnp.bfloat16
-    np.testing.assert_allclose(logits(params, model).astype("float32"), logits(PARAMS), atol=0.2)
+    np.testing.assert_allclose(logits(params, model).astype("float32"), logits(parameters()), atol=0.2)
 
 
 def config(**sections):

@@ -28,7 +28,14 @@ def build(config=TINY):
     return model, params
 
 
-MODEL, PARAMS = build()
+MODEL = Transformer(TINY, vocabulary_size=30)
+
+
+@functools.cache
+def parameters():
+    return build()[1]
+
+
 FAST = {"xla_backend_optimization_level": 0}  # to compile
 
 
@@ -42,8 +49,8 @@ def decode_step(params, tokens, cache, position, model):
     return model.apply({"params": params}, tokens, cache, position, method="decode_step")
 
 
-def logits(inputs, targets, params=PARAMS, model=MODEL, **keywords):
-    return np.asarray(apply(params, inputs, targets, model, **keywords))
+def logits(inputs, targets, params=None, model=MODEL, **keywords):
+    return np.asarray(apply(params or parameters(), inputs, targets, model, **keywords))
 
 
 def count(vocabulary_size=37_000, **fields):
@@ -131,8 +138,9 @@ def test_causality_by_zero_gradients():
         with pytest.MonkeyPatch.context() as patch:
             original = Transformer._embed
             patch.setattr(Transformer, "_embed", shifted_embed)
-            return MODEL.apply({"params": PARAMS}, INPUTS, TARGETS, train=False)[:, position].sum()
+            return MODEL.apply({"params": params}, INPUTS, TARGETS, train=False)[:, position].sum()
 
+    params = parameters()
     for position in (0, 2, 5):
         gradient = np.asarray(jax.grad(at_position)(jnp.zeros((*TARGETS.shape, 16)), position))
         assert not gradient[:, position + 1 :].any()
@@ -183,12 +191,14 @@ def test_packed_rows_equal_separate_sentences(fields):
 def test_cached_decoding_equals_the_forward_pass(width):
     """Hypotheses extend random parents, as a beam does; each must see its own ancestors' tokens alone."""
     rng, length = np.random.default_rng(1), 6
-    cache = MODEL.apply({"params": PARAMS}, INPUTS, width=width, max_length=length + 2, method="init_cache")
+    cache = MODEL.apply(
+        {"params": parameters()}, INPUTS, width=width, max_length=length + 2, method="init_cache"
+    )
     history = np.zeros((3, width, 0), int)
     for position in range(length):
         tokens = rng.integers(3, 30, (3, width))
         history = np.concatenate([history, tokens[..., None]], axis=-1)
-        step, cache = decode_step(PARAMS, tokens, cache, position, MODEL)
+        step, cache = decode_step(parameters(), tokens, cache, position, MODEL)
         padded = np.pad(history, ((0, 0), (0, 0), (0, length - position - 1)))  # later tokens do not matter
         for w in range(width):
             full = logits(INPUTS, padded[:, w])
@@ -212,7 +222,7 @@ def test_cached_decoding_of_other_models(fields):
 def test_dropout_in_training_only():
     def run(seed, train):
         return MODEL.apply(
-            {"params": PARAMS}, INPUTS, TARGETS, train=train, rngs={"dropout": jax.random.key(seed)}
+            {"params": parameters()}, INPUTS, TARGETS, train=train, rngs={"dropout": jax.random.key(seed)}
         )
 
     assert not np.allclose(run(0, True), run(1, True))
@@ -231,7 +241,7 @@ def test_bfloat16_is_near_float32():
 def test_remat_and_scan_change_no_results(fields):
     model = Transformer(dataclasses.replace(TINY, dropout=0.0, **fields), vocabulary_size=30)
     again = model.init(jax.random.key(0), INPUTS, TARGETS, train=False)["params"]
-    jax.tree.map(np.testing.assert_array_equal, again, PARAMS)
+    jax.tree.map(np.testing.assert_array_equal, again, parameters())
 
     def loss(params, model):
         logits = model.apply({"params": params}, INPUTS, TARGETS, train=True)
@@ -239,7 +249,7 @@ def test_remat_and_scan_change_no_results(fields):
 
     plain = Transformer(dataclasses.replace(TINY, dropout=0.0), vocabulary_size=30)
     expected, found = (
-        jax.jit(jax.grad(loss, has_aux=True), static_argnums=1, compiler_options=FAST)(PARAMS, m)
+        jax.jit(jax.grad(loss, has_aux=True), static_argnums=1, compiler_options=FAST)(parameters(), m)
         for m in (plain, model)
     )
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected)
@@ -250,7 +260,7 @@ def test_scanned_layers_drop_differently():
 
     def run(seed):
         return model.apply(
-            {"params": PARAMS}, INPUTS, TARGETS, train=True, rngs={"dropout": jax.random.key(seed)}
+            {"params": parameters()}, INPUTS, TARGETS, train=True, rngs={"dropout": jax.random.key(seed)}
         )
 
     assert not np.allclose(run(0), run(1))
@@ -258,7 +268,7 @@ def test_scanned_layers_drop_differently():
 
 
 def test_attention_weights_are_collected():
-    _, collected = MODEL.apply({"params": PARAMS}, INPUTS, TARGETS, train=False, mutable=["attention"])
+    _, collected = MODEL.apply({"params": parameters()}, INPUTS, TARGETS, train=False, mutable=["attention"])
     leaves = jax.tree.leaves(collected["attention"])
     assert (
         sorted(leaf.shape for leaf in leaves) == [(3, 2, 6, 6)] * 2 + [(3, 2, 6, 7)] * 2 + [(3, 2, 7, 7)] * 2

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 
 import flax.linen as nn
 import jax
@@ -117,19 +118,24 @@ def assert_distinct(keys, number):
     assert len(keys) == len(set(keys)) == number
 
 
-MODEL, PARAMS = build()
+MODEL = Transformer(TINY, vocabulary_size=30)
+
+
+@functools.cache
+def parameters():
+    return build()[1]
 
 
 def test_every_position_of_every_step_has_its_own_key(recorder):
     step = jax.jit(train_step_of(MODEL), compiler_options=FAST)
     seen = []
     for number in range(3):
-        step(state_of(PARAMS, number), BATCH)
+        step(state_of(parameters(), number), BATCH)
         found = recorder.take()
         assert sorted(path for path, keys in found.items() for _ in keys) == sorted(PAPERS)
         seen += [key for keys in found.values() for key in keys]
     assert_distinct(seen, 3 * len(PAPERS))
-    step(state_of(PARAMS, 0), BATCH)  # a step made a second time drops as it did
+    step(state_of(parameters(), 0), BATCH)  # a step made a second time drops as it did
     again = [key for keys in recorder.take().values() for key in keys]
     assert set(again) == set(seen[: len(PAPERS)])
 
@@ -143,7 +149,7 @@ def test_micro_batches_and_devices_have_their_own_keys(recorder):
 
     split = jax.tree.map(lambda x: x.reshape(2, 2, *x.shape[1:]), BATCH)
     spread = jax.jit(jax.vmap(on_devices, in_axes=(None, 0), axis_name="batch"), compiler_options=FAST)
-    spread(state_of(PARAMS, 7), split)
+    spread(state_of(parameters(), 7), split)
     found = recorder.take()
     assert {path: len(keys) for path, keys in found.items()} == {
         path: 4 * count for path, count in collections.Counter(PAPERS).items()
@@ -154,19 +160,19 @@ def test_micro_batches_and_devices_have_their_own_keys(recorder):
 def test_the_explanation_of_a_bad_step_uses_the_keys_of_that_step(recorder):
     """`shares` tells what each device and micro-batch got; its keys drop as the step did."""
     step = jax.jit(train_step_of(MODEL, gradient_accumulation_steps=2), compiler_options=FAST)
-    step(state_of(PARAMS, 5), BATCH)
+    step(state_of(parameters(), 5), BATCH)
     trained = {key for keys in recorder.take().values() for key in keys}
     pieces = shares(BATCH, jax.random.fold_in(jax.random.key(1), 5), 1, 2)
     run = jax.jit(MODEL.apply, static_argnames="train", compiler_options=FAST)
     for batch, key in pieces:
-        run({"params": PARAMS}, **batch, train=True, rngs={"dropout": key})
+        run({"params": parameters()}, **batch, train=True, rngs={"dropout": key})
     assert {key for keys in recorder.take().values() for key in keys} == trained
 
 
 @pytest.mark.parametrize("remat", [False, True])
 def test_scanned_layers_have_their_own_keys(remat, recorder):
     model, _ = build(scan=True, remat=remat)
-    jax.jit(train_step_of(model), compiler_options=FAST)(state_of(PARAMS, 0), BATCH)
+    jax.jit(train_step_of(model), compiler_options=FAST)(state_of(parameters(), 0), BATCH)
     keys = [key for keys in recorder.take().values() for key in keys]
     assert_distinct(keys, len(PAPERS))
 

@@ -45,7 +45,9 @@ def deliver_again(other_hook, unraisable):
         other_hook(unraisable)
         return
     # A while later: still in the callback, it would be dropped again.
-    timer = threading.Timer(DELIVER_AGAIN_SECONDS, signal.raise_signal, (signal.SIGINT,))
+    # To the main thread, so that it also ends a call that waits, as a read or a sleep.
+    main = threading.main_thread().ident
+    timer = threading.Timer(DELIVER_AGAIN_SECONDS, signal.pthread_kill, (main, signal.SIGINT))
     timer.daemon = True
     timer.start()
 
