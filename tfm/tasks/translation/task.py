@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm import models
-from tfm.data.config import DataConfig
+from tfm.data.config import VOCABULARY_FILE, DataConfig
 from tfm.data.sources import SPLITS, check_splits, find_problems, open_pairs
 from tfm.data.token_cache import check_folder
 from tfm.data.tokenizer import BOS_ID, Tokenizer
@@ -33,7 +33,6 @@ from tfm.training.config import TrainingConfig
 from tfm.training.reporting import add_sums, means
 from tfm.training.task import Best, Report
 
-VOCABULARY_FILE = "vocabulary.model"
 log = logging.getLogger(__name__)
 
 
@@ -227,6 +226,11 @@ def create(config, workdir, *, new=True):
         log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")
         Tokenizer.train(sample_evenly(pairs, config.data.vocabulary_pairs), config.data.vocabulary_size, path)
     return Translation(config, Tokenizer.load(path))
+
+
+def fingerprint(config: Config, split: str) -> str:
+    """Identity of the content of a split."""
+    return open_pairs(config.data, split).fingerprint
 
 
 def _check_data(data, resumed):

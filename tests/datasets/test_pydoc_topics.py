@@ -1,0 +1,35 @@
+"""The built-in English text: nothing that is held out occurs in training."""
+
+from pydoc_data.topics import topics
+
+from tfm.datasets import pydoc_topics
+from tfm.datasets.pydoc_topics import SPLITS, documents, group_labels, split_labels
+
+
+def test_each_text_is_in_one_split():
+    found = split_labels(topics)
+    assert sorted(label for split in SPLITS for label in found[split]) == sorted(topics)
+    assert documents("test") == [topics[label] for label in sorted(found["test"])]
+
+
+def test_sizes_of_the_splits():
+    total = sum(map(len, topics.values()))
+    for split in ("test", "validation"):
+        size = sum(map(len, documents(split)))
+        assert 0.9 * pydoc_topics.HELD_OUT * total < size <= pydoc_topics.HELD_OUT * total
+
+
+def test_no_paragraph_is_in_two_splits():
+    paragraphs = {
+        split: {part.strip() for text in documents(split) for part in text.split("\n\n")} for split in SPLITS
+    }
+    for first, second in (("test", "train"), ("validation", "train"), ("test", "validation")):
+        shared = paragraphs[first] & paragraphs[second]
+        assert all(len(part) < pydoc_topics.SHARED_CHARACTERS for part in shared)
+
+
+def test_groups_follow_chains_of_shared_paragraphs():
+    one, two = "a paragraph" * 5, "another one" * 5
+    texts = {"d": "alone", "b": f"{one}\n\n{two}", "c": f"x\n\n{two}\n\ny", "a": one}
+    assert group_labels(texts) == [["a", "b", "c"], ["d"]]
+    assert group_labels(dict(reversed(texts.items()))) == [["a", "b", "c"], ["d"]]
