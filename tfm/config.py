@@ -39,7 +39,7 @@ _allowed_modules: set[str] = set()
 log = logging.getLogger(__name__)
 
 
-def to_config_dict(config):
+def to_config_dict(config: Any) -> config_dict.ConfigDict:
     """A frozen dataclass, sections nested in it -> a locked ConfigDict with typed fields."""
     result = config_dict.ConfigDict()
     hints = hints_of(type(config))
@@ -55,7 +55,7 @@ def to_config_dict(config):
     return result.lock()
 
 
-def from_mapping(cls, mapping, path="config"):
+def from_mapping(cls: type, mapping: Mapping[str, Any] | config_dict.ConfigDict, path: str = "config") -> Any:
     """A ConfigDict or plain dict -> `cls`, whose `__post_init__` validates the values.
 
     A section whose class depends on its own content (a model by name) says how to find it: the `FieldInfo` of
@@ -181,7 +181,7 @@ def _warn_once(message):
     log.warning(message)
 
 
-def unknown_field(path, name, known):
+def unknown_field(path: str, name: str, known: Iterable[str]) -> str:
     """The error message for an unknown field."""
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"known fields: {', '.join(sorted(known)) or 'none'}."
@@ -340,7 +340,7 @@ def _section_at(cls, mapping, name):
     return _section_class(info_of(field), hints_of(cls)[name], mapping[name], name)
 
 
-def save(config, path):
+def save(config: Any, path: str) -> None:
     """Writes a dataclass as JSON, all of it or nothing.
 
     Raises:
@@ -351,7 +351,7 @@ def save(config, path):
         file.write("\n")
 
 
-def load(path):
+def load(path: str) -> dict[str, Any]:
     """The mapping that `save` wrote.
 
     Raises:

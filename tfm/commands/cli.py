@@ -13,7 +13,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 from absl import flags
@@ -70,7 +70,7 @@ def parse(
     )
 
 
-def start_logging():
+def start_logging() -> None:
     """Sends what tfm tells, and the warnings of all libraries, to stderr."""
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True
@@ -106,7 +106,7 @@ def exit_on_error() -> Iterator[None]:
         fail(io_error_message(error))
 
 
-def fail(error):
+def fail(error: object) -> NoReturn:
     """Ends the process with the error message."""
     gc.collect()  # what Orbax left half done would complain behind the error message
     terminal.flush_output()
@@ -145,7 +145,7 @@ def read_config(arguments: flags.FlagValues) -> Any:
     return runs.parse_config(arguments.config)
 
 
-def check_device():
+def check_device() -> None:
     """Finds the devices to compute on, before any work.
 
     Raises:
@@ -161,7 +161,7 @@ def check_device():
         ) from None
 
 
-def enable_compilation_cache(folder):
+def enable_compilation_cache(folder: str) -> None:
     """Keeps compiled programs below `folder`, so that the same program starts sooner next time.
 
     They are executed: training keeps them in its own work directory, but what only reads a run, which may
@@ -177,7 +177,7 @@ def enable_compilation_cache(folder):
         jax.config.update("jax_compilation_cache_dir", folder)
 
 
-def remove_damaged_programs(folder):
+def remove_damaged_programs(folder: str) -> None:
     """Removes the compiled programs in the cache of `folder` that a kill or a full disk cut short.
 
     JAX never writes over an entry: each start would warn of it and compile again. It packs with zlib, or with

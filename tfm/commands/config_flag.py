@@ -12,6 +12,7 @@ import re
 import reprlib
 import runpy
 import traceback
+from collections.abc import Sequence
 
 from absl import flags
 from ml_collections import config_dict, config_flags
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 REQUIRED = re.compile(r"flag --\w+=None: (Flag --\w+ must have a value) other than None")
 
 
-def read_file(path):
+def read_file(path: str) -> config_dict.ConfigDict:
     """The locked ConfigDict of a config file: a Python file with get_config(), or a run's config.json.
 
     Args:
@@ -63,7 +64,7 @@ def shipped_configs() -> dict[str, str]:
     return {os.path.basename(path).removesuffix(".py"): path for path in sorted(paths)}
 
 
-def define(saved, values, argv):
+def define(saved: config_dict.ConfigDict, values: flags.FlagValues, argv: Sequence[str]) -> None:
     """Defines --config.field=value over a ConfigDict, in `values`, for the arguments `argv`.
 
     Where --config.SECTION.name changes what a section is found by, such as the model, the section first gets
@@ -93,7 +94,7 @@ def define(saved, values, argv):
         log.warning("Flags of an older version: %s", known)
 
 
-def define_import(values, argv):
+def define_import(values: flags.FlagValues, argv: Sequence[str]) -> None:
     """Defines --import, and allows the modules that it names.
 
     Raises:
@@ -104,7 +105,7 @@ def define_import(values, argv):
     config.allow_modules(value for value, _ in _found(IMPORT, argv))
 
 
-def check_absent(argv):
+def check_absent(argv: Sequence[str]) -> None:
     """Raises a UserError for --config=FILE where the work directory has the config."""
     if value_of(NAME, argv) is not None:
         raise UserError(
@@ -113,7 +114,7 @@ def check_absent(argv):
         )
 
 
-def parse(argv, values):
+def parse(argv: Sequence[str], values: flags.FlagValues) -> list[str]:
     """Parses the arguments into `values` and returns the positional ones.
 
     Raises:
@@ -129,7 +130,7 @@ def parse(argv, values):
     return rest
 
 
-def value_of(name, argv):
+def value_of(name: str, argv: Sequence[str]) -> str | None:
     """The last value of --name in the arguments, before the flags are parsed; None when it is not there.
 
     Raises:
@@ -141,7 +142,7 @@ def value_of(name, argv):
     return values[-1] if values else None
 
 
-def remove_config_file(argv):
+def remove_config_file(argv: Sequence[str]) -> list[str]:
     """The arguments without --config=FILE, as the fields of the file alone are flags."""
     skipped = {i for _, positions in _found(NAME, argv) for i in positions}
     return [argument for i, argument in enumerate(argv) if i not in skipped]

@@ -10,6 +10,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from tfm.errors import UserError
 
@@ -20,7 +22,7 @@ NOTHING_DONE = "nothing was begun"
 NOTHING_LOST = "no file is left half written; start the command again to repeat it"
 
 
-def exit_on_interrupt():
+def exit_on_interrupt() -> None:
     """Until `raise_on_interrupt` is called, Ctrl-C ends the process. For a command, before its slow imports.
 
     A process that ignores it, as one in the background of a script does, still does so.
@@ -29,14 +31,14 @@ def exit_on_interrupt():
         signal.signal(signal.SIGINT, _end)
 
 
-def raise_on_interrupt():
+def raise_on_interrupt() -> None:
     """From now on, Ctrl-C raises a KeyboardInterrupt that no callback can swallow."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.unraisablehook = functools.partial(resend_interrupt, sys.unraisablehook)
 
 
-def resend_interrupt(other_hook, unraisable):
+def resend_interrupt(other_hook: Callable[[Any], object], unraisable: Any) -> None:
     """A `sys.unraisablehook` that sends SIGINT again where its KeyboardInterrupt was dropped.
 
     Python drops what is raised in a callback of the garbage collector, and JAX has one that is called often.
@@ -52,7 +54,7 @@ def resend_interrupt(other_hook, unraisable):
     timer.start()
 
 
-def end(interrupt):
+def end(interrupt: str) -> NoReturn:
     """Ends the process after a KeyboardInterrupt, with its text or one that is true of any command.
 
     Never returns. The interpreter is not shut down: libraries crash in it where Ctrl-C cut a call of theirs
@@ -62,7 +64,7 @@ def end(interrupt):
     os._exit(EXIT_CODE)
 
 
-def prepare_streams():
+def prepare_streams() -> None:
     """Makes the standard streams safe to use, whatever the shell made of them.
 
     A closed one becomes the null device: no file that is opened later gets its number, into which a library
@@ -76,7 +78,7 @@ def prepare_streams():
             stream.reconfigure(errors="backslashreplace")
 
 
-def check_open(name, instead):
+def check_open(name: str, instead: str) -> None:
     """Raises a UserError where the shell closed a stream that the command cannot do without.
 
     Args:
@@ -87,7 +89,7 @@ def check_open(name, instead):
         raise UserError(f"{STREAMS[name]} is closed: give {instead}, or open it.")
 
 
-def flush_output():
+def flush_output() -> None:
     """Flushes what was printed; what cannot be is dropped, as the flush at exit would meet the same again."""
     try:
         sys.stdout.flush()

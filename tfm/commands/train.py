@@ -14,6 +14,7 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 from absl import flags
@@ -68,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         begin(chosen, arguments, signals)
 
 
-def begin(chosen, arguments, signals):
+def begin(chosen: Any, arguments: flags.FlagValues, signals: preemption.SignalHandler) -> None:
     """Trains in the work directory, as the only run that does; its first process holds the lock."""
     workdir, source = arguments.workdir, arguments.warm_start
     cli.enable_compilation_cache(workdir)
@@ -101,14 +102,14 @@ def begin(chosen, arguments, signals):
         )
 
 
-def dry_run(chosen, workdir):
+def dry_run(chosen: Any, workdir: str) -> None:
     """Prints what the run would take, and leaves nothing in the work directory."""
     with tempfile.TemporaryDirectory() as elsewhere:
         task = tasks.find(chosen.task).create(chosen, elsewhere)
         print("\n".join(describe_run(task, chosen.training, workdir)))
 
 
-def join_hosts(arguments):
+def join_hosts(arguments: flags.FlagValues) -> None:
     """Joins the processes of a run on several hosts, if the flags say that there are any.
 
     Raises:

@@ -17,7 +17,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO
 
 import jax
 import numpy as np
@@ -41,7 +42,7 @@ PROGRESS_SECONDS = 10
 LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
 
-def read_lines(source):
+def read_lines(source: BinaryIO) -> Iterator[str]:
     """The lines of a binary file as texts.
 
     A line ends in "\\n"; "\\r" before it is dropped. What is not UTF-8 becomes a replacement character, and
@@ -61,7 +62,9 @@ def read_lines(source):
         yield text
 
 
-def chunks(lines, most_lines=CHUNK_LINES, most_bytes=CHUNK_BYTES):
+def chunks(
+    lines: Iterable[str], most_lines: int = CHUNK_LINES, most_bytes: int = CHUNK_BYTES
+) -> Iterator[list[str]]:
     """Lists of lines, each of at most so many lines and little more than so many bytes."""
     chunk, size = [], 0
     for line in lines:
@@ -74,12 +77,14 @@ def chunks(lines, most_lines=CHUNK_LINES, most_bytes=CHUNK_BYTES):
         yield chunk
 
 
-def as_text(translator, lines):
+def as_text(translator: Translator, lines: Sequence[str]) -> list[str]:
     """The best translation of each line."""
     return [one_line(text) for text in translator.translate(lines)]
 
 
-def as_json(translator, lines, n_best=1, alignments=False):
+def as_json(
+    translator: Translator, lines: Sequence[str], n_best: int = 1, alignments: bool = False
+) -> list[str]:
     """A JSON object of each line: "source" and "translations", each of these "text", "score", "alignment".
 
     A score is that of `tfm.tasks.translation.pipeline.Hypothesis`.
@@ -98,12 +103,20 @@ def as_json(translator, lines, n_best=1, alignments=False):
     return [json.dumps(row, ensure_ascii=False) for row in rows]
 
 
-def one_line(text):
+def one_line(text: str) -> str:
     """The text without line ends, which a model may write that has seen bytes."""
     return LINE_ENDS.sub(" ", text).strip()
 
 
-def translate_lines(translate, source, target, *, done=0, most_lines=CHUNK_LINES, on_chunk=None):
+def translate_lines(
+    translate: Callable[[list[str]], list[str]],
+    source: BinaryIO,
+    target: BinaryIO,
+    *,
+    done: int = 0,
+    most_lines: int = CHUNK_LINES,
+    on_chunk: Callable[[], object] | None = None,
+) -> None:
     """Translates the lines of a binary file to another, chunk by chunk, each flushed when it is done.
 
     Args:
@@ -138,7 +151,7 @@ def translate_lines(translate, source, target, *, done=0, most_lines=CHUNK_LINES
 
 
 @contextlib.contextmanager
-def open_output(path):
+def open_output(path: str) -> Iterator[BinaryIO]:
     """A new output: the file `path`.part, locked, that becomes `path` when the context ends well.
 
     After an error its content stays, for `translate_file` to resume. An empty file is removed.
@@ -163,7 +176,13 @@ def open_output(path):
                     os.unlink(about)
 
 
-def translate_file(translate, source, target, origin, **options):
+def translate_file(
+    translate: Callable[[list[str]], list[str]],
+    source: BinaryIO,
+    target: BinaryIO,
+    origin: dict[str, Any],
+    **options: Any,
+) -> None:
     """`translate_lines` into an output, resuming where a process that was ended left off.
 
     Args:

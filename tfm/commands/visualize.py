@@ -59,7 +59,7 @@ class Attention(NamedTuple):
     predicted: list[str]
 
 
-def attention_maps(task, params, sentence, max_tokens=MAX_TOKENS):
+def attention_maps(task: Any, params: Any, sentence: str, max_tokens: int = MAX_TOKENS) -> Attention:
     """The `Attention` of a translation by the model's own greedy search.
 
     Args:
@@ -84,7 +84,13 @@ def attention_maps(task, params, sentence, max_tokens=MAX_TOKENS):
     return Attention(weights, *map(task.tokenizer.pieces, (source, read, target)))
 
 
-def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
+def draw_run(
+    run: runs.Run,
+    workdir: str,
+    sentences: Sequence[str],
+    output: str | None = None,
+    max_tokens: int = MAX_TOKENS,
+) -> list[str]:
     """All pictures of a run or an export; returns their paths.
 
     Args:
@@ -132,7 +138,7 @@ def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
     return [os.path.join(folder, name) for name in names]
 
 
-def sentences_to_draw(given, chosen):
+def sentences_to_draw(given: Sequence[str], chosen: Any) -> Sequence[str]:
     """The sentences of the flag, else those of the paper's authors; none for a run that does not translate.
 
     Raises:
@@ -144,7 +150,7 @@ def sentences_to_draw(given, chosen):
     return SENTENCES if hasattr(chosen.data, "target_language") else ()
 
 
-def make_axes(attention):
+def make_axes(attention: Attention) -> dict[str, tuple[Axis, Axis]]:
     """{part: (queries, keys)}: each an `Axis` that says whether its pieces are read or predicted."""
     encoded = Axis("key: source piece attended to", attention.source)
     read = Axis("key: target piece read and attended to", attention.read)

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import io
 import zipfile
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -189,7 +190,7 @@ def open_images(config: ImageDataConfig, split: str) -> Images:
     return RecordImages(tfds_records.prepare(builder, config.name, config.directory), name)
 
 
-def check_splits(config: ImageDataConfig, splits=SPLITS) -> None:
+def check_splits(config: ImageDataConfig, splits: Sequence[str] = SPLITS) -> None:
     """Opens all splits before work is put into them.
 
     Raises:

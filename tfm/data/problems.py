@@ -1,13 +1,14 @@
 """Several problems with the data in one error message."""
 
 import contextlib
+from collections.abc import Iterator
 
 from tfm.errors import UserError
 from tfm.runtime.files import io_error_message
 
 
 @contextlib.contextmanager
-def collect(problems: list[str]):
+def collect(problems: list[str]) -> Iterator[None]:
     """Appends the message of a UserError or an I/O error to `problems`; what follows then runs."""
     try:
         yield

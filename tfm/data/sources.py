@@ -8,6 +8,8 @@ read at random.
 import hashlib
 import json
 import os
+from collections.abc import Sequence
+from typing import Any
 
 from tfm.config import find_by_name, is_dotted
 from tfm.data import text_pairs, tfds_records
@@ -21,7 +23,7 @@ SPLITS = ("train", "validation", "test")
 SOURCE = ("__len__", "__getitem__", "fingerprint")
 
 
-def open_pairs(config, split):
+def open_pairs(config: DataConfig, split: str) -> Any:
     """The pairs of a split.
 
     Args:
@@ -43,25 +45,25 @@ def open_pairs(config, split):
     return RecordPairs(_prepare(config, _find_builder(config)), name, languages)
 
 
-def read_sides(config, split):
+def read_sides(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
     """Both sides of a split at once: a list of source texts and one of target texts."""
     check_splits(config, [split])
     sources, targets = zip(*open_pairs(config, split)[:], strict=True)
     return list(sources), list(targets)
 
 
-def fingerprint_texts(sources, references):
+def fingerprint_texts(sources: Sequence[str], references: Sequence[str]) -> str:
     """SHA-256 of the texts of a split, wherever they were read from."""
     return hashlib.sha256(json.dumps([sources, references]).encode()).hexdigest()
 
 
-def read_feature(config, split, feature):
+def read_feature(config: DataConfig, split: str, feature: str) -> list[str]:
     """All values of a further text feature of a TFDS split, such as "wrong" of the split "pronoun"."""
     builder = _prepare(config, _find_builder(config))
     return [value for value, _ in RecordPairs(builder, split, (feature, feature))[:]]
 
 
-def check_splits(config, splits=SPLITS) -> None:
+def check_splits(config: DataConfig, splits: Sequence[str] = SPLITS) -> None:
     """Checks all that can be known of the data before work is put into them: names, files, their content.
 
     What a TFDS data set tells without a download is checked before it, the rest behind it.
@@ -72,7 +74,7 @@ def check_splits(config, splits=SPLITS) -> None:
     raise_all(find_problems(config, splits))
 
 
-def find_problems(config, splits) -> list[str]:
+def find_problems(config: DataConfig, splits: Sequence[str]) -> list[str]:
     """Why splits cannot be used: error messages, none where they can.
 
     A test split that is not there is no problem where the config does not name it: "" is none, and the

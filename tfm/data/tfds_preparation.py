@@ -4,9 +4,11 @@ import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
 
 
-def prepare_builder(make, root: str):
+def prepare_builder(make: Callable[[str], Any], root: str) -> Any:
     """The TFDS builder that `make(data_dir)` gives, written as array_record files where it was not.
 
     Raises:
@@ -20,7 +22,7 @@ def prepare_builder(make, root: str):
 
 
 @contextlib.contextmanager
-def write_data_set(root: str, folder: str):
+def write_data_set(root: str, folder: str) -> Iterator[str]:
     """A new data_dir inside `root`; its data set becomes `folder` when the context ends well.
 
     Else nothing is left that was not there before. Where another process was first, its data set stays.

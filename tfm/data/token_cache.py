@@ -14,6 +14,8 @@ import re
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.lib.format import write_array_header_1_0
@@ -52,7 +54,7 @@ class TokenCache:
         together.
     """
 
-    def __init__(self, folder, sides=SIDES):
+    def __init__(self, folder: str, sides: Sequence[str] = SIDES):
         self._tokens, self._ends = (
             [_integers(os.path.join(folder, f"{side}{name}.npy")) for side in sides] for name in ("", "_ends")
         )
@@ -64,7 +66,7 @@ class TokenCache:
     def __len__(self):
         return len(self.lengths)
 
-    def tokens(self, side, pairs):
+    def tokens(self, side: int, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(ids, lengths): the source (side 0) or target (1) sentences of some pairs, one after the other."""
         lengths = self.lengths[pairs, side]
         return self._tokens[side][concatenate_ranges(find_starts(self._ends[side], pairs), lengths)], lengths
@@ -74,7 +76,7 @@ class TokenCache:
         return self._tokens[side], self._ends[side]
 
     @classmethod
-    def open(cls, pairs, tokenizer, cache_dir, sides=SIDES):
+    def open(cls, pairs: Any, tokenizer: Any, cache_dir: str, sides: Sequence[str] = SIDES) -> "TokenCache":
         """The cache of `pairs` (see `tfm.data.sources`) below `cache_dir`; made where there is no whole one.
 
         Args:

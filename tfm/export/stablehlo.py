@@ -9,12 +9,12 @@ from jax import export
 
 from tfm.decoding.generate import check_lengths, search_batch, search_parameters
 from tfm.errors import UserError
-from tfm.workdir.runs import single_model_params
+from tfm.workdir.runs import Run, single_model_params
 
 PLATFORMS = ("cpu", "cuda")
 
 
-def search_program(run, rows, length):
+def search_program(run: Run, rows: int, length: int) -> export.Exported:
     """The search of one batch shape with the decoding config of the run, for every platform of `PLATFORMS`.
 
     Returns:
@@ -47,7 +47,7 @@ def search_program(run, rows, length):
         return program(like, jax.ShapeDtypeStruct((rows, length), jnp.int32))
 
 
-def serialized(program):
+def serialized(program: export.Exported) -> bytes:
     """The bytes of a `jax.export.Exported`, which `jax.export.deserialize` reads.
 
     Raises:

@@ -170,7 +170,7 @@ class ScoredAttention(nn.Module):
     initializers: Initializers
     dtype: jnp.dtype = jnp.float32
 
-    def setup(self):
+    def setup(self) -> None:
         if self.score == "additive":
             self.query, self.key = self._projection(self.features), self._projection(self.features)
             self.vector = self.param("vector", self.initializers.score, (self.features, 1))

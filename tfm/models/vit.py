@@ -136,7 +136,7 @@ class VisionTransformer(layers.ComposedModule):
 
     config: ViTConfig
 
-    def setup(self):
+    def setup(self) -> None:
         config = self.config
         if config.attention == "cudnn" and jax.default_backend() != "gpu":
             raise UserError(

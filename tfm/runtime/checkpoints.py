@@ -7,6 +7,8 @@ import logging
 import os
 import re
 import shutil
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,6 +19,7 @@ from orbax.checkpoint import checkpoint_managers
 from tfm.errors import UserError
 from tfm.runtime import manifest, readback
 from tfm.runtime.files import io_error_message, require_space
+from tfm.runtime.lock import DirectoryGuard
 from tfm.runtime.orbax_paths import orbax_path
 from tfm.runtime.restoring import check_finite, restore_tree
 
@@ -60,15 +63,15 @@ class Checkpoints:
 
     def __init__(
         self,
-        directory,
+        directory: str | os.PathLike,
         *,
-        best_metric=None,
-        best_order="max",
-        keep=6,
-        keep_best=1,
-        keep_hours=0.0,
-        assets=None,
-        guard=None,
+        best_metric: str | None = None,
+        best_order: str = "max",
+        keep: int = 6,
+        keep_best: int = 1,
+        keep_hours: float = 0.0,
+        assets: Mapping[str, str] | None = None,
+        guard: DirectoryGuard | None = None,
     ):
         self.directory = os.path.abspath(directory)
         self._orbax_path = orbax_path(directory)
@@ -88,13 +91,13 @@ class Checkpoints:
         self._saving = None
         self._readback = readback.ReadBack()
 
-    def steps(self):
+    def steps(self) -> list[int]:
         """Steps with a checkpoint, damaged ones among them, ascending."""
         self.wait()
         names = os.listdir(self.directory) if os.path.isdir(self.directory) else []
         return sorted(int(name) for name in names if STEP_NAME.fullmatch(name))
 
-    def latest(self):
+    def latest(self) -> int | None:
         """The newest intact step, or None if there is no checkpoint. Warns of damaged ones that it skips.
 
         Raises:
@@ -109,12 +112,12 @@ class Checkpoints:
             )
         return intact
 
-    def best(self):
+    def best(self) -> int | None:
         """The intact step with the best metric (the newest of equals), or None where none was measured."""
         measured = [(metric, step) for step in self.steps() if (metric := self._measured(step)) is not None]
         return self._first_intact(step for _, step in sorted(measured, reverse=True))
 
-    def recover(self):
+    def recover(self) -> int | None:
         """`latest`, and renames damaged steps, so that training can save them again.
 
         They are renamed; of steps before the newest intact one, large files are compared by size alone. Of
@@ -132,7 +135,13 @@ class Checkpoints:
         newest = int(multihost_utils.broadcast_one_to_all(np.int32(newest)))
         return None if newest == NO_STEP else newest
 
-    def save(self, state, metrics=None, progress=None, again=False):
+    def save(
+        self,
+        state: Any,
+        metrics: Mapping[str, float] | None = None,
+        progress: dict[str, Any] | None = None,
+        again: bool = False,
+    ) -> None:
         """Writes a training state in the background; returns once its arrays are copied from the device.
 
         Args:
@@ -162,7 +171,7 @@ class Checkpoints:
             self._rename_replaced()
         self._manager.save(self._saving, args=ocp.args.Composite(**items), metrics=metrics)
 
-    def restore(self, like, step=None):
+    def restore(self, like: Any, step: int | None = None) -> Any:
         """The training state of `step` (the newest intact one when None), shaped and placed like `like`.
 
         Raises:
@@ -171,12 +180,12 @@ class Checkpoints:
         """
         return like.from_items(self._restore(like.items(), self._existing(step)))
 
-    def restore_progress(self, step):
+    def restore_progress(self, step: int) -> dict[str, Any]:
         """What `save` was given as progress; {} for a checkpoint from before there was any."""
         saved = self._read_progress(step)
         return {name: value for name, value in saved.items() if name != ASSETS}
 
-    def restore_weights(self, like, step=None):
+    def restore_weights(self, like: Any, step: int | None = None) -> Any:
         """The parameters of `step` to evaluate, its average where it has one, shaped like `like`.
 
         Raises:
@@ -186,7 +195,7 @@ class Checkpoints:
         name = "average" if os.path.isdir(self._folder(step, "average")) else "params"
         return self._restore({name: like}, step)[name]
 
-    def wait(self):
+    def wait(self) -> None:
         """Returns when what was saved is on disk.
 
         Raises:
@@ -211,7 +220,7 @@ class Checkpoints:
                 shutil.rmtree(self._replaced, ignore_errors=True)
         self._replaced = None
 
-    def close(self):
+    def close(self) -> None:
         """Waits for what was saved."""
         self.wait()
         if "_manager" in vars(self):
@@ -375,7 +384,7 @@ class Checkpoints:
         return items
 
 
-def average_trees(trees):
+def average_trees(trees: Iterable[Any]) -> Any:
     """Element-wise mean of parameter trees (section 6.1 averages the last checkpoints); sums in float64.
 
     Args:

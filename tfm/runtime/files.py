@@ -8,6 +8,8 @@ import os
 import re
 import shutil
 import uuid
+from collections.abc import Iterator
+from typing import IO, BinaryIO
 
 from tfm.errors import UserError
 
@@ -38,7 +40,7 @@ TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{12}\.tmp$")  # the end of a name that `
 log = logging.getLogger(__name__)
 
 
-def user_cache():
+def user_cache() -> str:
     """The user's own cache folder of tfm, which may not be there yet.
 
     Raises:
@@ -52,7 +54,7 @@ def user_cache():
     return os.path.join(home, ".cache", "tfm")
 
 
-def io_error_message(error):
+def io_error_message(error: BaseException) -> str | None:
     """The error message for an I/O error, or for an error that one caused; None for any other error."""
     code, path = _error_code(error), getattr(error, "filename", None)
     if code not in ADVICE:
@@ -62,7 +64,7 @@ def io_error_message(error):
     return f"Cannot read or write {os.fsdecode(path)}: {os.strerror(code)}; {ADVICE[code]}."
 
 
-def read_limited(path, most):
+def read_limited(path: str, most: int) -> bytes:
     """The bytes of a file of at most `most` bytes; the size is checked before any is read.
 
     Raises:
@@ -76,7 +78,7 @@ def read_limited(path, most):
         return file.read(most)
 
 
-def require_space(folder, size):
+def require_space(folder: str, size: int) -> None:
     """Checks the free space before a large write, which may otherwise fail half way with a less clear error.
 
     Raises:
@@ -90,7 +92,7 @@ def require_space(folder, size):
 
 
 @contextlib.contextmanager
-def writing(path):
+def writing(path: str) -> Iterator[None]:
     """Turns an I/O error inside into an error message that names `path`, as a failed write does not say it.
 
     Raises:
@@ -103,7 +105,7 @@ def writing(path):
         raise UserError(f"Cannot write {path}: {error.strerror or error}; {advice}.") from error
 
 
-def open_locked(path, flag, shown_as=None):
+def open_locked(path: str, flag: str, shown_as: str | None = None) -> BinaryIO:
     """Opens a file to append, made when absent, that no other process has open through this function.
 
     Args:
@@ -135,7 +137,7 @@ def open_locked(path, flag, shown_as=None):
 
 
 @contextlib.contextmanager
-def only_writer(path, flag):
+def only_writer(path: str, flag: str) -> Iterator[None]:
     """Inside, no other process can use this function for `path`.
 
     The folder of `path` is made if it does not exist. Inside, there is a file `path`.lock.
@@ -179,7 +181,7 @@ def _is_same_file(file, path):
 
 
 @contextlib.contextmanager
-def atomic_file(path, mode="wb"):
+def atomic_file(path: str, mode: str = "wb") -> Iterator[IO]:
     """Yields a file to write, which replaces `path` if the context ends without an error.
 
     Otherwise it is removed.
@@ -201,7 +203,7 @@ def atomic_file(path, mode="wb"):
 
 
 @contextlib.contextmanager
-def atomic_folder(path):
+def atomic_folder(path: str) -> Iterator[str]:
     """Yields the path of a new folder, which becomes `path` if the context ends without an error.
 
     Otherwise it is removed. Its files are synced to the disk before it is renamed, so that a loss of power
@@ -221,7 +223,7 @@ def atomic_folder(path):
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def end_last_line(path):
+def end_last_line(path: str) -> None:
     """Ends a last line that a kill truncated, so that the next line does not continue it."""
     if not os.path.isfile(path) or not os.path.getsize(path):
         return
@@ -232,7 +234,7 @@ def end_last_line(path):
 
 
 @contextlib.contextmanager
-def clean_folder(folder):
+def clean_folder(folder: str) -> Iterator[None]:
     """A context in which to write into `folder`; first it removes the temporary files of killed processes.
 
     Nothing is removed while another process is in such a context, or if the file system has no locks. The

@@ -8,6 +8,8 @@ import os
 import shutil
 import socket
 import time
+from collections.abc import Iterator
+from typing import IO
 
 from tfm.errors import UserError
 
@@ -25,13 +27,13 @@ class DirectoryGuard:
       lock: the open lock file in it, or None where this process holds none.
     """
 
-    def __init__(self, path, lock=None):
+    def __init__(self, path: str, lock: IO | None = None):
         self.path = os.path.abspath(path)
         self._files = {self.path: os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)}
         if lock is not None:
             self._files[os.path.join(self.path, LOCK_FILE)] = os.dup(lock.fileno())
 
-    def check(self, unfinished=None):
+    def check(self, unfinished: str | None = None) -> None:
         """Checks that the path still leads to the directory; a few microseconds, before each write.
 
         Args:
@@ -60,7 +62,7 @@ class DirectoryGuard:
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
 
-    def close(self):
+    def close(self) -> None:
         """Closes the descriptors."""
         for descriptor in self._files.values():
             os.close(descriptor)
@@ -77,7 +79,7 @@ def _change(path, descriptor):
 
 
 @contextlib.contextmanager
-def lock_workdir(workdir):
+def lock_workdir(workdir: str) -> Iterator[DirectoryGuard]:
     """Locks the work directory and yields its `DirectoryGuard`; the kernel unlocks it when the process ends.
 
     The lock file says which process has the lock. A process empties it before it unlocks it, so an unlocked

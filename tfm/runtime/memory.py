@@ -3,7 +3,8 @@
 import contextlib
 import ctypes
 import os
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import jax
 
@@ -22,12 +23,12 @@ class Memory(NamedTuple):
     available: int | None
 
     @property
-    def needed(self):
+    def needed(self) -> int:
         """Bytes in all."""
         return self.state + self.step
 
 
-def limit_malloc_arenas():
+def limit_malloc_arenas() -> None:
     """Limits the arenas of malloc, so that a long run does not grow; call it before threads start.
 
     The threads of XLA, of checkpoints and of the input each allocate in a heap ("arena") of their own, and
@@ -41,7 +42,7 @@ def limit_malloc_arenas():
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, max(os.cpu_count(), 2))
 
 
-def measure_memory(compiled):
+def measure_memory(compiled: jax.stages.Compiled) -> Memory:
     """The `Memory` of a compiled step that donates its state."""
     analysis = compiled.memory_analysis()
     state = analysis.argument_size_in_bytes
@@ -50,7 +51,7 @@ def measure_memory(compiled):
 
 
 @contextlib.contextmanager
-def explain_out_of_memory(gradient_accumulation_steps):
+def explain_out_of_memory(gradient_accumulation_steps: int) -> Iterator[None]:
     """Turns an out-of-memory error of a device inside into an error message.
 
     Raises:
@@ -67,7 +68,7 @@ def explain_out_of_memory(gradient_accumulation_steps):
         ) from None
 
 
-def check_memory(memory, gradient_accumulation_steps):
+def check_memory(memory: Memory, gradient_accumulation_steps: int) -> None:
     """
     Raises:
       UserError: a step needs more than there is.
@@ -79,12 +80,12 @@ def check_memory(memory, gradient_accumulation_steps):
         )
 
 
-def is_out_of_memory(error):
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error of JAX says that a device has too little memory."""
     return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
 
 
-def check_estimate(what, needed, available, advice):
+def check_estimate(what: str, needed: int | None, available: int | None, advice: str) -> None:
     """Compares an estimate with the available memory.
 
     Args:
@@ -102,7 +103,7 @@ def check_estimate(what, needed, available, advice):
         )
 
 
-def check_training_fits(model, training):
+def check_training_fits(model: Any, training: Any) -> None:
     """Checks a model to train before its shapes are traced or its parameters are made.
 
     Args:
@@ -122,7 +123,7 @@ def check_training_fits(model, training):
     _check_program(estimate)
 
 
-def check_batches_fit(tokens):
+def check_batches_fit(tokens: int) -> None:
     """Checks the host's batches before data are read; `compile_step` checks what a device makes of one.
 
     Args:
@@ -135,7 +136,7 @@ def check_batches_fit(tokens):
     check_estimate(f"Reading batches of {tokens:,} tokens", needed, host_memory(), "lower data.batch_tokens")
 
 
-def check_weights_fit(model, copies=1, available=None):
+def check_weights_fit(model: Any, copies: int = 1, available: int | None = None) -> None:
     """Checks a model to load before its shapes are traced or its parameters are read.
 
     Args:
@@ -157,7 +158,7 @@ def check_weights_fit(model, copies=1, available=None):
     _check_program(estimate)
 
 
-def format_bytes(size):
+def format_bytes(size: int) -> str:
     """Bytes -> '1.50 GiB', of small sizes '1.50 MiB'."""
     if size < 2**27:
         return f"{size / 2**20:,.2f} MiB"
@@ -165,7 +166,7 @@ def format_bytes(size):
     return f"{size // 2**20 / 2**10:,.2f} GiB" if size < 2**80 else f"{size // 2**30:,} GiB"
 
 
-def available_memory():
+def available_memory() -> int | None:
     """Bytes of a device, or None where it does not say; CPU devices share the host's."""
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     if limit is not None or jax.default_backend() != "cpu":
@@ -173,7 +174,7 @@ def available_memory():
     return host_memory() // jax.local_device_count()
 
 
-def host_memory():
+def host_memory() -> int:
     """Bytes that this host has, or the container that the process is in."""
     host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError, ValueError), open(CGROUP_LIMIT, encoding="ascii") as file:

@@ -21,7 +21,7 @@ class _LiteralPath(type(epath.Path())):
             yield type(self)(found)
 
 
-def orbax_path(folder):
+def orbax_path(folder: str | os.PathLike) -> epath.Path:
     """The path to give to Orbax for `folder`; the paths that Orbax makes from it are literal, too.
 
     Raises:

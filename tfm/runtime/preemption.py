@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -33,7 +34,7 @@ class SignalHandler:
         self._deferring = self._interrupting = False
 
     @contextlib.contextmanager
-    def deferred(self):
+    def deferred(self) -> Iterator[None]:
         """Inside, a signal is only noted; elsewhere it ends the process, with nothing to save."""
         self._deferring = True
         try:
@@ -42,7 +43,7 @@ class SignalHandler:
             self._deferring = False
 
     @contextlib.contextmanager
-    def interrupting(self):
+    def interrupting(self) -> Iterator[None]:
         """To use inside `deferred`: a signal, or one that was noted before, interrupts the work inside.
 
         Raises:
@@ -56,7 +57,7 @@ class SignalHandler:
         finally:
             self._interrupting = False
 
-    def handle(self, number, _):
+    def handle(self, number: int, _) -> None:
         """The signal handler, which Python calls in the main thread once a running library call returns.
 
         Raises:
@@ -69,7 +70,7 @@ class SignalHandler:
         if not self._deferring:
             raise SystemExit(128 + number)
 
-    def watch(self, reader):
+    def watch(self, reader: socket.socket) -> None:
         """Reads signals as they arrive, in a thread that no long library call blocks."""
         numbers = (data[0] for data in iter(lambda: reader.recv(1), b""))
         first = None
@@ -86,7 +87,7 @@ class SignalHandler:
 
 
 @contextlib.contextmanager
-def handle_signals():
+def handle_signals() -> Iterator[SignalHandler]:
     """Yields the `SignalHandler` of SIGTERM and SIGINT of this process. For the main thread of a command."""
     signals = SignalHandler()
     reader, writer = socket.socketpair()
@@ -114,7 +115,7 @@ class Preemption:
     result of the call before, so that nobody waits.
     """
 
-    def __init__(self, signals):
+    def __init__(self, signals: SignalHandler):
         self._signals = signals
         self._found = None
         if jax.process_count() > 1:
@@ -123,11 +124,11 @@ class Preemption:
             self._places = NamedSharding(mesh, PartitionSpec("host"))
             self._largest = jax.jit(jax.numpy.max, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
-    def interrupting(self):
+    def interrupting(self) -> contextlib.AbstractContextManager[None]:
         """`SignalHandler.interrupting`; does nothing with several hosts, which would have to agree."""
         return self._signals.interrupting() if jax.process_count() == 1 else contextlib.nullcontext()
 
-    def __call__(self):
+    def __call__(self) -> int:
         if jax.process_count() == 1:
             return self._signals.signal
         mine = jax.make_array_from_process_local_data(

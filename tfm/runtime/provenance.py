@@ -123,7 +123,7 @@ def _warn_of_numbers(before, now, step):
         )
 
 
-def package_versions():
+def package_versions() -> dict[str, str]:
     """{name: version} of Python and of every installed package."""
     found = {}
     for package in importlib.metadata.distributions():
@@ -133,7 +133,7 @@ def package_versions():
     return {"python": platform.python_version()} | dict(sorted(found.items()))
 
 
-def code_state(root):
+def code_state(root: str) -> dict[str, Any]:
     """Which code runs: {"commit", "changed"}, or {} where `root` is not itself a checkout of Git.
 
     changed: what `git status` tells of files that differ from the commit or are not in it.

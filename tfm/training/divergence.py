@@ -3,10 +3,15 @@
 import logging
 import math
 import os
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 
-from tfm.training.reporting import METRICS_FILE, read_metrics
+from tfm.training.config import TrainingConfig
+from tfm.training.hooks import Hook
+from tfm.training.reporting import METRICS_FILE, MetricAccumulator, read_metrics
+from tfm.training.task import Batch, SumAndCount
 
 MOST_SKIPPED = 20  # steps in a row: then it is not the batches
 log = logging.getLogger(__name__)
@@ -20,13 +25,13 @@ class DivergenceMonitor:
       first_loss: of the run; None takes that of the first step that it sees.
     """
 
-    def __init__(self, config, first_loss=None):
+    def __init__(self, config: TrainingConfig, first_loss: float | None = None):
         self._skips = config.on_non_finite == "skip"
         self._patience = config.diverged_after
         self._first_loss = first_loss
         self._above = self._skipped = 0
 
-    def must_end(self, step, metrics):
+    def must_end(self, step: int, metrics: Mapping[str, tuple[float, float]]) -> bool:
         """Whether the run must end after `step`, which was not finite. Warns if it need not.
 
         Args:
@@ -68,16 +73,23 @@ class DeferredMetrics:
       hooks: a `Hook`, told of each step.
     """
 
-    def __init__(self, monitor, accumulator, count, explain, hooks):
+    def __init__(
+        self,
+        monitor: DivergenceMonitor,
+        accumulator: MetricAccumulator,
+        count: Callable[[Batch], int],
+        explain: Callable[[Any, int, Batch], Exception],
+        hooks: Hook,
+    ):
         self._monitor, self._accumulator, self._count = monitor, accumulator, count
         self._explain, self._hooks = explain, hooks
         self._unread = None
 
-    def put(self, step, batch, metrics):
+    def put(self, step: int, batch: Batch, metrics: Mapping[str, SumAndCount]) -> None:
         """Stores what `read` reads next: a step, its host batch, and its metrics on the devices."""
         self._unread = step, batch, metrics
 
-    def read(self, state):
+    def read(self, state: Any) -> None:
         """Reads the stored metrics, if there are any.
 
         Args:
@@ -97,7 +109,7 @@ class DeferredMetrics:
         self._hooks.on_step(step, metrics)
 
 
-def first_loss(workdir):
+def first_loss(workdir: str) -> float | None:
     """The first training loss that the metrics of the work directory tell, or None."""
     if not os.path.isfile(os.path.join(workdir, METRICS_FILE)):
         return None

@@ -4,6 +4,8 @@ import contextlib
 import json
 import os
 import shutil
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -13,13 +15,24 @@ from jax.experimental import multihost_utils
 
 from tfm.errors import UserError
 from tfm.runtime.checkpoints import Checkpoints
+from tfm.training.config import TrainingConfig
 from tfm.training.step import split_batch
+from tfm.training.task import Batch, Data, Task
 
 NON_FINITE_FOLDER, REPORT = "non_finite", "report.json"
 SHOWN = 5  # numbers of a list in an error message
 
 
-def explain(task, data, config, setup, workdir, state, step, batch):
+def explain(
+    task: Task,
+    data: Data,
+    config: TrainingConfig,
+    setup: Any,
+    workdir: str,
+    state: Any,
+    step: int,
+    batch: Batch,
+) -> UserError:
     """Saves the state and the batch of a step that was not finite, and finds out what was not.
 
     All hosts call it. The folder workdir/non_finite/step-N gets a checkpoint of the state, report.json, and
@@ -67,7 +80,7 @@ def _locate_non_finite(task, config, setup, whole, step, batch):
     return culprit or "none when the parts are computed again: only their sum is not finite, or results vary"
 
 
-def first_not_finite(loss, params, pieces):
+def first_not_finite(loss: Callable, params: Any, pieces: Iterable[tuple[Batch, jax.Array]]) -> str | None:
     """The name of the first tensor that is not finite, or None.
 
     Looked for in the parameters, then for each piece in the outputs of the modules as they are computed, the

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -12,6 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tfm.errors import UserError
 from tfm.layers.parameter_axes import ACTIVATION_RULES, PARAMETER_RULES, parameter_axes
+from tfm.training.config import TrainingConfig
 from tfm.training.step import pad_rows
 
 AXIS = "batch"
@@ -47,7 +49,7 @@ class Partitioner(NamedTuple):
     fetch_weights: callable = _identity
 
 
-def make_partitioner(config, devices=None):
+def make_partitioner(config: TrainingConfig, devices: Sequence[jax.Device] | None = None) -> Partitioner:
     """The partitioner of a `TrainingConfig`.
 
     Args:

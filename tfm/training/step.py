@@ -1,5 +1,6 @@
 """One update: a pure function of state and batch."""
 
+from collections.abc import Callable
 from typing import Any
 
 import flax.struct
@@ -9,6 +10,7 @@ import numpy as np
 import optax
 
 from tfm.errors import UserError
+from tfm.training.task import Batch
 
 COUNTERS = ("count", "step")  # in the optimizer's state, as Optax names them
 
@@ -32,7 +34,9 @@ class TrainState:
     halted: jax.Array = flax.struct.field(default_factory=lambda: jnp.zeros((), bool))
 
     @classmethod
-    def create(cls, params, optimizer, ema_decay=0.0):
+    def create(
+        cls, params: Any, optimizer: optax.GradientTransformation, ema_decay: float = 0.0
+    ) -> "TrainState":
         """The state before the first update; with an average where `ema_decay` is above 0."""
         return cls(jnp.zeros((), jnp.int32), params, optimizer.init(params), params if ema_decay else None)
 
@@ -47,18 +51,25 @@ class TrainState:
         optimizer = items["optimizer"]
         return cls(optimizer["step"], items["params"], optimizer["state"], items.get("average"))
 
-    def with_params(self, params):
+    def with_params(self, params: Any) -> "TrainState":
         """This state, before its first update, with other parameters."""
         average = None if self.average is None else jax.tree.map(jnp.copy, params)
         return self.replace(params=params, average=average)
 
     @property
-    def weights(self):
+    def weights(self) -> Any:
         """The parameters to evaluate: the average where there is one."""
         return self.params if self.average is None else self.average
 
 
-def make_train_step(loss, optimizer, rng, ema_decay=0.0, gradient_accumulation_steps=1, on_non_finite="stop"):
+def make_train_step(
+    loss: Callable,
+    optimizer: optax.GradientTransformation,
+    rng: jax.Array,
+    ema_decay: float = 0.0,
+    gradient_accumulation_steps: int = 1,
+    on_non_finite: str = "stop",
+) -> Callable:
     """The update of one task.
 
     Args:
@@ -136,7 +147,9 @@ def _advance_counter(path, x):
     return x + 1 if is_counter else x
 
 
-def split_batch(batch, key, devices, gradient_accumulation_steps):
+def split_batch(
+    batch: Batch, key: jax.Array, devices: int, gradient_accumulation_steps: int
+) -> list[tuple[Batch, jax.Array]]:
     """Splits batch and key of a host into those of its devices and micro-batches, as `train_step` does.
 
     The keys are those of jit and pmap; under a mesh one mask of dropout is drawn for all devices.
@@ -159,7 +172,7 @@ def split_batch(batch, key, devices, gradient_accumulation_steps):
     ]
 
 
-def check_zero_rows(loss, params, batch):
+def check_zero_rows(loss: Callable, params: Any, batch: Batch) -> None:
     """Checks that rows of zeros do not count, so that the loss does not depend on the number of devices.
 
     Args:
@@ -181,7 +194,7 @@ def check_zero_rows(loss, params, batch):
             )
 
 
-def pad_rows(x, count):
+def pad_rows(x: np.ndarray, count: int) -> np.ndarray:
     """Pads with rows of zeros to a multiple of `count`; the loss must not count an all-zero row."""
     return np.pad(x, [(0, -len(x) % count)] + [(0, 0)] * (x.ndim - 1))
 

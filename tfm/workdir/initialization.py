@@ -6,6 +6,8 @@ import filecmp
 import logging
 import os
 import shutil
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 
@@ -17,6 +19,7 @@ from tfm.runtime.files import atomic_file
 from tfm.runtime.provenance import RECORD_FILE, last_start
 from tfm.training.reporting import METRICS_FILE
 from tfm.training.setup import CHECKPOINT_FOLDER, open_checkpoints
+from tfm.training.task import Task
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 
@@ -24,7 +27,7 @@ BEFORE_RESET = "before_reset"
 log = logging.getLogger(__name__)
 
 
-def save_config(chosen, workdir, *, allow_change=(), resets=False):
+def save_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = (), resets: bool = False) -> None:
     """Writes the config into the work directory, and logs what differs from the one that is there.
 
     Until the first checkpoint of a run all of it may change, but for what its assets were made from. After
@@ -155,7 +158,7 @@ def _check_assets(changed, workdir):
             )
 
 
-def prepare_warm_start(source, chosen, workdir):
+def prepare_warm_start(source: str, chosen: Any, workdir: str) -> None:
     """Prepares a run that begins with the weights of `source`: copies the assets of the task.
 
     Args:
@@ -188,7 +191,7 @@ def prepare_warm_start(source, chosen, workdir):
             raise UserError(f"{own} is not the {name} of {source}: give a new --workdir.")
 
 
-def reset(task, workdir):
+def reset(task: Task, workdir: str) -> None:
     """Moves checkpoints and metrics of a run to another folder, to begin a new schedule with its weights.
 
     They go to the folder `before_reset`. Where that is there already, the reset was made and the run resumes.
@@ -212,7 +215,7 @@ def reset(task, workdir):
     config.save(task.config, runs.config_path(workdir))
 
 
-def find_initial_params(task, workdir, source):
+def find_initial_params(task: Task, workdir: str, source: str) -> Callable[[], Any] | None:
     """A function that loads the initial parameters, as `training.loop.train` takes it, or None.
 
     Args:

@@ -3,9 +3,11 @@
 import contextlib
 import logging
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+from ml_collections import config_dict
 
 from tfm import config, tasks
 from tfm.errors import UserError
@@ -29,7 +31,14 @@ class Run(NamedTuple):
     steps: list[int]
 
 
-def load(workdir, *, checkpoint=None, average_last=1, ensemble_last=1, chosen=None):
+def load(
+    workdir: str,
+    *,
+    checkpoint: str | int | None = None,
+    average_last: int = 1,
+    ensemble_last: int = 1,
+    chosen: Any = None,
+) -> Run:
     """Restores a run for use.
 
     Args:
@@ -93,7 +102,7 @@ def _restore(task, workdir, checkpoint, average_last, ensemble_last):
         return next(restored), steps
 
 
-def require_translation(chosen, what):
+def require_translation(chosen: Any, what: str) -> None:
     """Raises a UserError where `what` is asked of a run that does not translate.
 
     Args:
@@ -104,7 +113,7 @@ def require_translation(chosen, what):
         raise UserError(f"{what} is for runs that translate, and the task of this one is '{chosen.task}'.")
 
 
-def single_model_params(run):
+def single_model_params(run: Run) -> Any:
     """The parameters of a run of a single model.
 
     Raises:
@@ -115,7 +124,7 @@ def single_model_params(run):
     return run.params
 
 
-def read_config(workdir):
+def read_config(workdir: str) -> Any:
     """The config of the run in `workdir`, as the frozen dataclass of its task.
 
     Raises:
@@ -137,12 +146,12 @@ def read_config(workdir):
     return found
 
 
-def parse_config(mapping):
+def parse_config(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> Any:
     """A mapping -> the frozen dataclass of the task that it names."""
     return config.from_mapping(config_class(mapping), mapping)
 
 
-def config_class(mapping):
+def config_class(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> type:
     """The config class of the task that a mapping names.
 
     Raises:
@@ -153,12 +162,12 @@ def config_class(mapping):
     return tasks.find(mapping["task"]).Config
 
 
-def config_path(workdir):
+def config_path(workdir: str) -> str:
     """Where a run of the work directory keeps its config."""
     return os.path.join(workdir, CONFIG_FILE)
 
 
-def evaluation_stem(workdir, split, language, name=""):
+def evaluation_stem(workdir: str, split: str, language: str, name: str = "") -> str:
     """The stem of the files of eval.py, before `.hypotheses` and `.scores.json`.
 
     Args:
@@ -175,7 +184,7 @@ def evaluation_stem(workdir, split, language, name=""):
     return os.path.join(workdir, f"{name or os.path.basename(split)}.{language}")
 
 
-def spaced_steps(steps, count, every):
+def spaced_steps(steps: Sequence[int], count: int, every: int) -> list[int]:
     """The steps to average: `count` of them at equal distances.
 
     They are the newest multiples of `every`, passing over what was saved between these: at the run's last

@@ -5,12 +5,15 @@ import reprlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tfm.data.tokenizer import EOS_ID
-from tfm.decoding.generate import decode
+import flax.linen as nn
+import numpy as np
+
+from tfm.data.tokenizer import EOS_ID, Tokenizer
+from tfm.decoding.generate import DecodingConfig, Members, Params, decode
 from tfm.decoding.mbr import expected_utilities
 from tfm.decoding.scoring import attend_pairs, score_pairs
 from tfm.errors import UserError
-from tfm.evaluation.alignment import align_words
+from tfm.evaluation.alignment import Links, align_words
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +25,16 @@ class Hypothesis(NamedTuple):
     score: float
 
 
-def translate_texts(model, params, tokenizer, sentences, config, *, n_best=1, prefixes=None):
+def translate_texts(
+    model: nn.Module,
+    params: Params | Members,
+    tokenizer: Tokenizer,
+    sentences: Iterable[str],
+    config: DecodingConfig,
+    *,
+    n_best: int = 1,
+    prefixes: Iterable[str] | None = None,
+) -> list[list[Hypothesis]]:
     """Translations of texts.
 
     The translation of an empty text is empty. An input over `config.max_input` is split or cut, with a
@@ -59,7 +71,14 @@ def translate_texts(model, params, tokenizer, sentences, config, *, n_best=1, pr
     return [_join(each, n_best) for each in translations]
 
 
-def score_texts(model, params, tokenizer, sources, targets, config):
+def score_texts(
+    model: nn.Module,
+    params: Params | Members,
+    tokenizer: Tokenizer,
+    sources: Iterable[str],
+    targets: Iterable[str],
+    config: DecodingConfig,
+) -> list[np.ndarray]:
     """Log-probabilities of each target text's pieces and EOS given its source: a float32 array for each.
 
     Raises:
@@ -70,7 +89,14 @@ def score_texts(model, params, tokenizer, sources, targets, config):
     return score_pairs(model, params, sources, targets, config)
 
 
-def align_texts(model, params, tokenizer, sources, targets, config):
+def align_texts(
+    model: nn.Module,
+    params: Params | Members,
+    tokenizer: Tokenizer,
+    sources: Iterable[str],
+    targets: Iterable[str],
+    config: DecodingConfig,
+) -> list[Links]:
     """Word alignment of each pair by the model's attention: sets of (source word, target word), from 0.
 
     Words are what white space separates. A pair with a side above `config.max_input` tokens has none.

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,7 +46,7 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
         yield report._replace(scores=[*test.scores, *score_challenges(task, params, test)])
 
 
-def evaluate(task, params, split):
+def evaluate(task: Any, params: Any, split: str) -> Evaluation:
     """Beam search over a split by the task's decoding config, and its scores, perplexity last."""
     data = task.config.data
     sources, references = read_sides(data, split)
@@ -60,7 +60,7 @@ def evaluate(task, params, split):
     return Evaluation(sources, hypotheses, references, found, rate)
 
 
-def perplexity(task, params, sources, references):
+def perplexity(task: Any, params: Any, sources: Sequence[str], references: Sequence[str]) -> Score:
     """Perplexity of the references per word piece, the end of each counted: the measure of Table 3.
 
     No label is smoothed. Only models of one vocabulary compare, whose pieces are alike. Of an ensemble it is
@@ -88,7 +88,7 @@ def perplexity(task, params, sources, references):
     return Score("perplexity", float(value), f"vocabulary {len(task.tokenizer):,}, {counted}")
 
 
-def score_challenges(task, params, test):
+def score_challenges(task: Any, params: Any, test: Evaluation) -> list[Score]:
     """Scores on the built-in language beyond BLEU.
 
     Args:
