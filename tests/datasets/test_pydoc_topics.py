@@ -3,20 +3,36 @@
 from pydoc_data.topics import topics
 
 from tfm.datasets import pydoc_topics
-from tfm.datasets.pydoc_topics import SPLITS, documents, group_labels, split_labels
+from tfm.datasets.pydoc_topics import SPLITS, documents, drop_repeats, group_labels, split_labels
+
+LONG, OTHER = "a paragraph " * 5 + "end", "another one " * 5 + "end"
 
 
 def test_each_text_is_in_one_split():
     found = split_labels(topics)
     assert sorted(label for split in SPLITS for label in found[split]) == sorted(topics)
-    assert documents("test") == [topics[label] for label in sorted(found["test"])]
 
 
 def test_sizes_of_the_splits():
     total = sum(map(len, topics.values()))
     for split in ("test", "validation"):
         size = sum(map(len, documents(split)))
-        assert 0.9 * pydoc_topics.HELD_OUT * total < size <= pydoc_topics.HELD_OUT * total
+        assert 0.8 * pydoc_topics.HELD_OUT * total < size <= pydoc_topics.HELD_OUT * total
+
+
+def test_no_paragraph_stands_twice():
+    assert drop_repeats([f"a\n\n{LONG}\n\nb", LONG, f"{LONG}\n\na", f"{LONG}\n\n{OTHER}"]) == [
+        f"a\n\n{LONG}\n\nb",
+        OTHER,
+    ]
+    for split in SPLITS:
+        parts = [part.strip() for text in documents(split) for part in text.split("\n\n")]
+        long = [part for part in parts if len(part) >= pydoc_topics.SHARED_CHARACTERS]
+        assert len(long) == len(set(long))
+        whole = {
+            part.strip() for label in split_labels(topics)[split] for part in topics[label].split("\n\n")
+        }
+        assert set(long) == {part for part in whole if len(part) >= pydoc_topics.SHARED_CHARACTERS}
 
 
 def test_no_paragraph_is_in_two_splits():
