@@ -1,5 +1,7 @@
 """What the documents point to is there."""
 
+import re
+
 import pytest
 
 from tests.helpers.doc_links import FILE_LINK, LINE_LINK, documents, find_line
@@ -19,3 +21,15 @@ def test_linked_lines_begin_what_they_name():
     for name, path, line in links:
         found = find_line(ROOT / "docs" / path, name)
         assert found == int(line) > 0, f"{name} begins at line {found} of {path}"
+
+
+def test_excerpts_stand_in_their_files():
+    """The first line of a block names the file; each further line stands in it, in the same order."""
+    text = (ROOT / "docs" / "add_a_system.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n# (\S+\.py)\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) > 8
+    for path, block in blocks:
+        rest = (ROOT / path).read_text(encoding="utf-8")
+        for line in filter(str.strip, block.splitlines()):
+            assert line in rest, f"{path} has no line {line!r} there"
+            rest = rest[rest.index(line) + len(line) :]

@@ -21,7 +21,9 @@ from tfm.fields import (
     changes,
     check_fields,
     field,
+    field_like,
     hints_of,
+    info_of,
     kind_of,
     leaves,
 )
@@ -236,3 +238,22 @@ def test_plain_fields_are_checked_by_type():
         check_fields(Plain("a", 1.0), "my")
     (change,) = changes(Plain(), Plain(width=4))
     assert (change.path, change.rule, change.new.info.warm_start) == ("width", WITH_FLAG, False)
+
+
+def test_a_field_like_another():
+    @dataclasses.dataclass(frozen=True)
+    class One:
+        width: int = field(3, "Of it.", least=1, most=9, unit="bars")
+
+    @dataclasses.dataclass(frozen=True)
+    class Other:
+        width: int = field_like(One, "width")
+        height: int = field_like(One, "width", 5)
+
+        def __post_init__(self):
+            check_fields(self)
+
+    assert Other() == Other(width=3, height=5)
+    assert info_of(dataclasses.fields(Other)[1]) == info_of(dataclasses.fields(One)[0])
+    with pytest.raises(UserError, match="height must be from 1 to 9, got 0"):
+        Other(height=0)

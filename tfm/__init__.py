@@ -1,6 +1,6 @@
 """The Transformer of "Attention Is All You Need" in JAX and Flax: train, evaluate, take apart.
 
-`tfm.Translator` and the modules of the package, such as `tfm.attention`, are imported on first use:
+`tfm.Translator`, `tfm.Generator` and the modules, such as `tfm.attention`, are imported on first use:
 `import tfm` itself is cheap, and touches neither JAX nor a device.
 """
 
@@ -8,12 +8,12 @@ import importlib
 import pkgutil
 
 __version__ = "0.1.0"
-__all__ = ["Translator", "__version__"]
+__all__ = ["Generator", "Translator", "__version__"]
 
 
 def __getattr__(name):
-    if name == "Translator":
-        return importlib.import_module("tfm.workdir.translator").Translator
+    if name in ("Generator", "Translator"):
+        return getattr(importlib.import_module(f"tfm.workdir.{name.lower()}"), name)
     if name in _modules():
         return importlib.import_module(f"tfm.{name}")
     raise AttributeError(f"module 'tfm' has no attribute {name!r}")

@@ -45,7 +45,7 @@ class FieldInfo:
       unless: (name, values) of a field of the same section: where that has one of these values, what is
         CHANGEABLE needs the flag.
       warm_start: whether a run may begin with the weights of one where the field has another value.
-      asset: the file beside the weights that is made from the field, "" for none.
+      asset: name of the file in the work directory that is made from the field, "" for none.
       section_class: function of a section's mapping to its class; None where the field's type says it.
     """
 
@@ -103,6 +103,19 @@ def field(default: Any, help: str, **rules: Any) -> Any:
     if isinstance(default, type):
         return dataclasses.field(default_factory=default, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def field_like(other: type, name: str, default: Any = dataclasses.MISSING) -> Any:
+    """A dataclass field that says of itself what a field of another dataclass does.
+
+    Args:
+      other: the dataclass.
+      name: of its field.
+      default: in place of that field's own.
+    """
+    like = next(each for each in dataclasses.fields(other) if each.name == name)
+    default = like.default if default is dataclasses.MISSING else default
+    return dataclasses.field(default=default, metadata=like.metadata)
 
 
 def info_of(field: dataclasses.Field) -> FieldInfo:

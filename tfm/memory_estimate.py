@@ -90,14 +90,8 @@ class TransformerMemory:
 
     def count_parameters(self) -> int:
         """The number of parameters, exact."""
-        model = self.config
-        d_model, d_ff = model.d_model, model.d_ff
-        keys, values = self._head_features()
-        attention = 2 * d_model * keys + 2 * d_model * values
-        if model.attention_bias:
-            attention += 2 * keys + values + d_model
-        feed_forward = 2 * d_model * d_ff + d_ff + d_model
-        norm = 2 * d_model
+        model, d_model = self.config, self.config.d_model
+        attention, feed_forward, norm = self._sublayers()
         encoder = model.encoder_layers * (attention + feed_forward + 2 * norm)
         decoder = model.decoder_layers * (2 * attention + feed_forward + 3 * norm)
         final_norms = 0 if model.norm_order == "post" else 2 * norm
@@ -109,7 +103,7 @@ class TransformerMemory:
     def sizes(self) -> dict[str, int]:
         """{config field: value} of what makes the parameters many."""
         model = self.config
-        names = ["encoder_layers", "decoder_layers", "d_model", "d_ff", "heads"]
+        names = [name.removeprefix("model.") for name in self.layers()] + ["d_model", "d_ff", "heads"]
         names += [name for name in ("key_features", "value_features") if getattr(model, name)]
         if model.positions == "learned":
             names.append("max_positions")
@@ -160,6 +154,16 @@ class TransformerMemory:
         sides = (source, source), (target, target), (target, source)
         return memory + max(*(self._pass_bytes(rows, *each) for each in sides), logits)
 
+    def _sublayers(self):
+        """Parameters of one attention, one feed-forward network and one norm."""
+        model = self.config
+        d_model, d_ff = model.d_model, model.d_ff
+        keys, values = self._head_features()
+        attention = 2 * d_model * keys + 2 * d_model * values
+        if model.attention_bias:
+            attention += 2 * keys + values + d_model
+        return attention, 2 * d_model * d_ff + d_ff + d_model, 2 * d_model
+
     def _head_features(self):
         """(H * K, H * V)."""
         model = self.config
@@ -176,3 +180,46 @@ class TransformerMemory:
         attention = rows * model.heads * queries * keys * self._attention_item()
         features = 2 * sum(self._head_features()) + 4 * model.d_model + model.d_ff
         return attention + rows * max(queries, keys) * features * ITEM_SIZES[model.dtype]
+
+
+class DecoderMemory(TransformerMemory):
+    """The `MemoryEstimate` of a decoder without an encoder; P tokens of a prefix take the place of a source.
+
+    Attributes:
+      config: a `tfm.models.decoder_lm.DecoderLMConfig`.
+      vocabulary_size: V, tokens.
+    """
+
+    def count_parameters(self) -> int:
+        """The number of parameters, exact."""
+        model, d_model = self.config, self.config.d_model
+        attention, feed_forward, norm = self._sublayers()
+        stack = model.layers * (attention + feed_forward + 2 * norm)
+        final_norm = 0 if model.norm_order == "post" else norm
+        positions = model.max_positions * d_model if model.positions == "learned" else 0
+        return stack + final_norm + self.vocabulary_size * d_model + positions
+
+    def layers(self) -> dict[str, int]:
+        """{config field: number of layers}."""
+        return {"model.layers": self.config.layers}
+
+    def decoding_bytes(
+        self, *, rows: int, source: int, length: int, width: int, sampling: bool = False
+    ) -> int:
+        """Bytes beside the weights that the continuation of one batch takes.
+
+        The cache, twice, since a prefix is put before it; what is kept of each hypothesis; and the larger of
+        reading the prefix, with attention [B, H, P, P], and one step, with attention [B, H, W, P + T * W] and
+        logits [B, W, V].
+
+        Args:
+          rows, source, length, width: B, P, T and W.
+          sampling: whether tokens are sampled, which takes float32 copies of the logits.
+        """
+        model, vocabulary = self.config, self.vocabulary_size
+        item, slots = ITEM_SIZES[model.dtype], source + width * length
+        cache = 2 * model.layers * rows * sum(self._head_features()) * slots * item
+        kept = rows * width * 6 * length * INT32 + rows * width * width * length
+        attention = rows * model.heads * width * slots * self._attention_item()
+        logits = rows * width * vocabulary * (4 * FLOAT32 if sampling else item + item // 2)
+        return cache + kept + max(self._pass_bytes(rows, source, source), attention + logits)

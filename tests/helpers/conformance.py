@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from tests.helpers import images, tiny
+from tests.helpers import images, tiny, tiny_lm
 from tfm import tasks
 from tfm.data.images import ImageDataConfig
 from tfm.models.rnn_luong import LuongConfig
@@ -134,17 +135,46 @@ def decode_pairs(model, params):
     )
 
 
+def _language_modeling(folder, model):
+    tiny_lm.write_documents(folder)
+    return dataclasses.replace(tiny_lm.make_lm_config(folder), model=model)
+
+
+def decode_texts(model, params):
+    """The `Decoding` of a language model: two prefixes, the second one padded."""
+    prefixes, lengths = np.array([[5, 6, 7], [9, 0, 0]]), (3, 1)
+    variables = {"params": params}
+
+    def forward(tokens):
+        logits = [
+            model.apply(variables, jnp.concatenate([prefix[:length], row])[None], train=False)[0, length:]
+            for prefix, length, row in zip(prefixes, lengths, tokens, strict=True)
+        ]
+        return jnp.stack(logits)
+
+    return Decoding(
+        lambda width, length: model.apply(
+            variables, prefixes, width=width, max_length=length, method="init_cache"
+        ),
+        forward,
+        rows=2,
+        vocabulary_size=model.vocabulary_size,
+    )
+
+
 TASKS = {
     "translation": TaskCase(
         _translation, models=("transformer", "rnn_seq2seq", "rnn_luong"), test_examples=20
     ),
     "classification": TaskCase(_classification, models=("vit",), test_examples=5),
+    "language_modeling": TaskCase(_language_modeling, models=("decoder_lm",), test_examples=8),
 }
 MODELS = {
     "transformer": ModelCase(tiny.MODEL, decode_pairs),
     "rnn_seq2seq": ModelCase(RNNConfig(**RNN_SIZES), decode_pairs),
     "rnn_luong": ModelCase(LuongConfig(**RNN_SIZES), decode_pairs),
     "vit": ModelCase(images.MODEL),
+    "decoder_lm": ModelCase(tiny_lm.MODEL, decode_texts),
 }
 CASES = [(task, model) for task, case in TASKS.items() for model in case.models]
 

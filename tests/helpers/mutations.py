@@ -59,6 +59,118 @@ class Mutation(NamedTuple):
 
 # Path -> (old, new, tests).
 _LIST = {
+    "tfm/models/decoder_lm.py": [
+        (
+            "INITIAL_DEVIATION = 0.02",
+            "INITIAL_DEVIATION = 0.03",
+            "models/test_decoder_lm::test_initialization_of_gpt2",
+        ),
+        (
+            "(2 * self.config.layers) ** -0.5",
+            "(1 * self.config.layers) ** -0.5",
+            "models/test_decoder_lm::test_initialization_of_gpt2",
+        ),
+        (
+            "scale=None if config.scale_embedding else 1.0",
+            "scale=None",
+            "models/test_decoder_lm::test_forward_pass_against_numpy",
+        ),
+        (
+            "causal_mask(slots[-tokens.shape[1] :], slots)[None] &",
+            "True &",
+            "models/test_decoder_lm::test_cached_decoding_equals_forward_pass",
+        ),
+        (
+            "cache.prefix_lengths[:, None] + position, tokens.shape",
+            "position, tokens.shape",
+            "models/test_decoder_lm::test_cached_decoding_equals_forward_pass",
+        ),
+        (
+            "if segments is not None:",
+            "if segments is None:",
+            "models/test_decoder_lm::test_packed_texts_equal_each_alone",
+        ),
+    ],
+    "tfm/data/document_batches.py": [
+        (
+            "before == EOS_ID), BOS_ID, before",
+            "before == EOS_ID), EOS_ID, before",
+            "data/test_document_batches",
+        ),
+        (
+            "min(begin + length if done == begin else done + stride, end)",
+            "min(done + stride, end)",
+            "data/test_document_batches::test_windows_count_each_token_once",
+        ),
+        (
+            "counted.append(upto - done)",
+            "counted.append(upto - first)",
+            "data/test_document_batches::test_windows_count_each_token_once",
+        ),
+        (
+            "np.random.default_rng((self._seed, epoch))",
+            "np.random.default_rng(epoch)",
+            "data/test_document_batches::test_a_batch_depends_on_seed_and_step_alone",
+        ),
+        (
+            "count = (size - length + 1) // length",
+            "count = size // length",
+            "data/test_document_batches::test_rows_lie_within_the_stream",
+        ),
+        (
+            "[self._host_index :: self._host_count]",
+            "[::1]",
+            "data/test_document_batches::test_hosts_share_a_batch",
+        ),
+    ],
+    "tfm/datasets/pydoc_topics.py": [
+        ("if one is not other:", "if one is None:", "datasets/test_pydoc_topics"),
+        ("left[split] -= sizes[group[0]]", "pass", "datasets/test_pydoc_topics::test_sizes_of_the_splits"),
+    ],
+    "tfm/data/character_tokenizers.py": [
+        ("FIRST_BYTE + BYTES + i for", "FIRST_BYTE + BYTES + i + 1 for", "data/test_character_tokenizers"),
+        (
+            "ids = ids[: ids.index(EOS_ID)]",
+            "pass",
+            "data/test_character_tokenizers::test_decoding_ends_at_the_end",
+        ),
+    ],
+    "tfm/decoding/continuation.py": [
+        (
+            "jnp.where(position == 0, last[:, None], tokens)",
+            "tokens",
+            "decoding/test_continuation::test_greedy_search_against_a_loop",
+        ),
+        (
+            "return prompt[-room - 1 :]",
+            "return prompt[-room:]",
+            "decoding/test_continuation::test_a_long_prefix_keeps_its_end",
+        ),
+        (
+            "numbers = first + np.arange",
+            "numbers = np.arange",
+            "decoding/test_continuation::test_samples_do_not_depend_on_neighbours",
+        ),
+    ],
+    "tfm/evaluation/language_modeling_metrics.py": [
+        (
+            "bits = total / math.log(2)",
+            "bits = total",
+            "tasks/language_modeling/test_task::test_scores_and_their_units",
+        ),
+        (
+            "total / tokens",
+            "total / characters",
+            "tasks/language_modeling/test_task::test_scores_and_their_units",
+        ),
+    ],
+    "tfm/tasks/language_modeling/report.py": [
+        (
+            "documents.ends if data.rows ==",
+            "documents.ends if data.rows !=",
+            "tasks/language_modeling/test_task",
+        ),
+    ],
     "tfm/attention.py": [
         ("scale = query.shape[-1] ** -0.5 if", "scale = query.shape[-1] ** -1.0 if", "test_attention"),
         ("logits = logits + bias.astype(jnp.float32)", "logits = logits", "test_attention"),
@@ -183,13 +295,13 @@ _LIST = {
     ],
     "tfm/layers/embedding.py": [
         (
-            ".astype(self.dtype) * self.features**0.5",
-            ".astype(self.dtype)",
+            "scale = self.features**0.5 if",
+            "scale = 1.0 if",
             "layers/test_embedding",
         ),
         (
-            "init = nn.initializers.normal(self.features**-0.5)\n        self.table",
-            "init = nn.initializers.normal(1.0)\n        self.table",
+            "init = self.table_init or nn.initializers.normal(self.features**-0.5)\n        self.table",
+            "init = self.table_init or nn.initializers.normal(1.0)\n        self.table",
             "layers/test_embedding",
         ),
     ],
@@ -219,12 +331,19 @@ _LIST = {
             "models/test_transformer::test_cached_decoding_of_other_models",
         ),
     ],
-    "tfm/models/transformer.py": [
+    "tfm/layers/parts.py": [
         (
             "return self.dropout(x, train=train)",
             "return x",
             "training/test_dropout_wiring::test_positions_of_dropout_are_the_papers",
         ),
+        (
+            'final_norm = None if self.config.norm_order == "post" else self.make_norm',
+            "final_norm = None",
+            "models/test_transformer::test_forward_pass_against_numpy",
+        ),
+    ],
+    "tfm/models/transformer.py": [
         (
             "mask = combine_masks(mask, segment_mask(segments, segments))",
             "mask = combine_masks(mask)",
@@ -239,11 +358,6 @@ _LIST = {
             "position_of_each = jnp.full(tokens.shape, position)",
             "position_of_each = jnp.zeros_like(tokens)",
             "models/test_transformer::test_cached_decoding_of_other_models",
-        ),
-        (
-            'final_norm = None if self.config.norm_order == "post" else self.make_norm',
-            "final_norm = None",
-            "models/test_transformer::test_forward_pass_against_numpy",
         ),
         (
             "x = self._embed(targets, self.decoder_positions, positions, train=train)",
@@ -302,8 +416,8 @@ _LIST = {
     ],
     "tfm/layers/kv_cache.py": [
         (
-            "replace(ancestors=ancestors, coverage=coverage)",
-            "replace(coverage=coverage)",
+            "replace(ancestors=gather_beams(self.ancestors, parents))",
+            "replace(ancestors=self.ancestors)",
             "models/test_transformer::test_cached_decoding_equals_the_forward_pass",
         ),
         ("coverage=self.coverage + weights", "coverage=weights", "layers/test_kv_cache"),

@@ -11,8 +11,9 @@ from tfm.commands import terminal
 
 COMMANDS = {
     "train": "Train a model from a config, or resume a run.",
-    "evaluate": "Translate a split with a run or an export, and score it.",
+    "evaluate": "Score a run or an export on a split, and write its outputs.",
     "translate": "Translate lines of text.",
+    "generate": "Continue texts with a language model.",
     "compare": "Compare two runs on one test set, with significance.",
     "visualize": "Draw training curves and attention.",
     "export": "Write a run as one portable folder.",

@@ -13,6 +13,7 @@ LANGUAGE_FORM = "letters, digits, '.', '_' or '-'"
 # Without the namespaces of TFDS's community, whose data sets are code that it would fetch and run.
 TFDS_NAME = re.compile(r"\w+(/[\w.+-]+)?(:[\d.*]+)?")
 KINDS = ("text", "tfds", "builtin")
+VOCABULARY_FILE = "vocabulary.model"  # in the work directory
 MOST_TOKENS = 65_536  # of one side of a pair
 
 
@@ -26,41 +27,41 @@ class DataConfig:
         "of a split: (DataConfig, split) -> what `tfm.data.sources` calls a source.",
         pattern=re.compile(rf"{'|'.join(KINDS)}|{DOTTED.pattern}", re.ASCII),
         form=f"one of {', '.join(KINDS)}, or package.module:function",
-        asset="vocabulary",
+        asset=VOCABULARY_FILE,
     )
     name: str = field(
         "wmt14_translate/de-en",
         "Name of the TFDS data set.",
         pattern=TFDS_NAME,
         form="a name such as wmt14_translate/de-en",
-        asset="vocabulary",
+        asset=VOCABULARY_FILE,
     )
     directory: str = field(
         "",
         "text: the folder of the files. tfds: TFDS's data_dir, empty for its default. The data of a run may "
         "move; other content in the new folder is refused.",
         resume=CHANGEABLE,
-        asset="vocabulary",
+        asset=VOCABULARY_FILE,
     )
     source_language: str = field(
         "en",
         "Ending of the text files, key of the TFDS features.",
         pattern=LANGUAGE,
         form=LANGUAGE_FORM,
-        asset="vocabulary",
+        asset=VOCABULARY_FILE,
     )
     target_language: str = field(
         "de",
         "Ending of the text files, key of the TFDS features.",
         pattern=LANGUAGE,
         form=LANGUAGE_FORM,
-        asset="vocabulary",
+        asset=VOCABULARY_FILE,
     )
     train: str = field(
         "train",
         "text: stem of the two files (train for train.en and train.de; .gz and .xz are found too). Otherwise "
         "a TFDS split such as train or train[:90%].",
-        asset="vocabulary",
+        asset=VOCABULARY_FILE,
     )
     validation: str = field("validation", "The same for the validation split.")
     test: str = field("test", "The same for the test split, which only eval.py reads.", resume=CHANGEABLE)
@@ -71,7 +72,7 @@ class DataConfig:
         most=10_000_000,
         unit="pieces",
         resume=NEVER,
-        asset="vocabulary",
+        asset=VOCABULARY_FILE,
     )
     vocabulary_pairs: int = field(
         5_000_000,
@@ -80,7 +81,7 @@ class DataConfig:
         most=10**12,
         unit="pairs",
         resume=NEVER,
-        asset="vocabulary",
+        asset=VOCABULARY_FILE,
     )
     max_length: int = field(
         256,

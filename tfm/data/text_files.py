@@ -23,8 +23,12 @@ KINDS = {
 }
 
 
-def find_file(path: str) -> str:
+def find_file(path: str, advice: str = "check data.directory, the split's stem and the languages") -> str:
     """The path of the file of this name, or the compressed one.
+
+    Args:
+      path: without the ending of a compressed file.
+      advice: what to do, the end of the error message.
 
     Raises:
       UserError: there is none, or something that is no file.
@@ -41,7 +45,7 @@ def find_file(path: str) -> str:
         if kind == stat.S_IFREG:
             return path + ending
         other = f"Expected a text file at {path + ending}, but it is {KINDS.get(kind, 'not a file')}"
-    raise UserError(f"{other}: check data.directory, the split's stem and the languages.")
+    raise UserError(f"{other}: {advice}.")
 
 
 def decompress(path: str, cache_dir: str) -> str:

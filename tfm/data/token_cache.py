@@ -1,7 +1,7 @@
-"""Caches of tokenised sentences, which are memory-mapped.
+"""Texts tokenised once and memory-mapped: both sides of sentence pairs, or documents of one side.
 
-A cache is a folder named after the content it came from: pairs, tokenizer and format. On each side it has
-the ids of all sentences in a row (uint16 where the vocabulary fits, else int32) and the offset of each end.
+A cache is a folder named after the content it came from: texts, tokenizer and format. On each side it has
+the ids of all texts in a row (uint16 where the vocabulary fits, else int32) and the offset of each end.
 """
 
 import array
@@ -14,6 +14,7 @@ import re
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ FORMAT = 1
 CHUNK_PAIRS = 50_000  # tokenised at a time: bounds memory, and each is a line of progress
 CHECKED_AT_ONCE = 1 << 18  # ends of sentences
 SIDES = ("source", "target")
+TEXT = ("text",)  # the sides of documents
 DAMAGE = (FileNotFoundError, ValueError)
 HEADER = re.compile(
     rb"\x93NUMPY\x01\x00..\{'descr': '([<>][iu][248])', "
@@ -40,17 +42,21 @@ log = logging.getLogger(__name__)
 class TokenCache:
     """Random access to tokenised pairs; every sentence ends in EOS, an empty one is EOS alone.
 
+    Args:
+      folder: of the cache.
+      sides: names of the sides, `SIDES`, or `TEXT` of documents.
+
     Attributes:
-      lengths: int array [pairs, 2], tokens of source and target.
+      lengths: int array [pairs, sides], tokens of source and target.
 
     Raises:
       FileNotFoundError, ValueError: a file is missing, cut short or overwritten in part, or they do not fit
         together.
     """
 
-    def __init__(self, folder: str):
+    def __init__(self, folder: str, sides: Sequence[str] = SIDES):
         self._tokens, self._ends = (
-            [_integers(os.path.join(folder, f"{side}{name}.npy")) for side in SIDES] for name in ("", "_ends")
+            [_integers(os.path.join(folder, f"{side}{name}.npy")) for side in sides] for name in ("", "_ends")
         )
         for tokens, ends in zip(self._tokens, self._ends, strict=True):
             _require_sentences(tokens, ends, folder)
@@ -65,9 +71,19 @@ class TokenCache:
         lengths = self.lengths[pairs, side]
         return self._tokens[side][concatenate_ranges(find_starts(self._ends[side], pairs), lengths)], lengths
 
+    def stream(self, side=0):
+        """(ids, ends): all texts of a side, one after the other, and where each ends; memory-mapped."""
+        return self._tokens[side], self._ends[side]
+
     @classmethod
-    def open(cls, pairs: Any, tokenizer: Any, cache_dir: str) -> "TokenCache":
+    def open(cls, pairs: Any, tokenizer: Any, cache_dir: str, sides: Sequence[str] = SIDES) -> "TokenCache":
         """The cache of `pairs` (see `tfm.data.sources`) below `cache_dir`; made where there is no whole one.
+
+        Args:
+          pairs: give a tuple of as many texts as there are sides for each index.
+          tokenizer: encodes them.
+          cache_dir: folder of all caches.
+          sides: as of the class.
 
         Raises:
           UserError: an I/O error of its files.
@@ -75,14 +91,14 @@ class TokenCache:
         identity = f"{FORMAT} {pairs.fingerprint} {tokenizer.fingerprint}"
         folder = os.path.join(cache_dir, "tokens", hashlib.sha256(identity.encode()).hexdigest()[:32])
         if not os.path.isdir(folder):
-            _build(folder, pairs, tokenizer)
+            _build(folder, pairs, tokenizer, sides)
         try:
-            return cls(folder)
+            return cls(folder, sides)
         except DAMAGE as error:  # as a machine that lost its power leaves files
             log.warning("Tokenising again: the cache %s is damaged (%s)", folder, error)
         shutil.rmtree(folder, ignore_errors=True)
-        _build(folder, pairs, tokenizer)
-        return cls(folder)
+        _build(folder, pairs, tokenizer, sides)
+        return cls(folder, sides)
 
 
 def check_folder(cache_dir: str) -> None:
@@ -116,7 +132,7 @@ def _require_sentences(tokens, ends, folder):
             raise ValueError(f"a sentence of {folder} does not end in EOS")
 
 
-def _build(folder, pairs, tokenizer):
+def _build(folder, pairs, tokenizer, sides):
     """Builds a temporary folder and renames it, so that no process opens a partial cache."""
     dtype = np.uint16 if len(tokenizer) <= 1 << 16 else np.int32
     try:
@@ -127,7 +143,7 @@ def _build(folder, pairs, tokenizer):
             contextlib.ExitStack() as stack,
         ):
             writers = [
-                stack.enter_context(_SideWriter(os.path.join(temporary, side), dtype)) for side in SIDES
+                stack.enter_context(_SideWriter(os.path.join(temporary, side), dtype)) for side in sides
             ]
             _tokenise(pairs, tokenizer, writers)
     except UserError:

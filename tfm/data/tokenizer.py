@@ -16,6 +16,12 @@ WORD_START = "\u2581"  # SentencePiece writes a space so
 LARGEST_MODEL = 1 << 26  # bytes; 37,000 pieces take less than one million
 MOST_PIECES = (1 << 31) - 1  # SentencePiece counts in 32 bits
 LONGEST_TEXT = 1 << 16  # bytes; the vocabulary is not trained on longer ones
+LOSSLESS = {
+    "normalization_rule_name": "identity",
+    "remove_extra_whitespaces": False,
+    "add_dummy_prefix": False,
+    "user_defined_symbols": ["\n"],
+}
 SENTENCE_ENDS = (".", "!", "?", ";", "\u3002")
 
 
@@ -52,8 +58,14 @@ class Tokenizer:
         return tokenizer
 
     @classmethod
-    def train(cls, sentences: Iterable[str], size: int, path: str) -> "Tokenizer":
+    def train(cls, sentences: Iterable[str], size: int, path: str, *, lossless: bool = False) -> "Tokenizer":
         """Learns `size` pieces from an iterable of texts and writes the model to `path`, whole or not at all.
+
+        Args:
+          sentences: texts.
+          size: of the vocabulary.
+          path: of the file.
+          lossless: pieces keep every character, white space and line ends too, instead of normalised text.
 
         Raises:
           UserError: `size` does not fit the text, there is no text, or the file cannot be written.
@@ -75,6 +87,7 @@ class Tokenizer:
                     unk_id=UNK_ID,
                     max_sentence_length=LONGEST_TEXT,
                     minloglevel=2,
+                    **(LOSSLESS if lossless else {}),
                 )
             except RuntimeError as error:
                 raise UserError(_explain(size, str(error))) from None

@@ -193,7 +193,7 @@ def decode(
 
     batches = decode_rows(list(map(len, sentences)), config.batch_size)
     for indices, hypotheses in run_batches(batches, search_rows, estimate, describe):
-        _collect(indices, hypotheses, results)
+        collect(indices, hypotheses, results)
     return results
 
 
@@ -343,7 +343,12 @@ def _mean_coverage_penalty(beta: float) -> Callable[[tuple], jax.Array] | None:
     return coverage
 
 
-def _collect(indices, hypotheses, results):
+def collect(indices: list[int], hypotheses: Any, results: list[Any]) -> None:
+    """Sets `results[i]` for each of `indices` to its `TokenHypothesis` list, from the arrays of a search.
+
+    Raises:
+      UserError: a score is NaN.
+    """
     tokens, scores, lengths = hypotheses
     undefined = np.isnan(scores[: len(indices)]).any(1).sum()
     if undefined:

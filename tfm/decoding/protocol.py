@@ -1,4 +1,4 @@
-"""What decoding, scoring and alignment call of a model, and a check that a model has it."""
+"""What decoding, scoring and alignment call of a model, and checks that a model has it."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -88,4 +88,69 @@ def check_translates(model: Any) -> None:
     raise UserError(
         f"The model {name!r} does not translate: it has no method {' and no '.join(missing)}; see "
         "tfm.decoding.protocol.SequenceToSequence."
+    )
+
+
+@runtime_checkable
+class LanguageModel(Protocol):
+    """A Linen module that continues texts. `tfm.models.decoder_lm.DecoderLM` is one.
+
+    It is made as `Model(config, vocabulary_size=V)`; the methods run inside of `apply(..., method=name)`.
+
+    Attributes:
+      config: a dataclass with `dtype`, and `max_length`: how many tokens it has positions for, or None for
+        any number.
+    """
+
+    config: Any
+
+    def features(
+        self,
+        tokens: jax.Array,
+        *,
+        positions: jax.Array | None = None,
+        segments: jax.Array | None = None,
+        train: bool,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Tokens [B, L] -> x [B, L, D] and a table [V, D]: logits of each next token x @ table.T."""
+        ...
+
+    def init_cache(self, context: jax.Array, *, width: int, max_length: int) -> DecodingCache:
+        """The cache of W = `width` hypotheses of up to `max_length` positions behind tokens [B, P].
+
+        Rows of the context are padded with 0 behind; P may be 0. It is read once for all W, as by `prefill`.
+        """
+        ...
+
+    def prefill(self, tokens: jax.Array, cache: Any) -> DecodingCache:
+        """The cache with tokens [B, P], padded with 0 behind, before the first position of the hypotheses."""
+        ...
+
+    def decode_step(
+        self, tokens: jax.Array, cache: Any, position: jax.Array
+    ) -> tuple[jax.Array, DecodingCache]:
+        """Last tokens [B, W] -> logits [B, W, V] of the next ones, and the cache.
+
+        The position is counted from 0 behind what the cache was filled with, and equal for all.
+        """
+        ...
+
+
+def check_continues(model: Any) -> None:
+    """Checks that a model fulfils `LanguageModel`.
+
+    Raises:
+      UserError: a method is missing, in one message.
+    """
+    if isinstance(model, LanguageModel):
+        return
+    name = getattr(model.config, "name", type(model).__name__)
+    missing = [
+        method
+        for method in ("prefill", "features", "init_cache", "decode_step")
+        if not hasattr(model, method)
+    ]
+    raise UserError(
+        f"The model {name!r} is no language model: it has no method {' and no '.join(missing)}; choose "
+        "decoder_lm, or see tfm.decoding.protocol.LanguageModel."
     )

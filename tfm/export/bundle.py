@@ -68,7 +68,7 @@ def _write(run, folder, workdir, programs):
     }
     reports = model_card.read_reports(workdir, settings.output_suffix)
     count = sum(x.size for x in parameters.values())
-    pieces = len(run.task.tokenizer) if hasattr(run.task, "tokenizer") else None
+    pieces = len(run.task.tokenizer) if hasattr(run.task, "translate") else None
     card = model_card.write(settings, run.steps, count, pieces, reports, sorted(programs))
     files = {
         PARAMETERS_FILE: safetensors.numpy.save(parameters, {METADATA_KEY: json.dumps(about)}),

@@ -13,10 +13,11 @@ from tfm.layers.attention import Mixer, MultiHeadAttention
 from tfm.layers.composition import ComposedModule
 from tfm.layers.dropout import Dropout
 from tfm.layers.embedding import Embedding, LearnedPositions
-from tfm.layers.encoder_decoder import DecoderLayer, EncoderLayer
+from tfm.layers.encoder_decoder import CausalLayer, DecoderLayer, EncoderLayer
 from tfm.layers.feed_forward import ACTIVATIONS, FeedForward
 from tfm.layers.normalization import LAYER_NORM_EPSILON, layer_norm
 from tfm.layers.parameter_axes import declare_axes
+from tfm.layers.parts import TransformerParts
 from tfm.layers.residual import NORM_ORDERS, Residual
 from tfm.layers.stack import Stack
 
@@ -24,6 +25,7 @@ __all__ = [
     "ACTIVATIONS",
     "LAYER_NORM_EPSILON",
     "NORM_ORDERS",
+    "CausalLayer",
     "ComposedModule",
     "DecoderLayer",
     "Dropout",
@@ -35,6 +37,7 @@ __all__ = [
     "MultiHeadAttention",
     "Residual",
     "Stack",
+    "TransformerParts",
     "declare_axes",
     "layer_norm",
 ]

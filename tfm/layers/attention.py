@@ -9,9 +9,10 @@ from typing import Protocol
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.nn.initializers import Initializer
 
 from tfm.attention import dot_product_attention, weights_of
-from tfm.layers.dense import dense
+from tfm.layers.dense import KERNEL_INIT, dense
 from tfm.layers.parameter_axes import declare_axes
 
 
@@ -80,6 +81,7 @@ class MultiHeadAttention(nn.Module):
       encode_positions: None, or a function that encodes positions in queries and keys, as rotary ones do:
         (x [B, L, H, K], positions [B, L] or [L]) -> [B, L, H, K].
       dtype: compute dtype; parameters are float32.
+      kernel_init, output_init: initializers of the kernels of query, key and value, and of the output's.
 
     With the collection "attention" mutable it stores its weights [B, H, L, M] there.
     """
@@ -94,19 +96,21 @@ class MultiHeadAttention(nn.Module):
     implementation: str | None = None
     encode_positions: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     dtype: jnp.dtype = jnp.float32
+    kernel_init: Initializer = KERNEL_INIT
+    output_init: Initializer = KERNEL_INIT
 
     def setup(self) -> None:
         if None in (self.key_features, self.value_features) and self.features % self.heads:
             raise ValueError(f"features {self.features} do not divide into {self.heads} heads")
         key_features = self.key_features or self.features // self.heads
         value_features = self.value_features or self.features // self.heads
-        self.query = self._projection((self.heads, key_features), -1)
-        self.key = self._projection((self.heads, key_features), -1)
-        self.value = self._projection((self.heads, value_features), -1)
-        self.output = self._projection(self.features, (-2, -1))
+        self.query = self._projection((self.heads, key_features), -1, self.kernel_init)
+        self.key = self._projection((self.heads, key_features), -1, self.kernel_init)
+        self.value = self._projection((self.heads, value_features), -1, self.kernel_init)
+        self.output = self._projection(self.features, (-2, -1), self.output_init)
 
-    def _projection(self, features, axis):
-        return dense(features, axis, use_bias=self.use_bias, dtype=self.dtype)
+    def _projection(self, features, axis, init):
+        return dense(features, axis, use_bias=self.use_bias, kernel_init=init, dtype=self.dtype)
 
     def __call__(
         self,

@@ -22,20 +22,25 @@ class Embedding(nn.Module):
       vocabulary_size: V.
       features: D.
       dtype: compute dtype.
+      scale: factor of the embeddings; sqrt(D) when None, as in the paper.
+      table_init: initializer of the matrix; normal with deviation 1 / sqrt(D) when None.
     """
 
     vocabulary_size: int
     features: int
     dtype: jnp.dtype = jnp.float32
+    scale: float | None = None
+    table_init: Initializer | None = None
 
     def setup(self) -> None:
-        init = nn.initializers.normal(self.features**-0.5)
+        init = self.table_init or nn.initializers.normal(self.features**-0.5)
         self.table = self.param("table", init, (self.vocabulary_size, self.features))
         self.output_table = self.table
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        """[...] -> [..., D], multiplied by sqrt(D)."""
-        return constrain_batch(jnp.take(self.table, tokens, axis=0)).astype(self.dtype) * self.features**0.5
+        """[...] -> [..., D], multiplied by `scale`."""
+        scale = self.features**0.5 if self.scale is None else self.scale
+        return constrain_batch(jnp.take(self.table, tokens, axis=0)).astype(self.dtype) * scale
 
     def logits(self, x: jax.Array) -> jax.Array:
         """[..., D] -> [..., V]."""

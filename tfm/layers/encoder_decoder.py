@@ -1,15 +1,16 @@
-"""One layer of the encoder and one of the decoder (section 3.1).
+"""One layer of the encoder, one of the decoder (section 3.1), and one of a decoder without an encoder.
 
 Shape letters as in `tfm.layers`.
 """
 
+import functools
 from collections.abc import Callable
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from tfm.layers.kv_cache import LayerCache
+from tfm.layers.kv_cache import KeyValueCache, LayerCache
 from tfm.layers.residual import Residual
 
 
@@ -35,6 +36,66 @@ class EncoderLayer(nn.Module):
 
         x = self.mixer_residual(x, mix, train=train)
         return self.feed_forward_residual(x, lambda x: self.feed_forward(x, train=train), train=train)
+
+
+class CausalLayer(EncoderLayer):
+    """A layer of a decoder without an encoder: masked self-attention, then the feed-forward network.
+
+    Under a causal mask it is an `EncoderLayer`; what it adds is decoding over a cache.
+    """
+
+    def init_cache(self, x: jax.Array, width: int, max_length: int) -> KeyValueCache:
+        """The layer's part of a decoding cache without a prefix; x [B, 1, D] gives shape and dtype alone."""
+        return KeyValueCache.empty(self.mixer.keys_values(x, jnp.arange(1)), width, max_length)
+
+    def prefill(
+        self,
+        x: jax.Array,
+        cache: KeyValueCache,
+        *,
+        mask: jax.Array,
+        positions: jax.Array,
+        memory_positions: jax.Array,
+    ) -> tuple[jax.Array, KeyValueCache]:
+        """x [B, P', D], that follow the P of the cache's prefix -> [B, P', D] and the cache.
+
+        mask [B, 1, P', P + P'], positions [B, P'], memory_positions [B, P + P'].
+        """
+        where = {"mask": mask, "positions": positions, "memory_positions": memory_positions}
+        return self._attend_cached(x, cache.append_prefix, **where)
+
+    def decode_step(
+        self,
+        x: jax.Array,
+        cache: KeyValueCache,
+        position: jax.Array,
+        *,
+        mask: jax.Array,
+        positions: jax.Array,
+        memory_positions: jax.Array,
+    ) -> tuple[jax.Array, KeyValueCache]:
+        """One position of W hypotheses: x [B, W, D] and the cache -> ([B, W, D], cache).
+
+        mask [B, 1, W, P + T * W], positions [B, W], memory_positions [B, P + T * W].
+        """
+        where = {"mask": mask, "positions": positions, "memory_positions": memory_positions}
+        return self._attend_cached(x, functools.partial(cache.write, position), **where)
+
+    def _attend_cached(self, x, write, *, mask, positions, memory_positions):
+        """(x, the cache that `write` makes of its keys and values): x attends to as many slots as `mask`."""
+        written = None
+
+        def mix(x):
+            nonlocal written
+            written = write(*self.mixer.keys_values(x, positions))
+            slots = mask.shape[-1]
+            key, value = written.key[..., :slots], written.value[:, :, :slots]
+            kwargs = {"positions": positions, "memory_positions": memory_positions}
+            return self.mixer.attend_cached(x, key, value, mask=mask, **kwargs)
+
+        x = self.mixer_residual(x, mix, train=False)
+        x = self.feed_forward_residual(x, lambda x: self.feed_forward(x, train=False), train=False)
+        return x, written
 
 
 class DecoderLayer(nn.Module):

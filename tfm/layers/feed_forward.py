@@ -9,8 +9,9 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.nn.initializers import Initializer
 
-from tfm.layers.dense import dense
+from tfm.layers.dense import KERNEL_INIT, dense
 from tfm.layers.dropout import Dropout
 from tfm.layers.parameter_axes import declare_axes
 
@@ -38,6 +39,7 @@ class FeedForward(nn.Module):
       activation: a name in `ACTIVATIONS`, or a function of arrays; relu in the paper.
       dropout_rate: of the hidden layer (0 in the paper).
       dtype: compute dtype.
+      kernel_init, output_init: initializers of the kernels of the hidden and of the output layer.
     """
 
     features: int
@@ -45,13 +47,15 @@ class FeedForward(nn.Module):
     activation: str | Callable[[jax.Array], jax.Array] = "relu"
     dropout_rate: float = 0.0
     dtype: jnp.dtype = jnp.float32
+    kernel_init: Initializer = KERNEL_INIT
+    output_init: Initializer = KERNEL_INIT
 
     @nn.compact
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
         activation = ACTIVATIONS.get(self.activation, self.activation)
         if not callable(activation):
             raise ValueError(f"activation must be a function or one of {(*ACTIVATIONS,)}, got {activation!r}")
-        x = dense(self.hidden, dtype=self.dtype, name="hidden")(x)
+        x = dense(self.hidden, kernel_init=self.kernel_init, dtype=self.dtype, name="hidden")(x)
         x = activation(x)
         x = Dropout(self.dropout_rate)(x, train=train)
-        return dense(self.features, dtype=self.dtype, name="output")(x)
+        return dense(self.features, kernel_init=self.output_init, dtype=self.dtype, name="output")(x)

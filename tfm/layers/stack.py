@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from tfm.layers.kv_cache import LayerCache
+from tfm.layers.kv_cache import KeyValueCache
 
 
 class Stack(nn.Module):
@@ -64,16 +64,24 @@ class Stack(nn.Module):
         stacked = jax.tree.map(lambda *x: jnp.stack(x), *params)
         return jax.lax.scan(call, x, (stacked, keys))[0]
 
-    def init_cache(self, memory: jax.Array, width: int, max_length: int) -> list[LayerCache]:
+    def init_cache(self, memory: jax.Array, width: int, max_length: int) -> list[KeyValueCache]:
         """A list of the layers' caches."""
         return [layer.init_cache(memory, width, max_length) for layer in self.layers]
 
     def decode_step(
-        self, x: jax.Array, caches: list[LayerCache], position: jax.Array, **masks: jax.Array
-    ) -> tuple[jax.Array, list[LayerCache]]:
+        self, x: jax.Array, caches: list[KeyValueCache], position: jax.Array, **masks: jax.Array
+    ) -> tuple[jax.Array, list[KeyValueCache]]:
         """x [B, W, D] and the list of caches -> ([B, W, D], caches)."""
         written = []
         for layer, cache in zip(self.layers, caches, strict=True):
             x, cache = layer.decode_step(x, cache, position, **masks)
             written.append(cache)
         return self.norm(x), written
+
+    def prefill(self, x: jax.Array, caches: list[KeyValueCache], **masks: jax.Array) -> list[KeyValueCache]:
+        """Of `CausalLayer`: x [B, P, D] and the list of caches -> caches, x in their prefix."""
+        written = []
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x, cache = layer.prefill(x, cache, **masks)
+            written.append(cache)
+        return written

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -17,7 +17,7 @@ from tfm.layers.collected_attention import attention_of
 from tfm.layers.kv_cache import DecodeCache
 from tfm.masks import causal_mask, combine_masks, padding_mask, segment_mask
 from tfm.memory_estimate import TransformerMemory
-from tfm.positions import LAYOUTS, sinusoidal_encoding
+from tfm.positions import LAYOUTS
 
 PAD_ID = 0
 # Fields on which the shape or the meaning of the weights depends, and rates of dropout: nearer to 1, almost
@@ -96,14 +96,7 @@ class TransformerConfig:
 
     def __post_init__(self):
         check_fields(self, "model")
-        if self.d_model % 2 and self.positions != "learned":
-            raise UserError(f"model.d_model must be even for sinusoidal positions, got {self.d_model}.")
-        if None in (self.key_features, self.value_features) and self.d_model % self.heads:
-            raise UserError(
-                f"model.d_model {self.d_model} does not divide into {self.heads} heads: choose another "
-                "number of heads, or set model.key_features and model.value_features."
-            )
-        self._check_attention()
+        check_sizes(self)
 
     @staticmethod
     def upgrade(section: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
@@ -118,24 +111,40 @@ class TransformerConfig:
         section = {**section, "activation": "gelu_tanh"}
         return section, "activation 'gelu' was the tanh form, and is read as 'gelu_tanh'"
 
-    def _check_attention(self):
-        reason = unsupported_reason(
-            self.attention,
-            key_features=self.key_features or self.d_model // self.heads,
-            value_features=self.value_features or self.d_model // self.heads,
-            dropout_rate=self.attention_dropout,
-            dtype=self.dtype,
-        )
-        if reason:
-            raise UserError(f"model.attention {self.attention!r} {reason}; change that, or model.attention.")
-
     @property
     def max_length(self) -> int | None:
         """The maximum number of tokens of a sequence, where positions are learned; None for no limit."""
         return self.max_positions if self.positions == "learned" else None
 
 
-class Transformer(layers.ComposedModule):
+def check_sizes(config: Any) -> None:
+    """Checks that the fields of a stack fit together: positions, heads, and attention.
+
+    Args:
+      config: with the fields of `TransformerConfig` that a stack of layers has.
+
+    Raises:
+      UserError: they do not.
+    """
+    if config.d_model % 2 and config.positions != "learned":
+        raise UserError(f"model.d_model must be even for sinusoidal positions, got {config.d_model}.")
+    if None in (config.key_features, config.value_features) and config.d_model % config.heads:
+        raise UserError(
+            f"model.d_model {config.d_model} does not divide into {config.heads} heads: choose another "
+            "number of heads, or set model.key_features and model.value_features."
+        )
+    reason = unsupported_reason(
+        config.attention,
+        key_features=config.key_features or config.d_model // config.heads,
+        value_features=config.value_features or config.d_model // config.heads,
+        dropout_rate=config.attention_dropout,
+        dtype=config.dtype,
+    )
+    if reason:
+        raise UserError(f"model.attention {config.attention!r} {reason}; change that, or model.attention.")
+
+
+class Transformer(layers.TransformerParts):
     """Sequence-to-sequence Transformer.
 
     Each part comes from a method `make_...`, and a subclass replaces it by overriding that:
@@ -159,11 +168,7 @@ class Transformer(layers.ComposedModule):
 
     def setup(self) -> None:
         config = self.config
-        if config.attention == "cudnn" and jax.default_backend() != "gpu":
-            raise UserError(
-                f"model.attention 'cudnn' needs a CUDA device, but this is a {jax.default_backend()}: "
-                "set --config.model.attention=xla."
-            )
+        self._check_device()
         self.embedding = self.make_embedding()
         self.encoder_positions, self.decoder_positions = self.make_positions(), self.make_positions()
         self.dropout = layers.Dropout(config.dropout)
@@ -175,49 +180,9 @@ class Transformer(layers.ComposedModule):
         config = self.config
         return layers.Embedding(self.vocabulary_size, config.d_model, jnp.dtype(config.dtype))
 
-    def make_positions(self) -> Callable[[jax.Array], jax.Array] | None:
-        """What is added to the embeddings of a stack: positions [...] -> [..., D]; None adds nothing."""
-        config = self.config
-        if config.positions == "learned":
-            return layers.LearnedPositions(config.max_positions, config.d_model)
-        return functools.partial(sinusoidal_encoding, features=config.d_model, layout=config.positions)
-
-    def make_norm(self, name: str | None = None) -> nn.Module:
-        """The norm of each residual connection, and of a stack's output for orders other than "post"."""
-        return layers.layer_norm(jnp.dtype(self.config.dtype), self.config.layer_norm_epsilon, name)
-
-    def make_attention(self) -> nn.Module:
-        """Each attention of both stacks, a `tfm.layers.Mixer`."""
-        config = self.config
-        return layers.MultiHeadAttention(
-            features=config.d_model,
-            heads=config.heads,
-            key_features=config.key_features,
-            value_features=config.value_features,
-            use_bias=config.attention_bias,
-            dropout_rate=config.attention_dropout,
-            implementation=config.attention,
-            dtype=jnp.dtype(config.dtype),
-        )
-
-    def make_mixer(self) -> nn.Module:
-        """Self-attention of both stacks, or its replacement, a `tfm.layers.Mixer`."""
-        return self.make_attention()
-
     def make_cross_attention(self) -> nn.Module:
         """The decoder's attention over the encoder's output."""
         return self.make_attention()
-
-    def make_feed_forward(self) -> nn.Module:
-        """The position-wise network; called as `tfm.layers.FeedForward` is."""
-        config, dtype = self.config, jnp.dtype(self.config.dtype)
-        return layers.FeedForward(
-            config.d_model, config.d_ff, config.activation, config.feed_forward_dropout, dtype
-        )
-
-    def make_residual(self) -> nn.Module:
-        """The connection around each sublayer; called as `tfm.layers.Residual` is."""
-        return layers.Residual(self.config.norm_order, self.config.dropout, self.make_norm)
 
     def make_encoder_layer(self) -> nn.Module:
         """One layer of the encoder."""
@@ -228,11 +193,6 @@ class Transformer(layers.ComposedModule):
         return layers.DecoderLayer(
             self.make_mixer(), self.make_cross_attention(), self.make_feed_forward(), self.make_residual
         )
-
-    def make_stack(self, make_layer: Callable[[], nn.Module], depth: int) -> nn.Module:
-        """The encoder or the decoder."""
-        final_norm = None if self.config.norm_order == "post" else self.make_norm
-        return layers.Stack(make_layer, depth, final_norm, self.config.remat, self.config.scan)
 
     def __call__(
         self, inputs: jax.Array, targets: jax.Array, *, train: bool, **packing: jax.Array | None
@@ -376,25 +336,6 @@ class Transformer(layers.ComposedModule):
             "decoder": attention_of(collected, "decoder", "mixer"),
             "cross": self.source_attention(collected),
         }
-
-    def _embed(self, tokens, encoding, positions, *, train):
-        """Scaled embedding plus position, with dropout on the sum (section 5.4)."""
-        x = self.embedding(tokens)
-        if encoding is not None:
-            x = x + encoding(positions).astype(self.config.dtype)
-        return self.dropout(x, train=train)
-
-    def _positions(self, positions, tokens):
-        """The given positions, or 0, 1, 2, ... of the tokens."""
-        if positions is not None:
-            return positions
-        self._check_length(tokens.shape[-1])
-        return jnp.arange(tokens.shape[-1])
-
-    def _check_length(self, length):
-        max_length = self.config.max_length
-        if max_length is not None and length > max_length:
-            raise ValueError(f"{length} positions are more than the {max_length} of model.max_positions")
 
 
 Config = TransformerConfig

@@ -12,13 +12,11 @@ from typing import Any
 import jax
 
 from tfm import config, tasks
-from tfm.data.sources import open_pairs
 from tfm.errors import UserError
 from tfm.fields import NEVER, WITH_FLAG, WITH_RESET, changes, leaves
 from tfm.runtime.checkpoints import Checkpoints
 from tfm.runtime.files import atomic_file
 from tfm.runtime.provenance import RECORD_FILE, last_start
-from tfm.tasks.translation.task import VOCABULARY_FILE
 from tfm.training.reporting import METRICS_FILE
 from tfm.training.setup import CHECKPOINT_FOLDER, open_checkpoints
 from tfm.training.task import Task
@@ -26,14 +24,13 @@ from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 
 BEFORE_RESET = "before_reset"
-VOCABULARY = "vocabulary"  # `FieldInfo.asset` of the fields from which the vocabulary is made
 log = logging.getLogger(__name__)
 
 
 def save_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = (), resets: bool = False) -> None:
     """Writes the config into the work directory, and logs what differs from the one that is there.
 
-    Until the first checkpoint of a run all of it may change, but for what its vocabulary was made from. After
+    Until the first checkpoint of a run all of it may change, but for what its assets were made from. After
     that, each field says whether it may: see `tfm.fields.FieldInfo.resume`. A reset begins a new schedule, so
     that it needs no flag; the config is then written by `reset`.
 
@@ -64,7 +61,7 @@ def save_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = (), 
         elif begun or was_reset:
             _refuse([_reason(change) for change in changed if change.rule == NEVER], workdir)
         else:
-            _check_vocabulary(changed, workdir)
+            _check_assets(changed, workdir)
         for change in changed:
             level = logging.WARNING if change.rule in (WITH_FLAG, WITH_RESET) else logging.INFO
             log.log(level, "config.%s", change)
@@ -127,10 +124,10 @@ def _check_resume(changed, chosen, workdir, allowed):
 
 
 def _other_data(chosen, workdir):
-    """The split whose content is not that of the last start; "" for none."""
-    before = last_start(workdir).get("data", {})
-    splits = [split for split in ("train", "validation") if split in before]
-    return next((name for name in splits if open_pairs(chosen.data, name).fingerprint != before[name]), "")
+    """The split whose content is not that of the last start; "" for none, or for a task that cannot tell."""
+    before, task = last_start(workdir).get("data", {}), tasks.find(chosen.task)
+    splits = [name for name in ("train", "validation") if name in before and hasattr(task, "fingerprint")]
+    return next((name for name in splits if task.fingerprint(chosen, name) != before[name]), "")
 
 
 def _reason(change, why=""):
@@ -151,13 +148,14 @@ def _refuse(reasons, workdir):
         )
 
 
-def _check_vocabulary(changed, workdir):
-    path = os.path.join(workdir, VOCABULARY_FILE)
-    made = [str(change) for change in changed if change.new.info.asset == VOCABULARY]
-    if made and os.path.exists(path):
-        raise UserError(
-            f"{path} was made from another config: {'; '.join(made)}. Delete it, or give a new --workdir."
-        )
+def _check_assets(changed, workdir):
+    for name in dict.fromkeys(change.new.info.asset for change in changed):
+        path = os.path.join(workdir, name)
+        if name and os.path.exists(path):
+            made = "; ".join(str(change) for change in changed if change.new.info.asset == name)
+            raise UserError(
+                f"{path} was made from another config: {made}. Delete it, or give a new --workdir."
+            )
 
 
 def prepare_warm_start(source: str, chosen: Any, workdir: str) -> None:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import models
-from tfm.data.config import DataConfig
+from tfm.data.config import VOCABULARY_FILE, DataConfig
 from tfm.data.sources import SPLITS, check_splits, find_problems, open_pairs
 from tfm.data.token_cache import check_folder
 from tfm.data.tokenizer import BOS_ID, Tokenizer
@@ -35,7 +35,6 @@ from tfm.training.config import TrainingConfig
 from tfm.training.reporting import add_sums, means
 from tfm.training.task import Batch, Best, Report, SumAndCount
 
-VOCABULARY_FILE = "vocabulary.model"
 log = logging.getLogger(__name__)
 
 
@@ -235,6 +234,11 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Translation:
         log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")
         Tokenizer.train(sample_evenly(pairs, config.data.vocabulary_pairs), config.data.vocabulary_size, path)
     return Translation(config, Tokenizer.load(path))
+
+
+def fingerprint(config: Config, split: str) -> str:
+    """Identity of the content of a split."""
+    return open_pairs(config.data, split).fingerprint
 
 
 def _check_data(data, resumed):

@@ -1,0 +1,54 @@
+"""A language model of Python's own reference texts, by bytes: on any machine, without a download.
+
+    python train.py --config=configs/lm_pydoc.py --workdir=runs/lm_pydoc
+    python eval.py --workdir=runs/lm_pydoc
+    tfm generate --workdir=runs/lm_pydoc --prefix="The for statement"
+
+The texts are those of `pydoc_data.topics` in the Python that runs, and differ a little between its versions.
+"""
+
+from tfm.config import to_config_dict
+from tfm.data.documents import DocumentsConfig
+from tfm.decoding.continuation import GenerationConfig
+from tfm.models.decoder_lm import DecoderLMConfig
+from tfm.tasks.language_modeling import Config
+from tfm.training.config import TrainingConfig
+from tfm.training.optimizers import AdamW
+
+
+def get_config():
+    return to_config_dict(
+        Config(
+            model=DecoderLMConfig(
+                layers=4,
+                d_model=128,
+                d_ff=512,
+                heads=4,
+                dropout=0.1,
+                attention_dropout=0.0,
+                max_positions=256,
+            ),
+            data=DocumentsConfig(
+                kind="builtin",
+                name="pydoc_topics",
+                tokenizer="word_pieces",
+                vocabulary_size=1000,
+                row_length=128,
+                batch_tokens=1024,
+            ),
+            training=TrainingConfig(
+                steps=1400,
+                schedule="cosine_decay",
+                warmup_steps=100,
+                peak_learning_rate=3e-3,
+                optimizer=AdamW(b2=0.99, weight_decay=0.1),
+                clip_norm=1.0,
+                log_every=50,
+                eval_every=700,
+                checkpoint_every=700,
+                keep=2,
+            ),
+            decoding=GenerationConfig(max_tokens=128, temperature=0.8),
+            stride=32,
+        )
+    )

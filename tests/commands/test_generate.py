@@ -1,0 +1,64 @@
+"""tfm generate: prefixes in, texts out, as the Python class gives them."""
+
+import io
+import json
+
+import jax
+import pytest
+
+from tests.helpers.tiny_lm import make_lm_config, write_documents
+from tfm.commands import generate
+from tfm.config import save
+from tfm.data.character_tokenizers import CharacterTokenizer
+from tfm.errors import UserError
+from tfm.export.bundle import write_bundle
+from tfm.tasks import language_modeling
+from tfm.workdir import runs
+from tfm.workdir.generator import Generator
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    """An export of random parameters."""
+    folder = tmp_path_factory.mktemp("lm")
+    write_documents(folder)
+    config = make_lm_config(folder, data={"tokenizer": "characters"})
+    workdir = folder / "run"
+    workdir.mkdir()
+    task = language_modeling.create(config, str(workdir))
+    save(config, runs.config_path(str(workdir)))
+    params = jax.tree.map(lambda x: 4 * x, task.init(jax.random.key(0)))
+    write_bundle(runs.Run(task, params, [1]), str(folder / "bundle"), workdir=str(workdir))
+    return str(folder / "bundle")
+
+
+def test_objects_are_what_the_class_gives(bundle, capsys):
+    arguments = [f"--workdir={bundle}", "--format=jsonl", "--config.decoding.samples=2"]
+    generate.main([*arguments, "--prefix=red dog", "--prefix=a"])
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = Generator.load(bundle).continuations(["red dog", "a"], samples=2)
+    assert [row["prefix"] for row in rows] == ["red dog", "a"]
+    for row, each in zip(rows, found, strict=True):
+        assert [one["text"] for one in row["continuations"]] == [one.text for one in each]
+        assert [one["score"] for one in row["continuations"]] == pytest.approx([one.score for one in each])
+
+
+def test_lines_of_standard_input(bundle, capsys, monkeypatch):
+    """An empty line begins a text; chunks do not change the samples."""
+    monkeypatch.setattr(generate, "CHUNK_LINES", 1)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"red\n\n")))
+    generate.main([f"--workdir={bundle}"])
+    [[first], [second]] = Generator.load(bundle).generate(["red", ""])
+    rule = generate.RULE
+    assert capsys.readouterr().out == f"red{first}\n{rule}\n{second}\n{rule}\n"
+
+
+def test_an_export_carries_its_tokenizer(bundle):
+    run = runs.load(bundle)
+    assert isinstance(run.task.tokenizer, CharacterTokenizer)
+    assert len(run.task.tokenizer) > 260
+
+
+def test_a_run_that_translates_is_refused(tiny_run):
+    with pytest.raises(UserError, match="task 'translation' of the run does not continue texts"):
+        generate.main([f"--workdir={tiny_run}", "--prefix=a"])

@@ -1,0 +1,177 @@
+"""Batches of a language model: what stands in them, their order, and windows that count each token once."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tfm.data.character_tokenizers import CharacterTokenizer
+from tfm.data.document_batches import (
+    DocumentBatches,
+    assemble,
+    cut_stream,
+    score_windows,
+    split_documents,
+    window_batches,
+)
+from tfm.data.documents import Documents, DocumentsConfig
+from tfm.data.token_cache import TEXT, TokenCache
+from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.errors import UserError
+
+TEXTS = ["a" * 30, "bcdef", "", "ghijklm" * 3, "n"]
+CONTIGUOUS = DocumentsConfig(row_length=8, batch_tokens=24)
+PACKED = dataclasses.replace(CONTIGUOUS, rows="packed")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("cache"))
+    return TokenCache.open(Documents(TEXTS), CharacterTokenizer(), folder, TEXT)
+
+
+def epoch(batches, number=0):
+    first = number * batches.batches
+    return [batches.batch(step) for step in range(first, first + batches.batches)]
+
+
+def test_the_cache_holds_each_text_and_its_end(cache):
+    tokens, ends = cache.stream()
+    assert cache.lengths.tolist() == [[len(text) + 1] for text in TEXTS]
+    assert (tokens[ends - 1] == EOS_ID).all()
+    starts = [0, *ends[:-1]]
+    assert [CharacterTokenizer().decode(tokens[a:b]) for a, b in zip(starts, ends, strict=True)] == TEXTS
+
+
+def test_contiguous_rows_are_the_stream(cache):
+    """Each row is a piece of it; no two of an epoch overlap; each target follows its input."""
+    tokens, _ = cache.stream()
+    previous = np.concatenate([[BOS_ID], np.where(tokens[:-1] == EOS_ID, BOS_ID, tokens[:-1])])
+    batches, seen = DocumentBatches(cache, CONTIGUOUS, seed=1), np.zeros(len(tokens), int)
+    for number in range(2):
+        for step in range(number * batches.batches, (number + 1) * batches.batches):
+            batch, starts = batches.batch(step), batches.describe(step)["starts"]
+            assert batch["targets"].shape == (3, 8)
+            for row, start in enumerate(starts):
+                piece = slice(start, start + 8)
+                assert batch["targets"][row].tolist() == tokens[piece].tolist()
+                assert batch["inputs"][row].tolist() == previous[piece].tolist()
+                assert batch["positions"][row].tolist() == list(range(8))
+                assert (batch["segments"][row] == 1).all()
+                assert (batch["weights"][row] == 1).all()
+                seen[piece] += 1
+            for row in range(len(starts), 3):
+                assert all(not array[row].any() for array in batch.values())
+        assert set(seen.tolist()) <= {number, number + 1}
+        assert (seen == number).sum() < 2 * 8
+        seen[:] = number + 1
+
+
+def test_packed_rows_have_every_token_once(cache):
+    tokens, _ = cache.stream()
+    found = []
+    for batch in epoch(DocumentBatches(cache, PACKED, seed=1)):
+        for row in range(3):
+            segments = batch["segments"][row]
+            for segment in range(1, segments.max(initial=0) + 1):
+                places = np.flatnonzero(segments == segment)
+                assert batch["positions"][row, places].tolist() == list(range(len(places)))
+                assert (batch["weights"][row, places] == 1).all()
+                assert (
+                    batch["inputs"][row, places[1:]].tolist() == batch["targets"][row, places[:-1]].tolist()
+                )
+                found.append(tuple(batch["targets"][row, places].tolist()))
+            assert not batch["targets"][row, segments == 0].any()
+    parts = split_documents(cache.stream()[1], 8)
+    expected = [
+        tuple(tokens[start : start + length].tolist()) for start, length, _ in zip(*parts, strict=True)
+    ]
+    assert sorted(found) == sorted(expected)
+    assert sum(map(len, found)) == len(tokens)
+
+
+@pytest.mark.parametrize("config", [CONTIGUOUS, PACKED])
+def test_a_batch_depends_on_seed_and_step_alone(cache, config):
+    first, again = (DocumentBatches(cache, config, seed=1) for _ in range(2))
+    other = DocumentBatches(cache, config, seed=2)
+    steps = range(2 * first.batches)
+    for step in reversed(steps):
+        batch = first.batch(step)
+        assert all((batch[name] == again.batch(step)[name]).all() for name in batch)
+    assert any((first.batch(step)["targets"] != other.batch(step)["targets"]).any() for step in steps)
+
+
+@pytest.mark.parametrize("config", [CONTIGUOUS, PACKED])
+def test_hosts_share_a_batch(cache, config):
+    whole = DocumentBatches(cache, config, seed=1)
+    parts = [DocumentBatches(cache, config, seed=1, host_index=i, host_count=2) for i in range(2)]
+    for step in range(whole.batches):
+        rows = [tuple(row) for part in parts for row in part.batch(step)["targets"].tolist()]
+        assert {row for row in rows if any(row)} == {
+            tuple(row) for row in whole.batch(step)["targets"].tolist() if any(row)
+        }
+
+
+def test_example_has_the_shape_of_all_batches(cache):
+    batches = DocumentBatches(cache, CONTIGUOUS, seed=0)
+    assert all(not array.any() for array in batches.largest_batch().values())
+    assert {name: x.shape for name, x in batches.largest_batch().items()} == {
+        name: x.shape for name, x in batches.batch(0).items()
+    }
+    assert 0 <= DocumentBatches(cache, PACKED, seed=0).padding_fraction < 0.5
+
+
+@pytest.mark.parametrize("offset", range(8))
+@pytest.mark.parametrize("size", [1, 7, 8, 14, 15, 16, 40])
+def test_rows_lie_within_the_stream(size, offset):
+    parts = cut_stream(size, 8, offset)
+    assert (parts.starts >= 0).all()
+    assert (parts.starts + parts.lengths <= size).all()
+    assert len(parts.starts) == max((size - 7) // 8, 1)
+    assert len(set(parts.starts)) == len(parts.starts)
+
+
+def test_no_token_is_refused():
+    with pytest.raises(UserError, match="no token"):
+        cut_stream(0, 8, 0)
+
+
+@pytest.mark.parametrize("stride", [1, 3, 8])
+@pytest.mark.parametrize("ends", [[5], [8], [9], [3, 25, 26, 60]])
+def test_windows_count_each_token_once(ends, stride):
+    ends = np.array(ends)
+    windows = score_windows(ends, 8, stride)
+    counted = np.zeros(ends[-1], int)
+    starts_of_texts = [0, *ends[:-1]]
+    for start, length, count in zip(*windows, strict=True):
+        assert length <= 8
+        text = np.searchsorted(ends, start, side="right")
+        assert starts_of_texts[text] <= start < start + length <= ends[text]
+        counted[start + length - count : start + length] += 1
+        context = length - count
+        assert context >= min(8 - stride, start + length - count - starts_of_texts[text])
+    assert (counted == 1).all()
+
+
+def test_batches_of_windows_hold_all_of_them():
+    tokens = np.arange(3, 63)
+    windows = score_windows(np.array([3, 25, 60]), 16, 5)
+    found = []
+    for chosen, batch in window_batches(tokens, windows, 40):
+        assert batch["targets"].size <= 40
+        for row, each in enumerate(zip(*chosen, strict=True)):
+            start, length, counted = each
+            assert batch["targets"][row, :length].tolist() == tokens[start : start + length].tolist()
+            assert batch["weights"][row].sum() == counted
+            assert batch["weights"][row, :length][length - counted :].all()
+            found.append(each)
+    assert sorted(found) == sorted(zip(*windows, strict=True))
+
+
+def test_parts_stand_side_by_side():
+    parts = split_documents(np.array([3, 8]), 4).take(np.array([0, 2, 1]))
+    batch = assemble(np.array([5, 6, EOS_ID, 7, 8, 9, 10, EOS_ID]), parts, np.array([2, 1]), (3, 5))
+    assert batch["targets"].tolist() == [[5, 6, 2, 2, 0], [7, 8, 9, 10, 0], [0] * 5]
+    assert batch["inputs"].tolist() == [[1, 5, 6, 10, 0], [1, 7, 8, 9, 0], [0] * 5]
+    assert batch["segments"].tolist() == [[1, 1, 1, 2, 0], [1, 1, 1, 1, 0], [0] * 5]
+    assert batch["positions"].tolist() == [[0, 1, 2, 0, 0], [0, 1, 2, 3, 0], [0] * 5]

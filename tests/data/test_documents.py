@@ -1,0 +1,90 @@
+"""Documents from text files, TFDS and the standard library, and what is refused."""
+
+import dataclasses
+import gzip
+
+import pytest
+
+from tests.helpers import tfds_sets
+from tfm.data.documents import DocumentsConfig, check_documents, open_documents
+from tfm.errors import UserError
+
+TEXT = "one\ntwo\n\n\nthree \n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "train").write_text(TEXT, encoding="utf-8")
+    (tmp_path / "validation").write_text("four", encoding="utf-8")
+    return tmp_path
+
+
+def make(folder, **fields):
+    return DocumentsConfig(directory=str(folder), cache_dir=str(folder / "cache"), **fields)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("file", [TEXT]), ("paragraph", ["one\ntwo", "three "]), ("line", ["one", "two", "three "])],
+)
+def test_documents_of_a_text_file(folder, kind, expected):
+    documents = open_documents(make(folder, documents=kind), "train")
+    assert documents[: len(documents)] == [(text,) for text in expected]
+    assert documents[0] == (expected[0],)
+
+
+def test_a_packed_file_is_found(folder):
+    plain = open_documents(make(folder), "validation")
+    (folder / "other.gz").write_bytes(gzip.compress(b"four"))
+    other = open_documents(make(folder, validation="other"), "validation")
+    assert other[0] == ("four",)
+    assert other.fingerprint == plain.fingerprint != open_documents(make(folder), "train").fingerprint
+
+
+def test_document_ends_are_part_of_identity(tmp_path):
+    for name, text in (("train", "a\nbc"), ("validation", "ab\nc")):
+        (tmp_path / name).write_text(text)
+    config = make(tmp_path, documents="line")
+    assert open_documents(config, "train").fingerprint != open_documents(config, "validation").fingerprint
+
+
+def test_documents_of_tfds(tmp_path):
+    name = tfds_sets.TinyTranslate.name
+    config = DocumentsConfig(kind="tfds", name=name, feature="en", directory=str(tmp_path))
+    documents = open_documents(config, "train")
+    assert sorted(documents[:6]) == [(f"sentence {i}",) for i in range(6)]
+    with pytest.raises(UserError, match="has no feature 'text'"):
+        open_documents(dataclasses.replace(config, feature="text"), "train")
+
+
+def test_documents_of_the_standard_library():
+    config = DocumentsConfig(kind="builtin", name="pydoc_topics")
+    assert len(open_documents(config, "train")) > len(open_documents(config, "test")) > 3
+    with pytest.raises(UserError, match=r"has the splits test, validation, train, got 'long'"):
+        open_documents(config, "long")
+
+
+def test_all_problems_are_named_at_once(tmp_path):
+    (tmp_path / "train").write_bytes(b"a\xff")
+    with pytest.raises(UserError, match=r"2 problems.*not UTF-8.*Expected the file .*validation"):
+        check_documents(make(tmp_path))
+    (tmp_path / "train").write_bytes(b" \n")
+    with pytest.raises(UserError, match="'train' of the data has no text"):
+        check_documents(make(tmp_path), ("train",))
+    with pytest.raises(UserError, match=r"data\.test is empty"):
+        open_documents(make(tmp_path, test=""), "test")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"batch_tokens": 100}, "holds not one row of 1024"),
+        ({"kind": "builtin"}, r"data\.name must be one of .*pydoc_topics"),
+        ({"kind": "tfds"}, r"data\.name must be the name of a TFDS data set"),
+        ({"tokenizer": "words"}, r"data\.tokenizer must be one of"),
+        ({"kind": "tfds", "name": "huggingface:x"}, r"data\.name must be a name"),
+    ],
+)
+def test_fields_that_do_not_fit(fields, message):
+    with pytest.raises(UserError, match=message):
+        DocumentsConfig(**fields)

@@ -1,0 +1,176 @@
+"""The task of language modelling: its loss, what it counts, its tokenizers, and what it refuses."""
+
+import dataclasses
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from tests.helpers.tiny_lm import make_lm_config, write_documents
+from tfm.data.documents import TOKENIZER_FILE
+from tfm.errors import UserError
+from tfm.models import TransformerConfig
+from tfm.tasks import language_modeling
+from tfm.tasks.language_modeling.data import TokenizedDocuments
+from tfm.tasks.language_modeling.report import document_nats
+from tfm.training.task import Data, Task
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("documents")
+    write_documents(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def task(folder, tmp_path_factory):
+    return language_modeling.create(make_lm_config(folder), str(tmp_path_factory.mktemp("run")))
+
+
+@pytest.fixture(scope="module")
+def params(task):
+    return jax.tree.map(lambda x: 4 * x, task.init(jax.random.key(0)))
+
+
+def forward(task, params, tokens):
+    """float64 [L] log-probability of each token of one text that begins with BOS, by the whole model."""
+    inputs = np.concatenate([[1], tokens[:-1]])[None]
+    logits = np.asarray(task.model.apply({"params": params}, inputs, train=False), np.float64)[0]
+    norm = np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)) + logits.max(-1)
+    return logits[np.arange(len(tokens)), tokens] - norm
+
+
+def test_protocols_of_training(task):
+    assert isinstance(task, Task)
+    assert isinstance(task.open_data(), Data)
+
+
+def test_loss_is_the_mean_over_tokens(task, params):
+    batch = task.open_data().train_batches(0).__next__()
+    (total, count), metrics = task.loss(params, batch, None)
+    log_probabilities = np.asarray(task.log_probabilities((params,), batch), np.float64)
+    assert count == (batch["segments"] > 0).sum()
+    assert total == pytest.approx(-(log_probabilities * batch["weights"]).sum(), rel=1e-5)
+    bits, tokens = metrics["bits_per_token"]
+    assert bits / tokens == pytest.approx(total / count / math.log(2), rel=1e-5)
+
+
+def test_rows_of_zeros_count_for_nothing(task, params):
+    data = task.open_data()
+    batch = data.train_batches(0).__next__()
+    more = {name: np.concatenate([x, np.zeros_like(x)]) for name, x in batch.items()}
+    (total, count), _ = task.loss(params, batch, None)
+    (other, same), _ = task.loss(params, more, None)
+    assert (float(other), float(same)) == (pytest.approx(float(total), rel=1e-5), float(count))
+    assert data.count(more) == data.count(batch) == count
+
+
+def test_a_document_alone_equals_the_model(folder, tmp_path, params):
+    """Rows are packed, so that none sees another; windows are long enough for each."""
+    config = make_lm_config(folder, data={"rows": "packed", "row_length": 32}, model={"max_positions": 64})
+    task = language_modeling.create(config, str(tmp_path))
+    params = jax.tree.map(lambda x: 4 * x, task.init(jax.random.key(0)))
+    documents = TokenizedDocuments(config, task.tokenizer, "test")
+    found = document_nats(task, params, documents)
+    for nats, begin, end in zip(found, [0, *documents.ends[:-1]], documents.ends, strict=True):
+        if end - begin <= 32:
+            assert nats == pytest.approx(-forward(task, params, documents.tokens[begin:end]).sum(), rel=1e-4)
+
+
+@pytest.mark.parametrize("stride", [3, 16])
+def test_windows_score_as_the_model_does(task, params, stride):
+    """The stream, cut by hand: each token with the context of its window, once."""
+    config = dataclasses.replace(task.config, stride=stride)
+    task = language_modeling.LanguageModeling(config, task.tokenizer)
+    documents = TokenizedDocuments(config, task.tokenizer, "test")
+    tokens, length = documents.tokens, config.data.row_length
+    inputs = np.concatenate([[1], np.where(tokens[:-1] == 2, 1, tokens[:-1])])
+    expected, done = np.zeros(len(tokens)), 0
+    while done < len(tokens):
+        end = min(done + (stride if done else length), len(tokens))
+        begin = max(end - length, 0)
+        logits = task.model.apply({"params": params}, inputs[None, begin:end], train=False)[0]
+        scores = np.asarray(jax.nn.log_softmax(logits))[np.arange(end - begin), tokens[begin:end]]
+        expected[done:end] = scores[done - begin :]
+        done = end
+    sums = -np.add.reduceat(expected, [0, *documents.ends[:-1]])
+    np.testing.assert_allclose(document_nats(task, params, documents), sums, rtol=1e-4)
+
+
+def test_scores_and_their_units(task, params):
+    data = task.open_data()
+    scores = task.evaluate(params, data)
+    [report] = task.report(params, "validation")
+    by_name = {score.name: score for score in report.scores}
+    texts = data.validation.texts
+    size, tokens = sum(len(text.encode()) for text in texts), len(data.validation.tokens)
+    assert scores["validation/bits_per_byte"] == pytest.approx(by_name["bits per byte"].value)
+    total = scores["validation/bits_per_byte"] * size * math.log(2)
+    assert scores["validation/perplexity"] == pytest.approx(math.exp(total / tokens), rel=1e-6)
+    assert scores["validation/bits_per_character"] == pytest.approx(
+        total / math.log(2) / sum(map(len, texts))
+    )
+    assert task.best.metric in scores
+    assert len(report.outputs) == len(texts)
+    sizes = [len(text.encode()) for text in texts]
+    mean = np.average([float(each) for each in report.outputs], weights=sizes)
+    assert mean == pytest.approx(scores["validation/bits_per_byte"], abs=1e-3)
+    assert by_name["bits per byte"].signature.endswith("8 documents, ends counted, window 16, stride 8")
+
+
+def test_an_ensemble_averages_probabilities(task, params):
+    other = task.init(jax.random.key(1))
+    batch = task.open_data().train_batches(0).__next__()
+    one, two, both = (
+        np.exp(np.asarray(task.log_probabilities(members, batch), np.float64))
+        for members in ((params,), (other,), (params, other))
+    )
+    np.testing.assert_allclose(both, (one + two) / 2, rtol=1e-5)
+
+
+def test_few_documents_are_validated(folder, tmp_path):
+    task = language_modeling.create(make_lm_config(folder, validation_documents=3), str(tmp_path))
+    assert len(task.open_data().validation.texts) == 3
+
+
+@pytest.mark.parametrize(("tokenizer", "size"), [("bytes", None), ("characters", None), ("word_pieces", 290)])
+def test_tokenizers_and_their_files(folder, tmp_path, tokenizer, size):
+    data = {"tokenizer": tokenizer} | ({"vocabulary_size": size} if size else {})
+    config = make_lm_config(folder, data=data)
+    task = language_modeling.create(config, str(tmp_path))
+    again = language_modeling.create(config, str(tmp_path), new=False)
+    assert task.assets() == again.assets()
+    assert set(task.assets()) == (set() if tokenizer == "bytes" else {TOKENIZER_FILE})
+    assert (tmp_path / TOKENIZER_FILE).exists() == (tokenizer != "bytes")
+    assert task.model.vocabulary_size == len(task.tokenizer) == len(again.tokenizer)
+    text = "red dog\nß  "
+    assert task.tokenizer.decode(task.tokenizer.encode([text])[0]) == text
+
+
+def test_a_model_that_translates_is_refused(folder, tmp_path):
+    config = dataclasses.replace(make_lm_config(folder), model=TransformerConfig())
+    with pytest.raises(UserError, match=r"'transformer' is no language model: it has no method prefill;"):
+        language_modeling.create(config, str(tmp_path))
+
+
+def test_a_model_too_large_is_refused(folder, tmp_path):
+    config = make_lm_config(folder, model={"d_model": 65_536, "d_ff": 1 << 20, "heads": 1, "layers": 1000})
+    with pytest.raises(UserError, match=r"Training [\d,]+ parameters .* lower what is largest"):
+        language_modeling.create(config, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"data": {"row_length": 33}},
+            "data.row_length asks for 33 positions and model.max_positions has 32",
+        ),
+        ({"stride": 17}, "stride must be at most data.row_length 16"),
+    ],
+)
+def test_fields_that_do_not_fit_together(folder, fields, message):
+    with pytest.raises(UserError, match=message):
+        make_lm_config(folder, **fields)

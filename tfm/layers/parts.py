@@ -1,0 +1,124 @@
+"""The parts that a Transformer is made of, from the fields of its config: what its stacks have in common.
+
+Shape letters as in `tfm.layers`.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.nn.initializers import Initializer
+
+from tfm.errors import UserError
+from tfm.layers.attention import MultiHeadAttention
+from tfm.layers.composition import ComposedModule
+from tfm.layers.dense import KERNEL_INIT
+from tfm.layers.embedding import LearnedPositions
+from tfm.layers.feed_forward import FeedForward
+from tfm.layers.normalization import layer_norm
+from tfm.layers.residual import Residual
+from tfm.layers.stack import Stack
+from tfm.positions import sinusoidal_encoding
+
+
+class TransformerParts(ComposedModule):
+    """Makes the parts of a Transformer; a subclass arranges them in its `setup`.
+
+    That has `config` with the fields below that are read, and sets `embedding` and `dropout`.
+    """
+
+    def make_initializers(self) -> tuple[Initializer, Initializer]:
+        """Initializers of kernels: of those inside of a sublayer, and of the sublayers' output kernels."""
+        return KERNEL_INIT, KERNEL_INIT
+
+    def make_table_init(self) -> Initializer | None:
+        """Initializer of the tables of embedding and positions; None is that of the layers themselves."""
+        return None
+
+    def make_positions(self) -> Callable[[jax.Array], jax.Array] | None:
+        """What is added to the embeddings of a stack: positions [...] -> [..., D]; None adds nothing."""
+        config = self.config
+        if config.positions == "learned":
+            return LearnedPositions(config.max_positions, config.d_model, self.make_table_init())
+        return functools.partial(sinusoidal_encoding, features=config.d_model, layout=config.positions)
+
+    def make_norm(self, name: str | None = None) -> nn.Module:
+        """The norm of each residual connection, and of a stack's output for orders other than "post"."""
+        return layer_norm(jnp.dtype(self.config.dtype), self.config.layer_norm_epsilon, name)
+
+    def make_attention(self) -> nn.Module:
+        """Each attention, a `tfm.layers.Mixer`."""
+        config = self.config
+        kernel_init, output_init = self.make_initializers()
+        return MultiHeadAttention(
+            features=config.d_model,
+            heads=config.heads,
+            key_features=config.key_features,
+            value_features=config.value_features,
+            use_bias=config.attention_bias,
+            dropout_rate=config.attention_dropout,
+            implementation=config.attention,
+            dtype=jnp.dtype(config.dtype),
+            kernel_init=kernel_init,
+            output_init=output_init,
+        )
+
+    def make_mixer(self) -> nn.Module:
+        """Self-attention of each layer, or its replacement, a `tfm.layers.Mixer`."""
+        return self.make_attention()
+
+    def make_feed_forward(self) -> nn.Module:
+        """The position-wise network; called as `tfm.layers.FeedForward` is."""
+        config = self.config
+        kernel_init, output_init = self.make_initializers()
+        return FeedForward(
+            config.d_model,
+            config.d_ff,
+            config.activation,
+            config.feed_forward_dropout,
+            jnp.dtype(config.dtype),
+            kernel_init,
+            output_init,
+        )
+
+    def make_residual(self) -> nn.Module:
+        """The connection around each sublayer; called as `tfm.layers.Residual` is."""
+        return Residual(self.config.norm_order, self.config.dropout, self.make_norm)
+
+    def make_stack(self, make_layer: Callable[[], nn.Module], depth: int) -> nn.Module:
+        """A stack of `depth` equal layers."""
+        final_norm = None if self.config.norm_order == "post" else self.make_norm
+        return Stack(make_layer, depth, final_norm, self.config.remat, self.config.scan)
+
+    def _check_device(self):
+        """Raises a UserError where the attention of the config does not exist on this device."""
+        if self.config.attention == "cudnn" and jax.default_backend() != "gpu":
+            raise UserError(
+                f"model.attention 'cudnn' needs a CUDA device, but this is a {jax.default_backend()}: "
+                "set --config.model.attention=xla."
+            )
+
+    def _embed(
+        self, tokens: jax.Array, encoding: Callable[..., Any] | None, positions: jax.Array, *, train: bool
+    ) -> jax.Array:
+        """Embedding plus position, with dropout on the sum (section 5.4)."""
+        x = self.embedding(tokens)
+        if encoding is not None:
+            x = x + encoding(positions).astype(self.config.dtype)
+        return self.dropout(x, train=train)
+
+    def _positions(self, positions: jax.Array | None, tokens: jax.Array) -> jax.Array:
+        """The given positions, or 0, 1, 2, ... of the tokens."""
+        if positions is not None:
+            return positions
+        self._check_length(tokens.shape[-1])
+        return jnp.arange(tokens.shape[-1])
+
+    def _check_length(self, length: int):
+        """Raises a ValueError for more positions than the config has."""
+        max_length = self.config.max_length
+        if max_length is not None and length > max_length:
+            raise ValueError(f"{length} positions are more than the {max_length} of model.max_positions")

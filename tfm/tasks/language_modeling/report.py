@@ -1,0 +1,58 @@
+"""Scores documents with a trained language model, each token once."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from tfm.data.document_batches import score_windows, window_batches
+from tfm.data.sources import fingerprint_texts
+from tfm.decoding.generate import as_members
+from tfm.evaluation.language_modeling_metrics import likelihood_scores
+from tfm.tasks.language_modeling.data import TokenizedDocuments
+from tfm.training.task import Report
+
+SHOWN = 60  # characters of a document in an example
+
+
+def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
+    """The report of a split: bits per byte of each document as outputs, and the scores of all."""
+    documents = TokenizedDocuments(task.config, task.tokenizer, split)
+    began = time.monotonic()
+    nats = document_nats(task, params, documents)
+    rate = len(documents.texts) / (time.monotonic() - began)
+    sizes = [max(len(text.encode("utf-8")), 1) for text in documents.texts]
+    outputs = [f"{each / np.log(2) / size:.4f}" for each, size in zip(nats, sizes, strict=True)]
+    examples = [
+        {"document": " ".join(text[:SHOWN].split()), "bits/byte": output}
+        for text, output in zip(documents.texts, outputs, strict=True)
+    ]
+    settings = {"window": task.config.data.row_length, "stride": task.config.stride}
+    scores = score_documents(task, nats, documents)
+    yield Report(outputs, scores, examples, settings, rate, fingerprint_texts(documents.texts, outputs[:0]))
+
+
+def score_documents(task: Any, nats: np.ndarray, documents: TokenizedDocuments) -> list[Any]:
+    """`likelihood_scores` of documents, of which `document_nats` gave the first argument."""
+    how = f"window {task.config.data.row_length:,}, stride {task.config.stride:,}"
+    return likelihood_scores(nats, len(documents.tokens), documents.texts, how)
+
+
+def document_nats(task: Any, params: Any, documents: TokenizedDocuments) -> np.ndarray:
+    """float64 [documents], the negative log-probability of each, its end counted.
+
+    Contiguous rows saw texts one after the other, and so they are scored; packed ones each by itself.
+    """
+    data = task.config.data
+    ends = documents.ends if data.rows == "packed" else documents.ends[-1:]
+    windows = score_windows(ends, data.row_length, min(task.config.stride, data.row_length))
+    scores = np.full(len(documents.tokens), np.nan)
+    members = as_members(params)
+    for chosen, batch in window_batches(documents.tokens, windows, data.batch_tokens):
+        found = np.asarray(jax.device_get(task.log_probabilities(members, batch)))
+        for row, (start, length, counted) in enumerate(zip(*chosen, strict=True)):
+            first = length - counted
+            scores[start + first : start + length] = found[row, first:length]
+    return -np.add.reduceat(scores, np.concatenate([[0], documents.ends[:-1]]))

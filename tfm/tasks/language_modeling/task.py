@@ -1,0 +1,249 @@
+"""Language modelling: documents in, a decoder without an encoder trained with cross-entropy.
+
+A batch (see `tfm.data.document_batches`) is a dict of int32 arrays [B, L]: inputs, targets, positions,
+segments, weights.
+"""
+
+import dataclasses
+import functools
+import logging
+import math
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tfm import models
+from tfm.data.character_tokenizers import BYTES, CharacterTokenizer, TextTokenizer
+from tfm.data.documents import (
+    SPLITS,
+    TOKENIZER_FILE,
+    DocumentsConfig,
+    check_documents,
+    open_documents,
+)
+from tfm.data.token_cache import check_folder
+from tfm.data.tokenizer import Tokenizer
+from tfm.decoding.continuation import GenerationConfig, continue_texts
+from tfm.decoding.protocol import check_continues
+from tfm.errors import UserError
+from tfm.fields import CHANGEABLE, NEVER, check_fields, field
+from tfm.losses import chunked_log_probabilities, fused_linear_cross_entropy
+from tfm.models.decoder_lm import DecoderLMConfig
+from tfm.runtime.memory import check_batches_fit, check_training_fits
+from tfm.tasks.language_modeling.data import LanguageModelingData
+from tfm.tasks.language_modeling.report import document_nats, report_split, score_documents
+from tfm.training.config import TrainingConfig
+from tfm.training.task import Best, Report
+
+TRAINED_ON = 10_000  # paragraphs or lines read at a time for the tokenizer
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """A language model's run; the defaults are GPT-2's small model on text files, by bytes."""
+
+    task: str = field("language_modeling", "A module of tfm.tasks.", resume=NEVER, warm_start=False)
+    model: Any = field(
+        DecoderLMConfig,
+        "The model that model.name names.",
+        section_class=lambda section: models.find(section["name"]).Config,
+    )
+    data: DocumentsConfig = field(DocumentsConfig, "Where documents come from, and how they become rows.")
+    training: TrainingConfig = field(TrainingConfig, "The procedure.")
+    decoding: GenerationConfig = field(GenerationConfig, "How `tfm generate` continues texts.")
+    loss_chunk_size: int = field(
+        4096,
+        "Positions whose logits are held in memory at a time; fewer save memory.",
+        least=1,
+        most=10**9,
+        unit="positions",
+        resume=CHANGEABLE,
+    )
+    stride: int = field(
+        512,
+        "Tokens between two windows of an evaluation, each of which has data.row_length tokens; fewer give "
+        "every token more context and take as much longer. At most data.row_length.",
+        least=1,
+        most=10**6,
+        unit="tokens",
+        resume=CHANGEABLE,
+    )
+    validation_documents: int = field(
+        0,
+        "So many documents of the validation split are scored during training; 0 is all.",
+        least=0,
+        most=10**9,
+        unit="documents",
+        resume=CHANGEABLE,
+    )
+
+    def __post_init__(self):
+        check_fields(self)
+        most = getattr(self.model, "max_length", None)
+        if most is not None and self.data.row_length > most:
+            raise UserError(
+                f"data.row_length asks for {self.data.row_length:,} positions and model.max_positions has "
+                f"{most:,}: lower the one or raise the other."
+            )
+        if self.stride > self.data.row_length:
+            raise UserError(
+                f"stride must be at most data.row_length {self.data.row_length:,}, so that no token is left "
+                f"out, got {self.stride:,}."
+            )
+
+    @property
+    def output_suffix(self) -> str:
+        """Outputs of eval.py are called SPLIT.bits.hypotheses: the bits per byte of each document."""
+        return "bits"
+
+    def without_paths(self) -> "Config":
+        """This config without the paths of the machine that trained it, for an export."""
+        splits = {name: getattr(self.data, name) for name in SPLITS}
+        splits = {
+            name: os.path.basename(path) if os.path.isabs(path) else path for name, path in splits.items()
+        }
+        return dataclasses.replace(
+            self, data=dataclasses.replace(self.data, directory="", cache_dir="", **splits)
+        )
+
+
+class LanguageModeling:
+    """A `tfm.training.task.Task`.
+
+    Attributes:
+      config: `Config`.
+      tokenizer: `tfm.data.character_tokenizers.TextTokenizer`.
+      model: the Linen module, a `tfm.decoding.protocol.LanguageModel`.
+      d_model: D of the model, for the learning rate; None of a model without one.
+      best, unit: see `tfm.training.task.Task`.
+    """
+
+    best = Best("validation/bits_per_byte", "min")
+    unit = "tokens"
+
+    def __init__(self, config: Config, tokenizer: TextTokenizer):
+        self.config = config
+        self.tokenizer = tokenizer
+        self.model = make_model(config, len(tokenizer))
+        self.d_model = getattr(config.model, "d_model", None)
+
+    def init(self, rng: jax.Array) -> Any:
+        """The parameters before training."""
+        return self.model.init(rng, jnp.ones((1, 1), jnp.int32), train=False)["params"]
+
+    def loss(self, params, batch, rng):
+        """Cross-entropy of each token.
+
+        Args:
+          params: of the model.
+          batch: see the module's docstring.
+          rng: random key of dropout; None evaluates without dropout.
+
+        Returns:
+          (sum, count) of the loss, and a dict of (sum, count): "bits_per_token" and "accuracy".
+        """
+        features, table = self._features(params, batch, rng)
+        weights = batch["weights"].astype(jnp.float32)
+        chunk = self.config.loss_chunk_size
+        metrics = fused_linear_cross_entropy(features, table, batch["targets"], weights, 0.0, chunk)
+        total, count = metrics.pop("nll")
+        return metrics.pop("loss"), metrics | {"bits_per_token": (total / math.log(2), count)}
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def log_probabilities(self, members: tuple[Any, ...], batch: Any) -> jax.Array:
+        """float32 [B, L], the log-probability of each target: of the mean of the members' probabilities."""
+        found = [
+            chunked_log_probabilities(
+                *self._features(params, batch, None), batch["targets"], self.config.loss_chunk_size
+            )
+            for params in members
+        ]
+        return jax.nn.logsumexp(jnp.stack(found), axis=0) - math.log(len(found))
+
+    def _features(self, params, batch, rng):
+        return self.model.apply(
+            {"params": params},
+            batch["inputs"],
+            positions=batch["positions"],
+            segments=batch["segments"],
+            train=rng is not None,
+            rngs=None if rng is None else {"dropout": rng},
+            method="features",
+        )
+
+    def open_data(self) -> LanguageModelingData:
+        """Opens, tokenises and cuts training and validation data."""
+        return LanguageModelingData(self.config, self.tokenizer)
+
+    def assets(self) -> dict[str, str]:
+        """{file name: SHA-256} of the tokenizer in the work directory; bytes have none."""
+        return {TOKENIZER_FILE: self.tokenizer.fingerprint} if self.config.data.tokenizer != "bytes" else {}
+
+    def evaluate(self, params: Any, data: LanguageModelingData) -> dict[str, float]:
+        """Bits per byte and per character, and perplexity, of the validation split."""
+        nats = document_nats(self, params, data.validation)
+        scores = score_documents(self, nats, data.validation)
+        return {f"validation/{score.name.replace(' ', '_')}": score.value for score in scores}
+
+    def report(self, params: Any, split: str) -> Iterator[Report]:
+        """The scores of a split, and the bits per byte of each document."""
+        return report_split(self, params, split)
+
+    def generate(self, params: Any, prefixes: list[str], decoding: GenerationConfig | None = None, **options):
+        """See `tfm.decoding.continuation.continue_texts`, by the config's decoding or by another."""
+        decoding = decoding or self.config.decoding
+        return continue_texts(self.model, params, self.tokenizer, prefixes, decoding, **options)
+
+
+def make_model(config: Config, vocabulary_size: int) -> Any:
+    """The Linen module of a run.
+
+    Raises:
+      UserError: it is no language model.
+    """
+    model = models.find(config.model.name).Model(config.model, vocabulary_size=vocabulary_size)
+    check_continues(model)
+    return model
+
+
+def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModeling:
+    """The task of a run, with the tokenizer in `workdir`; a `new` run makes it from its training documents.
+
+    Raises:
+      UserError: the model is no language model, the data or the tokenizer cannot be used (all problems are in
+        its message), or a new run's model is larger than the memory.
+    """
+    path = os.path.join(workdir, TOKENIZER_FILE)
+    if new:
+        pieces = config.data.vocabulary_size if config.data.tokenizer == "word_pieces" else BYTES
+        check_training_fits(make_model(config, pieces), config.training)
+        check_batches_fit(config.data.batch_tokens)
+        check_documents(config.data, SPLITS[:2] if os.path.exists(path) else SPLITS)
+        check_folder(config.data.cache)
+    if config.data.tokenizer == "bytes":
+        return LanguageModeling(config, CharacterTokenizer())
+    if new and not os.path.exists(path):
+        train_tokenizer(config.data, path)
+    load = CharacterTokenizer.load if config.data.tokenizer == "characters" else Tokenizer.load
+    return LanguageModeling(config, load(path))
+
+
+def train_tokenizer(config: DocumentsConfig, path: str) -> None:
+    """Makes the tokenizer that `config.tokenizer` names from the training documents, and writes it."""
+    documents = open_documents(config, "train")
+    log.info("Making a tokenizer of %s from %s documents", config.tokenizer, f"{len(documents):,}")
+    texts = (text for (text,) in (documents[i] for i in range(len(documents))))
+    if config.tokenizer == "characters":
+        CharacterTokenizer.train(texts, path)
+        return
+    paragraphs = (part for text in texts for part in text.split("\n\n"))
+    Tokenizer.train(paragraphs, config.vocabulary_size, path, lossless=True)
+
+
+def fingerprint(config: Config, split: str) -> str:
+    """Identity of the content of a split."""
+    return open_documents(config.data, split).fingerprint
