@@ -1,4 +1,4 @@
-"""Whatever comes in, the answer is a result or one sentence: properties over drawn input."""
+"""Any input gives a result or one error message: property-based tests."""
 
 import dataclasses
 import gzip

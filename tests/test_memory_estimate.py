@@ -1,4 +1,4 @@
-"""Estimates of memory against what JAX counts, and refusals before anything of that size is made."""
+"""Estimates of memory against what JAX counts, and errors before anything of that size is made."""
 
 import dataclasses
 

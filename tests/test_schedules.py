@@ -1,4 +1,4 @@
-"""Schedules: what all have in common; their formulas stand in training/test_optimizers."""
+"""Schedules: what all have in common; their formulas are tested in training/test_optimizers."""
 
 import doctest
 

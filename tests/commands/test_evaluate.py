@@ -67,7 +67,7 @@ def scores_of(folder, name="test"):
 
 
 class Closed(io.StringIO):
-    """Standard output that nobody reads."""
+    """Standard output that is closed."""
 
     def write(self, text):
         raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""Pictures of attention and of curves: what stands in them, and which files a call leaves."""
+"""Pictures of attention and of curves: their content, and the files of a call."""
 
 import dataclasses
 import json

@@ -141,7 +141,7 @@ def test_digits_need_scikit_learn(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def prepare_builder(tmp_path_factory):
+def prepared(tmp_path_factory):
     """Folder of TFDS with the data set tiny_images."""
     folder = str(tmp_path_factory.mktemp("tfds"))
     tfds_sets.TinyImages(data_dir=folder, file_format="array_record").download_and_prepare(

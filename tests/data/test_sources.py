@@ -1,4 +1,4 @@
-"""Text files, TFDS and the built-in language behind one interface, and a sentence for each thing missing."""
+"""Text files, TFDS and the built-in language behind one interface, and errors for all that is missing."""
 
 import gzip
 import lzma
@@ -29,7 +29,7 @@ def pairs_of(config, split="train"):
 
 
 def test_only_newlines_separate_lines(tmp_path):
-    """U+2028, form feed and the like stand in real corpora and are no line ends; BOM and CRLF go."""
+    """U+2028, form feed and the like occur in real corpora and do not end lines; BOM and CRLF are removed."""
     source = "\ufeffone  \r\n two\u2028half\x0bx\x85y\r\n\nlast".encode()
     write(tmp_path, source, b"eins\nzwei\n\n  vier \n")
     assert pairs_of(text_config(tmp_path)) == [

@@ -1,4 +1,4 @@
-"""What tests over drawn input share: their profile, their judgement of an answer, and values of JSON."""
+"""Helpers of the property tests: their profile, the check of a result, and values of JSON."""
 
 import tempfile
 
@@ -19,7 +19,7 @@ JSON = st.recursive(
 
 
 def answer(entry, *arguments):
-    """What an entry returns, or None for a UserError, which must be one sentence."""
+    """What an entry returns, or None for a UserError, which must be one error message."""
     sentences = []
     try:
         return entry(*arguments)

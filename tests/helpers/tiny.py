@@ -67,7 +67,7 @@ def train_run(config, workdir):
 
 
 def randomize_weights(run):
-    """The run with drawn parameters and sharper logits: after six steps a model still ends at once."""
+    """The run with random parameters and sharper logits: a model of six steps would end at once."""
     params = run.task.init(jax.random.key(0))
     return run._replace(params={**params, "embedding": jax.tree.map(lambda x: 4 * x, params["embedding"])})
 

@@ -111,7 +111,7 @@ def batched():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_equals_numpy_sentence_by_sentence(name, batched):
-    """Whatever padding and longer sentences stand beside each."""
+    """With any padding and longer sentences in the batch."""
     logits, attention = batched(name)
     params = jax.tree.map(lambda x: np.asarray(x, np.float64), build(name)[1])
     for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
@@ -123,7 +123,7 @@ def test_equals_numpy_sentence_by_sentence(name, batched):
 
 @pytest.mark.parametrize("name", ["bahdanau", "luong", "mixed", "none"])
 def test_packed_rows_equal_single_sentences(name, batched):
-    """States begin anew with each segment, and each decoder with its own source's state."""
+    """States restart with each segment, and each decoder with its own source's state."""
     order = (1, 2, 0)
 
     def pack(sides, width):

@@ -193,7 +193,7 @@ def test_files_have_the_users_permissions(tmp_path):
 
 
 def test_files_are_synced_before_the_rename(tmp_path, monkeypatch):
-    """A loss of power keeps a rename and not the pages of a file that nobody asked the disk to write."""
+    """A loss of power may keep a rename but not the pages of a file that was not synced."""
     synced, sync, rename = set(), os.fsync, os.rename
 
     def remember(descriptor):

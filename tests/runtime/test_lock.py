@@ -1,4 +1,4 @@
-"""One training process a work directory: refusal, and what a killed holder leaves behind."""
+"""The lock of a work directory: a second process, and the lock of a killed one."""
 
 import contextlib
 import errno
@@ -80,7 +80,7 @@ def move(folder):
 
 
 def replace(folder):
-    """By a directory that may get the numbers of the old inode, where nobody holds it."""
+    """By a directory that may reuse the inode numbers of the old one, if no descriptor is open."""
     delete(folder)
     folder.mkdir()
     (folder / LOCK_FILE).touch()

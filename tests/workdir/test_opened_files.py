@@ -1,4 +1,4 @@
-"""What is opened again, damaged or made by a stranger: it is used or refused in one sentence, never run."""
+"""Opened files that are damaged or untrusted: they work or give one error message, and are never executed."""
 
 import json
 import os

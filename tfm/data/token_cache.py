@@ -71,7 +71,7 @@ class TokenCache:
         lengths = self.lengths[pairs, side]
         return self._tokens[side][concatenate_ranges(find_starts(self._ends[side], pairs), lengths)], lengths
 
-    def stream(self, side=0):
+    def stream(self, side: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """(ids, ends): all texts of a side, one after the other, and where each ends; memory-mapped."""
         return self._tokens[side], self._ends[side]
 

@@ -80,7 +80,7 @@ class DecoderLM(layers.TransformerParts):
         """Its bytes, by arithmetic."""
         return DecoderMemory(self.config, self.vocabulary_size)
 
-    def setup(self):
+    def setup(self) -> None:
         config = self.config
         self._check_device()
         self.embedding = self.make_embedding()

@@ -26,7 +26,7 @@ from tfm.data.documents import (
 )
 from tfm.data.token_cache import check_folder
 from tfm.data.tokenizer import Tokenizer
-from tfm.decoding.continuation import GenerationConfig, continue_texts
+from tfm.decoding.continuation import Continuation, GenerationConfig, continue_texts
 from tfm.decoding.protocol import check_continues
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
@@ -36,7 +36,7 @@ from tfm.runtime.memory import check_batches_fit, check_training_fits
 from tfm.tasks.language_modeling.data import LanguageModelingData
 from tfm.tasks.language_modeling.report import document_nats, report_split, score_documents
 from tfm.training.config import TrainingConfig
-from tfm.training.task import Best, Report
+from tfm.training.task import Batch, Best, Report, SumAndCount
 
 TRAINED_ON = 10_000  # paragraphs or lines read at a time for the tokenizer
 log = logging.getLogger(__name__)
@@ -135,7 +135,9 @@ class LanguageModeling:
         """The parameters before training."""
         return self.model.init(rng, jnp.ones((1, 1), jnp.int32), train=False)["params"]
 
-    def loss(self, params, batch, rng):
+    def loss(
+        self, params: Any, batch: Batch, rng: jax.Array | None
+    ) -> tuple[SumAndCount, dict[str, SumAndCount]]:
         """Cross-entropy of each token.
 
         Args:
@@ -193,7 +195,9 @@ class LanguageModeling:
         """The scores of a split, and the bits per byte of each document."""
         return report_split(self, params, split)
 
-    def generate(self, params: Any, prefixes: list[str], decoding: GenerationConfig | None = None, **options):
+    def generate(
+        self, params: Any, prefixes: list[str], decoding: GenerationConfig | None = None, **options: Any
+    ) -> list[list[Continuation]]:
         """See `tfm.decoding.continuation.continue_texts`, by the config's decoding or by another."""
         decoding = decoding or self.config.decoding
         return continue_texts(self.model, params, self.tokenizer, prefixes, decoding, **options)
