@@ -61,6 +61,12 @@ def name_of(leaf):
 NUMBERS = [leaf for leaf in LEAVES if kind_of_leaf(leaf) in (int, float)]
 
 
+def config_of(leaf):
+    """The `Config` of a task that has the section of a leaf; of a section found by name, any."""
+    has = lambda made: any(type(each.section) is type(leaf.section) for each in leaves(made()))  # noqa: E731
+    return next((module.Config for module in modules(tasks) if has(module.Config)), Config)
+
+
 def outside(leaf):
     """The nearest values beyond the bounds of a number."""
     info, whole = leaf.info, kind_of_leaf(leaf) is int
@@ -103,7 +109,7 @@ def test_a_value_just_outside_is_refused_by_path(leaf):
         for name in reversed(names):
             section = {name: section | ({"name": leaf.section.name} if name in BY_NAME else {})}
         with pytest.raises(UserError, match=rf"^config\.{leaf.path} must be "):
-            config.from_mapping(Config, section)
+            config.from_mapping(config_of(leaf), section)
 
 
 @pytest.mark.parametrize("leaf", NUMBERS, ids=lambda leaf: leaf.path)

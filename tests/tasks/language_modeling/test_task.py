@@ -52,9 +52,9 @@ def test_loss_is_the_mean_over_tokens(task, params):
     (total, count), metrics = task.loss(params, batch, None)
     log_probabilities = np.asarray(task.log_probabilities((params,), batch), np.float64)
     assert count == (batch["segments"] > 0).sum()
-    assert total == pytest.approx(-(log_probabilities * batch["weights"]).sum(), rel=1e-5)
+    assert float(total) == pytest.approx(-(log_probabilities * batch["weights"]).sum(), rel=1e-5)
     bits, tokens = metrics["bits_per_token"]
-    assert bits / tokens == pytest.approx(total / count / math.log(2), rel=1e-5)
+    assert float(bits / tokens) == pytest.approx(float(total / count) / math.log(2), rel=1e-5)
 
 
 def test_rows_of_zeros_count_for_nothing(task, params):
