@@ -103,7 +103,7 @@ def check_mesh_dropout():
     assert abs(one[0][0][0] - train(1, parallel="jit")[0][0][0]) > 1e-3
 
 
-def check_micro_batches():
+def check_gradient_accumulation_steps():
     one = train(1, parallel="jit")
     assert_equal(train(1, parallel="jit", gradient_accumulation_steps=4), one)
     assert_equal(train(8, parallel="pmap", gradient_accumulation_steps=2), one)
