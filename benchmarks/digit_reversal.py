@@ -1,6 +1,6 @@
 """What attention is for: python -m benchmarks.digit_reversal --attention=additive
 
-Trains a recurrent model to reverse strings of digits, drawn anew for each step, then decodes strings that it
+Trains a recurrent model to reverse strings of digits, sampled for each step, then decodes strings that it
 has not seen by greedy search. With --attention=none the decoder gets nothing of the source but its initial
 state, one vector for the whole string (Bahdanau et al. 2015, section 1). Prints one JSON line: "sequences" is
 the fraction of strings that are reversed without a mistake.

@@ -14,13 +14,13 @@ import jax
 import numpy as np
 from absl import app, flags
 
-from tfm.data.batching import TrainBatches, read_ahead
+from tfm.data.batching import TrainBatches, prefetch
 from tfm.data.config import DataConfig
 from tfm.data.sources import open_pairs
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
 from tfm.tasks.translation.data import count_tokens
-from tfm.tasks.translation.task import evenly_spaced
+from tfm.tasks.translation.task import sample_evenly
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("folder", None, "Where the corpus is, or is to be.", required=True)
@@ -48,7 +48,7 @@ def main():
     pairs = open_pairs(config, "train")
     path = os.path.join(FLAGS.folder, "vocabulary.model")
     if not os.path.exists(path):
-        Tokenizer.train(evenly_spaced(pairs, BLOCK), config.vocabulary_size, path)
+        Tokenizer.train(sample_evenly(pairs, BLOCK), config.vocabulary_size, path)
     began = time.perf_counter()
     cache = TokenCache.open(pairs, Tokenizer.load(path), config.cache)
     opened = time.perf_counter() - began
@@ -60,7 +60,7 @@ def feed(cache, config, opened):
     """Times batches on their way to the device, and prints what it finds."""
     began = time.perf_counter()
     batches = TrainBatches(cache, config, seed=0)
-    feed = read_ahead(batches, 0)
+    feed = prefetch(batches, 0)
     for _ in range(10):
         jax.block_until_ready(jax.device_put(next(feed)))
     started = time.perf_counter() - began
@@ -79,7 +79,7 @@ def feed(cache, config, opened):
                 "tokens_opened_after_seconds": round(opened, 1),
                 "first_batches_after_seconds": round(started, 2),
                 "tokens_per_second": round(tokens / seconds),
-                "padding_share": round(batches.padding_share, 3),
+                "padding_fraction": round(batches.padding_fraction, 3),
             }
             | memory()
         ),

@@ -58,7 +58,7 @@ def main(argv):
 
 
 def whole_loop(task, training, workdir, turn, steps):
-    """tokens/s of the last line of a run that goes on for two lines: the first has the compilation in it."""
+    """tokens/s of the second of two lines of a run: the first one includes the compilation."""
     length = 2 * steps
     config = dataclasses.replace(
         training,

@@ -19,14 +19,14 @@ from tfm.workdir import runs
 CONFIGS = sorted((ROOT / "configs").glob("*.py"))
 
 
-def test_the_round_trip_through_a_config_dict_and_through_json(tmp_path):
+def test_round_trip_by_config_dict_and_json(tmp_path):
     original = Config(model=TransformerConfig(heads=4, key_features=16), label_smoothing=0.2)
     assert config.from_mapping(Config, config.to_config_dict(original)) == original
     config.save(original, tmp_path / "c.json")
     assert config.from_mapping(Config, config.load(tmp_path / "c.json")) == original
 
 
-def test_a_config_dict_is_locked_typed_and_takes_none_for_what_may_be_none():
+def test_a_config_dict_is_locked_and_typed():
     section = config.to_config_dict(Config())
     with pytest.raises(AttributeError):
         section.model.layers = 3
@@ -82,12 +82,12 @@ def test_impossible_values_are_refused_by_name(section, field, value):
         section(**{field: value})
 
 
-def test_warm_up_must_end_before_a_linear_decay_does():
+def test_warm_up_must_end_before_a_decay():
     with pytest.raises(UserError, match="warmup_steps must be below"):
         TrainingConfig(schedule="linear_decay", warmup_steps=10, steps=10)
 
 
-def test_a_broken_or_missing_saved_config_is_one_sentence(tmp_path):
+def test_a_damaged_config_is_an_error_message(tmp_path):
     with pytest.raises(UserError, match="there is none"):
         config.load(tmp_path / "none.json")
     (tmp_path / "bad.json").write_text("{")
@@ -96,7 +96,7 @@ def test_a_broken_or_missing_saved_config_is_one_sentence(tmp_path):
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_each_config_builds_and_says_its_command_and_what_to_expect(path):
+def test_each_config_builds_and_has_its_command(path):
     module = runpy.run_path(str(path))
     built = runs.parse_config(module["get_config"]())
     assert built.task in ("translation", "classification")

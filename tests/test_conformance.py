@@ -18,10 +18,11 @@ import pytest
 
 from tests.helpers import conformance, kills
 from tests.helpers.conformance import CASES, FAST, MODELS, STEPS, TASKS
+from tests.helpers.processes import LIMIT
 from tfm import models, tasks
 from tfm.config import from_mapping, load, save
 from tfm.fields import leaves
-from tfm.runtime.preemption import Stop
+from tfm.runtime.preemption import SignalHandler
 from tfm.training.hooks import Hook
 from tfm.training.loop import train
 from tfm.training.setup import make_setup, open_checkpoints
@@ -173,6 +174,7 @@ def three_devices():
         text=True,
         env=os.environ | {"XLA_FLAGS": options, "JAX_PLATFORMS": "cpu"},
         check=False,
+        timeout=2 * LIMIT,
     )
     assert result.returncode == 0, result.stderr[-3000:]
     found = map(json.loads, result.stdout.splitlines())
@@ -244,11 +246,11 @@ def test_a_config_round_trips_through_json(case, tmp_path):
 
 
 def test_a_portable_config_names_no_path(case):
-    portable = case.config.portable()
+    portable = case.config.without_paths()
     values = [leaf.value for leaf in leaves(portable)]
     values = [each for value in values for each in (value if isinstance(value, tuple) else [value])]
     assert not [value for value in values if isinstance(value, str) and os.path.isabs(value)]
-    assert portable.portable() == portable
+    assert portable.without_paths() == portable
     assert portable.model == case.config.model
     assert type(portable) is type(case.config)
 
@@ -256,8 +258,8 @@ def test_a_portable_config_names_no_path(case):
 class StopAt(Hook):
     """Asks a run to end once it has made a step, as SIGTERM does."""
 
-    def __init__(self, stop, step):
-        self._stop, self._step = stop, step
+    def __init__(self, signals, step):
+        self._stop, self._step = signals, step
 
     def on_step(self, step, metrics):
         if step == self._step:
@@ -274,9 +276,9 @@ def saved_state(case, workdir):
 def test_a_resumed_run_equals_the_unbroken_one(case, trained, tmp_path):
     for name in case.task.assets():
         shutil.copyfile(case.workdir / name, tmp_path / name)
-    stop = Stop()
+    signals = SignalHandler()
     with pytest.raises(SystemExit) as raised:
-        train(case.task, case.config.training, str(tmp_path), stop=stop, hooks=[StopAt(stop, 1)])
+        train(case.task, case.config.training, str(tmp_path), signals=signals, hooks=[StopAt(signals, 1)])
     assert raised.value.code == 128 + signal.SIGTERM
     resumed = tasks.find(case.config.task).create(case.config, str(tmp_path))
     train(resumed, case.config.training, str(tmp_path))

@@ -205,7 +205,7 @@ def test_numbers_that_may_be_whole_or_none():
         TransformerConfig(key_features=0)
 
 
-def test_configs_are_frozen_hashable_and_picklable():
+def test_configs_are_frozen_and_hashable():
     """They are static arguments of jitted functions."""
     made = Config(training=TrainingConfig(steps=7))
     assert hash(made) == hash(Config(training=TrainingConfig(steps=7)))
@@ -229,7 +229,7 @@ def test_a_field_says_what_it_expects():
     assert FieldInfo().expectation == ""
 
 
-def test_plain_dataclass_fields_are_checked_by_type():
+def test_plain_fields_are_checked_by_type():
     """Those of a model outside tfm, say; a warm start may not change them."""
 
     @dataclasses.dataclass(frozen=True)

@@ -126,7 +126,7 @@ def test_nothing_is_imported_that_is_not_allowed(my_lab):
     """Neither what is below another package, nor a package whose name only begins alike."""
     config.allow_modules(["my_la", "my_lab.models", "my_lab.optim"])
     for find in (find_optimizer, tasks.find, models.find):
-        with pytest.raises(UserError, match=r"is no part of tfm .* --import=my_lab\.optimizers"):
+        with pytest.raises(UserError, match=r"is not part of tfm .* --import=my_lab\.optimizers"):
             find(NAME)
     assert not imported()
 
@@ -192,9 +192,9 @@ def foreign(my_lab, corpus):
 
 
 def test_opening_a_foreign_run_imports_nothing(foreign):
-    with pytest.raises(UserError, match=rf"names '{NAME}', which is no part of tfm"):
+    with pytest.raises(UserError, match=rf"names '{NAME}', which is not part of tfm"):
         runs.read_config(str(foreign))
-    with pytest.raises(UserError, match=rf"names '{NAME}', which is no part of tfm"):
+    with pytest.raises(UserError, match=rf"names '{NAME}', which is not part of tfm"):
         config_flag.read_file(str(foreign / "config.json"))
     assert not imported()
 
@@ -209,7 +209,7 @@ def test_the_flag_import_lets_a_run_name_a_module(foreign):
             config_flag.define_import(flags.FlagValues(), ["--import", value])
 
 
-def test_a_config_file_in_python_may_name_a_module(foreign, tmp_path):
+def test_a_python_config_may_name_a_module(foreign, tmp_path):
     """It is the user's own code; the run that it wrote is then read too."""
     (tmp_path / "mine.py").write_text(
         "from tfm.config import to_config_dict\n"

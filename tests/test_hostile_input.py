@@ -13,7 +13,7 @@ import tfm
 from tests.data.test_tokenizer import TEXTS
 from tests.helpers import entries
 from tests.helpers.random_parameters import JSON, answer, in_folder
-from tests.helpers.tiny import talkative
+from tests.helpers.tiny import randomize_weights
 from tfm import config
 from tfm.data.tokenizer import UNK_ID, Tokenizer
 from tfm.tasks.translation.task import Config
@@ -39,7 +39,7 @@ VALUES = st.one_of(
 
 @given(st.lists(st.tuples(st.sampled_from(list(fields(Config()))), VALUES), min_size=1, max_size=3))
 @settings(max_examples=150)
-def test_an_override_gives_a_valid_config_or_one_sentence(chosen):
+def test_any_override_is_valid_or_an_error(chosen):
     made = answer(entries.overrides, [f"--{name}={value}" for name, value in chosen])
     if made is not None:
         assert config.from_mapping(Config, json.loads(json.dumps(dataclasses.asdict(made)))) == made
@@ -60,7 +60,7 @@ def test_an_override_of_any_name_does_so_too(arguments):
 @example("config.data.name", "community:anything")
 @example("config.training.learning_rate_scale", float("nan"))
 @example("config.training.steps", {"\x1b[31m\n": None})
-def test_any_value_in_a_saved_config_gives_a_valid_config_or_one_sentence(name, value):
+def test_any_saved_value_is_valid_or_an_error(name, value):
     saved = dataclasses.asdict(Config())
     *sections, field = name.split(".")[1:]
     section = saved
@@ -76,7 +76,7 @@ def test_any_value_in_a_saved_config_gives_a_valid_config_or_one_sentence(name, 
 @given(st.binary(max_size=200) | JSON.map(lambda x: json.dumps(x).encode()))
 @example(b"1" * 5000)
 @example(b"\xff\xfe")
-def test_any_content_of_a_saved_config_gives_one_sentence(content):
+def test_any_saved_content_is_valid_or_an_error(content):
     in_folder(entries.saved_config, content)
 
 
@@ -96,7 +96,7 @@ CONTENTS = st.one_of(
 
 
 @given(CONTENTS, CONTENTS)
-def test_any_two_files_are_pairs_of_stripped_lines_or_one_sentence(source, target):
+def test_any_two_files_are_pairs_or_an_error(source, target):
     pairs = in_folder(entries.texts, source, target)
     if pairs is None:
         return
@@ -115,7 +115,7 @@ def test_any_two_files_are_pairs_of_stripped_lines_or_one_sentence(source, targe
     st.integers(0, 255),
 )
 @settings(max_examples=200)
-def test_a_damaged_archive_is_read_as_it_was_or_is_one_sentence(kind, missing, place, byte):
+def test_a_damaged_archive_is_read_or_an_error(kind, missing, place, byte):
     """Both formats carry checksums; some bytes of a header mean nothing."""
     ending, compress = kind
     plain = b"".join(b"line %d\n" % i for i in range(50))
@@ -139,7 +139,7 @@ ANY_TEXT = st.lists(st.text(st.characters(codec="utf-8"), max_size=20) | SPECIAL
 
 @given(text=ANY_TEXT)
 @settings(max_examples=300)
-def test_any_text_makes_ordinary_ids_that_decode_to_what_makes_them_again(tokenizer, text):
+def test_any_text_survives_encoding_twice(tokenizer, text):
     """One round trip normalises; after it, a second one changes nothing."""
     (ids,) = tokenizer.encode([text])
     assert all(UNK_ID < i < len(tokenizer) for i in ids)
@@ -162,13 +162,13 @@ def test_any_ids_are_a_text(tokenizer, ids):
 
 @given(CONTENTS, st.lists(st.text(st.characters(codec="utf-8")) | LINE_ENDS, min_size=1, max_size=4))
 @settings(max_examples=200)
-def test_a_line_in_is_a_line_out_whatever_both_hold(content, answers):
+def test_each_line_in_is_a_line_out(content, answers):
     entries.translated(content, answers)
 
 
 @pytest.fixture(scope="module")
 def translator(tiny_run):
-    return tfm.Translator(talkative(runs.load(str(tiny_run))))
+    return tfm.Translator(randomize_weights(runs.load(str(tiny_run))))
 
 
 @given(content=CONTENTS)
@@ -185,7 +185,7 @@ def test_a_line_in_is_a_line_out_with_a_model_too(translator, content):
 @example(b'{"config": {"training": 5}}')
 @example(json.dumps(dataclasses.asdict(Config())).encode())
 @example(json.dumps({"config": dataclasses.asdict(Config())}).encode())
-def test_any_content_of_a_file_of_a_run_gives_a_result_or_one_sentence(content):
+def test_any_file_of_a_run_works_or_is_an_error(content):
     for entry in (entries.changed_config, entries.started, entries.evaluation, entries.metrics):
         in_folder(entry, content)
     in_folder(entries.resumed, b"<0>\n<1", content)

@@ -14,7 +14,7 @@ from tfm.decoding.scoring import _score_batch
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.models.transformer import Transformer
-from tfm.runtime.memory import check_batches_fit, check_training_fits, check_weights_fit, gib
+from tfm.runtime.memory import check_batches_fit, check_training_fits, check_weights_fit, format_bytes
 from tfm.tasks import translation
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import SGD, Adam, AdamW, Lion, make_optimizer
@@ -133,7 +133,7 @@ def untraced(monkeypatch):
 
 
 @pytest.mark.parametrize("name", HUGE)
-def test_a_huge_model_is_refused_before_it_is_traced(name, untraced, corpus, tiny_run, tmp_path):
+def test_a_huge_model_is_refused_untraced(name, untraced, corpus, tiny_run, tmp_path):
     model = dataclasses.replace(MODEL, **HUGE[name])
     config = dataclasses.replace(make_config(corpus), model=model)
     message = r"needs about [\d.,]+ GiB and there are [\d.,]+ GiB: lower .*model\."
@@ -143,7 +143,7 @@ def test_a_huge_model_is_refused_before_it_is_traced(name, untraced, corpus, tin
         runs.load(str(tiny_run), chosen=config)
 
 
-def test_a_huge_export_is_refused_before_it_is_traced(untraced, monkeypatch):
+def test_a_huge_export_is_refused_untraced(untraced, monkeypatch):
     monkeypatch.setattr(bundle, "_check_sizes", lambda *_: None)  # a file as large as its config says
 
     class File:
@@ -190,5 +190,5 @@ def test_a_model_of_another_kind_has_no_estimate():
     ("size", "text"), [(2**20, "1.00 MiB"), (3 * 2**29, "1.50 GiB"), (2**200, f"{2**170:,} GiB")]
 )
 def test_sizes_of_any_magnitude_are_shown(size, text):
-    assert gib(size) == text
-    assert np.isfinite(len(gib(10**400)))
+    assert format_bytes(size) == text
+    assert np.isfinite(len(format_bytes(10**400)))

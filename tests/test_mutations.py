@@ -19,7 +19,7 @@ PACKAGES = (
 )
 
 
-def test_each_mutation_changes_one_place_of_its_file():
+def test_each_mutation_fits_its_file_once():
     texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in {each.path for each in MUTATIONS}}
     misfits = [
         str(each) for each in MUTATIONS if texts[each.path].count(each.old) != 1 or each.old == each.new

@@ -29,7 +29,7 @@ PEAKS = {"inverse_sqrt": (16 * 10) ** -0.5}
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_schedule_rises_in_a_line_to_its_peak(name):
+def test_schedules_rise_linearly_to_their_peak(name):
     rates = np.array([float(ALL[name](10)(count)) for count in range(100)])
     peak = PEAKS.get(name, 0.5)
     np.testing.assert_allclose(rates[:10], peak * np.arange(1, 11) / 10, rtol=1e-5)
@@ -50,7 +50,7 @@ def test_cosine_is_half_way_down_in_the_middle():
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_schedule_is_traced_with_an_integer_count(name):
+def test_schedules_trace_an_integer_count(name):
     schedule = ALL[name](10)
     np.testing.assert_allclose(jax.jit(schedule)(np.int32(6)), schedule(6), rtol=1e-6)
     assert jax.eval_shape(schedule, np.int32(6)).dtype == "float32"

@@ -1,9 +1,9 @@
 """Configs at the edge: ml_collections for people to write and override, frozen dataclasses for the code.
 
 A config file builds a task's dataclass and returns `to_config_dict(it)`: locked, so that a typo is an error.
-The command reads it once, through `from_mapping`, and below that nobody sees a ConfigDict.
+The command reads it once, through `from_mapping`; other code sees no ConfigDict.
 
-What each field means and which values it takes stands beside its default: see `tfm.fields`.
+Each field declares its meaning and its range beside its default: see `tfm.fields`.
 
 A class whose fields got other names has a table `RENAMED`, {old name: new path inside the section}, such as
 {"adam_b1": "optimizer.b1"}: files and command lines with the old names are read, with one warning.
@@ -27,7 +27,7 @@ from ml_collections import config_dict
 
 from tfm.errors import UserError
 from tfm.fields import LARGEST_INT, hints_of, info_of, join, kind_of, optional_of, problem_of, raise_all
-from tfm.runtime.files import read_whole, whole_file
+from tfm.runtime.files import atomic_file, read_limited
 
 LARGEST_JSON = 1 << 24  # bytes; a config has two thousand
 IDENTIFIER = r"[A-Za-z_]\w*"
@@ -39,7 +39,7 @@ _allowed_modules: set[str] = set()
 log = logging.getLogger(__name__)
 
 
-def to_config_dict(config):
+def to_config_dict(config: Any) -> config_dict.ConfigDict:
     """A frozen dataclass, sections nested in it -> a locked ConfigDict with typed fields."""
     result = config_dict.ConfigDict()
     hints = hints_of(type(config))
@@ -55,7 +55,7 @@ def to_config_dict(config):
     return result.lock()
 
 
-def from_mapping(cls, mapping, path="config"):
+def from_mapping(cls: type, mapping: Mapping[str, Any] | config_dict.ConfigDict, path: str = "config") -> Any:
     """A ConfigDict or plain dict -> `cls`, whose `__post_init__` validates the values.
 
     A section whose class depends on its own content (a model by name) says how to find it: the `FieldInfo` of
@@ -181,8 +181,8 @@ def _warn_once(message):
     log.warning(message)
 
 
-def unknown_field(path, name, known):
-    """The sentence for a field that is not there."""
+def unknown_field(path: str, name: str, known: Iterable[str]) -> str:
+    """The error message for an unknown field."""
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"known fields: {', '.join(sorted(known)) or 'none'}."
     return f"{path} does not exist; {hint}"
@@ -233,7 +233,7 @@ def allow_modules(names: Iterable[str]) -> None:
       names: such as "my_lab.models" or "my_lab.models:gru".
 
     Raises:
-      UserError: one is no name of a module.
+      UserError: one is not the name of a module.
     """
     for name in names:
         module = name.partition(":")[0]
@@ -256,7 +256,7 @@ def _import(name, path):
     module, _, attribute = name.partition(":")
     if not any(f"{module}.".startswith(f"{allowed}.") for allowed in _allowed_modules):
         raise UserError(
-            f"{path} names {name!r}, which is no part of tfm and is not imported unless you ask for it: give "
+            f"{path} names {name!r}, which is not part of tfm and is imported only if you ask for it: give "
             f"--import={module}, or call tfm.config.allow_modules(['{module}']), if you trust it."
         )
     if os.getcwd() not in sys.path:
@@ -340,25 +340,25 @@ def _section_at(cls, mapping, name):
     return _section_class(info_of(field), hints_of(cls)[name], mapping[name], name)
 
 
-def save(config, path):
+def save(config: Any, path: str) -> None:
     """Writes a dataclass as JSON, all of it or nothing.
 
     Raises:
       UserError: an I/O error.
     """
-    with whole_file(path, "w") as file:
+    with atomic_file(path, "w") as file:
         json.dump(dataclasses.asdict(config), file, indent=2)
         file.write("\n")
 
 
-def load(path):
+def load(path: str) -> dict[str, Any]:
     """The mapping that `save` wrote.
 
     Raises:
       UserError: no such file, far too large a one, or not a JSON object.
     """
     try:
-        mapping = json.loads(read_whole(path, LARGEST_JSON).decode("utf-8"))
+        mapping = json.loads(read_limited(path, LARGEST_JSON).decode("utf-8"))
     except FileNotFoundError:
         raise UserError(
             f"Expected the config of a run at {path}, but there is none: check the folder."

@@ -1,4 +1,4 @@
-"""What each field of a config says of itself: its meaning, the values it takes, what may change it.
+"""Metadata of config fields: meaning, allowed values, and whether a resumed run may change them.
 
 `field` makes the fields of the config dataclasses and keeps a `FieldInfo` in their metadata. The validator,
 the check of a resumed run, warm start and --help read it; there is no other list of fields.
@@ -26,7 +26,7 @@ NEVER = "never"
 
 @dataclasses.dataclass(frozen=True)
 class FieldInfo:
-    """What a config field says of itself. Its metadata holds it under "info".
+    """The metadata of a config field, under the key "info".
 
     Attributes:
       help: what the field means.
@@ -67,7 +67,7 @@ class FieldInfo:
 
     @property
     def expectation(self) -> str:
-        """What a value must be, such as "from 1 to 6"; "" where there is nothing to say."""
+        """What a value must be, such as "from 1 to 6"; "" if any value is allowed."""
         if self.choices:
             return f"one of {', '.join(map(repr, self.choices))}"
         if self.pattern:
@@ -142,7 +142,7 @@ def check_fields(config: Any, section: str = "") -> None:
 
 
 class Leaf(NamedTuple):
-    """A field that is no section: its path, its `FieldInfo`, the section it stands in, and its value."""
+    """A field that is not a section: its path, its `FieldInfo`, its section, and its value."""
 
     path: str
     info: FieldInfo

@@ -22,7 +22,7 @@ LAYER_PROGRAM = 1 << 20
 
 
 class MemoryEstimate(Protocol):
-    """What a model tells of its size; only sequence-to-sequence models are asked for the last two."""
+    """The estimates of a model's memory; only sequence-to-sequence models are asked for the last two."""
 
     def count_parameters(self) -> int:
         """The number of parameters, exact."""

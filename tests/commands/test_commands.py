@@ -39,7 +39,7 @@ def workdir(tiny_run, tmp_path_factory):
 
 
 def test_train_and_train_again(corpus, tmp_path):
-    """The command makes a run, and started again with more steps goes on with it."""
+    """The command makes a run, and started again with more steps resumes it."""
     config = write_config_file(tmp_path, make_config(corpus))
     with config.open("a") as file:
         file.write(f"open({str(tmp_path / 'reads')!r}, 'a').write('read ')\n")
@@ -61,7 +61,7 @@ def test_train_and_train_again(corpus, tmp_path):
     assert not cut.exists()
 
 
-def test_eval_writes_hypotheses_and_scores_with_signatures(workdir):
+def test_eval_writes_hypotheses_and_scores(workdir):
     result = run("eval.py", f"--workdir={workdir}", "--samples=1", "--config.decoding.beam_size=2")
     assert result.returncode == 0, result.stderr.decode()
     printed = result.stdout.decode()
@@ -78,9 +78,7 @@ def test_eval_writes_hypotheses_and_scores_with_signatures(workdir):
 
 
 @pytest.mark.parametrize("absolute", [False, True])
-def test_eval_of_a_stem_with_folders_writes_into_the_run_under_the_name_it_is_given(
-    workdir, corpus, tmp_path, absolute
-):
+def test_eval_of_a_file_stem_writes_into_the_run(workdir, corpus, tmp_path, absolute):
     (tmp_path / "sub").mkdir()
     for language in ("en", "de"):
         lines = (corpus / f"test.{language}").read_text().splitlines(keepends=True)
@@ -108,7 +106,7 @@ def test_translate_gives_a_line_for_each_line(workdir):
     assert b"Line 6 is not UTF-8" in result.stderr
 
 
-def test_translate_writes_files_of_json_and_leaves_no_parts(workdir, tmp_path):
+def test_translate_writes_json_and_leaves_no_part(workdir, tmp_path):
     (tmp_path / "in").write_text("red dog\n\nblue cat\n")
     options = ("--format=jsonl", "--n_best=2", "--alignments", f"--input={tmp_path / 'in'}")
     result = run("-m", "tfm", "translate", f"--workdir={workdir}", *options, f"--output={tmp_path / 'out'}")
@@ -123,7 +121,7 @@ def lines_of(path):
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def test_translate_resumes_after_ctrl_c_and_a_kill(workdir, tmp_path):
+def test_translate_resumes_after_a_kill(workdir, tmp_path):
     (tmp_path / "in").write_text("red dog\n" * 20_000)
     command = ("-m", "tfm", "translate", f"--workdir={workdir}", f"--input={tmp_path / 'in'}")
     command = [sys.executable, *command, "--config.decoding.beam_size=1", f"--output={tmp_path / 'out'}"]
@@ -139,7 +137,7 @@ def test_translate_resumes_after_ctrl_c_and_a_kill(workdir, tmp_path):
         assert not before or f"Resuming after line {before:,}".encode() in error
         if number == signal.SIGINT:
             assert process.returncode == 130
-            assert f"interrupted: {done:,} lines are translated and stand in {part}".encode() in error
+            assert f"interrupted: {done:,} lines are translated in {part}".encode() in error
             assert b"Traceback" not in error
     again = subprocess.run(command, check=False, timeout=LIMIT, **options)
     assert f"Resuming after line {done:,}".encode() in again.stderr
@@ -150,7 +148,7 @@ def test_translate_resumes_after_ctrl_c_and_a_kill(workdir, tmp_path):
     ("into", "code", "error"),
     [("head -c 0", 141, ""), ("/dev/full", 2, "No space left on device")],
 )
-def test_an_output_that_takes_no_more_ends_in_good_order(workdir, into, code, error):
+def test_a_closed_output_ends_the_command(workdir, into, code, error):
     command = f"{sys.executable} -m tfm translate --workdir={workdir} --config.decoding.beam_size=1"
     sink = f"> {into}" if into.startswith("/") else f"| {into} 2> /dev/null"
     result = subprocess.run(
@@ -176,7 +174,7 @@ def test_visualize_draws_png_files(workdir):
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in (workdir / "figures").glob("*.png"))
 
 
-def test_more_translations_than_the_beam_holds_are_refused_before_an_output_is_begun(workdir, tmp_path):
+def test_n_best_above_the_beam_is_refused(workdir, tmp_path):
     (tmp_path / "in").write_text("red dog\n")
     options = ("--format=jsonl", "--n_best=5", f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}")
     result = run("-m", "tfm", "translate", f"--workdir={workdir}", *options)

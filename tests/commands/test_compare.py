@@ -10,7 +10,7 @@ from tests.commands.test_commands import run
 from tests.helpers.tiny import make_config, write_corpus
 from tfm.commands import compare
 from tfm.config import save
-from tfm.data.sources import fingerprint_of
+from tfm.data.sources import fingerprint_texts
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
 from tfm.workdir import runs
@@ -62,7 +62,7 @@ def bootstrap(folder, first, second):
     return translation_metrics.paired_bootstrap(first, second, references(folder))
 
 
-def test_read_systems_pairs_sources_references_and_hypotheses(folder):
+def test_read_systems_aligns_its_texts(folder):
     right = references(folder)
     first, second = systems(folder, right, worse(right, 0.5))
     assert first.sources == second.sources == (folder / "test.en").read_text(encoding="utf-8").splitlines()
@@ -71,7 +71,7 @@ def test_read_systems_pairs_sources_references_and_hypotheses(folder):
     assert first.language == "de"
 
 
-def test_two_evaluations_of_one_run_are_told_apart_by_their_names(folder):
+def test_names_distinguish_evaluations(folder):
     right = references(folder)
     run, other = evaluated(folder, "a", right), evaluated(folder, "b", None)
     add_evaluation(run, "averaged", worse(right, 0.5))
@@ -88,7 +88,7 @@ def test_two_evaluations_of_one_run_are_told_apart_by_their_names(folder):
         compare.read_systems(run, run, SPLIT, ["a", "b", "c"])
 
 
-def test_a_test_set_is_named_by_a_stem_with_folders_too(folder):
+def test_a_test_set_may_be_a_file_stem(folder):
     right = references(folder)
     run = evaluated(folder, "a", right)
     first, second = compare.read_systems(run, run, str(folder / "test"))
@@ -103,14 +103,14 @@ def test_a_system_does_not_differ_from_itself(folder):
     assert not compare.most_different(*systems(folder, hypotheses, hypotheses), 5)
 
 
-def test_equally_good_systems_do_not_differ_significantly(folder):
+def test_equal_systems_do_not_differ(folder):
     right = references(folder)
     rows = bootstrap(folder, worse(right, 0.5, seed=1), worse(right, 0.5, seed=2))
     assert all(row.p_value > 0.05 for row in rows)
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_a_clearly_worse_system_is_significant_in_every_metric(folder, swapped):
+def test_a_worse_system_differs_in_every_metric(folder, swapped):
     right = references(folder)
     pair = [worse(right, 0.1), worse(right, 0.9)]
     rows = bootstrap(folder, *(pair[::-1] if swapped else pair))
@@ -120,7 +120,7 @@ def test_a_clearly_worse_system_is_significant_in_every_metric(folder, swapped):
     assert all((row.first.score > row.second.score) == (swapped == (row.name == "TER")) for row in rows)
 
 
-def test_the_bootstrap_is_repeatable_and_tells_its_seed(folder):
+def test_the_bootstrap_is_repeatable(folder):
     right = references(folder)
     first, second = (bootstrap(folder, right, worse(right, 0.1)) for _ in range(2))
     for one, other in zip(first, second, strict=True):
@@ -132,7 +132,7 @@ def test_the_bootstrap_is_repeatable_and_tells_its_seed(folder):
         assert "|bs:1000|seed:12345|" in one.signature
 
 
-def test_scores_of_the_bootstrap_are_those_of_the_whole_test_set(folder):
+def test_bootstrap_scores_are_of_all_sentences(folder):
     hypotheses = worse(references(folder), 0.5)
     expected = {
         score.name: score.value for score in translation_metrics.scores(hypotheses, references(folder), "de")
@@ -167,7 +167,7 @@ def test_another_test_set_is_refused(folder, language):
         compare.read_systems(first, second, SPLIT)
 
 
-def test_hypotheses_of_another_test_set_are_refused(folder):
+def test_other_test_sets_are_refused(folder):
     with pytest.raises(UserError, match="has 59 lines and its test set 60: run eval"):
         systems(folder, references(folder), references(folder)[:-1])
 
@@ -177,16 +177,16 @@ def test_hypotheses_of_other_texts_are_refused(folder):
     texts = (folder / "test.en").read_text(encoding="utf-8").splitlines()
     first, second = (evaluated(folder, name, references(folder)) for name in "ab")
     report = pathlib.Path(second, "test.de.scores.json")
-    report.write_text(json.dumps({"texts": fingerprint_of(texts, references(folder))}))
+    report.write_text(json.dumps({"texts": fingerprint_texts(texts, references(folder))}))
     compare.read_systems(first, second, SPLIT)
-    report.write_text(json.dumps({"texts": fingerprint_of(texts[::-1], references(folder))}))
+    report.write_text(json.dumps({"texts": fingerprint_texts(texts[::-1], references(folder))}))
     with pytest.raises(UserError, match=f"{report} and the hypotheses beside it are of other texts"):
         compare.read_systems(first, second, SPLIT)
     report.write_text("{}")  # of an earlier version
     compare.read_systems(first, second, SPLIT)
 
 
-def test_the_command_prints_scores_significance_and_sentences(folder):
+def test_compare_prints_scores_and_sentences(folder):
     right = references(folder)
     wrong = [right[0] + "x", *worse(right[1:], 0.9)]
     first, second = evaluated(folder, "a", right), evaluated(folder, "b", wrong)
@@ -200,7 +200,7 @@ def test_the_command_prints_scores_significance_and_sentences(folder):
     assert f"\nreference  {right[0]}\nA          {right[0]}\n" not in printed  # other sentences differ more
 
 
-def test_without_hypotheses_the_command_says_to_run_eval_first(folder):
+def test_compare_asks_for_eval_first(folder):
     first, second = evaluated(folder, "a", references(folder)), evaluated(folder, "b", None)
     with pytest.raises(UserError) as error:
         compare.main([first, second])

@@ -31,7 +31,7 @@ from tfm.workdir import runs
         ("model.key_features=x", "--config.model.key_features: expected an integer, got 'x'."),
     ],
 )
-def test_a_value_of_another_type_says_what_was_expected(argument, message):
+def test_a_value_of_another_type_is_refused(argument, message):
     with pytest.raises(UserError, match=re.escape(message)):
         entries.overrides([f"--config.{argument}"])
 
@@ -42,7 +42,7 @@ def test_a_long_value_is_shown_in_part():
     assert len(str(error.value)) < 150
 
 
-def test_another_optimizer_comes_with_its_own_defaults(corpus):
+def test_another_optimizer_has_its_own_defaults(corpus):
     """The fields of the file's section go, those of both classes too; the order of the flags is free."""
     saved = make_config(corpus, optimizer=Adam(b1=0.5, b2=0.7))
     arguments = ["optimizer.weight_decay=0.3", "optimizer.name=adamw", "steps=9"]
@@ -76,7 +76,7 @@ def test_an_optimizer_that_does_not_fit(arguments, message):
     assert str(error.value).startswith(message)
 
 
-def test_names_of_an_older_version_still_set_fields(caplog):
+def test_old_field_names_still_set_fields(caplog):
     found = entries.overrides(["--config.training.adam_b1=0.5", "--config.training.adam_b2", "0.7"])
     assert found.training.optimizer == Adam(b1=0.5, b2=0.7)
     (message,) = caplog.messages
@@ -90,7 +90,7 @@ def test_names_of_an_older_version_still_set_fields(caplog):
         entries.overrides(["--config.training.adam_b1=0.5", "--config.training.optimizer.name=sgd"])
 
 
-def test_a_config_file_of_an_older_version_is_read(corpus, monkeypatch, tmp_path):
+def test_a_config_file_with_old_names_is_read(corpus, monkeypatch, tmp_path):
     """One that makes its ConfigDict by hand, with other fields set over it."""
     saved = make_config(corpus)
     made = json.loads(config.to_config_dict(saved).to_json())
@@ -139,7 +139,7 @@ def values():
         ([], "Flag --folder must have a value."),
     ],
 )
-def test_a_flag_that_does_not_fit_is_one_plain_error_message(values, arguments, message):
+def test_a_wrong_flag_is_an_error_message(values, arguments, message):
     folder = ["--folder=x"] if arguments else []
     with pytest.raises(UserError) as error:
         config_flag.parse(["command", *arguments, *folder], values)
@@ -152,7 +152,7 @@ def test_the_last_value_of_a_flag_counts():
     assert config_flag.value_of("config", argv) == "b.py"
     assert config_flag.value_of("workdir", argv) == "w"
     assert config_flag.value_of("checkpoint", argv) is None
-    assert config_flag.without_file(argv) == ["--config.training.steps=3", "--workdir", "w"]
+    assert config_flag.remove_config_file(argv) == ["--config.training.steps=3", "--workdir", "w"]
     with pytest.raises(UserError, match="--workdir is empty: give it a value"):
         config_flag.value_of("workdir", ["--workdir="])
 
@@ -170,7 +170,7 @@ def test_fields_are_set_over_the_config_of_a_run(tiny_run):
     path = runs.config_path(str(tiny_run))
     arguments = [f"--config={path}", "--config.training.steps=77"]
     config_flag.define(config_flag.read_file(config_flag.value_of("config", arguments)), values, arguments)
-    config_flag.parse(config_flag.without_file(arguments), values)
+    config_flag.parse(config_flag.remove_config_file(arguments), values)
     expected = runs.read_config(str(tiny_run))
     training = dataclasses.replace(expected.training, steps=77)
     assert runs.parse_config(values.config) == dataclasses.replace(expected, training=training)
@@ -190,14 +190,14 @@ def test_fields_are_set_over_the_config_of_a_run(tiny_run):
         ("a.py", "import json\njson.loads('')", "The config file fails at {path}, line 2: JSONDecodeError"),
     ],
 )
-def test_a_config_file_that_fails_is_an_error_message(tmp_path, name, content, message):
+def test_a_failing_config_is_an_error_message(tmp_path, name, content, message):
     path = tmp_path / name
     path.write_text(content)
     with pytest.raises(UserError, match=re.escape(message.format(path=path))):
         config_flag.read_file(str(path))
 
 
-def test_a_message_of_the_config_itself_comes_through(tmp_path, corpus):
+def test_errors_of_the_config_itself_are_shown(tmp_path, corpus):
     path = tmp_path / "a.py"
     path.write_text("from tfm.data.config import DataConfig\ndef get_config():\n  DataConfig(kind='x')\n")
     with pytest.raises(UserError, match="kind") as error:
@@ -205,7 +205,7 @@ def test_a_message_of_the_config_itself_comes_through(tmp_path, corpus):
     assert "fails at" not in str(error.value)
 
 
-def test_a_folder_in_place_of_a_config_is_hinted_at(tiny_run, tmp_path):
+def test_a_folder_as_config_gives_a_hint(tiny_run, tmp_path):
     with pytest.raises(UserError, match=f"did you mean {re.escape(str(tiny_run))}/config.json"):
         config_flag.read_file(str(tiny_run))
     with pytest.raises(UserError, match="but there is none: check --config"):

@@ -12,7 +12,7 @@ from tests.helpers.tiny import make_config
 from tfm import config
 from tfm.commands import evaluate as evaluating
 from tfm.commands.compare import read_systems
-from tfm.data.sources import fingerprint_of, read_sides
+from tfm.data.sources import fingerprint_texts, read_sides
 from tfm.errors import UserError
 from tfm.evaluation.translation_metrics import Score
 from tfm.runtime.files import only_writer
@@ -41,7 +41,7 @@ def command(corpus, tmp_path, monkeypatch):
             examples,
             {"beam_size": 4},
             3.0,
-            fingerprint_of(sources, references),
+            fingerprint_texts(sources, references),
         )
         yield found
         for further in call.further:
@@ -73,7 +73,7 @@ class Closed(io.StringIO):
         raise BrokenPipeError
 
 
-def test_results_are_written_before_anything_is_printed(command, monkeypatch):
+def test_results_are_written_before_printing(command, monkeypatch):
     command.further = [lambda: MATCH]
     monkeypatch.setattr("sys.stdout", Closed())
     with pytest.raises(BrokenPipeError):
@@ -86,7 +86,7 @@ def test_results_are_written_before_anything_is_printed(command, monkeypatch):
 @pytest.fixture(autouse=True)
 def _last(monkeypatch):
     """The last of averaged checkpoints alone has the scores of them all."""
-    monkeypatch.setattr(evaluating, "last_alone", lambda run, arguments: [BLEU])
+    monkeypatch.setattr(evaluating, "score_last_checkpoint", lambda run, arguments: [BLEU])
 
 
 @pytest.mark.parametrize("error", [UserError("no pronouns"), ZeroDivisionError(), KeyboardInterrupt()])
@@ -101,12 +101,10 @@ def test_scores_outlive_a_challenge_that_fails(command, capsys, error):
     assert scores_of(command.workdir) == ["BLEU"]
     assert str(BLEU) in capsys.readouterr().out
     if isinstance(error, KeyboardInterrupt):
-        assert str(raised.value).startswith(
-            f"the scores above stand in {command.workdir}/test.de.scores.json"
-        )
+        assert str(raised.value).startswith(f"the scores above are in {command.workdir}/test.de.scores.json")
 
 
-def test_ctrl_c_during_the_translation_does_not_speak_of_older_scores(command, monkeypatch):
+def test_ctrl_c_does_not_mention_older_scores(command, monkeypatch):
     command()
 
     def interrupt(*_):
@@ -117,7 +115,7 @@ def test_ctrl_c_during_the_translation_does_not_speak_of_older_scores(command, m
         command()
 
 
-def test_scores_are_printed_where_they_cannot_be_written(command, monkeypatch, capsys):
+def test_unwritable_scores_are_printed(command, monkeypatch, capsys):
     def fail(*_):
         raise UserError("Cannot write")
 
@@ -127,7 +125,7 @@ def test_scores_are_printed_where_they_cannot_be_written(command, monkeypatch, c
     assert str(BLEU) in capsys.readouterr().out
 
 
-def test_an_output_in_use_is_refused_before_the_run_is_loaded(command):
+def test_an_output_in_use_is_refused_early(command):
     with only_writer(command.workdir / "test.de.hypotheses", ""):
         with pytest.raises(UserError, match=r"Another process is writing .*test\.de\.hypotheses"):
             command()
@@ -140,7 +138,7 @@ def test_an_output_in_use_is_refused_before_the_run_is_loaded(command):
     }
 
 
-def test_a_run_that_cannot_be_written_is_evaluated_into_another_folder(command, tmp_path, corpus):
+def test_a_read_only_run_needs_an_output_folder(command, tmp_path, corpus):
     for folder in (tmp_path, *list(tmp_path.parents)[:-2], corpus, corpus.parent):
         folder.chmod(0o755)
     with (
@@ -159,7 +157,7 @@ def test_a_run_that_cannot_be_written_is_evaluated_into_another_folder(command, 
     assert first.hypotheses == second.hypotheses
 
 
-def test_an_output_folder_of_another_run_or_other_data_is_refused(command, tmp_path):
+def test_output_folders_of_other_runs_are_refused(command, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     command(output_dir=str(command.workdir))

@@ -68,7 +68,7 @@ def test_help_needs_no_device():
     assert "  --split=test " in help_of_process("eval.py", "--help")
 
 
-def test_help_of_train_shows_the_values_of_the_config(capsys):
+def test_help_of_train_shows_config_values(capsys):
     """Those of the command line among them."""
     shown = help_of(capsys, "train", "--config=configs/quickstart.py", "-h", "--config.training.keep=7")
     assert (

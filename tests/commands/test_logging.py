@@ -19,7 +19,7 @@ def _as_before():
         each.handlers[:], each.filters[:] = handlers, filters
 
 
-def test_warnings_of_orbax_are_shown_and_nothing_else_of_it(capsys):
+def test_only_warnings_of_orbax_are_shown(capsys):
     cli.start_logging()
     absl.logging.info("a file was written")
     absl.logging.warning("Skipping merge of %s", "checkpoints")

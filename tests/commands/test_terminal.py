@@ -28,7 +28,7 @@ def test_ctrl_c_is_one_line_and_exit_code_130(capsys, monkeypatch, text, line):
     assert error.count("\n") == 1
 
 
-def test_no_library_can_crash_or_hang_after_ctrl_c():
+def test_no_library_crashes_after_ctrl_c():
     code = """
 import atexit, os
 from tfm.commands import terminal
@@ -61,7 +61,7 @@ class Callback:
 def test_ctrl_c_in_a_callback_is_not_lost(monkeypatch):
     others = []
     monkeypatch.setattr(sys, "unraisablehook", others.append)
-    terminal.raise_always()
+    terminal.raise_on_interrupt()
     with pytest.raises(KeyboardInterrupt):
         del_callback()
     assert others == []
@@ -73,9 +73,9 @@ def del_callback():
     time.sleep(5)
 
 
-def test_other_errors_in_callbacks_are_shown_as_before():
+def test_other_callback_errors_are_shown():
     shown, other = [], types.SimpleNamespace(exc_type=ValueError)
-    terminal.deliver_again(shown.append, other)
+    terminal.resend_interrupt(shown.append, other)
     assert shown == [other]
 
 
@@ -85,8 +85,8 @@ def python(code, streams="", **options):
     return subprocess.run(command, check=False, **options)
 
 
-def test_ctrl_c_during_the_imports_is_one_line_too():
-    code = "import signal; from tfm.commands.terminal import end_at_once; end_at_once()"
+def test_ctrl_c_in_the_imports_is_one_line():
+    code = "import signal; from tfm.commands.terminal import exit_on_interrupt; exit_on_interrupt()"
     code += "; signal.raise_signal(signal.SIGINT)"
     result = python(code)
     assert (result.returncode, result.stderr) == (130, "interrupted: nothing was begun.\n")
@@ -96,7 +96,7 @@ def test_ctrl_c_during_the_imports_is_one_line_too():
 
 def test_ctrl_c_is_handled_before_slow_imports(monkeypatch):
     seen = []
-    monkeypatch.setattr(terminal, "end_at_once", lambda: seen.append("handled"))
+    monkeypatch.setattr(terminal, "exit_on_interrupt", lambda: seen.append("handled"))
     monkeypatch.setattr(main.importlib, "import_module", lambda name: seen.append(name))
     with pytest.raises(AttributeError):  # of the module that was not imported
         main.main(["train"])
@@ -108,7 +108,7 @@ def test_the_console_command_imports_nothing_slow():
     assert imported.returncode == 0, imported.stderr
 
 
-def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
+def test_closed_streams_become_the_null_device(tmp_path):
     code = f"""
 import sys; from tfm.commands import terminal
 terminal.prepare_streams()

@@ -12,7 +12,7 @@ import pytest
 
 import tfm
 from tests.helpers.processes import LIMIT
-from tests.helpers.tiny import talkative
+from tests.helpers.tiny import randomize_weights
 from tfm.commands import translate as translate_module
 from tfm.commands.translate import (
     LINE_BYTES,
@@ -37,10 +37,10 @@ TEXTS = ["red dog", "a", "big green bird sleeps runs red", "cat runs", ""]
 
 @pytest.fixture(scope="module")
 def translator(tiny_run):
-    return tfm.Translator(talkative(runs.load(str(tiny_run))))
+    return tfm.Translator(randomize_weights(runs.load(str(tiny_run))))
 
 
-def test_texts_come_back_in_order_whatever_stands_beside_them(translator):
+def test_texts_keep_their_order_in_any_batch(translator):
     together = translator.translate(TEXTS, beam_size=2)
     alone = [translator.translate([text], beam_size=2)[0] for text in TEXTS]
     assert together == alone
@@ -92,7 +92,7 @@ def test_lists_of_unlike_length_are_refused(translator):
             call(TEXTS[:2], ["hund"])
 
 
-def test_n_best_are_distinct_and_sorted_and_begin_with_the_translation(translator):
+def test_n_best_are_distinct_and_sorted(translator):
     found = translator.hypotheses(TEXTS[:4], n_best=3, beam_size=4)
     for each, text in zip(found, translator.translate(TEXTS[:4], beam_size=4), strict=True):
         scores = [score for _, score in each]
@@ -106,7 +106,7 @@ def test_n_best_are_distinct_and_sorted_and_begin_with_the_translation(translato
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_scores_of_the_search_are_those_of_a_full_forward_pass(translator, beam_size):
+def test_search_scores_equal_a_forward_pass(translator, beam_size):
     run = translator.run
     config = DecodingConfig(max_extra_tokens=5, beam_size=beam_size)
     sources = [[*ids, EOS_ID] for ids in run.task.tokenizer.encode(TEXTS[:4])]
@@ -133,7 +133,7 @@ def test_a_minimum_length_holds_in_tokens(tiny_run):
         assert len(decode(run.task.model, run.params, source, config)[0][0].ids) == minimum
 
 
-def test_an_ensemble_of_one_model_with_itself_is_that_model(translator, tiny_run):
+def test_an_ensemble_of_equal_models_is_the_model(translator, tiny_run):
     params = translator.run.params
     twice = tfm.Translator(translator.run._replace(params=(params, params)))
     other = jax.tree.map(lambda x: x[::-1], params)
@@ -152,7 +152,7 @@ def test_an_ensemble_of_one_model_with_itself_is_that_model(translator, tiny_run
         tfm.Translator.load(str(tiny_run), ensemble_last=2, average_last=2)
 
 
-def test_samples_depend_on_seed_and_place_and_the_one_that_agrees_best_wins(translator):
+def test_samples_depend_on_the_seed(translator):
     options = {"samples": 6, "temperature": 0.5}
     first = translator.hypotheses(TEXTS, n_best=6, **options)
     assert first == translator.hypotheses(TEXTS, n_best=6, **options)
@@ -163,7 +163,7 @@ def test_samples_depend_on_seed_and_place_and_the_one_that_agrees_best_wins(tran
         assert utilities == sorted(utilities, reverse=True)
 
 
-def test_coverage_changes_what_is_found_and_a_tiny_beta_does_not(translator):
+def test_the_coverage_penalty_counts(translator):
     plain = translator.translate(TEXTS, length_penalty=0.0)
     assert translator.translate(TEXTS, length_penalty=0.0, coverage_penalty=1e-9) == plain
     assert translator.translate(TEXTS, length_penalty=0.0, coverage_penalty=50.0) != plain
@@ -173,7 +173,7 @@ def test_bfloat16_weights_translate(translator):
     assert all(translator.translate(TEXTS[:4], dtype="bfloat16"))
 
 
-def test_input_over_the_limit_is_split_between_words_with_a_warning(translator, caplog):
+def test_long_inputs_are_split_between_words(translator, caplog):
     long = "red dog " * 8 + "big cat"
     with caplog.at_level("WARNING", "tfm"):
         split = translator.hypotheses([long, "cat"], beam_size=2, n_best=2, max_input=9)
@@ -189,7 +189,7 @@ def test_input_over_the_limit_is_split_between_words_with_a_warning(translator, 
 
 def test_input_over_the_limit_is_cut_on_request(translator, caplog):
     with caplog.at_level("WARNING", "tfm"):
-        cut = translator.translate(["red dog " * 40], beam_size=1, max_input=9, over_long="cut")
+        cut = translator.translate(["red dog " * 40], beam_size=1, max_input=9, overflow="cut")
     assert "Cut an input of" in caplog.text
     first = translator.run.task.tokenizer.split(
         translator.run.task.tokenizer.encode(["red dog " * 40])[0], 8
@@ -202,7 +202,7 @@ def test_input_over_the_limit_is_cut_on_request(translator, caplog):
 # Lines.
 
 
-def test_lines_are_translated_in_chunks_and_none_is_lost(translator):
+def test_no_line_is_lost_between_chunks(translator):
     lines = ["red dog", "", "cat", "blue bird runs"] * 3
     target = io.BytesIO()
     translate_lines(translator.translate, io.BytesIO("\n".join(lines).encode()), target, most_lines=5)
@@ -227,7 +227,7 @@ def test_every_line_is_one_line_whatever_it_holds(translator, caplog):
     assert "Split an input of" in caplog.text
 
 
-def test_an_endless_line_is_cut_and_the_next_one_follows(caplog):
+def test_an_endless_line_is_cut(caplog):
     source = io.BytesIO(b"x" * (2 * LINE_BYTES + 5) + b"\nnext\n" + b"y" * (LINE_BYTES - 1) + b"\nlast")
     with caplog.at_level("WARNING", "tfm"):
         lines = list(read_lines(source))
@@ -241,11 +241,11 @@ def test_chunks_hold_so_many_lines_and_bytes():
     assert list(chunks([])) == []
 
 
-def test_line_ends_within_a_translation_become_spaces():
+def test_line_ends_in_a_translation_become_spaces():
     assert one_line("a\r\nb\u2028c\x85d\n") == "a b c d"
 
 
-def test_json_lines_hold_n_best_scores_and_alignments(translator):
+def test_json_lines_have_scores_and_alignments(translator):
     rows = [json.loads(line) for line in as_json(translator, ["red dog", ""], n_best=2, alignments=True)]
     assert [row["source"] for row in rows] == ["red dog", ""]
     found = translator.hypotheses(["red dog"], n_best=2)[0]
@@ -276,7 +276,7 @@ def count_lines(calls, until):
     return translate
 
 
-def test_a_file_goes_on_behind_its_last_whole_line(tmp_path, caplog):
+def test_a_file_resumes_after_its_last_whole_line(tmp_path, caplog):
     lines, path, origin = [f"line {i}" for i in range(10)], tmp_path / "out", {"beam": 4, "input": ("a", 1)}
     text, calls = "".join(f"{line}\n" for line in lines).encode(), []
     with pytest.raises(Killed):
@@ -292,7 +292,7 @@ def test_a_file_goes_on_behind_its_last_whole_line(tmp_path, caplog):
     assert [item.name for item in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_file_that_is_there_or_was_begun_otherwise_is_left_alone(tmp_path):
+def test_a_file_of_another_origin_is_kept(tmp_path):
     path = tmp_path / "out"
     with pytest.raises(Killed):
         write_output(count_lines([], 1), b"a\nb\n", path, {"beam": 4}, most_lines=1)
@@ -307,7 +307,7 @@ def test_a_file_that_is_there_or_was_begun_otherwise_is_left_alone(tmp_path):
     assert path.read_text() == "mine"
 
 
-def test_another_input_is_not_translated_behind_the_first(tmp_path):
+def test_another_input_does_not_resume_a_file(tmp_path):
     """Standard input has no name and no size to tell it by."""
     path, text = tmp_path / "out", b"a\nb\nc\nd\n"
     with pytest.raises(Killed):
@@ -332,10 +332,10 @@ def test_other_weights_are_another_origin(tiny_run, monkeypatch):
     flags |= {name: types.SimpleNamespace(value=None) for name in ("n_best", "alignments")}
     origin = translate_module._origin(run, flags)
     assert translate_module._origin(run, flags) == origin
-    assert translate_module._origin(talkative(run), flags) != origin
+    assert translate_module._origin(randomize_weights(run), flags) != origin
 
 
-def test_a_file_of_which_nothing_was_done_is_begun_anew_with_other_options(tmp_path):
+def test_an_empty_file_takes_other_options(tmp_path):
     path = tmp_path / "out"
     with pytest.raises(Killed):
         write_output(count_lines([], 0), b"a\n", path, {"beam": 4})
@@ -349,7 +349,7 @@ def test_a_file_of_which_nothing_was_done_is_begun_anew_with_other_options(tmp_p
     assert [item.name for item in tmp_path.iterdir()] == ["out"]
 
 
-def test_an_output_that_cannot_be_written_is_a_sentence(tmp_path):
+def test_an_unwritable_output_is_an_error_message(tmp_path):
     with pytest.raises(UserError, match=r"Cannot write .*No such file or directory"):
         write_output(count_lines([], 9), b"a\n", tmp_path / "no" / "out", {})
 
@@ -366,7 +366,7 @@ def test_an_output_has_one_writer_at_a_time(tmp_path):
     assert path.read_text() == "a\nb\n"
 
 
-def test_an_output_that_was_completed_meanwhile_is_left_alone(tmp_path, monkeypatch):
+def test_an_output_completed_meanwhile_is_kept(tmp_path, monkeypatch):
     """Its writer ends between the first look and the lock."""
     path = tmp_path / "out"
 
@@ -394,18 +394,18 @@ def interrupted(calls, until):
     return translate
 
 
-def test_ctrl_c_keeps_what_is_done_and_says_how_to_resume(tmp_path):
+def test_ctrl_c_keeps_what_is_done(tmp_path):
     path, origin = tmp_path / "out", {"beam": 4}
     with pytest.raises(KeyboardInterrupt) as stop:
         write_output(interrupted([], 2), b"a\nb\nc\n", path, origin, most_lines=1)
-    assert str(stop.value).startswith(f"2 lines are translated and stand in {path}.part; the same command")
+    assert str(stop.value).startswith(f"2 lines are translated in {path}.part; the same command")
     calls = []
     write_output(count_lines(calls, 9), b"a\nb\nc\n", path, origin, most_lines=1)
     assert path.read_text() == "<a>\n<b>\n<c>\n"
     assert calls == [["c"]]
 
 
-def test_ctrl_c_before_the_first_line_leaves_nothing(tmp_path):
+def test_ctrl_c_before_the_first_line(tmp_path):
     with pytest.raises(KeyboardInterrupt, match=r"^0 lines are translated$"):
         write_output(interrupted([], 0), b"a\n", tmp_path / "out", {})
     assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ import matplotlib.text
 import numpy as np
 import pytest
 
-from tests.helpers.tiny import talkative
+from tests.helpers.tiny import randomize_weights
 from tfm.commands import visualize
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
@@ -21,7 +21,7 @@ from tfm.workdir import runs
 
 @pytest.fixture(scope="module")
 def run(tiny_run):
-    return talkative(runs.load(str(tiny_run)))
+    return randomize_weights(runs.load(str(tiny_run)))
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def quick(monkeypatch):
 
 
 @pytest.mark.parametrize("text", [r"a $\foo$", "It costs $5_ or $10", "$"])
-def test_a_text_is_drawn_as_it_is_and_not_as_a_formula(text, tmp_path, monkeypatch):
+def test_a_text_is_not_drawn_as_a_formula(text, tmp_path, monkeypatch):
     drawn = {}
     draw = matplotlib.text.Text.draw
 
@@ -65,10 +65,10 @@ def test_rows_are_the_pieces_predicted(run):
     attention = visualize.attention_maps(run.task, run.params, "red dog")
     assert attention.read[0] == "<s>"
     assert attention.read[1:] == attention.predicted[:-1]
-    for part, (queries, keys) in visualize.places(attention).items():
+    for part, (queries, keys) in visualize.make_axes(attention).items():
         assert attention.weights[part].shape[2:] == (len(queries.labels), len(keys.labels))
         assert ("predicted" in queries.title) == (part != "encoder")
-    queries, keys = visualize.places(attention)["decoder"]
+    queries, keys = visualize.make_axes(attention)["decoder"]
     assert queries.labels[1] == f"{attention.predicted[1]} ({attention.read[1]})"
     assert keys.labels == attention.read
 
@@ -162,7 +162,7 @@ def test_an_export_is_drawn_without_curves(run, tiny_run, quick, tmp_path):
     assert {path.name for path in output.iterdir()} == {*(p.rsplit("/", 1)[1] for p in paths), "figures.json"}
 
 
-def test_a_long_sentence_is_refused_before_any_figure(run, tiny_run, tmp_path):
+def test_a_long_sentence_is_refused_first(run, tiny_run, tmp_path):
     text = "red dog " * 400
     message = r"has [\d,]+ tokens and at most 64 are drawn: .*--max_tokens; .* about [\d.]+ [MG]iB"
     with pytest.raises(UserError, match=message):
@@ -172,7 +172,7 @@ def test_a_long_sentence_is_refused_before_any_figure(run, tiny_run, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_attention_and_pictures_are_held_against_memory(run, tiny_run, tmp_path, monkeypatch):
+def test_attention_must_fit_into_memory(run, tiny_run, tmp_path, monkeypatch):
     for module, message in (
         (visualize, r"attention of \d+ tokens needs"),
         (figures, "picture of .* pixels needs"),
@@ -184,7 +184,7 @@ def test_attention_and_pictures_are_held_against_memory(run, tiny_run, tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_a_long_translation_the_first_tokens_are_drawn(run, caplog):
+def test_long_translations_are_truncated(run, caplog):
     decoding = dataclasses.replace(run.task.config.decoding, min_length=9)
     task = type(run.task)(dataclasses.replace(run.task.config, decoding=decoding), run.task.tokenizer)
     with caplog.at_level("WARNING", "tfm"):

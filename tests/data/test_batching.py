@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.helpers.tiny import ids
-from tfm.data.batching import TrainBatches, decode_rows, eval_batches, padded, read_ahead
+from tfm.data.batching import TrainBatches, decode_rows, eval_batches, pad_sentences, prefetch
 from tfm.data.config import DataConfig
-from tfm.data.packing import bucket_widths, make_rows, ranges
+from tfm.data.packing import bucket_widths, concatenate_ranges, make_rows
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import EOS_ID
 from tfm.errors import UserError
@@ -85,7 +85,7 @@ def epoch_steps(batches, epoch):
     return steps
 
 
-def test_the_cache_holds_every_sentence_and_is_built_once(tmp_path):
+def test_the_cache_is_complete_and_built_once(tmp_path):
     pairs = Pairs([("ab", "c"), ("", "xyz"), ("q", "")])
     cache = TokenCache.open(pairs, Letters(), str(tmp_path))
     assert [ids(cache, 0, i) for i in range(3)] == [[97, 98, 2], [2], [113, 2]]
@@ -101,7 +101,7 @@ def test_the_cache_holds_every_sentence_and_is_built_once(tmp_path):
     assert ids(again, 1, 1) == ids(cache, 1, 1)
 
 
-def test_another_vocabulary_is_another_cache_and_a_large_one_gets_wider_ids(tmp_path):
+def test_each_tokenizer_has_its_own_cache(tmp_path):
     pairs = Pairs([("a\U0001f600", "b")])
     small = TokenCache.open(Pairs([("a", "b")]), Letters(), str(tmp_path))
     large_letters = Letters(200_000)
@@ -160,21 +160,21 @@ def test_shapes_are_few_and_hold_the_budget(cache, batching, most):
 
 
 @pytest.mark.parametrize("batching", ["packed", "buckets"])
-def test_the_padding_share_is_what_the_batches_show(cache, batching):
+def test_padding_fraction_is_that_of_the_batches(cache, batching):
     batches = TrainBatches(cache, config(batching=batching), seed=3)
     shown = [batches.batch(step) for step in epoch_steps(batches, 0)]
     segments = np.concatenate(
         [batch[f"{side}_segments"].ravel() for batch in shown for side in ("input", "target")]
     )
-    assert batches.padding_share == pytest.approx((segments == 0).mean())
+    assert batches.padding_fraction == pytest.approx((segments == 0).mean())
 
 
-def test_packing_pads_less_than_buckets_on_many_short_pairs(tmp_path):
+def test_packing_pads_short_pairs_less(tmp_path):
     cache = TokenCache.open(random_pairs(3000, longest=16), Letters(60_000), str(tmp_path))
     shares = {
         batching: TrainBatches(
             cache, config(batching=batching, row_length=64, max_length=64, batch_tokens=1024), seed=0
-        ).padding_share
+        ).padding_fraction
         for batching in ("packed", "buckets")
     }
     assert shares["packed"] < 0.1 < shares["buckets"]
@@ -196,7 +196,7 @@ def test_hosts_share_each_batch_row_by_row(cache, batching):
 
 @pytest.mark.parametrize("batching", ["packed", "buckets"])
 @pytest.mark.parametrize("hosts", [2, 3, 4])
-def test_each_step_has_the_same_pairs_on_any_number_of_hosts(cache, batching, hosts):
+def test_batches_do_not_depend_on_the_hosts(cache, batching, hosts):
     chosen = config(batching=batching, batch_tokens=365)  # 11 packed rows, 45 of the narrowest bucket
     one = TrainBatches(cache, chosen, seed=3)
     several = [TrainBatches(cache, chosen, seed=3, host_index=i, host_count=hosts) for i in range(hosts)]
@@ -210,7 +210,7 @@ def test_each_step_has_the_same_pairs_on_any_number_of_hosts(cache, batching, ho
         assert several[0].describe(step) == one.describe(step)
 
 
-def test_long_and_empty_pairs_are_left_out_with_a_count(tmp_path, caplog):
+def test_long_and_empty_pairs_are_left_out(tmp_path, caplog):
     pairs = Pairs([("a" * 40, "b"), ("a", ""), ("ab", "cd"), ("", ""), ("x", "y" * 31)])
     cache = TokenCache.open(pairs, Letters(), str(tmp_path))
     with caplog.at_level("WARNING", "tfm"):
@@ -226,26 +226,26 @@ def test_nothing_left_to_train_on_is_one_sentence(tmp_path):
 
 
 @pytest.mark.parametrize("batching", ["packed", "buckets"])
-def test_evaluation_sees_every_pair_once_in_the_same_shapes(cache, batching):
+def test_evaluation_sees_every_pair_once(cache, batching):
     found = [pair for batch in eval_batches(cache, config(batching=batching)) for pair in sentences(batch)]
     assert len(found) == len(set(found)) == len(cache)
 
 
 @pytest.mark.parametrize("start", [0, 13])
-def test_reading_ahead_gives_the_same_batches_from_any_step(cache, start):
+def test_prefetching_changes_no_batch(cache, start):
     batches = TrainBatches(cache, config(), seed=1)
-    ahead = read_ahead(batches, start)
+    ahead = prefetch(batches, start)
     for step in range(start, start + 5):
         assert sentences(next(ahead)) == sentences(batches.batch(step))
 
 
 def test_ranges_are_one_after_the_other():
     starts, counts = np.array([5, 0, 7, 2]), np.array([2, 0, 1, 3])
-    assert ranges(starts, counts).tolist() == [5, 6, 7, 2, 3, 4]
-    assert ranges(starts[:0], counts[:0]).tolist() == []
+    assert concatenate_ranges(starts, counts).tolist() == [5, 6, 7, 2, 3, 4]
+    assert concatenate_ranges(starts[:0], counts[:0]).tolist() == []
 
 
-def test_some_sentences_of_a_cache_come_in_the_order_asked_for(cache):
+def test_cached_sentences_come_in_the_given_order(cache):
     chosen = np.array([7, 0, 7, 199])
     tokens, lengths = cache.tokens(1, chosen)
     assert tokens.tolist() == [token for pair in chosen for token in ids(cache, 1, pair)]
@@ -260,12 +260,12 @@ def test_bucket_widths_grow_by_at_most_a_half():
 
 
 @pytest.mark.parametrize("count", [1, 3, 8, 21])
-def test_what_is_decoded_side_by_side_holds_each_sentence_once_in_few_shapes(count):
+def test_decoding_batches_have_each_sentence_once(count):
     rng = np.random.default_rng(0)
     lists = [rng.integers(3, 99, rng.integers(1, 40)).tolist() for _ in range(count)]
     seen = []
     for indices, rows in decode_rows(list(map(len, lists)), batch_size=8):
-        inputs = padded([lists[i] for i in rows])
+        inputs = pad_sentences([lists[i] for i in rows])
         assert inputs.shape[0] in (1, 2, 4, 8)
         assert inputs.shape[1] in bucket_widths(1 << 10)
         for row in range(len(inputs)):
@@ -275,7 +275,7 @@ def test_what_is_decoded_side_by_side_holds_each_sentence_once_in_few_shapes(cou
     assert sorted(seen) == list(range(count))
 
 
-def test_the_seed_decides_which_pairs_share_a_packed_row():
+def test_the_seed_decides_packed_rows():
     lengths = np.random.default_rng(0).integers(2, 12, (50, 2))
     rows = [make_rows(lengths, config(batching="packed"), seed) for seed in (0, 0, 1)]
     together = [{frozenset(each.tolist()) for each in np.split(one.pairs, one.ends[:-1])} for one in rows]

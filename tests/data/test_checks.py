@@ -14,7 +14,7 @@ from tests.data.test_batching import Letters, random_pairs
 from tests.data.test_sources import text_config, write
 from tests.helpers.io_conditions import open_folder, unwritable
 from tests.helpers.tiny import make_config, write_corpus
-from tfm.data import sources, text, token_cache
+from tfm.data import sources, text_pairs, token_cache
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
@@ -71,7 +71,7 @@ def test_a_text_with_oddities_is_accepted(tmp_path, content):
 
 @pytest.mark.parametrize("bad", [0, 1, 17, 49])
 def test_the_first_bad_line_is_named_in_any_chunk(tmp_path, monkeypatch, bad):
-    monkeypatch.setattr(text, "CHUNK", 7)
+    monkeypatch.setattr(text_pairs, "CHUNK", 7)
     lines = [f"line {i} ä".encode() for i in range(50)]
     lines[bad] = lines[-1] = b"bad \xe4 line"
     write(tmp_path, b"\n".join(lines), b"x\n" * 50)
@@ -101,7 +101,7 @@ def test_what_is_no_file_is_named(tmp_path, name):
         sources.check_splits(text_config(tmp_path, validation="train"))
 
 
-def test_a_compressed_file_beside_a_folder_is_found(tmp_path):
+def test_a_compressed_file_beside_a_folder(tmp_path):
     (tmp_path / "train.en").mkdir()
     (tmp_path / "train.en.gz").write_bytes(gzip.compress(GOOD))
     (tmp_path / "train.de").write_bytes(GOOD)
@@ -117,7 +117,7 @@ def test_every_problem_of_every_split_is_listed(tmp_path):
         assert problem in answer
 
 
-def test_a_test_split_may_be_absent_unless_it_is_named(tmp_path):
+def test_the_default_test_split_may_be_absent(tmp_path):
     """The default name asks for a test split only where it is there."""
     write(tmp_path, GOOD, GOOD)
     assert check(tmp_path) == check(tmp_path, test="") == ""
@@ -141,7 +141,7 @@ def test_a_text_is_no_translation_of_itself(tmp_path):
     assert "are the same file" in check(tmp_path, target_language="fr")
 
 
-def test_a_folder_that_is_not_there_is_one_problem(tmp_path):
+def test_a_missing_folder_is_one_problem(tmp_path):
     assert check(tmp_path, directory=str(tmp_path / "no")).count(str(tmp_path / "no")) == 1
 
 
@@ -177,10 +177,10 @@ def overwrite(path):
 
 
 @pytest.mark.parametrize("change", [append, overwrite, lambda path: os.truncate(path, 0)])
-def test_a_file_changed_while_it_is_read_is_an_error(tmp_path, change):
+def test_a_file_changed_while_read_is_an_error(tmp_path, change):
     """Tokens of it would get the name of its old content."""
     write(tmp_path, GOOD, GOOD)
-    pairs = text.TextPairs(str(tmp_path / "train"), ("en", "de"), str(tmp_path))
+    pairs = text_pairs.TextPairs(str(tmp_path / "train"), ("en", "de"), str(tmp_path))
     assert pairs.fingerprint
     change(tmp_path / "train.en")
     with pytest.raises(UserError, match=r"train\.en changed while it was read"):
@@ -188,9 +188,9 @@ def test_a_file_changed_while_it_is_read_is_an_error(tmp_path, change):
     assert list((tmp_path / "tokens").iterdir()) == []
 
 
-def test_a_file_that_is_replaced_is_read_to_its_end(tmp_path):
+def test_a_replaced_file_is_read_to_its_end(tmp_path):
     write(tmp_path, GOOD, GOOD)
-    pairs = text.TextPairs(str(tmp_path / "train"), ("en", "de"), str(tmp_path))
+    pairs = text_pairs.TextPairs(str(tmp_path / "train"), ("en", "de"), str(tmp_path))
     (tmp_path / "new").write_bytes(b"other\n")
     (tmp_path / "new").rename(tmp_path / "train.en")
     (tmp_path / "train.de").unlink()
@@ -213,7 +213,7 @@ def test_a_cache_that_cannot_be_made_is_an_error(tmp_path):
         translation.create(config, str(tmp_path))
 
 
-def test_an_unwritable_cache_that_has_tokens_is_used(caplog):
+def test_a_read_only_cache_with_tokens_is_used(caplog):
     with open_folder() as folder:
         os.chmod(folder, 0o755)
         TokenCache.open(random_pairs(5), Letters(), folder)
@@ -235,7 +235,7 @@ def test_nothing_is_trained_before_the_check(tmp_path, monkeypatch):
         translation.create(config, str(tmp_path / "run"))
 
 
-def test_a_resumed_run_does_not_need_its_test_split(tmp_path, caplog):
+def test_a_resumed_run_needs_no_test_split(tmp_path, caplog):
     write_corpus(tmp_path)
     config = make_config(tmp_path)
     (tmp_path / "run").mkdir()

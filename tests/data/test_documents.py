@@ -41,7 +41,7 @@ def test_a_packed_file_is_found(folder):
     assert other.fingerprint == plain.fingerprint != open_documents(make(folder), "train").fingerprint
 
 
-def test_where_documents_end_is_part_of_their_identity(tmp_path):
+def test_document_ends_are_part_of_identity(tmp_path):
     for name, text in (("train", "a\nbc"), ("validation", "ab\nc")):
         (tmp_path / name).write_text(text)
     config = make(tmp_path, documents="line")

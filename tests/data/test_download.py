@@ -16,7 +16,7 @@ from tests.helpers import tfds_sets  # noqa: F401 - registers them
 from tests.helpers.io_conditions import files_of
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import LIMIT, wait_until
-from tfm.data import download, records, sources
+from tfm.data import download, sources, tfds_records
 from tfm.data.config import DataConfig
 from tfm.errors import UserError
 
@@ -70,16 +70,16 @@ def test_names_are_checked_before_a_download(tmp_path, monkeypatch):
 
 def test_a_version_that_tfds_has_not_is_told(tmp_path):
     with pytest.raises(UserError, match=r"TFDS has no data set 'tiny_translate:9.9.9' .*only: 1.0.0"):
-        records.find_builder("tiny_translate:9.9.9", str(tmp_path))
+        tfds_records.find_builder("tiny_translate:9.9.9", str(tmp_path))
 
 
 def test_wmt14_is_checked_before_a_download(tmp_path):
-    """Of the real one; a feature that is no text is found as well."""
+    """Of the real one; a feature that is not text is found as well."""
     config = config_of(tmp_path / "new", name="wmt14_translate/de-en", test="newstest", train="train[:1%]")
     with pytest.raises(UserError, match="no split 'newstest'; it has train, validation, test"):
         sources.check_splits(config)
     config = config_of(tmp_path / "new", name="mnist", source_language="image", target_language="label")
-    with pytest.raises(UserError, match=r"\(1\) The feature 'image' of mnist.* is no text.*\(2\).*'label'"):
+    with pytest.raises(UserError, match=r"\(1\) The feature 'image' of mnist.* is not text.*\(2\).*'label'"):
         sources.check_splits(config)
     assert not (tmp_path / "new").exists()
 
@@ -102,7 +102,7 @@ def test_whole_downloads_of_a_failure_are_used(tmp_path, monkeypatch):
     assert len(sources.open_pairs(config_of(tmp_path), "train")) == 6  # there is no server any more
 
 
-def test_an_attempt_without_a_server_leaves_nothing(tmp_path, monkeypatch):
+def test_a_failed_connection_leaves_nothing(tmp_path, monkeypatch):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # and does not listen
         monkeypatch.setenv("TFM_TEST_SERVER", f"http://127.0.0.1:{unused.getsockname()[1]}")
@@ -116,7 +116,7 @@ import sys
 from tests.data.test_download import config_of
 from tfm.data.sources import check_splits
 from tfm.runtime import preemption
-with preemption.caught():
+with preemption.handle_signals():
     check_splits(config_of(sys.argv[1]))
 """
 
@@ -197,4 +197,4 @@ def test_a_set_in_another_format_is_told(tmp_path, prepared_set):
     info = tmp_path / "tiny_translate" / "1.0.0" / "dataset_info.json"
     info.write_text(info.read_text().replace("array_record", "tfrecord"))
     with pytest.raises(UserError, match=r"prepared in .* in another format than array_record"):
-        records.find_builder("tiny_translate", str(tmp_path))
+        tfds_records.find_builder("tiny_translate", str(tmp_path))

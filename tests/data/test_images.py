@@ -1,6 +1,7 @@
 """Sources of labelled images: what they hold, and one error message for what they cannot."""
 
 import importlib.util
+import types
 
 import numpy as np
 import pytest
@@ -132,7 +133,7 @@ def test_digits_are_divided_once():
         open_images(ImageDataConfig(kind="digits"), "train[:9]")
 
 
-def test_digits_without_scikit_learn_are_one_message(monkeypatch):
+def test_digits_need_scikit_learn(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
     images._read_digits.cache_clear()
     with pytest.raises(UserError, match=r"come with scikit-learn, .*pip install 'tfm\[digits\]'"):
@@ -140,7 +141,7 @@ def test_digits_without_scikit_learn_are_one_message(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
+def prepare_builder(tmp_path_factory):
     """Folder of TFDS with the data set tiny_images."""
     folder = str(tmp_path_factory.mktemp("tfds"))
     tfds_sets.TinyImages(data_dir=folder, file_format="array_record").download_and_prepare(
@@ -160,6 +161,14 @@ def test_records_are_decoded(prepared):
         assert label == image[0, 0, 0] % 2
     other = open_images(ImageDataConfig(name="tiny_images", directory=prepared), "train")
     assert source.fingerprint != other.fingerprint
+
+
+def test_images_without_a_label_are_errors(prepared, monkeypatch):
+    source = open_images(ImageDataConfig(name="tiny_images", directory=prepared), "train")
+    records = [each | {"label": -1} for each in source._records.__getitems__([0, 1])]
+    monkeypatch.setattr(source, "_records", types.SimpleNamespace(__getitems__=lambda _: records))
+    with pytest.raises(UserError, match=r"have no label \(-1\)"):
+        source.take(np.arange(2))
 
 
 @pytest.mark.long

@@ -28,7 +28,7 @@ def pairs_of(config, split="train"):
     return [pairs[i] for i in range(len(pairs))]
 
 
-def test_lines_are_parted_by_newlines_alone_and_stripped(tmp_path):
+def test_only_newlines_separate_lines(tmp_path):
     """U+2028, form feed and the like stand in real corpora and are no line ends; BOM and CRLF go."""
     source = "\ufeffone  \r\n two\u2028half\x0bx\x85y\r\n\nlast".encode()
     write(tmp_path, source, b"eins\nzwei\n\n  vier \n")
@@ -40,7 +40,7 @@ def test_lines_are_parted_by_newlines_alone_and_stripped(tmp_path):
     ]
 
 
-def test_lines_are_right_across_the_chunks_they_are_found_in(tmp_path, monkeypatch):
+def test_lines_cross_chunks(tmp_path, monkeypatch):
     monkeypatch.setattr("tfm.data.text.CHUNK", 7)
     lines = [f"line {i} ä" * (i % 4) for i in range(50)]
     text = "".join(line + "\n" for line in lines).encode()
@@ -57,7 +57,7 @@ def test_compressed_files_read_like_plain_ones(tmp_path):
     assert pairs_of(text_config(tmp_path))[0] == ("three", "eins")
 
 
-def test_a_split_is_a_stem_that_the_config_names_or_the_name_itself(tmp_path):
+def test_a_split_is_a_field_or_a_file_stem(tmp_path):
     write(tmp_path, b"a\n", b"b\n", stem="val.2016")
     config = text_config(tmp_path, validation="val.2016")
     assert pairs_of(config, "validation") == pairs_of(config, "val.2016") == [("a", "b")]
@@ -65,7 +65,7 @@ def test_a_split_is_a_stem_that_the_config_names_or_the_name_itself(tmp_path):
     assert pairs_of(text_config(tmp_path, directory="", train=stem)) == [("a", "b")]
 
 
-def test_the_fingerprint_is_of_the_content_not_of_the_place(tmp_path):
+def test_the_fingerprint_is_of_the_content(tmp_path):
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
         write(tmp_path / name, b"x\n" if name != "c" else b"y\n", b"z\n")
@@ -87,7 +87,7 @@ def test_unusable_text_is_one_sentence(tmp_path, source, target, message):
         pairs_of(text_config(tmp_path))
 
 
-def test_a_missing_file_and_a_damaged_archive_are_named(tmp_path):
+def test_missing_and_damaged_files_are_named(tmp_path):
     with pytest.raises(UserError, match=r"train\.en .*but there is none"):
         pairs_of(text_config(tmp_path))
     (tmp_path / "train.en.gz").write_bytes(gzip.compress(b"one\ntwo\n" * 1000)[:-9])
@@ -105,7 +105,7 @@ def tfds_config(folder, **fields):
     return DataConfig(**{"kind": "tfds", "name": "tiny_translate", "directory": str(folder)} | fields)
 
 
-def test_a_tfds_set_is_prepared_once_and_read_at_random(tfds_dir):
+def test_a_tfds_set_is_prepared_once(tfds_dir):
     pairs = sources.open_pairs(tfds_config(tfds_dir), "train")
     assert sorted(pairs[i] for i in range(len(pairs))) == [(f"sentence {i}", f"Satz {i}") for i in range(6)]
     assert pairs[1:6:2] == [pairs[1], pairs[3], pairs[5]]
@@ -131,7 +131,7 @@ def test_what_tfds_has_not_is_one_sentence(tfds_dir, fields, split, message):
         sources.open_pairs(tfds_config(tfds_dir, **fields), split)
 
 
-def test_wmt14_is_known_to_tfds_without_tensorflow(tmp_path):
+def test_wmt14_is_known_without_tensorflow(tmp_path):
     """Its builder is found and its languages are there; nothing is downloaded."""
     import sys
 
@@ -143,7 +143,7 @@ def test_wmt14_is_known_to_tfds_without_tensorflow(tmp_path):
     assert tensorflow_datasets.translate
 
 
-def test_the_builtin_language_reads_like_any_other(monkeypatch, tmp_path):
+def test_the_builtin_language_is_a_source(monkeypatch, tmp_path):
     from tfm.data import toy_translation as builder
     from tfm.datasets.toy_translation import grammar
 

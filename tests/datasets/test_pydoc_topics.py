@@ -44,7 +44,7 @@ def test_no_paragraph_is_in_two_splits():
         assert all(len(part) < pydoc_topics.SHARED_CHARACTERS for part in shared)
 
 
-def test_groups_follow_chains_of_shared_paragraphs():
+def test_groups_follow_shared_paragraphs():
     one, two = "a paragraph" * 5, "another one" * 5
     texts = {"d": "alone", "b": f"{one}\n\n{two}", "c": f"x\n\n{two}\n\ny", "a": one}
     assert group_labels(texts) == [["a", "b", "c"], ["d"]]

@@ -35,14 +35,14 @@ def corpus():
     return {split: list(islice(generate(split), TRAIN)) for split in SIZES}
 
 
-def test_every_word_of_every_kind_of_sentence_is_aligned(corpus):
+def test_every_word_is_aligned(corpus):
     for example in (*corpus["train"][:5000], *corpus["pronoun"], *corpus["long"]):
         pairs = [tuple(map(int, item.split("-"))) for item in example.alignment.split()]
         assert {i for i, _ in pairs} == set(range(len(example.en.split()))), example
         assert {j for _, j in pairs} == set(range(len(example.de.split()))), example
 
 
-def test_lexicon_is_large_and_each_english_word_has_one_german_meaning():
+def test_each_english_word_has_one_german_word():
     assert len(NOUN) == len(NOUNS) >= 150
     assert len({verb.prefix + verb.de for verb in VERBS}) >= 80
     assert len(ADJECTIVE) == len(ADJECTIVES) >= 60
@@ -67,7 +67,7 @@ def test_deciders_decide():
     assert not any(trait_of(item, street) for item in deciders(dog, street))
 
 
-def test_splits_have_their_sizes_and_share_no_sentence(corpus):
+def test_splits_share_no_sentence(corpus):
     assert SIZES == {"train": 50_000, "validation": 1_000, "test": 1_000, "pronoun": 500, "long": 500}
     assert {split: len(examples) for split, examples in corpus.items()} == SIZES | {"train": TRAIN}
     seen = [example.en for examples in corpus.values() for example in examples]
@@ -89,7 +89,7 @@ def test_sentences_are_written_as_sentences(corpus):
             assert "  " not in side
 
 
-def test_one_translation_for_each_english_sentence(corpus):
+def test_each_english_text_has_one_translation(corpus):
     known = {example.en: example.de for example in corpus["train"]}
     rng = Random(1)
     for _ in range(8_000):
@@ -97,7 +97,7 @@ def test_one_translation_for_each_english_sentence(corpus):
         assert known.setdefault(example.en, example.de) == example.de
 
 
-def test_verb_is_last_after_weil_and_second_after_an_adverb(corpus):
+def test_verb_position_after_weil_and_adverbs(corpus):
     last = Counter()
     second = Counter()
     for example in corpus["train"]:
@@ -127,7 +127,7 @@ def combinations(examples):
             yield tuple(word for word in main.lower().split() if word in NOUN), adjective
 
 
-def test_pronoun_split_asks_for_unseen_combinations_of_well_known_words(corpus):
+def test_pronoun_split_has_unseen_combinations(corpus):
     train, asked = (list(combinations(corpus[split])) for split in ("train", "pronoun"))
     assert len(asked) == SIZES["pronoun"]
     assert all(len(nouns) == 2 for nouns, _ in asked)
@@ -138,7 +138,7 @@ def test_pronoun_split_asks_for_unseen_combinations_of_well_known_words(corpus):
     assert min(seen[word] for nouns, adjective in asked for word in (*nouns, adjective)) >= 3
 
 
-def test_wrong_translation_differs_in_the_pronoun_only(corpus):
+def test_wrong_differs_in_the_pronoun_only(corpus):
     for example in corpus["pronoun"]:
         right, wrong = example.de.split(), example.wrong.split()
         assert len(right) == len(wrong)
@@ -148,7 +148,7 @@ def test_wrong_translation_differs_in_the_pronoun_only(corpus):
     assert not any(example.wrong for split in SIZES if split != "pronoun" for example in corpus[split])
 
 
-def test_pronoun_split_comes_in_twins_of_which_a_blind_guess_gets_half(corpus):
+def test_guessing_solves_half_the_pronoun_split(corpus):
     for first, second in zip(corpus["pronoun"][::2], corpus["pronoun"][1::2], strict=True):
         assert sum(a != b for a, b in zip(first.en.split(), second.en.split(), strict=True)) == 1
         assert sum(a != b for a, b in zip(first.de.split(), second.wrong.split(), strict=True)) == 1

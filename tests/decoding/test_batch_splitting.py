@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tfm
-from tests.helpers.tiny import talkative
+from tests.helpers.tiny import randomize_weights
 from tfm.data.batching import decode_rows
 from tfm.decoding import batch_splitting, generate, scoring
 from tfm.decoding.batch_splitting import run_batches
@@ -91,7 +91,7 @@ def test_other_device_errors_are_raised():
 
 @pytest.fixture(scope="module")
 def translator(tiny_run):
-    return tfm.Translator(talkative(runs.load(str(tiny_run))))
+    return tfm.Translator(randomize_weights(runs.load(str(tiny_run))))
 
 
 TEXTS = ["red dog", "a", "big green bird sleeps runs red", "cat runs", "blue"]

@@ -113,7 +113,7 @@ def test_split_inputs_add_up_their_scores():
     (whole,) = translate([" ".join(parts)], params, max_extra_tokens=2, max_input=4)[0]
     assert whole.text == " ".join(found[0].text for found in each)
     assert whole.score == pytest.approx(sum(found[0].score for found in each))
-    (cut,) = translate([" ".join(parts)], params, max_extra_tokens=2, max_input=4, over_long="cut")[0]
+    (cut,) = translate([" ".join(parts)], params, max_extra_tokens=2, max_input=4, overflow="cut")[0]
     assert cut.text == each[0][0].text
 
 

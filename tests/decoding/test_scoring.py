@@ -6,7 +6,7 @@ import pytest
 
 import tfm
 from tests.helpers import numpy_transformer as numpy64
-from tests.helpers.tiny import talkative
+from tests.helpers.tiny import randomize_weights
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.generate import DecodingConfig
 from tfm.decoding.scoring import attend_pairs, score_pairs
@@ -16,7 +16,7 @@ from tfm.workdir import runs
 
 @pytest.fixture(scope="module")
 def translator(tiny_run):
-    return tfm.Translator(talkative(runs.load(str(tiny_run))))
+    return tfm.Translator(randomize_weights(runs.load(str(tiny_run))))
 
 
 def test_scores_equal_the_forward_pass(translator):

@@ -7,7 +7,7 @@ from tfm.errors import UserError
 from tfm.evaluation.alignment import align_words, alignment_error_rate, from_pharaoh, to_pharaoh
 
 
-def test_a_word_gathers_the_attention_of_its_pieces():
+def test_a_word_sums_the_attention_of_its_pieces():
     attention = np.array([[0.4, 0.3, 0.3, 0.0], [0.0, 0.1, 0.1, 0.8], [0.9, 0.0, 0.1, 0.0]])
     # Source pieces 1 and 2 are one word; the third target row is EOS, the fourth source place is EOS.
     assert align_words(attention, [0, 1, 1], [0, 1]) == {(1, 0), (1, 1)}

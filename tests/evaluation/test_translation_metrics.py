@@ -51,13 +51,13 @@ def test_scoring_keeps_no_lines():
 
 
 @pytest.mark.parametrize("name", DIRECT)
-def test_a_score_of_sacrebleu_is_its_own_call_with_its_own_signature(name):
+def test_scores_equal_sacrebleu_and_its_signature(name):
     expected = DIRECT[name].corpus_score(HYPOTHESES, [REFERENCES]).score
     assert by_name()[name].value == expected
     assert by_name()[name].signature == str(DIRECT[name].get_signature())
 
 
-def test_a_perfect_translation_scores_100_everywhere_and_needs_no_edits():
+def test_a_perfect_translation_has_perfect_scores():
     found = values(REFERENCES)
     assert found.pop("TER") == 0
     assert len(found) == 6
@@ -74,7 +74,7 @@ def test_the_order_of_sentences_does_not_matter():
     assert values(HYPOTHESES[::-1], REFERENCES[::-1]) == pytest.approx(values())
 
 
-def test_which_hypothesis_belongs_to_which_reference_matters():
+def test_the_order_of_references_matters():
     paired, crossed = values(), values(HYPOTHESES[::-1])
     assert crossed.pop("TER") > paired.pop("TER")
     assert all(crossed[name] < paired[name] for name in paired)
@@ -88,7 +88,7 @@ def test_case_counts_only_where_the_name_says_so():
     assert all(found[name] < 50 for name in found.keys() - blind - {"TER"})
 
 
-def test_quotes_count_in_bleu_but_not_in_the_papers():
+def test_quotes_count_in_bleu_not_in_the_papers():
     found = values([text.replace("„", '"').replace("“", '"') for text in REFERENCES])
     assert found[PAPER] == pytest.approx(100)
     assert found["BLEU"] < 99
@@ -101,7 +101,7 @@ def test_the_papers_bleu_is_not_smoothed():
     assert "smooth:none" in found[PAPER].signature
 
 
-def test_each_signature_tells_the_version_and_moses_its_tokenizer():
+def test_signatures_have_version_and_tokenizer():
     found = by_name()
     moses = f"tok:moses-sacremoses-{translation_metrics.version('sacremoses')}"
     assert all(f"version:{sacrebleu.__version__}" in score.signature for score in found.values())
@@ -183,7 +183,7 @@ def test_exact_match_counts_whole_sentences():
     assert translation_metrics.exact_match(["a", "b ", "c", "d"], ["a", "b", "c", "d"]) == 75
 
 
-def test_sentence_chrf_is_the_corpus_chrf_of_one_sentence():
+def test_sentence_chrf_is_corpus_chrf_of_one():
     pairs = zip(HYPOTHESES, REFERENCES, strict=True)
     expected = [sacrebleu.CHRF().corpus_score([h], [[r]]).score for h, r in pairs]
     assert translation_metrics.sentence_chrf(HYPOTHESES, REFERENCES) == pytest.approx(expected)

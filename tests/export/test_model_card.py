@@ -54,7 +54,7 @@ def test_the_card_says_what_the_model_is(run, tiny_run, tmp_path):
     assert "max_positions" not in card  # a limit of learned positions, which this model has not
 
 
-def test_the_card_carries_the_scores_of_each_split_with_their_signatures(run, tiny_run, tmp_path):
+def test_the_card_has_scores_and_signatures(run, tiny_run, tmp_path):
     workdir = shutil.copytree(tiny_run, tmp_path / "run")
     write_report(workdir, report(run.steps), "test")
     write_report(workdir, report([2, 4]), "validation")
@@ -72,7 +72,7 @@ def test_the_card_carries_the_scores_of_each_split_with_their_signatures(run, ti
     assert "Not evaluated" not in scores
 
 
-def test_the_card_names_the_split_of_an_evaluation_that_has_a_name_of_its_own(tmp_path):
+def test_the_card_names_split_and_evaluation(tmp_path):
     write_report(tmp_path, report([6]) | {"split": "test"}, "averaged")
     reports = model_card.read_reports(str(tmp_path), "de")
     assert list(reports) == ["averaged"]

@@ -16,10 +16,21 @@ import numpy as np
 from tests.helpers import images, tiny, tiny_lm
 from tfm import tasks
 from tfm.data.images import ImageDataConfig
+from tfm.models.rnn_luong import LuongConfig
+from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.tasks import classification
 from tfm.training.config import TrainingConfig
 
 STEPS = 4
+RNN_SIZES = {
+    "layers": 1,
+    "embedding_features": 12,
+    "hidden_features": 10,
+    "attention_features": 8,
+    "output_features": 12,
+    "initialization": "glorot",
+    "dropout": 0.1,
+}
 FAST = {"xla_backend_optimization_level": 0}  # to compile
 TRAINING = TrainingConfig(
     steps=STEPS,
@@ -152,12 +163,16 @@ def decode_texts(model, params):
 
 
 TASKS = {
-    "translation": TaskCase(_translation, models=("transformer",), test_examples=20),
+    "translation": TaskCase(
+        _translation, models=("transformer", "rnn_seq2seq", "rnn_luong"), test_examples=20
+    ),
     "classification": TaskCase(_classification, models=("vit",), test_examples=5),
     "language_modeling": TaskCase(_language_modeling, models=("decoder_lm",), test_examples=8),
 }
 MODELS = {
     "transformer": ModelCase(tiny.MODEL, decode_pairs),
+    "rnn_seq2seq": ModelCase(RNNConfig(**RNN_SIZES), decode_pairs),
+    "rnn_luong": ModelCase(LuongConfig(**RNN_SIZES), decode_pairs),
     "vit": ModelCase(images.MODEL),
     "decoder_lm": ModelCase(tiny_lm.MODEL, decode_texts),
 }

@@ -22,7 +22,7 @@ from tfm.commands import compare, config_flag
 from tfm.commands.translate import as_json, as_text, open_output, translate_file, translate_lines
 from tfm.data.config import DataConfig
 from tfm.data.sources import SPLITS, find_problems, open_pairs
-from tfm.data.text import TextPairs
+from tfm.data.text_pairs import TextPairs
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
@@ -79,7 +79,7 @@ def changed_config(folder, content):
     for name in (RECORD_FILE, runs.CONFIG_FILE):
         write(folder, name, content)
         with contextlib.suppress(UserError):
-            initialization.keep_config(Config(), folder)
+            initialization.save_config(Config(), folder)
     made = runs.read_config(folder)
     return [str(change) for change in changes(made, Config())]
 

@@ -483,7 +483,7 @@ _LIST = {
         (
             "- jnp.log(len(results)), states",
             ", states",
-            "search/test_state::test_an_ensemble_gives_the_log_of_the_mean_probability",
+            "search/test_state::test_an_ensemble_averages_probabilities",
         ),
     ],
     "tfm/search/beam.py": [
@@ -603,7 +603,7 @@ _LIST = {
         (
             "return 1 - self.cache",
             "return 0.9 - self.cache",
-            "data/test_batching::test_the_padding_share_is_what_the_batches_show",
+            "data/test_batching::test_padding_fraction_is_that_of_the_batches",
         ),
     ],
     "tfm/data/packing.py": [
@@ -620,7 +620,7 @@ _LIST = {
         ("len(tokenizer) <= 1 << 16", "len(tokenizer) <= 1 << 18", "data/test_batching"),
         ("{pairs.fingerprint} {tokenizer.fingerprint}", "{pairs.fingerprint}", "data/test_batching"),
     ],
-    "tfm/data/text.py": [
+    "tfm/data/text_pairs.py": [
         ('.decode("utf-8").strip()', '.decode("utf-8").rstrip()', "data/test_sources"),
         ("len(BOM) if self._bytes[:3] == BOM else 0", "0", "data/test_sources"),
     ],
@@ -632,32 +632,32 @@ _LIST = {
         (
             "key = jax.random.fold_in(rng, state.step)",
             "key = rng",
-            "training/test_dropout_wiring::test_every_position_of_every_step_has_its_own_key",
+            "training/test_dropout_wiring::test_dropout_layers_and_steps_have_own_keys",
         ),
         (
             "key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))",
             "key = jax.random.fold_in(key, 0)",
-            "training/test_dropout_wiring::test_micro_batches_and_devices_have_their_own_keys",
+            "training/test_dropout_wiring::test_micro_batches_and_devices_have_own_keys",
         ),
         (
             "function(part, jax.random.fold_in(key, index))",
             "function(part, key)",
-            "training/test_dropout_wiring::test_micro_batches_and_devices_have_their_own_keys",
+            "training/test_dropout_wiring::test_micro_batches_and_devices_have_own_keys",
         ),
         (
             "gradient / count, gradients)",
             "gradient, gradients)",
-            "training/test_loop::test_a_step_descends_the_mean_over_tokens_not_over_rows",
+            "training/test_loop::test_the_gradient_is_the_mean_over_tokens",
         ),
         (
             "gradients, metrics = jax.lax.psum((gradients, metrics), axis_name)",
             "gradients = jax.lax.psum(gradients, axis_name)",
-            "training/test_update::test_devices_and_micro_batches_make_the_update_of_the_whole",
+            "training/test_update::test_split_batches_give_the_whole_update",
         ),
         (
             "gradients, metrics = jax.lax.psum((gradients, metrics), axis_name)",
             "gradients, metrics = jax.lax.pmean((gradients, metrics), axis_name)",
-            "training/test_update::test_devices_and_micro_batches_make_the_update_of_the_whole",
+            "training/test_update::test_split_batches_give_the_whole_update",
         ),
         (
             "mean + (1 - ema_decay) *",
@@ -667,22 +667,22 @@ _LIST = {
         (
             "return x + 1 if",
             "return x if",
-            "training/test_non_finite::test_a_skipped_step_changes_nothing_but_the_counts",
+            "training/test_non_finite::test_a_skipped_step_changes_only_counters",
         ),
         (
             "name in COUNTERS and x.ndim == 0",
             "x.ndim == 0",
-            "training/test_non_finite::test_a_skipped_step_counts_named_counters_only",
+            "training/test_non_finite::test_a_skipped_step_counts_named_counters",
         ),
         (
             " & ~state.halted",
             "",
-            "training/test_non_finite::test_a_step_that_is_not_finite_halts_the_state_as_it_was",
+            "training/test_non_finite::test_a_non_finite_step_changes_no_state",
         ),
         (
             "if total != 0 or count != 0:",
             "if count != 0:",
-            "tasks/translation/test_loss::test_a_loss_that_counts_rows_of_zeros_is_refused",
+            "tasks/translation/test_loss::test_a_loss_that_counts_zero_rows_is_refused",
         ),
     ],
     "tfm/training/optimizers.py": [
@@ -718,12 +718,12 @@ _LIST = {
         (
             "inverse_sqrt(d_model, config",
             "inverse_sqrt(512, config",
-            "training/test_update::test_updates_of_the_default_config_are_the_papers",
+            "training/test_update::test_default_updates_are_the_papers",
         ),
         (
             "(d_model * config.warmup_steps) ** -0.5",
             "config.warmup_steps**-0.5",
-            "training/test_update::test_updates_of_each_config_are_adam_at_its_rate",
+            "training/test_update::test_updates_of_each_config_are_adams",
         ),
     ],
     "tfm/config.py": [
@@ -781,7 +781,7 @@ _LIST = {
         (
             "if loss > self._first_loss else 0",
             "if loss > self._first_loss else self._above",
-            "training/test_non_finite::test_a_loss_that_stays_above_its_start_is_warned_of_once",
+            "training/test_non_finite::test_divergence_is_warned_of_once",
         ),
     ],
     "tfm/runtime/checkpoints.py": [

@@ -19,7 +19,7 @@ from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig
 from tfm.training.non_finite import first_not_finite
 from tfm.training.partitioning import make_partitioner
-from tfm.training.step import TrainState, make_train_step, shares
+from tfm.training.step import TrainState, make_train_step, split_batch
 
 RNG = np.random.default_rng(0)
 
@@ -171,7 +171,7 @@ def check_not_finite():
                 kept.append(jax.device_get(layout.fetch_weights(layout.fetch_state(state).params)))
             assert skipped == [0, 1, 1]
             jax.tree.map(np.testing.assert_array_equal, kept[0], kept[2])
-    pieces = shares(bad, jax.random.key(1), 8, 2)
+    pieces = split_batch(bad, jax.random.key(1), 8, 2)
     assert len(pieces) == 16
     assert first_not_finite(loss, kept[2], pieces[8:10]) == "loss, inf"
     assert first_not_finite(loss, kept[2], pieces[6:8]) is None

@@ -66,7 +66,7 @@ def train_run(config, workdir):
     return read_metrics(str(workdir))
 
 
-def talkative(run):
+def randomize_weights(run):
     """The run with drawn parameters and sharper logits: after six steps a model still ends at once."""
     params = run.task.init(jax.random.key(0))
     return run._replace(params={**params, "embedding": jax.tree.map(lambda x: 4 * x, params["embedding"])})

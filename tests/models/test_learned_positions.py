@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.tiny import talkative
+from tests.helpers.tiny import randomize_weights
 from tfm.commands.visualize import attention_maps
 from tfm.data.config import DataConfig
 from tfm.decoding.generate import DecodingConfig
@@ -151,7 +151,7 @@ def learned(trained, positions=LIMIT):
         data=dataclasses.replace(old.data, max_length=LIMIT),
         decoding=DecodingConfig(beam_size=2, max_input=LIMIT - 2, max_extra_tokens=2),
     )
-    run = talkative(trained._replace(task=Translation(settings, trained.task.tokenizer)))
+    run = randomize_weights(trained._replace(task=Translation(settings, trained.task.tokenizer)))
     table = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
     return run._replace(params=with_tables(run.params, lambda _: table[:positions]))
 

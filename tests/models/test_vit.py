@@ -99,7 +99,7 @@ def test_all_classes_are_equal_at_first():
     assert 0.9 < kernel.std() * np.sqrt(len(kernel)) < 1.1
 
 
-def test_the_order_of_patches_matters_by_positions_alone():
+def test_only_positions_tell_the_order_of_patches():
     model = VisionTransformer(TINY)
     params = randomized(model)
     swapped = np.concatenate([IMAGES[:, 3:], IMAGES[:, :3]], axis=1)

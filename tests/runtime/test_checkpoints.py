@@ -1,4 +1,4 @@
-"""Checkpoints: verified, passed over when damaged, kept and let go."""
+"""Checkpoints: verified, skipped if damaged, kept and deleted."""
 
 import contextlib
 import dataclasses as dc
@@ -20,7 +20,7 @@ from orbax.checkpoint import checkpoint_manager
 from tfm.errors import UserError
 from tfm.runtime import checkpoints as saved
 from tfm.runtime import manifest, orbax_paths, readback
-from tfm.runtime.lock import LOCK_FILE, HeldDirectory
+from tfm.runtime.lock import LOCK_FILE, DirectoryGuard
 from tfm.training.step import TrainState
 
 STEPS = (2, 4, 6)
@@ -71,7 +71,7 @@ def assert_is_of(state, step):
     jax.tree.map(np.testing.assert_array_equal, state, state_of(step))
 
 
-def test_a_step_comes_back_as_it_was_with_its_progress(whole):
+def test_a_step_is_restored_with_its_progress(whole):
     with open_store(whole) as store:
         assert (store.steps(), store.latest(), store.best()) == ([2, 4, 6], 6, 4)
         assert store.recover() == 6
@@ -82,7 +82,7 @@ def test_a_step_comes_back_as_it_was_with_its_progress(whole):
         jax.tree.map(np.testing.assert_array_equal, weights, state_of(2).params)
 
 
-def test_the_manifest_is_within_what_orbax_commits(whole):
+def test_orbax_commits_the_manifest(whole):
     """There is no moment at which a step has its name and not its manifest."""
     for step in STEPS:
         assert manifest.check(whole / str(step)) is True
@@ -93,7 +93,7 @@ def committed(folder):
     return json.loads((folder / manifest.HEADER).read_text())["commit_timestamp_nsecs"]
 
 
-def test_a_damaged_newest_step_is_passed_over_with_its_name_and_reason(copy, caplog):
+def test_a_damaged_newest_step_is_skipped(copy, caplog):
     damaged = large_file(copy / "6")
     flip(damaged)
     with open_store(copy) as store, caplog.at_level(logging.WARNING, "tfm"):
@@ -103,7 +103,7 @@ def test_a_damaged_newest_step_is_passed_over_with_its_name_and_reason(copy, cap
             store.restore(state_of(0), 6)
     warnings = [record.message for record in caplog.records]
     name = damaged.relative_to(copy / "6")
-    assert warnings == [f"Checkpoint of step 6 is damaged and passed over: {name} has another checksum"]
+    assert warnings == [f"Skipping the checkpoint of step 6, which is damaged: {name} has another checksum"]
     assert (copy / "6").is_dir()  # readers change nothing
 
 
@@ -127,7 +127,7 @@ def test_a_step_is_deleted_by_its_name_first(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["4"]
 
 
-def test_a_step_deleted_while_it_is_read_is_no_damage(copy, monkeypatch, caplog):
+def test_a_step_deleted_while_read_is_no_damage(copy, monkeypatch, caplog):
     check = manifest.check
 
     def delete_first(folder, **options):
@@ -138,13 +138,13 @@ def test_a_step_deleted_while_it_is_read_is_no_damage(copy, monkeypatch, caplog)
     monkeypatch.setattr(manifest, "check", delete_first)
     with (
         open_store(copy) as store,
-        pytest.raises(saved.Gone, match=r"step 6 .* was deleted while it was read"),
+        pytest.raises(saved.CheckpointDeleted, match=r"step 6 .* was deleted while it was read"),
     ):
         store.latest()
     assert "damaged" not in caplog.text
 
 
-def test_folders_that_only_look_like_steps_are_left_alone(copy):
+def test_folders_that_are_not_steps_are_kept(copy):
     names = {"007", "\u0663", "6.0", "-1", "backup"}
     for name in names:
         (copy / name).mkdir()
@@ -164,7 +164,7 @@ def test_without_the_metric_there_is_no_best(copy):
             assert store.latest() == 6
 
 
-def test_a_header_nested_beyond_any_parser_is_damage(copy):
+def test_a_deeply_nested_header_is_damage(copy):
     (copy / "6" / manifest.HEADER).write_text("[" * 100_000)
     with open_store(copy) as store:
         assert store.recover() == 4
@@ -186,7 +186,7 @@ def test_training_makes_a_damaged_step_again(copy):
         assert store.recover() == 4
 
 
-def test_a_checkpoint_saved_again_stays_until_the_new_one_is_there(copy):
+def test_a_step_saved_again_stays_until_replaced(copy):
     with open_store(copy) as store:
         assert store.recover() == 6
         store.save(state_of(6), {"bleu": 9.0}, {"sums": {"loss": (1.0, 7.0)}}, again=True)
@@ -197,7 +197,7 @@ def test_a_checkpoint_saved_again_stays_until_the_new_one_is_there(copy):
         assert store.restore_progress(6)["sums"]["loss"] == [1.0, 7.0]
 
 
-def test_what_a_kill_left_of_saving_again_is_brought_back_or_removed(copy):
+def test_a_kill_while_replacing_is_repaired(copy):
     (copy / "6").rename(copy / "6.replaced")  # killed before the new one was there
     shutil.copytree(copy / "4", copy / "4.replaced")  # and behind it
     with open_store(copy) as store:
@@ -207,13 +207,13 @@ def test_what_a_kill_left_of_saving_again_is_brought_back_or_removed(copy):
     assert sorted(path.name for path in copy.iterdir()) == ["2", "4", "6"]
 
 
-def test_the_best_is_passed_over_too_when_it_is_damaged(copy):
+def test_a_damaged_best_step_is_skipped(copy):
     flip(large_file(copy / "4"))
     with open_store(copy) as store:
         assert (store.best(), store.latest()) == (6, 6)
 
 
-def test_a_folder_in_which_nothing_is_intact_is_a_mistake_to_mend_and_left_alone(copy):
+def test_no_intact_step_is_an_error(copy):
     for step in STEPS:
         flip(large_file(copy / str(step)))
     before = files(copy)
@@ -254,7 +254,7 @@ def older(folder, *steps):
         (folder / str(step) / manifest.HEADER).write_text(json.dumps(header))
 
 
-def test_an_older_checkpoint_without_checksums_loads_and_says_so(copy, caplog):
+def test_a_step_without_checksums_loads_and_warns(copy, caplog):
     older(copy, *STEPS)
     with open_store(copy) as store, caplog.at_level(logging.WARNING, "tfm"):
         assert (store.recover(), store.best()) == (6, 4)
@@ -263,7 +263,7 @@ def test_an_older_checkpoint_without_checksums_loads_and_says_so(copy, caplog):
     assert "step 6 has no checksums and cannot be verified" in caplog.text
 
 
-def test_a_lost_manifest_is_damage_and_not_an_older_checkpoint(copy):
+def test_a_lost_manifest_is_damage(copy):
     (copy / "6" / manifest.FILE).unlink()
     with open_store(copy) as store:
         assert store.latest() == 4
@@ -273,7 +273,7 @@ def test_a_lost_manifest_is_damage_and_not_an_older_checkpoint(copy):
 
 
 @pytest.mark.parametrize("name", ["t[x]", "t*", "t?", "a b", "\xfcn\xef \u4e2d", "{a}#%20", "[", "a\nb"])
-def test_any_characters_of_a_path_stand_for_themselves(name, tmp_path):
+def test_path_characters_are_literal(name, tmp_path):
     folder = tmp_path / name / "checkpoints"
     for path in (folder.parent, tmp_path / "tx"):
         path.mkdir()
@@ -287,8 +287,8 @@ def test_any_characters_of_a_path_stand_for_themselves(name, tmp_path):
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3"])
-def test_a_path_that_orbax_takes_for_a_bucket_is_refused(scheme):
-    with pytest.raises(UserError, match=rf"would read and write {scheme}://x/y for /{scheme}/x/y"):
+def test_a_path_like_a_bucket_is_refused(scheme):
+    with pytest.raises(UserError, match=rf"would use {scheme}://x/y in place of /{scheme}/x/y"):
         saved.Checkpoints(f"/{scheme}/x/y")
 
 
@@ -311,7 +311,7 @@ def test_what_cannot_be_read_back_is_not_kept(before, tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.isdecimal()) == ["0"][:before]
 
 
-def test_files_deleted_during_a_write_are_one_error(tmp_path, monkeypatch):
+def test_files_deleted_in_a_write_are_one_error(tmp_path, monkeypatch):
     def delete(folder, expected):
         raise ValueError(f"NOT_FOUND: what TensorStore would meet in {folder}")
 
@@ -385,36 +385,36 @@ def test_arrays_on_several_devices_are_read_back(whole):
 
 
 @pytest.fixture
-def held(tmp_path):
+def guard(tmp_path):
     """A work directory, held."""
     (tmp_path / "run").mkdir()
-    with contextlib.closing(HeldDirectory(tmp_path / "run")) as directory:
+    with contextlib.closing(DirectoryGuard(tmp_path / "run")) as directory:
         yield directory
 
 
-def test_nothing_is_saved_where_the_folder_is_gone(held, tmp_path):
-    with open_store(tmp_path / "run" / "checkpoints", held=held) as store:
+def test_nothing_is_saved_without_the_folder(guard, tmp_path):
+    with open_store(tmp_path / "run" / "checkpoints", guard=guard) as store:
         store.save(state_of(2))
         store.wait()
-        shutil.rmtree(held.path)
+        shutil.rmtree(guard.path)
         with pytest.raises(UserError, match="was deleted or moved while this run"):
             store.save(state_of(4))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("others", [[], [LOCK_FILE]])
-def test_a_folder_deleted_during_a_write_is_not_made_again(others, held, tmp_path, monkeypatch):
+def test_a_deleted_folder_is_not_made_again(others, guard, tmp_path, monkeypatch):
     """TensorStore makes folders again; where another run has begun since, nothing is removed."""
 
     def delete(folder, expected):
-        shutil.rmtree(held.path, ignore_errors=True)
+        shutil.rmtree(guard.path, ignore_errors=True)
         os.makedirs(os.path.join(folder, "d"))
         for name in others:
             (tmp_path / "run" / name).touch()
         raise OSError("what Orbax would meet")
 
     monkeypatch.setattr(readback, "check", delete)
-    store = saved.Checkpoints(tmp_path / "run" / "checkpoints", held=held)
+    store = saved.Checkpoints(tmp_path / "run" / "checkpoints", guard=guard)
     store.save(state_of(2))
     with pytest.raises(UserError, match=r"was (deleted or moved|replaced) while this run"):
         store.wait()
@@ -425,7 +425,7 @@ def test_a_folder_deleted_during_a_write_is_not_made_again(others, held, tmp_pat
 # What the weights belong to.
 
 
-def test_weights_are_restored_only_with_their_own_assets(tmp_path):
+def test_weights_need_their_own_assets(tmp_path):
     with open_store(tmp_path, assets={"vocabulary.model": "a" * 64}) as store:
         store.save(state_of(2), progress={"sums": {}})
     for assets in ({"vocabulary.model": "a" * 64}, {}):
@@ -444,7 +444,7 @@ def test_a_checkpoint_without_assets_takes_any(whole):
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
-def test_parameters_that_are_not_finite_are_refused_by_name(value, tmp_path):
+def test_non_finite_parameters_are_named(value, tmp_path):
     state = state_of(2)
     average = state.params | {"w": state.params["w"].at[1, 1].set(value)}
     for step, bad in ((1, dc.replace(state, params=average)), (2, dc.replace(state, average=average))):
@@ -499,7 +499,7 @@ def test_any_change_of_any_file_is_found(damage, copy):
 
 
 @pytest.mark.long
-def test_whatever_is_damaged_an_intact_step_or_a_sentence_is_what_comes_out(whole, tmp_path):
+def test_any_damage_gives_an_intact_step_or_error(whole, tmp_path):
     """Many rounds of random damage: weights are exactly those of a step, or there is a UserError."""
     chance, came = random.Random(1), dict.fromkeys((*STEPS, None), 0)
     like, expected = state_of(0), {step: state_of(step) for step in STEPS}

@@ -11,7 +11,7 @@ from tfm.runtime import files
 from tfm.runtime.files import only_writer, open_locked
 
 
-def test_a_locked_file_is_refused_until_it_is_closed(tmp_path):
+def test_a_locked_file_is_refused(tmp_path):
     path = tmp_path / "out.part"
     with open_locked(path, "--output") as file:
         file.write(b"mine")
@@ -23,7 +23,7 @@ def test_a_locked_file_is_refused_until_it_is_closed(tmp_path):
 
 
 @pytest.mark.parametrize("renamed", [True, False])
-def test_a_file_that_went_while_it_was_locked_is_opened_again(tmp_path, monkeypatch, renamed):
+def test_a_file_deleted_while_locked_is_reopened(tmp_path, monkeypatch, renamed):
     """Its writer ends between the opening here and the lock."""
     path, taken = tmp_path / "out.part", []
     lock = files._lock
@@ -55,7 +55,7 @@ def test_the_only_writer_of_a_path_leaves_no_lock(tmp_path):
     assert list(path.parent.iterdir()) == []
 
 
-def test_what_cannot_be_written_names_the_option_that_chooses_another_folder():
+def test_a_failed_write_names_the_option():
     with open_folder() as folder, unwritable(folder):
         path = os.path.join(folder, "test.de.hypotheses")
         expected = f"Cannot write {path}: Permission denied; check the permissions, or choose another folder "
@@ -63,7 +63,7 @@ def test_what_cannot_be_written_names_the_option_that_chooses_another_folder():
             only_writer(path, "--output_dir").__enter__()
 
 
-def test_without_a_home_there_is_no_folder_for_caches(monkeypatch):
+def test_no_cache_folder_without_a_home(monkeypatch):
     """Python then takes "~" for a name, and a folder of this name would appear wherever tfm is started."""
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")

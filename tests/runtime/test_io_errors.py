@@ -31,13 +31,13 @@ from tests.helpers.tiny import make_config, train_run, write_config_file
 from tfm import config
 from tfm.commands import cli
 from tfm.commands.visualize import draw_curves
-from tfm.data import text
+from tfm.data import text_pairs
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
 from tfm.runtime.checkpoints import Checkpoints
-from tfm.runtime.files import refusal, require_space, whole_file, whole_folder
+from tfm.runtime.files import atomic_file, atomic_folder, io_error_message, require_space
 from tfm.training.reporting import MetricsWriter
 from tfm.workdir import runs
 
@@ -45,7 +45,7 @@ LIMIT = 64  # bytes: less than any of the files below
 
 
 def write_file(folder):
-    with whole_file(os.path.join(folder, "old"), "w") as file:
+    with atomic_file(os.path.join(folder, "old"), "w") as file:
         file.write("x" * 1000)
 
 
@@ -54,13 +54,13 @@ WRITERS = {
     "config": lambda folder: config.save(make_config(pathlib.Path("/data")), os.path.join(folder, "old")),
     "vocabulary": lambda folder: Tokenizer.train(TEXTS, 310, os.path.join(folder, "old")),
     "cache": lambda folder: TokenCache.open(random_pairs(50), Letters(), folder),
-    "unpacked": lambda folder: text.TextPairs(os.path.join(folder, "data"), ("en", "de"), folder),
+    "unpacked": lambda folder: text_pairs.TextPairs(os.path.join(folder, "data"), ("en", "de"), folder),
     "picture": lambda folder: draw_curves([], os.path.join(folder, "old")),
 }
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_what_cannot_be_written_is_one_sentence_and_leaves_all_as_it_was(name):
+def test_a_failed_write_changes_nothing(name):
     with open_folder() as folder:
         for language in ("en", "de"):
             pathlib.Path(folder, f"data.{language}.gz").write_bytes(gzip.compress(b"line\n" * 100))
@@ -87,18 +87,18 @@ class Answer(list):
         return self
 
     def __exit__(self, kind, error, _):
-        self.append(str(error) if kind is UserError else refusal(error))
+        self.append(str(error) if kind is UserError else io_error_message(error))
         return True
 
 
-def test_an_export_that_finds_no_space_leaves_nothing(tiny_run, tmp_path):
+def test_an_export_without_space_leaves_nothing(tiny_run, tmp_path):
     run = runs.load(str(tiny_run))
     with smallest_files(20_000), pytest.raises(UserError, match=r"Cannot write .*out: File too large"):
         write_bundle(run, str(tmp_path / "out"), workdir=str(tiny_run))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_metrics_that_find_no_space_end_the_run_and_do_not_hang(tmp_path):
+def test_metrics_without_space_end_the_run(tmp_path):
     """The thread of tensorboardX died in silence; ten points later its queue was full: training waited."""
     answers = []
 
@@ -144,14 +144,14 @@ def test_tensorboard_reads_what_was_written(tmp_path):
     }
 
 
-def test_a_checkpoint_is_not_begun_without_space_for_it(tmp_path):
+def test_no_checkpoint_begins_without_space(tmp_path):
     free = shutil.disk_usage(tmp_path).free
     require_space(tmp_path, free // 2)
     with pytest.raises(UserError, match=r"Cannot write .* are left; free some space"):
         require_space(tmp_path, 2 * free)
 
 
-def test_the_edge_answers_the_machine_and_shows_bugs(capsys):
+def test_io_errors_are_messages_bugs_are_not(capsys):
     full = os.strerror(errno.ENOSPC)
     stored = ValueError(
         f"""RESOURCE_EXHAUSTED: Error writing local file "/run/x": {full} [os_error_code='28']"""
@@ -180,19 +180,19 @@ def test_the_edge_answers_the_machine_and_shows_bugs(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_what_is_written_has_the_permissions_that_the_user_gives_files(tmp_path):
+def test_files_have_the_users_permissions(tmp_path):
     """Others of the group share a cache; the temporary files of the library are for their owner alone."""
     before = os.umask(0o027)
     try:
         write_file(tmp_path)
-        with whole_folder(tmp_path / "folder"):
+        with atomic_folder(tmp_path / "folder"):
             pass
     finally:
         os.umask(before)
     assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("old", "folder")] == [0o640, 0o750]
 
 
-def test_a_folder_gets_its_name_when_all_its_files_are_on_the_disk(tmp_path, monkeypatch):
+def test_files_are_synced_before_the_rename(tmp_path, monkeypatch):
     """A loss of power keeps a rename and not the pages of a file that nobody asked the disk to write."""
     synced, sync, rename = set(), os.fsync, os.rename
 
@@ -207,7 +207,7 @@ def test_a_folder_gets_its_name_when_all_its_files_are_on_the_disk(tmp_path, mon
 
     monkeypatch.setattr(os, "fsync", remember)
     monkeypatch.setattr(os, "rename", look)
-    with whole_folder(tmp_path / "whole") as folder:
+    with atomic_folder(tmp_path / "whole") as folder:
         (pathlib.Path(folder) / "inner").mkdir()
         for path in ("one", "inner/two"):
             (pathlib.Path(folder) / path).write_text("text")
@@ -217,7 +217,7 @@ def test_a_folder_gets_its_name_when_all_its_files_are_on_the_disk(tmp_path, mon
 # Whole runs.
 
 
-def test_a_clock_that_is_set_back_changes_no_rate_no_checkpoint_and_no_cache(corpus, tmp_path, monkeypatch):
+def test_a_clock_set_back_changes_nothing(corpus, tmp_path, monkeypatch):
     settings = make_config(corpus, steps=4, log_every=1, eval_every=4, checkpoint_every=1, keep=2)
     hours = itertools.count(int(time.time() // 3600), -1)
     monkeypatch.setattr(time, "time", lambda: 3600.0 * next(hours))
@@ -240,7 +240,7 @@ ENVIRONMENT = {"cwd": ROOT, "env": os.environ | {"JAX_PLATFORMS": "cpu"}}
 
 @MOUNTS
 @pytest.mark.long
-def test_a_run_whose_disk_is_full_goes_on_when_there_is_space(corpus, tmp_path):
+def test_a_run_resumes_after_a_full_disk(corpus, tmp_path):
     (tmp_path / "disk").mkdir()
     settings = write_config_file(tmp_path, make_config(corpus))
     train = command("train.py", f"--config={settings}", '--workdir="$0"')
@@ -259,7 +259,7 @@ def test_a_run_whose_disk_is_full_goes_on_when_there_is_space(corpus, tmp_path):
 
 @MOUNTS
 @pytest.mark.long
-def test_a_run_that_cannot_be_written_translates_and_says_what_cannot_be_done(tiny_run, tmp_path):
+def test_a_read_only_run_translates(tiny_run, tmp_path):
     (tmp_path / "in").write_text("red dog\n")
     translate = command("-m", "tfm", "translate", '--workdir="$0"', f"--input={tmp_path / 'in'}")
     evaluate = command("eval.py", '--workdir="$0"')

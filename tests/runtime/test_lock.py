@@ -16,47 +16,48 @@ from tests.helpers.tiny import make_config, write_config_file
 from tests.training.test_hosts import ROOT, start
 from tfm.config import save
 from tfm.errors import UserError
-from tfm.runtime.lock import LOCK_FILE, HeldDirectory, locked
+from tfm.runtime.lock import LOCK_FILE, DirectoryGuard, lock_workdir
 from tfm.tasks import translation
 from tfm.training.loop import _Loop, train
 from tfm.workdir.runs import config_path
 
 
-def test_a_second_holder_is_refused_by_name_until_the_first_is_done(tmp_path):
-    with locked(tmp_path):
+def test_a_second_process_is_refused(tmp_path):
+    with lock_workdir(tmp_path):
         holder = rf"in use by process {os.getpid()} on \S+ since \d{{4}}-"
-        with pytest.raises(UserError, match=holder), locked(tmp_path):
+        with pytest.raises(UserError, match=holder), lock_workdir(tmp_path):
             pass
-    with locked(tmp_path):
+    with lock_workdir(tmp_path):
         pass
 
 
 def test_an_error_gives_it_back(tmp_path, caplog):
-    with pytest.raises(ValueError, match="mine"), locked(tmp_path):
+    with pytest.raises(ValueError, match="mine"), lock_workdir(tmp_path):
         raise ValueError("mine")
-    with caplog.at_level("INFO"), locked(tmp_path):
+    with caplog.at_level("INFO"), lock_workdir(tmp_path):
         pass
     assert "Taking over" not in caplog.text
 
 
-def test_the_lock_of_a_killed_process_is_taken_over_with_one_line(tmp_path, caplog):
+def test_a_killed_process_leaves_no_lock(tmp_path, caplog):
     code = (
-        f"import os, signal\nfrom tfm.runtime.lock import locked\nwith locked({str(tmp_path)!r}):\n"
+        "import os, signal\nfrom tfm.runtime.lock import lock_workdir\n"
+        f"with lock_workdir({str(tmp_path)!r}):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     killed = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
     assert killed.wait(LIMIT) == -signal.SIGKILL
-    with caplog.at_level("INFO"), locked(tmp_path):
+    with caplog.at_level("INFO"), lock_workdir(tmp_path):
         pass
-    assert f"Taking over from process {killed.pid} on " in caplog.text
+    assert f"Taking over the lock of process {killed.pid} on " in caplog.text
     assert len(caplog.records) == 1
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 3}'])
-def test_a_holder_that_has_not_said_who_it_is_still_holds(tmp_path, content):
-    with locked(tmp_path):
+def test_an_unnamed_holder_has_the_lock(tmp_path, content):
+    with lock_workdir(tmp_path):
         (tmp_path / "lock").write_text(content)
-        with pytest.raises(UserError, match="in use by another process"), locked(tmp_path):
+        with pytest.raises(UserError, match="in use by another process"), lock_workdir(tmp_path):
             pass
 
 
@@ -65,7 +66,7 @@ def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, caplog)
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr(fcntl, "flock", unknown)
-    with locked(tmp_path):
+    with lock_workdir(tmp_path):
         pass
     assert "Cannot lock" in caplog.text
 
@@ -112,42 +113,42 @@ def workdir(tmp_path):
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_holder_notices_another_directory(change, workdir):
-    with locked(workdir) as held:
-        held.check()
+    with lock_workdir(workdir) as guard:
+        guard.check()
         change(workdir)
         with pytest.raises(UserError, match=f"{CHANGES[change]} while this run used"):
-            held.check()
+            guard.check()
 
 
-def test_a_directory_is_known_whatever_leads_to_it(workdir, tmp_path, monkeypatch):
+def test_a_directory_is_known_by_any_path(workdir, tmp_path, monkeypatch):
     """Through a link, and from another folder."""
     (tmp_path / "link").symlink_to(workdir)
     monkeypatch.chdir(tmp_path)
-    with locked("link") as held:
+    with lock_workdir("link") as guard:
         monkeypatch.chdir(workdir)
-        held.check()
+        guard.check()
         (tmp_path / "link").unlink()
         with pytest.raises(UserError, match="link was deleted"):
-            held.check()
+            guard.check()
 
 
 def test_the_run_that_moved_is_still_held(workdir):
-    with locked(workdir):
+    with lock_workdir(workdir):
         move(workdir)
-        with pytest.raises(UserError, match="in use"), locked(workdir.with_name("moved")):
+        with pytest.raises(UserError, match="in use"), lock_workdir(workdir.with_name("moved")):
             pass
 
 
-def test_a_directory_replaced_while_it_is_locked_is_refused(workdir, monkeypatch):
+def test_a_replaced_directory_is_refused(workdir, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", lambda *_: replace(workdir))
-    with pytest.raises(UserError, match="was replaced"), locked(workdir):
+    with pytest.raises(UserError, match="was replaced"), lock_workdir(workdir):
         pass
     assert [(path.name, path.stat().st_size) for path in workdir.iterdir()] == [("lock", 0)]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("change", [delete, move_and_replace])
-def test_a_run_without_its_directory_ends_and_makes_nothing(change, corpus, workdir):
+def test_a_run_without_its_directory_ends(change, corpus, workdir):
     config = make_config(corpus, steps=4, log_every=4, eval_every=2, checkpoint_every=4)
     save(config, config_path(str(workdir)))
     task = translation.create(config, str(workdir))
@@ -163,20 +164,20 @@ def test_a_run_without_its_directory_ends_and_makes_nothing(change, corpus, work
     assert not workdir.exists() or list(workdir.iterdir()) == []
 
 
-def test_a_step_is_not_explained_in_another_directory(workdir):
+def test_no_report_is_written_elsewhere(workdir):
     run = object.__new__(_Loop)
-    run._held = HeldDirectory(workdir)
+    run._guard = DirectoryGuard(workdir)
     delete(workdir)
-    with contextlib.closing(run._held), pytest.raises(UserError, match="was deleted"):
+    with contextlib.closing(run._guard), pytest.raises(UserError, match="was deleted"):
         run._explain(None, 1, None)
     assert not workdir.exists()
 
 
 @pytest.mark.long
-def test_the_command_is_refused_on_a_directory_in_use(corpus, tmp_path):
+def test_train_refuses_a_directory_in_use(corpus, tmp_path):
     (tmp_path / "run").mkdir()
     config = write_config_file(tmp_path, make_config(corpus))
-    with locked(tmp_path / "run"):
+    with lock_workdir(tmp_path / "run"):
         second = start(config, tmp_path / "run")
         _, errors = finish(second)
     assert second.returncode == 2
@@ -191,7 +192,7 @@ from tfm.commands import cli
 folder = pathlib.Path(sys.argv[1])
 jax.config.update("jax_compilation_cache_dir", None)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-cli.keep_compiled(str(folder))
+cli.enable_compilation_cache(str(folder))
 def entries():
     return {path for path in (folder / "compiled").glob("*-cache")}
 def damaged():
@@ -207,7 +208,7 @@ for path, share in zip(sorted(made), (0.5, 0, 0.9)):
 print("cut short", damaged() == min(len(made), 3), damaged() == min(len(made), 3))
 other = folder / "compiled" / "other-cache"
 other.write_bytes(bytes.fromhex("28b52ffd") + b"of zstandard")
-cli.drop_damaged_programs(str(folder))
+cli.remove_damaged_programs(str(folder))
 print("dropped", len(made - entries()) == min(len(made), 3), other.exists())
 print("made again", damaged(), made < entries(), damaged())
 """
@@ -215,7 +216,7 @@ ANSWERS = ["at first 0", "cut short True True", "dropped True True", "made again
 
 
 @pytest.mark.long
-def test_compiled_programs_that_were_cut_short_are_made_again(tmp_path):
+def test_truncated_programs_are_compiled_again(tmp_path):
     command = [sys.executable, "-c", PROGRAMS, str(tmp_path)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT)
     assert result.stdout.splitlines() == ANSWERS, result.stderr

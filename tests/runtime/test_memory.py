@@ -17,11 +17,11 @@ CORES = max(os.cpu_count(), 2)
 # Many threads at once hold a small block each; malloc_info(3) then lists the arenas as heaps.
 COUNT = """
 import ctypes, sys, threading
-from tfm.training.memory import one_arena_a_core
+from tfm.runtime.memory import limit_malloc_arenas
 libc = ctypes.CDLL(None)
 libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
 if sys.argv[2] == "limited":
-    one_arena_a_core()
+    limit_malloc_arenas()
 many = int(sys.argv[3])
 together = threading.Barrier(many)
 def hold():

@@ -39,41 +39,41 @@ def send(number):
 
 
 @pytest.mark.parametrize("number", preemption.SIGNALS)
-def test_a_signal_is_noted_where_it_is_deferred_and_ends_the_process_elsewhere(number, caplog):
+def test_a_deferred_signal_is_noted(number, caplog):
     before = [signal.getsignal(each) for each in preemption.SIGNALS]
-    with preemption.caught() as stop, stop.deferred():
-        assert stop.signal == 0
+    with preemption.handle_signals() as signals, signals.deferred():
+        assert signals.signal == 0
         send(number)
-        assert stop.signal == number
+        assert signals.signal == number
     assert f"{number.name}: the run saves and ends" in caplog.text
-    with pytest.raises(SystemExit) as ending, preemption.caught():
+    with pytest.raises(SystemExit) as ending, preemption.handle_signals():
         send(number)
     assert ending.value.code == 128 + number
     assert [signal.getsignal(each) for each in preemption.SIGNALS] == before
 
 
 def test_an_exception_ends_the_deferring():
-    with preemption.caught() as stop:
-        with contextlib.suppress(ValueError), stop.deferred():
+    with preemption.handle_signals() as signals:
+        with contextlib.suppress(ValueError), signals.deferred():
             raise ValueError
         with pytest.raises(SystemExit):
             send(signal.SIGTERM)
 
 
 @pytest.mark.long
-def test_a_stopped_run_saves_its_step_and_goes_on_as_if_unbroken(corpus, tiny_run, tmp_path, monkeypatch):
-    stop, config = preemption.Stop(), make_config(corpus, checkpoint_every=100)
+def test_a_stopped_run_saves_and_resumes(corpus, tiny_run, tmp_path, monkeypatch):
+    signals, config = preemption.SignalHandler(), make_config(corpus, checkpoint_every=100)
     plain = TranslationData.train_batches
 
     def asks_at_the_fourth(self, start_step):
         for step, batch in enumerate(plain(self, start_step), start_step + 1):
-            stop.signal = signal.SIGINT if step == 4 else 0
+            signals.signal = signal.SIGINT if step == 4 else 0
             yield batch
 
     monkeypatch.setattr(TranslationData, "train_batches", asks_at_the_fourth)
     task = translation.create(config, str(tmp_path))
     with pytest.raises(SystemExit) as ending:
-        train(task, config.training, str(tmp_path), stop=stop)
+        train(task, config.training, str(tmp_path), signals=signals)
     assert ending.value.code == 130
     assert steps_of(tmp_path) == [3, 4]  # 3 is that of the evaluation
     monkeypatch.undo()
@@ -84,7 +84,7 @@ def test_a_stopped_run_saves_its_step_and_goes_on_as_if_unbroken(corpus, tiny_ru
 
 @pytest.mark.long
 @pytest.mark.parametrize(("evaluation", "step"), [(1, 3), (2, 6)])
-def test_an_evaluation_cut_short_is_made_when_the_run_goes_on(
+def test_an_interrupted_evaluation_is_resumed(
     evaluation, step, corpus, tiny_run, tmp_path, monkeypatch, caplog
 ):
     """The second is that of the last step: nothing but the evaluation is left then."""
@@ -93,19 +93,19 @@ def test_an_evaluation_cut_short_is_made_when_the_run_goes_on(
     save(config, runs.config_path(str(tmp_path)))
     saved = []
     for numbers in itertools.count(1), itertools.repeat(evaluation):  # then while it makes up for it
-        stop = preemption.Stop()
+        signals = preemption.SignalHandler()
 
-        def asks(self, params, data, stop=stop, numbers=numbers):
+        def asks(self, params, data, signals=signals, numbers=numbers):
             if next(numbers) == evaluation:
                 try:
-                    stop.handle(signal.SIGTERM, None)
+                    signals.handle(signal.SIGTERM, None)
                 finally:
-                    stop.handle(signal.SIGTERM, None)  # the same from a wrapper, as the first unwinds
+                    signals.handle(signal.SIGTERM, None)  # the same from a wrapper, as the first unwinds
             return plain(self, params, data)
 
         monkeypatch.setattr(translation.Translation, "evaluate", asks)
         with pytest.raises(SystemExit) as ending:
-            train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), stop=stop)
+            train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), signals=signals)
         assert ending.value.code == 128 + signal.SIGTERM
         assert steps_of(tmp_path)[-1] == step
         assert f"validation at step {step} was cut short" in caplog.text
@@ -120,17 +120,17 @@ def test_an_evaluation_cut_short_is_made_when_the_run_goes_on(
 
 
 @pytest.mark.long
-def test_a_signal_in_a_step_does_not_wait_for_its_evaluation(corpus, tiny_run, tmp_path, monkeypatch):
-    stop, config, plain = preemption.Stop(), make_config(corpus), TranslationData.train_batches
+def test_a_signal_does_not_wait_for_evaluation(corpus, tiny_run, tmp_path, monkeypatch):
+    signals, config, plain = preemption.SignalHandler(), make_config(corpus), TranslationData.train_batches
 
     def asks_at_the_third(self, start_step):
         for step, batch in enumerate(plain(self, start_step), start_step + 1):
-            stop.signal = signal.SIGINT if step == 3 else 0
+            signals.signal = signal.SIGINT if step == 3 else 0
             yield batch
 
     monkeypatch.setattr(TranslationData, "train_batches", asks_at_the_third)
     with pytest.raises(SystemExit):
-        train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), stop=stop)
+        train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), signals=signals)
     assert steps_of(tmp_path) == [2, 3]
     assert not any("validation/bleu" in row for row in read_metrics(str(tmp_path)))
     monkeypatch.undo()
@@ -139,24 +139,24 @@ def test_a_signal_in_a_step_does_not_wait_for_its_evaluation(corpus, tiny_run, t
 
 
 @pytest.mark.long
-def test_a_signal_in_the_last_checkpoint_changes_nothing(corpus, tmp_path, monkeypatch):
-    stop, config, plain = preemption.Stop(), make_config(corpus, steps=1), Checkpoints.save
+def test_a_signal_in_the_last_save(corpus, tmp_path, monkeypatch):
+    signals, config, plain = preemption.SignalHandler(), make_config(corpus, steps=1), Checkpoints.save
 
     def asks(self, *arguments, **options):
-        stop.signal = signal.SIGTERM
+        signals.signal = signal.SIGTERM
         plain(self, *arguments, **options)
 
     monkeypatch.setattr(Checkpoints, "save", asks)
-    train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), stop=stop)
+    train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), signals=signals)
     assert steps_of(tmp_path) == [1]
     assert any("validation/bleu" in row for row in read_metrics(str(tmp_path)))
 
 
 @pytest.mark.long
-def test_a_second_signal_ends_at_once_even_inside_a_call_that_holds_the_main_thread():
+def test_a_second_signal_ends_a_busy_main_thread():
     code = (
-        "import jax\nfrom tfm.runtime import preemption as signals\n"
-        "with signals.caught() as stop, stop.deferred():\n"
+        "import jax\nfrom tfm.runtime import preemption\n"
+        "with preemption.handle_signals() as signals, signals.deferred():\n"
         "    print('ready', flush=True)\n"
         "    jax.jit(lambda x: jax.lax.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 7, x))(0)"
         ".block_until_ready()\n"  # never ends, and no Python handler runs in the meantime
@@ -169,14 +169,14 @@ def test_a_second_signal_ends_at_once_even_inside_a_call_that_holds_the_main_thr
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)  # at once, as from a wrapper: still the first
     with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(preemption.APART + 0.5)
+        process.wait(preemption.REPEAT_SECONDS + 0.5)
     process.send_signal(signal.SIGTERM)
     assert process.wait(5) == 128 + signal.SIGTERM
     process.stdout.close()
 
 
 @pytest.mark.long
-def test_the_command_saves_says_how_to_go_on_and_exits_with_the_signal(corpus, tmp_path):
+def test_train_saves_and_exits_with_the_signal(corpus, tmp_path):
     config = write_config_file(tmp_path, make_config(corpus, steps=100_000, eval_every=10))
     process = start(config, tmp_path / "run", "--config.training.checkpoint_every=100000")
     read_to(process.stderr, "step 10/", process)
@@ -193,7 +193,7 @@ def test_the_command_saves_says_how_to_go_on_and_exits_with_the_signal(corpus, t
 
 
 @pytest.mark.long
-def test_two_processes_stop_at_the_same_step_when_one_is_asked(corpus, tmp_path):
+def test_two_hosts_stop_at_the_same_step(corpus, tmp_path):
     settings = make_config(corpus, parallel="mesh", steps=100_000, eval_every=100_000, log_every=1)
     config = write_config_file(tmp_path, settings)
     with socket.socket() as free:

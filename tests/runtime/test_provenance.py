@@ -14,7 +14,7 @@ import pytest
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import make_config, train_run
 from tfm import config as configs
-from tfm.runtime.provenance import code_state, last_start, record_start, versions
+from tfm.runtime.provenance import code_state, last_start, package_versions, record_start
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.workdir import runs
@@ -24,7 +24,7 @@ def starts(workdir):
     return [json.loads(line) for line in (workdir / "starts.jsonl").read_text().splitlines()]
 
 
-def test_every_start_that_trains_is_a_line_and_no_other(corpus, tmp_path):
+def test_each_start_that_trains_is_recorded(corpus, tmp_path):
     for steps in (1, 1, 2):
         train_run(make_config(corpus, steps=steps), tmp_path)
     lines = starts(tmp_path)
@@ -32,7 +32,7 @@ def test_every_start_that_trains_is_a_line_and_no_other(corpus, tmp_path):
     assert [line["config"]["training"]["steps"] for line in lines] == [1, 2]
 
 
-def test_a_line_has_what_it_takes_to_repeat_the_run(corpus, tiny_run):
+def test_a_record_has_all_to_repeat_the_run(corpus, tiny_run):
     (line,) = starts(tiny_run)
     assert configs.from_mapping(Config, line["config"]) == make_config(corpus)
     assert line["versions"]["python"] == platform.python_version()
@@ -47,7 +47,7 @@ def test_a_line_has_what_it_takes_to_repeat_the_run(corpus, tiny_run):
     assert line["data"]["validation"] == f"text-{sides[0]}-{sides[1]}"
 
 
-def test_a_run_repeated_from_its_record_is_the_same_bit_for_bit(tiny_run, tmp_path):
+def test_a_run_repeated_from_its_record_is_equal(tiny_run, tmp_path):
     (line,) = starts(tiny_run)
     train_run(configs.from_mapping(Config, line["config"]), tmp_path)
     pairs = [runs.load(str(folder), checkpoint="last").params for folder in (tiny_run, tmp_path)]
@@ -56,14 +56,14 @@ def test_a_run_repeated_from_its_record_is_the_same_bit_for_bit(tiny_run, tmp_pa
 
 
 @pytest.mark.long
-def test_a_corpus_that_changed_in_place_is_warned_of_when_the_run_goes_on(corpus, tmp_path, caplog):
+def test_resuming_with_changed_text_warns(corpus, tmp_path, caplog):
     own = shutil.copytree(corpus, tmp_path / "corpus")
     train_run(make_config(own, steps=1), tmp_path / "run")
     for language in ("en", "de"):
         lines = (own / f"train.{language}").read_text().splitlines(keepends=True)
         (own / f"train.{language}").write_text("".join(lines[::-1]))
     train_run(make_config(own, steps=2), tmp_path / "run")
-    assert "The content of train is not what it was at the last start of this run: from step 1" in caplog.text
+    assert "The content of train has changed since the last start of this run: from step 1" in caplog.text
 
 
 def record(workdir, step, config=Config(), **data):  # noqa: B008, it is frozen
@@ -71,7 +71,7 @@ def record(workdir, step, config=Config(), **data):  # noqa: B008, it is frozen
     record_start(str(workdir), config, {"validation": "v", "train": "t"} | data, step)
 
 
-def test_a_change_of_the_data_is_warned_of_once_also_behind_a_line_cut_short(tmp_path, caplog):
+def test_changed_data_is_warned_of_once(tmp_path, caplog):
     record(tmp_path, 0)
     with open(tmp_path / "starts.jsonl", "a") as file:
         file.write('{"time": "2026-01-01 00')
@@ -95,7 +95,7 @@ def test_a_line_that_is_no_start_is_passed_over(line, tmp_path):
 
 
 def test_what_begins_at_step_0_may_have_any_data(tmp_path, caplog):
-    """Such as a run after --reset_schedule, and when it goes on."""
+    """Such as a run after --reset_schedule, and when it resumes."""
     record(tmp_path, 0)
     record(tmp_path, 50)
     record(tmp_path, 0, train="u")
@@ -142,7 +142,7 @@ def git(folder, *arguments):
     subprocess.run(["git", "-C", folder, *identity, *arguments], check=True, capture_output=True)
 
 
-def test_the_state_of_a_checkout_is_its_commit_and_what_differs(tmp_path):
+def test_code_state_has_commit_and_changes(tmp_path):
     assert code_state(str(tmp_path)) == {}
     git(tmp_path, "init")
     assert code_state(str(tmp_path)) == {}  # no commit yet
@@ -159,18 +159,18 @@ def test_the_state_of_a_checkout_is_its_commit_and_what_differs(tmp_path):
     assert code_state(str(tmp_path / "packages")) == {}
 
 
-def test_without_git_there_is_no_state_of_the_code(tmp_path, monkeypatch):
+def test_code_state_is_empty_without_git(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert code_state(str(ROOT)) == {}
 
 
 @pytest.mark.parametrize("name", ["jax", "flax", "optax", "orbax-checkpoint", "grain", "sentencepiece"])
-def test_versions_has_the_packages_a_run_stands_on(name):
-    assert name in versions()
+def test_package_versions_has_installed_packages(name):
+    assert name in package_versions()
 
 
-def test_the_rest_of_a_failed_installation_is_no_package(tmp_path, monkeypatch):
-    before = versions()
+def test_a_failed_installation_is_no_package(tmp_path, monkeypatch):
+    before = package_versions()
     (tmp_path / "broken-1.0.dist-info").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert versions() == before
+    assert package_versions() == before

@@ -75,7 +75,7 @@ OUT_OF_RANGE += [{"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}, {"top_p": NAN}]
 
 
 @pytest.mark.parametrize("option", OUT_OF_RANGE)
-def test_an_option_of_sampling_out_of_range_is_an_error(option):
+def test_sampling_options_have_ranges(option):
     with pytest.raises(ValueError, match="expected temperature at least 1e-06"):
         sample(make_table(0, batch=1), 0, samples=1, max_length=2, **option)
 

@@ -104,7 +104,7 @@ def test_nan_logits_give_nan_scores(name):
     assert np.isnan(find(cache_of(3), **SEARCHES[name].keywords).scores).all()
 
 
-def test_an_ensemble_gives_the_log_of_the_mean_probability():
+def test_an_ensemble_averages_probabilities():
     logits = np.random.default_rng(0).normal(size=(3, 2, 4, 5)).astype(np.float32)  # models, B, W, V
     steps = [lambda tokens, state, position, one=one: (jnp.asarray(one), state + 1) for one in logits]
     found, states = search.ensemble(*steps)(jnp.zeros((2, 4), int), (0, 10, 20), 0)
@@ -127,7 +127,7 @@ NAN = float("nan")
         ({"constraints": search.Constraints(forbidden=(-1,))}, "forbidden must be ids from 0"),
     ],
 )
-def test_ids_and_penalties_out_of_range_are_errors(options, message):
+def test_ids_and_penalties_have_ranges(options, message):
     """JAX takes the last token for one beyond the vocabulary."""
     options = {"length_penalty": 0.6, "max_length": 4, "bos_id": 1, "eos_id": 2} | options
 

@@ -59,7 +59,7 @@ def probabilities(logits):
     return powers / powers.sum(-1, keepdims=True)
 
 
-def test_the_loss_is_smoothed_over_the_other_classes(task, params):
+def test_the_loss_smooths_over_other_classes(task, params):
     *_, last = task.open_data().validation_batches()  # three images and a row of padding
     (total, count), metrics = task.loss(params, last, None)
     logits = logits_of(task, params, last["images"][:3])
@@ -71,9 +71,12 @@ def test_the_loss_is_smoothed_over_the_other_classes(task, params):
     np.testing.assert_allclose(metrics["nll"][0], -logs[np.arange(3), last["labels"][:3]].sum(), rtol=1e-5)
     correct = logits.argmax(-1) == last["labels"][:3]
     assert [float(x) for x in metrics["accuracy"]] == [correct.sum(), 3]
+    first = {"kernel": np.zeros_like(params["head"]["kernel"]), "bias": np.array([5, 0, 0], np.float32)}
+    accuracy = task.loss(params | {"head": first}, last, None)[1]["accuracy"]  # padding is of class 0, too
+    assert [float(x) for x in accuracy] == [(last["labels"][:3] == 0).sum(), 3]
 
 
-def test_an_evaluation_is_the_mean_over_all_images(task, params):
+def test_an_evaluation_is_the_mean_over_images(task, params):
     scores = task.evaluate(params, task.open_data())
     assert set(scores) == {"validation/nll", "validation/accuracy"}
     source = open_images(task.config.data, "validation")
@@ -183,11 +186,11 @@ def test_a_warm_start_brings_the_names_along(config, task, tmp_path):
     source.mkdir()
     save(config, runs.config_path(str(source)))
     classification.create(config, str(source))
-    initialization.adopt(str(source), config, str(new))
+    initialization.prepare_warm_start(str(source), config, str(new))
     assert classification.create(config, str(new), new=False).assets() == task.assets()
     (new / classification.LABELS_FILE).write_text('["dog", "cat", "bird"]')
     with pytest.raises(UserError, match=r"is not the labels\.json of"):
-        initialization.adopt(str(source), config, str(new))
+        initialization.prepare_warm_start(str(source), config, str(new))
 
 
 @pytest.mark.long

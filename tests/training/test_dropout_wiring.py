@@ -15,7 +15,7 @@ from tests.helpers import numpy_transformer as numpy64
 from tfm import attention, layers
 from tfm.layers import dropout as dropout_module
 from tfm.models import Transformer, TransformerConfig
-from tfm.training.step import TrainState, make_train_step, shares
+from tfm.training.step import TrainState, make_train_step, split_batch
 
 TINY = TransformerConfig(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24, heads=2, dropout=0.1)
 RNG = np.random.default_rng(0)
@@ -57,7 +57,7 @@ def test_positions_of_dropout_are_the_papers(order, replace_dropout):
     np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
-def test_the_rates_of_the_fields_reach_their_positions(replace_dropout):
+def test_dropout_rates_reach_their_layers(replace_dropout):
     rates = collections.Counter()
     replace_dropout(lambda rng, x, rate: rates.update({(rate, x.ndim): 1}) or x)
     model, params = build(attention_dropout=0.2, feed_forward_dropout=0.3)
@@ -126,7 +126,7 @@ def parameters():
     return build()[1]
 
 
-def test_every_position_of_every_step_has_its_own_key(recorder):
+def test_dropout_layers_and_steps_have_own_keys(recorder):
     step = jax.jit(train_step_of(MODEL), compiler_options=FAST)
     seen = []
     for number in range(3):
@@ -140,7 +140,7 @@ def test_every_position_of_every_step_has_its_own_key(recorder):
     assert set(again) == set(seen[: len(PAPERS)])
 
 
-def test_micro_batches_and_devices_have_their_own_keys(recorder):
+def test_micro_batches_and_devices_have_own_keys(recorder):
     """Two devices, each with two micro-batches, as under pmap; vmap names an axis too."""
     step = train_step_of(MODEL, gradient_accumulation_steps=2)
 
@@ -157,12 +157,12 @@ def test_micro_batches_and_devices_have_their_own_keys(recorder):
     assert_distinct([key for keys in found.values() for key in keys], 4 * len(PAPERS))
 
 
-def test_the_explanation_of_a_bad_step_uses_the_keys_of_that_step(recorder):
-    """`shares` tells what each device and micro-batch got; its keys drop as the step did."""
+def test_a_diagnosis_uses_the_keys_of_its_step(recorder):
+    """`split_batch` tells what each device and micro-batch got; its keys drop as the step did."""
     step = jax.jit(train_step_of(MODEL, gradient_accumulation_steps=2), compiler_options=FAST)
     step(state_of(parameters(), 5), BATCH)
     trained = {key for keys in recorder.take().values() for key in keys}
-    pieces = shares(BATCH, jax.random.fold_in(jax.random.key(1), 5), 1, 2)
+    pieces = split_batch(BATCH, jax.random.fold_in(jax.random.key(1), 5), 1, 2)
     run = jax.jit(MODEL.apply, static_argnames="train", compiler_options=FAST)
     for batch, key in pieces:
         run({"params": parameters()}, **batch, train=True, rngs={"dropout": key})

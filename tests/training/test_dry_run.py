@@ -33,14 +33,14 @@ def test_the_report_names_what_the_run_then_has(task, corpus, tmp_path):
     assert any("tokens/s when last measured here" in line for line in again)
 
 
-def test_the_memory_of_the_step_falls_with_micro_batches(corpus, tmp_path, monkeypatch):
-    found, measure = [], setup.memory_of
+def test_accumulation_steps_save_memory(corpus, tmp_path, monkeypatch):
+    found, measure = [], setup.measure_memory
 
     def remember(compiled):
         found.append(measure(compiled))
         return found[-1]
 
-    monkeypatch.setattr(setup, "memory_of", remember)
+    monkeypatch.setattr(setup, "measure_memory", remember)
     for parts in (1, 4):
         config = make_config(corpus, gradient_accumulation_steps=parts)
         config = dataclasses.replace(
@@ -50,7 +50,7 @@ def test_the_memory_of_the_step_falls_with_micro_batches(corpus, tmp_path, monke
     assert found[1].step < 0.6 * found[0].step
 
 
-def test_a_step_that_does_not_fit_is_refused_with_what_to_do(corpus, tmp_path, monkeypatch):
+def test_a_step_that_does_not_fit_is_refused(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "available_memory", lambda: 2**20)
     config = make_config(corpus)
     task = translation.create(config, str(tmp_path))
@@ -60,9 +60,9 @@ def test_a_step_that_does_not_fit_is_refused_with_what_to_do(corpus, tmp_path, m
     assert not (tmp_path / "checkpoints").exists() or not any((tmp_path / "checkpoints").iterdir())
 
 
-def test_a_device_that_runs_out_of_memory_is_one_sentence():
+def test_out_of_memory_is_an_error_message():
     message = r"does not fit into a device .*gradient_accumulation_steps \(now 3\)"
-    with pytest.raises(UserError, match=message), memory.enough_memory(3):
+    with pytest.raises(UserError, match=message), memory.explain_out_of_memory(3):
         jnp.ones(1 << 46).block_until_ready()
 
 
@@ -76,7 +76,7 @@ def test_the_memory_of_a_container_counts(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("tokens", "parts"), [(25_000, None), (13_000, None), (2_500, 10), (500_000, 1)])
-def test_batches_far_from_the_papers_come_with_advice(tokens, parts):
+def test_unusual_batch_sizes_come_with_advice(tokens, parts):
     advice = advise_batch_size(tokens, 1)
     assert bool(advice) == (parts is not None)
     assert not advice or f"gradient_accumulation_steps={parts} " in advice

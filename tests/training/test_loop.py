@@ -19,7 +19,7 @@ from tfm.training.config import TrainingConfig
 from tfm.training.divergence import first_loss
 from tfm.training.early_stopping import EarlyStopping
 from tfm.training.optimizers import Adam, make_optimizer, make_schedule
-from tfm.training.reporting import METRICS_FILE, duration, read_metrics
+from tfm.training.reporting import METRICS_FILE, format_duration, read_metrics
 from tfm.training.step import TrainState, make_train_step
 from tfm.training.task import Best
 from tfm.visualize.figures import draw_curves
@@ -30,7 +30,7 @@ def final_params(workdir):
     return runs.load(str(workdir), checkpoint="last").params
 
 
-def test_a_stopped_run_goes_on_with_the_same_batches_losses_and_parameters(corpus, tiny_run, tmp_path):
+def test_a_stopped_run_resumes_exactly(corpus, tiny_run, tmp_path):
     rows = read_metrics(str(tiny_run))
     train_run(make_config(corpus, steps=4), tmp_path)
     resumed = train_run(make_config(corpus), tmp_path)
@@ -43,8 +43,8 @@ def test_a_stopped_run_goes_on_with_the_same_batches_losses_and_parameters(corpu
 
 @pytest.mark.long
 @pytest.mark.parametrize("stop", [3, 5])
-def test_a_checkpoint_between_two_lines_takes_their_sums_with_it(stop, corpus, tiny_run, tmp_path):
-    """Every row of a run that goes on from it is the unbroken run's, bit for bit; lines are at 2, 4, 6."""
+def test_a_checkpoint_between_logs_has_the_sums(stop, corpus, tiny_run, tmp_path):
+    """Every row of a run that resumes from it is the unbroken run's, bit for bit; lines are at 2, 4, 6."""
     settings = make_config(corpus, checkpoint_every=stop)
     train_run(settings, tmp_path)
     shutil.rmtree(tmp_path / "checkpoints" / "6")
@@ -57,7 +57,7 @@ def test_a_checkpoint_between_two_lines_takes_their_sums_with_it(stop, corpus, t
 
 
 @pytest.mark.long
-def test_a_run_stops_when_nothing_better_came_and_stays_stopped(corpus, tmp_path, monkeypatch, caplog):
+def test_a_run_stops_early_and_stays_stopped(corpus, tmp_path, monkeypatch, caplog):
     """However it was cut into pieces. A score that equals the best is no better."""
     monkeypatch.setattr(translation.Translation, "evaluate", lambda *_: {"validation/bleu": 100.0})
     options = {"eval_every": 2, "checkpoint_every": 1, "patience": 2}
@@ -72,7 +72,7 @@ def test_a_run_stops_when_nothing_better_came_and_stays_stopped(corpus, tmp_path
         assert runs.load(str(tmp_path / name), checkpoint="last").steps == [last]
 
 
-def test_patience_that_has_nothing_to_go_by_is_refused(corpus):
+def test_patience_needs_a_score(corpus):
     with pytest.raises(UserError, match="set validation_sentences above 0"):
         dataclasses.replace(make_config(corpus, patience=1), validation_sentences=0)
     for options in ({"patience": -1}, {"keep_hours": -1.0}, {"keep_best": 0}):
@@ -143,7 +143,7 @@ def state_of(step):
     return TrainState(jnp.int32(step), params, optax.adam(1e-3).init(params))
 
 
-def test_a_checkpoint_of_another_shape_is_refused_by_name(tmp_path):
+def test_another_shape_is_refused_by_name(tmp_path):
     store = saved.Checkpoints(tmp_path)
     store.save(state_of(1))
     store.wait()
@@ -164,7 +164,7 @@ def test_no_checkpoint_is_a_user_error(tmp_path):
 
 def test_average_is_the_mean_in_float64():
     trees = [{"w": np.float32([1e8, 1.0])}, {"w": np.float32([1.0, 2.0])}, {"w": np.float32([-1e8, 3.0])}]
-    np.testing.assert_array_equal(saved.average(trees)["w"], np.float32([1 / 3, 2.0]))
+    np.testing.assert_array_equal(saved.average_trees(trees)["w"], np.float32([1 / 3, 2.0]))
 
 
 def test_load_averages_the_last_checkpoints(tiny_run):
@@ -180,7 +180,7 @@ def test_load_averages_the_last_checkpoints(tiny_run):
         runs.load(str(tiny_run), checkpoint="5")
 
 
-def test_a_step_descends_the_mean_over_tokens_not_over_rows():
+def test_the_gradient_is_the_mean_over_tokens():
     """The update of a linear model against the formula of Adam's first step in NumPy."""
 
     def loss(params, batch, rng):
@@ -195,7 +195,7 @@ def test_a_step_descends_the_mean_over_tokens_not_over_rows():
     assert float(metrics["gradient_norm"][0]) == pytest.approx(2.0)
 
 
-def test_the_mean_of_adam_may_be_narrow_and_descends_nearly_as_it():
+def test_bfloat16_moments_descend_nearly_alike():
     """Twenty updates of a quadratic; parameters and second moment stay float32."""
     ends = {}
     for dtype in ("float32", "bfloat16"):
@@ -215,7 +215,7 @@ def test_the_mean_of_adam_may_be_narrow_and_descends_nearly_as_it():
 
 @pytest.mark.parametrize(("seconds", "text"), [(5, "0:05"), (75, "1:15"), (3675, "1:01:15")])
 def test_duration(seconds, text):
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path):
@@ -235,7 +235,7 @@ def test_a_row_without_numbers_is_left_out(value, tmp_path):
 
 
 @pytest.mark.long
-def test_a_moving_average_is_kept_validated_and_loaded(corpus, tmp_path):
+def test_a_moving_average_is_validated_and_loaded(corpus, tmp_path):
     """Against the average of the parameters that a run without one went through."""
     decay, steps = 0.75, 4
     options = {"steps": steps, "checkpoint_every": 1, "eval_every": 2}
@@ -255,7 +255,7 @@ def test_a_moving_average_is_kept_validated_and_loaded(corpus, tmp_path):
 
 
 @pytest.mark.long
-def test_a_run_with_an_average_goes_on_with_it_and_one_without_refuses(corpus, tmp_path):
+def test_a_moving_average_is_resumed(corpus, tmp_path):
     train_run(make_config(corpus, ema_decay=0.5), tmp_path / "whole")
     train_run(make_config(corpus, ema_decay=0.5, steps=4), tmp_path / "pieces")
     train_run(make_config(corpus, ema_decay=0.5), tmp_path / "pieces")

@@ -1,6 +1,7 @@
 """Numbers that go wrong: real NaNs and infinities in a run, what they leave unchanged, and what is said."""
 
 import contextlib
+import functools
 import json
 import re
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from tfm.training.non_finite import first_not_finite
 from tfm.training.optimizers import OPTIMIZERS, make_optimizer, make_schedule
 from tfm.training.reporting import read_metrics
 from tfm.training.setup import make_setup
-from tfm.training.step import TrainState, _counted, make_train_step, shares
+from tfm.training.step import TrainState, _advance_counter, make_train_step, split_batch
 from tfm.workdir import runs
 
 OPTIMIZER = optax.adam(0.1)
@@ -60,7 +61,7 @@ def assert_equal(tree, other):
 
 @pytest.mark.parametrize("gradient_accumulation_steps", [1, 2])
 @pytest.mark.parametrize("bad", BAD, ids=["loss", "gradient"])
-def test_a_step_that_is_not_finite_halts_the_state_as_it_was(bad, gradient_accumulation_steps):
+def test_a_non_finite_step_changes_no_state(bad, gradient_accumulation_steps):
     states, metrics = updates([GOOD, bad, GOOD], gradient_accumulation_steps=gradient_accumulation_steps)
     assert not states[1].halted
     for later in states[2:]:
@@ -71,7 +72,7 @@ def test_a_step_that_is_not_finite_halts_the_state_as_it_was(bad, gradient_accum
 
 
 @pytest.mark.parametrize("gradient_accumulation_steps", [1, 2])
-def test_a_skipped_step_changes_nothing_but_the_counts(gradient_accumulation_steps):
+def test_a_skipped_step_changes_only_counters(gradient_accumulation_steps):
     states, metrics = updates(
         [GOOD, BAD[0], GOOD], gradient_accumulation_steps=gradient_accumulation_steps, on_non_finite="skip"
     )
@@ -96,7 +97,7 @@ class Quantized(NamedTuple):
     inner: dict
 
 
-def test_a_skipped_step_counts_named_counters_only():
+def test_a_skipped_step_counts_named_counters():
     whole = Quantized(
         jnp.int32(3), jnp.int32(3), jnp.int8([1, 2]), jnp.int32(5), {"count": jnp.int32([4, 4])}
     )
@@ -105,7 +106,8 @@ def test_a_skipped_step_counts_named_counters_only():
     )
     step = jax.jit(make_train_step(linear_loss, optimizer, jax.random.key(0), on_non_finite="skip"))
     state = TrainState.create({"w": jnp.float32([1.0, 2.0]), "step": jnp.int32(7)}, optimizer)
-    counted = jax.jit(lambda state: jax.tree_util.tree_map_with_path(_counted, state.opt_state))(state)
+    advance = functools.partial(jax.tree_util.tree_map_with_path, _advance_counter)
+    counted = jax.jit(advance)(state.opt_state)
     assert_equal(counted, whole._replace(count=jnp.int32(4), step=jnp.int32(4)))
     state = TrainState.create({"w": jnp.float32([1.0, 2.0])}, optimizer)
     skipped, _ = step(state, BAD[0])
@@ -132,7 +134,7 @@ def test_a_skipped_step_counts_for_the_schedule(name, freeze):
     assert_equal(skipped.params, state.params)
 
 
-def test_finite_steps_are_what_they_would_be_without_the_check():
+def test_the_check_changes_no_finite_step():
     states, _ = updates([GOOD, GOOD])
     params, opt_state = linear_state().params, OPTIMIZER.init(linear_state().params)
     for _ in range(2):
@@ -170,7 +172,7 @@ def poison(corpus, monkeypatch, tmp_path):
 
 
 @pytest.mark.long
-def test_a_run_stops_says_where_and_keeps_what_it_takes_to_see_it_again(corpus, tmp_path, poison):
+def test_a_run_stops_and_saves_state_and_batch(corpus, tmp_path, poison):
     task = poison(5)
     with pytest.raises(UserError, match="loss or gradient of step 5 is not finite") as raised:
         train_run(make_config(corpus, steps=6, log_every=3), tmp_path / "run")
@@ -180,7 +182,7 @@ def test_a_run_stops_says_where_and_keeps_what_it_takes_to_see_it_again(corpus, 
     assert facts["epoch"] == 0
     assert facts["batch"] == 4
     assert f"pairs {', '.join(map(str, facts['pairs'][:5]))} and {len(facts['pairs']) - 5} more" in sentence
-    folder = tmp_path / "run" / "trouble" / "step-5"
+    folder = tmp_path / "run" / "non_finite" / "step-5"
     assert str(folder) in sentence
     assert json.loads((folder / "report.json").read_text())["batch"] == facts
     # The state of step 4 and the batch of step 5 give the infinite loss again.
@@ -194,9 +196,7 @@ def test_a_run_stops_says_where_and_keeps_what_it_takes_to_see_it_again(corpus, 
 
 
 @pytest.mark.long
-def test_a_run_says_where_it_stopped_though_nothing_can_be_found_or_saved(
-    corpus, tmp_path, poison, monkeypatch
-):
+def test_a_run_stops_where_nothing_can_be_saved(corpus, tmp_path, poison, monkeypatch):
     poison(5)
 
     def fails(*_):
@@ -204,14 +204,14 @@ def test_a_run_says_where_it_stopped_though_nothing_can_be_found_or_saved(
 
     monkeypatch.setattr(non_finite, "first_not_finite", fails)
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "trouble").write_text("in the way of the folder")
+    (tmp_path / "run" / "non_finite").write_text("in the way of the folder")
     with pytest.raises(UserError, match="loss or gradient of step 5 is not finite") as raised:
         train_run(make_config(corpus, steps=6, log_every=3), tmp_path / "run")
     assert "the first tensor that is not: not found (RESOURCE_EXHAUSTED: no memory)." in str(raised.value)
     assert "State and batch could not be saved (" in str(raised.value)
 
 
-def test_the_pairs_that_are_named_are_those_of_the_batch(corpus, tmp_path):
+def test_the_named_pairs_are_those_of_the_batch(corpus, tmp_path):
     task = translation.create(make_config(corpus), str(tmp_path))
     data = task.open_data()
     batches = data.train_batches(0)
@@ -224,9 +224,7 @@ def test_the_pairs_that_are_named_are_those_of_the_batch(corpus, tmp_path):
 
 
 @pytest.mark.long
-def test_a_bad_step_at_the_time_of_a_checkpoint_saves_none_and_a_second_start_ends_alike(
-    corpus, tmp_path, poison
-):
+def test_no_checkpoint_of_a_non_finite_step(corpus, tmp_path, poison):
     poison(4)
     sentences = []
     for _ in range(2):
@@ -252,7 +250,7 @@ def test_skipping_goes_on_and_counts(corpus, tmp_path, poison, caplog):
 
 
 @pytest.mark.long
-def test_a_learning_rate_that_is_far_too_large_is_found_in_the_model(corpus, tmp_path, monkeypatch):
+def test_a_huge_learning_rate_is_diagnosed(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(setup, "make_schedule", lambda config, d_model: lambda count: 1e29)
     with pytest.raises(UserError, match="is not finite") as raised:
         train_run(make_config(corpus), tmp_path)
@@ -267,7 +265,7 @@ def test_poisoned_parameters_are_named(corpus, tmp_path):
     assert found == "parameter decoder/layers_0/feed_forward/output/kernel"
 
 
-def test_a_module_is_named_by_its_first_output_that_is_not_finite(corpus, tmp_path):
+def test_the_first_non_finite_module_is_named(corpus, tmp_path):
     """Finite parameters so large that one product overflows."""
     task = translation.create(make_config(corpus), str(tmp_path))
     params = task.init(jax.random.key(0))
@@ -275,13 +273,13 @@ def test_a_module_is_named_by_its_first_output_that_is_not_finite(corpus, tmp_pa
         params["encoder"]["layers_0"]["feed_forward"][name]["kernel"] *= 1e25
     batch = next(task.open_data().train_batches(0))
     for devices, parts in ((1, 1), (2, 1), (2, 2)):
-        pieces = shares(batch, jax.random.key(0), devices, parts)
+        pieces = split_batch(batch, jax.random.key(0), devices, parts)
         assert len(pieces) == devices * parts
         found = first_not_finite(task.loss, params, pieces)
         assert found == "output of encoder/layers_0/feed_forward/output (__call__)"
 
 
-def test_gradients_are_named_where_the_loss_is_finite():
+def test_gradients_are_named_after_a_finite_loss():
     def loss(params, batch, rng):
         return (jnp.sqrt(params["w"]).sum() + params["v"], 1.0), {}
 
@@ -294,7 +292,7 @@ def metrics_of(loss, skipped=0.0):
     return {"loss": (loss, 1 - skipped), "skipped": (skipped, 1.0)}
 
 
-def test_a_loss_that_stays_above_its_start_is_warned_of_once(caplog):
+def test_divergence_is_warned_of_once(caplog):
     watch = DivergenceMonitor(TrainingConfig(diverged_after=3))
     losses = [5.0, 4.0, 6.0, 6.0, 4.0, 6.0, 6.0]  # never three in a row
     assert not any(watch.must_end(step, metrics_of(loss)) for step, loss in enumerate(losses, 1))
@@ -305,7 +303,7 @@ def test_a_loss_that_stays_above_its_start_is_warned_of_once(caplog):
     assert "above 5, where the run started, for 3 steps up to step 8: it diverges" in caplog.text
 
 
-def test_a_resumed_run_knows_where_it_started_and_zero_never_warns(caplog):
+def test_a_resumed_run_knows_its_first_loss(caplog):
     for config, first in ((TrainingConfig(diverged_after=0), 1.0), (TrainingConfig(diverged_after=2), 9.0)):
         watch = DivergenceMonitor(config, first)
         for step in range(10):
@@ -313,7 +311,7 @@ def test_a_resumed_run_knows_where_it_started_and_zero_never_warns(caplog):
     assert not caplog.records
 
 
-def test_too_many_skipped_steps_in_a_row_end_the_run():
+def test_too_many_skipped_steps_end_the_run():
     watch = DivergenceMonitor(TrainingConfig(on_non_finite="skip"))
     ends = [watch.must_end(step, metrics_of(0.0, skipped=1.0)) for step in range(MOST_SKIPPED - 1)]
     ends.append(watch.must_end(98, metrics_of(1.0)))
@@ -334,7 +332,7 @@ def test_norms_and_skips_stand_in_the_metrics(tiny_run):
     assert all(row["train/skipped"] == 0 < row["train/parameter_norm"] for row in training)
 
 
-def test_weights_that_are_no_numbers_do_not_translate(corpus, tmp_path):
+def test_nan_weights_do_not_translate(corpus, tmp_path):
     """An empty output would look like a translation."""
     task = translation.create(make_config(corpus), str(tmp_path))
     params = task.init(jax.random.key(0))

@@ -161,7 +161,7 @@ def test_weight_decay_passes_over_bias_and_scale(name):
             np.testing.assert_allclose(w, factor * before, rtol=1e-5)
 
 
-def test_biases_and_norms_of_the_transformer_are_not_decayed():
+def test_biases_and_norms_are_not_decayed():
     token = jnp.ones((1, 1), jnp.int32)
     model = Transformer(dataclasses.replace(MODEL, attention_bias=True), vocabulary_size=50)
     shapes = jax.eval_shape(lambda rng: model.init(rng, token, token, train=False), jax.random.key(0))
@@ -175,7 +175,7 @@ def norm(tree):
 
 
 @pytest.mark.parametrize("share", [0.25, 4.0])
-def test_gradients_are_clipped_by_their_global_norm(share):
+def test_gradients_are_clipped_by_global_norm(share):
     limit, gradient = share * norm(GRADIENTS[0]), GRADIENTS[0]
     plain = TrainingConfig(optimizer=SGD(momentum=0.5), **SCHEDULE)
     clipped = dataclasses.replace(plain, clip_norm=limit)
@@ -198,7 +198,7 @@ def test_frozen_parameters_keep_their_bits(name):
     assert sizes[0] < sizes[1] or name == "sgd"
 
 
-def test_clipping_takes_the_norm_of_what_is_not_frozen():
+def test_clipping_ignores_frozen_parameters():
     config = TrainingConfig(optimizer=SGD(), clip_norm=0.5, freeze=("dense/kernel",), **SCHEDULE)
     trained = {"b": GRADIENTS[0]["dense"]["bias"], "s": GRADIENTS[0]["norm"]["scale"]}
     found, _ = updated(config, GRADIENTS[:1])
@@ -206,7 +206,7 @@ def test_clipping_takes_the_norm_of_what_is_not_frozen():
     np.testing.assert_allclose(found["norm"]["scale"], expected, rtol=1e-5)
 
 
-def test_the_average_of_a_frozen_parameter_is_itself():
+def test_a_frozen_parameter_is_its_average():
     config = TrainingConfig(freeze=("dense/*",), optimizer=SGD(), **SCHEDULE)
     optimizer = make_optimizer(config, make_schedule(config, None))
 
@@ -265,7 +265,7 @@ def rates_by_hand(name, peak):
 
 @pytest.mark.parametrize("name", ["inverse_sqrt", "linear_decay", "cosine_decay", "constant"])
 @pytest.mark.parametrize(("peak", "d_model"), [(None, 64), (0.3, 64), (0.3, None)])
-def test_schedules_have_the_given_peak_or_the_papers(name, peak, d_model):
+def test_schedules_have_the_given_or_papers_peak(name, peak, d_model):
     config = TrainingConfig(
         schedule=name, steps=T, warmup_steps=W, peak_learning_rate=peak, learning_rate_scale=2.0
     )

@@ -16,7 +16,7 @@ CHECKS = ("pmap", "mesh", "mesh_dropout", "gradient_accumulation_steps", "shardi
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_eight_devices_equal_one_on_ragged_batches(check):
+def test_eight_devices_equal_one(check):
     # Hardly optimised: these programs compile longer than they run.
     options = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
     environment = {"XLA_FLAGS": options, "JAX_PLATFORMS": "cpu"}
@@ -31,6 +31,6 @@ def test_eight_devices_equal_one_on_ragged_batches(check):
     assert result.stdout.strip() == "equal", result.stderr[-2000:]
 
 
-def test_devices_that_do_not_divide_into_the_mesh_are_refused():
+def test_devices_must_divide_into_the_mesh():
     with pytest.raises(UserError, match="1 devices do not divide into"):
         make_partitioner(TrainingConfig(parallel="mesh", mesh_fsdp=2))

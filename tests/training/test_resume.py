@@ -14,7 +14,7 @@ from tfm.training.reporting import read_metrics
 pytestmark = pytest.mark.long
 
 
-def test_a_run_killed_while_it_writes_and_while_it_evaluates_equals_the_unbroken_one(corpus, tmp_path):
+def test_a_killed_run_equals_the_unbroken_one(corpus, tmp_path):
     settings = make_config(corpus, steps=60, **kills.SCHEDULE)
     train_run(settings, tmp_path / "unbroken")
     config, broken = write_config_file(tmp_path, settings), tmp_path / "broken"
@@ -26,7 +26,7 @@ def test_a_run_killed_while_it_writes_and_while_it_evaluates_equals_the_unbroken
     kills.compare(tmp_path / "unbroken", broken)
 
 
-def test_a_run_goes_on_with_another_number_of_devices(corpus, tmp_path, monkeypatch):
+def test_a_run_resumes_on_other_devices(corpus, tmp_path, monkeypatch):
     """The same batches in the same order: losses agree to float tolerance. Dropout would go by device."""
     settings = make_config(corpus, log_every=1)
     settings = dataclasses.replace(settings, model=dataclasses.replace(settings.model, dropout=0.0))

@@ -50,7 +50,7 @@ def flat(tree):
     return np.concatenate([np.asarray(x, np.float64).ravel() for x in jax.tree.leaves(tree)])
 
 
-def test_updates_of_the_default_config_are_the_papers():
+def test_default_updates_are_the_papers():
     """Of the smoothed loss per target token; the schedule takes the model's own d_model."""
     model = dataclasses.replace(MODEL, decoder_layers=1, dropout=0.0)
     task, rng = Translation(Config(model=model), Numbers()), np.random.default_rng(1)
@@ -117,7 +117,7 @@ def test_fields_of_adam_and_schedule_count(name):
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_updates_of_each_config_are_adam_at_its_rate(path):
+def test_updates_of_each_config_are_adams(path):
     config = from_mapping(Config, runpy.run_path(str(path))["get_config"]())
     assert config.training.optimizer == AdamConfig(b1=0.9, b2=0.98, epsilon=1e-9)
     assert_updates_are_adam(config.training, config.model.d_model)
@@ -136,7 +136,7 @@ ROWS = {"x": np.float32(np.random.default_rng(0).integers(1, 9, (4, 3)))}
 
 
 @pytest.mark.parametrize("gradient_accumulation_steps", [1, 2])
-def test_devices_and_micro_batches_make_the_update_of_the_whole(gradient_accumulation_steps):
+def test_split_batches_give_the_whole_update(gradient_accumulation_steps):
     """Two devices, under vmap with a named axis as under pmap."""
     step = make_train_step(
         linear_loss,

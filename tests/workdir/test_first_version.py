@@ -37,7 +37,7 @@ def test_weights_of_the_first_version_score(folder, expected):
         np.testing.assert_allclose(scores, wanted, atol=1e-5)
 
 
-def test_fields_of_the_first_version_have_new_names(expected, caplog):
+def test_first_version_fields_have_new_names(expected, caplog):
     configs._warn_once.cache_clear()
     found = runs.read_config("run")
     assert found.training.optimizer.b1 == 0.8

@@ -31,15 +31,15 @@ def begin(config, workdir, *, warm_start="", reset=False, steps=None):
     """What train.py does with its flags, up to `steps`."""
     config = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=steps or 6))
     workdir.mkdir(exist_ok=True)
-    initialization.keep_config(config, str(workdir), resets=reset)
+    initialization.save_config(config, str(workdir), resets=reset)
     if warm_start:
-        initialization.adopt(str(warm_start), config, str(workdir))
+        initialization.prepare_warm_start(str(warm_start), config, str(workdir))
     if reset:
         initialization.reset(translation.create(config, str(workdir), new=False), str(workdir))
         assert runs.read_config(str(workdir)) == config
     task = translation.create(config, str(workdir), new=not warm_start)
-    weights = initialization.first_weights(task, str(workdir), str(warm_start))
-    train(task, config.training, str(workdir), first_weights=weights)
+    weights = initialization.find_initial_params(task, str(workdir), str(warm_start))
+    train(task, config.training, str(workdir), load_initial_params=weights)
 
 
 def weights(workdir, step):
@@ -108,7 +108,7 @@ LEAVES = {(type(leaf.section), leaf.path): (base, leaf) for base in BASES for le
 
 def begin_with(base, folder):
     """A config and a checkpoint, empty: what is in it does not matter here."""
-    initialization.keep_config(base, str(folder))
+    initialization.save_config(base, str(folder))
     (folder / "checkpoints" / "2").mkdir(parents=True)
     return folder
 
@@ -126,52 +126,52 @@ def test_what_a_resumed_run_may_change(key, tmp_path, caplog):
     new, saved = changed(base, path, value), (begun / "config.json").read_bytes()
     if path in FREE or path.startswith("decoding."):
         with caplog.at_level("INFO", "tfm"):
-            initialization.keep_config(new, str(begun))
+            initialization.save_config(new, str(begun))
         assert f"config.{path} was {leaf.value!r} and is now {value!r}" in caplog.text
         assert (begun / "config.json").read_bytes() != saved
         return
     with pytest.raises(UserError) as error:
-        initialization.keep_config(new, str(begun))
+        initialization.save_config(new, str(begun))
     assert f"{path} was {leaf.value!r} and is now {value!r} (" in str(error.value)
     assert (begun / "config.json").read_bytes() == saved
     if path in FIXED:
         assert "never allowed, as the weights depend on it" in str(error.value)
         with pytest.raises(UserError, match="can never change"):
-            initialization.keep_config(new, str(begun), allow_change=[path])
+            initialization.save_config(new, str(begun), allow_change=[path])
         assert (begun / "config.json").read_bytes() == saved
         return
     if path in RESET:
         assert "the state of the optimizer depends on it; --reset_schedule allows it" in str(error.value)
         with pytest.raises(UserError, match=f"--allow_change={path}: the state of the optimizer depends"):
-            initialization.keep_config(new, str(begun), allow_change=[path])
+            initialization.save_config(new, str(begun), allow_change=[path])
         assert (begun / "config.json").read_bytes() == saved
-        initialization.keep_config(new, str(begun), resets=True)
+        initialization.save_config(new, str(begun), resets=True)
         assert f"config.{path} was" in caplog.text
         return
     assert f"--allow_change={path} allows it" in str(error.value)
-    initialization.keep_config(new, str(begun), allow_change=[f"config.{path}"])
+    initialization.save_config(new, str(begun), allow_change=[f"config.{path}"])
     assert f"config.{path} was" in caplog.text  # a warning
     assert (begun / "config.json").read_bytes() != saved
 
 
-def test_a_run_that_lost_its_config_has_that_of_its_record(begun, caplog):
+def test_a_lost_config_is_read_from_the_record(begun, caplog):
     (begun / "config.json").unlink()
     other = changed(BASE, "training.seed", 7)
     with pytest.raises(UserError, match=r"has checkpoints but no config\.json: put it back"):
-        initialization.keep_config(other, str(begun))
+        initialization.save_config(other, str(begun))
     (begun / "starts.jsonl").write_text(json.dumps({"config": dataclasses.asdict(BASE)}) + "\n")
     with pytest.raises(UserError, match=r"training\.seed was 0 and is now 7"):
-        initialization.keep_config(other, str(begun))
+        initialization.save_config(other, str(begun))
     assert not (begun / "config.json").exists()
-    initialization.keep_config(BASE, str(begun))
+    initialization.save_config(BASE, str(begun))
     assert runs.read_config(str(begun)) == BASE
-    assert "config.json is missing; the config of the last start" in caplog.text
+    assert "config.json is missing: reading the config of the last start" in caplog.text
 
 
 def test_an_export_is_no_work_directory(tmp_path):
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(UserError, match=f"is an export, .*--warm_start={tmp_path} begins with its weights"):
-        initialization.keep_config(BASE, str(tmp_path))
+        initialization.save_config(BASE, str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
 
 
@@ -182,7 +182,7 @@ def test_all_changes_that_are_refused_are_named(begun):
         model=dataclasses.replace(BASE.model, heads=4),
     )
     with pytest.raises(UserError) as error:
-        initialization.keep_config(other, str(begun), allow_change=["training.seed"])
+        initialization.save_config(other, str(begun), allow_change=["training.seed"])
     assert "optimizer.b2 was 0.98 and is now 0.9 (--allow_change=training.optimizer.b2" in str(error.value)
     assert "model.heads was 8 and is now 4 (never" in str(error.value)
     assert "seed" not in str(error.value)
@@ -191,7 +191,8 @@ def test_all_changes_that_are_refused_are_named(begun):
 
 RENAMED = (  # section, name today, name in an older version
     ("training", "gradient_accumulation_steps", "micro_batches"),
-    ("decoding", "max_extra_tokens", "max_extra_tokens"),
+    ("decoding", "max_extra_tokens", "extra_length"),
+    ("decoding", "overflow", "over_long"),
     ("", "loss_chunk_size", "logits_at_once"),
 )
 
@@ -218,14 +219,14 @@ def test_a_run_of_an_older_version_resumes(begun, caplog):
     (begun / "config.json").write_text(json.dumps(as_of_an_older_version(made)))
     config._warn_once.cache_clear()
     assert runs.read_config(str(begun)) == made
-    initialization.keep_config(made, str(begun))
+    initialization.save_config(made, str(begun))
     (message,) = caplog.messages
     assert message.startswith("The config was written by an older version: config.")
     assert "config.training.adam_b1 is read as optimizer.b1" in message
     assert all(f"{old} is read as {new}" in message for _, new, old in RENAMED)
     assert json.loads((begun / "config.json").read_text()) == json.loads(json.dumps(dataclasses.asdict(made)))
     slower = changed(made, "training.optimizer.b1", 0.5)
-    initialization.keep_config(slower, str(begun), allow_change=["training.adam_b1"])
+    initialization.save_config(slower, str(begun), allow_change=["training.adam_b1"])
     assert runs.read_config(str(begun)) == slower
 
 
@@ -243,19 +244,19 @@ def test_a_field_by_its_old_and_its_new_name():
 def test_steps_of_a_decay_need_the_flag(schedule, tmp_path):
     """The learning rate of every step depends on them."""
     linear = TrainingConfig(schedule=schedule, steps=5000)
-    initialization.keep_config(dataclasses.replace(BASE, training=linear), str(tmp_path))
+    initialization.save_config(dataclasses.replace(BASE, training=linear), str(tmp_path))
     (tmp_path / "checkpoints" / "2").mkdir(parents=True)
     longer = dataclasses.replace(BASE, training=dataclasses.replace(linear, steps=9000))
     with pytest.raises(
         UserError, match=r"steps was 5000 .* 9000 \(training\.schedule depends on it; --allow"
     ):
-        initialization.keep_config(longer, str(tmp_path))
-    initialization.keep_config(longer, str(tmp_path), allow_change=["training.steps"])
+        initialization.save_config(longer, str(tmp_path))
+    initialization.save_config(longer, str(tmp_path), allow_change=["training.steps"])
 
 
 def test_a_flag_that_allows_no_field_is_refused(begun):
     with pytest.raises(UserError, match=r"training\.sead does not exist; did you mean 'training.seed'"):
-        initialization.keep_config(BASE, str(begun), allow_change=["training.sead"])
+        initialization.save_config(BASE, str(begun), allow_change=["training.sead"])
 
 
 def test_moved_data_must_have_the_same_content(begun, corpus, tmp_path):
@@ -267,7 +268,7 @@ def test_moved_data_must_have_the_same_content(begun, corpus, tmp_path):
     save(here, begun / "config.json")
     moved = shutil.copytree(corpus, tmp_path / "moved", ignore=shutil.ignore_patterns("cache"))
     there = changed(here, "data.directory", str(moved))
-    initialization.keep_config(there, str(begun))
+    initialization.save_config(there, str(begun))
     assert runs.read_config(str(begun)) == there
     elsewhere = shutil.copytree(moved, tmp_path / "elsewhere")
     (elsewhere / "train.de").write_text((moved / "train.de").read_text().replace("rot", "blau"))
@@ -275,28 +276,28 @@ def test_moved_data_must_have_the_same_content(begun, corpus, tmp_path):
     with pytest.raises(
         UserError, match=r"the content of train is not the same there; --allow_change=data\.dir"
     ):
-        initialization.keep_config(other, str(begun))
+        initialization.save_config(other, str(begun))
     assert runs.read_config(str(begun)) == there
-    initialization.keep_config(other, str(begun), allow_change=["data.directory"])
+    initialization.save_config(other, str(begun), allow_change=["data.directory"])
     assert runs.read_config(str(begun)) == other
 
 
-def test_before_its_first_checkpoint_a_run_may_change(tmp_path):
+def test_a_run_without_checkpoint_may_change(tmp_path):
     """All but what its vocabulary was made from."""
     new = str(tmp_path)
-    initialization.keep_config(BASE, new)
+    initialization.save_config(BASE, new)
     smaller = changed(changed(BASE, "data.vocabulary_size", 300), "training.seed", 3)
-    initialization.keep_config(smaller, new)
+    initialization.save_config(smaller, new)
     assert runs.read_config(new) == smaller
     (tmp_path / "vocabulary.model").touch()
     light = changed(
         changed(changed(smaller, "model.heads", 2), "data.max_length", 64), "data.validation", "v"
     )
-    initialization.keep_config(light, new)
+    initialization.save_config(light, new)
     with pytest.raises(
         UserError, match=r"model was made from another config: data.vocabulary_size was 300 and"
     ):
-        initialization.keep_config(BASE, new)
+        initialization.save_config(BASE, new)
     assert runs.read_config(new) == light
 
 
@@ -304,23 +305,23 @@ def test_a_reset_may_change_all_but_the_weights(begun):
     """The config becomes that of the run when the reset is made, not before."""
     saved = (begun / "config.json").read_bytes()
     slower = changed(BASE, "training.learning_rate_scale", 0.1)
-    initialization.keep_config(slower, str(begun), resets=True)
+    initialization.save_config(slower, str(begun), resets=True)
     assert (begun / "config.json").read_bytes() == saved
     with pytest.raises(UserError, match=r"model\.heads was 8 and is now 4"):
-        initialization.keep_config(changed(slower, "model.heads", 4), str(begun), resets=True)
+        initialization.save_config(changed(slower, "model.heads", 4), str(begun), resets=True)
     (begun / "before_reset").mkdir()
     (begun / "checkpoints").rename(begun / "before_reset" / "checkpoints")  # killed behind the move
     with pytest.raises(UserError, match=r"model\.heads was 8 and is now 4"):
-        initialization.keep_config(changed(slower, "model.heads", 4), str(begun))
-    initialization.keep_config(slower, str(begun), resets=True)
+        initialization.save_config(changed(slower, "model.heads", 4), str(begun))
+    initialization.save_config(slower, str(begun), resets=True)
     assert runs.read_config(str(begun)) == slower
     (begun / "checkpoints" / "0").mkdir(parents=True)
     with pytest.raises(UserError, match=r"learning_rate_scale was 0\.1 and is now 1\.0"):
-        initialization.keep_config(BASE, str(begun), resets=True)  # which was made before
+        initialization.save_config(BASE, str(begun), resets=True)  # which was made before
 
 
 @pytest.mark.long
-def test_a_warm_start_begins_with_the_best_weights_of_another_run_once(known, corpus, tmp_path):
+def test_a_warm_start_takes_the_best_weights_once(known, corpus, tmp_path):
     config, new = settings(corpus, ema_decay=0.5), tmp_path / "new"
     begin(config, new, warm_start=known, steps=2)
     best = runs.load(str(known)).params
@@ -331,17 +332,17 @@ def test_a_warm_start_begins_with_the_best_weights_of_another_run_once(known, co
     whole = shutil.copytree(new, tmp_path / "whole")
     for step in range(1, 5):
         shutil.rmtree(whole / "checkpoints" / str(step))
-    begin(config, whole, steps=4)  # and without the flag: goes on from its beginning
+    begin(config, whole, steps=4)  # and without the flag: resumes from its beginning
     jax.tree.map(np.testing.assert_array_equal, weights(whole, 4), weights(new, 4))
     changed = jax.tree.map(lambda a, b: (a != b).any(), weights(new, 4), best)
     assert any(jax.tree.leaves(changed))
 
 
-def test_a_warm_start_takes_the_vocabulary_along_to_other_data(known, tmp_path):
+def test_a_warm_start_keeps_the_tokenizer(known, tmp_path):
     (tmp_path / "other").mkdir()
     write_corpus(tmp_path / "other", sizes=(("train", 90), ("val", 9), ("test", 9)))
     config = settings(tmp_path / "other")
-    initialization.adopt(str(known), config, str(tmp_path / "new"))
+    initialization.prepare_warm_start(str(known), config, str(tmp_path / "new"))
     assert translation.create(config, str(tmp_path / "new")).tokenizer.fingerprint == tokenizer(known)
 
 
@@ -352,38 +353,41 @@ def tokenizer(workdir):
 def test_a_warm_start_from_an_export(known, corpus, tmp_path):
     run, export, new = runs.load(str(known)), tmp_path / "export", tmp_path / "new"
     write_bundle(run, str(export), workdir=str(known))
-    initialization.adopt(str(export), settings(corpus), str(new))
+    initialization.prepare_warm_start(str(export), settings(corpus), str(new))
     task = translation.create(settings(corpus), str(new))
-    found = initialization.first_weights(task, str(new), str(export))()
+    found = initialization.find_initial_params(task, str(new), str(export))()
     jax.tree.map(np.testing.assert_array_equal, found, run.params)
 
 
-def test_warm_starts_that_make_no_sense_are_refused(known, corpus, tmp_path):
+def test_impossible_warm_starts_are_refused(known, corpus, tmp_path):
     config = settings(corpus)
     with pytest.raises(UserError, match="names the run itself"):
-        initialization.adopt(str(known), config, str(known))
+        initialization.prepare_warm_start(str(known), config, str(known))
     with pytest.raises(UserError, match="Expected the folder of a run"):
-        initialization.adopt(str(tmp_path / "none"), config, str(tmp_path / "new"))
+        initialization.prepare_warm_start(str(tmp_path / "none"), config, str(tmp_path / "new"))
     other = dataclasses.replace(config, model=dataclasses.replace(config.model, norm_order="pre"))
     with pytest.raises(
         UserError, match=r"has another model: model\.norm_order is 'post' there and 'pre' here"
     ):
-        initialization.adopt(str(known), other, str(tmp_path / "new"))
+        initialization.prepare_warm_start(str(known), other, str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
     small = dataclasses.replace(config, data=dataclasses.replace(config.data, vocabulary_size=300))
     (tmp_path / "new").mkdir()
     translation.create(small, str(tmp_path / "new"))
     with pytest.raises(UserError, match=r"is not the vocabulary\.model of"):
-        initialization.adopt(str(known), config, str(tmp_path / "new"))
+        initialization.prepare_warm_start(str(known), config, str(tmp_path / "new"))
     task = translation.create(small, str(tmp_path / "new"))
-    with pytest.raises(UserError, match="What the run would begin with is of another model"):
+    with pytest.raises(UserError, match="The set of initial parameters is of another model"):
         train(
-            task, config.training, str(tmp_path / "new"), first_weights=lambda: runs.load(str(known)).params
+            task,
+            config.training,
+            str(tmp_path / "new"),
+            load_initial_params=lambda: runs.load(str(known)).params,
         )
 
 
 @pytest.mark.long
-def test_a_reset_begins_anew_with_the_newest_weights_once(known, corpus):
+def test_a_reset_keeps_the_newest_weights(known, corpus):
     config, newest = settings(corpus), weights(known, 6)
     begin(config, known, reset=True, steps=3)
     jax.tree.map(np.testing.assert_array_equal, weights(known, 0), newest)
@@ -400,12 +404,14 @@ def test_a_reset_begins_anew_with_the_newest_weights_once(known, corpus):
     ]
 
 
-def test_a_reset_that_was_killed_begins_with_the_same_weights_without_the_flag(known, corpus):
+def test_a_killed_reset_resumes_without_the_flag(known, corpus):
     """Killed behind the move, before anything new is saved."""
     config, newest = settings(corpus), weights(known, 6)
     initialization.reset(translation.create(config, str(known), new=False), str(known))
     task = translation.create(config, str(known), new=False)
-    jax.tree.map(np.testing.assert_array_equal, initialization.first_weights(task, str(known), "")(), newest)
+    jax.tree.map(
+        np.testing.assert_array_equal, initialization.find_initial_params(task, str(known), "")(), newest
+    )
 
 
 def test_a_reset_needs_a_run_that_has_begun(known, corpus):

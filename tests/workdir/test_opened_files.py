@@ -54,7 +54,7 @@ def draw_length(new):
 
 @given(name=st.sampled_from([bundle.PARAMETERS_FILE, runs.CONFIG_FILE, "vocabulary.model"]), change=damage())
 @settings(max_examples=40)
-def test_a_damaged_export_is_opened_or_is_one_sentence(exported, name, change):
+def test_a_damaged_export_opens_or_is_an_error(exported, name, change):
     with open(os.path.join(exported, name), "rb") as file:
         content = file.read()
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +67,7 @@ def test_a_damaged_export_is_opened_or_is_one_sentence(exported, name, change):
 
 
 @given(change=damage())
-def test_a_damaged_vocabulary_is_used_or_is_one_sentence(tiny_run, change):
+def test_a_damaged_tokenizer_works_or_is_an_error(tiny_run, change):
     in_folder(entries.tokenizer, change((tiny_run / "vocabulary.model").read_bytes()))
 
 
@@ -82,7 +82,7 @@ def test_any_content_of_the_metrics_gives_rows(content):
 
 @example(float("inf"), "sentences")
 @given(JSON, st.sampled_from(["checkpoints", "decoding", "sentences", "scores"]))
-def test_any_value_in_a_report_gives_a_card_or_one_sentence(value, name):
+def test_any_report_gives_a_card_or_an_error(value, name):
     score = {"name": "BLEU", "value": 1.0, "signature": "s"}
     sound = {"checkpoints": [6], "decoding": {"beam_size": 4}, "sentences": 3, "scores": [score]}
     in_folder(entries.report, json.dumps(sound | {name: value}).encode())
@@ -116,7 +116,7 @@ def unpickled():
     return names
 
 
-def test_opening_a_run_and_an_export_unpickles_nothing(unpickled, tiny_run, exported):
+def test_opening_a_run_unpickles_nothing(unpickled, tiny_run, exported):
     unpickled.clear()
     runs.load(str(tiny_run))
     runs.load(exported)
@@ -124,7 +124,7 @@ def test_opening_a_run_and_an_export_unpickles_nothing(unpickled, tiny_run, expo
 
 
 @pytest.mark.parametrize("name", [runs.CONFIG_FILE, "vocabulary.model", bundle.PARAMETERS_FILE])
-def test_a_file_of_a_tebibyte_is_refused_before_it_is_read(exported, tmp_path, name):
+def test_a_huge_file_is_refused_before_reading(exported, tmp_path, name):
     folder = shutil.copytree(exported, tmp_path / "copy")
     os.truncate(folder / name, 1 << 40)  # a hole
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -153,7 +153,7 @@ class Arguments(NamedTuple):
     ensemble: int = 1
 
 
-def test_compiled_programs_stand_in_the_users_cache_alone(tiny_run, tmp_path, monkeypatch):
+def test_compiled_programs_are_in_the_users_cache(tiny_run, tmp_path, monkeypatch):
     """They are executed, and a run that is opened may come from somebody else."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     before = jax.config.jax_compilation_cache_dir
@@ -162,10 +162,10 @@ def test_compiled_programs_stand_in_the_users_cache_alone(tiny_run, tmp_path, mo
         monkeypatch.setattr(cli, "read_config", lambda _: None)
         cli.load_run(Arguments(str(tiny_run)))
         assert jax.config.jax_compilation_cache_dir == str(tmp_path / "tfm" / "compiled")
-        cli.keep_compiled(str(tmp_path / "elsewhere"))  # what is set stays
+        cli.enable_compilation_cache(str(tmp_path / "elsewhere"))  # what is set stays
         assert jax.config.jax_compilation_cache_dir == str(tmp_path / "tfm" / "compiled")
         jax.config.update("jax_compilation_cache_dir", None)
-        cli.keep_compiled("/dev/null")
+        cli.enable_compilation_cache("/dev/null")
         assert jax.config.jax_compilation_cache_dir is None
     finally:
         jax.config.update("jax_compilation_cache_dir", before)

@@ -1,4 +1,4 @@
-"""Which checkpoints a run is loaded from, and with which config it may go on."""
+"""Which checkpoints a run is loaded from, and with which config it may resume."""
 
 import collections
 import dataclasses
@@ -35,7 +35,7 @@ def kept(training):
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_the_averages_that_a_config_documents_can_be_had_of_its_run(path):
+def test_documented_averages_are_possible(path):
     training = runs.parse_config(runpy.run_path(str(path))["get_config"]()).training
     for asked in re.findall(r"--average=(\d+)", path.read_text(encoding="utf-8")):
         chosen = runs.spaced_steps(kept(training), int(asked), training.checkpoint_every)
@@ -59,9 +59,7 @@ def test_the_averages_that_a_config_documents_can_be_had_of_its_run(path):
         ([2, 4], 10**20, 2, []),  # at once
     ],
 )
-def test_an_average_takes_the_regular_checkpoints_and_else_what_stands_at_equal_distances(
-    steps, count, every, chosen
-):
+def test_averaged_steps_are_equally_spaced(steps, count, every, chosen):
     assert runs.spaced_steps(steps, count, every) == chosen
 
 
@@ -78,12 +76,12 @@ def other_vocabulary(tiny_run, tmp_path):
 
 
 @pytest.mark.parametrize("several", [{}, {"average_last": 2}, {"ensemble_last": 2}, {"checkpoint": "4"}])
-def test_weights_are_not_used_with_another_vocabulary(several, other_vocabulary):
+def test_weights_need_their_own_tokenizer(several, other_vocabulary):
     with pytest.raises(UserError, match=r"was trained with another vocabulary\.model"):
         runs.load(other_vocabulary, **several)
 
 
-def test_a_run_is_not_resumed_with_another_vocabulary(other_vocabulary):
+def test_a_run_resumes_only_with_its_tokenizer(other_vocabulary):
     config = runs.read_config(other_vocabulary)
     task = translation.create(config, other_vocabulary)
     longer = dataclasses.replace(config.training, steps=9)
@@ -92,7 +90,7 @@ def test_a_run_is_not_resumed_with_another_vocabulary(other_vocabulary):
 
 
 @pytest.mark.parametrize("moment", ["chosen", "read"])
-def test_training_may_delete_the_step_that_is_read(moment, tiny_run, tmp_path, monkeypatch):
+def test_training_may_delete_a_step_being_read(moment, tiny_run, tmp_path, monkeypatch):
     """The next choice is of those that are there; a step that was asked for is an error message."""
     workdir = shutil.copytree(tiny_run, tmp_path / "run")
     place, name = (Checkpoints, "restore_weights") if moment == "chosen" else (checkpoints, "restore_tree")
@@ -109,7 +107,7 @@ def test_training_may_delete_the_step_that_is_read(moment, tiny_run, tmp_path, m
         runs.load(str(workdir), checkpoint="6")
 
 
-def test_too_few_checkpoints_are_a_sentence_that_says_what_there_is(tiny_run):
+def test_too_few_checkpoints_are_listed(tiny_run):
     with pytest.raises(UserError, match=r"Expected 40 .* every 2 steps, .* \[2, 3, 4, 6\]: take fewer"):
         runs.load(str(tiny_run), average_last=40)
     for count in ({"average_last": 0}, {"ensemble_last": -3}):
@@ -117,33 +115,33 @@ def test_too_few_checkpoints_are_a_sentence_that_says_what_there_is(tiny_run):
             runs.load(str(tiny_run), **count)
 
 
-def test_what_averaging_brings_is_measured_beside_its_own_last_checkpoint(tiny_run, monkeypatch):
+def test_the_last_checkpoint_is_scored_alone(tiny_run, monkeypatch):
     run = runs.load(str(tiny_run), average_last=2, checkpoint="4")
     result = collections.namedtuple("Result", "scores")
     monkeypatch.setattr(translation.Translation, "report", lambda task, params, split: iter([result(params)]))
     arguments = collections.namedtuple("Arguments", "workdir split")(str(tiny_run), "test")
     expected = runs.load(str(tiny_run), checkpoint="4").params
-    jax.tree.map(np.testing.assert_array_equal, evaluating.last_alone(run, arguments), expected)
+    jax.tree.map(np.testing.assert_array_equal, evaluating.score_last_checkpoint(run, arguments), expected)
 
 
 @pytest.mark.parametrize("several", ["average_last", "ensemble_last"])
 @pytest.mark.parametrize(
     ("checkpoint", "steps"), [(None, [4, 6]), ("last", [4, 6]), ("4", [2, 4]), ("3", [2, 3])]
 )
-def test_several_checkpoints_are_taken_up_to_the_one_that_is_asked_for(tiny_run, several, checkpoint, steps):
+def test_averages_end_at_the_chosen_step(tiny_run, several, checkpoint, steps):
     """Of the steps 2, 3, 4 and 6; up to 3 there are no two multiples of 2."""
     assert runs.load(str(tiny_run), checkpoint=checkpoint, **{several: 2}).steps == steps
 
 
 @pytest.mark.parametrize("several", ["average_last", "ensemble_last"])
 @pytest.mark.parametrize("checkpoint", ["best", "5", "newest", "\u00b2"])
-def test_several_checkpoints_up_to_none_that_is_there_are_a_sentence(tiny_run, several, checkpoint):
+def test_averages_need_an_existing_last_step(tiny_run, several, checkpoint):
     expected = "up to which several are taken must be 'last' or one of the steps [2, 3, 4, 6], got "
     with pytest.raises(UserError, match=re.escape(f"{expected}{checkpoint!r}.")):
         runs.load(str(tiny_run), checkpoint=checkpoint, **{several: 2})
 
 
-def test_without_a_choice_the_best_checkpoint_is_loaded(tiny_run, monkeypatch):
+def test_the_best_checkpoint_is_the_default(tiny_run, monkeypatch):
     best = runs.load(str(tiny_run), checkpoint="best").steps
     assert best == runs.load(str(tiny_run)).steps
     assert best[0] in (3, 6)  # those that were evaluated

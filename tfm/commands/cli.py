@@ -1,4 +1,4 @@
-"""What the commands share: flags, config overrides, logging, exit codes.
+"""Flags, config overrides, logging and exit codes that the commands share.
 
 Each command is a module with a `main(argv)`, which may be called from Python any number of times: it raises
 what goes wrong. The console command runs it by `run`: there, a mistake of the user, or an I/O error, is one
@@ -13,7 +13,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 from absl import flags
@@ -21,11 +21,11 @@ from absl import flags
 from tfm import config
 from tfm.commands import config_flag, help_text, terminal
 from tfm.errors import UserError
-from tfm.runtime.files import refusal, user_cache
+from tfm.runtime.files import io_error_message, user_cache
 from tfm.workdir import runs
 
 USER_ERROR = 2
-BROKEN_PIPE = 141  # as of a process that SIGPIPE ended
+BROKEN_PIPE = 141  # exit code of a process that SIGPIPE ends
 COMPILED_FOLDER = "compiled"
 EXPECTED_WARNING = "did not provide metrics"  # of Orbax, at each checkpoint without an evaluation
 ZSTANDARD = b"\x28\xb5\x2f\xfd"  # how its packed data begin
@@ -37,7 +37,7 @@ def run(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None:
     terminal.prepare_streams()
     start_logging()
     with exit_on_error():
-        terminal.raise_always()
+        terminal.raise_on_interrupt()
         main(argv)
         sys.stdout.flush()  # at exit, a failure would no longer find its error message
 
@@ -48,13 +48,13 @@ def parse(
     define_flags: Callable[[flags.FlagValues, Sequence[str]], None],
     positional: Sequence[str] = (),
 ) -> tuple[flags.FlagValues, list[str]]:
-    """The flags of a command, and its arguments that are no flags.
+    """The flags of a command, and its positional arguments.
 
     Args:
       module: name of the command's module.
       argv: the arguments; those of the process when None.
       define_flags: defines the flags of the command in a `FlagValues`, for these arguments.
-      positional: names of the arguments that are no flags; another number of them is a mistake of the user.
+      positional: names of the positional arguments; another number of them is a mistake of the user.
 
     Raises:
       UserError: an unknown flag, or a value that does not fit.
@@ -65,10 +65,12 @@ def parse(
     if help_text.is_asked(argv):
         print(help_text.text(module, argv, values, positional), flush=True)
         sys.exit(0)
-    return values, _exactly(positional, config_flag.parse(config_flag.without_file(argv), values))
+    return values, _check_positional(
+        positional, config_flag.parse(config_flag.remove_config_file(argv), values)
+    )
 
 
-def start_logging():
+def start_logging() -> None:
     """Sends what tfm tells, and the warnings of all libraries, to stderr."""
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True
@@ -91,23 +93,23 @@ def exit_on_error() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        terminal.drop_output()
+        terminal.flush_output()
         terminal.end(str(interrupt))
     except BrokenPipeError:
-        terminal.drop_output()
+        terminal.flush_output()
         sys.exit(BROKEN_PIPE)
     except UserError as error:
         fail(error)
     except (OSError, ValueError, RuntimeError) as error:
-        if refusal(error) is None:
+        if io_error_message(error) is None:
             raise
-        fail(refusal(error))
+        fail(io_error_message(error))
 
 
-def fail(error):
+def fail(error: object) -> NoReturn:
     """Ends the process with the error message."""
     gc.collect()  # what Orbax left half done would complain behind the error message
-    terminal.drop_output()
+    terminal.flush_output()
     print(f"error: {error}", file=sys.stderr)
     sys.exit(USER_ERROR)
 
@@ -143,7 +145,7 @@ def read_config(arguments: flags.FlagValues) -> Any:
     return runs.parse_config(arguments.config)
 
 
-def check_device():
+def check_device() -> None:
     """Finds the devices to compute on, before any work.
 
     Raises:
@@ -159,7 +161,7 @@ def check_device():
         ) from None
 
 
-def keep_compiled(folder):
+def enable_compilation_cache(folder: str) -> None:
     """Keeps compiled programs below `folder`, so that the same program starts sooner next time.
 
     They are executed: training keeps them in its own work directory, but what only reads a run, which may
@@ -175,8 +177,8 @@ def keep_compiled(folder):
         jax.config.update("jax_compilation_cache_dir", folder)
 
 
-def drop_damaged_programs(folder):
-    """Removes compiled programs that a kill or a full disk cut short, from where `keep_compiled` keeps them.
+def remove_damaged_programs(folder: str) -> None:
+    """Removes the compiled programs in the cache of `folder` that a kill or a full disk cut short.
 
     JAX never writes over an entry: each start would warn of it and compile again. It packs with zlib, or with
     zstandard where that is installed; what that packed is left alone. No other process may use the folder.
@@ -199,7 +201,7 @@ def load_run(arguments: flags.FlagValues) -> runs.Run:
     """The run that the flags of `define_finished_run` name."""
     check_device()
     with contextlib.suppress(UserError):  # without a home folder
-        keep_compiled(user_cache())
+        enable_compilation_cache(user_cache())
     return runs.load(
         arguments.workdir,
         checkpoint=arguments.checkpoint,
@@ -209,7 +211,7 @@ def load_run(arguments: flags.FlagValues) -> runs.Run:
     )
 
 
-def _exactly(names, arguments):
+def _check_positional(names, arguments):
     if len(arguments) != len(names):
         expected, got = (" ".join(some) or "nothing" for some in (names, arguments))
         raise UserError(f"Expected {expected} beside the flags, got {got}.")

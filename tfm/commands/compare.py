@@ -14,15 +14,15 @@ from absl import flags
 
 from tfm import config
 from tfm.commands import cli, config_flag
-from tfm.data.sources import fingerprint_of, read_sides
-from tfm.data.text import Lines
+from tfm.data.sources import fingerprint_texts, read_sides
+from tfm.data.text_pairs import Lines
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
 from tfm.workdir import runs
 
 
 class System(NamedTuple):
-    """What a run made of a test set: texts in its order, and the language of references and hypotheses.
+    """The outputs of a run on a test set: texts in its order, and the language of references and hypotheses.
 
     Attributes:
       path: of the hypotheses.
@@ -43,7 +43,7 @@ class Difference(NamedTuple):
     second: float
 
 
-def read_systems(first, second, split, names=()):
+def read_systems(first: str, second: str, split: str, names: Sequence[str] = ()) -> list[System]:
     """The `System` of each of two work directories.
 
     Args:
@@ -62,7 +62,7 @@ def read_systems(first, second, split, names=()):
     return systems
 
 
-def most_different(first, second, count):
+def most_different(first: System, second: System, count: int) -> list[Difference]:
     """At most `count` of the sentences whose chrF2 differs, in order of how much."""
     scored = [
         translation_metrics.sentence_chrf(system.hypotheses, system.references) for system in (first, second)
@@ -72,7 +72,7 @@ def most_different(first, second, count):
     return sorted(differing, key=lambda one: abs(one.first - one.second), reverse=True)[:count]
 
 
-def show_scores(first, second):
+def show_scores(first: System, second: System) -> None:
     """All scores of both, a line each."""
     print(f"A  {first.path}\nB  {second.path}\n{len(first.references):,} sentences\n")
     print(f"{'':<27}{'A':>7} {'B':>7}")
@@ -83,7 +83,7 @@ def show_scores(first, second):
         print(f"{a.name:<27}{a.value:7.2f} {b.value:7.2f}  {a.signature}")
 
 
-def show_significance(first, second):
+def show_significance(first: System, second: System) -> None:
     """The paired bootstrap, a line each metric."""
     print(
         f"\npaired bootstrap, {translation_metrics.RESAMPLES:,} resamples: "
@@ -95,7 +95,7 @@ def show_significance(first, second):
         print(f"{row.name:<6}{a:>21} {b:>21} {row.p_value:7.4f}  {row.signature}")
 
 
-def show_differences(first, second, count):
+def show_differences(first: System, second: System, count: int) -> None:
     """The sentences that differ most, with all that there is of them."""
     for number, a, b in most_different(first, second, count):
         print(f"\nsentence {number:,}: chrF2 {a:.2f} in A, {b:.2f} in B")
@@ -125,7 +125,7 @@ def _read_system(workdir, name, split):
     return System(path, data.target_language, sources, references, hypotheses)
 
 
-def check_texts(path, sources, references):
+def check_texts(path: str, sources: Sequence[str], references: Sequence[str]) -> None:
     """Whether the texts are those that eval.py translated, as far as the scores beside the hypotheses tell.
 
     Raises:
@@ -134,7 +134,7 @@ def check_texts(path, sources, references):
     if not os.path.exists(path):
         return
     translated = config.load(path).get("texts")
-    if translated not in (None, fingerprint_of(sources, references)):
+    if translated not in (None, fingerprint_texts(sources, references)):
         raise UserError(
             f"{path} and the hypotheses beside it are of other texts than the test set here: give the "
             "--split that eval.py was given, or run eval.py again."

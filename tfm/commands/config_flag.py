@@ -12,6 +12,7 @@ import re
 import reprlib
 import runpy
 import traceback
+from collections.abc import Sequence
 
 from absl import flags
 from ml_collections import config_dict, config_flags
@@ -28,14 +29,14 @@ log = logging.getLogger(__name__)
 REQUIRED = re.compile(r"flag --\w+=None: (Flag --\w+ must have a value) other than None")
 
 
-def read_file(path):
+def read_file(path: str) -> config_dict.ConfigDict:
     """The locked ConfigDict of a config file: a Python file with get_config(), or a run's config.json.
 
     Args:
       path: of the file, or the name of a config that tfm ships, such as "quickstart".
 
     Raises:
-      UserError: no such file, one that fails, or that is no config.
+      UserError: there is no such file, it fails, or it is not a config.
     """
     shipped = shipped_configs()
     if not os.path.exists(path):
@@ -63,7 +64,7 @@ def shipped_configs() -> dict[str, str]:
     return {os.path.basename(path).removesuffix(".py"): path for path in sorted(paths)}
 
 
-def define(saved, values, argv):
+def define(saved: config_dict.ConfigDict, values: flags.FlagValues, argv: Sequence[str]) -> None:
     """Defines --config.field=value over a ConfigDict, in `values`, for the arguments `argv`.
 
     Where --config.SECTION.name changes what a section is found by, such as the model, the section first gets
@@ -73,16 +74,16 @@ def define(saved, values, argv):
     Raises:
       UserError: a field that is not there, or a value of another type.
     """
-    made_of = runs.config_class(saved)
-    if config.has_old_names(made_of, saved):
+    config_class = runs.config_class(saved)
+    if config.has_old_names(config_class, saved):
         saved = config.to_config_dict(runs.parse_config(saved))
-    arguments = without_file(argv)
+    arguments = remove_config_file(argv)
     _allow_names(arguments)
-    _change_names(saved, made_of, arguments)
-    old_names = _old_names(saved, made_of, arguments)
+    _change_names(saved, config_class, arguments)
+    old_names = _old_names(saved, config_class, arguments)
     arguments = [_with_name(argument, old_names.get(_flag_name(argument))) for argument in arguments]
     _check_fields(saved, arguments)
-    with _explained(values):
+    with _convert_flag_errors(values):
         config_flags.DEFINE_config_dict(
             NAME, saved, "Fields of the config.", values, sys_argv=["tfm", *arguments]
         )
@@ -93,18 +94,18 @@ def define(saved, values, argv):
         log.warning("Flags of an older version: %s", known)
 
 
-def define_import(values, argv):
+def define_import(values: flags.FlagValues, argv: Sequence[str]) -> None:
     """Defines --import, and allows the modules that it names.
 
     Raises:
-      UserError: a value is no name of a module.
+      UserError: a value is not the name of a module.
     """
     meaning = "Module of your own, such as my_lab.models, that the config of a run may name: its code runs."
     flags.DEFINE_multi_string(IMPORT, [], meaning, values)
     config.allow_modules(value for value, _ in _found(IMPORT, argv))
 
 
-def check_absent(argv):
+def check_absent(argv: Sequence[str]) -> None:
     """Raises a UserError for --config=FILE where the work directory has the config."""
     if value_of(NAME, argv) is not None:
         raise UserError(
@@ -113,13 +114,13 @@ def check_absent(argv):
         )
 
 
-def parse(argv, values):
-    """Parses the arguments into `values` and returns those that are no flags.
+def parse(argv: Sequence[str], values: flags.FlagValues) -> list[str]:
+    """Parses the arguments into `values` and returns the positional ones.
 
     Raises:
       UserError: an unknown flag, or a value that does not fit.
     """
-    with _explained(values):
+    with _convert_flag_errors(values):
         _, *rest = values(["tfm", *argv])
     for name in values:
         flag = values[name]
@@ -129,7 +130,7 @@ def parse(argv, values):
     return rest
 
 
-def value_of(name, argv):
+def value_of(name: str, argv: Sequence[str]) -> str | None:
     """The last value of --name in the arguments, before the flags are parsed; None when it is not there.
 
     Raises:
@@ -141,7 +142,7 @@ def value_of(name, argv):
     return values[-1] if values else None
 
 
-def without_file(argv):
+def remove_config_file(argv: Sequence[str]) -> list[str]:
     """The arguments without --config=FILE, as the fields of the file alone are flags."""
     skipped = {i for _, positions in _found(NAME, argv) for i in positions}
     return [argument for i, argument in enumerate(argv) if i not in skipped]
@@ -154,23 +155,23 @@ def _allow_names(arguments):
             config.allow_modules(value for value, _ in _found(flag, arguments) if config.is_dotted(value))
 
 
-def _change_names(saved, made_of, arguments):
+def _change_names(saved, config_class, arguments):
     """Gives the sections whose name the arguments change the fields and the defaults of that name."""
     given = {name for name in map(_flag_name, arguments) if re.fullmatch(rf"{NAME}\..+\.name", name)}
     for flag in sorted(given, key=lambda name: name.count(".")):  # a section before those in it
         path = flag.removeprefix(f"{NAME}.").removesuffix(".name")
         *_, (name, _) = _found(flag, arguments) or [("", ())]
-        section = config.defaults_of_name(made_of, saved, path, name) if name else None
+        section = config.defaults_of_name(config_class, saved, path, name) if name else None
         if section is not None:
             *parents, last = path.split(".")
             with saved.unlocked():
                 functools.reduce(getattr, parents, saved)[last] = config.to_config_dict(section)
 
 
-def _old_names(saved, made_of, arguments):
+def _old_names(saved, config_class, arguments):
     """{name of a flag in an older version: its name} of those among the arguments."""
     given = {name for name in map(_flag_name, arguments) if name.startswith(f"{NAME}.")}
-    paths = {name: config.current_path(made_of, saved, name.removeprefix(f"{NAME}.")) for name in given}
+    paths = {name: config.current_path(config_class, saved, name.removeprefix(f"{NAME}.")) for name in given}
     return {name: f"{NAME}.{path}" for name, path in sorted(paths.items()) if name != f"{NAME}.{path}"}
 
 
@@ -219,7 +220,7 @@ def _place(error, path):
 
 
 def _check_fields(section, arguments):
-    """Raises a UserError for a --config.field that is no field of `section`."""
+    """Raises a UserError for a --config.field that is not in `section`."""
     for argument in arguments:
         name = argument.lstrip("-").partition("=")[0].removeprefix("no")  # --noconfig.model.scan
         if name.startswith(f"{NAME}."):
@@ -239,7 +240,7 @@ def _check_path(section, path):
 
 
 @contextlib.contextmanager
-def _explained(values):
+def _convert_flag_errors(values):
     """Turns what absl and ml_collections raise for a mistake of the user into a UserError."""
     try:
         yield
@@ -263,7 +264,7 @@ def _expected(error, values):
 
 
 def _kind(flag):
-    """What the values of a flag are, for an error message; None where its parser does not tell."""
+    """The kind of values of a flag, for an error message; None if its parser does not say."""
     if isinstance(flag.parser, flags.EnumParser):
         return f"one of {', '.join(flag.parser.enum_values)}"
     if isinstance(flag.parser, flags.BooleanParser):

@@ -9,7 +9,8 @@ evaluations of it apart, and `tfm compare` finds them. Where the work directory 
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from absl import flags
 
@@ -17,8 +18,9 @@ from tfm import config
 from tfm.commands import cli
 from tfm.errors import UserError
 from tfm.fields import changes
-from tfm.runtime.files import only_writer, whole_file
+from tfm.runtime.files import atomic_file, only_writer
 from tfm.training.setup import CHECKPOINT_FOLDER
+from tfm.training.task import Report
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 
@@ -48,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_results(run, arguments, stem)
 
 
-def check_output_dir(folder, workdir, chosen):
+def check_output_dir(folder: str, workdir: str, chosen: Any) -> None:
     """Raises a UserError for a folder that holds another run, or evaluations on other data."""
     if os.path.realpath(folder) == os.path.realpath(workdir):
         return
@@ -66,7 +68,7 @@ def check_output_dir(folder, workdir, chosen):
         raise UserError(f"--output_dir={folder} holds evaluations on other data ({several}): choose another.")
 
 
-def write_results(run, arguments, stem):
+def write_results(run: runs.Run, arguments: flags.FlagValues, stem: str) -> None:
     """Writes the report after each measurement, and prints it at the end, also where one fails.
 
     Args:
@@ -80,11 +82,11 @@ def write_results(run, arguments, stem):
     """
     report, before, done = None, [], ""
     try:
-        for report, before in measurements(run, arguments):
+        for report, before in run_measurements(run, arguments):
             if not done:
                 write_outputs(report, run, stem)
             write_scores(report, before, run, arguments.split, stem)
-            done = f"the scores above stand in {stem}.scores.json; the same command measures the rest too"
+            done = f"the scores above are in {stem}.scores.json; the same command measures the rest too"
     except KeyboardInterrupt:
         raise KeyboardInterrupt(done) from None
     finally:
@@ -93,21 +95,21 @@ def write_results(run, arguments, stem):
     print(f"wrote {stem}.hypotheses and {stem}.scores.json")
 
 
-def measurements(run, arguments):
+def run_measurements(run: runs.Run, arguments: flags.FlagValues) -> Iterator[tuple[Report, list[Any]]]:
     """Yields, after each measurement, the report so far and scores of the last averaged checkpoint alone."""
     for report in run.task.report(run.params, arguments.split):
         yield report, []
     if arguments.average > 1:
-        yield report, last_alone(run, arguments)
+        yield report, score_last_checkpoint(run, arguments)
 
 
-def last_alone(run, arguments):
+def score_last_checkpoint(run: runs.Run, arguments: flags.FlagValues) -> list[Any]:
     """Scores of the last of the averaged checkpoints by itself, to see what averaging brings."""
     last = runs.load(arguments.workdir, checkpoint=run.steps[-1], chosen=run.task.config)
     return next(last.task.report(last.params, arguments.split)).scores
 
 
-def show(report, before, run, arguments):
+def show(report: Report, before: Sequence[Any], run: runs.Run, arguments: flags.FlagValues) -> None:
     """Some examples, then the scores; `before` are those before averaging."""
     for example in report.examples[: arguments.samples]:
         print("".join(f"{name:<11} {text}\n" for name, text in example.items()))
@@ -125,16 +127,16 @@ def show(report, before, run, arguments):
         print(f"step {run.steps[-1]:,} alone: {score}")
 
 
-def write_outputs(report, run, stem):
+def write_outputs(report: Report, run: runs.Run, stem: str) -> None:
     """The outputs, a line each; beside them the run's config where there is none."""
-    with whole_file(f"{stem}.hypotheses", "w") as file:
+    with atomic_file(f"{stem}.hypotheses", "w") as file:
         file.writelines(text + "\n" for text in report.outputs)
     path = runs.config_path(os.path.dirname(stem))
     if not os.path.exists(path):
         config.save(run.task.config, path)
 
 
-def write_scores(report, before, run, split, stem):
+def write_scores(report: Report, before: Sequence[Any], run: runs.Run, split: str, stem: str) -> None:
     """All scores and how they were made, as JSON."""
     content = {
         "split": os.path.basename(split),
@@ -146,5 +148,5 @@ def write_scores(report, before, run, split, stem):
         "scores": [score._asdict() for score in report.scores],
         "scores_of_the_last_checkpoint_alone": [score._asdict() for score in before],
     }
-    with whole_file(f"{stem}.scores.json", "w") as file:
+    with atomic_file(f"{stem}.scores.json", "w") as file:
         json.dump(content, file, indent=2)

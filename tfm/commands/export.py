@@ -18,10 +18,10 @@ from tfm.runtime.files import only_writer
 from tfm.workdir import runs
 
 DEFAULT_SHAPE = "1x64"
-LARGEST = MAX_TOKENS  # rows and tokens, as of decoding.batch_size and decoding.max_input
+LARGEST = MAX_TOKENS  # rows and tokens, like decoding.batch_size and decoding.max_input
 
 
-def parse_shape(text):
+def parse_shape(text: str) -> tuple[int, int]:
     """ "16x64" -> (16, 64).
 
     Raises:
@@ -35,7 +35,7 @@ def parse_shape(text):
     return int(found[1]), int(found[2])
 
 
-def programs(run, shapes):
+def programs(run: runs.Run, shapes: Sequence[str]) -> dict[str, bytes]:
     """{file name: bytes} of the search for each of the shapes, texts such as "16x64"."""
     sizes = [parse_shape(shape) for shape in shapes]
     return {

@@ -42,7 +42,7 @@ def text(module: str, argv: Sequence[str], values: flags.FlagValues, positional:
       module: name of the command's module.
       argv: its arguments.
       values: its flags.
-      positional: names of the arguments that are no flags.
+      positional: names of the positional arguments.
     """
     begins, opens = CONFIG in values and "checkpoint" not in values, "checkpoint" in values
     own = _own_flags(values)

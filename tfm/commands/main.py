@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
       SystemExit: at the end of a command that ends with another exit code than 0, or an unknown one.
     """
-    terminal.end_at_once()  # the imports take seconds
+    terminal.exit_on_interrupt()  # the imports take seconds
     name, *arguments = [*(sys.argv[1:] if argv is None else argv)] or HELP[:1]
     if name in HELP:
         print(usage())

@@ -14,6 +14,7 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 from absl import flags
@@ -23,8 +24,8 @@ from tfm import tasks
 from tfm.commands import cli
 from tfm.errors import UserError
 from tfm.runtime import preemption
-from tfm.runtime.lock import locked
-from tfm.runtime.memory import one_arena_a_core
+from tfm.runtime.lock import lock_workdir
+from tfm.runtime.memory import limit_malloc_arenas
 from tfm.training.dry_run import describe_run
 from tfm.training.loop import train
 from tfm.workdir import initialization
@@ -53,7 +54,7 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains; see `tfm.commands.cli.parse` for `argv` and what is raised."""
     arguments, _ = cli.parse(__name__, argv, define_flags)
-    one_arena_a_core()
+    limit_malloc_arenas()
     chosen = cli.read_config(arguments)
     join_hosts(arguments)
     cli.check_device()
@@ -64,44 +65,51 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise UserError(
             "--warm_start begins a new run and --reset_schedule a new schedule in this one: choose one."
         )
-    with preemption.caught() as stop:
-        begin(chosen, arguments, stop)
+    with preemption.handle_signals() as signals:
+        begin(chosen, arguments, signals)
 
 
-def begin(chosen, arguments, stop):
+def begin(chosen: Any, arguments: flags.FlagValues, signals: preemption.SignalHandler) -> None:
     """Trains in the work directory, as the only run that does; its first process holds the lock."""
     workdir, source = arguments.workdir, arguments.warm_start
-    cli.keep_compiled(workdir)
+    cli.enable_compilation_cache(workdir)
     make = tasks.find(chosen.task).create
-    held = None
+    guard = None
     with contextlib.ExitStack() as stack:
         if jax.process_index() == 0:  # the first of several hosts makes what the others find
             os.makedirs(workdir, exist_ok=True)
-            held = stack.enter_context(locked(workdir))
-            cli.drop_damaged_programs(workdir)
-            initialization.keep_config(
+            guard = stack.enter_context(lock_workdir(workdir))
+            cli.remove_damaged_programs(workdir)
+            initialization.save_config(
                 chosen, workdir, allow_change=arguments.allow_change, resets=arguments.reset_schedule
             )
             if source:
-                initialization.adopt(source, chosen, workdir)
+                initialization.prepare_warm_start(source, chosen, workdir)
             task = make(chosen, workdir)
             if arguments.reset_schedule:
                 initialization.reset(task, workdir)
         multihost_utils.sync_global_devices("work directory")
         if jax.process_index() > 0:
             task = make(chosen, workdir, new=False)
-        first_weights = initialization.first_weights(task, workdir, source)
-        train(task, chosen.training, workdir, first_weights=first_weights, stop=stop, held=held)
+        load_initial_params = initialization.find_initial_params(task, workdir, source)
+        train(
+            task,
+            chosen.training,
+            workdir,
+            load_initial_params=load_initial_params,
+            signals=signals,
+            guard=guard,
+        )
 
 
-def dry_run(chosen, workdir):
+def dry_run(chosen: Any, workdir: str) -> None:
     """Prints what the run would take, and leaves nothing in the work directory."""
     with tempfile.TemporaryDirectory() as elsewhere:
         task = tasks.find(chosen.task).create(chosen, elsewhere)
         print("\n".join(describe_run(task, chosen.training, workdir)))
 
 
-def join_hosts(arguments):
+def join_hosts(arguments: flags.FlagValues) -> None:
     """Joins the processes of a run on several hosts, if the flags say that there are any.
 
     Raises:

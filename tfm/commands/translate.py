@@ -4,8 +4,8 @@ One line out for every line in, whatever it holds; empty lines stay empty. Reads
 so that memory does not grow with the input. --format=jsonl writes an object a line, with the --n_best best
 translations, their scores and, on request, --alignments.
 
-With --output=FILE what is done stands in FILE.part until all is; started again after a kill or Ctrl-C, the
-command resumes after the last whole line there. A second command with the same output is refused meanwhile.
+With --output=FILE the finished lines are in FILE.part until all are done; started again after a kill or
+Ctrl-C, the command resumes after the last whole line there. A second command cannot use the same output.
 """
 
 import contextlib
@@ -17,7 +17,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO
 
 import jax
 import numpy as np
@@ -26,7 +27,7 @@ from absl import flags
 from tfm.commands import cli, terminal
 from tfm.decoding.generate import check_n_best
 from tfm.errors import UserError
-from tfm.runtime.files import open_locked, whole_file
+from tfm.runtime.files import atomic_file, open_locked
 from tfm.tasks.translation.pipeline import Hypothesis
 from tfm.workdir import runs
 from tfm.workdir.translator import Translator
@@ -41,7 +42,7 @@ PROGRESS_SECONDS = 10
 LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
 
-def read_lines(source):
+def read_lines(source: BinaryIO) -> Iterator[str]:
     """The lines of a binary file as texts.
 
     A line ends in "\\n"; "\\r" before it is dropped. What is not UTF-8 becomes a replacement character, and
@@ -61,7 +62,9 @@ def read_lines(source):
         yield text
 
 
-def chunks(lines, most_lines=CHUNK_LINES, most_bytes=CHUNK_BYTES):
+def chunks(
+    lines: Iterable[str], most_lines: int = CHUNK_LINES, most_bytes: int = CHUNK_BYTES
+) -> Iterator[list[str]]:
     """Lists of lines, each of at most so many lines and little more than so many bytes."""
     chunk, size = [], 0
     for line in lines:
@@ -74,12 +77,14 @@ def chunks(lines, most_lines=CHUNK_LINES, most_bytes=CHUNK_BYTES):
         yield chunk
 
 
-def as_text(translator, lines):
+def as_text(translator: Translator, lines: Sequence[str]) -> list[str]:
     """The best translation of each line."""
     return [one_line(text) for text in translator.translate(lines)]
 
 
-def as_json(translator, lines, n_best=1, alignments=False):
+def as_json(
+    translator: Translator, lines: Sequence[str], n_best: int = 1, alignments: bool = False
+) -> list[str]:
     """A JSON object of each line: "source" and "translations", each of these "text", "score", "alignment".
 
     A score is that of `tfm.tasks.translation.pipeline.Hypothesis`.
@@ -98,12 +103,20 @@ def as_json(translator, lines, n_best=1, alignments=False):
     return [json.dumps(row, ensure_ascii=False) for row in rows]
 
 
-def one_line(text):
+def one_line(text: str) -> str:
     """The text without line ends, which a model may write that has seen bytes."""
     return LINE_ENDS.sub(" ", text).strip()
 
 
-def translate_lines(translate, source, target, *, done=0, most_lines=CHUNK_LINES, on_chunk=None):
+def translate_lines(
+    translate: Callable[[list[str]], list[str]],
+    source: BinaryIO,
+    target: BinaryIO,
+    *,
+    done: int = 0,
+    most_lines: int = CHUNK_LINES,
+    on_chunk: Callable[[], object] | None = None,
+) -> None:
     """Translates the lines of a binary file to another, chunk by chunk, each flushed when it is done.
 
     Args:
@@ -138,10 +151,10 @@ def translate_lines(translate, source, target, *, done=0, most_lines=CHUNK_LINES
 
 
 @contextlib.contextmanager
-def open_output(path):
+def open_output(path: str) -> Iterator[BinaryIO]:
     """A new output: the file `path`.part, locked, that becomes `path` when the context ends well.
 
-    What is in it stays when the context ends otherwise, for `translate_file` to resume. An empty one goes.
+    After an error its content stays, for `translate_file` to resume. An empty file is removed.
 
     Raises:
       UserError: the output is there, another process is writing it, or an I/O error.
@@ -152,7 +165,7 @@ def open_output(path):
         try:
             _check_absent(path)  # again: the process that had the lock may have completed it
             yield target
-            with _keeping(part):
+            with _explain_kept_part(part):
                 os.fsync(target.fileno())  # some file systems tell of a full disk only here
                 os.replace(part, path)
                 os.unlink(about)
@@ -163,11 +176,17 @@ def open_output(path):
                     os.unlink(about)
 
 
-def translate_file(translate, source, target, origin, **options):
+def translate_file(
+    translate: Callable[[list[str]], list[str]],
+    source: BinaryIO,
+    target: BinaryIO,
+    origin: dict[str, Any],
+    **options: Any,
+) -> None:
     """`translate_lines` into an output, resuming where a process that was ended left off.
 
     Args:
-      translate, source, options: as of `translate_lines`.
+      translate, source, options: see `translate_lines`.
       target: what `open_output` gives.
       origin: dict for JSON of all that decides the output beside the source, to be found equal when resuming.
 
@@ -183,14 +202,14 @@ def translate_file(translate, source, target, origin, **options):
         log.info("Resuming after line %s of %s", f"{done:,}", part)
     source = _CheckedLines(source, part, lines, checksum)
     try:
-        with _keeping(part):
-            note = functools.partial(_note, about, origin, source)
+        with _explain_kept_part(part):
+            note = functools.partial(_write_origin, about, origin, source)
             translate_lines(translate, source, target, done=done, on_chunk=note, **options)
     except KeyboardInterrupt as stop:
         if not os.path.getsize(part):
             raise
         how = "the same command on the same input resumes after them"
-        raise KeyboardInterrupt(f"{stop} and stand in {part}; {how}") from None
+        raise KeyboardInterrupt(f"{stop} in {part}; {how}") from None
 
 
 class _CheckedLines:
@@ -226,19 +245,19 @@ class _CheckedLines:
         ends = piece.endswith(b"\n")
         self.lines += ends
         if ends and self.lines == self._expected[0] and self.checksum != self._expected[1]:
-            raise UserError(_begun_otherwise(self._part))
+            raise UserError(_other_origin_message(self._part))
         return piece
 
 
 @contextlib.contextmanager
-def _keeping(part):
+def _explain_kept_part(part):
     """Says in the error message for what goes wrong inside that the part stays."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or error
         path = part.removesuffix(".part")
-        raise UserError(f"Cannot write {path}: {reason}; what is done stands in {part}.") from None
+        raise UserError(f"Cannot write {path}: {reason}; the finished lines are in {part}.") from None
 
 
 def _check_absent(path):
@@ -246,13 +265,13 @@ def _check_absent(path):
         raise UserError(f"{path} is there already: choose another --output, or delete it.")
 
 
-def _begun_otherwise(part):
-    return f"{part} was begun with another input or other options: delete it to begin again."
+def _other_origin_message(part):
+    return f"{part} was begun with another input or other options: delete it to start again."
 
 
-def _note(about, origin, source):
+def _write_origin(about, origin, source):
     """Writes beside a part what it is made from; the part itself is never behind this."""
-    with whole_file(about, "w") as file:
+    with atomic_file(about, "w") as file:
         json.dump({"origin": origin, "lines": source.lines, "checksum": source.checksum}, file)
 
 
@@ -263,7 +282,7 @@ def _whole_lines(part, about, origin):
     """
     if not os.path.getsize(part):
         source = _CheckedLines(None, part, 0, "")
-        _note(about, origin, source)
+        _write_origin(about, origin, source)
         return 0, source.lines, source.checksum
     try:
         with open(about, encoding="utf-8") as file:
@@ -272,7 +291,7 @@ def _whole_lines(part, about, origin):
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         before, noted = {}, ()
     if before.get("origin") != json.loads(json.dumps(origin)):
-        raise UserError(_begun_otherwise(part))
+        raise UserError(_other_origin_message(part))
     lines = end = 0
     with open(part, "r+b") as file:
         for line in file:

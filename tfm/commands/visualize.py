@@ -25,8 +25,8 @@ from tfm.commands import cli
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.generate import check_lengths, decode
 from tfm.errors import UserError
-from tfm.runtime.files import only_writer, whole_file
-from tfm.runtime.memory import check_estimate, gib, host_memory
+from tfm.runtime.files import atomic_file, only_writer
+from tfm.runtime.memory import check_estimate, format_bytes, host_memory
 from tfm.training.reporting import METRICS_FILE, read_metrics
 from tfm.visualize.figures import Axis, check_attention_figure, draw_attention, draw_curves
 from tfm.workdir import runs
@@ -59,7 +59,7 @@ class Attention(NamedTuple):
     predicted: list[str]
 
 
-def attention_maps(task, params, sentence, max_tokens=MAX_TOKENS):
+def attention_maps(task: Any, params: Any, sentence: str, max_tokens: int = MAX_TOKENS) -> Attention:
     """The `Attention` of a translation by the model's own greedy search.
 
     Args:
@@ -84,7 +84,13 @@ def attention_maps(task, params, sentence, max_tokens=MAX_TOKENS):
     return Attention(weights, *map(task.tokenizer.pieces, (source, read, target)))
 
 
-def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
+def draw_run(
+    run: runs.Run,
+    workdir: str,
+    sentences: Sequence[str],
+    output: str | None = None,
+    max_tokens: int = MAX_TOKENS,
+) -> list[str]:
     """All pictures of a run or an export; returns their paths.
 
     Args:
@@ -93,12 +99,12 @@ def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
       sentences: texts whose attention to draw.
       output: the folder of the pictures; `workdir`/figures when None. Those that an earlier call listed there
         and that are not drawn now are removed.
-      max_tokens: as of `attention_maps`.
+      max_tokens: see `attention_maps`.
 
     Raises:
       UserError: a sentence is too long or its pictures too large; nothing is drawn then.
     """
-    params = runs.one_model(run)
+    params = runs.single_model_params(run)
     folder = output or os.path.join(workdir, FIGURES_FOLDER)
     shapes = {}
     for sentence in sentences:
@@ -121,7 +127,7 @@ def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
         log.info("No attention: the model has none to draw")
     for number, sentence in enumerate(sentences if parts else (), 1):
         attention = attention_maps(run.task, params, sentence, max_tokens)
-        axes = places(attention)
+        axes = make_axes(attention)
         for part in parts:
             path = os.path.join(folder, f"attention-{number}-{part}.png")
             draw_attention(attention.weights[part], *axes[part], f"{part} attention: {sentence}", path)
@@ -132,7 +138,7 @@ def draw_run(run, workdir, sentences, output=None, max_tokens=MAX_TOKENS):
     return [os.path.join(folder, name) for name in names]
 
 
-def sentences_to_draw(given, chosen):
+def sentences_to_draw(given: Sequence[str], chosen: Any) -> Sequence[str]:
     """The sentences of the flag, else those of the paper's authors; none for a run that does not translate.
 
     Raises:
@@ -144,7 +150,7 @@ def sentences_to_draw(given, chosen):
     return SENTENCES if hasattr(chosen.data, "target_language") else ()
 
 
-def places(attention):
+def make_axes(attention: Attention) -> dict[str, tuple[Axis, Axis]]:
     """{part: (queries, keys)}: each an `Axis` that says whether its pieces are read or predicted."""
     encoded = Axis("key: source piece attended to", attention.source)
     read = Axis("key: target piece read and attended to", attention.read)
@@ -179,7 +185,7 @@ def _check_sentence(task, params, sentence, max_tokens):
     if len(ids) > max_tokens:
         raise UserError(
             f"The sentence has {len(ids):,} tokens and at most {max_tokens:,} are drawn: shorten it, or "
-            f"raise --max_tokens; the attention of all would take about {gib(needed)}."
+            f"raise --max_tokens; the attention of all would take about {format_bytes(needed)}."
         )
     check_estimate(f"The attention of {len(ids):,} tokens", needed, host_memory(), "shorten the sentence")
     return ids, shapes
@@ -197,7 +203,7 @@ def _listed(folder):
 
 
 def _write_list(folder, names):
-    with whole_file(os.path.join(folder, LIST_FILE), "w") as file:
+    with atomic_file(os.path.join(folder, LIST_FILE), "w") as file:
         json.dump(names, file)
 
 
@@ -215,9 +221,9 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Draws; see `tfm.commands.cli.parse` for `argv` and what is raised."""
     arguments, _ = cli.parse(__name__, argv, define_flags)
-    sentences = sentences_to_draw(arguments.sentence, cli.read_config(arguments))
     folder = arguments.output or os.path.join(arguments.workdir, FIGURES_FOLDER)
     with only_writer(os.path.join(folder, LIST_FILE), "--output"):
         run = cli.load_run(arguments)
+        sentences = sentences_to_draw(arguments.sentence, run.task.config)
         paths = draw_run(run, arguments.workdir, sentences, folder, arguments.max_tokens)
     print("\n".join(paths))

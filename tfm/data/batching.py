@@ -11,12 +11,18 @@ Segments count the sentences of a row from 1, positions the tokens of a sentence
 
 import functools
 import math
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import grain
 import numpy as np
 
-from tfm.data.packing import bucket_width, make_rows, ranges
+from tfm.data.config import DataConfig
+from tfm.data.packing import Rows, bucket_width, concatenate_ranges, make_rows
+from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import PAD_ID
+
+Batch = dict[str, np.ndarray]
 
 
 class TrainBatches:
@@ -26,53 +32,55 @@ class TrainBatches:
     order; pairs with an empty side or one longer than the limit are left out and counted in the log.
     """
 
-    def __init__(self, cache, config, seed, *, host_index=0, host_count=1):
+    def __init__(
+        self, cache: TokenCache, config: DataConfig, seed: int, *, host_index: int = 0, host_count: int = 1
+    ):
         self.cache = cache
         self._seed, self._host_index, self._host_count = seed, host_index, host_count
         self._rows = make_rows(cache.lengths, config, seed)
-        self._cuts = _cuts(self._rows.widths, config.batch_tokens, host_count)
+        self._boundaries = _batch_boundaries(self._rows.widths, config.batch_tokens, host_count)
         self._order = functools.lru_cache(maxsize=2)(self._shuffle)
 
-    def batch(self, step):
+    def batch(self, step: int) -> Batch:
         """The batch of `step`, counted from 0 over all epochs."""
         chosen, count, width = self._chosen(step)
         mine = chosen[self._host_index :: self._host_count]
         return assemble(self.cache, self._rows, mine, count // self._host_count, width)
 
-    def describe(self, step):
+    def describe(self, step: int) -> dict[str, Any]:
         """Where the batch of `step` comes from: its epoch, its place there, and its pairs on all hosts."""
         pairs, _ = self._rows.take(self._chosen(step)[0])
-        return {"epoch": self.epoch_of(step), "batch": step % len(self._cuts), "pairs": pairs.tolist()}
+        return {"epoch": self.epoch_of(step), "batch": step % len(self._boundaries), "pairs": pairs.tolist()}
 
-    def epoch_of(self, step):
+    def epoch_of(self, step: int) -> int:
         """The epoch, counted from 0, that has the batch of `step`."""
-        return step // len(self._cuts)
+        return step // len(self._boundaries)
 
     @property
-    def shapes(self):
+    def shapes(self) -> list[tuple[int, int]]:
         """All shapes (rows, width) of this host's batches; both sides have the same width."""
-        return sorted({(count // self._host_count, width) for _, _, count, width in self._cuts})
+        return sorted({(count // self._host_count, width) for _, _, count, width in self._boundaries})
 
-    def largest(self):
+    def largest_batch(self) -> Batch:
         """A batch of zeros of the largest shape."""
         count, width = max(self.shapes, key=math.prod)
         return assemble(self.cache, self._rows, np.zeros(0, int), count, width)
 
     @property
-    def padding_share(self):
+    def padding_fraction(self) -> float:
         """Share of the places of an epoch's batches that hold no token, both sides."""
-        places = sum(2 * count * width for _, _, count, width in self._cuts)
+        places = sum(2 * count * width for _, _, count, width in self._boundaries)
         return 1 - self.cache.lengths[self._rows.pairs].sum() / places
 
     @property
-    def pairs(self):
+    def pairs(self) -> int:
         """Pairs of an epoch."""
         return len(self._rows.pairs)
 
     def _chosen(self, step):
         """(rows, count, width): the rows of a step's batch on all hosts, and the shape of their array."""
         order, turns = self._order(self.epoch_of(step))
-        first, last, count, width = self._cuts[turns[step % len(self._cuts)]]
+        first, last, count, width = self._boundaries[turns[step % len(self._boundaries)]]
         return order[first:last], count, width
 
     def _shuffle(self, epoch):
@@ -83,22 +91,22 @@ class TrainBatches:
         for _, count in self._rows.widths:
             rng.shuffle(order[first : first + count])
             first += count
-        return order, rng.permutation(len(self._cuts))
+        return order, rng.permutation(len(self._boundaries))
 
 
-def eval_batches(cache, config):
+def eval_batches(cache: TokenCache, config: DataConfig) -> Iterator[Batch]:
     """One pass over the usable pairs of a cache."""
     rows = make_rows(cache.lengths, config, seed=0)
-    for first, last, count, width in _cuts(rows.widths, config.batch_tokens, 1):
+    for first, last, count, width in _batch_boundaries(rows.widths, config.batch_tokens, 1):
         yield assemble(cache, rows, np.arange(first, last), count, width)
 
 
-def _cuts(widths, batch_tokens, host_count):
+def _batch_boundaries(widths, batch_tokens, host_count):
     """Where batches begin and end: a list of (first row, last row, rows, width).
 
     Each is an array [rows, width] of the rows first to last - 1; missing ones are padding, so that there are
-    few shapes. As many are in a batch as the budget holds, whatever the hosts: a run that goes on with more
-    or fewer of them has the same batches. Only the array has a multiple of the hosts.
+    few shapes. A batch has as many rows as the budget allows, on any number of hosts: a run that resumes
+    on more or fewer of them has the same batches. Only the array has a multiple of the hosts.
     """
     cuts, begin = [], 0
     for width, count in widths:
@@ -110,20 +118,20 @@ def _cuts(widths, batch_tokens, host_count):
     return cuts
 
 
-def assemble(cache, rows, chosen, count, width):
+def assemble(cache: TokenCache, rows: Rows, chosen: np.ndarray, count: int, width: int) -> Batch:
     """The batch of shape [count, width] whose first rows are `chosen`, an int array, of the `Rows`."""
     pairs, pairs_of = rows.take(chosen)
     row = np.repeat(np.arange(len(chosen)), pairs_of)
-    segment = ranges(np.ones(len(chosen), int), pairs_of)
+    segment = concatenate_ranges(np.ones(len(chosen), int), pairs_of)
     batch = {}
     for side, name in enumerate(("input", "target")):
         tokens, lengths = cache.tokens(side, pairs)
         before = np.cumsum(lengths) - lengths
         column = before - before[np.searchsorted(row, row)]
-        places = ranges(row * width + column, lengths)
+        places = concatenate_ranges(row * width + column, lengths)
         for key, values in (
             (f"{name}s", tokens),
-            (f"{name}_positions", ranges(np.zeros(len(pairs), int), lengths)),
+            (f"{name}_positions", concatenate_ranges(np.zeros(len(pairs), int), lengths)),
             (f"{name}_segments", np.repeat(segment, lengths)),
         ):
             batch[key] = np.zeros((count, width), np.int32)
@@ -131,7 +139,7 @@ def assemble(cache, rows, chosen, count, width):
     return batch
 
 
-def decode_rows(lengths, batch_size):
+def decode_rows(lengths: Sequence[int], batch_size: int) -> Iterator[tuple[list[int], list[int]]]:
     """Which sentences are decoded side by side: those of like length, the longest first.
 
     Args:
@@ -150,7 +158,7 @@ def decode_rows(lengths, batch_size):
         yield indices, [*indices, *indices[-1:] * (count - len(indices))]
 
 
-def padded(sentences, fill=PAD_ID):
+def pad_sentences(sentences: Sequence[Sequence[int]], fill: int = PAD_ID) -> np.ndarray:
     """Lists of ids -> int32 [B, M] with `fill` behind each; M is a bucket's width, so that there are few."""
     array = np.full((len(sentences), bucket_width(max(map(len, sentences)))), fill, np.int32)
     for row, ids in enumerate(sentences):
@@ -158,7 +166,7 @@ def padded(sentences, fill=PAD_ID):
     return array
 
 
-def read_ahead(batches, start_step):
+def prefetch(batches: TrainBatches, start_step: int) -> Iterator[Batch]:
     """Batches from `start_step` on, prepared ahead of their use by Grain; resuming takes only the step."""
     dataset = grain.MapDataset.source(_FromStep(batches, start_step))
     options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=8)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tfm.errors import UserError
-from tfm.runtime.files import read_whole, whole_file
+from tfm.runtime.files import atomic_file, read_limited
 
 FIRST_BYTE = 3  # behind PAD, BOS and EOS
 BYTES = 256
@@ -53,7 +53,7 @@ class CharacterTokenizer:
     def train(cls, texts: Iterable[str], path: str) -> "CharacterTokenizer":
         """Knows the characters of `texts`; written to `path`, whole or not at all."""
         tokenizer = cls("".join(set().union(*texts)))
-        with whole_file(path) as file:
+        with atomic_file(path) as file:
             file.write(tokenizer._serialized())
         return tokenizer
 
@@ -64,7 +64,7 @@ class CharacterTokenizer:
           UserError: no such file, or not what `train` wrote.
         """
         try:
-            characters = json.loads(read_whole(path, LARGEST_FILE).decode("utf-8"))
+            characters = json.loads(read_limited(path, LARGEST_FILE).decode("utf-8"))
         except FileNotFoundError:
             raise UserError(f"Expected a tokenizer at {path}, but there is none: train first.") from None
         except (ValueError, RecursionError):

@@ -119,11 +119,11 @@ class DataConfig:
             )
 
     @property
-    def cache(self):
+    def cache(self) -> str:
         """Folder of prepared data and tokens."""
         return self.cache_dir or user_cache()
 
     @property
-    def max_side_length(self):
+    def max_side_length(self) -> int:
         """Maximum tokens of a side of a pair: `max_length`, but what does not fit into a packed row."""
         return min(self.max_length, self.row_length) if self.batching == "packed" else self.max_length

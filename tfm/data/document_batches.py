@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.data.packing import Rows, bucket_width, pack, ranges, starts_of
+from tfm.data.packing import Rows, bucket_width, concatenate_ranges, find_starts, pack
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.errors import UserError
@@ -147,9 +147,9 @@ def cut_stream(size: int, length: int, offset: int) -> Parts:
 
 def split_documents(ends: np.ndarray, length: int) -> Parts:
     """Documents that end at `ends`, each cut into parts of at most `length` tokens."""
-    starts, sizes = starts_of(ends, np.arange(len(ends))), np.diff(ends, prepend=0)
+    starts, sizes = find_starts(ends, np.arange(len(ends))), np.diff(ends, prepend=0)
     counts = -(-sizes // length)
-    number = ranges(np.zeros(len(ends), int), counts)
+    number = concatenate_ranges(np.zeros(len(ends), int), counts)
     lengths = np.minimum(np.repeat(sizes, counts) - number * length, length)
     return Parts(np.repeat(starts, counts) + number * length, lengths, lengths)
 
@@ -166,7 +166,7 @@ def score_windows(ends: np.ndarray, length: int, stride: int) -> Parts:
       stride: from 1 to `length`.
     """
     starts, lengths, counted = [], [], []
-    for begin, end in zip(starts_of(ends, np.arange(len(ends))).tolist(), ends.tolist(), strict=True):
+    for begin, end in zip(find_starts(ends, np.arange(len(ends))).tolist(), ends.tolist(), strict=True):
         done = begin
         while done < end:
             upto = min(begin + length if done == begin else done + stride, end)
@@ -194,17 +194,17 @@ def window_batches(tokens: np.ndarray, windows: Parts, batch_tokens: int) -> Ite
 def assemble(tokens: np.ndarray, parts: Parts, counts: np.ndarray, shape: tuple[int, int]) -> Batch:
     """The batch [rows, length] whose row r has the next `counts[r]` of the parts, one behind the other."""
     lengths = parts.lengths
-    index = ranges(parts.starts, lengths)
+    index = concatenate_ranges(parts.starts, lengths)
     row = np.repeat(np.arange(len(counts)), counts)
     before = np.cumsum(lengths) - lengths
     column = before - before[np.searchsorted(row, row)] if len(row) else before
-    places = ranges(row * shape[1] + column, lengths)
-    positions = ranges(np.zeros(len(lengths), int), lengths)
+    places = concatenate_ranges(row * shape[1] + column, lengths)
+    positions = concatenate_ranges(np.zeros(len(lengths), int), lengths)
     values = {
         "targets": tokens[index],
         "inputs": previous_tokens(tokens, index),
         "positions": positions,
-        "segments": np.repeat(ranges(np.ones(len(counts), int), counts), lengths),
+        "segments": np.repeat(concatenate_ranges(np.ones(len(counts), int), counts), lengths),
         "weights": positions >= np.repeat(lengths - parts.counted, lengths),
     }
     batch = {name: np.zeros(shape, np.int32) for name in values}

@@ -10,11 +10,11 @@ import hashlib
 import os
 import re
 
-from tfm.data import records
+from tfm.data import tfds_records as records
 from tfm.data.config import MOST_TOKENS, TFDS_NAME
 from tfm.data.problems import collect, raise_all
-from tfm.data.records import RecordPairs
-from tfm.data.text_files import find_file, unpack
+from tfm.data.text_files import decompress, find_file
+from tfm.data.tfds_records import RecordPairs
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.runtime.files import user_cache
@@ -212,7 +212,7 @@ def _read_builtin(name, split):
 
 def _read_text(path, cache_dir):
     found = find_file(path, ADVICE)
-    with open(unpack(found, cache_dir), "rb") as file:
+    with open(decompress(found, cache_dir), "rb") as file:
         content = file.read(LARGEST_TEXT)
     try:
         return content.decode("utf-8-sig")

@@ -17,7 +17,7 @@ import sys
 import threading
 import types
 
-from tfm.data.prepared import preparing
+from tfm.data.tfds_preparation import write_data_set
 from tfm.errors import UserError
 
 RETRIES = 2  # of a connection, 0.4 and 0.8 seconds apart
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def download(name: str, module: str, root: str, folder: str) -> None:
-    """Writes the array_record files of a data set into `folder`, which nobody sees before it is whole.
+    """Writes the array_record files of a data set into `folder`, which appears only when it is complete.
 
     Of an attempt that fails or is interrupted only downloads that are whole stay, for the next attempt.
 
@@ -42,7 +42,7 @@ def download(name: str, module: str, root: str, folder: str) -> None:
       UserError: it could not be downloaded or written.
       OSError: `root` cannot be written.
     """
-    with preparing(root, folder) as temporary:
+    with write_data_set(root, folder) as temporary:
         try:
             _link_downloads(root, temporary)
             log.info("Downloading and preparing the data set %s in %s", name, folder)

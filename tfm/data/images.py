@@ -10,11 +10,12 @@ import functools
 import hashlib
 import io
 import zipfile
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from tfm.data import records
+from tfm.data import tfds_records
 from tfm.data.config import TFDS_NAME
 from tfm.data.problems import collect, raise_all
 from tfm.errors import UserError
@@ -129,8 +130,8 @@ class RecordImages:
         import tensorflow_datasets as tfds
 
         self._name, self._folder = builder.info.full_name, builder.data_dir
-        raise_all([*find_feature_problems(builder), *records.split_problems(builder, [split])])
-        with records.reading(self._folder):
+        raise_all([*find_feature_problems(builder), *tfds_records.split_problems(builder, [split])])
+        with tfds_records.reading(self._folder):
             decoders = {"image": tfds.decode.SkipDecoding()}
             self._records = builder.as_data_source(split=split, decoders=decoders)
             size = len(self._records)
@@ -143,7 +144,7 @@ class RecordImages:
 
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Images`."""
-        with records.reading(self._folder):
+        with tfds_records.reading(self._folder):
             found = self._records.__getitems__([int(index) for index in indices])
             images = [self._decode(each["image"]) for each in found]
             labels = np.array([each["label"] for each in found], np.int64)
@@ -151,6 +152,10 @@ class RecordImages:
             raise UserError(
                 f"The images of {self._name} differ in size, such as {images[0].shape} and another: use a "
                 "data set whose images have one size."
+            )
+        if labels.min(initial=0) < 0:
+            raise UserError(
+                f"Some images of {self._name} have no label (-1), as those of some test splits: name another."
             )
         return np.stack(images), labels
 
@@ -180,12 +185,12 @@ def open_images(config: ImageDataConfig, split: str) -> Images:
         return _open_digits(name)
     if config.kind == "arrays":
         return _open_arrays(config.file, name)
-    builder = records.find_builder(config.name, config.directory)
-    raise_all([*find_feature_problems(builder), *records.split_problems(builder, [name])])
-    return RecordImages(records.prepare(builder, config.name, config.directory), name)
+    builder = tfds_records.find_builder(config.name, config.directory)
+    raise_all([*find_feature_problems(builder), *tfds_records.split_problems(builder, [name])])
+    return RecordImages(tfds_records.prepare(builder, config.name, config.directory), name)
 
 
-def check_splits(config: ImageDataConfig, splits=SPLITS) -> None:
+def check_splits(config: ImageDataConfig, splits: Sequence[str] = SPLITS) -> None:
     """Opens all splits before work is put into them.
 
     Raises:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfm.data.config import DataConfig
 from tfm.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -28,20 +29,20 @@ class Rows(NamedTuple):
     ends: np.ndarray
     widths: list[tuple[int, int]]
 
-    def take(self, rows):
+    def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(pairs, counts): the pairs of some rows, one row after the other, and how many each has."""
-        starts = starts_of(self.ends, rows)
+        starts = find_starts(self.ends, rows)
         counts = self.ends[rows] - starts
-        return self.pairs[ranges(starts, counts)], counts
+        return self.pairs[concatenate_ranges(starts, counts)], counts
 
 
-def make_rows(lengths, config, seed):
+def make_rows(lengths: np.ndarray, config: DataConfig, seed: int) -> Rows:
     """Rows of the usable pairs: `lengths` is int [pairs, 2], `config` a `DataConfig`.
 
     Raises:
       UserError: no pair is usable.
     """
-    usable = usable_pairs(lengths, config)
+    usable = find_usable_pairs(lengths, config)
     if config.batching == "packed":
         # In random order, for neighbours in a corpus are alike and those of a row stay together.
         return pack(np.random.default_rng(seed).permutation(usable), lengths, config.row_length)
@@ -52,7 +53,7 @@ def make_rows(lengths, config, seed):
     return Rows(pairs, np.arange(1, len(pairs) + 1), list(zip(widths, counts.tolist(), strict=True)))
 
 
-def usable_pairs(lengths, config):
+def find_usable_pairs(lengths: np.ndarray, config: DataConfig) -> np.ndarray:
     """Indices of the pairs that can be trained on; what is left out is logged.
 
     Raises:
@@ -77,7 +78,7 @@ def usable_pairs(lengths, config):
     return usable
 
 
-def pack(order, lengths, width):
+def pack(order: np.ndarray, lengths: np.ndarray, width: int) -> Rows:
     """First-fit packing: a pair goes into the first open row with room for both its sides."""
     pairs, counts, opened = array.array("q"), array.array("q"), []
 
@@ -107,7 +108,7 @@ def pack(order, lengths, width):
     return Rows(np.frombuffer(pairs, np.int64), ends, [(width, len(ends))])
 
 
-def bucket_widths(longest):
+def bucket_widths(longest: int) -> list[int]:
     """8, 12, 16, 24, 32, 48, ... and `longest` itself: padding below a third, few shapes."""
     widths, width = [], SHORTEST_BUCKET
     while width < longest:
@@ -116,17 +117,17 @@ def bucket_widths(longest):
     return [*widths, longest]
 
 
-def bucket_width(length):
+def bucket_width(length: int) -> int:
     """The narrowest bucket that holds `length` tokens."""
     return next(width for width in bucket_widths(1 << 30) if width >= length)
 
 
-def starts_of(ends, indices):
+def find_starts(ends: np.ndarray, indices: np.ndarray) -> np.ndarray:
     """Where the pieces of some indices begin, of pieces in a row that end at `ends`."""
     return np.where(indices > 0, ends[indices - 1], 0)
 
 
-def ranges(starts, counts):
+def concatenate_ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """starts[0], starts[0] + 1, ... `counts[0]` of them, then those from starts[1] on, and so forth."""
     before = np.cumsum(counts) - counts
     return np.arange(counts.sum()) + np.repeat(starts - before, counts)

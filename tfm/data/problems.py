@@ -1,22 +1,23 @@
 """Several problems with the data in one error message."""
 
 import contextlib
+from collections.abc import Iterator
 
 from tfm.errors import UserError
-from tfm.runtime.files import refusal
+from tfm.runtime.files import io_error_message
 
 
 @contextlib.contextmanager
-def collect(problems: list[str]):
+def collect(problems: list[str]) -> Iterator[None]:
     """Appends the message of a UserError or an I/O error to `problems`; what follows then runs."""
     try:
         yield
     except UserError as error:
         problems.append(str(error))
     except OSError as error:
-        if refusal(error) is None:
+        if io_error_message(error) is None:
             raise
-        problems.append(refusal(error))
+        problems.append(io_error_message(error))
 
 
 def raise_all(problems: list[str]) -> None:

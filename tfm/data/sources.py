@@ -8,20 +8,22 @@ read at random.
 import hashlib
 import json
 import os
+from collections.abc import Sequence
+from typing import Any
 
 from tfm.config import find_by_name, is_dotted
-from tfm.data import records, text
+from tfm.data import text_pairs, tfds_records
 from tfm.data.config import DataConfig
 from tfm.data.problems import raise_all
-from tfm.data.records import RecordPairs
-from tfm.data.text import TextPairs
+from tfm.data.text_pairs import TextPairs
+from tfm.data.tfds_records import RecordPairs
 from tfm.errors import UserError
 
 SPLITS = ("train", "validation", "test")
 SOURCE = ("__len__", "__getitem__", "fingerprint")
 
 
-def open_pairs(config, split):
+def open_pairs(config: DataConfig, split: str) -> Any:
     """The pairs of a split.
 
     Args:
@@ -43,25 +45,25 @@ def open_pairs(config, split):
     return RecordPairs(_prepare(config, _find_builder(config)), name, languages)
 
 
-def read_sides(config, split):
+def read_sides(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
     """Both sides of a split at once: a list of source texts and one of target texts."""
     check_splits(config, [split])
     sources, targets = zip(*open_pairs(config, split)[:], strict=True)
     return list(sources), list(targets)
 
 
-def fingerprint_of(sources, references):
+def fingerprint_texts(sources: Sequence[str], references: Sequence[str]) -> str:
     """SHA-256 of the texts of a split, wherever they were read from."""
     return hashlib.sha256(json.dumps([sources, references]).encode()).hexdigest()
 
 
-def read_feature(config, split, feature):
+def read_feature(config: DataConfig, split: str, feature: str) -> list[str]:
     """All values of a further text feature of a TFDS split, such as "wrong" of the split "pronoun"."""
     builder = _prepare(config, _find_builder(config))
     return [value for value, _ in RecordPairs(builder, split, (feature, feature))[:]]
 
 
-def check_splits(config, splits=SPLITS) -> None:
+def check_splits(config: DataConfig, splits: Sequence[str] = SPLITS) -> None:
     """Checks all that can be known of the data before work is put into them: names, files, their content.
 
     What a TFDS data set tells without a download is checked before it, the rest behind it.
@@ -72,7 +74,7 @@ def check_splits(config, splits=SPLITS) -> None:
     raise_all(find_problems(config, splits))
 
 
-def find_problems(config, splits) -> list[str]:
+def find_problems(config: DataConfig, splits: Sequence[str]) -> list[str]:
     """Why splits cannot be used: error messages, none where they can.
 
     A test split that is not there is no problem where the config does not name it: "" is none, and the
@@ -107,21 +109,21 @@ def _find_text_problems(config, names, optional):
     languages, problems = (config.source_language, config.target_language), []
     for name in names:
         stem = _stem(config, name)
-        if name not in optional or text.some_file_exists(stem, languages):
-            problems += text.find_problems(stem, languages, config.cache)
+        if name not in optional or text_pairs.some_file_exists(stem, languages):
+            problems += text_pairs.find_problems(stem, languages, config.cache)
     return problems
 
 
 def _find_record_problems(config, names, optional):
     languages, builder = (config.source_language, config.target_language), _find_builder(config)
-    known = records.split_names(builder)
+    known = tfds_records.split_names(builder)
     names = [name for name in names if name not in optional or name in known or not known]
-    problems = records.feature_problems(builder, languages) + records.split_problems(builder, names)
+    problems = tfds_records.feature_problems(builder, languages) + tfds_records.split_problems(builder, names)
     if problems:
         return problems
     builder = _prepare(config, builder)
     names = [name for name in names if name not in optional or name in builder.info.splits]
-    return records.find_problems(builder, names, languages)
+    return tfds_records.find_problems(builder, names, languages)
 
 
 def _find_own_problems(config, names, optional):
@@ -156,9 +158,9 @@ def _find_builder(config):
         from tfm.data.toy_translation import TfmLanguage  # TFDS takes half a second to import
 
         folder = _builtin_folder(config)
-        with records.opening(TfmLanguage.name, folder):
+        with tfds_records.opening(TfmLanguage.name, folder):
             return TfmLanguage(data_dir=folder, file_format="array_record")
-    return records.find_builder(config.name, config.directory)
+    return tfds_records.find_builder(config.name, config.directory)
 
 
 def _prepare(config, builder):
@@ -166,8 +168,8 @@ def _prepare(config, builder):
     if config.kind == "builtin":
         from tfm.data.toy_translation import prepare
 
-        return records.require_splits(prepare(_builtin_folder(config)))
-    return records.prepare(builder, config.name, config.directory)
+        return tfds_records.require_splits(prepare(_builtin_folder(config)))
+    return tfds_records.prepare(builder, config.name, config.directory)
 
 
 def _builtin_folder(config):

@@ -9,7 +9,7 @@ import stat
 import zlib
 
 from tfm.errors import UserError
-from tfm.runtime.files import swept, whole_file
+from tfm.runtime.files import atomic_file, clean_folder
 
 OPENERS = {"": open, ".gz": gzip.open, ".xz": lzma.open}
 DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
@@ -44,11 +44,11 @@ def find_file(path: str, advice: str = "check data.directory, the split's stem a
             continue
         if kind == stat.S_IFREG:
             return path + ending
-        other = f"Expected a text file at {path + ending}, but it is {KINDS.get(kind, 'no file')}"
+        other = f"Expected a text file at {path + ending}, but it is {KINDS.get(kind, 'not a file')}"
     raise UserError(f"{other}: {advice}.")
 
 
-def unpack(path: str, cache_dir: str) -> str:
+def decompress(path: str, cache_dir: str) -> str:
     """`path` itself, or an unpacked copy of it, made once for each size and time of change."""
     ending = os.path.splitext(path)[1]
     if ending not in (".gz", ".xz"):
@@ -58,7 +58,7 @@ def unpack(path: str, cache_dir: str) -> str:
     unpacked = os.path.join(cache_dir, "unpacked", hashlib.sha256(identity.encode()).hexdigest()[:32])
     if os.path.exists(unpacked):
         return unpacked
-    with swept(os.path.dirname(unpacked)), whole_file(unpacked) as plain:
+    with clean_folder(os.path.dirname(unpacked)), atomic_file(unpacked) as plain:
         try:
             with OPENERS[ending](path, "rb") as packed:
                 shutil.copyfileobj(packed, plain, CHUNK)

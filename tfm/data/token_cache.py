@@ -1,4 +1,4 @@
-"""Texts tokenised once, memory-mapped ever after: both sides of sentence pairs, or documents of one side.
+"""Texts tokenised once and memory-mapped: both sides of sentence pairs, or documents of one side.
 
 A cache is a folder named after the content it came from: texts, tokenizer and format. On each side it has
 the ids of all texts in a row (uint16 where the vocabulary fits, else int32) and the offset of each end.
@@ -14,14 +14,16 @@ import re
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.lib.format import write_array_header_1_0
 
-from tfm.data.packing import ranges, starts_of
+from tfm.data.packing import concatenate_ranges, find_starts
 from tfm.data.tokenizer import EOS_ID
 from tfm.errors import UserError
-from tfm.runtime.files import swept, whole_folder, writing
+from tfm.runtime.files import atomic_folder, clean_folder, writing
 
 FORMAT = 1
 CHUNK_PAIRS = 50_000  # tokenised at a time: bounds memory, and each is a line of progress
@@ -52,7 +54,7 @@ class TokenCache:
         together.
     """
 
-    def __init__(self, folder, sides=SIDES):
+    def __init__(self, folder: str, sides: Sequence[str] = SIDES):
         self._tokens, self._ends = (
             [_integers(os.path.join(folder, f"{side}{name}.npy")) for side in sides] for name in ("", "_ends")
         )
@@ -64,17 +66,17 @@ class TokenCache:
     def __len__(self):
         return len(self.lengths)
 
-    def tokens(self, side, pairs):
+    def tokens(self, side: int, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(ids, lengths): the source (side 0) or target (1) sentences of some pairs, one after the other."""
         lengths = self.lengths[pairs, side]
-        return self._tokens[side][ranges(starts_of(self._ends[side], pairs), lengths)], lengths
+        return self._tokens[side][concatenate_ranges(find_starts(self._ends[side], pairs), lengths)], lengths
 
     def stream(self, side=0):
         """(ids, ends): all texts of a side, one after the other, and where each ends; memory-mapped."""
         return self._tokens[side], self._ends[side]
 
     @classmethod
-    def open(cls, pairs, tokenizer, cache_dir, sides=SIDES):
+    def open(cls, pairs: Any, tokenizer: Any, cache_dir: str, sides: Sequence[str] = SIDES) -> "TokenCache":
         """The cache of `pairs` (see `tfm.data.sources`) below `cache_dir`; made where there is no whole one.
 
         Args:
@@ -100,16 +102,16 @@ class TokenCache:
 
 
 def check_folder(cache_dir: str) -> None:
-    """Tries whether caches can be made below `cache_dir`, before the long work that they come after.
+    """Checks that caches can be made below `cache_dir`, before the long work that precedes them.
 
-    One that has caches is only warned of: those that are wanted may be there.
+    If it cannot be written but has caches, this only warns: the required ones may exist.
 
     Raises:
       UserError: no file can be made, and there are no caches.
     """
     folder = os.path.join(cache_dir, "tokens")
     try:
-        with writing(folder), swept(folder), tempfile.TemporaryFile(dir=folder):
+        with writing(folder), clean_folder(folder), tempfile.TemporaryFile(dir=folder):
             pass
     except UserError as error:
         if not (os.path.isdir(folder) and os.access(folder, os.R_OK) and os.listdir(folder)):
@@ -127,17 +129,17 @@ def _require_sentences(tokens, ends, folder):
         raise ValueError(f"the parts of {folder} do not fit together")
     for first in range(0, len(ends), CHECKED_AT_ONCE):
         if (tokens[ends[first : first + CHECKED_AT_ONCE] - 1] != EOS_ID).any():
-            raise ValueError(f"a sentence of {folder} has lost its end")
+            raise ValueError(f"a sentence of {folder} does not end in EOS")
 
 
 def _build(folder, pairs, tokenizer, sides):
-    """Builds in a folder beside and renames it, so that nobody ever opens half a cache."""
+    """Builds a temporary folder and renames it, so that no process opens a partial cache."""
     dtype = np.uint16 if len(tokenizer) <= 1 << 16 else np.int32
     try:
         with (
             writing(folder),
-            swept(os.path.dirname(folder)),
-            whole_folder(folder) as temporary,
+            clean_folder(os.path.dirname(folder)),
+            atomic_folder(folder) as temporary,
             contextlib.ExitStack() as stack,
         ):
             writers = [

@@ -4,11 +4,12 @@ import hashlib
 import itertools
 import os
 import re
+from collections.abc import Iterable
 
 import sentencepiece
 
 from tfm.errors import UserError
-from tfm.runtime.files import read_whole, whole_file
+from tfm.runtime.files import atomic_file, read_limited
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 WORD_START = "\u2581"  # SentencePiece writes a space so
@@ -31,19 +32,19 @@ class Tokenizer:
     the normalisation (NFKC, white space folded), which is SentencePiece's default.
     """
 
-    def __init__(self, serialized):
+    def __init__(self, serialized: bytes):
         self._serialized = serialized
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=serialized)
         self.fingerprint = hashlib.sha256(serialized).hexdigest()
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: str) -> "Tokenizer":
         """
         Raises:
           UserError: no such file, or not a SentencePiece model with this project's special ids.
         """
         try:
-            tokenizer = cls(read_whole(path, LARGEST_MODEL))
+            tokenizer = cls(read_limited(path, LARGEST_MODEL))
             tokenizer.pieces(range(len(tokenizer)))  # of a damaged model some may be no text
         except FileNotFoundError:
             raise UserError(f"Expected a vocabulary at {path}, but there is none: train first.") from None
@@ -57,7 +58,7 @@ class Tokenizer:
         return tokenizer
 
     @classmethod
-    def train(cls, sentences, size, path, *, lossless=False):
+    def train(cls, sentences: Iterable[str], size: int, path: str, *, lossless: bool = False) -> "Tokenizer":
         """Learns `size` pieces from an iterable of texts and writes the model to `path`, whole or not at all.
 
         Args:
@@ -71,7 +72,7 @@ class Tokenizer:
         """
         if size > MOST_PIECES:
             raise UserError(f"data.vocabulary_size must be at most {MOST_PIECES:,}, got {size:,}.")
-        with whole_file(path) as file:
+        with atomic_file(path) as file:
             try:
                 sentencepiece.SentencePieceTrainer.train(
                     sentence_iterator=iter(sentences),
@@ -95,7 +96,7 @@ class Tokenizer:
     def __len__(self):
         return self._processor.get_piece_size()
 
-    def encode(self, texts):
+    def encode(self, texts: Iterable[str]) -> list[list[int]]:
         """Texts -> lists of ids, without special ids; on all cores.
 
         Raises:
@@ -108,23 +109,23 @@ class Tokenizer:
             _require_characters(texts)
             raise
 
-    def decode(self, ids):
+    def decode(self, ids: Iterable[int]) -> str:
         """Ids up to the first EOS -> text."""
         ids = [int(i) for i in ids]
         if EOS_ID in ids:
             ids = ids[: ids.index(EOS_ID)]
         return self._processor.decode([i for i in ids if i not in (PAD_ID, BOS_ID)])
 
-    def pieces(self, ids):
+    def pieces(self, ids: Iterable[int]) -> list[str]:
         """Ids -> the pieces as written in the model, for pictures."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
-    def words(self, ids):
+    def words(self, ids: Iterable[int]) -> list[int]:
         """The number of the word, counted from 0, that each piece of a text belongs to."""
         starts = [i == 0 or piece.startswith(WORD_START) for i, piece in enumerate(self.pieces(ids))]
         return list(itertools.accumulate(starts, initial=-1))[1:]
 
-    def split(self, ids, longest):
+    def split(self, ids: list[int], longest: int) -> list[list[int]]:
         """Ids without EOS -> parts of at most `longest`, cut behind a sentence, a word, or anywhere."""
         parts = []
         while len(ids) > longest:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tensorflow_datasets as tfds
 
-from tfm.data.prepared import prepared
+from tfm.data.tfds_preparation import prepare_builder
 from tfm.datasets.toy_translation.grammar import SIZES, generate
 from tfm.errors import UserError
 
@@ -49,4 +49,4 @@ def prepare(data_dir: str) -> tfds.core.DatasetBuilder:
         raise UserError(f"expected a folder for the language's files, got the file {path}; name a folder")
     chatter = io.StringIO()  # TFDS announces a download, and draws progress bars over a few seconds
     with redirect_stdout(chatter), redirect_stderr(chatter):
-        return prepared(lambda root: TfmLanguage(data_dir=root, file_format="array_record"), str(path))
+        return prepare_builder(lambda root: TfmLanguage(data_dir=root, file_format="array_record"), str(path))

@@ -24,7 +24,7 @@ def documents(split: str) -> list[str]:
 
 
 def drop_repeats(texts: list[str]) -> list[str]:
-    """The texts without the long paragraphs that stand before; a text that has no other is left out."""
+    """The texts without long paragraphs that an earlier text has; a text with nothing else is left out."""
     seen, found = set(), []
     for text in texts:
         kept, own = [], False

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from tfm.errors import UserError
-from tfm.runtime.memory import available_memory, gib, is_out_of_memory
+from tfm.runtime.memory import available_memory, format_bytes, is_out_of_memory
 
 MAX_MEMORY_FRACTION = 0.75  # for a batch of more than one row; a single row may use all of it
 Batch = tuple[list[int], list[int]]  # (indices, rows); rows beyond the indices only fill the shape
@@ -97,7 +97,9 @@ class _Runner:
         known = estimate is not None and memory
         if len(rows) == 1:
             if known and estimate > memory:
-                self._raise_too_large(rows, f"needs about {gib(estimate)} and there are {gib(memory)}")
+                self._raise_too_large(
+                    rows, f"needs about {format_bytes(estimate)} and there are {format_bytes(memory)}"
+                )
             return True
         if self._max_rows is not None and len(rows) > self._max_rows:
             return False

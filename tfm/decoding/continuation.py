@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import memory_estimate, search
-from tfm.data.batching import decode_rows, padded
+from tfm.data.batching import decode_rows, pad_sentences
 from tfm.data.packing import bucket_width
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.batch_splitting import run_batches
@@ -156,7 +156,7 @@ def continue_tokens(
     results = [None] * len(prompts)
 
     def search_rows(rows):
-        context = padded([prompts[i][:-1] for i in rows], fill=PAD_ID)
+        context = pad_sentences([prompts[i][:-1] for i in rows], fill=PAD_ID)
         context = context[:, : _room(model, config)]  # the columns beyond are padding
         last = np.array([prompts[i][-1] for i in rows], np.int32)
         return continue_batch(model, members, context, last, config, keys[np.array(rows)])

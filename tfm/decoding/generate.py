@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import memory_estimate, search
-from tfm.data.batching import decode_rows, padded
+from tfm.data.batching import decode_rows, pad_sentences
 from tfm.data.packing import bucket_width
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.batch_splitting import run_batches
@@ -86,7 +86,7 @@ class DecodingConfig:
     max_input: int = option(
         256, "Maximum tokens of an input, EOS counted.", least=2, most=MAX_TOKENS, unit="tokens"
     )
-    over_long: str = option(
+    overflow: str = option(
         "split",
         "Longer inputs are split at a boundary of sentences or words, and their translations joined, or cut; "
         "both with a warning.",
@@ -96,7 +96,7 @@ class DecodingConfig:
         "", "Of weights and computation; empty is the model's.", choices=("", "float32", "bfloat16")
     )
 
-    RENAMED: ClassVar[dict[str, str]] = {"extra_length": "max_extra_tokens"}
+    RENAMED: ClassVar[dict[str, str]] = {"extra_length": "max_extra_tokens", "over_long": "overflow"}
 
     def __post_init__(self):
         check_fields(self, "decoding")
@@ -173,9 +173,9 @@ def decode(
     results = [None] * len(sentences)
 
     def search_rows(rows):
-        inputs = padded([sentences[i] for i in rows])
+        inputs = pad_sentences([sentences[i] for i in rows])
         inputs = inputs[:, : model.config.max_length]  # the columns beyond are padding
-        prefix = padded([prefixes[i] for i in rows], fill=-1) if prefixes else None
+        prefix = pad_sentences([prefixes[i] for i in rows], fill=-1) if prefixes else None
         row_keys = keys[np.array(rows)] if config.samples else None
         return search_batch(model, members, inputs, config, n_best, prefix, row_keys)
 

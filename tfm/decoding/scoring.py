@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import memory_estimate
-from tfm.data.batching import decode_rows, padded
+from tfm.data.batching import decode_rows, pad_sentences
 from tfm.data.packing import bucket_width
 from tfm.data.tokenizer import BOS_ID
 from tfm.decoding.batch_splitting import run_batches
@@ -99,7 +99,9 @@ def _run(
 
     def compute_rows(rows):
         inputs, labels = (
-            padded([side[i] for i in rows])[:, : model.config.max_length]  # the columns beyond are padding
+            pad_sentences([side[i] for i in rows])[
+                :, : model.config.max_length
+            ]  # the columns beyond are padding
             for side in (sources, targets)
         )
         return compute(inputs, labels)

@@ -1,11 +1,15 @@
 """Word alignments from attention, in Pharaoh format ("0-0 1-2"), and their error rate. NumPy only."""
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 from tfm.errors import UserError
 
+Links = set[tuple[int, int]]  # (source word, target word)
 
-def align_words(attention, source_words, target_words):
+
+def align_words(attention: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]) -> Links:
     """Which source word each target word attends to most.
 
     Args:
@@ -26,12 +30,12 @@ def align_words(attention, source_words, target_words):
     return {(int(i), j) for j, i in enumerate(weights.argmax(1))}
 
 
-def to_pharaoh(pairs):
+def to_pharaoh(pairs: Iterable[tuple[int, int]]) -> str:
     """{(0, 0), (1, 2)} -> "0-0 1-2"."""
     return " ".join(f"{i}-{j}" for i, j in sorted(pairs))
 
 
-def from_pharaoh(text):
+def from_pharaoh(text: str) -> Links:
     """ "0-0 1-2" -> {(0, 0), (1, 2)}.
 
     Raises:
@@ -43,7 +47,7 @@ def from_pharaoh(text):
     return {(int(i), int(j)) for i, j in pairs}
 
 
-def alignment_error_rate(found, true):
+def alignment_error_rate(found: Sequence[Links], true: Sequence[Links]) -> float:
     """1 - 2 |A and S| / (|A| + |S|) over a corpus: Och and Ney 2003, equation 8, where all links are sure.
 
     Args:

@@ -2,6 +2,7 @@
 
 import functools
 import re
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import NamedTuple
 
@@ -29,12 +30,12 @@ class Comparison(NamedTuple):
     signature: str
 
 
-def bleu(hypotheses, references):
+def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """Corpus BLEU of sacreBLEU's defaults (13a, cased) against one reference each: 0 to 100."""
     return _corpus(sacrebleu.BLEU(), "BLEU", hypotheses, references)
 
 
-def scores(hypotheses, references, language):
+def scores(hypotheses: Sequence[str], references: Sequence[str], language: str) -> list[Score]:
     """The scores that a publication prints.
 
     Args:
@@ -61,7 +62,9 @@ def scores(hypotheses, references, language):
     ]
 
 
-def paired_bootstrap(first, second, references):
+def paired_bootstrap(
+    first: Sequence[str], second: Sequence[str], references: Sequence[str]
+) -> list[Comparison]:
     """Whether two systems differ by more than the choice of sentences: sacreBLEU's paired bootstrap.
 
     The seed is sacreBLEU's own, which its environment variable SACREBLEU_SEED replaces; signatures tell it.
@@ -90,7 +93,7 @@ def paired_bootstrap(first, second, references):
     return [_comparison(name, *results[name], str(signature)) for name, signature in signatures.items()]
 
 
-def sentence_chrf(hypotheses, references):
+def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
     """chrF2 of each sentence by itself.
 
     Raises:
@@ -102,7 +105,7 @@ def sentence_chrf(hypotheses, references):
     return [metric.sentence_score(hypothesis, [reference]).score for hypothesis, reference in pairs]
 
 
-def exact_match(hypotheses, references):
+def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """Per cent of hypotheses that equal their reference to the letter.
 
     Raises:
@@ -113,7 +116,7 @@ def exact_match(hypotheses, references):
     return 100 * sum(hypothesis == reference for hypothesis, reference in pairs) / len(references)
 
 
-def moses_tokenizer(language):
+def moses_tokenizer(language: str) -> Callable[[str], str]:
     """Text -> its Moses tokens joined by spaces, nothing escaped."""
     import sacremoses  # a quarter of a second, for these scores alone
 
@@ -121,13 +124,13 @@ def moses_tokenizer(language):
     return functools.partial(tokenizer.tokenize, return_str=True, escape=False)
 
 
-def lowercase_tokenizer(language):
+def lowercase_tokenizer(language: str) -> Callable[[str], str]:
     """Text -> the Moses tokens of the lowercased text."""
     tokens = moses_tokenizer(language)
     return lambda text: tokens(text.lower())
 
 
-def paper_tokenizer(language):
+def paper_tokenizer(language: str) -> Callable[[str], str]:
     """Text -> Moses tokens after normalising punctuation, hyphenated compounds split: the paper's evaluation.
 
     Its script replaces typographic quotes in hypotheses alone, because its reference file has none; here both
@@ -141,7 +144,7 @@ def paper_tokenizer(language):
 
 
 def _moses(name, label, tokens, sides, smoothing="exp"):
-    """BLEU of what `tokens` makes of both sides; `label` is what the signature adds to "moses"."""
+    """BLEU of both sides tokenised by `tokens`; the signature adds `label` to "moses"."""
     metric = sacrebleu.BLEU(tokenize="none", force=True, smooth_method=smoothing)
     score = _corpus(metric, name, *([tokens(text) for text in side] for side in sides))
     tokenizer = f"tok:moses-sacremoses-{version('sacremoses')}-{label}"

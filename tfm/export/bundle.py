@@ -14,7 +14,7 @@ from tfm import config
 from tfm.errors import UserError
 from tfm.export import model_card
 from tfm.runtime import manifest
-from tfm.runtime.files import whole_folder, writing
+from tfm.runtime.files import atomic_folder, writing
 from tfm.workdir import runs
 from tfm.workdir.bundle import CARD_FILE, FORMAT_VERSION, MANIFEST_KEY, METADATA_KEY, PARAMETERS_FILE
 
@@ -35,7 +35,7 @@ def write_bundle(
     """
     folder = os.path.abspath(folder)
     check_absent(folder)
-    with writing(folder), whole_folder(folder) as temporary:
+    with writing(folder), atomic_folder(folder) as temporary:
         _write(run, temporary, workdir, programs or {})
 
 
@@ -50,7 +50,7 @@ def check_absent(folder: str) -> None:
 
 def flat_parameters(params: Any) -> dict[str, np.ndarray]:
     """A parameter tree -> {flat name: float32 array}, as the file holds it."""
-    # In C order, as safetensors writes an array's memory as it lies.
+    # In C order, as safetensors writes the memory of an array in its order.
     return {
         name: np.asarray(x, np.float32, order="C")
         for name, x in sorted(flatten_dict(params, sep="/").items())
@@ -58,8 +58,8 @@ def flat_parameters(params: Any) -> dict[str, np.ndarray]:
 
 
 def _write(run, folder, workdir, programs):
-    settings, assets = run.task.config.portable(), run.task.assets()
-    parameters = flat_parameters(runs.one_model(run))
+    settings, assets = run.task.config.without_paths(), run.task.assets()
+    parameters = flat_parameters(runs.single_model_params(run))
     about = {
         "format_version": FORMAT_VERSION,
         "steps": [int(step) for step in run.steps],

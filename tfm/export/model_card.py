@@ -3,6 +3,8 @@
 import dataclasses
 import glob
 import os
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tfm import __version__, config
 from tfm.errors import UserError
@@ -92,7 +94,14 @@ tokens, scores, lengths = search.call(load_file("model.safetensors"), inputs)  #
 """
 
 
-def write(settings, steps, parameters, pieces, reports, programs):
+def write(
+    settings: Any,
+    steps: Sequence[int],
+    parameters: int,
+    pieces: int,
+    reports: Mapping[str, dict[str, Any]],
+    programs: Sequence[str],
+) -> str:
     """The card as Markdown.
 
     Args:
@@ -130,7 +139,7 @@ def write(settings, steps, parameters, pieces, reports, programs):
     return card + PROGRAMS.format(files=files, first=programs[0])
 
 
-def read_reports(workdir, language):
+def read_reports(workdir: str, language: str) -> dict[str, dict[str, Any]]:
     """{name of an evaluation: what eval.py wrote of it} of a run.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The whole search of a run as StableHLO, to be run where there is no tfm."""
+"""The whole search of a run as StableHLO, to be run without tfm."""
 
 import contextlib
 
@@ -9,12 +9,12 @@ from jax import export
 
 from tfm.decoding.generate import check_lengths, search_batch, search_parameters
 from tfm.errors import UserError
-from tfm.workdir.runs import one_model
+from tfm.workdir.runs import Run, single_model_params
 
 PLATFORMS = ("cpu", "cuda")
 
 
-def search_program(run, rows, length):
+def search_program(run: Run, rows: int, length: int) -> export.Exported:
     """The search of one batch shape with the decoding config of the run, for every platform of `PLATFORMS`.
 
     Returns:
@@ -40,14 +40,14 @@ def search_program(run, rows, length):
 
     like = {
         name: jax.ShapeDtypeStruct(x.shape, x.dtype)
-        for name, x in flatten_dict(one_model(run), sep="/").items()
+        for name, x in flatten_dict(single_model_params(run), sep="/").items()
     }
     with _no_source_locations():
         program = export.export(jax.jit(translate), platforms=PLATFORMS)
         return program(like, jax.ShapeDtypeStruct((rows, length), jnp.int32))
 
 
-def serialized(program):
+def serialized(program: export.Exported) -> bytes:
     """The bytes of a `jax.export.Exported`, which `jax.export.deserialize` reads.
 
     Raises:

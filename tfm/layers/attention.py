@@ -99,7 +99,7 @@ class MultiHeadAttention(nn.Module):
     kernel_init: Initializer = KERNEL_INIT
     output_init: Initializer = KERNEL_INIT
 
-    def setup(self):
+    def setup(self) -> None:
         if None in (self.key_features, self.value_features) and self.features % self.heads:
             raise ValueError(f"features {self.features} do not divide into {self.heads} heads")
         key_features = self.key_features or self.features // self.heads

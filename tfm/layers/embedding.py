@@ -32,7 +32,7 @@ class Embedding(nn.Module):
     scale: float | None = None
     table_init: Initializer | None = None
 
-    def setup(self):
+    def setup(self) -> None:
         init = self.table_init or nn.initializers.normal(self.features**-0.5)
         self.table = self.param("table", init, (self.vocabulary_size, self.features))
         self.output_table = self.table

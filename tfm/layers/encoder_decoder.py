@@ -21,7 +21,7 @@ class EncoderLayer(nn.Module):
     feed_forward: nn.Module
     residual: Callable[[], Residual] = Residual
 
-    def setup(self):
+    def setup(self) -> None:
         self.mixer_residual = self.residual()
         self.feed_forward_residual = self.residual()
 
@@ -106,7 +106,7 @@ class DecoderLayer(nn.Module):
     feed_forward: nn.Module
     residual: Callable[[], Residual] = Residual
 
-    def setup(self):
+    def setup(self) -> None:
         self.mixer_residual = self.residual()
         self.cross_attention_residual = self.residual()
         self.feed_forward_residual = self.residual()

@@ -1,4 +1,4 @@
-"""Recurrent layers over packed rows, whose state begins anew with each segment, and attention by a score.
+"""Recurrent layers over packed rows, whose state restarts with each segment, and attention by a score.
 
 Shape letters as in `tfm.layers`; A features of an annotation, F of a state.
 """
@@ -170,7 +170,7 @@ class ScoredAttention(nn.Module):
     initializers: Initializers
     dtype: jnp.dtype = jnp.float32
 
-    def setup(self):
+    def setup(self) -> None:
         if self.score == "additive":
             self.query, self.key = self._projection(self.features), self._projection(self.features)
             self.vector = self.param("vector", self.initializers.score, (self.features, 1))

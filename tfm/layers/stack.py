@@ -31,7 +31,7 @@ class Stack(nn.Module):
     remat: bool = False
     scan: bool = False
 
-    def setup(self):
+    def setup(self) -> None:
         self.layers = [self.make_layer() for _ in range(self.depth)]
         self.norm = self.final_norm() if self.final_norm else lambda x: x
 

@@ -325,7 +325,7 @@ class Table(nn.Module):
     features: int
     initialize: Any
 
-    def setup(self):
+    def setup(self) -> None:
         self.table = self.param("table", self.initialize, (self.vocabulary_size, self.features))
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
@@ -338,7 +338,7 @@ class Encoder(nn.Module):
 
     config: RNNConfig
 
-    def setup(self):
+    def setup(self) -> None:
         config = self.config
         self.forward = [RecurrentLayer(make_cell(config)) for _ in range(config.layers)]
         if config.bidirectional:
@@ -371,7 +371,7 @@ class DecoderStep(nn.Module):
 
     config: RNNConfig
 
-    def setup(self):
+    def setup(self) -> None:
         config = self.config
         parts, dtype = INITIALIZATIONS[config.initialization], jnp.dtype(config.dtype)
         self.cells = [make_cell(config) for _ in range(config.layers)]
@@ -474,7 +474,7 @@ class RNNSeq2Seq(nn.Module):
         """Its bytes, by arithmetic."""
         return RecurrentMemory(self.config, self.vocabulary_size)
 
-    def setup(self):
+    def setup(self) -> None:
         config = self.config
         initialize = INITIALIZATIONS[config.initialization].table
         table = functools.partial(Table, self.vocabulary_size, initialize=initialize)
@@ -511,7 +511,7 @@ class RNNSeq2Seq(nn.Module):
           targets: int [B, L] decoder input: the target shifted right, beginning with BOS.
           input_positions, target_positions: not used; the order is enough.
           input_segments, target_segments: [B, M] and [B, L], for rows packed with several sentences; 0 is
-            padding. All states begin anew with each segment. When None each row is one sentence, padded with
+            padding. All states restart with each segment. When None each row is one sentence, padded with
             token 0.
           train: turns dropout on.
 

@@ -166,7 +166,7 @@ class Transformer(layers.TransformerParts):
         """Its bytes, by arithmetic."""
         return TransformerMemory(self.config, self.vocabulary_size)
 
-    def setup(self):
+    def setup(self) -> None:
         config = self.config
         self._check_device()
         self.embedding = self.make_embedding()

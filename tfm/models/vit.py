@@ -130,13 +130,13 @@ class ViTMemory:
 class VisionTransformer(layers.ComposedModule):
     """Logits of the classes of images. `config` holds every choice; see `ViTConfig`.
 
-    Each part comes from a method `make_...`, and a subclass replaces it by overriding that, as of
+    Each part comes from a method `make_...`, and a subclass replaces it by overriding that, as for
     `tfm.models.Transformer`.
     """
 
     config: ViTConfig
 
-    def setup(self):
+    def setup(self) -> None:
         config = self.config
         if config.attention == "cudnn" and jax.default_backend() != "gpu":
             raise UserError(
@@ -152,7 +152,7 @@ class VisionTransformer(layers.ComposedModule):
 
     @property
     def memory_estimate(self) -> ViTMemory:
-        """What the model tells of its size."""
+        """The estimate of the model's memory."""
         return ViTMemory(self.config)
 
     def make_embedding(self) -> nn.Module:

@@ -1,1 +1,1 @@
-"""What makes a run durable: checkpoints, manifests, lock, preemption, provenance, files, memory."""
+"""Checkpoints, manifests, lock, preemption, provenance, files and memory of a run."""

@@ -7,6 +7,8 @@ import logging
 import os
 import re
 import shutil
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,7 +18,8 @@ from orbax.checkpoint import checkpoint_managers
 
 from tfm.errors import UserError
 from tfm.runtime import manifest, readback
-from tfm.runtime.files import refusal, require_space
+from tfm.runtime.files import io_error_message, require_space
+from tfm.runtime.lock import DirectoryGuard
 from tfm.runtime.orbax_paths import orbax_path
 from tfm.runtime.restoring import check_finite, restore_tree
 
@@ -27,21 +30,21 @@ ASSETS = "assets"  # in a checkpoint's progress
 REPLACED = ".replaced"
 DELETED = "deleted"  # folder of the steps that are deleted
 STEP_NAME = re.compile("0|[1-9][0-9]*")  # as Orbax writes it: 007 is another folder than 7
-NOTHING = -1  # among steps, where None cannot be sent
+NO_STEP = -1  # among steps, where None cannot be sent
 log = logging.getLogger(__name__)
 
 
-class Gone(UserError):
-    """A checkpoint that was chosen is not there any more, as a run that trains deletes older ones."""
+class CheckpointDeleted(UserError):
+    """The chosen checkpoint no longer exists: a run in training deletes older ones."""
 
 
 class Checkpoints:
     """The checkpoints in one folder.
 
-    A step is there from the moment that Orbax renames its folder, manifest and all; it is intact when its
-    files are what the manifest says. Before that it is read back: the first that this process saves as a
-    whole, of each later one all shapes and the values of one array an item, another each time. What is
-    deleted loses its name first: a reader finds a step whole or not at all.
+    A step exists once Orbax has renamed its folder, with its manifest; it is intact if its files equal the
+    manifest. Before the rename it is read back: completely if it is the first that this process saves, else
+    all shapes and the values of one array of each item, another one each time. A deleted step is renamed
+    first, so that a reader finds a step complete or not at all.
 
     Args:
       directory: made by the first `save`, in a folder that is there.
@@ -52,7 +55,7 @@ class Checkpoints:
       keep_hours: beside these, one every so many hours stays; 0 for none.
       assets: {file name: fingerprint} of what the weights mean nothing without, such as a vocabulary. Each
         checkpoint keeps it, and is only restored with the same.
-      held: the `lock.HeldDirectory` that it is in, checked before each `save`; None checks nothing.
+      guard: the `lock.DirectoryGuard` of the work directory, checked before each `save`; None checks nothing.
 
     Raises:
       UserError: Orbax cannot write to such a path.
@@ -60,20 +63,20 @@ class Checkpoints:
 
     def __init__(
         self,
-        directory,
+        directory: str | os.PathLike,
         *,
-        best_metric=None,
-        best_order="max",
-        keep=6,
-        keep_best=1,
-        keep_hours=0.0,
-        assets=None,
-        held=None,
+        best_metric: str | None = None,
+        best_order: str = "max",
+        keep: int = 6,
+        keep_best: int = 1,
+        keep_hours: float = 0.0,
+        assets: Mapping[str, str] | None = None,
+        guard: DirectoryGuard | None = None,
     ):
         self.directory = os.path.abspath(directory)
         self._orbax_path = orbax_path(directory)
         self._best_metric, self._sign = best_metric, 1 if best_order == "max" else -1
-        self._assets, self._held = assets or {}, held
+        self._assets, self._guard = assets or {}, guard
         self._policies = [checkpoint_managers.LatestN(keep)]
         if best_metric is not None:
             self._policies.append(
@@ -88,14 +91,14 @@ class Checkpoints:
         self._saving = None
         self._readback = readback.ReadBack()
 
-    def steps(self):
+    def steps(self) -> list[int]:
         """Steps with a checkpoint, damaged ones among them, ascending."""
         self.wait()
         names = os.listdir(self.directory) if os.path.isdir(self.directory) else []
         return sorted(int(name) for name in names if STEP_NAME.fullmatch(name))
 
-    def latest(self):
-        """The newest intact step, or None where there is no checkpoint. Warns of those it passes over.
+    def latest(self) -> int | None:
+        """The newest intact step, or None if there is no checkpoint. Warns of damaged ones that it skips.
 
         Raises:
           UserError: there are checkpoints, but all are damaged.
@@ -109,30 +112,36 @@ class Checkpoints:
             )
         return intact
 
-    def best(self):
+    def best(self) -> int | None:
         """The intact step with the best metric (the newest of equals), or None where none was measured."""
         measured = [(metric, step) for step in self.steps() if (metric := self._measured(step)) is not None]
         return self._first_intact(step for _, step in sorted(measured, reverse=True))
 
-    def recover(self):
-        """`latest`, after which no damaged step stands in the way of training that makes it again.
+    def recover(self) -> int | None:
+        """`latest`, and renames damaged steps, so that training can save them again.
 
         They are renamed; of steps before the newest intact one, large files are compared by size alone. Of
         several hosts the first decides.
         """
-        newest = NOTHING
+        newest = NO_STEP
         if jax.process_index() == 0:
-            self._bring_back()
+            self._restore_replaced()
             self._remove_deleted()
         if jax.process_index() == 0 and (intact := self.latest()) is not None:
             newest = intact
             for step in self.steps():
                 if self._damage(step, whole=step >= newest):
-                    self._set_aside(step)
+                    self._rename_damaged(step)
         newest = int(multihost_utils.broadcast_one_to_all(np.int32(newest)))
-        return None if newest == NOTHING else newest
+        return None if newest == NO_STEP else newest
 
-    def save(self, state, metrics=None, progress=None, again=False):
+    def save(
+        self,
+        state: Any,
+        metrics: Mapping[str, float] | None = None,
+        progress: dict[str, Any] | None = None,
+        again: bool = False,
+    ) -> None:
         """Writes a training state in the background; returns once its arrays are copied from the device.
 
         Args:
@@ -148,8 +157,8 @@ class Checkpoints:
         if metrics is not None and self._best_metric not in metrics:
             metrics = None
         self.wait()  # so that the manifest of the last step is written before it is about the next
-        if self._held is not None:
-            self._held.check()
+        if self._guard is not None:
+            self._guard.check()
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.directory)  # never the folders that it is in
         trees = state.items()
@@ -159,24 +168,24 @@ class Checkpoints:
         self._readback.expect(trees)
         self._saving = int(state.step)
         if again:
-            self._make_way()
+            self._rename_replaced()
         self._manager.save(self._saving, args=ocp.args.Composite(**items), metrics=metrics)
 
-    def restore(self, like, step=None):
+    def restore(self, like: Any, step: int | None = None) -> Any:
         """The training state of `step` (the newest intact one when None), shaped and placed like `like`.
 
         Raises:
           UserError: no such checkpoint, a damaged one, one of another shape or with other assets, or one with
-            parameters that are not finite; `Gone` where it is deleted meanwhile.
+            parameters that are not finite; `CheckpointDeleted` where it is deleted meanwhile.
         """
         return like.from_items(self._restore(like.items(), self._existing(step)))
 
-    def restore_progress(self, step):
+    def restore_progress(self, step: int) -> dict[str, Any]:
         """What `save` was given as progress; {} for a checkpoint from before there was any."""
         saved = self._read_progress(step)
         return {name: value for name, value in saved.items() if name != ASSETS}
 
-    def restore_weights(self, like, step=None):
+    def restore_weights(self, like: Any, step: int | None = None) -> Any:
         """The parameters of `step` to evaluate, its average where it has one, shaped like `like`.
 
         Raises:
@@ -186,7 +195,7 @@ class Checkpoints:
         name = "average" if os.path.isdir(self._folder(step, "average")) else "params"
         return self._restore({name: like}, step)[name]
 
-    def wait(self):
+    def wait(self) -> None:
         """Returns when what was saved is on disk.
 
         Raises:
@@ -197,9 +206,9 @@ class Checkpoints:
         try:
             self._manager.wait_until_finished()
         except Exception as error:
-            if self._held is not None:
-                self._held.check(unfinished=self._unfinished())
-            if not isinstance(error, ValueError) or refusal(error) is not None:
+            if self._guard is not None:
+                self._guard.check(unfinished=self._unfinished())
+            if not isinstance(error, ValueError) or io_error_message(error) is not None:
                 raise
             raise UserError(  # Orbax and TensorStore raise it for files that are not what they wrote
                 f"The checkpoint of step {self._saving} in {self.directory} could not be written: "
@@ -211,7 +220,7 @@ class Checkpoints:
                 shutil.rmtree(self._replaced, ignore_errors=True)
         self._replaced = None
 
-    def close(self):
+    def close(self) -> None:
         """Waits for what was saved."""
         self.wait()
         if "_manager" in vars(self):
@@ -254,7 +263,7 @@ class Checkpoints:
         path = self._folder(step, "metrics")
         if not os.path.isdir(path) or self._damage(step, whole=False):
             return None
-        with self._while_there(step):
+        with self._explain_deletion(step):
             metrics = _read_json(path, "metrics")
         return self._metric(metrics) if self._best_metric in metrics else None
 
@@ -262,58 +271,58 @@ class Checkpoints:
         return next((step for step in steps if not self._damage(step)), None)
 
     def _damage(self, step, whole=True):
-        """What is wrong with a step, "" for nothing; found, and told, once."""
+        """The damage of a step, "" for none; found, and warned of, once."""
         damage, was_whole = self._checked.get(step, (None, False))
         if damage is None or (not damage and whole and not was_whole):
-            damage = self._look(step, whole)
+            damage = self._verify(step, whole)
             self._checked[step] = damage, whole
         return damage
 
-    def _look(self, step, whole):
+    def _verify(self, step, whole):
         try:
-            with self._while_there(step):
+            with self._explain_deletion(step):
                 verified = manifest.check(self._folder(step), whole=whole)
             if not verified and whole:
                 log.warning("Checkpoint of step %s has no checksums and cannot be verified", f"{step:,}")
         except manifest.Damaged as damage:
-            log.warning("Checkpoint of step %s is damaged and passed over: %s", f"{step:,}", damage)
+            log.warning("Skipping the checkpoint of step %s, which is damaged: %s", f"{step:,}", damage)
             return str(damage)
         return ""
 
     @contextlib.contextmanager
-    def _while_there(self, step):
-        """Raises `Gone` for what goes wrong inside, if the step is not there any more."""
+    def _explain_deletion(self, step):
+        """Raises `CheckpointDeleted` for an error inside, if the step no longer exists."""
         try:
             yield
         except Exception as error:
             if os.path.isdir(self._folder(step)):
                 raise
-            raise Gone(
+            raise CheckpointDeleted(
                 f"The checkpoint of step {step} in {self.directory} was deleted while it was read, as "
                 "training does with older ones: start again."
             ) from error
 
     def _remove_deleted(self):
-        """Orbax only renames what is not kept any more."""
+        """Deletes the steps that Orbax has renamed."""
         shutil.rmtree(os.path.join(self.directory, DELETED), ignore_errors=True)
 
-    def _set_aside(self, step):
+    def _rename_damaged(self, step):
         aside = f"{self._folder(step)}.damaged"
         log.warning("Checkpoint of step %s: moved to %s", f"{step:,}", aside)
         shutil.rmtree(aside, ignore_errors=True)
         os.rename(self._folder(step), aside)
         del self._checked[step]
 
-    def _make_way(self):
-        """Gives the checkpoint of the step that is saved again another name, before there is a manager."""
+    def _rename_replaced(self):
+        """Renames the checkpoint of a step that is saved again, before there is a manager."""
         self._replaced = f"{self._folder(self._saving)}{REPLACED}"
         self._checked.pop(self._saving, None)
         if jax.process_index() == 0:
             os.rename(self._folder(self._saving), self._replaced)
         multihost_utils.sync_global_devices("replaced checkpoint")
 
-    def _bring_back(self):
-        """A kill may have come before what was to replace a checkpoint was there."""
+    def _restore_replaced(self):
+        """Undoes the renaming of a checkpoint whose replacement a kill interrupted."""
         names = os.listdir(self.directory) if os.path.isdir(self.directory) else []
         for name in names:
             step, ending = os.path.splitext(name)
@@ -334,7 +343,9 @@ class Checkpoints:
         if step is None:
             return self.latest()
         if step not in steps:
-            raise Gone(f"There is no checkpoint of step {step} in {self.directory}; there are {steps}.")
+            raise CheckpointDeleted(
+                f"There is no checkpoint of step {step} in {self.directory}; there are {steps}."
+            )
         if damage := self._damage(step):
             raise UserError(
                 f"The checkpoint of step {step} in {self.directory} is damaged ({damage}): "
@@ -357,7 +368,7 @@ class Checkpoints:
 
     def _restore(self, expected, step):
         what = f"The checkpoint of step {step} in {self.directory}"
-        with self._while_there(step):
+        with self._explain_deletion(step):
             return self._restore_items(expected, step, what)
 
     def _restore_items(self, expected, step, what):
@@ -373,7 +384,7 @@ class Checkpoints:
         return items
 
 
-def average(trees):
+def average_trees(trees: Iterable[Any]) -> Any:
     """Element-wise mean of parameter trees (section 6.1 averages the last checkpoints); sums in float64.
 
     Args:

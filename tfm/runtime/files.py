@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and error messages for I/O errors."""
+"""Atomic files and folders, locks of files, and error messages for I/O errors."""
 
 import contextlib
 import errno
@@ -8,6 +8,8 @@ import os
 import re
 import shutil
 import uuid
+from collections.abc import Iterator
+from typing import IO, BinaryIO
 
 from tfm.errors import UserError
 
@@ -33,12 +35,12 @@ ADVICE = {
     errno.ENFILE: "close other programs",
 }
 # TensorStore, under Orbax, and array_record put the system's answer into the text of another error.
-TOLD_PATH = re.compile(r'(?:local file "|; writing )(/[^";]*)')
-HALF_MADE = re.compile(r"\.[0-9a-f]{12}\.tmp$")  # the end of a name that `_beside` makes
+PATH_IN_MESSAGE = re.compile(r'(?:local file "|; writing )(/[^";]*)')
+TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{12}\.tmp$")  # the end of a name that `_temporary_path` makes
 log = logging.getLogger(__name__)
 
 
-def user_cache():
+def user_cache() -> str:
     """The user's own cache folder of tfm, which may not be there yet.
 
     Raises:
@@ -52,18 +54,18 @@ def user_cache():
     return os.path.join(home, ".cache", "tfm")
 
 
-def refusal(error):
-    """The sentence for an error by which the machine refused a file; None for any other error."""
-    code, path = _code(error), getattr(error, "filename", None)
+def io_error_message(error: BaseException) -> str | None:
+    """The error message for an I/O error, or for an error that one caused; None for any other error."""
+    code, path = _error_code(error), getattr(error, "filename", None)
     if code not in ADVICE:
         return None
-    told = TOLD_PATH.search(str(error))
+    told = PATH_IN_MESSAGE.search(str(error))
     path = path or (told and told[1]) or "a file or the output"
     return f"Cannot read or write {os.fsdecode(path)}: {os.strerror(code)}; {ADVICE[code]}."
 
 
-def read_whole(path, most):
-    """The bytes of a file of at most `most`; a larger one is refused before any is read.
+def read_limited(path: str, most: int) -> bytes:
+    """The bytes of a file of at most `most` bytes; the size is checked before any is read.
 
     Raises:
       UserError: it is larger.
@@ -76,8 +78,8 @@ def read_whole(path, most):
         return file.read(most)
 
 
-def require_space(folder, size):
-    """Asks the disk of a folder before a large write, which may otherwise fail half way and less clearly.
+def require_space(folder: str, size: int) -> None:
+    """Checks the free space before a large write, which may otherwise fail half way with a less clear error.
 
     Raises:
       UserError: it has fewer than `size` bytes left.
@@ -90,8 +92,8 @@ def require_space(folder, size):
 
 
 @contextlib.contextmanager
-def writing(path):
-    """Names `path` in the sentence for what goes wrong inside: a write that fails has no path of its own.
+def writing(path: str) -> Iterator[None]:
+    """Turns an I/O error inside into an error message that names `path`, as a failed write does not say it.
 
     Raises:
       UserError: an I/O error.
@@ -103,7 +105,7 @@ def writing(path):
         raise UserError(f"Cannot write {path}: {error.strerror or error}; {advice}.") from error
 
 
-def open_locked(path, flag, shown_as=None):
+def open_locked(path: str, flag: str, shown_as: str | None = None) -> BinaryIO:
     """Opens a file to append, made when absent, that no other process has open through this function.
 
     Args:
@@ -129,16 +131,16 @@ def open_locked(path, flag, shown_as=None):
             raise UserError(
                 f"Another process is writing {shown_as}: wait for it, or choose another path ({flag})."
             )
-        if _stands_at(file, path):
+        if _is_same_file(file, path):
             return file
         file.close()  # its last writer renamed or deleted it after it was opened here
 
 
 @contextlib.contextmanager
-def only_writer(path, flag):
-    """Within, other processes that ask to be the only writer of `path` are refused.
+def only_writer(path: str, flag: str) -> Iterator[None]:
+    """Inside, no other process can use this function for `path`.
 
-    The folder of `path` is made where there is none. While the context lasts, `path`.lock stands there.
+    The folder of `path` is made if it does not exist. Inside, there is a file `path`.lock.
 
     Args:
       path: what is written within, in any way.
@@ -171,7 +173,7 @@ def _lock(file):
     return True
 
 
-def _stands_at(file, path):
+def _is_same_file(file, path):
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:
@@ -179,13 +181,15 @@ def _stands_at(file, path):
 
 
 @contextlib.contextmanager
-def whole_file(path, mode="wb"):
-    """A file to write that takes the place of `path` when the context ends well; else nothing is left of it.
+def atomic_file(path: str, mode: str = "wb") -> Iterator[IO]:
+    """Yields a file to write, which replaces `path` if the context ends without an error.
+
+    Otherwise it is removed.
 
     Raises:
       UserError: an I/O error.
     """
-    temporary = _beside(path)
+    temporary = _temporary_path(path)
     try:
         with writing(path):
             with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as file:
@@ -199,16 +203,17 @@ def whole_file(path, mode="wb"):
 
 
 @contextlib.contextmanager
-def whole_folder(path):
-    """A new folder, its path given, that becomes `path` when the context ends well; else nothing is left.
+def atomic_folder(path: str) -> Iterator[str]:
+    """Yields the path of a new folder, which becomes `path` if the context ends without an error.
 
-    Its files are on the disk before it has its name, which may outlive a loss of power that they would not.
+    Otherwise it is removed. Its files are synced to the disk before it is renamed, so that a loss of power
+    cannot leave the name without the content.
 
     Raises:
       OSError: an I/O error, or something stands at `path` that is no empty folder.
     """
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    temporary = _beside(path)
+    temporary = _temporary_path(path)
     try:
         os.mkdir(temporary)
         yield temporary
@@ -218,8 +223,8 @@ def whole_folder(path):
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def end_last_line(path):
-    """A kill may have cut the last line of a file short; the next must not become its end."""
+def end_last_line(path: str) -> None:
+    """Ends a last line that a kill truncated, so that the next line does not continue it."""
     if not os.path.isfile(path) or not os.path.getsize(path):
         return
     with open(path, "rb+") as file:
@@ -229,11 +234,11 @@ def end_last_line(path):
 
 
 @contextlib.contextmanager
-def swept(folder):
-    """To make whole files and folders in `folder`, from which what killed processes left half made goes.
+def clean_folder(folder: str) -> Iterator[None]:
+    """A context in which to write into `folder`; first it removes the temporary files of killed processes.
 
-    Nothing is removed while another process is in such a context, nor where the file system has no locks.
-    The folder is made where there is none.
+    Nothing is removed while another process is in such a context, or if the file system has no locks. The
+    folder is made if it does not exist.
 
     Raises:
       OSError: an I/O error.
@@ -244,7 +249,7 @@ def swept(folder):
     try:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove_half_made(folder)
+            _remove_temporary(folder)
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
@@ -252,9 +257,9 @@ def swept(folder):
         os.close(descriptor)
 
 
-def _remove_half_made(folder):
+def _remove_temporary(folder):
     for entry in os.scandir(folder):
-        if not HALF_MADE.search(entry.name):
+        if not TEMPORARY_NAME.search(entry.name):
             continue
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, ignore_errors=True)
@@ -273,12 +278,12 @@ def _sync(folder):
         os.close(descriptor)
 
 
-def _beside(path):
+def _temporary_path(path):
     """A name for what becomes `path`, in the same folder, that no other process uses."""
     return f"{os.path.abspath(path)}.{uuid.uuid4().hex[:12]}.tmp"
 
 
-def _code(error):
+def _error_code(error):
     if isinstance(error, OSError):
         return error.errno
     return next((code for code in ADVICE if os.strerror(code) in str(error)), None)

@@ -1,4 +1,4 @@
-"""One training process a work directory."""
+"""The lock of a work directory: only one process trains in it."""
 
 import contextlib
 import fcntl
@@ -8,6 +8,8 @@ import os
 import shutil
 import socket
 import time
+from collections.abc import Iterator
+from typing import IO
 
 from tfm.errors import UserError
 
@@ -15,24 +17,24 @@ LOCK_FILE = "lock"
 log = logging.getLogger(__name__)
 
 
-class HeldDirectory:
-    """The work directory that a run writes to, known by itself and not by its path alone.
+class DirectoryGuard:
+    """Notices that the work directory of a run was deleted, moved or replaced.
 
-    An open descriptor keeps the numbers of its inode from being given to a directory made later.
+    Open descriptors keep the kernel from reusing the inode numbers for a directory made later.
 
     Args:
       path: of the directory.
       lock: the open lock file in it, or None where this process holds none.
     """
 
-    def __init__(self, path, lock=None):
+    def __init__(self, path: str, lock: IO | None = None):
         self.path = os.path.abspath(path)
         self._files = {self.path: os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)}
         if lock is not None:
             self._files[os.path.join(self.path, LOCK_FILE)] = os.dup(lock.fileno())
 
-    def check(self, unfinished=None):
-        """Looks whether the path still leads to the directory; a few microseconds, before each write.
+    def check(self, unfinished: str | None = None) -> None:
+        """Checks that the path still leads to the directory; a few microseconds, before each write.
 
         Args:
           unfinished: folder two levels below it that was being written, removed if the directory is gone: who
@@ -48,7 +50,7 @@ class HeldDirectory:
                     self._remove(unfinished)
                 raise UserError(
                     f"{path} {change} while this run used {self.path}: the run ends and writes nothing more "
-                    "there. To resume it, put what was moved back and start it again."
+                    "there. To resume it, move the files back and start it again."
                 )
 
     def _remove(self, unfinished):
@@ -60,15 +62,15 @@ class HeldDirectory:
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
 
-    def close(self):
-        """Gives the descriptors back."""
+    def close(self) -> None:
+        """Closes the descriptors."""
         for descriptor in self._files.values():
             os.close(descriptor)
         self._files = {}
 
 
 def _change(path, descriptor):
-    """What became of a path since it was opened, for an error message; "" for nothing."""
+    """What happened to a path since it was opened, for an error message; "" for nothing."""
     try:
         same = os.path.samestat(os.stat(path), os.fstat(descriptor))
     except (FileNotFoundError, NotADirectoryError):
@@ -77,17 +79,21 @@ def _change(path, descriptor):
 
 
 @contextlib.contextmanager
-def locked(workdir):
-    """Holds the work directory, and gives its `HeldDirectory`; the kernel frees it however the process ends.
+def lock_workdir(workdir: str) -> Iterator[DirectoryGuard]:
+    """Locks the work directory and yields its `DirectoryGuard`; the kernel unlocks it when the process ends.
 
-    The file says who holds it. It is emptied in good order, so what stands in it while nobody holds it is
-    from a process that was killed. It is never deleted: two processes could then hold two files of one name.
+    The lock file says which process has the lock. A process empties it before it unlocks it, so an unlocked
+    file with content is from a process that was killed. The file is never deleted: two processes could then
+    lock two files of one name.
 
     Raises:
-      UserError: another process holds it, or it was deleted or replaced at this moment.
+      UserError: another process has the lock, or the directory was deleted or replaced at this moment.
     """
     path = os.path.join(workdir, LOCK_FILE)
-    with open(path, "a+", encoding="utf-8") as file, contextlib.closing(HeldDirectory(workdir, file)) as held:
+    with (
+        open(path, "a+", encoding="utf-8") as file,
+        contextlib.closing(DirectoryGuard(workdir, file)) as guard,
+    ):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -96,12 +102,12 @@ def locked(workdir):
             ) from None
         except OSError as error:  # some network file systems have no locks
             log.warning("Cannot lock %s (%s): make sure that no other train.py uses it", path, error.strerror)
-        held.check()  # another file may have got the name before this one was locked
+        guard.check()  # another file may have got the name before this one was locked
         if os.fstat(file.fileno()).st_size:
-            log.info("Taking over from %s, which did not end in good order", _holder(file))
+            log.info("Taking over the lock of %s, which was killed", _holder(file))
         _write(file, {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%F %T %z")})
         try:
-            yield held
+            yield guard
         finally:
             _write(file, None)
 

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 
 FILE = "manifest"
 ITEM = "progress"  # every checkpoint with a manifest has this item, and no older one has
@@ -17,10 +18,10 @@ LARGEST = 1 << 24  # bytes of a manifest; that of a checkpoint with 10,000 files
 
 
 class Damaged(Exception):
-    """Why a checkpoint or an export is not what was written; part of an error message."""
+    """How a checkpoint or an export differs from what was written; part of an error message."""
 
 
-def write(folder, *, names=None):
+def write(folder: str, *, names: Iterable[str] | None = None) -> None:
     """Writes the manifest of a folder, which gets its own name afterwards.
 
     Args:
@@ -34,7 +35,7 @@ def write(folder, *, names=None):
         file.write(_checksum(body) + b"\n" + body)
 
 
-def check(folder, *, whole=True):
+def check(folder: str, *, whole: bool = True) -> bool:
     """Compares the files of a step with its manifest.
 
     Args:
@@ -60,7 +61,7 @@ def check(folder, *, whole=True):
     return True
 
 
-def check_listed(folder):
+def check_listed(folder: str) -> None:
     """Compares the files that the manifest of an export lists with it; beside them there may be others.
 
     Raises:

@@ -1,9 +1,10 @@
-"""Memory: whether a model or a step fits into what there is, and what keeps that of the process flat."""
+"""Checks whether a model or a step fits into the memory, and keeps the memory of the process from growing."""
 
 import contextlib
 import ctypes
 import os
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import jax
 
@@ -15,20 +16,20 @@ CGROUP_LIMIT = "/sys/fs/cgroup/memory.max"  # of a container or a batch job on L
 
 
 class Memory(NamedTuple):
-    """Bytes on one device: state and batch, what a step needs beside them, and what there is, or None."""
+    """Bytes on one device: of state and batch, of a step beside them, and available ones, or None."""
 
     state: int
     step: int
     available: int | None
 
     @property
-    def needed(self):
+    def needed(self) -> int:
         """Bytes in all."""
         return self.state + self.step
 
 
-def one_arena_a_core():
-    """Keeps the process from growing for hours; call it before threads begin.
+def limit_malloc_arenas() -> None:
+    """Limits the arenas of malloc, so that a long run does not grow; call it before threads start.
 
     The threads of XLA, of checkpoints and of the input each allocate in a heap ("arena") of their own, and
     what they free stays in it. glibc makes up to eight arenas a core; what having one costs in speed is less
@@ -41,7 +42,7 @@ def one_arena_a_core():
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, max(os.cpu_count(), 2))
 
 
-def memory_of(compiled):
+def measure_memory(compiled: jax.stages.Compiled) -> Memory:
     """The `Memory` of a compiled step that donates its state."""
     analysis = compiled.memory_analysis()
     state = analysis.argument_size_in_bytes
@@ -50,8 +51,8 @@ def memory_of(compiled):
 
 
 @contextlib.contextmanager
-def enough_memory(gradient_accumulation_steps):
-    """A device that runs out of memory in here is a mistake of the user.
+def explain_out_of_memory(gradient_accumulation_steps: int) -> Iterator[None]:
+    """Turns an out-of-memory error of a device inside into an error message.
 
     Raises:
       UserError: instead of XLA's own error.
@@ -67,40 +68,42 @@ def enough_memory(gradient_accumulation_steps):
         ) from None
 
 
-def check_memory(memory, gradient_accumulation_steps):
+def check_memory(memory: Memory, gradient_accumulation_steps: int) -> None:
     """
     Raises:
       UserError: a step needs more than there is.
     """
     if memory.available and memory.needed > memory.available:
         raise UserError(
-            f"A step needs {gib(memory.needed)} on each device and there are {gib(memory.available)}: "
-            f"{_advice(gradient_accumulation_steps)}"
+            f"A step needs {format_bytes(memory.needed)} on each device and there are "
+            f"{format_bytes(memory.available)}: {_advice(gradient_accumulation_steps)}"
         )
 
 
-def is_out_of_memory(error):
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error of JAX says that a device has too little memory."""
     return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
 
 
-def check_estimate(what, needed, available, advice):
-    """Compares an estimate with what there is.
+def check_estimate(what: str, needed: int | None, available: int | None, advice: str) -> None:
+    """Compares an estimate with the available memory.
 
     Args:
       what: subject of the error message, such as "Training this model".
-      needed: bytes; None where there is no estimate, which passes.
-      available: bytes; None where they are not known, which passes.
-      advice: what to do, the end of the error message.
+      needed: bytes; None, for no estimate, passes.
+      available: bytes; None, for an unknown number, passes.
+      advice: what to do, at the end of the error message.
 
     Raises:
       UserError: `needed` is more.
     """
     if needed is not None and available and needed > available:
-        raise UserError(f"{what} needs about {gib(needed)} and there are {gib(available)}: {advice}.")
+        raise UserError(
+            f"{what} needs about {format_bytes(needed)} and there are {format_bytes(available)}: {advice}."
+        )
 
 
-def check_training_fits(model, training):
+def check_training_fits(model: Any, training: Any) -> None:
     """Checks a model to train before its shapes are traced or its parameters are made.
 
     Args:
@@ -120,7 +123,7 @@ def check_training_fits(model, training):
     _check_program(estimate)
 
 
-def check_batches_fit(tokens):
+def check_batches_fit(tokens: int) -> None:
     """Checks the host's batches before data are read; `compile_step` checks what a device makes of one.
 
     Args:
@@ -133,7 +136,7 @@ def check_batches_fit(tokens):
     check_estimate(f"Reading batches of {tokens:,} tokens", needed, host_memory(), "lower data.batch_tokens")
 
 
-def check_weights_fit(model, copies=1, available=None):
+def check_weights_fit(model: Any, copies: int = 1, available: int | None = None) -> None:
     """Checks a model to load before its shapes are traced or its parameters are read.
 
     Args:
@@ -155,7 +158,7 @@ def check_weights_fit(model, copies=1, available=None):
     _check_program(estimate)
 
 
-def gib(size):
+def format_bytes(size: int) -> str:
     """Bytes -> '1.50 GiB', of small sizes '1.50 MiB'."""
     if size < 2**27:
         return f"{size / 2**20:,.2f} MiB"
@@ -163,7 +166,7 @@ def gib(size):
     return f"{size // 2**20 / 2**10:,.2f} GiB" if size < 2**80 else f"{size // 2**30:,} GiB"
 
 
-def available_memory():
+def available_memory() -> int | None:
     """Bytes of a device, or None where it does not say; CPU devices share the host's."""
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     if limit is not None or jax.default_backend() != "cpu":
@@ -171,7 +174,7 @@ def available_memory():
     return host_memory() // jax.local_device_count()
 
 
-def host_memory():
+def host_memory() -> int:
     """Bytes that this host has, or the container that the process is in."""
     host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError, ValueError), open(CGROUP_LIMIT, encoding="ascii") as file:

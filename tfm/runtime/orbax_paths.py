@@ -1,4 +1,4 @@
-"""Paths as Orbax gets them: every character of a name stands for itself."""
+"""Paths for Orbax, in which every character is literal, `*` and `[` too."""
 
 import glob
 import os
@@ -21,7 +21,7 @@ class _LiteralPath(type(epath.Path())):
             yield type(self)(found)
 
 
-def orbax_path(folder):
+def orbax_path(folder: str | os.PathLike) -> epath.Path:
     """The path to give to Orbax for `folder`; the paths that Orbax makes from it are literal, too.
 
     Raises:
@@ -38,5 +38,5 @@ def orbax_path(folder):
         ) from None
     path = epath.Path(_LiteralPath(folder))
     if os.fspath(path) != folder:
-        raise UserError(f"Orbax would read and write {os.fspath(path)} for {folder}: choose another folder.")
+        raise UserError(f"Orbax would use {os.fspath(path)} in place of {folder}: choose another folder.")
     return path

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT ask a run to end: it finishes its step, saves and goes. A second one ends it at once."""
+"""SIGTERM and SIGINT make a run finish its step, save and end. A second signal ends it at once."""
 
 import contextlib
 import logging
@@ -7,22 +7,23 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Iterator
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-APART = 1.0  # seconds: what comes sooner is the first one again, as a wrapper and its group both send it
+REPEAT_SECONDS = 1.0  # a signal that comes sooner is the first one again, sent by a wrapper and its group
 log = logging.getLogger(__name__)
 
 
 class Interrupted(BaseException):  # as KeyboardInterrupt, so that no library takes it for an error
-    """What was under way is cut short, as the process has been asked to end."""
+    """A signal interrupted the work, as the process has been asked to end."""
 
 
-class Stop:
-    """What this process has been asked.
+class SignalHandler:
+    """Handles the signals that ask this process to end.
 
     Attributes:
       signal: number of the signal that asked it to end; 0 for none.
@@ -33,8 +34,8 @@ class Stop:
         self._deferring = self._interrupting = False
 
     @contextlib.contextmanager
-    def deferred(self):
-        """Within, a signal is only noted; elsewhere it ends the process, with nothing to save."""
+    def deferred(self) -> Iterator[None]:
+        """Inside, a signal is only noted; elsewhere it ends the process, with nothing to save."""
         self._deferring = True
         try:
             yield
@@ -42,8 +43,8 @@ class Stop:
             self._deferring = False
 
     @contextlib.contextmanager
-    def interrupting(self):
-        """Within `deferred`: a signal, or one that has been noted, cuts short what is in here.
+    def interrupting(self) -> Iterator[None]:
+        """To use inside `deferred`: a signal, or one that was noted before, interrupts the work inside.
 
         Raises:
           Interrupted: there was one.
@@ -56,12 +57,12 @@ class Stop:
         finally:
             self._interrupting = False
 
-    def handle(self, number, _):
-        """What Python calls in the main thread, as soon as no call of a library is in its way.
+    def handle(self, number: int, _) -> None:
+        """The signal handler, which Python calls in the main thread once a running library call returns.
 
         Raises:
           SystemExit: 128 + number, where the signal is not deferred.
-          Interrupted: where it cuts short what is under way.
+          Interrupted: inside `interrupting`.
         """
         first, self.signal = not self.signal, self.signal or number
         if self._interrupting and first:  # the same again would cut short what follows the interruption
@@ -69,15 +70,15 @@ class Stop:
         if not self._deferring:
             raise SystemExit(128 + number)
 
-    def watch(self, reader):
-        """Reads signals as they come, in a thread that no long call of a library holds up."""
+    def watch(self, reader: socket.socket) -> None:
+        """Reads signals as they arrive, in a thread that no long library call blocks."""
         numbers = (data[0] for data in iter(lambda: reader.recv(1), b""))
         first = None
         for number in numbers:
             if number not in SIGNALS:
                 continue
             if first is not None:
-                if time.monotonic() - first > APART:
+                if time.monotonic() - first > REPEAT_SECONDS:
                     os._exit(128 + number)
                 continue
             first = time.monotonic()
@@ -86,18 +87,18 @@ class Stop:
 
 
 @contextlib.contextmanager
-def caught():
-    """A `Stop` that SIGTERM and SIGINT of this process ask. For the main thread of a command."""
-    stop = Stop()
+def handle_signals() -> Iterator[SignalHandler]:
+    """Yields the `SignalHandler` of SIGTERM and SIGINT of this process. For the main thread of a command."""
+    signals = SignalHandler()
     reader, writer = socket.socketpair()
     writer.setblocking(False)
     with reader, writer:
-        thread = threading.Thread(target=stop.watch, args=(reader,), daemon=True)
+        thread = threading.Thread(target=signals.watch, args=(reader,), daemon=True)
         thread.start()
         old_descriptor = signal.set_wakeup_fd(writer.fileno())
-        old_handlers = {number: signal.signal(number, stop.handle) for number in SIGNALS}
+        old_handlers = {number: signal.signal(number, signals.handle) for number in SIGNALS}
         try:
-            yield stop
+            yield signals
         finally:
             for number, handler in old_handlers.items():
                 signal.signal(number, handler)
@@ -106,16 +107,16 @@ def caught():
             thread.join()
 
 
-class Asked:
-    """Whether any host has been asked to end, learnt by all of them at the same step.
+class Preemption:
+    """Whether a signal has asked any host to end; all hosts learn it at the same step.
 
     A call gives the largest number of a signal that any host had, or 0. It must be made once a step by every
     host. With several of them a call starts the exchange, on the devices and behind the step, and gives the
     result of the call before, so that nobody waits.
     """
 
-    def __init__(self, stop):
-        self._stop = stop
+    def __init__(self, signals: SignalHandler):
+        self._signals = signals
         self._found = None
         if jax.process_count() > 1:
             first_devices = {device.process_index: device for device in reversed(jax.devices())}
@@ -123,13 +124,15 @@ class Asked:
             self._places = NamedSharding(mesh, PartitionSpec("host"))
             self._largest = jax.jit(jax.numpy.max, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
-    def interrupting(self):
-        """`Stop.interrupting`; with several hosts, which would have to agree, nothing is cut short."""
-        return self._stop.interrupting() if jax.process_count() == 1 else contextlib.nullcontext()
+    def interrupting(self) -> contextlib.AbstractContextManager[None]:
+        """`SignalHandler.interrupting`; does nothing with several hosts, which would have to agree."""
+        return self._signals.interrupting() if jax.process_count() == 1 else contextlib.nullcontext()
 
-    def __call__(self):
+    def __call__(self) -> int:
         if jax.process_count() == 1:
-            return self._stop.signal
-        mine = jax.make_array_from_process_local_data(self._places, np.asarray([self._stop.signal], np.int32))
+            return self._signals.signal
+        mine = jax.make_array_from_process_local_data(
+            self._places, np.asarray([self._signals.signal], np.int32)
+        )
         found, self._found = self._found, self._largest(mine)
         return 0 if found is None else int(found.addressable_data(0))

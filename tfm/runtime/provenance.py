@@ -1,4 +1,4 @@
-"""What it takes to repeat a run: one line of JSON for each of its starts."""
+"""Records all that is needed to repeat a run: one line of JSON for each of its starts."""
 
 import contextlib
 import dataclasses
@@ -51,7 +51,7 @@ def record_start(workdir: str, config: Any, identity: dict[str, str], step: int)
         "processes": jax.process_count(),
         "devices": [device.device_kind for device in jax.devices()],
         "code": code_state(os.path.dirname(os.path.dirname(os.path.abspath(tfm.__file__)))),
-        "versions": versions(),
+        "versions": package_versions(),
         "environment": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(VARIABLES)},
         "jax": {name: getattr(jax.config, name) for name in NUMERICAL},
         "data": identity,
@@ -100,8 +100,8 @@ def _warn_of_changes(before, now, step):
     changed = [name for name, content in now.items() if before.get(name, content) != content]
     if changed:
         log.warning(
-            "The content of %s is not what it was at the last start of this run: from step %s on it sees "
-            "other sentences, in another order, and its losses and scores do not compare with those before",
+            "The content of %s has changed since the last start of this run: from step %s on it reads other "
+            "data, in another order, and its losses and scores cannot be compared with those before",
             " and ".join(changed),
             f"{step:,}",
         )
@@ -116,14 +116,14 @@ def _warn_of_numbers(before, now, step):
     ]
     if changed:
         log.warning(
-            "JAX computes otherwise than at the last start of this run (%s): from step %s on its numbers are "
-            "not those of an unbroken run",
+            "Options of JAX differ from the last start of this run (%s): from step %s on, its numbers differ "
+            "from those of an unbroken run",
             "; ".join(changed),
             f"{step:,}",
         )
 
 
-def versions():
+def package_versions() -> dict[str, str]:
     """{name: version} of Python and of every installed package."""
     found = {}
     for package in importlib.metadata.distributions():
@@ -133,7 +133,7 @@ def versions():
     return {"python": platform.python_version()} | dict(sorted(found.items()))
 
 
-def code_state(root):
+def code_state(root: str) -> dict[str, Any]:
     """Which code runs: {"commit", "changed"}, or {} where `root` is not itself a checkout of Git.
 
     changed: what `git status` tells of files that differ from the commit or are not in it.

@@ -1,7 +1,8 @@
-"""Reads a checkpoint back before it gets its name: what cannot be restored as it was saved must not count."""
+"""Reads a checkpoint back before it is renamed: one that differs from what was saved is not kept."""
 
 import hashlib
 import os
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -40,14 +41,14 @@ class ReadBack:
         self._saved = 0
         self._expected = {}
 
-    def expect(self, trees):
+    def expect(self, trees: Mapping[str, Any]) -> None:
         """Before a step is saved; trees: {name of an item: tree of arrays}."""
         if jax.process_index() == 0:
             turn = self._saved or None
             self._expected = {name: expect(tree, turn) for name, tree in trees.items()}
             self._saved += 1
 
-    def check(self, folder):
+    def check(self, folder: str) -> None:
         """Behind it, in the folder of the step.
 
         Raises:
@@ -57,7 +58,7 @@ class ReadBack:
             check(os.path.join(folder, name), expected)
 
 
-def expect(tree, turn=None):
+def expect(tree: Any, turn: int | None = None) -> Expected:
     """The `Expected` of a tree of arrays, which may be changed or deleted afterwards.
 
     Args:
@@ -70,7 +71,7 @@ def expect(tree, turn=None):
     return Expected(shapes, {number: _parts(leaves[number]) for number in chosen})
 
 
-def check(folder, expected):
+def check(folder: str, expected: Expected) -> None:
     """Compares what Orbax reads from the folder of one item with the shapes and values that were saved.
 
     Raises:

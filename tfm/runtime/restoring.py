@@ -1,5 +1,7 @@
 """Reads a tree of arrays that Orbax wrote, once its shapes are known to fit."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
@@ -8,7 +10,7 @@ from tfm.errors import UserError
 from tfm.runtime.orbax_paths import orbax_path
 
 
-def restore_tree(folder, like, what):
+def restore_tree(folder: str, like: Any, what: str) -> Any:
     """Reads what Orbax wrote into `folder`.
 
     Args:
@@ -33,7 +35,7 @@ def _abstract(x):
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
 
 
-def check_shapes(expected, stored, what):
+def check_shapes(expected: Any, stored: Any, what: str) -> None:
     """Raises a UserError about `what` that names the first leaf of another shape."""
     difference = first_difference(expected, stored)
     if difference is not None:
@@ -44,7 +46,7 @@ def check_shapes(expected, stored, what):
         )
 
 
-def first_difference(expected, stored):
+def first_difference(expected: Any, stored: Any) -> tuple[str, Any, Any] | None:
     """(path, expected shape, stored shape) of the first leaf that differs, "absent" for no leaf; or None."""
     wanted, found = _shapes(expected), _shapes(stored)
     for name in sorted(wanted.keys() | found.keys()):
@@ -53,7 +55,7 @@ def first_difference(expected, stored):
     return None
 
 
-def check_finite(params, what):
+def check_finite(params: Any, what: str) -> None:
     """Raises a UserError about `what` that names the first parameter with a value that is not finite.
 
     Args:

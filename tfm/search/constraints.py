@@ -48,7 +48,7 @@ class Constraints(NamedTuple):
         """bool [B]: where the token at `position` is the last one that the limit allows."""
         return position + 1 >= self.limits
 
-    def forced(self, position: jax.Array) -> jax.Array:
+    def forced_tokens(self, position: jax.Array) -> jax.Array:
         """int32 [B]: the token that the prefix requires at `position`, -1 where any is allowed."""
         column = jnp.minimum(position, self.prefix.shape[1] - 1)
         forced = jnp.where(position < self.prefix.shape[1], self.prefix[:, column], -1)
@@ -59,7 +59,7 @@ class Constraints(NamedTuple):
         allowed = (position + 1 >= self.minimum) | self.at_limit(position)
         if self.prefix is None:
             return allowed
-        return allowed & jnp.isin(self.forced(position), jnp.array([-1, eos_id]))
+        return allowed & jnp.isin(self.forced_tokens(position), jnp.array([-1, eos_id]))
 
     def mask_logits(self, logits: jax.Array, position: jax.Array, eos_id: int) -> jax.Array:
         """Logits [B, W, V] with -inf for every token that is not allowed at `position`."""
@@ -68,7 +68,7 @@ class Constraints(NamedTuple):
         if self.forbidden:
             allowed &= ~jnp.isin(token, jnp.array(self.forbidden))
         if self.prefix is not None:
-            forced = self.forced(position)[:, None, None]
+            forced = self.forced_tokens(position)[:, None, None]
             allowed &= (forced < 0) | (forced == token)
         return jnp.where(allowed, logits, -jnp.inf)
 
@@ -83,7 +83,7 @@ class Constraints(NamedTuple):
             values = jnp.where(jnp.isin(tokens, jnp.array(self.forbidden)), -jnp.inf, values)
         if self.prefix is None:
             return values, tokens
-        forced = self.forced(position)[:, None, None]
+        forced = self.forced_tokens(position)[:, None, None]
         forced_logit = jnp.take_along_axis(
             logits, jnp.broadcast_to(jnp.maximum(forced, 0), (*logits.shape[:2], 1)), axis=-1
         )

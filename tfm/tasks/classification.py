@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import models
-from tfm.data.batching import read_ahead
+from tfm.data.batching import prefetch
 from tfm.data.image_batches import ImageBatches, assemble, eval_batches
 from tfm.data.images import SPLITS, ImageDataConfig, Images, check_splits, open_images
 from tfm.errors import UserError
@@ -27,7 +27,7 @@ from tfm.evaluation.classification_metrics import classification_scores
 from tfm.fields import NEVER, check_fields, field
 from tfm.losses import smoothed_cross_entropy
 from tfm.models.vit import ViTConfig
-from tfm.runtime.files import read_whole, whole_file
+from tfm.runtime.files import atomic_file, read_limited
 from tfm.runtime.memory import check_training_fits
 from tfm.training.config import TrainingConfig
 from tfm.training.reporting import add_sums, means
@@ -67,7 +67,7 @@ class Config:
         """Files of predictions are called SPLIT.labels.hypotheses."""
         return "labels"
 
-    def portable(self) -> "Config":
+    def without_paths(self) -> "Config":
         """This config without the paths of the machine that trained it, for an export."""
         data = dataclasses.replace(self.data, directory="", file=os.path.basename(self.data.file))
         return dataclasses.replace(self, data=data)
@@ -97,7 +97,7 @@ class ClassificationData:
 
     def train_batches(self, start_step: int) -> Iterator[Batch]:
         """Endless batches from `start_step` on, prefetched."""
-        return read_ahead(self._train, start_step)
+        return prefetch(self._train, start_step)
 
     def validation_batches(self) -> Iterator[Batch]:
         """One pass over the validation split."""
@@ -278,7 +278,7 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Classification:
         if not resumed:
             source = open_images(config.data, "train")
             check_images(source, config.model, "train", source.label_names)
-            with whole_file(path, "w") as file:
+            with atomic_file(path, "w") as file:
                 json.dump(source.label_names, file)
     return Classification(config, *_read_labels(path, config.model.classes))
 
@@ -317,7 +317,7 @@ def _is_wanted(config, split):
 def _read_labels(path, classes):
     """The names of the classes, and the SHA-256 of their file."""
     try:
-        content = read_whole(path, LARGEST_LABELS)
+        content = read_limited(path, LARGEST_LABELS)
     except FileNotFoundError:
         raise UserError(f"Expected the names of the classes at {path}, but there are none.") from None
     try:

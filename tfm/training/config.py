@@ -59,7 +59,7 @@ class TrainingConfig:
     gradient_accumulation_steps: int = field(
         1,
         "Parts of a batch whose gradients are computed one after the other: as many times less memory for "
-        "activations, the same update but for dropout masks, which differ.",
+        "activations, the same update except for other dropout masks.",
         least=1,
         most=65_536,
         unit="parts",

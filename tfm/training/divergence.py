@@ -1,33 +1,38 @@
-"""Reading the metrics of each step, and what is looked for in them: no finite number, and divergence."""
+"""Reads the metrics of each step, one step late, and detects non-finite steps and divergence."""
 
 import logging
 import math
 import os
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 
-from tfm.training.reporting import METRICS_FILE, read_metrics
+from tfm.training.config import TrainingConfig
+from tfm.training.hooks import Hook
+from tfm.training.reporting import METRICS_FILE, MetricAccumulator, read_metrics
+from tfm.training.task import Batch, SumAndCount
 
 MOST_SKIPPED = 20  # steps in a row: then it is not the batches
 log = logging.getLogger(__name__)
 
 
 class DivergenceMonitor:
-    """Looks at each step's metrics in order.
+    """Monitors the metrics of each step, in order.
 
     Args:
       config: a `TrainingConfig`.
-      first_loss: of the run's start; None takes that of the first step looked at.
+      first_loss: of the run; None takes that of the first step that it sees.
     """
 
-    def __init__(self, config, first_loss=None):
+    def __init__(self, config: TrainingConfig, first_loss: float | None = None):
         self._skips = config.on_non_finite == "skip"
         self._patience = config.diverged_after
         self._first_loss = first_loss
         self._above = self._skipped = 0
 
-    def must_end(self, step, metrics):
-        """Whether the run cannot go on after `step`: it was not finite. Warns of what it can go on after.
+    def must_end(self, step: int, metrics: Mapping[str, tuple[float, float]]) -> bool:
+        """Whether the run must end after `step`, which was not finite. Warns if it need not.
 
         Args:
           step: counted from 1.
@@ -39,10 +44,10 @@ class DivergenceMonitor:
             return not self._skips or self._skipped == MOST_SKIPPED
         self._skipped = 0
         total, count = metrics["loss"]
-        self._look_for_divergence(step, float(total) / max(float(count), 1))
+        self._check_divergence(step, float(total) / max(float(count), 1))
         return False
 
-    def _look_for_divergence(self, step, loss):
+    def _check_divergence(self, step, loss):
         if self._first_loss is None:
             self._first_loss = loss
         self._above = self._above + 1 if loss > self._first_loss else 0
@@ -68,17 +73,24 @@ class DeferredMetrics:
       hooks: a `Hook`, told of each step.
     """
 
-    def __init__(self, monitor, accumulator, count, explain, hooks):
+    def __init__(
+        self,
+        monitor: DivergenceMonitor,
+        accumulator: MetricAccumulator,
+        count: Callable[[Batch], int],
+        explain: Callable[[Any, int, Batch], Exception],
+        hooks: Hook,
+    ):
         self._monitor, self._accumulator, self._count = monitor, accumulator, count
         self._explain, self._hooks = explain, hooks
         self._unread = None
 
-    def put(self, step, batch, metrics):
-        """What `read` reads next: a step, its host batch, and its metrics on the devices."""
+    def put(self, step: int, batch: Batch, metrics: Mapping[str, SumAndCount]) -> None:
+        """Stores what `read` reads next: a step, its host batch, and its metrics on the devices."""
         self._unread = step, batch, metrics
 
-    def read(self, state):
-        """Reads what is unread, if anything.
+    def read(self, state: Any) -> None:
+        """Reads the stored metrics, if there are any.
 
         Args:
           state: placed, as the newest step left it.
@@ -97,7 +109,7 @@ class DeferredMetrics:
         self._hooks.on_step(step, metrics)
 
 
-def first_loss(workdir):
+def first_loss(workdir: str) -> float | None:
     """The first training loss that the metrics of the work directory tell, or None."""
     if not os.path.isfile(os.path.join(workdir, METRICS_FILE)):
         return None

@@ -1,10 +1,10 @@
-"""What a run takes, told before it starts: parameters, batches, memory, speed so far."""
+"""The dry run: parameters, batches, memory and last measured speed of a run, before it starts."""
 
 import os
 
 import jax
 
-from tfm.runtime.memory import gib
+from tfm.runtime.memory import format_bytes
 from tfm.training.config import TrainingConfig
 from tfm.training.reporting import METRICS_FILE, read_metrics
 from tfm.training.setup import compile_step, make_setup
@@ -17,7 +17,7 @@ def describe_run(task: Task, config: TrainingConfig, workdir: str) -> list[str]:
     """Compiles the step for the largest batch and describes what a run takes, a line each.
 
     Args:
-      task, config, workdir: as of `tfm.training.loop.train`.
+      task, config, workdir: see `tfm.training.loop.train`.
 
     Raises:
       UserError: the step does not fit into the memory of a device, or the data cannot be used.
@@ -25,9 +25,9 @@ def describe_run(task: Task, config: TrainingConfig, workdir: str) -> list[str]:
     setup, data = make_setup(task, config), task.open_data()
     _, _, memory = compile_step(setup, setup.state, data.example(), config.gradient_accumulation_steps)
     parameters = sum(x.size for x in jax.tree.leaves(setup.state.params))
-    device = f"{gib(memory.state)} state, {gib(memory.step)} for a step"
+    device = f"{format_bytes(memory.state)} state, {format_bytes(memory.step)} for a step"
     if memory.available:
-        device += f", of {gib(memory.available)}"
+        device += f", of {format_bytes(memory.available)}"
     described = data.describe(parameters)
     lines = [
         ("parameters", f"{parameters:,}"),

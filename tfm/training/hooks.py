@@ -1,4 +1,4 @@
-"""What is called while a run trains: trackers, and whatever else a user attaches."""
+"""Hooks that the training loop calls: trackers, and whatever else a user attaches."""
 
 from collections.abc import Iterable, Mapping
 

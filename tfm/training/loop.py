@@ -11,8 +11,8 @@ import jax
 import optax
 
 from tfm.runtime.checkpoints import Checkpoints
-from tfm.runtime.lock import HeldDirectory
-from tfm.runtime.preemption import Asked, Interrupted, Stop
+from tfm.runtime.lock import DirectoryGuard
+from tfm.runtime.preemption import Interrupted, Preemption, SignalHandler
 from tfm.runtime.provenance import record_start
 from tfm.training.config import TrainingConfig
 from tfm.training.divergence import DeferredMetrics, DivergenceMonitor, first_loss
@@ -20,7 +20,7 @@ from tfm.training.early_stopping import EarlyStopping
 from tfm.training.hooks import Hook, Hooks
 from tfm.training.non_finite import explain
 from tfm.training.reporting import MetricAccumulator, MetricsWriter
-from tfm.training.setup import TrainSetup, compile_step, make_setup, open_checkpoints, restore_or_begin
+from tfm.training.setup import TrainSetup, compile_step, make_setup, open_checkpoints, restore_or_initialize
 from tfm.training.step import TrainState
 from tfm.training.task import Batch, Data, Task
 
@@ -32,9 +32,9 @@ def train(
     config: TrainingConfig,
     workdir: str,
     *,
-    first_weights: Callable[[], Any] | None = None,
-    stop: Stop | None = None,
-    held: HeldDirectory | None = None,
+    load_initial_params: Callable[[], Any] | None = None,
+    signals: SignalHandler | None = None,
+    guard: DirectoryGuard | None = None,
     hooks: Iterable[Hook] = (),
 ) -> None:
     """Trains up to `config.steps`; a run that was stopped resumes from its newest intact checkpoint.
@@ -43,10 +43,10 @@ def train(
       task: see `tfm.training.task`.
       config: the procedure.
       workdir: folder of the run.
-      first_weights: gives the parameters to begin with; None takes random ones. It is not called for a run
+      load_initial_params: returns the initial parameters; None takes random ones. It is not called for a run
         that has a checkpoint.
-      stop: may ask the run to end; None for none.
-      held: the work directory, where this process has locked it.
+      signals: tells whether a signal asks the run to end; None for none.
+      guard: of the work directory, if this process has locked it; None makes one.
       hooks: are called while it trains, and closed at its end.
 
     Raises:
@@ -56,20 +56,20 @@ def train(
         deleted, moved or replaced.
     """
     began = time.monotonic()
-    stop = stop or Stop()
+    signals = signals or SignalHandler()
     setup = make_setup(task, config)
     with contextlib.ExitStack() as stack:
         for hook in hooks:
             stack.callback(hook.close)
-        held = held or stack.enter_context(contextlib.closing(HeldDirectory(workdir)))
-        checkpoints = stack.enter_context(contextlib.closing(open_checkpoints(task, config, workdir, held)))
-        restored, progress = restore_or_begin(setup, checkpoints, first_weights)
+        guard = guard or stack.enter_context(contextlib.closing(DirectoryGuard(workdir)))
+        checkpoints = stack.enter_context(contextlib.closing(open_checkpoints(task, config, workdir, guard)))
+        restored, progress = restore_or_initialize(setup, checkpoints, load_initial_params)
         state = LoopState.from_progress(restored, progress)
         if state.is_over(config) and not state.unevaluated:
             log.info("Nothing to do: %s", state.describe_end(config))
             return
         data = task.open_data()
-        held.check()  # preparing may have taken long, and what follows makes files and folders
+        guard.check()  # preparing may have taken long, and what follows makes files and folders
         record_start(workdir, task.config, data.identity(), state.step)
         parameters = sum(x.size for x in jax.tree.leaves(restored.params))
         devices = f"{setup.partitioner.devices} {jax.default_backend()}"
@@ -77,12 +77,14 @@ def train(
         step, state.state, _ = compile_step(
             setup, restored, data.example(), config.gradient_accumulation_steps
         )
-        held.check()
+        guard.check()
         if jax.process_index() == 0:  # the first of several hosts writes
             writer = stack.enter_context(contextlib.closing(MetricsWriter(workdir)))
             hooks = [writer, *hooks]
-        loop = _Loop(task, data, config, setup, checkpoints, held, Hooks(hooks), Asked(stop), progress)
-        with stop.deferred():
+        loop = _Loop(
+            task, data, config, setup, checkpoints, guard, Hooks(hooks), Preemption(signals), progress
+        )
+        with signals.deferred():
             loop.run(step, state, began)
             checkpoints.wait()
         if state.signal and not (state.is_done(config) or state.stopping.exhausted(config.patience)):
@@ -140,13 +142,13 @@ class _Loop:
         config: TrainingConfig,
         setup: TrainSetup,
         checkpoints: Checkpoints,
-        held: HeldDirectory,
+        guard: DirectoryGuard,
         hooks: Hook,
-        asked: Asked,
+        preemption: Preemption,
         progress: dict[str, Any],
     ):
         self._task, self._data, self._config, self._setup = task, data, config, setup
-        self._checkpoints, self._held, self._hooks, self._asked = checkpoints, held, hooks, asked
+        self._checkpoints, self._guard, self._hooks, self._preemption = checkpoints, guard, hooks, preemption
         self._sums = progress.get("sums", {})
         self._norm = jax.jit(optax.tree.norm)
 
@@ -163,7 +165,7 @@ class _Loop:
             first, config.steps, self._setup.schedule, self._task.unit, self._sums
         )
         self._deferred = DeferredMetrics(
-            DivergenceMonitor(config, first_loss(self._held.path)),
+            DivergenceMonitor(config, first_loss(self._guard.path)),
             self._metrics,
             self._data.count,
             self._explain,
@@ -177,7 +179,7 @@ class _Loop:
             if state.step == first + 1:
                 jax.block_until_ready(metrics)
                 log.info("First step finished after %.1f s", time.monotonic() - began)
-            state.signal = self._asked()
+            state.signal = self._preemption()
             last = state.step == config.steps
             evaluates = last or state.step % config.eval_every == 0
             if last or state.step % config.log_every == 0:
@@ -185,7 +187,7 @@ class _Loop:
             if evaluates or state.signal or state.step % config.checkpoint_every == 0:
                 self._save(state, evaluates)
         if state.unevaluated:
-            state.signal = self._asked()
+            state.signal = self._preemption()
         if state.stopping.exhausted(config.patience):
             log.info("Stopping at step %s: %s", f"{state.step:,}", state.stopping)
 
@@ -200,7 +202,7 @@ class _Loop:
 
     def _log(self, state):
         self._deferred.read(state.state)
-        self._held.check()
+        self._guard.check()
         norm = self._norm(self._setup.partitioner.fetch_state(state.state.params))
         means = self._metrics.report(state.step) | {"train/parameter_norm": float(norm)}
         self._hooks.on_log(state.step, means)
@@ -229,7 +231,7 @@ class _Loop:
         """{name: score}; None where a signal cut it short: it is made when the run resumes."""
         began = time.monotonic()
         try:
-            with self._asked.interrupting():
+            with self._preemption.interrupting():
                 weights = self._setup.partitioner.fetch_weights(state.weights)
                 scores = self._task.evaluate(weights, self._data)
         except Interrupted:
@@ -241,6 +243,6 @@ class _Loop:
         return scores
 
     def _explain(self, state, step, batch):
-        self._held.check()  # it makes a folder there
-        where = self._task, self._data, self._config, self._setup, self._held.path
+        self._guard.check()  # it makes a folder there
+        where = self._task, self._data, self._config, self._setup, self._guard.path
         return explain(*where, state, step, batch)

@@ -1,9 +1,11 @@
-"""A step that is not finite: which tensor is the first, and what is needed to see it again."""
+"""Diagnoses a non-finite step: finds its first non-finite tensor, and saves what reproduces it."""
 
 import contextlib
 import json
 import os
 import shutil
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -13,17 +15,28 @@ from jax.experimental import multihost_utils
 
 from tfm.errors import UserError
 from tfm.runtime.checkpoints import Checkpoints
-from tfm.training.step import shares
+from tfm.training.config import TrainingConfig
+from tfm.training.step import split_batch
+from tfm.training.task import Batch, Data, Task
 
-TROUBLE_FOLDER, REPORT = "trouble", "report.json"
-SHOWN = 5  # numbers of a list in a sentence
+NON_FINITE_FOLDER, REPORT = "non_finite", "report.json"
+SHOWN = 5  # numbers of a list in an error message
 
 
-def explain(task, data, config, setup, workdir, state, step, batch):
+def explain(
+    task: Task,
+    data: Data,
+    config: TrainingConfig,
+    setup: Any,
+    workdir: str,
+    state: Any,
+    step: int,
+    batch: Batch,
+) -> UserError:
     """Saves the state and the batch of a step that was not finite, and finds out what was not.
 
-    All hosts call it. In workdir/trouble/step-N there are a checkpoint of the state, batch-H.npz, what host H
-    had of the batch, and report.json.
+    All hosts call it. The folder workdir/non_finite/step-N gets a checkpoint of the state, report.json, and
+    batch-H.npz, the part of the batch that host H had.
 
     Args:
       task, data, config, setup, workdir: as in `tfm.training.loop`.
@@ -34,7 +47,7 @@ def explain(task, data, config, setup, workdir, state, step, batch):
     Returns:
       The `UserError` to raise, whatever goes wrong on the way to it.
     """
-    folder = os.path.join(workdir, TROUBLE_FOLDER, f"step-{step}")
+    folder = os.path.join(workdir, NON_FINITE_FOLDER, f"step-{step}")
     whole, facts = setup.partitioner.fetch_state(state), data.describe_batch(step - 1)
     try:
         _save(folder, whole, batch)
@@ -42,13 +55,13 @@ def explain(task, data, config, setup, workdir, state, step, batch):
     except (OSError, UserError) as error:
         where = f"State and batch could not be saved ({error})"
     try:
-        culprit = _culprit(task, config, setup, whole, step, batch)
+        culprit = _locate_non_finite(task, config, setup, whole, step, batch)
     except RuntimeError as error:  # of XLA: one device may not hold what several did
         culprit = f"not found ({str(error).splitlines()[0]})"
     if jax.process_index() == 0:
         with contextlib.suppress(OSError), open(os.path.join(folder, REPORT), "w", encoding="utf-8") as file:
             json.dump({"step": step, "not_finite": culprit, "batch": facts}, file, indent=2)
-    skip = ", or go on without such batches with training.on_non_finite=skip"
+    skip = ", or skip such batches with training.on_non_finite=skip"
     return UserError(
         f"The loss or gradient of step {step:,} is not finite; the first tensor that is not: {culprit}. "
         f"The batch: {_shown(facts)}. {where}; lower training.learning_rate_scale or fix the data"
@@ -56,18 +69,18 @@ def explain(task, data, config, setup, workdir, state, step, batch):
     )
 
 
-def _culprit(task, config, setup, whole, step, batch):
+def _locate_non_finite(task, config, setup, whole, step, batch):
     params = setup.partitioner.fetch_weights(whole.params)
     params = jax.device_put(jax.device_get(params), jax.local_devices()[0])
     devices = setup.partitioner.devices // jax.process_count()
     key = jax.random.fold_in(setup.rng, step - 1)
     culprit = first_not_finite(
-        task.loss, params, shares(batch, key, devices, config.gradient_accumulation_steps)
+        task.loss, params, split_batch(batch, key, devices, config.gradient_accumulation_steps)
     )
-    return culprit or "nothing when computed again, share by share: it comes of their sum or of chance"
+    return culprit or "none when the parts are computed again: only their sum is not finite, or results vary"
 
 
-def first_not_finite(loss, params, pieces):
+def first_not_finite(loss: Callable, params: Any, pieces: Iterable[tuple[Batch, jax.Array]]) -> str | None:
     """The name of the first tensor that is not finite, or None.
 
     Looked for in the parameters, then for each piece in the outputs of the modules as they are computed, the
@@ -150,7 +163,7 @@ def _save(folder, state, batch):
     if jax.process_index() == 0:
         shutil.rmtree(folder, ignore_errors=True)  # of an earlier start that came to the same step
         os.makedirs(folder)
-    multihost_utils.sync_global_devices("trouble")
+    multihost_utils.sync_global_devices("non_finite")
     np.savez(os.path.join(folder, f"batch-{jax.process_index()}.npz"), **batch)
     with contextlib.closing(Checkpoints(folder)) as checkpoints:
         checkpoints.save(state)

@@ -1,7 +1,8 @@
-"""How one pure step runs on the devices at hand: plain jit, pmap over the local ones, or jit over a mesh."""
+"""Runs one pure step on the available devices: jit on one, pmap over the local ones, or jit over a mesh."""
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -12,7 +13,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tfm.errors import UserError
 from tfm.layers.parameter_axes import ACTIVATION_RULES, PARAMETER_RULES, parameter_axes
-from tfm.training.step import filled
+from tfm.training.config import TrainingConfig
+from tfm.training.step import pad_rows
 
 AXIS = "batch"
 MESH_AXES = ("data", "fsdp", "tensor")
@@ -23,15 +25,15 @@ def _identity(x):
 
 
 class Partitioner(NamedTuple):
-    """Where state and batches live, and how a step is compiled for that.
+    """Places state and batches on devices, and compiles the step for that placement.
 
     Attributes:
       devices: how many share a batch.
       compile: (train_step, a state) -> compiled function of (placed state, placed batch); donates the state.
       place_state, fetch_state: one state, or a restored one, -> the devices, and back to what is saved; also
         of a part of it.
-      place_batch: dict of this host's [rows, ...] arrays -> the devices; rows are filled up with zeros to a
-        multiple of the devices, and an all-zero row is padding that counts for nothing.
+      place_batch: dict of this host's [rows, ...] arrays -> the devices; it pads them with
+        rows of zeros to a multiple of the devices, which the loss must not count.
       fetch_metrics: the step's metrics -> one copy.
       like: a state -> what a checkpoint is restored into.
       fetch_weights: parameters of a fetched state -> one copy on this host, for evaluation.
@@ -47,7 +49,7 @@ class Partitioner(NamedTuple):
     fetch_weights: callable = _identity
 
 
-def make_partitioner(config, devices=None):
+def make_partitioner(config: TrainingConfig, devices: Sequence[jax.Device] | None = None) -> Partitioner:
     """The partitioner of a `TrainingConfig`.
 
     Args:
@@ -90,7 +92,7 @@ def _pmap_partitioner(devices):
         return jax.tree.map(lambda x: x[0], tree)
 
     def place_batch(batch):
-        split = {name: x.reshape(count, -1, *x.shape[1:]) for name, x in _filled(batch, count).items()}
+        split = {name: x.reshape(count, -1, *x.shape[1:]) for name, x in _pad_batch(batch, count).items()}
         return jax.device_put(split, sharding)
 
     return Partitioner(count, compile_step, place_state, place_batch, fetch_state=first, fetch_metrics=first)
@@ -131,14 +133,14 @@ def _mesh_partitioner(config, devices):
         )
 
     def place_state(state):
-        return jax.tree.map(_put, state, shardings(state))
+        return jax.tree.map(_place, state, shardings(state))
 
     def fetch_weights(params):
         replicated = jax.jit(_identity, out_shardings=everywhere)(params)
         return jax.tree.map(lambda x: x.addressable_data(0), replicated)
 
     def place_batch(batch):
-        local = _filled(batch, sharers // jax.process_count())
+        local = _pad_batch(batch, sharers // jax.process_count())
         return {name: jax.make_array_from_process_local_data(rows, x) for name, x in local.items()}
 
     return Partitioner(
@@ -157,7 +159,7 @@ def _parameter_sharding(mesh, path, x):
     return NamedSharding(mesh, PartitionSpec(*spec))
 
 
-def _put(x, sharding):
+def _place(x, sharding):
     """A copy of an array that every host has, placed by `sharding`, of which a host may hold a part."""
     if getattr(x, "sharding", None) == sharding:
         return x
@@ -165,5 +167,5 @@ def _put(x, sharding):
     return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
 
 
-def _filled(batch, count):
-    return {name: filled(x, count) for name, x in batch.items()}
+def _pad_batch(batch, count):
+    return {name: pad_rows(x, count) for name, x in batch.items()}

@@ -1,4 +1,4 @@
-"""What a run shows: a line on the terminal, a row of JSONL, a point in TensorBoard."""
+"""Reports metrics: lines on the terminal, rows of JSONL, points in TensorBoard."""
 
 import contextlib
 import json
@@ -7,7 +7,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.summary_pb2 import Summary
@@ -16,6 +16,7 @@ from tensorboardX.record_writer import RecordWriter
 from tfm.errors import UserError
 from tfm.fields import LARGEST_INT
 from tfm.runtime.files import end_last_line, writing
+from tfm.schedules import Schedule
 from tfm.training.hooks import Hook
 from tfm.training.task import SumAndCount
 
@@ -35,7 +36,7 @@ class MetricsWriter(Hook):
       UserError: from any method, an I/O error.
     """
 
-    def __init__(self, workdir):
+    def __init__(self, workdir: str):
         self._workdir = workdir
         path = os.path.join(workdir, METRICS_FILE)
         board = os.path.join(workdir, "tensorboard")
@@ -66,8 +67,8 @@ class MetricsWriter(Hook):
                 self._board.flush()
                 self._flushed = time.monotonic()
 
-    def close(self):
-        """What is still in memory goes to the files, which are closed whether it fits or not."""
+    def close(self) -> None:
+        """Writes what is still in memory, and closes the files even if that fails."""
         with writing(self._workdir), contextlib.closing(self._board), self._file:
             pass
 
@@ -75,11 +76,11 @@ class MetricsWriter(Hook):
         self._board.write(Event(wall_time=time.time(), **fields).SerializeToString())
 
 
-def read_metrics(workdir, up_to=None):
+def read_metrics(workdir: str, up_to: int | None = None) -> list[dict[str, float]]:
     """The rows of metrics.jsonl in order.
 
-    After a restart a step can stand there twice; the later row wins. What is no row, such as a last line cut
-    short or one with something else than numbers, is left out.
+    After a restart there can be two rows of a step; the later one counts. Lines that are not rows, such as a
+    truncated last line or one with other values than numbers, are left out.
 
     Raises:
       UserError: there are none.
@@ -101,7 +102,7 @@ def read_metrics(workdir, up_to=None):
 
 
 def _is_row(row):
-    """Whether a line of the file is what `Reporter.write` writes: a step, and numbers by name."""
+    """Whether a line of the file has a step, and numbers by name."""
     if not isinstance(row, dict) or not isinstance(row.get("step"), int):
         return False
     return all(_is_number(value) for value in row.values())
@@ -119,18 +120,25 @@ class MetricAccumulator:
       sums: {name: (sum, count)}; a resumed run begins with those of its checkpoint.
     """
 
-    def __init__(self, first_step, last_step, schedule, unit, sums=None):
+    def __init__(
+        self,
+        first_step: int,
+        last_step: int,
+        schedule: Schedule,
+        unit: str,
+        sums: Mapping[str, tuple[float, float]] | None = None,
+    ):
         self._first, self._last, self._schedule, self._unit = first_step, last_step, schedule, unit
         self._start = self._since = time.monotonic()
         self.sums = dict(sums or {})
         self._count = 0  # of this process alone, as the time is
 
-    def add(self, metrics, count):
+    def add(self, metrics: Mapping[str, SumAndCount], count: int) -> None:
         """metrics: {name: (sum, count)} on the host; count: what the batch holds, in the unit of the task."""
         add_sums(self.sums, metrics)
         self._count += count
 
-    def report(self, step):
+    def report(self, step: int) -> dict[str, float]:
         """Logs the line of `step`, returns its metrics and starts the next."""
         now = time.monotonic()
         metrics = {f"train/{name}": mean for name, mean in means(self.sums).items()}
@@ -146,13 +154,13 @@ class MetricAccumulator:
             metrics["train/learning_rate"],
             f"{rate:,.0f}",
             self._unit,
-            duration(left),
+            format_duration(left),
         )
         self._since, self.sums, self._count = now, {}, 0
         return metrics
 
     @contextlib.contextmanager
-    def paused(self):
+    def paused(self) -> Iterator[None]:
         """Time in here does not count: evaluation and checkpoints are not training speed."""
         began = time.monotonic()
         yield
@@ -171,7 +179,7 @@ def means(sums: Mapping[str, tuple[float, float]]) -> dict[str, float]:
     return {name: total / count for name, (total, count) in sums.items() if count}
 
 
-def duration(seconds):
+def format_duration(seconds: float) -> str:
     """75 -> '1:15', 3675 -> '1:01:15'."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import jax
 
 from tfm.runtime.checkpoints import Checkpoints
-from tfm.runtime.lock import HeldDirectory
-from tfm.runtime.memory import Memory, check_memory, enough_memory, memory_of
+from tfm.runtime.lock import DirectoryGuard
+from tfm.runtime.memory import Memory, check_memory, explain_out_of_memory, measure_memory
 from tfm.runtime.restoring import check_shapes
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import make_optimizer, make_schedule
@@ -55,9 +55,9 @@ def make_setup(task: Task, config: TrainingConfig) -> TrainSetup:
 
 
 def open_checkpoints(
-    task: Task, config: TrainingConfig, workdir: str, held: HeldDirectory | None = None
+    task: Task, config: TrainingConfig, workdir: str, guard: DirectoryGuard | None = None
 ) -> Checkpoints:
-    """The checkpoints of a run, as training and evaluation find them; `held` as `Checkpoints` takes it."""
+    """The checkpoints of a run, as training and evaluation find them; `guard` as `Checkpoints` takes it."""
     folder = os.path.join(workdir, CHECKPOINT_FOLDER)
     return Checkpoints(
         folder,
@@ -67,19 +67,19 @@ def open_checkpoints(
         keep_best=config.keep_best,
         keep_hours=config.keep_hours,
         assets=task.assets(),
-        held=held,
+        guard=guard,
     )
 
 
-def restore_or_begin(
-    setup: TrainSetup, checkpoints: Checkpoints, first_weights: Callable[[], Any] | None
+def restore_or_initialize(
+    setup: TrainSetup, checkpoints: Checkpoints, load_initial_params: Callable[[], Any] | None
 ) -> tuple[TrainState, dict[str, Any]]:
     """The state to train from, and the progress that was saved with it.
 
     Args:
       setup: of the run.
       checkpoints: of the run; a run that has one resumes from the newest that is intact.
-      first_weights: gives the parameters to begin with where there is no checkpoint; None for random ones.
+      load_initial_params: returns the initial parameters if there is no checkpoint; None for random ones.
 
     Returns:
       (state, progress): progress as `Checkpoints.save` was given it, {} for a run that begins.
@@ -90,11 +90,11 @@ def restore_or_begin(
         state = checkpoints.restore(setup.partitioner.like(setup.state), newest)
         return state, checkpoints.restore_progress(newest)
     state = setup.state
-    if first_weights is not None:
+    if load_initial_params is not None:
         # Saved at once, so that the run resumes with these weights whenever it is stopped.
-        weights = first_weights()
-        check_shapes(state.params, weights, "What the run would begin with")
-        state = state.begun_with(weights)
+        weights = load_initial_params()
+        check_shapes(state.params, weights, "The set of initial parameters")
+        state = state.with_params(weights)
         checkpoints.save(setup.partitioner.fetch_state(setup.partitioner.place_state(state)))
     return state, {}
 
@@ -118,9 +118,9 @@ def compile_step(
     """
     if setup.partitioner.devices * gradient_accumulation_steps > 1:  # else no rows are added
         check_zero_rows(setup.loss, setup.state.params, batch)
-    with enough_memory(gradient_accumulation_steps):
+    with explain_out_of_memory(gradient_accumulation_steps):
         step = setup.partitioner.compile(setup.step, setup.state)
         state = setup.partitioner.place_state(state)
-        memory = memory_of(step.lower(state, setup.partitioner.place_batch(batch)).compile())
+        memory = measure_memory(step.lower(state, setup.partitioner.place_batch(batch)).compile())
     check_memory(memory, gradient_accumulation_steps)
     return step, state, memory

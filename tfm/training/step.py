@@ -1,5 +1,6 @@
 """One update: a pure function of state and batch."""
 
+from collections.abc import Callable
 from typing import Any
 
 import flax.struct
@@ -9,6 +10,7 @@ import numpy as np
 import optax
 
 from tfm.errors import UserError
+from tfm.training.task import Batch
 
 COUNTERS = ("count", "step")  # in the optimizer's state, as Optax names them
 
@@ -32,12 +34,14 @@ class TrainState:
     halted: jax.Array = flax.struct.field(default_factory=lambda: jnp.zeros((), bool))
 
     @classmethod
-    def create(cls, params, optimizer, ema_decay=0.0):
+    def create(
+        cls, params: Any, optimizer: optax.GradientTransformation, ema_decay: float = 0.0
+    ) -> "TrainState":
         """The state before the first update; with an average where `ema_decay` is above 0."""
         return cls(jnp.zeros((), jnp.int32), params, optimizer.init(params), params if ema_decay else None)
 
     def items(self) -> dict[str, Any]:
-        """What a checkpoint of it holds, by name."""
+        """The items of its checkpoint, by name."""
         items = {"params": self.params, "optimizer": {"step": self.step, "state": self.opt_state}}
         return items if self.average is None else items | {"average": self.average}
 
@@ -47,18 +51,25 @@ class TrainState:
         optimizer = items["optimizer"]
         return cls(optimizer["step"], items["params"], optimizer["state"], items.get("average"))
 
-    def begun_with(self, params):
+    def with_params(self, params: Any) -> "TrainState":
         """This state, before its first update, with other parameters."""
         average = None if self.average is None else jax.tree.map(jnp.copy, params)
         return self.replace(params=params, average=average)
 
     @property
-    def weights(self):
+    def weights(self) -> Any:
         """The parameters to evaluate: the average where there is one."""
         return self.params if self.average is None else self.average
 
 
-def make_train_step(loss, optimizer, rng, ema_decay=0.0, gradient_accumulation_steps=1, on_non_finite="stop"):
+def make_train_step(
+    loss: Callable,
+    optimizer: optax.GradientTransformation,
+    rng: jax.Array,
+    ema_decay: float = 0.0,
+    gradient_accumulation_steps: int = 1,
+    on_non_finite: str = "stop",
+) -> Callable:
     """The update of one task.
 
     Args:
@@ -94,7 +105,7 @@ def make_train_step(loss, optimizer, rng, ema_decay=0.0, gradient_accumulation_s
         if gradient_accumulation_steps == 1:
             gradients, metrics = gradients_of(batch, key)
         else:
-            gradients, metrics = _summed(gradients_of, _split(batch, gradient_accumulation_steps), key)
+            gradients, metrics = _accumulate(gradients_of, _split(batch, gradient_accumulation_steps), key)
         if axis_name is not None:
             gradients, metrics = jax.lax.psum((gradients, metrics), axis_name)
         count = jnp.maximum(metrics["loss"][1], 1)
@@ -103,7 +114,7 @@ def make_train_step(loss, optimizer, rng, ema_decay=0.0, gradient_accumulation_s
         finite = jnp.isfinite(metrics["loss"][0]) & jnp.isfinite(metrics["gradient_norm"][0]) & ~state.halted
         metrics = jax.tree.map(lambda x: jnp.where(finite, x, jnp.zeros_like(x)), metrics)
         metrics["skipped"] = (1.0 - finite, jnp.ones(()))
-        return jax.lax.cond(finite, update, pass_over, state, gradients), metrics
+        return jax.lax.cond(finite, update, skip, state, gradients), metrics
 
     def update(state, gradients):
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
@@ -116,17 +127,17 @@ def make_train_step(loss, optimizer, rng, ema_decay=0.0, gradient_accumulation_s
             )
         return TrainState(state.step + 1, params, opt_state, average, state.halted)
 
-    def pass_over(state, gradients):
+    def skip(state, gradients):
         if on_non_finite == "stop":
             return state.replace(halted=jnp.ones((), bool))
         return state.replace(
-            step=state.step + 1, opt_state=jax.tree_util.tree_map_with_path(_counted, state.opt_state)
+            step=state.step + 1, opt_state=jax.tree_util.tree_map_with_path(_advance_counter, state.opt_state)
         )
 
     return train_step
 
 
-def _counted(path, x):
+def _advance_counter(path, x):
     """A step without an update counts: the schedule goes by the counters of the optimizer's state.
 
     They are known by their names, as a state may hold other integers, such as quantized moments.
@@ -136,15 +147,17 @@ def _counted(path, x):
     return x + 1 if is_counter else x
 
 
-def shares(batch, key, devices, gradient_accumulation_steps):
-    """What the devices of a host get of its batch, one micro-batch after the other, as `train_step` has it.
+def split_batch(
+    batch: Batch, key: jax.Array, devices: int, gradient_accumulation_steps: int
+) -> list[tuple[Batch, jax.Array]]:
+    """Splits batch and key of a host into those of its devices and micro-batches, as `train_step` does.
 
     The keys are those of jit and pmap; under a mesh one mask of dropout is drawn for all devices.
 
     Returns:
       list of (batch, key).
     """
-    split = {name: np.split(filled(x, devices), devices) for name, x in batch.items()}
+    split = {name: np.split(pad_rows(x, devices), devices) for name, x in batch.items()}
     keys = [key] if devices == 1 else [jax.random.fold_in(key, device) for device in range(devices)]
     found = [({name: x[device] for name, x in split.items()}, own) for device, own in enumerate(keys)]
     if gradient_accumulation_steps == 1:
@@ -159,11 +172,11 @@ def shares(batch, key, devices, gradient_accumulation_steps):
     ]
 
 
-def check_zero_rows(loss, params, batch):
-    """Whether rows of zeros count for nothing, so that the loss does not depend on the number of devices.
+def check_zero_rows(loss: Callable, params: Any, batch: Batch) -> None:
+    """Checks that rows of zeros do not count, so that the loss does not depend on the number of devices.
 
     Args:
-      loss: as of `make_train_step`; called without a random key.
+      loss: see `make_train_step`; called without a random key.
       params: of the model.
       batch: a host batch, of which one row of zeros is made.
 
@@ -175,19 +188,19 @@ def check_zero_rows(loss, params, batch):
     for name, (total, count) in ({"loss": pair} | metrics).items():
         if total != 0 or count != 0:
             raise UserError(
-                f"A batch is filled up with rows of zeros to a multiple of the devices and micro-batches. "
+                f"A batch is padded with rows of zeros to a multiple of the devices and micro-batches. "
                 f"Expected sum 0 and count 0 of such a row, got sum {float(total):.4g} and count "
                 f"{float(count):.4g} of {name!r}: give padding weight 0 in the task's loss."
             )
 
 
-def filled(x, count):
-    """Rows of zeros added up to a multiple of `count`; an all-zero row is padding that counts for nothing."""
+def pad_rows(x: np.ndarray, count: int) -> np.ndarray:
+    """Pads with rows of zeros to a multiple of `count`; the loss must not count an all-zero row."""
     return np.pad(x, [(0, -len(x) % count)] + [(0, 0)] * (x.ndim - 1))
 
 
 def _split(batch, parts):
-    """[rows, ...] -> [parts, rows / parts, ...], filled up with zero rows.
+    """[rows, ...] -> [parts, rows / parts, ...], padded with zero rows.
 
     Neighbours go to different parts, so that each part has its share of the rows of each device.
     """
@@ -199,7 +212,7 @@ def _split(batch, parts):
     return jax.tree.map(split, batch)
 
 
-def _summed(function, parts, key):
+def _accumulate(function, parts, key):
     """The sum of function(part, key of its own) over the leading axis of `parts`."""
 
     def add(total, part_and_index):

@@ -3,12 +3,12 @@
 `config.task` names a module of `tfm.tasks`, or one of the user's own. It defines
 
     Config                                the frozen dataclass of a run, with a `training` section; has
-                                          `portable()`, itself without paths of this machine, and
+                                          `without_paths()`, itself without paths of this machine, and
                                           `output_suffix`, in which the names of output files end
     create(config, workdir, *, new=True)  the `Task` of a run; a new run makes its assets in `workdir`
 
-A batch is a dict of NumPy arrays that all begin with the axis of rows. A row of zeros is padding: it counts
-for nothing in the loss, so that a batch can be divided over any number of devices.
+A batch is a dict of NumPy arrays that all begin with the axis of rows. A row of zeros is padding: the loss
+must not count it, so that a batch can be divided over any number of devices.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ class Best(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a trained model makes of a split.
+    """The outputs of a trained model on a split, and their scores.
 
     Attributes:
       outputs: a line of text for each example, in the split's order.

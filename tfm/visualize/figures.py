@@ -1,11 +1,13 @@
 """Figures of numbers: learning curves, and attention weights of all heads and layers."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from tfm.errors import UserError
-from tfm.runtime.files import whole_file
+from tfm.runtime.files import atomic_file
 from tfm.runtime.memory import check_estimate, host_memory
 
 DPI = 110
@@ -27,7 +29,7 @@ class Axis(NamedTuple):
     labels: list[str]
 
 
-def draw_curves(rows, path, *, best="validation/bleu"):
+def draw_curves(rows: Sequence[dict[str, float]], path: str, *, best: str = "validation/bleu") -> None:
     """Loss, the score that says which evaluation is the best, and learning rate over the steps.
 
     Args:
@@ -56,10 +58,12 @@ def draw_curves(rows, path, *, best="validation/bleu"):
     _save(figure, path)
 
 
-def draw_attention(weights, queries, keys, title, path):
+def draw_attention(
+    weights: np.ndarray, queries: Axis | Sequence[str], keys: Axis | Sequence[str], title: str, path: str
+) -> None:
     """One row of panels a layer, one panel a head.
 
-    Labels and title are drawn as they are: what stands between dollars is no formula.
+    Labels and title are drawn as they are: text between dollar signs is not a formula.
 
     Args:
       weights: [layers, H, L, M], in [0, 1].
@@ -100,7 +104,7 @@ def draw_attention(weights, queries, keys, title, path):
     _save(figure, path)
 
 
-def check_attention_figure(layers, heads, tokens):
+def check_attention_figure(layers: int, heads: int, tokens: int) -> None:
     """Checks the figure of an attention before it is made, with labels as long as they may be.
 
     Raises:
@@ -171,5 +175,5 @@ def _shortened(text, most=MOST_CHARACTERS):
 
 
 def _save(figure, path):
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         figure.savefig(file, dpi=DPI, format="png")

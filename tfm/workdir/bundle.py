@@ -64,7 +64,7 @@ def read_bundle(folder: str, task: Task) -> tuple[Any, list[int]]:
 
 
 def _about(metadata, path):
-    """What the file says of itself, checked."""
+    """The checked metadata of the file."""
     try:
         about = json.loads((metadata or {})[METADATA_KEY])
         version = about["format_version"]

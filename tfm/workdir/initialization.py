@@ -1,4 +1,4 @@
-"""How a run begins: with random parameters, with another run's, or with its own and a new schedule."""
+"""Initialization of a run: random parameters, a warm start from another run, or a reset of the schedule."""
 
 import contextlib
 import dataclasses
@@ -6,6 +6,8 @@ import filecmp
 import logging
 import os
 import shutil
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 
@@ -13,10 +15,11 @@ from tfm import config, tasks
 from tfm.errors import UserError
 from tfm.fields import NEVER, WITH_FLAG, WITH_RESET, changes, leaves
 from tfm.runtime.checkpoints import Checkpoints
-from tfm.runtime.files import whole_file
+from tfm.runtime.files import atomic_file
 from tfm.runtime.provenance import RECORD_FILE, last_start
 from tfm.training.reporting import METRICS_FILE
 from tfm.training.setup import CHECKPOINT_FOLDER, open_checkpoints
+from tfm.training.task import Task
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 
@@ -24,7 +27,7 @@ BEFORE_RESET = "before_reset"
 log = logging.getLogger(__name__)
 
 
-def keep_config(chosen, workdir, *, allow_change=(), resets=False):
+def save_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = (), resets: bool = False) -> None:
     """Writes the config into the work directory, and logs what differs from the one that is there.
 
     Until the first checkpoint of a run all of it may change, but for what its assets were made from. After
@@ -80,7 +83,7 @@ def _saved_config(workdir, begun):
     recorded = last_start(workdir).get("config")
     if recorded is None:
         raise UserError(f"{workdir} has checkpoints but no {runs.CONFIG_FILE}: put it back from a copy.")
-    log.warning("%s is missing; the config of the last start, in %s, stands for it", path, RECORD_FILE)
+    log.warning("%s is missing: reading the config of the last start from %s", path, RECORD_FILE)
     return runs.parse_config(recorded)
 
 
@@ -96,7 +99,7 @@ def _allowed(chosen, names):
             raise UserError(f"--allow_change: {config.unknown_field(path, path, known)}")
         if known[path].resume == NEVER:
             raise UserError(
-                f"--allow_change={path}: this can never change in a run, as its weights depend on it: "
+                f"--allow_change={path}: this field can never change in a run, as its weights depend on it: "
                 "give a new --workdir."
             )
         if known[path].resume == WITH_RESET:
@@ -155,8 +158,8 @@ def _check_assets(changed, workdir):
             )
 
 
-def adopt(source, chosen, workdir):
-    """Makes ready a run that begins with the weights of `source`: the task's assets come with them.
+def prepare_warm_start(source: str, chosen: Any, workdir: str) -> None:
+    """Prepares a run that begins with the weights of `source`: copies the assets of the task.
 
     Args:
       source: a run or an export.
@@ -182,14 +185,14 @@ def adopt(source, chosen, workdir):
     for name in tasks.find(saved.task).create(saved, source, new=False).assets():
         theirs, own = (os.path.join(folder, name) for folder in (source, workdir))
         if not os.path.exists(own):
-            with open(theirs, "rb") as content, whole_file(own) as file:
+            with open(theirs, "rb") as content, atomic_file(own) as file:
                 shutil.copyfileobj(content, file)
         elif not filecmp.cmp(theirs, own, shallow=False):
             raise UserError(f"{own} is not the {name} of {source}: give a new --workdir.")
 
 
-def reset(task, workdir):
-    """Moves checkpoints and metrics of a run aside: a new schedule begins with its newest weights.
+def reset(task: Task, workdir: str) -> None:
+    """Moves checkpoints and metrics of a run to another folder, to begin a new schedule with its weights.
 
     They go to the folder `before_reset`. Where that is there already, the reset was made and the run resumes.
     The config of the task becomes that of the run.
@@ -212,8 +215,8 @@ def reset(task, workdir):
     config.save(task.config, runs.config_path(workdir))
 
 
-def first_weights(task, workdir, source):
-    """What `training.loop.train` takes: how to get the parameters that a run begins with, or None.
+def find_initial_params(task: Task, workdir: str, source: str) -> Callable[[], Any] | None:
+    """A function that loads the initial parameters, as `training.loop.train` takes it, or None.
 
     Args:
       task: of the run.
@@ -224,7 +227,7 @@ def first_weights(task, workdir, source):
     if _has_checkpoint(aside):
         return lambda: _newest_weights(task, aside)
     if source:
-        return lambda: runs.one_model(runs.load(source))
+        return lambda: runs.single_model_params(runs.load(source))
     return None
 
 

@@ -3,19 +3,21 @@
 import contextlib
 import logging
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+from ml_collections import config_dict
 
 from tfm import config, tasks
 from tfm.errors import UserError
-from tfm.runtime.checkpoints import Gone, average
+from tfm.runtime.checkpoints import CheckpointDeleted, average_trees
 from tfm.runtime.memory import check_weights_fit, host_memory
 from tfm.training.setup import open_checkpoints
 from tfm.workdir.bundle import is_bundle, read_bundle
 
 CONFIG_FILE = "config.json"
-ATTEMPTS = 10  # at a checkpoint that training does not delete meanwhile
+ATTEMPTS = 10  # to find a checkpoint that training does not delete meanwhile
 AVERAGE_COPIES = 5  # of float32: a checkpoint, itself and the sum in float64
 
 log = logging.getLogger(__name__)
@@ -29,7 +31,14 @@ class Run(NamedTuple):
     steps: list[int]
 
 
-def load(workdir, *, checkpoint=None, average_last=1, ensemble_last=1, chosen=None):
+def load(
+    workdir: str,
+    *,
+    checkpoint: str | int | None = None,
+    average_last: int = 1,
+    ensemble_last: int = 1,
+    chosen: Any = None,
+) -> Run:
     """Restores a run for use.
 
     Args:
@@ -69,7 +78,7 @@ def load(workdir, *, checkpoint=None, average_last=1, ensemble_last=1, chosen=No
     for _ in range(attempts - 1):
         try:
             return Run(task, *_restore(task, workdir, checkpoint, average_last, ensemble_last))
-        except Gone as error:
+        except CheckpointDeleted as error:
             log.info("Choosing a checkpoint again: %s", error)
     return Run(task, *_restore(task, workdir, checkpoint, average_last, ensemble_last))
 
@@ -89,11 +98,11 @@ def _restore(task, workdir, checkpoint, average_last, ensemble_last):
         if ensemble_last > 1:
             return tuple(restored), steps
         if average_last > 1:
-            return jax.device_put(average(restored)), steps
+            return jax.device_put(average_trees(restored)), steps
         return next(restored), steps
 
 
-def require_translation(chosen, what):
+def require_translation(chosen: Any, what: str) -> None:
     """Raises a UserError where `what` is asked of a run that does not translate.
 
     Args:
@@ -104,18 +113,18 @@ def require_translation(chosen, what):
         raise UserError(f"{what} is for runs that translate, and the task of this one is '{chosen.task}'.")
 
 
-def one_model(run):
-    """The parameters of a run that is no ensemble.
+def single_model_params(run: Run) -> Any:
+    """The parameters of a run of a single model.
 
     Raises:
-      UserError: it is one.
+      UserError: the run is an ensemble.
     """
     if isinstance(run.params, tuple):
         raise UserError("An ensemble is several models: give --checkpoint or --average, not --ensemble.")
     return run.params
 
 
-def read_config(workdir):
+def read_config(workdir: str) -> Any:
     """The config of the run in `workdir`, as the frozen dataclass of its task.
 
     Raises:
@@ -129,7 +138,7 @@ def read_config(workdir):
         found = parse_config(mapping)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    if is_bundle(workdir) and found != found.portable():
+    if is_bundle(workdir) and found != found.without_paths():
         raise UserError(
             f"The config in {workdir} names files of a machine, as that of an export never does: "
             "it is not what tfm export wrote."
@@ -137,12 +146,12 @@ def read_config(workdir):
     return found
 
 
-def parse_config(mapping):
+def parse_config(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> Any:
     """A mapping -> the frozen dataclass of the task that it names."""
     return config.from_mapping(config_class(mapping), mapping)
 
 
-def config_class(mapping):
+def config_class(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> type:
     """The config class of the task that a mapping names.
 
     Raises:
@@ -153,13 +162,13 @@ def config_class(mapping):
     return tasks.find(mapping["task"]).Config
 
 
-def config_path(workdir):
+def config_path(workdir: str) -> str:
     """Where a run of the work directory keeps its config."""
     return os.path.join(workdir, CONFIG_FILE)
 
 
-def evaluation_stem(workdir, split, language, name=""):
-    """What the names of eval.py's files begin with; `.hypotheses` and `.scores.json` follow.
+def evaluation_stem(workdir: str, split: str, language: str, name: str = "") -> str:
+    """The stem of the files of eval.py, before `.hypotheses` and `.scores.json`.
 
     Args:
       workdir: folder of the run, where they stand.
@@ -175,7 +184,7 @@ def evaluation_stem(workdir, split, language, name=""):
     return os.path.join(workdir, f"{name or os.path.basename(split)}.{language}")
 
 
-def spaced_steps(steps, count, every):
+def spaced_steps(steps: Sequence[int], count: int, every: int) -> list[int]:
     """The steps to average: `count` of them at equal distances.
 
     They are the newest multiples of `every`, passing over what was saved between these: at the run's last

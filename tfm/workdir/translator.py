@@ -1,8 +1,13 @@
 """A trained run as a function of texts."""
 
 import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
 
 from tfm.evaluation.alignment import to_pharaoh
+from tfm.tasks.translation.pipeline import Hypothesis
 from tfm.workdir import runs
 
 
@@ -13,20 +18,27 @@ class Translator:
     ['Der Hund schläft.']
     """
 
-    def __init__(self, run):
+    def __init__(self, run: runs.Run):
         runs.require_translation(run.task.config, "Translator")
         self.run = run
 
     @classmethod
-    def load(cls, workdir, **options):
+    def load(cls, workdir: str, **options: Any) -> "Translator":
         """See `tfm.workdir.runs.load`, whose options are `checkpoint`, `average_last` and `ensemble_last`."""
         return cls(runs.load(workdir, **options))
 
-    def translate(self, sentences, **decoding):
+    def translate(self, sentences: Iterable[str], **decoding: Any) -> list[str]:
         """Texts -> texts. Further arguments replace fields of the run's `DecodingConfig`: beam_size=1."""
         return self.run.task.translate(self.run.params, sentences, self._decoding(decoding))
 
-    def hypotheses(self, sentences, *, n_best=1, prefixes=None, **decoding):
+    def hypotheses(
+        self,
+        sentences: Iterable[str],
+        *,
+        n_best: int = 1,
+        prefixes: Iterable[str] | None = None,
+        **decoding: Any,
+    ) -> list[list[Hypothesis]]:
         """The best translations of each text with their scores.
 
         Args:
@@ -43,11 +55,11 @@ class Translator:
             self.run.params, sentences, self._decoding(decoding), n_best=n_best, prefixes=prefixes
         )
 
-    def score(self, sources, targets):
+    def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[np.ndarray]:
         """Log-probabilities of each target text's pieces and of its end: a float32 array for each pair."""
         return self.run.task.score(self.run.params, sources, targets)
 
-    def align(self, sources, targets):
+    def align(self, sources: Iterable[str], targets: Iterable[str]) -> list[str]:
         """Word alignment of each pair in Pharaoh format, "0-0 1-2": source word, target word, from 0."""
         return [to_pharaoh(pairs) for pairs in self.run.task.align(self.run.params, sources, targets)]
 

@@ -177,7 +177,7 @@ def normalised(params, batch, rng):
 @pytest.mark.parametrize(
     ("loss", "name"), [(mean_over_rows, "loss"), (constant_metric, "margin"), (normalised, "loss")]
 )
-def test_a_loss_that_counts_rows_of_zeros_is_refused(loss, name):
+def test_a_loss_that_counts_zero_rows_is_refused(loss, name):
     batch = {"x": np.ones((5, 2), np.float32)}
     with pytest.raises(UserError, match=f"Expected sum 0 and count 0 of such a row, got .* of '{name}'"):
         check_zero_rows(loss, {"w": jnp.ones(2)}, batch)
@@ -192,7 +192,7 @@ class Rows:
         return {"w": jnp.ones(2)}
 
 
-def test_a_run_that_adds_rows_checks_its_loss_first():
+def test_a_run_that_pads_rows_checks_its_loss():
     batch = {"x": np.ones((5, 2), np.float32)}
     for gradient_accumulation_steps in (1, 2):
         config = TrainingConfig(gradient_accumulation_steps=gradient_accumulation_steps, parallel="jit")

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.helpers.tiny import talkative
+from tests.helpers.tiny import randomize_weights
 from tfm.commands import evaluate as eval_command
 from tfm.config import save
 from tfm.data.config import DataConfig
@@ -27,7 +27,7 @@ LONG = ("red dog " * 30, "rot hund " * 40)  # beyond data.max_length, which vali
 
 @pytest.fixture(scope="module")
 def run(tiny_run):
-    return talkative(runs.load(str(tiny_run)))
+    return randomize_weights(runs.load(str(tiny_run)))
 
 
 def losses(run, params, source, target):
@@ -39,7 +39,7 @@ def losses(run, params, source, target):
     return smoothed_cross_entropy(logits, np.array([target]), np.ones((1, len(target))), smoothing=0.0)
 
 
-def test_perplexity_is_the_loss_of_plain_forward_passes(run):
+def test_perplexity_equals_plain_forward_passes(run):
     pairs = [*open_pairs(run.task.config.data, "test")[:3], LONG, ("", "rot"), ("red", "")]
     sums, counts = np.array([losses(run, run.params, *pair) for pair in pairs]).T
     found = report.perplexity(run.task, run.params, *map(list, zip(*pairs, strict=True)))
@@ -48,13 +48,13 @@ def test_perplexity_is_the_loss_of_plain_forward_passes(run):
     assert found.signature == f"vocabulary {len(run.task.tokenizer)}, {counted}"
 
 
-def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(run):
+def test_a_uniform_model_has_perplexity_v(run):
     flat = jax.tree.map(np.zeros_like, run.params)
     found = report.perplexity(run.task, flat, ["red dog"], ["rot hund"])
     assert found.value == pytest.approx(len(run.task.tokenizer), rel=1e-5)
 
 
-def test_an_evaluation_ends_in_the_perplexity_of_its_references(run):
+def test_an_evaluation_ends_in_the_perplexity(run):
     pairs = open_pairs(run.task.config.data, "test")
     sources, references = map(list, zip(*pairs[:], strict=True))
     found = report.evaluate(run.task, run.params, "test").scores
@@ -62,7 +62,7 @@ def test_an_evaluation_ends_in_the_perplexity_of_its_references(run):
     assert found[0].name == "BLEU"
 
 
-def test_pairs_that_the_model_has_no_positions_for_are_left_out_and_counted(run):
+def test_pairs_without_positions_are_left_out(run):
     model = dataclasses.replace(run.task.config.model, positions="learned", max_positions=40)
     decoding = dataclasses.replace(run.task.config.decoding, max_input=20, max_extra_tokens=20)
     settings = dataclasses.replace(run.task.config, model=model, decoding=decoding)
@@ -77,7 +77,7 @@ def test_pairs_that_the_model_has_no_positions_for_are_left_out_and_counted(run)
         report.perplexity(task, params, LONG[:1], LONG[1:])
 
 
-def test_perplexity_of_a_model_that_has_diverged_is_infinite(run, monkeypatch):
+def test_a_diverged_model_has_infinite_perplexity(run, monkeypatch):
     certain = [np.full(3, -1e4, np.float32)]
     monkeypatch.setattr(run.task, "score", lambda *_: certain, raising=False)
     assert report.perplexity(run.task, None, ["a"], ["b"]).value == np.inf
@@ -104,7 +104,7 @@ def test_challenges_are_what_their_splits_say(monkeypatch):
     monkeypatch.setattr(report, "read_sides", lambda data, split: sides[split])
     monkeypatch.setattr(report, "read_feature", lambda data, split, name: features[name])
     test = report.Evaluation(["a", "b"], ["x", "y"], ["x", "z"], [], 1.0)
-    found = {score.name: score.value for score in report.challenges(Oracle(), None, test)}
+    found = {score.name: score.value for score in report.score_challenges(Oracle(), None, test)}
     expected = {"exact match": 50, "pronoun accuracy": 50, "BLEU, long": 100, "alignment error rate": 50}
     assert found == pytest.approx(expected)
 
@@ -123,7 +123,7 @@ def test_challenges_follow_the_scores(monkeypatch):
     """Of the built-in language's test, and of no other split."""
     test = report.Evaluation(["a"], ["x"], ["y"], ["BLEU"], 1.0)
     monkeypatch.setattr(report, "evaluate", lambda *_: test)
-    monkeypatch.setattr(report, "challenges", lambda *_: ["exact match"])
+    monkeypatch.setattr(report, "score_challenges", lambda *_: ["exact match"])
     for kind, split, expected in (
         ("builtin", "test", [["BLEU"], ["BLEU", "exact match"]]),
         ("builtin", "long", [["BLEU"]]),

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tfm.data.batching import read_ahead
+from tfm.data.batching import prefetch
 from tfm.data.character_tokenizers import TextTokenizer
 from tfm.data.document_batches import DocumentBatches
 from tfm.data.documents import open_documents
@@ -51,7 +51,7 @@ class LanguageModelingData:
 
     def train_batches(self, start_step: int) -> Iterator[Batch]:
         """Endless batches from `start_step` on, prefetched."""
-        return read_ahead(self._train, start_step)
+        return prefetch(self._train, start_step)
 
     def identity(self) -> dict[str, str]:
         """Hashes of the splits and of the tokenizer, by name."""

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from tfm.data.document_batches import score_windows, window_batches
-from tfm.data.sources import fingerprint_of
+from tfm.data.sources import fingerprint_texts
 from tfm.decoding.generate import as_members
 from tfm.evaluation.language_modeling_metrics import likelihood_scores
 from tfm.tasks.language_modeling.data import TokenizedDocuments
@@ -31,7 +31,7 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
     ]
     settings = {"window": task.config.data.row_length, "stride": task.config.stride}
     scores = score_documents(task, nats, documents)
-    yield Report(outputs, scores, examples, settings, rate, fingerprint_of(documents.texts, outputs[:0]))
+    yield Report(outputs, scores, examples, settings, rate, fingerprint_texts(documents.texts, outputs[:0]))
 
 
 def score_documents(task: Any, nats: np.ndarray, documents: TokenizedDocuments) -> list[Any]:

@@ -100,7 +100,7 @@ class Config:
         """Outputs of eval.py are called SPLIT.bits.hypotheses: the bits per byte of each document."""
         return "bits"
 
-    def portable(self) -> "Config":
+    def without_paths(self) -> "Config":
         """This config without the paths of the machine that trained it, for an export."""
         splits = {name: getattr(self.data, name) for name in SPLITS}
         splits = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from tfm.data.batching import TrainBatches, eval_batches, read_ahead
+from tfm.data.batching import TrainBatches, eval_batches, prefetch
 from tfm.data.sources import open_pairs
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
@@ -44,12 +44,12 @@ class TranslationData:
             f"{self._train.pairs:,}",
             f"{len(tokenizer):,}",
             self._train.shapes,
-            100 * self._train.padding_share,
+            100 * self._train.padding_fraction,
         )
 
     def train_batches(self, start_step: int) -> Iterator[Batch]:
         """Endless batches from `start_step` on, prefetched."""
-        return read_ahead(self._train, start_step)
+        return prefetch(self._train, start_step)
 
     def identity(self) -> dict[str, str]:
         """Hashes of the splits and of the vocabulary, by name."""
@@ -65,11 +65,11 @@ class TranslationData:
 
     def example(self) -> Batch:
         """A batch of zeros of the largest shape."""
-        return self._train.largest()
+        return self._train.largest_batch()
 
     def describe(self, parameters: int) -> list[tuple[str, str]]:
         """Shapes, padding and arithmetic, with advice where a batch is far from the paper's."""
-        shapes, padding = self._train.shapes, self._train.padding_share
+        shapes, padding = self._train.shapes, self._train.padding_fraction
         rows, length = max(shapes, key=math.prod)
         tokens = rows * length * jax.process_count() * (1 - padding)
         lines = [

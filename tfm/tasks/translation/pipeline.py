@@ -5,12 +5,15 @@ import reprlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tfm.data.tokenizer import EOS_ID
-from tfm.decoding.generate import decode
+import flax.linen as nn
+import numpy as np
+
+from tfm.data.tokenizer import EOS_ID, Tokenizer
+from tfm.decoding.generate import DecodingConfig, Members, Params, decode
 from tfm.decoding.mbr import expected_utilities
 from tfm.decoding.scoring import attend_pairs, score_pairs
 from tfm.errors import UserError
-from tfm.evaluation.alignment import align_words
+from tfm.evaluation.alignment import Links, align_words
 
 log = logging.getLogger(__name__)
 
@@ -22,14 +25,23 @@ class Hypothesis(NamedTuple):
     score: float
 
 
-def translate_texts(model, params, tokenizer, sentences, config, *, n_best=1, prefixes=None):
+def translate_texts(
+    model: nn.Module,
+    params: Params | Members,
+    tokenizer: Tokenizer,
+    sentences: Iterable[str],
+    config: DecodingConfig,
+    *,
+    n_best: int = 1,
+    prefixes: Iterable[str] | None = None,
+) -> list[list[Hypothesis]]:
     """Translations of texts.
 
-    What is empty stays empty. An input over `config.max_input` is split or cut, with a warning; of a split
-    one the n-th best translation joins the n-th best of its parts, and scores are added.
+    The translation of an empty text is empty. An input over `config.max_input` is split or cut, with a
+    warning; the n-th best translation of a split one joins the n-th best of its parts, with added scores.
 
     Args:
-      model, params, config, n_best: as of `tfm.decoding.generate.decode`.
+      model, params, config, n_best: see `tfm.decoding.generate.decode`.
       tokenizer: of the model.
       sentences: texts.
       prefixes: texts with which the translations begin, or None.
@@ -41,11 +53,11 @@ def translate_texts(model, params, tokenizer, sentences, config, *, n_best=1, pr
       UserError: no lists of texts, a prefix too many or too few, or more wanted than the beam holds.
     """
     if prefixes is None:
-        sentences = _texts("sentences", sentences)
+        sentences = _check_texts("sentences", sentences)
     else:
-        sentences, prefixes = _paired(sentences=sentences, prefixes=prefixes)
+        sentences, prefixes = _check_paired(sentences=sentences, prefixes=prefixes)
     tokens = tokenizer.encode(sentences)
-    parts = [(i, part) for i, ids in enumerate(tokens) for part in _parts(tokenizer, ids, config)]
+    parts = [(i, part) for i, ids in enumerate(tokens) for part in _split_input(tokenizer, ids, config)]
     starts = [i == 0 or parts[i - 1][0] != sentence for i, (sentence, _) in enumerate(parts)]
     if prefixes is not None:
         encoded = tokenizer.encode(prefixes)
@@ -55,22 +67,36 @@ def translate_texts(model, params, tokenizer, sentences, config, *, n_best=1, pr
     translations = [[] for _ in sentences]
     for (i, _), hypotheses in zip(parts, found, strict=True):
         texts = [Hypothesis(tokenizer.decode(ids), score) for ids, score in hypotheses]
-        translations[i].append(_by_utility(texts, config.utility) if config.samples else texts)
-    return [_joined(each, n_best) for each in translations]
+        translations[i].append(_rank_by_utility(texts, config.utility) if config.samples else texts)
+    return [_join(each, n_best) for each in translations]
 
 
-def score_texts(model, params, tokenizer, sources, targets, config):
+def score_texts(
+    model: nn.Module,
+    params: Params | Members,
+    tokenizer: Tokenizer,
+    sources: Iterable[str],
+    targets: Iterable[str],
+    config: DecodingConfig,
+) -> list[np.ndarray]:
     """Log-probabilities of each target text's pieces and EOS given its source: a float32 array for each.
 
     Raises:
       UserError: no lists of texts, or of unlike length.
     """
-    sides = _paired(sources=sources, targets=targets)
+    sides = _check_paired(sources=sources, targets=targets)
     sources, targets = ([[*ids, EOS_ID] for ids in tokenizer.encode(side)] for side in sides)
     return score_pairs(model, params, sources, targets, config)
 
 
-def align_texts(model, params, tokenizer, sources, targets, config):
+def align_texts(
+    model: nn.Module,
+    params: Params | Members,
+    tokenizer: Tokenizer,
+    sources: Iterable[str],
+    targets: Iterable[str],
+    config: DecodingConfig,
+) -> list[Links]:
     """Word alignment of each pair by the model's attention: sets of (source word, target word), from 0.
 
     Words are what white space separates. A pair with a side above `config.max_input` tokens has none.
@@ -78,7 +104,7 @@ def align_texts(model, params, tokenizer, sources, targets, config):
     Raises:
       UserError: no lists of texts, or of unlike length.
     """
-    sides = _paired(sources=sources, targets=targets)
+    sides = _check_paired(sources=sources, targets=targets)
     encoded = list(zip(*map(tokenizer.encode, sides), strict=True))
     usable = [
         i
@@ -93,21 +119,21 @@ def align_texts(model, params, tokenizer, sources, targets, config):
     return alignments
 
 
-def _paired(**named):
+def _check_paired(**named):
     """Two arguments as lists of texts of one length.
 
     Raises:
       UserError: one is something else, a text alone for instance, or they differ in length.
     """
     (first, many), (second, other) = named.items()
-    lists = _texts(first, many), _texts(second, other)
+    lists = _check_texts(first, many), _check_texts(second, other)
     many, other = map(len, lists)
     if many != other:
         raise UserError(f"Expected as many {second} as {first}, {many:,}, got {other:,}: give each its own.")
     return lists
 
 
-def _texts(name, given):
+def _check_texts(name, given):
     """The argument as a list of texts; a text alone would be one of its letters."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise UserError(
@@ -120,26 +146,26 @@ def _texts(name, given):
     return texts
 
 
-def _parts(tokenizer, ids, config):
-    """What of a sentence is translated at once: nothing, all of it, or parts."""
+def _split_input(tokenizer, ids, config):
+    """The parts of a sentence that are translated separately: none of an empty one, else one or more."""
     longest = config.max_input - 1
     if len(ids) <= longest:
         return [ids] if ids else []
     parts = tokenizer.split(ids, longest)
-    if config.over_long == "cut":
+    if config.overflow == "cut":
         log.warning("Cut an input of %s tokens to %s (decoding.max_input)", f"{len(ids):,}", longest)
         return parts[:1]
     log.warning("Split an input of %s tokens into %s (decoding.max_input)", f"{len(ids):,}", len(parts))
     return parts
 
 
-def _by_utility(texts, utility):
+def _rank_by_utility(texts, utility):
     utilities = expected_utilities([text for text, _ in texts], utility)
     ranked = dict(zip((text for text, _ in texts), utilities, strict=True))
     return [Hypothesis(text, ranked[text]) for text in sorted(ranked, key=ranked.get, reverse=True)]
 
 
-def _joined(parts, n_best):
+def _join(parts, n_best):
     """The n-th hypotheses of all parts as one; an empty text for none."""
     depth = min(map(len, parts), default=0)
     joined = [

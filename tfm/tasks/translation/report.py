@@ -4,12 +4,12 @@ import dataclasses
 import itertools
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.data.sources import fingerprint_of, read_feature, read_sides
+from tfm.data.sources import fingerprint_texts, read_feature, read_sides
 from tfm.errors import UserError
 from tfm.evaluation.alignment import alignment_error_rate, from_pharaoh
 from tfm.evaluation.translation_metrics import Score, bleu, exact_match, scores
@@ -39,14 +39,14 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
         [dict(zip(names, triple, strict=True)) for triple in triples],
         dataclasses.asdict(task.config.decoding),
         test.sentences_per_second,
-        fingerprint_of(test.sources, test.references),
+        fingerprint_texts(test.sources, test.references),
     )
     yield report
     if task.config.data.kind == "builtin" and split == "test":
-        yield report._replace(scores=[*test.scores, *challenges(task, params, test)])
+        yield report._replace(scores=[*test.scores, *score_challenges(task, params, test)])
 
 
-def evaluate(task, params, split):
+def evaluate(task: Any, params: Any, split: str) -> Evaluation:
     """Beam search over a split by the task's decoding config, and its scores, perplexity last."""
     data = task.config.data
     sources, references = read_sides(data, split)
@@ -60,7 +60,7 @@ def evaluate(task, params, split):
     return Evaluation(sources, hypotheses, references, found, rate)
 
 
-def perplexity(task, params, sources, references):
+def perplexity(task: Any, params: Any, sources: Sequence[str], references: Sequence[str]) -> Score:
     """Perplexity of the references per word piece, the end of each counted: the measure of Table 3.
 
     No label is smoothed. Only models of one vocabulary compare, whose pieces are alike. Of an ensemble it is
@@ -88,7 +88,7 @@ def perplexity(task, params, sources, references):
     return Score("perplexity", float(value), f"vocabulary {len(task.tokenizer):,}, {counted}")
 
 
-def challenges(task, params, test):
+def score_challenges(task: Any, params: Any, test: Evaluation) -> list[Score]:
     """Scores on the built-in language beyond BLEU.
 
     Args:

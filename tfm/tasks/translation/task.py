@@ -7,11 +7,12 @@ and targets, target_positions, target_segments [B, L]; targets are gold tokens t
 import dataclasses
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tfm import models
 from tfm.data.config import VOCABULARY_FILE, DataConfig
@@ -21,17 +22,18 @@ from tfm.data.tokenizer import BOS_ID, Tokenizer
 from tfm.decoding.generate import DecodingConfig
 from tfm.decoding.protocol import check_translates
 from tfm.errors import UserError
+from tfm.evaluation.alignment import Links
 from tfm.evaluation.translation_metrics import bleu
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.losses import fused_linear_cross_entropy
 from tfm.models import TransformerConfig
 from tfm.runtime.memory import check_batches_fit, check_training_fits
 from tfm.tasks.translation.data import TranslationData
-from tfm.tasks.translation.pipeline import align_texts, score_texts, translate_texts
+from tfm.tasks.translation.pipeline import Hypothesis, align_texts, score_texts, translate_texts
 from tfm.tasks.translation.report import report_split
 from tfm.training.config import TrainingConfig
 from tfm.training.reporting import add_sums, means
-from tfm.training.task import Best, Report
+from tfm.training.task import Batch, Best, Report, SumAndCount
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +83,7 @@ class Config:
         """Language of the translations: files of them are called SPLIT.LANGUAGE.hypotheses."""
         return self.data.target_language
 
-    def portable(self) -> "Config":
+    def without_paths(self) -> "Config":
         """This config without the paths of the machine that trained it, for an export."""
         splits = {name: getattr(self.data, name) for name in SPLITS}
         splits = {
@@ -119,7 +121,7 @@ class Translation:
     best = Best("validation/bleu", "max")
     unit = "tokens"
 
-    def __init__(self, config, tokenizer):
+    def __init__(self, config: Config, tokenizer: Tokenizer):
         self.config = config
         self.tokenizer = tokenizer
         found = models.find(config.model.name)
@@ -128,12 +130,14 @@ class Translation:
         self.d_model = getattr(config.model, "d_model", None)
         self._evaluation_loss = jax.jit(lambda params, batch: self.loss(params, batch, None)[1])
 
-    def init(self, rng):
+    def init(self, rng: jax.Array) -> Any:
         """The parameters before training."""
         token = jnp.ones((1, 1), jnp.int32)
         return self.model.init(rng, token, token, train=False)["params"]
 
-    def loss(self, params, batch, rng):
+    def loss(
+        self, params: Any, batch: Batch, rng: jax.Array | None
+    ) -> tuple[SumAndCount, dict[str, SumAndCount]]:
         """Smoothed cross-entropy per target token.
 
         Args:
@@ -167,7 +171,7 @@ class Translation:
         """Opens, tokenises and plans training and validation data."""
         return TranslationData(self.config, self.tokenizer)
 
-    def assets(self):
+    def assets(self) -> dict[str, str]:
         """{file name: SHA-256} of the files in the work directory that the weights mean nothing without."""
         return {VOCABULARY_FILE: self.tokenizer.fingerprint}
 
@@ -188,25 +192,29 @@ class Translation:
         """Translations of a split and their scores; on the built-in language's test, its challenges too."""
         return report_split(self, params, split)
 
-    def translate(self, params, sentences, decoding=None):
+    def translate(
+        self, params: Any, sentences: Iterable[str], decoding: DecodingConfig | None = None
+    ) -> list[str]:
         """Texts -> texts by the config's search, or by another `DecodingConfig`."""
         return [found[0].text for found in self.hypotheses(params, sentences, decoding)]
 
-    def hypotheses(self, params, sentences, decoding=None, **options):
+    def hypotheses(
+        self, params: Any, sentences: Iterable[str], decoding: DecodingConfig | None = None, **options: Any
+    ) -> list[list[Hypothesis]]:
         """See `tfm.tasks.translation.pipeline.translate_texts`, whose options are `n_best` and `prefixes`."""
         decoding = decoding or self.config.decoding
         return translate_texts(self.model, params, self.tokenizer, sentences, decoding, **options)
 
-    def score(self, params, sources, targets):
+    def score(self, params: Any, sources: Iterable[str], targets: Iterable[str]) -> list[np.ndarray]:
         """See `tfm.tasks.translation.pipeline.score_texts`."""
         return score_texts(self.model, params, self.tokenizer, sources, targets, self.config.decoding)
 
-    def align(self, params, sources, targets):
+    def align(self, params: Any, sources: Iterable[str], targets: Iterable[str]) -> list[Links]:
         """See `tfm.tasks.translation.pipeline.align_texts`."""
         return align_texts(self.model, params, self.tokenizer, sources, targets, self.config.decoding)
 
 
-def create(config, workdir, *, new=True):
+def create(config: Config, workdir: str, *, new: bool = True) -> Translation:
     """The task of a run, with the tokenizer in `workdir`; a `new` run trains it on its training pairs.
 
     Raises:
@@ -224,7 +232,7 @@ def create(config, workdir, *, new=True):
     if new and not os.path.exists(path):
         pairs = open_pairs(config.data, "train")
         log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")
-        Tokenizer.train(evenly_spaced(pairs, config.data.vocabulary_pairs), config.data.vocabulary_size, path)
+        Tokenizer.train(sample_evenly(pairs, config.data.vocabulary_pairs), config.data.vocabulary_size, path)
     return Translation(config, Tokenizer.load(path))
 
 
@@ -242,7 +250,7 @@ def _check_data(data, resumed):
         log.warning("The test split cannot be used: %s", problem)
 
 
-def evenly_spaced(pairs, most):
+def sample_evenly(pairs: Any, most: int) -> Iterator[str]:
     """Both texts of at most `most` pairs from all over the source, some read at a time."""
     stride = -(-len(pairs) // most)
     for first in range(0, len(pairs), 10_000 * stride):
@@ -250,7 +258,7 @@ def evenly_spaced(pairs, most):
             yield from pair
 
 
-def shift_right(targets, positions):
+def shift_right(targets: jax.Array, positions: jax.Array) -> jax.Array:
     """Decoder input [B, L]: each sentence's tokens one place to the right, BOS at its position 0."""
     shifted = jnp.roll(targets, 1, axis=-1)
     return jnp.where(positions == 0, BOS_ID, shifted)

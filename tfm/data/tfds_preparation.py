@@ -1,12 +1,14 @@
-"""TFDS data sets written to disk, whole or not at all, by this process or by another at the same time."""
+"""Writes TFDS data sets to disk atomically; several processes may do so at the same time."""
 
 import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
 
 
-def prepared(make, root: str):
+def prepare_builder(make: Callable[[str], Any], root: str) -> Any:
     """The TFDS builder that `make(data_dir)` gives, written as array_record files where it was not.
 
     Raises:
@@ -14,13 +16,13 @@ def prepared(make, root: str):
     """
     builder = make(root)
     if not builder.data_path.exists():
-        with preparing(root, builder.data_dir) as temporary:
+        with write_data_set(root, builder.data_dir) as temporary:
             make(temporary).download_and_prepare(file_format="array_record")
     return make(root)
 
 
 @contextlib.contextmanager
-def preparing(root: str, folder: str):
+def write_data_set(root: str, folder: str) -> Iterator[str]:
     """A new data_dir inside `root`; its data set becomes `folder` when the context ends well.
 
     Else nothing is left that was not there before. Where another process was first, its data set stays.
@@ -37,7 +39,7 @@ def preparing(root: str, folder: str):
         temporary = tempfile.mkdtemp(prefix="preparing-", dir=root)
         try:
             yield temporary
-            _adopt(os.path.join(temporary, os.path.relpath(folder, root)), folder)
+            _move_into_place(os.path.join(temporary, os.path.relpath(folder, root)), folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     finally:
@@ -58,7 +60,7 @@ def _make_folders(path):
     return absent[::-1]
 
 
-def _adopt(written, folder):
+def _move_into_place(written, folder):
     """Gives a written data set its place, unless another process was first."""
     above = os.path.dirname(folder)
     os.makedirs(above, exist_ok=True)

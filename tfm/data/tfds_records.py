@@ -2,10 +2,11 @@
 
 import contextlib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from tfm.data.problems import collect
-from tfm.data.text import require_usable
+from tfm.data.text_pairs import require_usable
 from tfm.errors import UserError
 
 MANY = 1 << 40  # examples of a split whose size is not known yet
@@ -20,7 +21,7 @@ class RecordPairs:
       UserError: no such split, no such language, no examples, or damaged files.
     """
 
-    def __init__(self, builder, split, languages):
+    def __init__(self, builder: Any, split: str, languages: Sequence[str]):
         self._name, self._folder = builder.info.full_name, builder.data_dir
         for problem in (feature_problems(builder, languages), split_problems(builder, [split])):
             if problem:
@@ -72,7 +73,7 @@ def describe_damage(folder: str, reason: str) -> str:
     return f"The files in {folder} are damaged ({reason}): delete that folder, and they are prepared again."
 
 
-def find_builder(name: str, directory: str):
+def find_builder(name: str, directory: str) -> Any:
     """The builder of a TFDS data set, which may not have been downloaded yet.
 
     Raises:
@@ -98,7 +99,7 @@ def find_builder(name: str, directory: str):
 
 
 @contextlib.contextmanager
-def opening(name: str, folder: str):
+def opening(name: str, folder: str) -> Iterator[None]:
     """Within, what TFDS raises for the damaged description of a data set becomes a UserError."""
     from google.protobuf import json_format
 
@@ -114,7 +115,7 @@ def opening(name: str, folder: str):
         ) from None
 
 
-def prepare(builder, name: str, directory: str):
+def prepare(builder: Any, name: str, directory: str) -> Any:
     """The builder with its files on disk; they are downloaded and written where they are not there.
 
     Raises:
@@ -128,7 +129,7 @@ def prepare(builder, name: str, directory: str):
     return require_splits(builder)
 
 
-def require_splits(builder):
+def require_splits(builder: Any) -> Any:
     """The builder of a prepared data set.
 
     Raises:
@@ -139,7 +140,7 @@ def require_splits(builder):
     return builder
 
 
-def feature_problems(builder, features) -> list[str]:
+def feature_problems(builder: Any, features: Sequence[str]) -> list[str]:
     """An error message for each of these features that the data set has not, or not as text."""
     known = dict(builder.info.features.items()) if hasattr(builder.info.features, "items") else {}
     problems = []
@@ -150,11 +151,11 @@ def feature_problems(builder, features) -> list[str]:
                 f"it has {', '.join(known) or 'none with a name'}."
             )
         elif known[name].shape != () or known[name].np_dtype not in (object, str):
-            problems.append(f"The feature '{name}' of {builder.info.full_name} is no text: {known[name]}.")
+            problems.append(f"The feature '{name}' of {builder.info.full_name} is not text: {known[name]}.")
     return problems
 
 
-def split_problems(builder, names) -> list[str]:
+def split_problems(builder: Any, names: Iterable[str]) -> list[str]:
     """An error message for each of these splits that the data set has not, as far as is known."""
     import tensorflow_datasets as tfds
 
@@ -184,20 +185,20 @@ def _count(part, infos):
     return last - (part.from_ or 0)
 
 
-def split_names(builder) -> list[str]:
+def split_names(builder: Any) -> list[str]:
     """The splits of a data set, also before its download; none where its code cannot tell them before."""
     if builder.info.splits:
         return list(builder.info.splits)
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            generators = builder._split_generators(_Downloaded())
+            generators = builder._split_generators(_FakeDownloadManager())
         names = generators if isinstance(generators, dict) else [each.name for each in generators]
         return [str(name) for name in names]
     except Exception:  # the code of any data set, which looks into files that are not there
         return []
 
 
-class _Downloaded:
+class _FakeDownloadManager:
     """In the place of TFDS's download manager: as if all were downloaded, into files that are not there."""
 
     def __init__(self):
@@ -220,7 +221,7 @@ class _Downloaded:
         return iter(())
 
 
-def find_problems(builder, splits, languages) -> list[str]:
+def find_problems(builder: Any, splits: Iterable[str], languages: Sequence[str]) -> list[str]:
     """Why these splits of a prepared data set cannot be used: error messages, none where they can."""
     problems = []
     for split in splits:

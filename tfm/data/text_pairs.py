@@ -6,23 +6,24 @@ import itertools
 import mmap
 import os
 import re
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from tfm.data.problems import collect
-from tfm.data.text_files import OPENERS, find_file, unpack
+from tfm.data.text_files import OPENERS, decompress, find_file
 from tfm.data.tokenizer import LONGEST_TEXT
 from tfm.errors import UserError
 
 BOM = b"\xef\xbb\xbf"
 CHUNK = 1 << 24
-LONGEST_LINE = 1 << 20  # bytes; a line above it is no sentence, and SentencePiece takes 50 times its size
+LONGEST_LINE = 1 << 20  # bytes; a longer line is not a sentence, and SentencePiece takes 50 times its size
 LONE_RETURN = re.compile(rb"\r(?=[^\r\n])")  # not one of "\r\n" or "\r\r\n"
 NUL = re.compile(rb"\0")
 PACKED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz"}  # how compressed files begin
 
 
-def find_problems(stem, languages, cache_dir) -> list[str]:
+def find_problems(stem: str, languages: Sequence[str], cache_dir: str) -> list[str]:
     """Why the two files of a split cannot be used: error messages, none where they can.
 
     Reads both files whole, so that no error is found later, behind a long tokenisation.
@@ -39,7 +40,7 @@ def find_problems(stem, languages, cache_dir) -> list[str]:
     return problems
 
 
-def some_file_exists(stem, languages) -> bool:
+def some_file_exists(stem: str, languages: Sequence[str]) -> bool:
     """Whether there is a file of either side."""
     names = (f"{stem}.{language}{ending}" for language in languages for ending in OPENERS)
     return any(map(os.path.lexists, names))
@@ -54,7 +55,7 @@ class TextPairs:
       UserError: a file is missing, empty or not UTF-8, or the line counts differ.
     """
 
-    def __init__(self, stem, languages, cache_dir):
+    def __init__(self, stem: str, languages: Sequence[str], cache_dir: str):
         self._sides = [_open_side(stem, language, cache_dir) for language in languages]
         _check_counts(*self._sides)
 
@@ -73,7 +74,7 @@ class TextPairs:
         return source[index], target[index]
 
     @functools.cached_property
-    def fingerprint(self):
+    def fingerprint(self) -> str:
         """Identity of the content."""
         return "text-" + "-".join(side.sha256() for side in self._sides)
 
@@ -88,7 +89,7 @@ class Lines:
       shown_as: what error messages call the file.
     """
 
-    def __init__(self, path, shown_as):
+    def __init__(self, path: str, shown_as: str):
         self.shown_as, self._path = shown_as, path
         with open(path, "rb") as file:
             self._state = os.fstat(file.fileno())
@@ -177,7 +178,7 @@ class Lines:
                 self[int(np.searchsorted(self._ends, begin + error.start))]
             first, begin = last, int(self._ends[last - 1]) + 1
 
-    def sha256(self):
+    def sha256(self) -> str:
         digest = hashlib.sha256()
         for begin in range(0, len(self._bytes), CHUNK):
             digest.update(self._bytes[begin : begin + CHUNK])
@@ -201,7 +202,7 @@ def _version(state):
 
 def _open_side(stem, language, cache_dir):
     path = find_file(f"{stem}.{language}")
-    return Lines(unpack(path, cache_dir), shown_as=path)
+    return Lines(decompress(path, cache_dir), shown_as=path)
 
 
 def _check_counts(source, target):
@@ -233,7 +234,7 @@ def _check_pairs(source, target):
     require_usable(zip(source, target, strict=True), f"{source.shown_as} and {target.shown_as}")
 
 
-def require_usable(pairs, shown_as) -> None:
+def require_usable(pairs: Iterable[tuple[str, str]], shown_as: str) -> None:
     """Reads pairs up to the first that can be trained on.
 
     Raises:
