@@ -114,8 +114,8 @@ def test_hosts_share_a_batch(cache, config):
 
 def test_example_has_the_shape_of_all_batches(cache):
     batches = DocumentBatches(cache, CONTIGUOUS, seed=0)
-    assert all(not array.any() for array in batches.largest().values())
-    assert {name: x.shape for name, x in batches.largest().items()} == {
+    assert all(not array.any() for array in batches.largest_batch().values())
+    assert {name: x.shape for name, x in batches.largest_batch().items()} == {
         name: x.shape for name, x in batches.batch(0).items()
     }
     assert 0 <= DocumentBatches(cache, PACKED, seed=0).padding_fraction < 0.5

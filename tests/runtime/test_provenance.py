@@ -76,13 +76,13 @@ def test_changed_data_is_warned_of_once(tmp_path, caplog):
     with open(tmp_path / "starts.jsonl", "a") as file:
         file.write('{"time": "2026-01-01 00')
     record(tmp_path, 1_234, train="u", validation="w")
-    assert "The content of validation and train is not" in caplog.text
+    assert "The content of validation and train has changed" in caplog.text
     assert "from step 1,234 on" in caplog.text
     caplog.clear()
     record(tmp_path, 1_300, train="u", validation="w")
     assert not caplog.text
     record(tmp_path, 1_300, train="u")
-    assert "The content of validation is not" in caplog.text
+    assert "The content of validation has changed" in caplog.text
     assert json.loads((tmp_path / "starts.jsonl").read_text().splitlines()[-1])["step"] == 1_300
 
 
@@ -109,7 +109,7 @@ def test_other_numbers_of_jax_are_warned_of(tmp_path, caplog, monkeypatch):
     with jax.default_prng_impl("rbg"):
         record(tmp_path, 1_234)
     message = (
-        "jax_default_prng_impl was 'threefry2x32' and is now 'rbg'): from step 1,234 on its numbers are not"
+        "jax_default_prng_impl was 'threefry2x32' and is now 'rbg'): from step 1,234 on, its numbers differ"
     )
     assert message in caplog.text
     caplog.clear()

@@ -42,7 +42,7 @@ def test_first_version_fields_have_new_names(expected, caplog):
     found = runs.read_config("run")
     assert found.training.optimizer.b1 == 0.8
     assert found.model.activation == "gelu_tanh"
-    assert "its adam_b1 is read as optimizer.b1" in caplog.text
+    assert "config.training.adam_b1 is read as optimizer.b1" in caplog.text
     assert evaluate.main(["--workdir=run", "--samples=0"]) is None
 
 

@@ -103,7 +103,7 @@ class DocumentBatches:
         starts = parts.starts[chosen].tolist()
         return {"epoch": step // self.batches, "batch": step % self.batches, "starts": starts}
 
-    def largest(self) -> Batch:
+    def largest_batch(self) -> Batch:
         """A batch of zeros."""
         empty = np.zeros(0, int)
         return assemble(self._tokens, Parts(empty, empty, empty), empty, self.shape)

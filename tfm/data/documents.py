@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 
-from tfm.data import tfds_records as records
+from tfm.data import tfds_records
 from tfm.data.config import MOST_TOKENS, TFDS_NAME
 from tfm.data.problems import collect, raise_all
 from tfm.data.text_files import decompress, find_file
@@ -172,8 +172,8 @@ def open_documents(config: DocumentsConfig, split: str) -> Documents | RecordPai
     if not name:
         raise UserError(f"There is no split to read: data.{split} is empty; name one, or choose another.")
     if config.kind == "tfds":
-        builder = records.prepare(
-            records.find_builder(config.name, config.directory), config.name, config.directory
+        builder = tfds_records.prepare(
+            tfds_records.find_builder(config.name, config.directory), config.name, config.directory
         )
         documents = RecordPairs(builder, name, (config.feature,))
     elif config.kind == "builtin":

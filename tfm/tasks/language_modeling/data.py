@@ -67,7 +67,7 @@ class LanguageModelingData:
 
     def example(self) -> Batch:
         """A batch of zeros."""
-        return self._train.largest()
+        return self._train.largest_batch()
 
     def describe(self, parameters: int) -> list[tuple[str, str]]:
         """Shapes, padding and arithmetic, with advice where a row is longer than the texts."""
