@@ -5,7 +5,7 @@
     tfm generate --workdir=runs/lm_pydoc --prefix="The for statement"
 
 The texts are those of `pydoc_data.topics` in the Python that runs, and differ a little between its versions.
-Hardware and expected result (8 CPU minutes, 1.99 bits a character of validation): docs/language_modeling.md
+Hardware and expected result (8 CPU minutes, 1.99 bits a character of validation): docs/results.md
 """
 
 from tfm.config import to_config_dict

@@ -70,7 +70,7 @@ class Config:
     training: TrainingConfig = field(TrainingConfig, "The procedure.")
     output_suffix = "values"
 
-    def portable(self):
+    def without_paths(self):
         return self
 
 

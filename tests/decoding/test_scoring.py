@@ -44,6 +44,7 @@ class Noting:
 
     def __init__(self, model):
         self.model, self.config, self.calls = model, model.config, []
+        self.source_attention = model.source_attention
 
     def apply(self, variables, inputs, targets, **options):
         self.calls.append((options.get("method"), inputs.shape, targets.shape))

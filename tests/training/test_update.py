@@ -116,7 +116,10 @@ def test_fields_of_adam_and_schedule_count(name):
     assert_updates_are_adam(TrainingConfig(**SETTINGS[name]), d_model=512)
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+OF_THE_PAPER = [path for path in CONFIGS if "TransformerConfig" in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", OF_THE_PAPER, ids=lambda path: path.stem)
 def test_updates_of_each_config_are_adams(path):
     config = from_mapping(Config, runpy.run_path(str(path))["get_config"]())
     assert config.training.optimizer == AdamConfig(b1=0.9, b2=0.98, epsilon=1e-9)
