@@ -142,8 +142,8 @@ _LIST = {
             "decoding/test_continuation::test_greedy_search_against_a_loop",
         ),
         (
-            "return prompt[-room - 1 :]",
-            "return prompt[-room:]",
+            "return prompt[-most - 1 :]",
+            "return prompt[-most:]",
             "decoding/test_continuation::test_a_long_prefix_keeps_its_end",
         ),
         (
@@ -374,11 +374,11 @@ _LIST = {
             "self.config.patches + 1, self.config.d_model",
             "models/test_vit",
         ),
-        ('layers.Residual("pre"', 'layers.Residual("post"', "models/test_vit"),
+        ('norm_order: ClassVar[str] = "pre"', 'norm_order: ClassVar[str] = "post"', "models/test_vit"),
         ("x = self.dropout(x, train=train)", "pass", "models/test_vit::test_dropout_of_every_kind"),
         (
-            "config.activation, config.dropout, dtype",
-            "config.activation, 0.0, dtype",
+            "        return self.dropout",
+            "        return 0.0",
             "models/test_vit::test_dropout_of_every_kind",
         ),
     ],

@@ -1,7 +1,9 @@
 """The data section of a config."""
 
 import dataclasses
+import os
 import re
+from typing import Any
 
 from tfm.config import DOTTED
 from tfm.errors import UserError
@@ -12,6 +14,7 @@ LANGUAGE = re.compile(r"\w[\w.-]*")  # it becomes part of file names
 LANGUAGE_FORM = "letters, digits, '.', '_' or '-'"
 # Without the namespaces of TFDS's community, whose data sets are code that it would fetch and run.
 TFDS_NAME = re.compile(r"\w+(/[\w.+-]+)?(:[\d.*]+)?")
+SPLITS = ("train", "validation", "test")
 KINDS = ("text", "tfds", "builtin")
 VOCABULARY_FILE = "vocabulary.model"  # in the work directory
 MOST_TOKENS = 65_536  # of one side of a pair
@@ -127,3 +130,10 @@ class DataConfig:
     def max_side_length(self) -> int:
         """Maximum tokens of a side of a pair: `max_length`, but what does not fit into a packed row."""
         return min(self.max_length, self.row_length) if self.batching == "packed" else self.max_length
+
+
+def remove_paths(data: Any) -> Any:
+    """A data section without folders, and without the folders in the names of its splits."""
+    names = {split: getattr(data, split) for split in SPLITS}
+    names = {split: os.path.basename(name) if os.path.isabs(name) else name for split, name in names.items()}
+    return dataclasses.replace(data, directory="", cache_dir="", **names)

@@ -11,7 +11,7 @@ import os
 import re
 
 from tfm.data import tfds_records
-from tfm.data.config import MOST_TOKENS, TFDS_NAME
+from tfm.data.config import MOST_TOKENS, SPLITS, TFDS_NAME
 from tfm.data.problems import collect, raise_all
 from tfm.data.text_files import decompress, find_file
 from tfm.data.tfds_records import RecordPairs
@@ -19,7 +19,6 @@ from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.runtime.files import user_cache
 
-SPLITS = ("train", "validation", "test")
 BUILTIN = ("pydoc_topics",)
 TOKENIZER_FILE = "tokenizer.model"
 FEATURE = re.compile(r"\w[\w.-]*")

@@ -16,12 +16,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from tfm.data import tfds_records
-from tfm.data.config import TFDS_NAME
+from tfm.data.config import SPLITS, TFDS_NAME
 from tfm.data.problems import collect, raise_all
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, check_fields, field
 
-SPLITS = ("train", "validation", "test")
 DIGITS_SPLIT = "by index modulo 10: validation 0, test 4 and 9, train the others"
 
 

@@ -13,13 +13,12 @@ from typing import Any
 
 from tfm.config import find_by_name, is_dotted
 from tfm.data import text_pairs, tfds_records
-from tfm.data.config import DataConfig
+from tfm.data.config import SPLITS, DataConfig
 from tfm.data.problems import raise_all
 from tfm.data.text_pairs import TextPairs
 from tfm.data.tfds_records import RecordPairs
 from tfm.errors import UserError
 
-SPLITS = ("train", "validation", "test")
 SOURCE = ("__len__", "__getitem__", "fingerprint")
 
 

@@ -83,7 +83,7 @@ class TokenCache:
           pairs: give a tuple of as many texts as there are sides for each index.
           tokenizer: encodes them.
           cache_dir: folder of all caches.
-          sides: as of the class.
+          sides: see the class.
 
         Raises:
           UserError: an I/O error of its files.

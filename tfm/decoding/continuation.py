@@ -28,6 +28,7 @@ from tfm.decoding.generate import (
     as_members,
     collect,
     option,
+    run_search,
     search_parameters,
 )
 from tfm.errors import UserError
@@ -100,7 +101,7 @@ def continue_texts(
     """Continuations of texts.
 
     Args:
-      model, params, config, first: as of `continue_tokens`.
+      model, params, config, first: as in `continue_tokens`.
       tokenizer: of the model.
       prefixes: texts, perhaps empty.
 
@@ -157,7 +158,7 @@ def continue_tokens(
 
     def search_rows(rows):
         context = pad_sentences([prompts[i][:-1] for i in rows], fill=PAD_ID)
-        context = context[:, : _room(model, config)]  # the columns beyond are padding
+        context = context[:, : _max_context(model, config)]  # the columns beyond are padding
         last = np.array([prompts[i][-1] for i in rows], np.int32)
         return continue_batch(model, members, context, last, config, keys[np.array(rows)])
 
@@ -180,7 +181,7 @@ def continue_tokens(
     return results
 
 
-def _room(model, config):
+def _max_context(model, config):
     """Tokens of a prefix, BOS among them but not the last, that there are positions for; None for all."""
     most = model.config.max_length
     return None if most is None else most - config.max_tokens - 1
@@ -188,10 +189,10 @@ def _room(model, config):
 
 def _prompt(ids, model, config):
     """BOS and the ids, or as many of the last ids as there are positions for."""
-    prompt, room = [BOS_ID, *ids], _room(model, config)
-    if room is None or len(prompt) <= room + 1:
+    prompt, most = [BOS_ID, *ids], _max_context(model, config)
+    if most is None or len(prompt) <= most + 1:
         return prompt
-    if room < 0:
+    if most < 0:
         raise UserError(
             f"decoding.max_tokens must be below the {model.config.max_length:,} positions of the model, got "
             f"{config.max_tokens:,}: lower it."
@@ -199,10 +200,10 @@ def _prompt(ids, model, config):
     log.warning(
         "A text of %s tokens keeps the last %s, for %s more have to follow (decoding.max_tokens)",
         f"{len(ids):,}",
-        f"{room + 1:,}",
+        f"{most + 1:,}",
         f"{config.max_tokens:,}",
     )
-    return prompt[-room - 1 :]
+    return prompt[-most - 1 :]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
@@ -249,19 +250,10 @@ def continue_batch(
         "eos_id": EOS_ID,
         "constraints": search.Constraints(forbidden=(PAD_ID, BOS_ID)),  # never targets of training
     }
-    if config.samples:
-        truncation = {"temperature": config.temperature, "top_k": config.top_k, "top_p": config.top_p}
-        return search.sample(step, states, keys, samples=config.samples, **truncation, **common)
-    if config.beam_size == 1:
-        return search.greedy_search(step, states, length_penalty=config.length_penalty, **common)
-    return search.beam_search(
-        step,
-        states,
-        beam_size=config.beam_size,
-        length_penalty=config.length_penalty,
-        reorder=lambda states, parents: tuple((cache.reorder(parents), last) for cache, last in states),
-        **common,
-    )
+    of_beam = {
+        "reorder": lambda states, parents: tuple((cache.reorder(parents), last) for cache, last in states)
+    }
+    return run_search(step, states, config, keys, of_beam, **common)
 
 
 def _make_step(model, params):

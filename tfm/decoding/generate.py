@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -265,21 +265,38 @@ def search_batch(
         )
         for params in members
     )
+    of_beam = {
+        "n_best": n_best,
+        "reorder": lambda caches, parents: tuple(cache.reorder(parents) for cache in caches),
+        "coverage": _mean_coverage_penalty(config.coverage_penalty),
+    }
+    return run_search(step, caches, config, keys, of_beam, **common)
+
+
+def run_search(
+    step: Callable,
+    states: Any,
+    config: Any,
+    keys: jax.Array | None,
+    of_beam: Mapping[str, Any],
+    **common: Any,
+) -> search.Hypotheses:
+    """Samples, or greedy or beam search, as the config says.
+
+    Args:
+      step, states: what `tfm.search` calls so.
+      config: a `DecodingConfig`, or another with its fields of the search.
+      keys: [B], random keys; None where nothing is sampled.
+      of_beam: arguments of `search.beam_search` alone.
+      **common: arguments of all three.
+    """
     if config.samples:
         truncation = {"temperature": config.temperature, "top_k": config.top_k, "top_p": config.top_p}
-        return search.sample(step, caches, keys, samples=config.samples, **truncation, **common)
+        return search.sample(step, states, keys, samples=config.samples, **truncation, **common)
+    penalty = {"length_penalty": config.length_penalty}
     if config.beam_size == 1:
-        return search.greedy_search(step, caches, length_penalty=config.length_penalty, **common)
-    return search.beam_search(
-        step,
-        caches,
-        beam_size=config.beam_size,
-        length_penalty=config.length_penalty,
-        n_best=n_best,
-        reorder=lambda caches, parents: tuple(cache.reorder(parents) for cache in caches),
-        coverage=_mean_coverage_penalty(config.coverage_penalty),
-        **common,
-    )
+        return search.greedy_search(step, states, **penalty, **common)
+    return search.beam_search(step, states, beam_size=config.beam_size, **penalty, **of_beam, **common)
 
 
 @functools.partial(jax.jit, static_argnums=1)

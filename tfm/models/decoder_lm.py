@@ -65,7 +65,7 @@ class DecoderLMConfig:
 class DecoderLM(layers.TransformerParts):
     """Language model: the probability of each token given those before it. See `DecoderLMConfig`.
 
-    A subclass replaces a part by overriding the method that makes it, as of `tfm.models.Transformer`.
+    A subclass replaces a part by overriding the method that makes it, as for `tfm.models.Transformer`.
 
     Attributes:
       config: the choices.

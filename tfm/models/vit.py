@@ -10,20 +10,23 @@ height and width of images in pixels.
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from tfm import layers
-from tfm.attention import IMPLEMENTATIONS, unsupported_reason
+from tfm.attention import IMPLEMENTATIONS
 from tfm.errors import UserError
-from tfm.fields import CHANGEABLE, NEVER, check_fields, field
+from tfm.fields import CHANGEABLE, NEVER, check_fields, field, field_like
 from tfm.layers.dense import dense
+from tfm.models.transformer import TransformerConfig, check_sizes
 
 POSITION_DEVIATION = 0.02  # of the table of positions, in the authors' code
 fixed_field = functools.partial(field, resume=NEVER, warm_start=False)
 rate_field = functools.partial(field, least=0, most=0.999)
+same_field = functools.partial(field_like, TransformerConfig)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +42,10 @@ class ViTConfig:
     classes: int = fixed_field(1000, "Classes to tell apart.", least=2, most=10_000_000, unit="classes")
     encoder_layers: int = fixed_field(12, "Layers of the encoder.", least=1, most=1000, unit="layers")
     d_model: int = fixed_field(768, "D, of each patch in every layer.", least=1, most=65_536, unit="features")
-    d_ff: int = fixed_field(3072, "F, of each feed-forward network.", least=1, most=1 << 20, unit="features")
+    d_ff: int = same_field("d_ff", 3072)
     heads: int = fixed_field(12, "H, of each attention; divides d_model.", least=1, most=1024, unit="heads")
-    activation: str = fixed_field(
-        "gelu", "Of the feed-forward networks; gelu is exact.", choices=tuple(layers.ACTIVATIONS)
-    )
-    layer_norm_epsilon: float = fixed_field(1e-6, "Added to the variance.", least=1e-12, most=1)
+    activation: str = same_field("activation", "gelu")
+    layer_norm_epsilon: float = same_field("layer_norm_epsilon", 1e-6)
     dropout: float = rate_field(
         0.1,
         "After each dense layer but those that make queries, keys and values, and after the sum of patches "
@@ -58,17 +59,15 @@ class ViTConfig:
         choices=IMPLEMENTATIONS,
         resume=CHANGEABLE,
     )
-    remat: bool = field(
-        False,
-        "The backward pass recomputes activations, a layer at a time, instead of storing them.",
-        resume=CHANGEABLE,
-    )
-    scan: bool = field(False, "Layers are compiled once, not once each.", resume=CHANGEABLE)
-    dtype: str = field(
-        "float32",
-        "Of the computation; parameters, softmax and norms are float32.",
-        choices=("float32", "bfloat16"),
-    )
+    remat: bool = same_field("remat")
+    scan: bool = same_field("scan")
+    dtype: str = same_field("dtype")
+    # What the paper does not vary, for `tfm.layers.TransformerParts`.
+    key_features: ClassVar[None] = None
+    value_features: ClassVar[None] = None
+    attention_bias: ClassVar[bool] = True
+    norm_order: ClassVar[str] = "pre"
+    positions: ClassVar[str] = "learned"
 
     def __post_init__(self):
         check_fields(self, "model")
@@ -81,16 +80,12 @@ class ViTConfig:
                 f"model.d_model {self.d_model} does not divide into {self.heads} heads: choose another "
                 "number of heads."
             )
-        head_features = self.d_model // self.heads
-        reason = unsupported_reason(
-            self.attention,
-            key_features=head_features,
-            value_features=head_features,
-            dropout_rate=self.attention_dropout,
-            dtype=self.dtype,
-        )
-        if reason:
-            raise UserError(f"model.attention {self.attention!r} {reason}; change that, or model.attention.")
+        check_sizes(self)
+
+    @property
+    def feed_forward_dropout(self) -> float:
+        """Of the hidden layer, which is a dense layer as others."""
+        return self.dropout
 
     @property
     def patches(self) -> int:
@@ -127,7 +122,7 @@ class ViTMemory:
 
 
 @layers.declare_axes({"embedding/kernel": ("pixels", "model"), "head/kernel": ("model", "classes")})
-class VisionTransformer(layers.ComposedModule):
+class VisionTransformer(layers.TransformerParts):
     """Logits of the classes of images. `config` holds every choice; see `ViTConfig`.
 
     Each part comes from a method `make_...`, and a subclass replaces it by overriding that, as for
@@ -138,11 +133,7 @@ class VisionTransformer(layers.ComposedModule):
 
     def setup(self) -> None:
         config = self.config
-        if config.attention == "cudnn" and jax.default_backend() != "gpu":
-            raise UserError(
-                f"model.attention 'cudnn' needs a CUDA device, but this is a {jax.default_backend()}: "
-                "set --config.model.attention=xla."
-            )
+        self._check_device()
         self.embedding = self.make_embedding()
         self.class_token = self.param("class_token", nn.initializers.zeros, (config.d_model,))
         self.positions = self.make_positions()
@@ -166,42 +157,9 @@ class VisionTransformer(layers.ComposedModule):
         init = nn.initializers.normal(POSITION_DEVIATION)
         return layers.LearnedPositions(self.config.patches + 1, self.config.d_model, init)
 
-    def make_norm(self, name: str | None = None) -> nn.Module:
-        """The norm of each residual connection and of the encoder's output."""
-        return layers.layer_norm(jnp.dtype(self.config.dtype), self.config.layer_norm_epsilon, name)
-
-    def make_attention(self) -> nn.Module:
-        """Each attention, a `tfm.layers.Mixer`."""
-        config = self.config
-        return layers.MultiHeadAttention(
-            features=config.d_model,
-            heads=config.heads,
-            use_bias=True,
-            dropout_rate=config.attention_dropout,
-            implementation=config.attention,
-            dtype=jnp.dtype(config.dtype),
-        )
-
-    def make_mixer(self) -> nn.Module:
-        """Self-attention of each layer, or its replacement, a `tfm.layers.Mixer`."""
-        return self.make_attention()
-
-    def make_feed_forward(self) -> nn.Module:
-        """The network of each layer; called as `tfm.layers.FeedForward` is."""
-        config, dtype = self.config, jnp.dtype(self.config.dtype)
-        return layers.FeedForward(config.d_model, config.d_ff, config.activation, config.dropout, dtype)
-
-    def make_residual(self) -> nn.Module:
-        """The connection around each sublayer; called as `tfm.layers.Residual` is."""
-        return layers.Residual("pre", self.config.dropout, self.make_norm)
-
     def make_encoder_layer(self) -> nn.Module:
         """One layer of the encoder."""
         return layers.EncoderLayer(self.make_mixer(), self.make_feed_forward(), self.make_residual)
-
-    def make_stack(self, make_layer: Callable[[], nn.Module], depth: int) -> nn.Module:
-        """The encoder."""
-        return layers.Stack(make_layer, depth, self.make_norm, self.config.remat, self.config.scan)
 
     def make_head(self) -> nn.Module:
         """Logits of the features of an image: [B, D] -> [B, classes]; all 0 at first."""

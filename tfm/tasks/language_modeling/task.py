@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from tfm import models
 from tfm.data.character_tokenizers import BYTES, CharacterTokenizer, TextTokenizer
+from tfm.data.config import remove_paths
 from tfm.data.documents import (
     SPLITS,
     TOKENIZER_FILE,
@@ -102,13 +103,7 @@ class Config:
 
     def without_paths(self) -> "Config":
         """This config without the paths of the machine that trained it, for an export."""
-        splits = {name: getattr(self.data, name) for name in SPLITS}
-        splits = {
-            name: os.path.basename(path) if os.path.isabs(path) else path for name, path in splits.items()
-        }
-        return dataclasses.replace(
-            self, data=dataclasses.replace(self.data, directory="", cache_dir="", **splits)
-        )
+        return dataclasses.replace(self, data=remove_paths(self.data))
 
 
 class LanguageModeling:

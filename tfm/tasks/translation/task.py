@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import models
-from tfm.data.config import VOCABULARY_FILE, DataConfig
+from tfm.data.config import VOCABULARY_FILE, DataConfig, remove_paths
 from tfm.data.sources import SPLITS, check_splits, find_problems, open_pairs
 from tfm.data.token_cache import check_folder
 from tfm.data.tokenizer import BOS_ID, Tokenizer
@@ -85,13 +85,7 @@ class Config:
 
     def without_paths(self) -> "Config":
         """This config without the paths of the machine that trained it, for an export."""
-        splits = {name: getattr(self.data, name) for name in SPLITS}
-        splits = {
-            name: os.path.basename(path) if os.path.isabs(path) else path for name, path in splits.items()
-        }
-        return dataclasses.replace(
-            self, data=dataclasses.replace(self.data, directory="", cache_dir="", **splits)
-        )
+        return dataclasses.replace(self, data=remove_paths(self.data))
 
     def _check_positions(self):
         longest, decoding = self.model.max_length, self.decoding
