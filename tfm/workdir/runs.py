@@ -71,9 +71,9 @@ def load(
         raise UserError("Checkpoints are either averaged or an ensemble: choose one.")
     chosen = chosen or read_config(workdir)
     task = tasks.find(chosen.task).create(chosen, workdir, new=False)
-    check_weights_fit(task.model, ensemble_last)
+    check_weights_fit(getattr(task, "model", None), ensemble_last)
     if average_last > 1:
-        check_weights_fit(task.model, AVERAGE_COPIES, host_memory())
+        check_weights_fit(getattr(task, "model", None), AVERAGE_COPIES, host_memory())
     attempts = ATTEMPTS if checkpoint in (None, "best", "last") else 1
     for _ in range(attempts - 1):
         try:
