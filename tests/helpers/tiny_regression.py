@@ -79,7 +79,7 @@ class Data:
         return {name: hashlib.sha256(make_points(name)["x"].tobytes()).hexdigest() for name in SIZES}
 
     def describe_batch(self, step):
-        return {"step": step}
+        return {"batch": step, "points": self._choose(step).tolist()}
 
     def count(self, batch):
         return int(batch["weight"].sum())
@@ -90,10 +90,14 @@ class Data:
     def describe(self, parameters):
         return [("points", str(self._config.data.points))]
 
-    def _batch(self, step):
+    def _choose(self, step):
         rng = np.random.default_rng((self._config.training.seed, step))
-        chosen = rng.choice(SIZES["train"], self._config.data.points, replace=False)
-        return {name: x[chosen] for name, x in self._points.items()}
+        return rng.choice(SIZES["train"], self._config.data.points, replace=False)
+
+    def _batch(self, step):
+        chosen = self._choose(step)
+        batch = {name: x[chosen] for name, x in self._points.items()}
+        return batch | {"serial": np.full(len(chosen), step + 1, np.int32)}
 
 
 class Regression:
