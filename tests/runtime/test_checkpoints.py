@@ -520,3 +520,19 @@ def test_any_damage_gives_an_intact_step_or_error(whole, tmp_path):
         came[step] += 1
         shutil.rmtree(folder)
     assert all(came.values()), came
+
+
+def test_a_renamed_step_is_damaged(copy):
+    """Its weights would pass for those of another step."""
+    shutil.rmtree(copy / "4")
+    (copy / "6").rename(copy / "4")
+    with open_store(copy) as store:
+        assert store.latest() == 2
+        with pytest.raises(UserError, match=r"step 4 in .* is damaged \(it is that of step 6, renamed"):
+            store.restore_weights(state_of(0).params, 4)
+
+
+def test_a_file_is_no_folder_of_checkpoints(tmp_path):
+    (tmp_path / "checkpoints").write_text("")
+    with pytest.raises(UserError, match=r"a folder of checkpoints at .*, got a file"):
+        saved.Checkpoints(tmp_path / "checkpoints")

@@ -31,6 +31,13 @@ def test_a_second_process_is_refused(tmp_path):
         pass
 
 
+@pytest.mark.parametrize("name", ["lock", "metrics.jsonl"])
+def test_a_pipe_in_the_directory_is_refused(name, tmp_path):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(UserError, match=f"{name} is a pipe"), lock_workdir(tmp_path):
+        pass
+
+
 def test_an_error_gives_it_back(tmp_path, caplog):
     with pytest.raises(ValueError, match="mine"), lock_workdir(tmp_path):
         raise ValueError("mine")

@@ -34,3 +34,11 @@ def test_eight_devices_equal_one(check):
 def test_devices_must_divide_into_the_mesh():
     with pytest.raises(UserError, match="1 devices do not divide into"):
         make_partitioner(TrainingConfig(parallel="mesh", mesh_fsdp=2))
+
+
+def test_a_mesh_is_never_ignored():
+    for parallel in ("jit", "pmap"):
+        with pytest.raises(UserError, match=r"are for training\.parallel 'mesh' or 'auto', got"):
+            TrainingConfig(parallel=parallel, mesh_tensor=2)
+    with pytest.raises(UserError, match="1 devices do not divide into"):
+        make_partitioner(TrainingConfig(mesh_fsdp=2))

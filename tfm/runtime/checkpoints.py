@@ -27,6 +27,7 @@ ITEMS = ("params", "optimizer", "average")
 WEIGHTS = ("params", "average")
 PROGRESS = manifest.ITEM
 ASSETS = "assets"  # in a checkpoint's progress
+STEP = "step"  # the same
 REPLACED = ".replaced"
 DELETED = "deleted"  # folder of the steps that are deleted
 STEP_NAME = re.compile("0|[1-9][0-9]*")  # as Orbax writes it: 007 is another folder than 7
@@ -58,7 +59,7 @@ class Checkpoints:
       guard: the `lock.DirectoryGuard` of the work directory, checked before each `save`; None checks nothing.
 
     Raises:
-      UserError: Orbax cannot write to such a path.
+      UserError: Orbax cannot write to such a path, or a file is there.
     """
 
     def __init__(
@@ -74,6 +75,8 @@ class Checkpoints:
         guard: DirectoryGuard | None = None,
     ):
         self.directory = os.path.abspath(directory)
+        if os.path.exists(directory) and not os.path.isdir(directory):
+            raise UserError(f"Expected a folder of checkpoints at {directory}, got a file: move it away.")
         self._orbax_path = orbax_path(directory)
         self._best_metric, self._sign = best_metric, 1 if best_order == "max" else -1
         self._assets, self._guard = assets or {}, guard
@@ -164,7 +167,7 @@ class Checkpoints:
         trees = state.items()
         require_space(self.directory, sum(x.nbytes for x in jax.tree.leaves(trees)))
         items = {name: ocp.args.StandardSave(item) for name, item in trees.items()}
-        items[PROGRESS] = ocp.args.JsonSave((progress or {}) | {ASSETS: self._assets})
+        items[PROGRESS] = ocp.args.JsonSave((progress or {}) | {ASSETS: self._assets, STEP: int(state.step)})
         self._readback.expect(trees)
         self._saving = int(state.step)
         if again:
@@ -183,7 +186,7 @@ class Checkpoints:
     def restore_progress(self, step: int) -> dict[str, Any]:
         """What `save` was given as progress; {} for a checkpoint from before there was any."""
         saved = self._read_progress(step)
-        return {name: value for name, value in saved.items() if name != ASSETS}
+        return {name: value for name, value in saved.items() if name not in (ASSETS, STEP)}
 
     def restore_weights(self, like: Any, step: int | None = None) -> Any:
         """The parameters of `step` to evaluate, its average where it has one, shaped like `like`.
@@ -282,6 +285,9 @@ class Checkpoints:
         try:
             with self._explain_deletion(step):
                 verified = manifest.check(self._folder(step), whole=whole)
+                saved = self._read_progress(step).get(STEP, step)
+            if saved != step:
+                raise manifest.Damaged(f"it is that of step {saved:,}, renamed")
             if not verified and whole:
                 log.warning("Checkpoint of step %s has no checksums and cannot be verified", f"{step:,}")
         except manifest.Damaged as damage:

@@ -78,6 +78,22 @@ def read_limited(path: str, most: int) -> bytes:
         return file.read(most)
 
 
+def check_entries(folder: str) -> None:
+    """Checks that a folder has only files and folders: reading a named pipe would wait for ever.
+
+    Raises:
+      UserError: there is something else in it.
+    """
+    for name in os.listdir(folder):
+        check_no_pipe(os.path.join(folder, name))
+
+
+def check_no_pipe(path: str) -> None:
+    """Raises a UserError for a path at which there is neither a file nor a folder nor nothing."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise UserError(f"{path} is a pipe, a socket or a device, not a file: move it away.")
+
+
 def require_space(folder: str, size: int) -> None:
     """Checks the free space before a large write, which may otherwise fail half way with a less clear error.
 
@@ -117,9 +133,10 @@ def open_locked(path: str, flag: str, shown_as: str | None = None) -> BinaryIO:
       The binary file. The lock ends when it is closed, however the process ends.
 
     Raises:
-      UserError: another process has it open, or an I/O error.
+      UserError: another process has it open, it is no file, or an I/O error.
     """
     shown_as = shown_as or path
+    check_no_pipe(path)
     while True:
         try:
             file = open(path, "ab")  # noqa: SIM115 (the caller closes it)

@@ -12,6 +12,7 @@ from ml_collections import config_dict
 from tfm import config, tasks
 from tfm.errors import UserError
 from tfm.runtime.checkpoints import CheckpointDeleted, average_trees
+from tfm.runtime.files import check_entries
 from tfm.runtime.memory import check_weights_fit, host_memory
 from tfm.training.setup import open_checkpoints
 from tfm.workdir.bundle import is_bundle, read_bundle
@@ -132,6 +133,7 @@ def read_config(workdir: str) -> Any:
     """
     if not os.path.isdir(workdir):
         raise UserError(f"Expected the folder of a run at {workdir}, but there is none: check the path.")
+    check_entries(workdir)
     path = config_path(workdir)
     mapping = config.load(path)
     try:
