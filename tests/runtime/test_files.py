@@ -2,6 +2,7 @@
 
 import os
 import re
+import tracemalloc
 
 import pytest
 
@@ -100,3 +101,13 @@ def test_a_pipe_is_not_written_to(tmp_path):
     os.mkfifo(tmp_path / "out")
     with pytest.raises(UserError, match="out is a pipe"):
         open_locked(str(tmp_path / "out"), "--output")
+
+
+def test_reading_takes_the_memory_of_the_file(tmp_path):
+    (tmp_path / "file").write_bytes(b"abc")
+    tracemalloc.start()
+    try:
+        assert files.read_limited(tmp_path / "file", 1 << 30) == b"abc"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

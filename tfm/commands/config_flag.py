@@ -46,6 +46,8 @@ def read_file(path: str) -> config_dict.ConfigDict:
         hint = f"did you mean {inside}?" if os.path.isfile(inside) else "check --config"
         if not hint.endswith("?"):
             hint += f", or name one that tfm ships: {', '.join(shipped)}."
+        if os.path.exists(path) and not os.path.isdir(path):
+            hint = "it is a pipe or a device: write the config into a file."
         raise UserError(f"Expected a config file at {path}, but there is none: {hint}")
     if path.endswith(".json"):
         return config.to_config_dict(runs.parse_config(config.load(path)))

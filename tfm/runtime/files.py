@@ -75,7 +75,7 @@ def read_limited(path: str, most: int) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise UserError(f"{path} has {size:,} bytes, which is more than tfm writes ({most:,}): check it.")
-        return file.read(most)
+        return file.read(size + 1)  # a buffer of `most` bytes would be made at once
 
 
 def check_entries(folder: str) -> None:
