@@ -103,9 +103,7 @@ def exit_on_error() -> Iterator[None]:
     except UserError as error:
         fail(error)
     except MemoryError:
-        fail(
-            "The memory is full: raise the limit (ulimit -v), or close other programs."
-        )
+        fail("The memory is full: raise the limit (ulimit -v), or close other programs.")
     except (OSError, ValueError, RuntimeError) as error:
         if io_error_message(error) is None:
             raise
