@@ -10,6 +10,7 @@ import jax
 from ml_collections import config_dict
 
 from tfm import config, tasks
+from tfm.arguments import check_count
 from tfm.errors import UserError
 from tfm.runtime.checkpoints import CheckpointDeleted, average_trees
 from tfm.runtime.files import check_entries
@@ -59,15 +60,16 @@ def load(
         before its shapes are traced; for an export a checkpoint that was asked for, or what
         `read_bundle` says.
     """
+    if not isinstance(workdir, (str, os.PathLike)):
+        raise UserError(f"Expected the path of a run's folder as workdir, got {workdir!r}.")
     if is_bundle(workdir):
         if (checkpoint, average_last, ensemble_last) != (None, 1, 1):
             raise UserError(f"{workdir} is an export, with no checkpoints to choose from or to average.")
         chosen = chosen or read_config(workdir)
         task = tasks.find(chosen.task).create(chosen, workdir, new=False)
         return Run(task, *read_bundle(workdir, task))
-    if min(average_last, ensemble_last) < 1:
-        counts = f"average_last {average_last}, ensemble_last {ensemble_last}"
-        raise UserError(f"Expected at least 1 checkpoint to average or to decode together, got {counts}.")
+    check_count("average_last", average_last, "checkpoint")
+    check_count("ensemble_last", ensemble_last, "checkpoint")
     if average_last > 1 and ensemble_last > 1:
         raise UserError("Checkpoints are either averaged or an ensemble: choose one.")
     chosen = chosen or read_config(workdir)
