@@ -111,3 +111,11 @@ def test_reading_takes_the_memory_of_the_file(tmp_path):
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_temporary_files_of_killed_processes_go(tmp_path):
+    (tmp_path / "curves.png.0123456789ab.tmp").write_text("")
+    (tmp_path / "folder.0123456789ab.tmp").mkdir()
+    (tmp_path / "mine.tmp").write_text("")
+    files.remove_temporary(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.tmp"]

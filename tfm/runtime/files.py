@@ -266,7 +266,7 @@ def clean_folder(folder: str) -> Iterator[None]:
     try:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove_temporary(folder)
+            remove_temporary(folder)
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
@@ -274,7 +274,8 @@ def clean_folder(folder: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _remove_temporary(folder):
+def remove_temporary(folder: str) -> None:
+    """Removes the temporary files and folders of killed processes from a folder that has no other writer."""
     for entry in os.scandir(folder):
         if not TEMPORARY_NAME.search(entry.name):
             continue
