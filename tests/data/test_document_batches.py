@@ -151,6 +151,8 @@ def test_windows_count_each_token_once(ends, stride):
         context = length - count
         assert context >= min(8 - stride, start + length - count - starts_of_texts[text])
     assert (counted == 1).all()
+    sizes = np.diff(ends, prepend=0)
+    assert len(windows.starts) == sum(1 + -(-np.maximum(sizes - 8, 0) // stride))  # no more than it takes
 
 
 def test_batches_of_windows_hold_all_of_them():
