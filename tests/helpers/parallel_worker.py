@@ -118,7 +118,7 @@ def check_sharding():
         table = tree["embedding"]["table"]  # [48, 32]
         hidden = tree["encoder"]["layers_0"]["feed_forward"]["hidden"]["kernel"]
         query = tree["decoder"]["layers_0"]["cross_attention"]["query"]["kernel"]
-        assert table.addressable_shards[0].data.shape == (12, 32)
+        assert table.addressable_shards[0].data.shape == (24, 16)
         assert hidden.addressable_shards[0].data.shape == (16, 32)
         assert query.addressable_shards[0].data.shape == (16, 2, 8)
         assert tree["encoder"]["layers_0"]["mixer_residual"]["norm"]["scale"].sharding.is_fully_replicated

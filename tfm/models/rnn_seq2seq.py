@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from tfm import layers
 from tfm.errors import UserError
 from tfm.fields import NEVER, check_fields, field
-from tfm.layers.parameter_axes import constrain_batch, declare_axes
+from tfm.layers.parameter_axes import declare_axes
 from tfm.layers.recurrent import (
     SCORES,
     GRUCell,
@@ -314,7 +314,7 @@ class RecurrentCache:
 
 @declare_axes(
     {
-        f"{name}/table": ("vocabulary", None)
+        f"{name}/table": ("vocabulary", "model")
         for name in ("source_embedding", "target_embedding", "output_table")
     }
 )
@@ -330,7 +330,7 @@ class Table(nn.Module):
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """[...] -> [..., D]."""
-        return constrain_batch(jnp.take(self.table, tokens, axis=0))
+        return jnp.take(self.table, tokens, axis=0)
 
 
 class Encoder(nn.Module):
