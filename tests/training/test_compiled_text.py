@@ -90,6 +90,38 @@ def test_products_and_traffic_count_loops(program):
     assert compiled_text.count_memory_bytes(program) == 6 * (product + reduced) + fusion + collectives
 
 
+FUSED = """%all-reduce-scatter.1 (input: f32[8,4]) -> f32[2,4] {
+  %input = f32[8,4]{1,0} parameter(0)
+  %all-reduce = f32[8,4]{1,0} all-reduce(%input), replica_groups={{0,1,2,3}}
+  %zero = u32[] constant(0)
+  ROOT %part = f32[2,4]{1,0} dynamic-slice(%all-reduce, %zero, %zero), dynamic_slice_sizes={2,4}
+}
+
+%begin (input: f32[2,4]) -> f32[8,4] {
+  %input.1 = f32[2,4]{1,0} parameter(0)
+  ROOT %all-gather = f32[8,4]{1,0} all-gather(%input.1), replica_groups={{0,1,2,3}}, frontend_attributes={chain_id="0"}
+}
+
+%async_collective_fusion.1 (input: f32[2,4]) -> f32[8,4] {
+  %input.2 = f32[2,4]{1,0} parameter(0)
+  ROOT %all-gather.1 = f32[8,4]{1,0} all-gather(%input.2), replica_groups={{0,1,2,3}}, frontend_attributes={chain_id="0"}
+}
+
+ENTRY %main (x: f32[8,4]) -> f32[8,4] {
+  %x = f32[8,4]{1,0} parameter(0)
+  %scattered = f32[2,4]{1,0} fusion(%x), kind=kCustom, calls=%all-reduce-scatter.1
+  %begun = f32[8,4]{1,0} fusion(%scattered), kind=kCustom, calls=%begin
+  ROOT %done = f32[8,4]{1,0} fusion(%scattered), kind=kOutput, calls=%async_collective_fusion.1
+}
+"""
+
+
+def test_fusions_of_tpus_hold_collectives():
+    scatter, gather = compiled_text.find_collectives(compiled_text.parse(FUSED))
+    assert scatter == ("reduce-scatter", ("f32",), 8 * 4 * 4, 4, 1, False)
+    assert gather == ("all-gather", ("f32",), 8 * 4 * 4, 4, 1, True)
+
+
 @pytest.mark.parametrize(
     ("text", "count"),
     [

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+FUSED_SCATTER = "all-reduce-scatter"  # a TPU's fusion of the sum and the part of it that a device keeps
 HOST_TRANSFERS = ("infeed", "outfeed", "send", "recv", "send-done", "recv-done")
 HOST_CALLS = ("callback", "MoveToHost", "MoveToDevice")  # in the target of a custom call
 FREE = {  # these move nothing: they name what is there, or what they call is counted
@@ -78,13 +79,14 @@ class Run(NamedTuple):
 
     Attributes:
       instruction: of `computation`.
-      computation: its own.
+      computation, where: its own, and the name of that.
       times: how often a run of the program runs it; loops of unknown length count once.
       fused: whether it is inside of a fusion, whose intermediate results never reach the memory.
     """
 
     instruction: Instruction
     computation: Computation
+    where: str
     times: int
     fused: bool
 
@@ -146,7 +148,7 @@ def executed(program: Program) -> Iterator[Run]:
     def walk(name, times, fused):
         computation = program.computations[name]
         for instruction in computation.values():
-            yield Run(instruction, computation, times, fused)
+            yield Run(instruction, computation, name, times, fused)
             called = _called(program, instruction)
             if instruction.opcode == "while":
                 count = trip_count(program, instruction) or 1
@@ -179,25 +181,21 @@ def trip_count(program: Program, loop: Instruction) -> int | None:
 
 def find_collectives(program: Program) -> list[Collective]:
     """All collectives that a run of the program makes, in order; a start and its done are one."""
-    found = []
-    for instruction, computation, times, fused in executed(program):
-        kind = instruction.opcode.removesuffix("-start")
+    found, chains = [], {}
+    for run in executed(program):
+        kind = run.instruction.opcode.removesuffix("-start")
         if kind not in COLLECTIVES:
             continue
-        read = [array for name in instruction.operands for array in _arrays(computation, name)]
-        written = instruction.outputs
-        if instruction.opcode.endswith("-start") and kind != "all-reduce":
-            written = instruction.outputs[len(read) :]  # what it reads comes first
-        found.append(
-            Collective(
-                kind,
-                tuple(sorted({array.dtype for array in read})),
-                max(sum(array.bytes for array in read), sum(array.bytes for array in written)),
-                _group_size(instruction.attributes),
-                times,
-                not fused and _overlaps(instruction, computation),
-            )
-        )
+        # On a TPU, several fusions each carry a part of one collective beside products of their own.
+        chain = re.search(r'chain_id="(\d+)"', run.instruction.attributes)
+        chain = chain and (chain[1], kind)
+        if chain in chains:
+            index = chains[chain]
+            found[index] = found[index]._replace(overlaps=True)
+            continue
+        if chain:
+            chains[chain] = len(found)
+        found.append(_measure_collective(kind, run))
     return found
 
 
@@ -219,7 +217,7 @@ def count_flops(program: Program) -> int:
     count = {"dot": _dot_flops, "convolution": _convolution_flops}
     return sum(
         times * count[instruction.opcode](instruction, computation)
-        for instruction, computation, times, _ in executed(program)
+        for instruction, computation, _, times, _ in executed(program)
         if instruction.opcode in count
     )
 
@@ -260,6 +258,22 @@ def _split_balanced(text):
 def _parse_arrays(text: str) -> Iterator[Array]:
     for dtype, shape, layout in _ARRAY.findall(text):
         yield Array(dtype, tuple(int(size) for size in shape.split(",") if size), "S(" not in layout)
+
+
+def _measure_collective(kind, run):
+    instruction, computation = run.instruction, run.computation
+    read = [array for name in instruction.operands for array in _arrays(computation, name)]
+    written = instruction.outputs
+    if instruction.opcode.endswith("-start") and kind != "all-reduce":
+        written = written[len(read) :]  # what it reads comes first
+    return Collective(
+        "reduce-scatter" if run.where.startswith(FUSED_SCATTER) else kind,
+        tuple(sorted({array.dtype for array in read})),
+        max(sum(array.bytes for array in read), sum(array.bytes for array in written)),
+        _group_size(instruction.attributes),
+        run.times,
+        not run.fused and _overlaps(instruction, computation),
+    )
 
 
 def _called(program, instruction):
