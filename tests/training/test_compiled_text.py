@@ -99,12 +99,12 @@ FUSED = """%all-reduce-scatter.1 (input: f32[8,4]) -> f32[2,4] {
 
 %begin (input: f32[2,4]) -> f32[8,4] {
   %input.1 = f32[2,4]{1,0} parameter(0)
-  ROOT %all-gather = f32[8,4]{1,0} all-gather(%input.1), replica_groups={{0,1,2,3}}, frontend_attributes={chain_id="0"}
+  ROOT %all-gather = f32[8,4]{1,0} all-gather(%input.1), replica_groups=[1,4]<=[4], chain_id="0"
 }
 
 %async_collective_fusion.1 (input: f32[2,4]) -> f32[8,4] {
   %input.2 = f32[2,4]{1,0} parameter(0)
-  ROOT %all-gather.1 = f32[8,4]{1,0} all-gather(%input.2), replica_groups={{0,1,2,3}}, frontend_attributes={chain_id="0"}
+  ROOT %all-gather.1 = f32[8,4]{1,0} all-gather(%input.2), replica_groups=[1,4]<=[4], chain_id="0"
 }
 
 ENTRY %main (x: f32[8,4]) -> f32[8,4] {
