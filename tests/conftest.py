@@ -9,7 +9,10 @@ import jax
 import jaxtyping
 import pytest
 
-from tests.helpers import shape_checks  # noqa: F401, before any module that it checks
+from tests.helpers import (
+    shape_checks,  # noqa: F401, before any module that it checks
+    tiny_regression,
+)
 from tests.helpers.tiny import make_config, train_run, write_corpus
 
 # Programs of tests, and of the processes that they start, take longer to compile than to run: XLA rewrites
@@ -84,4 +87,12 @@ def tiny_run(corpus, tmp_path_factory):
     """Work directory of six training steps on it; not to be changed."""
     workdir = tmp_path_factory.mktemp("run")
     train_run(make_config(corpus), workdir)
+    return workdir
+
+
+@pytest.fixture(scope="session")
+def regression_run(tmp_path_factory):
+    """Work directory of six training steps of the tiny regression; not to be changed."""
+    workdir = tmp_path_factory.mktemp("regression")
+    train_run(tiny_regression.make_config(), workdir)
     return workdir

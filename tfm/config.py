@@ -296,6 +296,15 @@ def current_path(cls: type, mapping: Mapping[str, Any], path: str) -> str:
     return getattr(cls, "RENAMED", {}).get(path, path)
 
 
+def may_be_none(cls: type, mapping: Mapping[str, Any], path: str) -> bool:
+    """Whether the field at a path may be None; arguments as of `current_path`."""
+    first, _, rest = path.partition(".")
+    inner = _section_at(cls, mapping, first)
+    if rest and inner is not None:
+        return may_be_none(inner, mapping[first], rest)
+    return optional_of(hints_of(cls).get(path)) is not None
+
+
 def has_old_names(cls: type, mapping: Mapping[str, Any]) -> bool:
     """Whether a field of a config, or of a section of it, has the name of an older version."""
     if any(name in mapping for name in getattr(cls, "RENAMED", {})):

@@ -76,6 +76,15 @@ def test_an_optimizer_that_does_not_fit(arguments, message):
     assert str(error.value).startswith(message)
 
 
+def test_a_field_that_may_be_none_takes_none(corpus):
+    saved = make_config(corpus, peak_learning_rate=0.5)
+    assert entries.overrides(["--config.training.peak_learning_rate=None"], saved) == make_config(corpus)
+    found = entries.overrides(["--config.model.key_features=None", "--config.model.key_features=3"])
+    assert found.model.key_features == 3
+    with pytest.raises(UserError, match="steps: expected an integer, got 'None'"):
+        entries.overrides(["--config.training.steps=None"])
+
+
 def test_old_field_names_still_set_fields(caplog):
     found = entries.overrides(["--config.training.adam_b1=0.5", "--config.training.adam_b2", "0.7"])
     assert found.training.optimizer == Adam(b1=0.5, b2=0.7)

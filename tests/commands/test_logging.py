@@ -1,6 +1,7 @@
 """What the commands let through to the terminal."""
 
 import logging
+import types
 
 import absl.logging
 import pytest
@@ -28,3 +29,18 @@ def test_only_warnings_of_orbax_are_shown(capsys):
     logging.getLogger("tfm.training").info("step 1")
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" ")[2] for line in lines] == ["Skipping merge of checkpoints", "step 1"]
+
+
+def test_late_callbacks_of_tensorstore_are_hidden():
+    shown = []
+    for text in ("Event loop is closed", "a bug"):
+        error = types.SimpleNamespace(exc_value=RuntimeError(text))
+        cli._show_unraisable(shown.append, error)
+    assert [str(each.exc_value) for each in shown] == ["a bug"]
+
+
+def test_a_full_memory_is_an_error_message(capsys):
+    with pytest.raises(SystemExit) as end, cli.exit_on_error():
+        raise MemoryError
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith("error: The memory is full")

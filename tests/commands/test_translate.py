@@ -2,8 +2,10 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
+import threading
 import types
 
 import jax
@@ -347,6 +349,15 @@ def test_an_empty_file_takes_other_options(tmp_path):
     write_output(count_lines([], 9), b"a\nb\n", path, {"beam": 5})  # its origin is noted
     assert path.read_text() == "<a>\n<b>\n"
     assert [item.name for item in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_pipe_is_read_as_a_file_is(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b"a\nb\n",))
+    writer.start()
+    with translate_module._open_source(types.SimpleNamespace(input=str(tmp_path / "pipe"))) as source:
+        assert source.read() == b"a\nb\n"
+    writer.join()
 
 
 def test_an_unwritable_output_is_an_error_message(tmp_path):

@@ -140,6 +140,16 @@ def test_figures_have_one_writer_at_a_time(tmp_path, monkeypatch):
         visualize.main()
 
 
+def test_what_a_killed_call_left_is_removed(tmp_path, monkeypatch):
+    flags = types.SimpleNamespace(sentence=["a"], workdir=str(tmp_path), output="", max_tokens=9)
+    monkeypatch.setattr(visualize.cli, "parse", lambda *_: (flags, []))
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "curves.png.0123456789ab.tmp").write_text("half")
+    with pytest.raises(AttributeError):  # of the flags, that have no checkpoint
+        visualize.main()
+    assert list((tmp_path / "figures").iterdir()) == []
+
+
 def test_a_list_of_figures_removes_nothing_else(run, tiny_run, quick, tmp_path):
     (tmp_path / "out").mkdir()
     for name in ("../mine", "mine.png", 5, "attention-1-cross.png/../../mine"):

@@ -444,12 +444,14 @@ _LIST = {
         ),
         ("f + self.forget_bias", "f", "models/test_rnn_seq2seq::test_the_lstm_is_that_of_flax"),
     ],
-    "tfm/models/rnn_seq2seq.py": [
+    "tfm/models/rnn_seq2seq/encoder_decoder.py": [
         (
             'if config.output_state == "previous" else after',
             'if config.output_state != "previous" else after',
             "models/test_rnn_seq2seq::test_equals_numpy_sentence_by_sentence",
         ),
+    ],
+    "tfm/models/rnn_seq2seq/model.py": [
         (
             "states = select_state(begins, first, states)",
             "states = select_state(begins, states, first)",

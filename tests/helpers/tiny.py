@@ -3,10 +3,10 @@
 import jax
 import numpy as np
 
+from tfm import tasks
 from tfm.config import save, to_config_dict
 from tfm.data.config import DataConfig
 from tfm.models import TransformerConfig
-from tfm.tasks import translation
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.training.loop import train
@@ -62,7 +62,7 @@ def train_run(config, workdir):
     """Trains in `workdir` and returns the rows of its metrics."""
     workdir.mkdir(exist_ok=True)
     save(config, runs.config_path(str(workdir)))
-    train(translation.create(config, str(workdir)), config.training, str(workdir))
+    train(tasks.find(config.task).create(config, str(workdir)), config.training, str(workdir))
     return read_metrics(str(workdir))
 
 

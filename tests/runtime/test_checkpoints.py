@@ -3,11 +3,13 @@
 import contextlib
 import dataclasses as dc
 import datetime as dt
+import errno
 import json
 import logging
 import os
 import random
 import shutil
+import threading
 from types import SimpleNamespace as Part
 
 import jax
@@ -17,6 +19,8 @@ import optax
 import pytest
 from orbax.checkpoint import checkpoint_manager
 
+from tests.helpers.io_conditions import open_folder, unwritable
+from tests.helpers.processes import LIMIT, wait_until
 from tfm.errors import UserError
 from tfm.runtime import checkpoints as saved
 from tfm.runtime import manifest, orbax_paths, readback
@@ -184,6 +188,38 @@ def test_training_makes_a_damaged_step_again(copy):
     flip(large_file(copy / "6"))  # and once more
     with open_store(copy) as store:
         assert store.recover() == 4
+    assert {path.name for path in copy.iterdir()} == {"4", "2.damaged", "6.damaged", "6.damaged1"}
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EACCES, errno.ESTALE])
+def test_a_file_that_cannot_be_read_is_not_damaged(code, copy, monkeypatch):
+    """The files may be as they were: nothing is renamed, no older step taken for the newest."""
+
+    def fail(path):
+        raise OSError(code, "?", path)
+
+    monkeypatch.setattr(manifest, "_open", fail)
+    with open_store(copy) as store:
+        for call in (store.recover, store.latest, store.best):
+            with pytest.raises(OSError, match=r"\?"):
+                call()
+        assert store.steps() == list(STEPS)
+
+
+def test_a_pipe_in_a_step_is_damage(copy):
+    (copy / "6" / manifest.FILE).unlink()
+    os.mkfifo(copy / "6" / manifest.FILE)
+    with open_store(copy) as store:
+        assert store.latest() == 4
+
+
+def test_a_read_only_folder_is_found_first(copy):
+    with open_folder() as folder:
+        inside = shutil.copytree(copy, os.path.join(folder, "copy"))
+        with unwritable(inside), open_store(inside) as store:
+            with pytest.raises(UserError, match=r"Cannot write .*copy: Permission denied"):
+                store.recover()
+            assert store.latest() == 6
 
 
 def test_a_step_saved_again_stays_until_replaced(copy):
@@ -297,6 +333,8 @@ def no_merge(monkeypatch):
     monkeypatch.setattr(orbax_paths._LiteralPath, "glob", lambda *_: iter(()))
 
 
+# Of reads that fail together, TensorStore may finish one when Orbax has gone on.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("before", [0, 1])
 def test_what_cannot_be_read_back_is_not_kept(before, tmp_path, monkeypatch):
     """The first checkpoint of a process, and a later one."""
@@ -309,6 +347,28 @@ def test_what_cannot_be_read_back_is_not_kept(before, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"of step 7 in .* is not read back as it was saved .*not kept"):
         store.wait()
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.isdecimal()) == ["0"][:before]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_failed_save_is_told_before_the_next(tmp_path, monkeypatch):
+    began, end = threading.Event(), threading.Event()
+
+    def check(self, folder):
+        began.set()
+        end.wait(LIMIT)
+        raise readback.Unreadable("nothing")
+
+    monkeypatch.setattr(readback.ReadBack, "check", check)
+    store = saved.Checkpoints(tmp_path)
+    store.check()
+    store.save(state_of(7))
+    assert began.wait(LIMIT)
+    store.check()  # it still goes on
+    end.set()
+    with pytest.raises(UserError, match=r"step 7 in .* is not read back"):
+        wait_until(lambda: store.check(), "the error")
+    assert list(tmp_path.iterdir()) == []
+    store.check()  # told once
 
 
 def test_files_deleted_in_a_write_are_one_error(tmp_path, monkeypatch):
@@ -520,3 +580,19 @@ def test_any_damage_gives_an_intact_step_or_error(whole, tmp_path):
         came[step] += 1
         shutil.rmtree(folder)
     assert all(came.values()), came
+
+
+def test_a_renamed_step_is_damaged(copy):
+    """Its weights would pass for those of another step."""
+    shutil.rmtree(copy / "4")
+    (copy / "6").rename(copy / "4")
+    with open_store(copy) as store:
+        assert store.latest() == 2
+        with pytest.raises(UserError, match=r"step 4 in .* is damaged \(it is that of step 6, renamed"):
+            store.restore_weights(state_of(0).params, 4)
+
+
+def test_a_file_is_no_folder_of_checkpoints(tmp_path):
+    (tmp_path / "checkpoints").write_text("")
+    with pytest.raises(UserError, match=r"a folder of checkpoints at .*, got a file"):
+        saved.Checkpoints(tmp_path / "checkpoints")

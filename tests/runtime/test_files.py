@@ -2,13 +2,14 @@
 
 import os
 import re
+import tracemalloc
 
 import pytest
 
 from tests.helpers.io_conditions import open_folder, unwritable
 from tfm.errors import UserError
 from tfm.runtime import files
-from tfm.runtime.files import only_writer, open_locked
+from tfm.runtime.files import check_entries, only_writer, open_locked
 
 
 def test_a_locked_file_is_refused(tmp_path):
@@ -83,3 +84,38 @@ def test_a_folder_with_files_is_no_output(tmp_path):
     (tmp_path / "out" / "file").touch()
     with pytest.raises(UserError, match="is a folder that is not empty"):
         only_writer(tmp_path / "out", "--output").__enter__()
+
+
+def test_a_folder_has_only_files_and_folders(tmp_path):
+    """To open a named pipe would wait for ever."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    (tmp_path / "dangling").symlink_to("nothing")
+    check_entries(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="pipe is a pipe, a socket or a device, not a file"):
+        check_entries(tmp_path)
+
+
+def test_a_pipe_is_not_written_to(tmp_path):
+    os.mkfifo(tmp_path / "out")
+    with pytest.raises(UserError, match="out is a pipe"):
+        open_locked(str(tmp_path / "out"), "--output")
+
+
+def test_reading_takes_the_memory_of_the_file(tmp_path):
+    (tmp_path / "file").write_bytes(b"abc")
+    tracemalloc.start()
+    try:
+        assert files.read_limited(tmp_path / "file", 1 << 30) == b"abc"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_temporary_files_of_killed_processes_go(tmp_path):
+    (tmp_path / "curves.png.0123456789ab.tmp").write_text("")
+    (tmp_path / "folder.0123456789ab.tmp").mkdir()
+    (tmp_path / "mine.tmp").write_text("")
+    files.remove_temporary(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.tmp"]

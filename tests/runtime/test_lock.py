@@ -12,12 +12,12 @@ import sys
 import pytest
 
 from tests.helpers.processes import LIMIT, finish
-from tests.helpers.tiny import make_config, write_config_file
+from tests.helpers.tiny import write_config_file
+from tests.helpers.tiny_regression import create, make_config
 from tests.training.test_hosts import ROOT, start
 from tfm.config import save
 from tfm.errors import UserError
 from tfm.runtime.lock import LOCK_FILE, DirectoryGuard, lock_workdir
-from tfm.tasks import translation
 from tfm.training.loop import _Loop, train
 from tfm.workdir.runs import config_path
 
@@ -28,6 +28,13 @@ def test_a_second_process_is_refused(tmp_path):
         with pytest.raises(UserError, match=holder), lock_workdir(tmp_path):
             pass
     with lock_workdir(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("name", ["lock", "metrics.jsonl"])
+def test_a_pipe_in_the_directory_is_refused(name, tmp_path):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(UserError, match=f"{name} is a pipe"), lock_workdir(tmp_path):
         pass
 
 
@@ -148,10 +155,10 @@ def test_a_replaced_directory_is_refused(workdir, monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.parametrize("change", [delete, move_and_replace])
-def test_a_run_without_its_directory_ends(change, corpus, workdir):
-    config = make_config(corpus, steps=4, log_every=4, eval_every=2, checkpoint_every=4)
+def test_a_run_without_its_directory_ends(change, workdir):
+    config = make_config(steps=4, log_every=4, eval_every=2, checkpoint_every=4)
     save(config, config_path(str(workdir)))
-    task = translation.create(config, str(workdir))
+    task = create(config, str(workdir))
     evaluate = task.evaluate
 
     def change_and_evaluate(params, data):
@@ -174,9 +181,9 @@ def test_no_report_is_written_elsewhere(workdir):
 
 
 @pytest.mark.long
-def test_train_refuses_a_directory_in_use(corpus, tmp_path):
+def test_train_refuses_a_directory_in_use(tmp_path):
     (tmp_path / "run").mkdir()
-    config = write_config_file(tmp_path, make_config(corpus))
+    config = write_config_file(tmp_path, make_config())
     with lock_workdir(tmp_path / "run"):
         second = start(config, tmp_path / "run")
         _, errors = finish(second)

@@ -15,13 +15,12 @@ import pytest
 
 from tests.helpers.kills import compare
 from tests.helpers.processes import finish, read_to
-from tests.helpers.tiny import make_config, train_run, write_config_file
+from tests.helpers.tiny import train_run, write_config_file
+from tests.helpers.tiny_regression import Data, Regression, create, make_config
 from tests.training.test_hosts import ROOT, losses, start
 from tfm.config import save
 from tfm.runtime import preemption
 from tfm.runtime.checkpoints import Checkpoints
-from tfm.tasks import translation
-from tfm.tasks.translation.data import TranslationData
 from tfm.training.loop import train
 from tfm.training.reporting import read_metrics
 from tfm.workdir import runs
@@ -61,34 +60,36 @@ def test_an_exception_ends_the_deferring():
 
 
 @pytest.mark.long
-def test_a_stopped_run_saves_and_resumes(corpus, tiny_run, tmp_path, monkeypatch):
-    signals, config = preemption.SignalHandler(), make_config(corpus, checkpoint_every=100)
-    plain = TranslationData.train_batches
+def test_a_stopped_run_saves_and_resumes(regression_run, tmp_path, monkeypatch):
+    signals, config = preemption.SignalHandler(), make_config(checkpoint_every=100)
+    plain = Data.train_batches
 
     def asks_at_the_fourth(self, start_step):
         for step, batch in enumerate(plain(self, start_step), start_step + 1):
             signals.signal = signal.SIGINT if step == 4 else 0
             yield batch
 
-    monkeypatch.setattr(TranslationData, "train_batches", asks_at_the_fourth)
-    task = translation.create(config, str(tmp_path))
+    monkeypatch.setattr(Data, "train_batches", asks_at_the_fourth)
+    task = create(config, str(tmp_path))
     with pytest.raises(SystemExit) as ending:
         train(task, config.training, str(tmp_path), signals=signals)
     assert ending.value.code == 130
     assert steps_of(tmp_path) == [3, 4]  # 3 is that of the evaluation
     monkeypatch.undo()
     train_run(config, tmp_path)
-    whole, pieces = (runs.load(str(folder), checkpoint="last").params for folder in (tiny_run, tmp_path))
+    whole, pieces = (
+        runs.load(str(folder), checkpoint="last").params for folder in (regression_run, tmp_path)
+    )
     jax.tree.map(np.testing.assert_array_equal, whole, pieces)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("evaluation", "step"), [(1, 3), (2, 6)])
 def test_an_interrupted_evaluation_is_resumed(
-    evaluation, step, corpus, tiny_run, tmp_path, monkeypatch, caplog
+    evaluation, step, regression_run, tmp_path, monkeypatch, caplog
 ):
     """The second is that of the last step: nothing but the evaluation is left then."""
-    config, plain = make_config(corpus), translation.Translation.evaluate
+    config, plain = make_config(), Regression.evaluate
     caplog.set_level("INFO")
     save(config, runs.config_path(str(tmp_path)))
     saved = []
@@ -103,53 +104,53 @@ def test_an_interrupted_evaluation_is_resumed(
                     signals.handle(signal.SIGTERM, None)  # the same from a wrapper, as the first unwinds
             return plain(self, params, data)
 
-        monkeypatch.setattr(translation.Translation, "evaluate", asks)
+        monkeypatch.setattr(Regression, "evaluate", asks)
         with pytest.raises(SystemExit) as ending:
-            train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), signals=signals)
+            train(create(config, str(tmp_path)), config.training, str(tmp_path), signals=signals)
         assert ending.value.code == 128 + signal.SIGTERM
         assert steps_of(tmp_path)[-1] == step
         assert f"validation at step {step} was cut short" in caplog.text
-        evaluated = [row["step"] for row in read_metrics(str(tmp_path)) if "validation/bleu" in row]
+        evaluated = [row["step"] for row in read_metrics(str(tmp_path)) if "validation/score" in row]
         assert evaluated == list(range(3, step, 3))
         saved.append((tmp_path / "checkpoints" / str(step)).stat().st_ino)
         caplog.clear()
     assert saved[0] == saved[1]  # cut short again, what was saved stays
     monkeypatch.undo()
     train_run(config, tmp_path)
-    compare(tiny_run, tmp_path)
+    compare(regression_run, tmp_path)
 
 
 @pytest.mark.long
-def test_a_signal_does_not_wait_for_evaluation(corpus, tiny_run, tmp_path, monkeypatch):
-    signals, config, plain = preemption.SignalHandler(), make_config(corpus), TranslationData.train_batches
+def test_a_signal_does_not_wait_for_evaluation(regression_run, tmp_path, monkeypatch):
+    signals, config, plain = preemption.SignalHandler(), make_config(), Data.train_batches
 
     def asks_at_the_third(self, start_step):
         for step, batch in enumerate(plain(self, start_step), start_step + 1):
             signals.signal = signal.SIGINT if step == 3 else 0
             yield batch
 
-    monkeypatch.setattr(TranslationData, "train_batches", asks_at_the_third)
+    monkeypatch.setattr(Data, "train_batches", asks_at_the_third)
     with pytest.raises(SystemExit):
-        train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), signals=signals)
+        train(create(config, str(tmp_path)), config.training, str(tmp_path), signals=signals)
     assert steps_of(tmp_path) == [2, 3]
-    assert not any("validation/bleu" in row for row in read_metrics(str(tmp_path)))
+    assert not any("validation/score" in row for row in read_metrics(str(tmp_path)))
     monkeypatch.undo()
     train_run(config, tmp_path)
-    compare(tiny_run, tmp_path)
+    compare(regression_run, tmp_path)
 
 
 @pytest.mark.long
-def test_a_signal_in_the_last_save(corpus, tmp_path, monkeypatch):
-    signals, config, plain = preemption.SignalHandler(), make_config(corpus, steps=1), Checkpoints.save
+def test_a_signal_in_the_last_save(tmp_path, monkeypatch):
+    signals, config, plain = preemption.SignalHandler(), make_config(steps=1), Checkpoints.save
 
     def asks(self, *arguments, **options):
         signals.signal = signal.SIGTERM
         plain(self, *arguments, **options)
 
     monkeypatch.setattr(Checkpoints, "save", asks)
-    train(translation.create(config, str(tmp_path)), config.training, str(tmp_path), signals=signals)
+    train(create(config, str(tmp_path)), config.training, str(tmp_path), signals=signals)
     assert steps_of(tmp_path) == [1]
-    assert any("validation/bleu" in row for row in read_metrics(str(tmp_path)))
+    assert any("validation/score" in row for row in read_metrics(str(tmp_path)))
 
 
 @pytest.mark.long
@@ -176,12 +177,13 @@ def test_a_second_signal_ends_a_busy_main_thread():
 
 
 @pytest.mark.long
-def test_train_saves_and_exits_with_the_signal(corpus, tmp_path):
-    config = write_config_file(tmp_path, make_config(corpus, steps=100_000, eval_every=10))
-    process = start(config, tmp_path / "run", "--config.training.checkpoint_every=100000")
+def test_train_saves_and_exits_with_the_signal(tmp_path):
+    config = write_config_file(tmp_path, make_config(steps=100_000, eval_every=10))
+    options = ("--config.training.checkpoint_every=100000", "--config.data.pause=1.0")
+    process = start(config, tmp_path / "run", *options)
     read_to(process.stderr, "step 10/", process)
     began = time.monotonic()
-    process.send_signal(signal.SIGINT)  # while it compiles its first evaluation
+    process.send_signal(signal.SIGINT)  # during its first evaluation
     _, errors = finish(process)
     assert process.returncode == 128 + signal.SIGINT
     assert time.monotonic() - began < 20
@@ -193,8 +195,8 @@ def test_train_saves_and_exits_with_the_signal(corpus, tmp_path):
 
 
 @pytest.mark.long
-def test_two_hosts_stop_at_the_same_step(corpus, tmp_path):
-    settings = make_config(corpus, parallel="mesh", steps=100_000, eval_every=100_000, log_every=1)
+def test_two_hosts_stop_at_the_same_step(tmp_path):
+    settings = make_config(parallel="mesh", steps=100_000, eval_every=100_000, log_every=1)
     config = write_config_file(tmp_path, settings)
     with socket.socket() as free:
         free.bind(("localhost", 0))

@@ -10,11 +10,12 @@ import numpy as np
 import optax
 import pytest
 
+from tests.helpers import tiny
 from tests.helpers.kills import stream
-from tests.helpers.tiny import make_config, train_run
+from tests.helpers.tiny import train_run
+from tests.helpers.tiny_regression import Regression, make_config
 from tfm.errors import UserError
 from tfm.runtime import checkpoints as saved
-from tfm.tasks import translation
 from tfm.training.config import TrainingConfig
 from tfm.training.divergence import first_loss
 from tfm.training.early_stopping import EarlyStopping
@@ -30,42 +31,42 @@ def final_params(workdir):
     return runs.load(str(workdir), checkpoint="last").params
 
 
-def test_a_stopped_run_resumes_exactly(corpus, tiny_run, tmp_path):
-    rows = read_metrics(str(tiny_run))
-    train_run(make_config(corpus, steps=4), tmp_path)
-    resumed = train_run(make_config(corpus), tmp_path)
+def test_a_stopped_run_resumes_exactly(regression_run, tmp_path):
+    rows = read_metrics(str(regression_run))
+    train_run(make_config(steps=4), tmp_path)
+    resumed = train_run(make_config(), tmp_path)
     for name in ("train/loss", "train/learning_rate", "train/gradient_norm"):
         whole = {row["step"]: row[name] for row in rows if name in row}
         pieces = {row["step"]: row[name] for row in resumed if name in row}
         assert whole == pieces
-    jax.tree.map(np.testing.assert_array_equal, final_params(tiny_run), final_params(tmp_path))
+    jax.tree.map(np.testing.assert_array_equal, final_params(regression_run), final_params(tmp_path))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("stop", [3, 5])
-def test_a_checkpoint_between_logs_has_the_sums(stop, corpus, tiny_run, tmp_path):
+def test_a_checkpoint_between_logs_has_the_sums(stop, regression_run, tmp_path):
     """Every row of a run that resumes from it is the unbroken run's, bit for bit; lines are at 2, 4, 6."""
-    settings = make_config(corpus, checkpoint_every=stop)
+    settings = make_config(checkpoint_every=stop)
     train_run(settings, tmp_path)
     shutil.rmtree(tmp_path / "checkpoints" / "6")
     with open(tmp_path / METRICS_FILE, "rb+") as file:
         file.truncate(file.seek(-9, os.SEEK_END))  # a kill cuts the last line short
     train_run(settings, tmp_path)
-    assert stream(tmp_path) == stream(tiny_run)
+    assert stream(tmp_path) == stream(regression_run)
     cut = [line for line in (tmp_path / METRICS_FILE).read_text().splitlines() if line[-1] != "}"]
     assert len(cut) == 1  # nothing was written behind it
 
 
 @pytest.mark.long
-def test_a_run_stops_early_and_stays_stopped(corpus, tmp_path, monkeypatch, caplog):
+def test_a_run_stops_early_and_stays_stopped(tmp_path, monkeypatch, caplog):
     """However it was cut into pieces. A score that equals the best is no better."""
-    monkeypatch.setattr(translation.Translation, "evaluate", lambda *_: {"validation/bleu": 100.0})
+    monkeypatch.setattr(Regression, "evaluate", lambda *_: {"validation/score": 100.0})
     options = {"eval_every": 2, "checkpoint_every": 1, "patience": 2}
     for name, pieces in (("whole", (18,)), ("pieces", (2, 3, 4, 5, 18, 18))):
         for steps in pieces:
             caplog.clear()
             with caplog.at_level("INFO", "tfm"):
-                train_run(make_config(corpus, steps=steps, **options), tmp_path / name)
+                train_run(make_config(steps=steps, **options), tmp_path / name)
         assert "2 evaluations brought nothing better than 100" in caplog.text
     assert "Nothing to do: 2 evaluations" in caplog.text
     for name, last in (("whole", 6), ("pieces", 4)):  # the pieces were also evaluated at their ends
@@ -74,10 +75,10 @@ def test_a_run_stops_early_and_stays_stopped(corpus, tmp_path, monkeypatch, capl
 
 def test_patience_needs_a_score(corpus):
     with pytest.raises(UserError, match="set validation_sentences above 0"):
-        dataclasses.replace(make_config(corpus, patience=1), validation_sentences=0)
+        dataclasses.replace(tiny.make_config(corpus, patience=1), validation_sentences=0)
     for options in ({"patience": -1}, {"keep_hours": -1.0}, {"keep_best": 0}):
         with pytest.raises(UserError, match=f"training.{next(iter(options))} must"):
-            make_config(corpus, **options)
+            make_config(**options)
 
 
 @pytest.mark.parametrize(("order", "sign"), [("max", 1), ("min", -1)])
@@ -90,37 +91,37 @@ def test_evaluations_since_the_best_are_counted(order, sign):
     assert not any(found.exhausted(0) for found in seen)
 
 
-def test_a_finished_run_does_nothing(corpus, tiny_run, caplog):
-    workdir, rows = tiny_run, read_metrics(str(tiny_run))
+def test_a_finished_run_does_nothing(regression_run, caplog):
+    workdir, rows = regression_run, read_metrics(str(regression_run))
     with caplog.at_level("INFO", "tfm"):
-        again = train_run(make_config(corpus), workdir)
+        again = train_run(make_config(), workdir)
     assert "Nothing to do" in caplog.text
     assert again == rows
 
 
-def test_metrics_show_training_and_validation(tiny_run):
-    rows = read_metrics(str(tiny_run))
+def test_metrics_show_training_and_validation(regression_run):
+    rows = read_metrics(str(regression_run))
     training = [row for row in rows if "train/loss" in row]
     assert [row["step"] for row in training] == [2, 4, 6]
-    assert [row["step"] for row in rows if "validation/bleu" in row] == [3, 6]
-    assert all(row["train/tokens_per_second"] > 0 for row in training)
+    assert [row["step"] for row in rows if "validation/score" in row] == [3, 6]
+    assert all(row["train/points_per_second"] > 0 for row in training)
 
 
-def test_tensorboard_has_event_files(tiny_run):
-    assert list((tiny_run / "tensorboard").glob("events.*"))
+def test_tensorboard_has_event_files(regression_run):
+    assert list((regression_run / "tensorboard").glob("events.*"))
 
 
-def test_the_step_is_compiled_once(corpus, tmp_path, monkeypatch):
+def test_the_step_is_compiled_once(tmp_path, monkeypatch):
     compiled = []
-    plain = translation.Translation.loss
+    plain = Regression.loss
 
     def counting(self, params, batch, rng):
         if rng is not None:
-            compiled.append(batch["inputs"].shape)
+            compiled.append(batch["x"].shape)
         return plain(self, params, batch, rng)
 
-    monkeypatch.setattr(translation.Translation, "loss", counting)
-    train_run(make_config(corpus, steps=5), tmp_path)
+    monkeypatch.setattr(Regression, "loss", counting)
+    train_run(make_config(steps=5), tmp_path)
     assert len(compiled) == 1
 
 
@@ -167,17 +168,17 @@ def test_average_is_the_mean_in_float64():
     np.testing.assert_array_equal(saved.average_trees(trees)["w"], np.float32([1 / 3, 2.0]))
 
 
-def test_load_averages_the_last_checkpoints(tiny_run):
-    mean = runs.load(str(tiny_run), average_last=2)
+def test_load_averages_the_last_checkpoints(regression_run):
+    mean = runs.load(str(regression_run), average_last=2)
     assert mean.steps == [4, 6]
-    each = [runs.load(str(tiny_run), checkpoint=str(step)).params for step in mean.steps]
+    each = [runs.load(str(regression_run), checkpoint=str(step)).params for step in mean.steps]
     expected = jax.tree.map(lambda a, b: (np.asarray(a, np.float64) + b) / 2, *each)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), mean.params, expected)
-    assert runs.load(str(tiny_run), average_last=3).steps == [2, 4, 6]  # there is one of step 3 too
+    assert runs.load(str(regression_run), average_last=3).steps == [2, 4, 6]  # there is one of step 3 too
     with pytest.raises(UserError, match="Expected 40 checkpoints at equal distances"):
-        runs.load(str(tiny_run), average_last=40)
+        runs.load(str(regression_run), average_last=40)
     with pytest.raises(UserError, match="'best', 'last' or one of the steps"):
-        runs.load(str(tiny_run), checkpoint="5")
+        runs.load(str(regression_run), checkpoint="5")
 
 
 def test_the_gradient_is_the_mean_over_tokens():
@@ -235,12 +236,12 @@ def test_a_row_without_numbers_is_left_out(value, tmp_path):
 
 
 @pytest.mark.long
-def test_a_moving_average_is_validated_and_loaded(corpus, tmp_path):
+def test_a_moving_average_is_validated_and_loaded(tmp_path):
     """Against the average of the parameters that a run without one went through."""
     decay, steps = 0.75, 4
     options = {"steps": steps, "checkpoint_every": 1, "eval_every": 2}
-    train_run(make_config(corpus, **options), tmp_path / "plain")
-    train_run(make_config(corpus, ema_decay=decay, **options), tmp_path / "average")
+    train_run(make_config(**options), tmp_path / "plain")
+    train_run(make_config(ema_decay=decay, **options), tmp_path / "average")
     task = runs.load(str(tmp_path / "plain")).task
     init_rng, _ = jax.random.split(jax.random.key(0))
     expected = task.init(init_rng)
@@ -250,17 +251,17 @@ def test_a_moving_average_is_validated_and_loaded(corpus, tmp_path):
     found = runs.load(str(tmp_path / "average"), checkpoint="last").params
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), found, expected)
     plain, average = (read_metrics(str(tmp_path / name)) for name in ("plain", "average"))
-    for kind, same in (("train/loss", True), ("validation/nll", False)):
+    for kind, same in (("train/loss", True), ("validation/error", False)):
         assert ([r[kind] for r in plain if kind in r] == [r[kind] for r in average if kind in r]) is same
 
 
 @pytest.mark.long
-def test_a_moving_average_is_resumed(corpus, tmp_path):
-    train_run(make_config(corpus, ema_decay=0.5), tmp_path / "whole")
-    train_run(make_config(corpus, ema_decay=0.5, steps=4), tmp_path / "pieces")
-    train_run(make_config(corpus, ema_decay=0.5), tmp_path / "pieces")
+def test_a_moving_average_is_resumed(tmp_path):
+    train_run(make_config(ema_decay=0.5), tmp_path / "whole")
+    train_run(make_config(ema_decay=0.5, steps=4), tmp_path / "pieces")
+    train_run(make_config(ema_decay=0.5), tmp_path / "pieces")
     whole, pieces = (final_params(tmp_path / name) for name in ("whole", "pieces"))
     jax.tree.map(np.testing.assert_array_equal, whole, pieces)
-    train_run(make_config(corpus, steps=2), tmp_path / "none")
+    train_run(make_config(steps=2), tmp_path / "none")
     with pytest.raises(UserError, match="has no average"):
-        train_run(make_config(corpus, ema_decay=0.5), tmp_path / "none")
+        train_run(make_config(ema_decay=0.5), tmp_path / "none")

@@ -12,7 +12,9 @@ import numpy as np
 import optax
 import pytest
 
-from tests.helpers.tiny import make_config, train_run
+from tests.helpers import tiny
+from tests.helpers.tiny import train_run
+from tests.helpers.tiny_regression import Regression, make_config
 from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError
 from tfm.runtime.checkpoints import Checkpoints
@@ -144,50 +146,45 @@ def test_the_check_changes_no_finite_step():
     np.testing.assert_allclose(states[2].params["w"], params["w"], rtol=1e-6)
 
 
-class Poisoned(translation.Translation):
-    """The loss of some batches, told by what they hold, is not finite."""
+class Poisoned(Regression):
+    """The loss of the batches of some steps, counted from 1, is not finite."""
 
-    bad_tokens = ()
+    bad_steps = ()
 
     def loss(self, params, batch, rng):
         (total, count), metrics = super().loss(params, batch, rng)
-        is_bad = sum((batch["inputs"].sum() == bad) for bad in self.bad_tokens) > 0
-        return (jnp.where(is_bad & (rng is not None), jnp.inf, total), count), metrics
+        is_bad = jnp.isin(batch["serial"][0], jnp.array(self.bad_steps)) if rng is not None else False
+        return (jnp.where(is_bad, jnp.inf, total), count), metrics
 
 
 @pytest.fixture
-def poison(corpus, monkeypatch, tmp_path):
-    """Makes the batches of some steps, counted from 1, of the tiny run bad."""
-    monkeypatch.setattr("tfm.tasks.translation.task.Translation", Poisoned)
+def poison(monkeypatch):
+    """Makes the batches of some steps bad; returns the task."""
+    monkeypatch.setattr("tests.helpers.tiny_regression.Regression", Poisoned)
 
     def make(*steps):
-        config = make_config(corpus)
-        task = translation.create(config, str(tmp_path))
-        batches = task.open_data().train_batches(0)
-        sums = [int(next(batches)["inputs"].sum()) for _ in range(6)]
-        monkeypatch.setattr(Poisoned, "bad_tokens", [sums[step - 1] for step in steps])
-        return task
+        monkeypatch.setattr(Poisoned, "bad_steps", steps)
+        return Poisoned(make_config())
 
     return make
 
 
 @pytest.mark.long
-def test_a_run_stops_and_saves_state_and_batch(corpus, tmp_path, poison):
+def test_a_run_stops_and_saves_state_and_batch(tmp_path, poison):
     task = poison(5)
     with pytest.raises(UserError, match="loss or gradient of step 5 is not finite") as raised:
-        train_run(make_config(corpus, steps=6, log_every=3), tmp_path / "run")
+        train_run(make_config(log_every=3), tmp_path / "run")
     sentence = str(raised.value)
     assert "the first tensor that is not: loss, inf." in sentence
     facts = task.open_data().describe_batch(4)
-    assert facts["epoch"] == 0
     assert facts["batch"] == 4
-    assert f"pairs {', '.join(map(str, facts['pairs'][:5]))} and {len(facts['pairs']) - 5} more" in sentence
+    assert f"batch 4, points {', '.join(map(str, facts['points'][:5]))} and 1 more" in sentence
     folder = tmp_path / "run" / "non_finite" / "step-5"
     assert str(folder) in sentence
     assert json.loads((folder / "report.json").read_text())["batch"] == facts
     # The state of step 4 and the batch of step 5 give the infinite loss again.
     with contextlib.closing(Checkpoints(folder)) as store:
-        state = store.restore(make_setup(task, make_config(corpus).training).state)
+        state = store.restore(make_setup(task, make_config().training).state)
     assert int(state.step) == 4
     assert_equal(state.params, runs.load(str(tmp_path / "run"), checkpoint="4").params)
     with np.load(folder / "batch-0.npz", allow_pickle=False) as saved:
@@ -196,7 +193,7 @@ def test_a_run_stops_and_saves_state_and_batch(corpus, tmp_path, poison):
 
 
 @pytest.mark.long
-def test_a_run_stops_where_nothing_can_be_saved(corpus, tmp_path, poison, monkeypatch):
+def test_a_run_stops_where_nothing_can_be_saved(tmp_path, poison, monkeypatch):
     poison(5)
 
     def fails(*_):
@@ -206,13 +203,13 @@ def test_a_run_stops_where_nothing_can_be_saved(corpus, tmp_path, poison, monkey
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "non_finite").write_text("in the way of the folder")
     with pytest.raises(UserError, match="loss or gradient of step 5 is not finite") as raised:
-        train_run(make_config(corpus, steps=6, log_every=3), tmp_path / "run")
+        train_run(make_config(log_every=3), tmp_path / "run")
     assert "the first tensor that is not: not found (RESOURCE_EXHAUSTED: no memory)." in str(raised.value)
     assert "State and batch could not be saved (" in str(raised.value)
 
 
 def test_the_named_pairs_are_those_of_the_batch(corpus, tmp_path):
-    task = translation.create(make_config(corpus), str(tmp_path))
+    task = translation.create(tiny.make_config(corpus), str(tmp_path))
     data = task.open_data()
     batches = data.train_batches(0)
     cache = data._train.cache
@@ -224,12 +221,12 @@ def test_the_named_pairs_are_those_of_the_batch(corpus, tmp_path):
 
 
 @pytest.mark.long
-def test_no_checkpoint_of_a_non_finite_step(corpus, tmp_path, poison):
+def test_no_checkpoint_of_a_non_finite_step(tmp_path, poison):
     poison(4)
     sentences = []
     for _ in range(2):
         with pytest.raises(UserError, match="step 4 is not finite") as raised:
-            train_run(make_config(corpus), tmp_path / "run")
+            train_run(make_config(), tmp_path / "run")
         sentences.append(str(raised.value))
     assert sentences[0] == sentences[1]
     with contextlib.closing(Checkpoints(tmp_path / "run" / "checkpoints")) as store:
@@ -237,9 +234,9 @@ def test_no_checkpoint_of_a_non_finite_step(corpus, tmp_path, poison):
 
 
 @pytest.mark.long
-def test_skipping_goes_on_and_counts(corpus, tmp_path, poison, caplog):
+def test_skipping_goes_on_and_counts(tmp_path, poison, caplog):
     poison(3, 4)
-    rows = train_run(make_config(corpus, on_non_finite="skip"), tmp_path / "run")
+    rows = train_run(make_config(on_non_finite="skip"), tmp_path / "run")
     training = [row for row in rows if "train/skipped" in row]
     assert [row["train/skipped"] for row in training] == [0, 1, 0]
     assert "train/loss" not in training[1]  # there is none: no step was finite
@@ -253,12 +250,12 @@ def test_skipping_goes_on_and_counts(corpus, tmp_path, poison, caplog):
 def test_a_huge_learning_rate_is_diagnosed(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(setup, "make_schedule", lambda config, d_model: lambda count: 1e29)
     with pytest.raises(UserError, match="is not finite") as raised:
-        train_run(make_config(corpus), tmp_path)
+        train_run(tiny.make_config(corpus), tmp_path)
     assert re.search(r"first tensor that is not: output of (en|de)coder\S+ \(\S+\)\.", str(raised.value))
 
 
 def test_poisoned_parameters_are_named(corpus, tmp_path):
-    task = translation.create(make_config(corpus), str(tmp_path))
+    task = translation.create(tiny.make_config(corpus), str(tmp_path))
     params = task.init(jax.random.key(0))
     params["decoder"]["layers_0"]["feed_forward"]["output"]["kernel"] *= jnp.nan
     found = first_not_finite(task.loss, params, [])
@@ -267,7 +264,7 @@ def test_poisoned_parameters_are_named(corpus, tmp_path):
 
 def test_the_first_non_finite_module_is_named(corpus, tmp_path):
     """Finite parameters so large that one product overflows."""
-    task = translation.create(make_config(corpus), str(tmp_path))
+    task = translation.create(tiny.make_config(corpus), str(tmp_path))
     params = task.init(jax.random.key(0))
     for name in ("hidden", "output"):
         params["encoder"]["layers_0"]["feed_forward"][name]["kernel"] *= 1e25
@@ -327,14 +324,14 @@ def test_what_a_step_may_do_is_checked():
             TrainingConfig(**{name: -1})
 
 
-def test_norms_and_skips_stand_in_the_metrics(tiny_run):
-    training = [row for row in read_metrics(str(tiny_run)) if "train/loss" in row]
+def test_norms_and_skips_stand_in_the_metrics(regression_run):
+    training = [row for row in read_metrics(str(regression_run)) if "train/loss" in row]
     assert all(row["train/skipped"] == 0 < row["train/parameter_norm"] for row in training)
 
 
 def test_nan_weights_do_not_translate(corpus, tmp_path):
     """An empty output would look like a translation."""
-    task = translation.create(make_config(corpus), str(tmp_path))
+    task = translation.create(tiny.make_config(corpus), str(tmp_path))
     params = task.init(jax.random.key(0))
     params["decoder"]["layers_0"]["feed_forward"]["output"]["kernel"] *= jnp.nan
     with pytest.raises(UserError, match="got NaN for 2 of 2 inputs"):

@@ -111,7 +111,7 @@ def test_too_few_checkpoints_are_listed(tiny_run):
     with pytest.raises(UserError, match=r"Expected 40 .* every 2 steps, .* \[2, 3, 4, 6\]: take fewer"):
         runs.load(str(tiny_run), average_last=40)
     for count in ({"average_last": 0}, {"ensemble_last": -3}):
-        with pytest.raises(UserError, match="Expected at least 1 checkpoint to average"):
+        with pytest.raises(UserError, match="Expected at least 1 checkpoint as"):
             runs.load(str(tiny_run), **count)
 
 
@@ -148,3 +148,11 @@ def test_the_best_checkpoint_is_the_default(tiny_run, monkeypatch):
     for found, steps in ((3, [3]), (None, [6])):
         monkeypatch.setattr(Checkpoints, "best", lambda _, found=found: found)
         assert runs.load(str(tiny_run)).steps == steps
+
+
+@pytest.mark.parametrize("options", [{"average_last": 2.5}, {"ensemble_last": True}])
+def test_a_number_of_checkpoints_is_an_integer(options, tiny_run):
+    with pytest.raises(UserError, match="Expected at least 1 checkpoint as"):
+        runs.load(str(tiny_run), **options)
+    with pytest.raises(UserError, match="Expected the path of a run's folder as workdir, got None"):
+        runs.load(None)

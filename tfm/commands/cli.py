@@ -6,6 +6,7 @@ error message on stderr and exit code 2; anything else is a bug and shows its tr
 """
 
 import contextlib
+import functools
 import gc
 import glob
 import logging
@@ -36,6 +37,7 @@ def run(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None:
     """Runs the `main` of a command as the console does: streams, logging, messages and exit codes."""
     terminal.prepare_streams()
     start_logging()
+    sys.unraisablehook = functools.partial(_show_unraisable, sys.unraisablehook)
     with exit_on_error():
         terminal.raise_on_interrupt()
         main(argv)
@@ -100,10 +102,18 @@ def exit_on_error() -> Iterator[None]:
         sys.exit(BROKEN_PIPE)
     except UserError as error:
         fail(error)
+    except MemoryError:
+        fail("The memory is full: raise the limit (ulimit -v), or close other programs.")
     except (OSError, ValueError, RuntimeError) as error:
         if io_error_message(error) is None:
             raise
         fail(io_error_message(error))
+
+
+def _show_unraisable(plain, unraisable):
+    """A hook of `sys`: of files that fail together, TensorStore tells an event loop that Orbax has closed."""
+    if str(unraisable.exc_value) != "Event loop is closed":
+        plain(unraisable)
 
 
 def fail(error: object) -> NoReturn:

@@ -46,6 +46,8 @@ def read_file(path: str) -> config_dict.ConfigDict:
         hint = f"did you mean {inside}?" if os.path.isfile(inside) else "check --config"
         if not hint.endswith("?"):
             hint += f", or name one that tfm ships: {', '.join(shipped)}."
+        if os.path.exists(path) and not os.path.isdir(path):
+            hint = "it is a pipe or a device: write the config into a file."
         raise UserError(f"Expected a config file at {path}, but there is none: {hint}")
     if path.endswith(".json"):
         return config.to_config_dict(runs.parse_config(config.load(path)))
@@ -87,6 +89,8 @@ def define(saved: config_dict.ConfigDict, values: flags.FlagValues, argv: Sequen
         config_flags.DEFINE_config_dict(
             NAME, saved, "Fields of the config.", values, sys_argv=["tfm", *arguments]
         )
+        for name in _optional(saved, config_class, arguments):
+            values[name].parser = _NoneParser(values[name].parser)
         for old, new in old_names.items():
             flags.DEFINE_alias(old, new, values)
     if old_names:
@@ -173,6 +177,27 @@ def _old_names(saved, config_class, arguments):
     given = {name for name in map(_flag_name, arguments) if name.startswith(f"{NAME}.")}
     paths = {name: config.current_path(config_class, saved, name.removeprefix(f"{NAME}.")) for name in given}
     return {name: f"{NAME}.{path}" for name, path in sorted(paths.items()) if name != f"{NAME}.{path}"}
+
+
+class _NoneParser(flags.ArgumentParser):
+    """Takes None beside the values of another parser."""
+
+    def __init__(self, plain):
+        self._plain, self.syntactic_help = plain, plain.syntactic_help
+
+    def parse(self, argument):
+        return None if argument == "None" else self._plain.parse(argument)
+
+    def flag_type(self):
+        return self._plain.flag_type()
+
+
+def _optional(saved, config_class, arguments):
+    """The flags among the arguments whose fields may be None."""
+    given = {name for name in map(_flag_name, arguments) if name.startswith(f"{NAME}.")}
+    return sorted(
+        name for name in given if config.may_be_none(config_class, saved, name.removeprefix(f"{NAME}."))
+    )
 
 
 def _flag_name(argument):

@@ -344,7 +344,7 @@ def _open_source(arguments):
     if not arguments.input:
         terminal.check_open("stdin", "--input=FILE")
         return sys.stdin.buffer
-    if not os.path.isfile(arguments.input):
+    if os.path.isdir(arguments.input) or not os.path.exists(arguments.input):  # a pipe is read as a file is
         raise UserError(f"Expected a text file at {arguments.input}, but there is none: check --input.")
     return open(arguments.input, "rb")
 

@@ -25,7 +25,7 @@ from tfm.commands import cli
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.generate import check_lengths, decode
 from tfm.errors import UserError
-from tfm.runtime.files import atomic_file, only_writer
+from tfm.runtime.files import atomic_file, only_writer, remove_temporary
 from tfm.runtime.memory import check_estimate, format_bytes, host_memory
 from tfm.training.reporting import METRICS_FILE, read_metrics
 from tfm.visualize.figures import Axis, check_attention_figure, draw_attention, draw_curves
@@ -223,6 +223,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments, _ = cli.parse(__name__, argv, define_flags)
     folder = arguments.output or os.path.join(arguments.workdir, FIGURES_FOLDER)
     with only_writer(os.path.join(folder, LIST_FILE), "--output"):
+        remove_temporary(folder)
         run = cli.load_run(arguments)
         sentences = sentences_to_draw(arguments.sentence, run.task.config)
         paths = draw_run(run, arguments.workdir, sentences, folder, arguments.max_tokens)

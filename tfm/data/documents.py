@@ -11,18 +11,19 @@ import os
 import re
 
 from tfm.data import tfds_records
-from tfm.data.config import MOST_TOKENS, SPLITS, TFDS_NAME
+from tfm.data.config import MOST_TOKENS, SPLITS, TFDS_NAME, DataConfig
 from tfm.data.problems import collect, raise_all
 from tfm.data.text_files import decompress, find_file
 from tfm.data.tfds_records import RecordPairs
 from tfm.errors import UserError
-from tfm.fields import CHANGEABLE, NEVER, check_fields, field
+from tfm.fields import CHANGEABLE, NEVER, check_fields, field, field_like
 from tfm.runtime.files import user_cache
 
 BUILTIN = ("pydoc_topics",)
 TOKENIZER_FILE = "tokenizer.model"
 FEATURE = re.compile(r"\w[\w.-]*")
 LARGEST_TEXT = 1 << 33  # bytes of a file
+shared_field = functools.partial(field_like, DataConfig)
 ADVICE = "check data.directory and the name of the split"
 
 
@@ -69,8 +70,8 @@ class DocumentsConfig:
         "train[:90%].",
         asset=TOKENIZER_FILE,
     )
-    validation: str = field("validation", "The same for the validation split.")
-    test: str = field("test", "The same for the test split, which only eval.py reads.", resume=CHANGEABLE)
+    validation: str = shared_field("validation")
+    test: str = shared_field("test")
     tokenizer: str = field(
         "bytes",
         "bytes (UTF-8); characters of the training text, all others as bytes; or word_pieces.",
@@ -99,11 +100,7 @@ class DocumentsConfig:
     batch_tokens: int = field(
         32_768, "Tokens of a batch, padding counted.", least=1, most=10**8, unit="tokens"
     )
-    cache_dir: str = field(
-        "",
-        "Folder of prepared data and tokens; empty is the user's cache folder.",
-        resume=CHANGEABLE,
-    )
+    cache_dir: str = shared_field("cache_dir")
 
     def __post_init__(self):
         check_fields(self, "data")

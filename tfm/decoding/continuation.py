@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import memory_estimate, search
+from tfm.arguments import check_texts
 from tfm.data.batching import decode_rows, pad_sentences
 from tfm.data.packing import bucket_width
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -111,6 +112,7 @@ def continue_texts(
     Raises:
       UserError: as `continue_tokens`.
     """
+    prefixes = check_texts("prefixes", prefixes)
     encoded = tokenizer.encode(prefixes)
     found = continue_tokens(model, params, encoded, config, first=first)
     return [

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import memory_estimate, search
+from tfm.arguments import check_count
 from tfm.data.batching import decode_rows, pad_sentences
 from tfm.data.packing import bucket_width
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -130,8 +131,7 @@ class TokenHypothesis(NamedTuple):
 
 def check_n_best(n_best: int, config: DecodingConfig) -> None:
     """Raises a UserError where the search of `config` finds fewer than `n_best` hypotheses of a sentence."""
-    if n_best < 1:
-        raise UserError(f"Expected at least 1 translation of each sentence as n_best, got {n_best}.")
+    check_count("n_best", n_best, "translation of each sentence")
     if n_best > config.width:
         raise UserError(
             f"{n_best} best translations need a beam as large: got decoding.beam_size {config.beam_size}."

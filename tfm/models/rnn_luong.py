@@ -4,16 +4,12 @@ It is `tfm.models.rnn_seq2seq` with other defaults: `RNNConfig` says what each f
 """
 
 import dataclasses
-from typing import Any
+import functools
 
+from tfm.fields import field_like
 from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
 
-_FIELDS = {each.name: each for each in dataclasses.fields(RNNConfig)}
-
-
-def _default(name: str, value: Any) -> Any:
-    """The field of `RNNConfig` with another default."""
-    return dataclasses.field(default=value, metadata=_FIELDS[name].metadata)
+_default = functools.partial(field_like, RNNConfig)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,11 +2,14 @@
 
 import contextlib
 import functools
+import itertools
 import json
 import logging
 import os
 import re
 import shutil
+import tempfile
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,7 +21,7 @@ from orbax.checkpoint import checkpoint_managers
 
 from tfm.errors import UserError
 from tfm.runtime import manifest, readback
-from tfm.runtime.files import io_error_message, require_space
+from tfm.runtime.files import io_error_message, require_space, writing
 from tfm.runtime.lock import DirectoryGuard
 from tfm.runtime.orbax_paths import orbax_path
 from tfm.runtime.restoring import check_finite, restore_tree
@@ -27,9 +30,11 @@ ITEMS = ("params", "optimizer", "average")
 WEIGHTS = ("params", "average")
 PROGRESS = manifest.ITEM
 ASSETS = "assets"  # in a checkpoint's progress
+STEP = "step"  # the same
 REPLACED = ".replaced"
 DELETED = "deleted"  # folder of the steps that are deleted
 STEP_NAME = re.compile("0|[1-9][0-9]*")  # as Orbax writes it: 007 is another folder than 7
+FINALIZE_THREAD = "save_finalize"  # of Orbax's manager, from a save to its end
 NO_STEP = -1  # among steps, where None cannot be sent
 log = logging.getLogger(__name__)
 
@@ -58,7 +63,7 @@ class Checkpoints:
       guard: the `lock.DirectoryGuard` of the work directory, checked before each `save`; None checks nothing.
 
     Raises:
-      UserError: Orbax cannot write to such a path.
+      UserError: Orbax cannot write to such a path, or a file is there.
     """
 
     def __init__(
@@ -74,6 +79,8 @@ class Checkpoints:
         guard: DirectoryGuard | None = None,
     ):
         self.directory = os.path.abspath(directory)
+        if os.path.exists(directory) and not os.path.isdir(directory):
+            raise UserError(f"Expected a folder of checkpoints at {directory}, got a file: move it away.")
         self._orbax_path = orbax_path(directory)
         self._best_metric, self._sign = best_metric, 1 if best_order == "max" else -1
         self._assets, self._guard = assets or {}, guard
@@ -102,6 +109,7 @@ class Checkpoints:
 
         Raises:
           UserError: there are checkpoints, but all are damaged.
+          OSError: they cannot be read.
         """
         steps = self.steps()
         intact = self._first_intact(reversed(steps))
@@ -125,6 +133,7 @@ class Checkpoints:
         """
         newest = NO_STEP
         if jax.process_index() == 0:
+            self._check_writable()
             self._restore_replaced()
             self._remove_deleted()
         if jax.process_index() == 0 and (intact := self.latest()) is not None:
@@ -164,7 +173,7 @@ class Checkpoints:
         trees = state.items()
         require_space(self.directory, sum(x.nbytes for x in jax.tree.leaves(trees)))
         items = {name: ocp.args.StandardSave(item) for name, item in trees.items()}
-        items[PROGRESS] = ocp.args.JsonSave((progress or {}) | {ASSETS: self._assets})
+        items[PROGRESS] = ocp.args.JsonSave((progress or {}) | {ASSETS: self._assets, STEP: int(state.step)})
         self._readback.expect(trees)
         self._saving = int(state.step)
         if again:
@@ -183,7 +192,7 @@ class Checkpoints:
     def restore_progress(self, step: int) -> dict[str, Any]:
         """What `save` was given as progress; {} for a checkpoint from before there was any."""
         saved = self._read_progress(step)
-        return {name: value for name, value in saved.items() if name != ASSETS}
+        return {name: value for name, value in saved.items() if name not in (ASSETS, STEP)}
 
     def restore_weights(self, like: Any, step: int | None = None) -> Any:
         """The parameters of `step` to evaluate, its average where it has one, shaped like `like`.
@@ -194,6 +203,12 @@ class Checkpoints:
         step = self._existing(step)
         name = "average" if os.path.isdir(self._folder(step, "average")) else "params"
         return self._restore({name: like}, step)[name]
+
+    def check(self) -> None:
+        """Raises what the save in the background has failed with, if it has ended; see `wait`."""
+        busy = any(thread.name == FINALIZE_THREAD for thread in threading.enumerate())
+        if not busy and jax.process_count() == 1:  # several hosts have to wait together
+            self.wait()
 
     def wait(self) -> None:
         """Returns when what was saved is on disk.
@@ -208,6 +223,8 @@ class Checkpoints:
         except Exception as error:
             if self._guard is not None:
                 self._guard.check(unfinished=self._unfinished())
+            if jax.process_index() == 0:
+                shutil.rmtree(self._unfinished(), ignore_errors=True)
             if not isinstance(error, ValueError) or io_error_message(error) is not None:
                 raise
             raise UserError(  # Orbax and TensorStore raise it for files that are not what they wrote
@@ -282,6 +299,9 @@ class Checkpoints:
         try:
             with self._explain_deletion(step):
                 verified = manifest.check(self._folder(step), whole=whole)
+                saved = self._read_progress(step).get(STEP, step)
+            if saved != step:
+                raise manifest.Damaged(f"it is that of step {saved:,}, renamed")
             if not verified and whole:
                 log.warning("Checkpoint of step %s has no checksums and cannot be verified", f"{step:,}")
         except manifest.Damaged as damage:
@@ -302,14 +322,20 @@ class Checkpoints:
                 "training does with older ones: start again."
             ) from error
 
+    def _check_writable(self):
+        """Before work is put into what could not be saved."""
+        if os.path.isdir(self.directory):
+            with writing(self.directory), tempfile.TemporaryFile(dir=self.directory):
+                pass
+
     def _remove_deleted(self):
         """Deletes the steps that Orbax has renamed."""
         shutil.rmtree(os.path.join(self.directory, DELETED), ignore_errors=True)
 
     def _rename_damaged(self, step):
-        aside = f"{self._folder(step)}.damaged"
+        names = (f"{self._folder(step)}.damaged{number or ''}" for number in itertools.count())
+        aside = next(name for name in names if not os.path.lexists(name))
         log.warning("Checkpoint of step %s: moved to %s", f"{step:,}", aside)
-        shutil.rmtree(aside, ignore_errors=True)
         os.rename(self._folder(step), aside)
         del self._checked[step]
 

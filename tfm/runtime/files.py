@@ -75,7 +75,23 @@ def read_limited(path: str, most: int) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise UserError(f"{path} has {size:,} bytes, which is more than tfm writes ({most:,}): check it.")
-        return file.read(most)
+        return file.read(size + 1)  # a buffer of `most` bytes would be made at once
+
+
+def check_entries(folder: str) -> None:
+    """Checks that a folder has only files and folders: reading a named pipe would wait for ever.
+
+    Raises:
+      UserError: there is something else in it.
+    """
+    for name in os.listdir(folder):
+        check_no_pipe(os.path.join(folder, name))
+
+
+def check_no_pipe(path: str) -> None:
+    """Raises a UserError for a path at which there is neither a file nor a folder nor nothing."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise UserError(f"{path} is a pipe, a socket or a device, not a file: move it away.")
 
 
 def require_space(folder: str, size: int) -> None:
@@ -117,9 +133,10 @@ def open_locked(path: str, flag: str, shown_as: str | None = None) -> BinaryIO:
       The binary file. The lock ends when it is closed, however the process ends.
 
     Raises:
-      UserError: another process has it open, or an I/O error.
+      UserError: another process has it open, it is no file, or an I/O error.
     """
     shown_as = shown_as or path
+    check_no_pipe(path)
     while True:
         try:
             file = open(path, "ab")  # noqa: SIM115 (the caller closes it)
@@ -249,7 +266,7 @@ def clean_folder(folder: str) -> Iterator[None]:
     try:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove_temporary(folder)
+            remove_temporary(folder)
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
@@ -257,7 +274,8 @@ def clean_folder(folder: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _remove_temporary(folder):
+def remove_temporary(folder: str) -> None:
+    """Removes the temporary files and folders of killed processes from a folder that has no other writer."""
     for entry in os.scandir(folder):
         if not TEMPORARY_NAME.search(entry.name):
             continue

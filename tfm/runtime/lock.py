@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from tfm.errors import UserError
+from tfm.runtime.files import check_entries
 
 LOCK_FILE = "lock"
 log = logging.getLogger(__name__)
@@ -87,8 +88,10 @@ def lock_workdir(workdir: str) -> Iterator[DirectoryGuard]:
     lock two files of one name.
 
     Raises:
-      UserError: another process has the lock, or the directory was deleted or replaced at this moment.
+      UserError: another process has the lock, the directory was deleted or replaced at this moment, or
+        something in it is neither a file nor a folder.
     """
+    check_entries(workdir)
     path = os.path.join(workdir, LOCK_FILE)
     with (
         open(path, "a+", encoding="utf-8") as file,

@@ -4,9 +4,11 @@ Its first line is the checksum of its second, which is JSON: {path below the fol
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterable
 
 FILE = "manifest"
@@ -14,6 +16,7 @@ ITEM = "progress"  # every checkpoint with a manifest has this item, and no olde
 HEADER = "_CHECKPOINT_METADATA"
 LATER = (HEADER, "commit_success.txt")  # Orbax writes these two behind the manifest
 SMALL = 1 << 20
+DAMAGE = (errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)  # what a damaged disk or copy answers
 LARGEST = 1 << 24  # bytes of a manifest; that of a checkpoint with 10,000 files takes less than two million
 
 
@@ -47,6 +50,7 @@ def check(folder: str, *, whole: bool = True) -> bool:
 
     Raises:
       Damaged: a file is missing, added or another one.
+      OSError: the files cannot be read, which is no damage of theirs.
     """
     with _missing_is_damage(folder):
         items = _items(folder)
@@ -66,6 +70,7 @@ def check_listed(folder: str) -> None:
 
     Raises:
       Damaged: one is missing or another one, or there is no manifest.
+      OSError: as `check`.
     """
     with _missing_is_damage(folder):
         expected = _read(folder)
@@ -82,6 +87,9 @@ def _missing_is_damage(folder):
     except FileNotFoundError as error:
         raise Damaged(f"{os.path.relpath(error.filename, folder)} is missing") from None
     except OSError as error:
+        # Any other error, such as too many open files, says nothing about the file.
+        if error.errno not in DAMAGE:
+            raise
         raise Damaged(f"{error.filename} cannot be read: {error.strerror}") from None
 
 
@@ -105,8 +113,15 @@ def _names(folder):
 
 
 def _entry(path):
-    with open(path, "rb") as file:
+    with _open(path) as file:
         return [os.path.getsize(path), hashlib.file_digest(file, "sha256").hexdigest()]
+
+
+def _open(path):
+    """Opens a file to read; to open a pipe would wait for ever."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise Damaged(f"{os.path.basename(path)} is no file")
+    return open(path, "rb")
 
 
 def _checksum(content):
@@ -115,7 +130,7 @@ def _checksum(content):
 
 def _read(folder):
     """The entries of a manifest, whose first line is the checksum of the rest."""
-    with open(os.path.join(folder, FILE), "rb") as file:
+    with _open(os.path.join(folder, FILE)) as file:
         content = file.read(LARGEST + 1)
     checksum, _, body = content.partition(b"\n")
     if len(content) > LARGEST or checksum != _checksum(body):
@@ -129,7 +144,7 @@ def _read(folder):
 
 def _items(folder):
     """The names of a step's items, as Orbax's header tells; it is in no manifest, so it is read with care."""
-    with open(os.path.join(folder, HEADER), "rb") as file:
+    with _open(os.path.join(folder, HEADER)) as file:
         content = file.read()
     try:
         header = json.loads(content)

@@ -43,10 +43,8 @@ class Config:
     """A run that classifies images."""
 
     task: str = field("classification", "A module of tfm.tasks.", resume=NEVER, warm_start=False)
-    model: Any = field(
-        ViTConfig,
-        "The model that model.name names; it has image_size, channels and classes.",
-        section_class=lambda section: models.find(section["name"]).Config,
+    model: Any = models.model_field(
+        ViTConfig, "The model that model.name names; it has image_size, channels and classes."
     )
     data: ImageDataConfig = field(ImageDataConfig, "Where the images come from and how they are batched.")
     training: TrainingConfig = field(TrainingConfig, "The procedure.")

@@ -139,7 +139,8 @@ class TrainingConfig:
         "auto",
         "jit runs on one device; pmap splits each batch over all local devices; mesh does so over the "
         "devices of all hosts and may split the parameters too; auto takes mesh where there are several "
-        "hosts, else pmap where there are several devices. Dropout masks differ between layouts.",
+        "hosts or mesh_fsdp or mesh_tensor is above 1, else pmap where there are several devices. Dropout "
+        "masks differ between layouts.",
         choices=("auto", "jit", "pmap", "mesh"),
         resume=CHANGEABLE,
     )
@@ -177,6 +178,11 @@ class TrainingConfig:
 
     def __post_init__(self):
         check_fields(self, "training")
+        if self.parallel in ("jit", "pmap") and self.mesh_fsdp * self.mesh_tensor > 1:
+            raise UserError(
+                "training.mesh_fsdp and mesh_tensor are for training.parallel 'mesh' or 'auto', got "
+                f"{self.parallel!r}: change it, or set both to 1."
+            )
         if self.schedule in DECAYING and self.warmup_steps >= self.steps:
             raise UserError(
                 f"training.warmup_steps must be below training.steps under {self.schedule}, "

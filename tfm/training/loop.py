@@ -203,6 +203,7 @@ class _Loop:
     def _log(self, state):
         self._deferred.read(state.state)
         self._guard.check()
+        self._checkpoints.check()
         norm = self._norm(self._setup.partitioner.fetch_state(state.state.params))
         means = self._metrics.report(state.step) | {"train/parameter_norm": float(norm)}
         self._hooks.on_log(state.step, means)

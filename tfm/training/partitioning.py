@@ -62,8 +62,8 @@ def make_partitioner(config: TrainingConfig, devices: Sequence[jax.Device] | Non
     Raises:
       UserError: the devices do not divide into the mesh.
     """
-    several_hosts = jax.process_count() > 1
-    if config.parallel == "mesh" or (config.parallel == "auto" and several_hosts):
+    several_hosts, divides = jax.process_count() > 1, config.mesh_fsdp * config.mesh_tensor > 1
+    if config.parallel == "mesh" or (config.parallel == "auto" and (several_hosts or divides)):
         return _mesh_partitioner(config, devices or jax.devices())
     if several_hosts:
         raise UserError(f"Several hosts need training.parallel 'mesh', got {config.parallel!r}.")

@@ -40,9 +40,10 @@ class MetricsWriter(Hook):
         self._workdir = workdir
         path = os.path.join(workdir, METRICS_FILE)
         board = os.path.join(workdir, "tensorboard")
-        with writing(workdir):
+        with writing(path):
             end_last_line(path)
             self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
+        with writing(board):
             os.makedirs(board, exist_ok=True)
             name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
             self._board = RecordWriter(os.path.join(board, name))

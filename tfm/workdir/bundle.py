@@ -111,7 +111,7 @@ def _check_parameters(task, file, path):
     slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
     found = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
     _check_sizes(task.config.model, found, path)
-    check_weights_fit(task.model)
+    check_weights_fit(getattr(task, "model", None))
     like = flatten_dict(jax.eval_shape(task.init, jax.random.key(0)), sep="/")
     wanted = {name: ("F32", tuple(leaf.shape)) for name, leaf in like.items()}
     for name in sorted(wanted.keys() | found.keys()):

@@ -10,8 +10,10 @@ import jax
 from ml_collections import config_dict
 
 from tfm import config, tasks
+from tfm.arguments import check_count
 from tfm.errors import UserError
 from tfm.runtime.checkpoints import CheckpointDeleted, average_trees
+from tfm.runtime.files import check_entries
 from tfm.runtime.memory import check_weights_fit, host_memory
 from tfm.training.setup import open_checkpoints
 from tfm.workdir.bundle import is_bundle, read_bundle
@@ -58,22 +60,23 @@ def load(
         before its shapes are traced; for an export a checkpoint that was asked for, or what
         `read_bundle` says.
     """
+    if not isinstance(workdir, (str, os.PathLike)):
+        raise UserError(f"Expected the path of a run's folder as workdir, got {workdir!r}.")
     if is_bundle(workdir):
         if (checkpoint, average_last, ensemble_last) != (None, 1, 1):
             raise UserError(f"{workdir} is an export, with no checkpoints to choose from or to average.")
         chosen = chosen or read_config(workdir)
         task = tasks.find(chosen.task).create(chosen, workdir, new=False)
         return Run(task, *read_bundle(workdir, task))
-    if min(average_last, ensemble_last) < 1:
-        counts = f"average_last {average_last}, ensemble_last {ensemble_last}"
-        raise UserError(f"Expected at least 1 checkpoint to average or to decode together, got {counts}.")
+    check_count("average_last", average_last, "checkpoint")
+    check_count("ensemble_last", ensemble_last, "checkpoint")
     if average_last > 1 and ensemble_last > 1:
         raise UserError("Checkpoints are either averaged or an ensemble: choose one.")
     chosen = chosen or read_config(workdir)
     task = tasks.find(chosen.task).create(chosen, workdir, new=False)
-    check_weights_fit(task.model, ensemble_last)
+    check_weights_fit(getattr(task, "model", None), ensemble_last)
     if average_last > 1:
-        check_weights_fit(task.model, AVERAGE_COPIES, host_memory())
+        check_weights_fit(getattr(task, "model", None), AVERAGE_COPIES, host_memory())
     attempts = ATTEMPTS if checkpoint in (None, "best", "last") else 1
     for _ in range(attempts - 1):
         try:
@@ -132,6 +135,7 @@ def read_config(workdir: str) -> Any:
     """
     if not os.path.isdir(workdir):
         raise UserError(f"Expected the folder of a run at {workdir}, but there is none: check the path.")
+    check_entries(workdir)
     path = config_path(workdir)
     mapping = config.load(path)
     try:

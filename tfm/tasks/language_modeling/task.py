@@ -48,11 +48,7 @@ class Config:
     """A language model's run; the defaults are GPT-2's small model on text files, by bytes."""
 
     task: str = field("language_modeling", "A module of tfm.tasks.", resume=NEVER, warm_start=False)
-    model: Any = field(
-        DecoderLMConfig,
-        "The model that model.name names.",
-        section_class=lambda section: models.find(section["name"]).Config,
-    )
+    model: Any = models.model_field(DecoderLMConfig)
     data: DocumentsConfig = field(DocumentsConfig, "Where documents come from, and how they become rows.")
     training: TrainingConfig = field(TrainingConfig, "The procedure.")
     decoding: GenerationConfig = field(GenerationConfig, "How `tfm generate` continues texts.")

@@ -1,13 +1,13 @@
 """From texts to texts: tokenizes, searches, scores or aligns, and detokenizes."""
 
 import logging
-import reprlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import flax.linen as nn
 import numpy as np
 
+from tfm.arguments import check_texts
 from tfm.data.tokenizer import EOS_ID, Tokenizer
 from tfm.decoding.generate import DecodingConfig, Members, Params, decode
 from tfm.decoding.mbr import expected_utilities
@@ -53,7 +53,7 @@ def translate_texts(
       UserError: no lists of texts, a prefix too many or too few, or more wanted than the beam holds.
     """
     if prefixes is None:
-        sentences = _check_texts("sentences", sentences)
+        sentences = check_texts("sentences", sentences)
     else:
         sentences, prefixes = _check_paired(sentences=sentences, prefixes=prefixes)
     tokens = tokenizer.encode(sentences)
@@ -126,24 +126,11 @@ def _check_paired(**named):
       UserError: one is something else, a text alone for instance, or they differ in length.
     """
     (first, many), (second, other) = named.items()
-    lists = _check_texts(first, many), _check_texts(second, other)
+    lists = check_texts(first, many), check_texts(second, other)
     many, other = map(len, lists)
     if many != other:
         raise UserError(f"Expected as many {second} as {first}, {many:,}, got {other:,}: give each its own.")
     return lists
-
-
-def _check_texts(name, given):
-    """The argument as a list of texts; a text alone would be one of its letters."""
-    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise UserError(
-            f"Expected a list of texts as {name}, got {reprlib.repr(given)}: put a single text in brackets."
-        )
-    texts = list(given)
-    for text in texts:
-        if not isinstance(text, str):
-            raise UserError(f"Expected texts in {name}, got {reprlib.repr(text)} among them: leave it out.")
-    return texts
 
 
 def _split_input(tokenizer, ids, config):

@@ -43,11 +43,7 @@ class Config:
     """A translation run; the defaults are the paper's base model on WMT14 English-German."""
 
     task: str = field("translation", "A module of tfm.tasks.", resume=NEVER, warm_start=False)
-    model: Any = field(
-        TransformerConfig,
-        "The model that model.name names.",
-        section_class=lambda section: models.find(section["name"]).Config,
-    )
+    model: Any = models.model_field(TransformerConfig)
     data: DataConfig = field(DataConfig, "Where the pairs come from and how they are batched.")
     training: TrainingConfig = field(TrainingConfig, "The procedure.")
     decoding: DecodingConfig = field(DecodingConfig, "The search of evaluation and translation.")

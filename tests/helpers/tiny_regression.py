@@ -1,0 +1,148 @@
+"""A task that is traced and compiled in a moment: a line through points, for tests of what trains any task.
+
+It draws noise from the random key of the loss, so that a wrong key changes its numbers.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import time
+import types
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tfm import models
+from tfm.config import allow_modules
+from tfm.evaluation.score import Score
+from tfm.fields import CHANGEABLE, NEVER, field
+from tfm.training.config import TrainingConfig
+from tfm.training.task import Best, Report
+
+allow_modules([__name__])
+
+SIZES = {"train": 40, "validation": 16, "test": 16}
+ROWS = 6  # of a batch; does not divide into 4 or 8 devices
+FEATURES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    name: str = field("tests.helpers.tiny_regression:line", "The model.", resume=NEVER, warm_start=False)
+    noise: float = field(0.1, "Deviation of what training adds to the inputs.", least=0, most=1)
+    d_model: int = field(FEATURES, "Features of a point.", least=1, most=100, warm_start=False)
+
+
+def predict(params, x):
+    """[B, D] -> [B]."""
+    return x @ params["slope"] + params["offset"]
+
+
+line = types.SimpleNamespace(Config=ModelConfig, Model=predict)
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    points: int = field(ROWS, "Of a batch.", least=1, most=1000)
+    pause: float = field(0.0, "Seconds of each evaluation.", least=0, most=1, resume=CHANGEABLE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    task: str = field("tests.helpers.tiny_regression", "This module.", resume=NEVER)
+    model: Any = models.model_field(ModelConfig)
+    data: DataConfig = field(DataConfig, "Points.")
+    training: TrainingConfig = field(TrainingConfig, "The procedure.")
+    output_suffix = "values"
+
+    def without_paths(self):
+        return self
+
+
+def make_points(split):
+    """The points of a split."""
+    rng = np.random.default_rng(list(SIZES).index(split))
+    x = rng.normal(size=(SIZES[split], FEATURES)).astype(np.float32)
+    return {"x": x, "y": x @ np.float32([1, -2, 3, 0.5]) + 1, "weight": np.ones(len(x), np.float32)}
+
+
+class Data:
+    def __init__(self, config):
+        self._config, self._points = config, make_points("train")
+
+    def train_batches(self, start_step):
+        return map(self._batch, itertools.count(start_step))
+
+    def identity(self):
+        return {name: hashlib.sha256(make_points(name)["x"].tobytes()).hexdigest() for name in SIZES}
+
+    def describe_batch(self, step):
+        return {"batch": step, "points": self._choose(step).tolist()}
+
+    def count(self, batch):
+        return int(batch["weight"].sum())
+
+    def example(self):
+        return self._batch(0)
+
+    def describe(self, parameters):
+        return [("points", str(self._config.data.points))]
+
+    def _choose(self, step):
+        rng = np.random.default_rng((self._config.training.seed, step))
+        return rng.choice(SIZES["train"], self._config.data.points, replace=False)
+
+    def _batch(self, step):
+        chosen = self._choose(step)
+        batch = {name: x[chosen] for name, x in self._points.items()}
+        return batch | {"serial": np.full(len(chosen), step + 1, np.int32)}
+
+
+class Regression:
+    best = Best("validation/score")
+    unit = "points"
+
+    def __init__(self, config):
+        self.config = config
+        self.d_model = config.model.d_model
+
+    def init(self, rng):
+        return {"slope": jax.random.normal(rng, (self.d_model,)), "offset": jnp.zeros(())}
+
+    def loss(self, params, batch, rng):
+        x = batch["x"]
+        if rng is not None:
+            x = x + self.config.model.noise * jax.random.normal(rng, x.shape)
+        error = (predict(params, x) - batch["y"]) ** 2 * batch["weight"]
+        return (error.sum(), batch["weight"].sum()), {
+            "points": (batch["weight"].sum(), batch["weight"].sum())
+        }
+
+    def open_data(self):
+        return Data(self.config)
+
+    def evaluate(self, params, data):
+        time.sleep(self.config.data.pause)
+        total, count = self.loss(params, make_points("validation"), None)[0]
+        return {"validation/error": float(total / count), "validation/score": -float(total / count)}
+
+    def report(self, params, split):
+        total, count = self.loss(params, make_points(split), None)[0]
+        outputs = [str(y) for y in make_points(split)["y"]]
+        score = Score("error", float(total / count), "mean square")
+        yield Report(outputs, [score], [{"value": text} for text in outputs], {}, 1.0, "line")
+
+    def assets(self):
+        return {}
+
+
+def create(config, workdir, *, new=True):
+    return Regression(config)
+
+
+def make_config(**training):
+    """A run of six steps, saved and evaluated several times."""
+    defaults = {"steps": 6, "warmup_steps": 3, "log_every": 2, "eval_every": 3, "checkpoint_every": 2}
+    return Config(training=TrainingConfig(**defaults | {"keep": 9} | training))

@@ -1,0 +1,34 @@
+"""Checks of arguments that users of the Python API give."""
+
+import reprlib
+from collections.abc import Iterable
+from typing import Any
+
+from tfm.errors import UserError
+
+
+def check_texts(name: str, given: Iterable[str]) -> list[str]:
+    """The argument `name` as a list of texts; a text alone would be one of its letters.
+
+    Raises:
+      UserError: it is something else.
+    """
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise UserError(
+            f"Expected a list of texts as {name}, got {reprlib.repr(given)}: put a single text in brackets."
+        )
+    texts = list(given)
+    for text in texts:
+        if not isinstance(text, str):
+            raise UserError(f"Expected texts in {name}, got {reprlib.repr(text)} among them: leave it out.")
+    return texts
+
+
+def check_count(name: str, given: Any, what: str) -> None:
+    """Checks the argument `name`, how many there are to be of `what`.
+
+    Raises:
+      UserError: it is no integer above 0.
+    """
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise UserError(f"Expected at least 1 {what} as {name}, got {given!r}.")

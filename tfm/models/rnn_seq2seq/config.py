@@ -1,0 +1,142 @@
+"""The choices of a recurrent model, and its initializations."""
+
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from tfm.errors import UserError
+from tfm.fields import NEVER, check_fields, field
+from tfm.layers.recurrent import SCORES, Initializers
+
+CELLS = ("gru", "lstm")
+fixed_field = functools.partial(field, resume=NEVER, warm_start=False)
+features_field = functools.partial(fixed_field, least=1, most=65_536, unit="features")
+
+
+def _uniform(key, shape, dtype=jnp.float32):
+    """Luong et al. 2015, section 4.1: each parameter from [-0.1, 0.1]."""
+    return jax.random.uniform(key, shape, dtype, -0.1, 0.1)
+
+
+INITIALIZATIONS = {
+    # Bahdanau et al. 2015, appendix B.1
+    "bahdanau": Initializers(
+        kernel=nn.initializers.normal(0.01),
+        recurrent=nn.initializers.orthogonal(),
+        attention=nn.initializers.normal(0.001),
+        score=nn.initializers.zeros,
+        bias=nn.initializers.zeros,
+        table=nn.initializers.normal(0.01),
+    ),
+    "uniform": Initializers(*[_uniform] * 6),
+    "glorot": Initializers(
+        kernel=nn.initializers.glorot_uniform(),
+        recurrent=nn.initializers.orthogonal(),
+        attention=nn.initializers.glorot_uniform(),
+        score=nn.initializers.glorot_uniform(),
+        bias=nn.initializers.zeros,
+        table=nn.initializers.variance_scaling(1.0, "fan_out", "normal"),
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class RNNConfig:
+    """The model of Bahdanau et al. 2015, "RNNsearch"; each default is theirs, each deviation a field."""
+
+    name: str = fixed_field("rnn_seq2seq", "A module of tfm.models.")
+    cell: str = fixed_field(
+        "gru", "gru, whose reset comes before U (Cho et al. 2014), or lstm.", choices=CELLS
+    )
+    layers: int = fixed_field(1, "Of the encoder, and of the decoder.", least=1, most=1000, unit="layers")
+    bidirectional: bool = fixed_field(True, "Each encoder layer reads in both directions.")
+    embedding_features: int = features_field(620, "E, of each token.")
+    hidden_features: int = features_field(1000, "F, of each state.")
+    initial_state: str = fixed_field(
+        "projected",
+        "The decoder begins with the state that the encoder has after its last position (of two directions "
+        "the backward one's), layer by layer: projected, tanh(W h), or copied.",
+        choices=("projected", "copied"),
+    )
+    attention: str = fixed_field(
+        "additive",
+        "The score of attention; general and dot are Luong et al. 2015's, as is additive by the name of "
+        "concat. With none the decoder gets nothing of the source but its initial state.",
+        choices=(*SCORES, "none"),
+    )
+    attention_features: int = features_field(1000, "Of the additive score's hidden layer.")
+    query: str = fixed_field(
+        "previous",
+        "The decoder's state that attends: previous, before the step, whose context is an input of the step; "
+        "or current, after it.",
+        choices=("previous", "current"),
+    )
+    input_feeding: bool = fixed_field(
+        False, "The features of the output are an input of the next step (Luong et al. 2015, section 3.3)."
+    )
+    output: str = fixed_field(
+        "maxout",
+        "The layer before the logits: maxout of state, embedding and context, the same linear; or tanh of "
+        "context and state (Luong et al. 2015, equation 5).",
+        choices=("maxout", "linear", "tanh"),
+    )
+    output_state: str = fixed_field(
+        "previous",
+        "The decoder's state in that layer: previous (appendix A.2.2) or current (equation 4).",
+        choices=("previous", "current"),
+    )
+    output_features: int = features_field(500, "O, of that layer.")
+    share_embeddings: bool = fixed_field(False, "One table embeds source and target.")
+    tie_output: bool = fixed_field(False, "The table of the target's embeddings makes the logits too.")
+    initialization: str = fixed_field(
+        "bahdanau",
+        "bahdanau: normal of deviation 0.01, of attention 0.001, orthogonal recurrent matrices. uniform: all "
+        "from -0.1 to 0.1 (Luong et al. 2015). glorot: Glorot's, and orthogonal recurrent matrices.",
+        choices=tuple(INITIALIZATIONS),
+    )
+    forget_bias: float = fixed_field(0.0, "Added to the forget gate of an LSTM.", least=-10, most=10)
+    dropout: float = field(
+        0.0,
+        "Of each layer's input and of the output's features (Zaremba et al. 2014).",
+        least=0,
+        most=0.999,
+    )
+    dtype: str = field(
+        "float32",
+        "Of the computation; parameters and softmax are float32.",
+        choices=("float32", "bfloat16"),
+    )
+
+    def __post_init__(self):
+        check_fields(self, "model")
+        if self.tie_output and self.output_features != self.embedding_features:
+            raise UserError(
+                "model.tie_output needs as many features of the output as of an embedding: got "
+                f"model.output_features {self.output_features} and model.embedding_features "
+                f"{self.embedding_features}."
+            )
+        if self.attention == "dot" and self.bidirectional:
+            raise UserError(
+                "model.attention 'dot' needs annotations as wide as the decoder's state, and those of both "
+                "directions are twice as wide: set model.bidirectional=False, or model.attention='general'."
+            )
+        if self.forget_bias and self.cell != "lstm":
+            raise UserError(f"model.forget_bias is of an LSTM, but model.cell is {self.cell!r}: set it to 0.")
+
+    @property
+    def max_length(self) -> None:
+        """No limit to the tokens of a sequence."""
+        return None
+
+    @property
+    def annotation_features(self) -> int:
+        """A."""
+        return self.hidden_features * (2 if self.bidirectional else 1)
+
+    @property
+    def state_arrays(self) -> int:
+        """How many arrays [..., F] the state of a cell has."""
+        return 2 if self.cell == "lstm" else 1

@@ -1,0 +1,189 @@
+"""The encoder of a whole source and one step of the decoder.
+
+Shape letters as in `tfm.layers`; E features of an embedding, A of an annotation (a state of the encoder, of
+both directions), F of a state, O of the output layer.
+"""
+
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from tfm import layers
+from tfm.layers.parameter_axes import declare_axes
+from tfm.layers.recurrent import GRUCell, LSTMCell, RecurrentLayer, ScoredAttention, State, output_of
+from tfm.models.rnn_seq2seq.config import INITIALIZATIONS, RNNConfig
+
+
+class Encoded(NamedTuple):
+    """What the decoder gets of a source.
+
+    Attributes:
+      annotations: [B, M, A], the top layer's states.
+      keys: [B, M, K], what the attention's score makes of them.
+      states: for each layer the states [B, M, F] of the direction that gives the decoder its initial one.
+    """
+
+    annotations: jax.Array
+    keys: jax.Array
+    states: tuple[State, ...]
+
+
+@declare_axes(
+    {
+        f"{name}/table": ("vocabulary", "model")
+        for name in ("source_embedding", "target_embedding", "output_table")
+    }
+)
+class Table(nn.Module):
+    """A vector for each token, [V, D]."""
+
+    vocabulary_size: int
+    features: int
+    initialize: Any
+
+    def setup(self) -> None:
+        self.table = self.param("table", self.initialize, (self.vocabulary_size, self.features))
+
+    def __call__(self, tokens: jax.Array) -> jax.Array:
+        """[...] -> [..., D]."""
+        return jnp.take(self.table, tokens, axis=0)
+
+
+class Encoder(nn.Module):
+    """Stacked recurrent layers over the source, each in one direction or both."""
+
+    config: RNNConfig
+
+    def setup(self) -> None:
+        config = self.config
+        self.forward = [RecurrentLayer(make_cell(config)) for _ in range(config.layers)]
+        if config.bidirectional:
+            self.backward = [RecurrentLayer(make_cell(config), reverse=True) for _ in range(config.layers)]
+        self.dropout = layers.Dropout(config.dropout)
+
+    def __call__(
+        self, x: jax.Array, segments: jax.Array, *, train: bool
+    ) -> tuple[jax.Array, tuple[State, ...]]:
+        """x [B, M, E], segments [B, M] -> annotations [B, M, A] and each layer's states, see `Encoded`."""
+        found = []
+        for number, forward in enumerate(self.forward):
+            x = self.dropout(x, train=train)
+            states = forward(x, segments)
+            outputs = [output_of(states)]
+            if self.config.bidirectional:
+                states = self.backward[number](x, segments)
+                outputs.append(output_of(states))
+            x = jnp.concatenate(outputs, axis=-1)
+            found.append(states)
+        return x, tuple(found)
+
+
+class DecoderStep(nn.Module):
+    """One position of the decoder.
+
+    What goes from step to step is (states, fed): the state [B, W, F] of each layer, and the features
+    [B, W, O] of the last output, None without input feeding.
+    """
+
+    config: RNNConfig
+
+    def setup(self) -> None:
+        config = self.config
+        parts, dtype = INITIALIZATIONS[config.initialization], jnp.dtype(config.dtype)
+        self.cells = [make_cell(config) for _ in range(config.layers)]
+        if config.attention != "none":
+            self.attention = ScoredAttention(
+                config.attention, config.hidden_features, config.attention_features, parts, dtype
+            )
+        self.output = nn.Dense(
+            config.output_features * (2 if config.output == "maxout" else 1),
+            use_bias=config.output != "tanh",
+            kernel_init=parts.kernel,
+            bias_init=parts.bias,
+            dtype=dtype,
+        )
+        if config.initial_state == "projected":
+            # Of an LSTM, memory and output have each their own.
+            self.initial = [
+                nn.Dense(config.hidden_features, kernel_init=parts.kernel, bias_init=parts.bias, dtype=dtype)
+                for _ in range(config.layers * (2 if config.cell == "lstm" else 1))
+            ]
+        self.dropout = layers.Dropout(config.dropout)
+
+    def keys(self, annotations: jax.Array) -> jax.Array:
+        """What the attention computes once for annotations [B, M, A]: [B, M, K]."""
+        return annotations if self.config.attention == "none" else self.attention.keys(annotations)
+
+    def initial_states(self, states: tuple[State, ...]) -> tuple[State, ...]:
+        """The decoder's first states from those [..., F] of the encoder."""
+        if self.config.initial_state == "copied":
+            return states
+        arrays, structure = jax.tree.flatten(states)
+        projected = [jnp.tanh(project(x)) for project, x in zip(self.initial, arrays, strict=True)]
+        return jax.tree.unflatten(structure, projected)
+
+    def first_fed(self, shape: tuple[int, ...]) -> jax.Array | None:
+        """Zeros [*shape, O], what the first step is fed; None without input feeding."""
+        if not self.config.input_feeding:
+            return None
+        return jnp.zeros((*shape, self.config.output_features), jnp.dtype(self.config.dtype))
+
+    def __call__(
+        self, carry: Any, x: jax.Array, encoded: Encoded, mask: jax.Array, *, train: bool
+    ) -> tuple[Any, tuple[jax.Array, jax.Array | None]]:
+        """One step of W hypotheses.
+
+        Args:
+          carry: (states, fed), see above.
+          x: [B, W, E], embeddings of the last tokens.
+          encoded: annotations and keys of the source.
+          mask: bool [B, 1 or W, M], the source positions that each may attend to.
+          train: turns dropout on.
+
+        Returns:
+          The next carry, and (features of the output [B, W, O], attention weights [B, W, M] or None).
+        """
+        config, (states, fed) = self.config, carry
+        before, context, weights = output_of(states[-1]), None, None
+        if config.attention != "none" and config.query == "previous":
+            context, weights = self.attention(before, encoded.keys, encoded.annotations, mask)
+        states = self._run_cells(states, _joined(x, context, fed), train)
+        after = output_of(states[-1])
+        if config.attention != "none" and config.query == "current":
+            context, weights = self.attention(after, encoded.keys, encoded.annotations, mask)
+        state = before if config.output_state == "previous" else after
+        features = self._read_out(state, x, context)
+        features = self.dropout(features, train=train)
+        return (states, features if config.input_feeding else None), (features, weights)
+
+    def _run_cells(self, states, x, train):
+        """The states of all layers after an input [B, W, ...]."""
+        found = []
+        for cell, state in zip(self.cells, states, strict=True):
+            state, x = cell(state, self.dropout(x, train=train))
+            found.append(state)
+        return tuple(found)
+
+    def _read_out(self, state, x, context):
+        """[B, W, O]: t of appendix A.2.2, or the attentional vector of Luong et al. 2015, equation 5."""
+        if self.config.output == "tanh":
+            return jnp.tanh(self.output(_joined(context, state)))
+        features = self.output(_joined(state, x, context))
+        if self.config.output == "linear":
+            return features
+        return features.reshape(*features.shape[:-1], -1, 2).max(-1)
+
+
+def make_cell(config: RNNConfig) -> nn.Module:
+    """A cell of one layer."""
+    parts, dtype = INITIALIZATIONS[config.initialization], jnp.dtype(config.dtype)
+    if config.cell == "gru":
+        return GRUCell(config.hidden_features, parts, dtype)
+    return LSTMCell(config.hidden_features, parts, config.forget_bias, dtype)
+
+
+def _joined(*parts):
+    """Features [..., D] of those that are not None, one after the other."""
+    return jnp.concatenate([part for part in parts if part is not None], axis=-1)
