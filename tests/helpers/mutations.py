@@ -224,6 +224,7 @@ _LIST = {
         ("_step(count) / warmup_steps, 1.0", "_step(count) / warmup_steps, 2.0", "test_schedules"),
     ],
     "tfm/dropout.py": [
+        ("reshape(shape) + jnp.uint32(first)", "reshape(shape)", "test_dropout"),
         ("wide * (2**16 / (2**16 - threshold))", "wide", "test_dropout"),
         ("wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))", "wide = x", "test_dropout"),
         ("_finalize(_finalize(counter ^ low) ^ high)", "_finalize(counter ^ low)", "test_dropout"),
@@ -629,6 +630,20 @@ _LIST = {
     "tfm/data/tokenizer.py": [
         ("pieces[i - 1].endswith(SENTENCE_ENDS)", "pieces[i].endswith(SENTENCE_ENDS)", "data/test_tokenizer"),
         ("ids = ids[: ids.index(EOS_ID)]", "ids = [i for i in ids if i != EOS_ID]", "data/test_tokenizer"),
+    ],
+    "tfm/training/chips.py": [
+        (
+            "max(self.compute, self.memory, self.overlapped)",
+            "max(self.compute, self.memory)",
+            "training/test_chips",
+        ),
+        ("self.exposed + max(", "max(self.exposed, ", "training/test_chips"),
+    ],
+    "tfm/training/compiled_text.py": [
+        ("times * count, fused)", "times, fused)", "training/test_compiled_text"),
+        ("& (position % left_hole == 0)", "", "training/test_compiled_text"),
+        ("if array.in_memory)", ")", "training/test_compiled_text"),
+        ("found[index]._replace(overlaps=True)", "found[index]", "training/test_compiled_text"),
     ],
     "tfm/training/partitioning.py": [
         (
