@@ -229,7 +229,7 @@ _LIST = {
         ("wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))", "wide = x", "test_dropout"),
         ("_finalize(_finalize(counter ^ low) ^ high)", "_finalize(counter ^ low)", "test_dropout"),
         ("_finalize(_finalize(counter ^ low) ^ high)", "((counter ^ low) * high)", "test_dropout"),
-        (".reshape(shape)\n", ".reshape(shape) % shape[-1]\n", "test_dropout"),
+        (".reshape(shape) +", ".reshape(shape) % shape[-1] +", "test_dropout"),
     ],
     "tfm/layers/attention.py": [
         (

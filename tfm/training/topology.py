@@ -4,6 +4,7 @@ The compiler is that of the package libtpu; no TPU is needed. What is estimated,
 follows from it, is the least that the published figures of the chip allow; it is not a measurement.
 """
 
+import contextlib
 import importlib.util
 import itertools
 import math
@@ -103,7 +104,7 @@ def compile_for(
       devices: of `find_devices`, or such as `jax.devices` returns.
       chip: of the devices.
     """
-    with backend.compile_for(devices[0].platform):
+    with backend.compile_for(devices[0].platform), _keep_out_of_cache():
         setup = make_setup(task, config, devices)
         step = setup.partitioner.compile(setup.step, setup.state)
         state, placed = setup.partitioner.place_shapes(setup.state, batch)
@@ -127,6 +128,18 @@ def describe_topology(task: Task, config: TrainingConfig, topology: str) -> list
         *_describe_time(found.roofline, units, task.unit, config.steps, len(devices)),
     ]
     return [f"{name:<{COLUMN}}{text}" for name, text in lines]
+
+
+@contextlib.contextmanager
+def _keep_out_of_cache():
+    """A program for devices that are not here would be written to the compilation cache, but not read."""
+    name = "jax_persistent_cache_min_compile_time_secs"
+    before = getattr(jax.config, name)
+    jax.config.update(name, math.inf)
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)
 
 
 def _measure(setup: TrainSetup, state: Any, batch: Any, compiled: jax.stages.Compiled, chip: Chip | None):
