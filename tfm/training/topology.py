@@ -123,7 +123,7 @@ def describe_topology(task: Task, config: TrainingConfig, topology: str) -> list
     parameters = sum(math.prod(x.shape) for x in shapes)
     lines = [
         ("topology", f"{topology}, {len(devices)} chips"),
-        ("parameters", f"{parameters:,}"),
+        ("parameters", f"{parameters:,}, {format_bytes(found.parameters)} a device"),
         *_describe_device(found, chip),
         *_describe_time(found.roofline, units, task.unit, config.steps, len(devices)),
     ]
@@ -170,7 +170,6 @@ def _bytes_of_device(tree):
 
 
 def _describe_device(found, chip):
-    yield "parameters", f"{format_bytes(found.parameters)} a device"
     yield "optimizer state", format_bytes(found.optimizer)
     yield "activations", f"{format_bytes(found.activations)}, gradients and gathered parameters with them"
     fits = "" if found.peak <= chip.memory else ": too much"
@@ -182,7 +181,7 @@ def _describe_device(found, chip):
             size = format_bytes(sum(each.total_bytes for each in several))
             dtypes = ", ".join(sorted({dtype for each in several for dtype in each.dtypes}))
             yield kind, f"{count:,} a step, {size} of {dtypes}; {beside:,} beside computation"
-    yield "arithmetic", f"{found.flops / 1e9:,.0f} GFLOP a step and device"
+    yield "arithmetic", f"{found.flops / 1e9:,.1f} GFLOP a step and device"
     yield "memory traffic", f"{format_bytes(found.memory_bytes)} a step and device"
 
 
