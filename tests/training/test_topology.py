@@ -4,6 +4,7 @@ import importlib.util
 import re
 
 import jax
+import numpy as np
 import pytest
 
 from tests.helpers.tiny import make_config
@@ -13,6 +14,7 @@ from tfm.tasks import translation
 from tfm.training import topology
 from tfm.training.chips import CHIPS
 
+BATCH = [f"{side}{part}" for side in ("input", "target") for part in ("s", "_positions", "_segments")]
 needs_libtpu = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="needs libtpu: pip install 'tfm[tpu]'"
 )
@@ -56,6 +58,16 @@ def test_a_step_is_described_without_being_run(task):
     assert lines["speed"].startswith(f"at most {1000 / seconds:,.0f} images/s")
     assert lines["run"] == f"3,600 steps, at least {seconds:,.2f} hours, {16 * seconds:,.1f} chip-hours"
     assert "peak memory" in dict(topology._describe_device(found, CHIPS["v5e"]))
+
+
+def test_a_step_too_large_is_an_error_message(task, monkeypatch):
+    def refuse(*_, **__):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.")
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
+    batch = {name: np.zeros((8, 32), np.int32) for name in BATCH}
+    with pytest.raises(UserError, match=r"does not fit into a device .*gradient_accumulation_steps"):
+        topology.compile_for(task, task.config.training, batch, jax.devices()[:1])
 
 
 @needs_libtpu

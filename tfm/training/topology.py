@@ -17,7 +17,7 @@ from jax.experimental import topologies
 
 from tfm import backend
 from tfm.errors import UserError
-from tfm.runtime.memory import format_bytes, measure_memory
+from tfm.runtime.memory import explain_out_of_memory, format_bytes, measure_memory
 from tfm.training import compiled_text
 from tfm.training.chips import CHIPS, Chip, Roofline, estimate
 from tfm.training.config import TrainingConfig
@@ -103,12 +103,16 @@ def compile_for(
       batch: of all devices; only its shapes count.
       devices: of `find_devices`, or such as `jax.devices` returns.
       chip: of the devices.
+
+    Raises:
+      UserError: the step does not fit into a device.
     """
     with backend.compile_for(devices[0].platform), _keep_out_of_cache():
         setup = make_setup(task, config, devices)
         step = setup.partitioner.compile(setup.step, setup.state)
         state, placed = setup.partitioner.place_shapes(setup.state, batch)
-        compiled = step.lower(state, placed).compile()
+        with explain_out_of_memory(config.gradient_accumulation_steps):
+            compiled = step.lower(state, placed).compile()
     return _measure(setup, state, placed, compiled, chip)
 
 
