@@ -156,3 +156,15 @@ def test_a_number_of_checkpoints_is_an_integer(options, tiny_run):
         runs.load(str(tiny_run), **options)
     with pytest.raises(UserError, match="Expected the path of a run's folder as workdir, got None"):
         runs.load(None)
+
+
+def test_another_model_has_no_weights_here(tiny_run):
+    """It may have the same shapes, and its scores would be taken for those of the run."""
+    saved = runs.read_config(str(tiny_run))
+    for name, value in (("activation", "gelu"), ("norm_order", "pre")):
+        chosen = dataclasses.replace(saved, model=dataclasses.replace(saved.model, **{name: value}))
+        with pytest.raises(UserError, match=rf"another model: model\.{name} was .* and is now '{value}'"):
+            runs.load(str(tiny_run), chosen=chosen)
+    decoding = dataclasses.replace(saved.decoding, beam_size=2)
+    chosen = dataclasses.replace(saved, decoding=decoding, loss_chunk_size=7)
+    assert runs.load(str(tiny_run), chosen=chosen).task.config == chosen

@@ -12,6 +12,7 @@ from ml_collections import config_dict
 from tfm import config, tasks
 from tfm.arguments import check_count
 from tfm.errors import UserError
+from tfm.fields import NEVER, changes
 from tfm.runtime.checkpoints import CheckpointDeleted, average_trees
 from tfm.runtime.files import check_entries
 from tfm.runtime.memory import check_weights_fit, host_memory
@@ -57,22 +58,24 @@ def load(
     Raises:
       UserError: no run there, no such checkpoint, too few or unequally spaced ones to average, none that is
         intact, or one asked for that is damaged or of another model, or a model larger than the memory, found
-        before its shapes are traced; for an export a checkpoint that was asked for, or what
-        `read_bundle` says.
+        before its shapes are traced; `chosen` is of another model; for an export a checkpoint that was asked
+        for, or what `read_bundle` says.
     """
     if not isinstance(workdir, (str, os.PathLike)):
         raise UserError(f"Expected the path of a run's folder as workdir, got {workdir!r}.")
+    if chosen is None:
+        chosen = read_config(workdir)
+    else:
+        _check_fixed(read_config(workdir), chosen)
     if is_bundle(workdir):
         if (checkpoint, average_last, ensemble_last) != (None, 1, 1):
             raise UserError(f"{workdir} is an export, with no checkpoints to choose from or to average.")
-        chosen = chosen or read_config(workdir)
         task = tasks.find(chosen.task).create(chosen, workdir, new=False)
         return Run(task, *read_bundle(workdir, task))
     check_count("average_last", average_last, "checkpoint")
     check_count("ensemble_last", ensemble_last, "checkpoint")
     if average_last > 1 and ensemble_last > 1:
         raise UserError("Checkpoints are either averaged or an ensemble: choose one.")
-    chosen = chosen or read_config(workdir)
     task = tasks.find(chosen.task).create(chosen, workdir, new=False)
     check_weights_fit(getattr(task, "model", None), ensemble_last)
     if average_last > 1:
@@ -84,6 +87,15 @@ def load(
         except CheckpointDeleted as error:
             log.info("Choosing a checkpoint again: %s", error)
     return Run(task, *_restore(task, workdir, checkpoint, average_last, ensemble_last))
+
+
+def _check_fixed(saved, chosen):
+    """Raises a UserError where another model is chosen: it may have the same shapes, and other results."""
+    fixed = [str(change) for change in changes(saved, chosen) if change.rule == NEVER]
+    if fixed:
+        raise UserError(
+            f"The weights of the run are those of another model: {'; '.join(fixed)}. Leave it as it was."
+        )
 
 
 def _restore(task, workdir, checkpoint, average_last, ensemble_last):
