@@ -2,8 +2,9 @@
 # Everything to measure on a GPU, in under ten minutes: bash benchmarks/gpu.sh [OUT [PYTHON_OF_THE_PEERS]]
 #
 # Writes OUT/results.jsonl: training speed of base and big in bfloat16 on packed-size rows of 256 tokens, two
-# batch sizes each, with the fused attention kernel and without, and, where a Python with PyTorch (and
-# transformers) is named, the same work there. Before that, the test that the kernel agrees with equation 1.
+# batch sizes each, with the fused attention kernel and without; decoding of base, greedily and by beam; and,
+# where a Python with PyTorch (and transformers) is named, the same training there. Before that, the test that
+# the kernel agrees with equation 1.
 # A run that fails, for want of memory say, leaves its error in OUT and the others go on.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -32,6 +33,11 @@ for case in "128 base" "512 base" "64 big" "256 big"; do
     measure "tfm-$size-$rows-$attention" "$python" -m benchmarks.train $(work $case) --loss_chunk_size=4096 \
       --attention=$attention
   done
+done
+for case in "1 4" "32 4" "32 1"; do
+  read -r batch beam <<<"$case"
+  measure "tfm-decode-$batch-$beam" "$python" -m benchmarks.decode --size=base --dtype=bfloat16 --batch=$batch \
+    --beam=$beam
 done
 [[ -n $peers ]] || exit 0
 for case in "512 base" "256 big"; do

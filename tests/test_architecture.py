@@ -111,7 +111,16 @@ def test_the_host_side_imports_no_jax(module):
 @pytest.mark.parametrize("module", [name for name in MODULES if within(name, *EQUATIONS)])
 def test_equations_import_no_framework(module):
     outside = {name.partition(".")[0] for name in imports(MODULES[module])} - {"tfm"}
-    assert outside <= {"jax", "jaxtyping", "numpy", "math", "functools", "typing", "collections"}
+    assert outside <= {
+        "jax",
+        "jaxtyping",
+        "numpy",
+        "math",
+        "functools",
+        "typing",
+        "collections",
+        "contextlib",
+    }
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if not within(name, "tfm.commands")])

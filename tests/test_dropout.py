@@ -164,3 +164,11 @@ def test_a_rate_out_of_range_is_an_error(rate):
 def test_the_highest_rate_keeps_finite_values():
     x = dropout(jax.random.key(0), jnp.ones(1 << 18), 1 - 1e-9)
     assert set(np.unique(x)) <= {0.0, 2.0**16}
+
+
+def test_a_part_of_the_rows_drops_as_the_whole():
+    """What each device of a mesh does: its first element has the index that it has in the whole."""
+    whole = hashed_bits16(jax.random.key(2), (4, 6, 5))
+    for row in range(4):
+        part = hashed_bits16(jax.random.key(2), (1, 6, 5), first=jnp.uint32(row * 30))
+        np.testing.assert_array_equal(part[0], whole[row])

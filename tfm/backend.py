@@ -1,6 +1,11 @@
 """The one place that decides between equal implementations of which one suits a CPU better."""
 
+import contextlib
+from collections.abc import Iterator
+
 import jax
+
+_compiling_for: list[str] = []
 
 
 def is_cpu() -> bool:
@@ -9,4 +14,18 @@ def is_cpu() -> bool:
     `tfm.dropout`, `tfm.layers.matmul` and `tfm.search.top_k` have an implementation for CPUs. Everywhere else
     they use JAX's own, and so does a program that is exported from an accelerator's host.
     """
-    return jax.default_backend() == "cpu"
+    return (_compiling_for or [jax.default_backend()])[-1] == "cpu"
+
+
+@contextlib.contextmanager
+def compile_for(platform: str) -> Iterator[None]:
+    """Inside, programs are traced for this platform ("tpu", "cuda"), whichever one the process runs on.
+
+    JAX keeps what it traced of a jitted function, and does not know of this: trace functions made inside, and
+    none that was traced before or that is called after.
+    """
+    _compiling_for.append(platform)
+    try:
+        yield
+    finally:
+        _compiling_for.pop()

@@ -8,13 +8,16 @@ import jax.numpy as jnp
 
 from tfm import backend
 
+ROW_AXES = ("data", "fsdp")  # of a mesh: `jax.shard_map` over them divides the rows, the first axis of x
+
 
 def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
     """Zeroes each element of `x` with probability `rate` and scales the rest so that the mean is kept.
 
     Args:
       rng: a JAX random key; not used when `rate` is 0.
-      x: any shape.
+      x: any shape; under `jax.shard_map` over `ROW_AXES` [rows, ...], this device's rows of an array of which
+        it drops what one device would.
       rate: in [0, 1). Realized in steps of 2 ** -16, which the scaling takes into account exactly.
 
     Returns:
@@ -38,23 +41,32 @@ def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
 def random_bits16(rng: jax.Array, shape: Sequence[int]) -> jax.Array:
     """uint32 values uniform over [0, 2 ** 16): `hashed_bits16` on a CPU, `jax.random.bits` elsewhere.
 
-    A run that moves to another kind of device therefore drops other elements.
+    A run that moves to another kind of device therefore drops other elements. Where rows are divided, only
+    the hash makes a device's part of all values by itself.
     """
+    axes = tuple(axis for axis in ROW_AXES if axis in jax.sharding.get_abstract_mesh().manual_axes)
+    if axes:
+        return hashed_bits16(rng, shape, jax.lax.axis_index(axes).astype(jnp.uint32) * math.prod(shape))
     if backend.is_cpu():
         return hashed_bits16(rng, shape)
     return jax.random.bits(rng, shape, jnp.uint16).astype(jnp.uint32)
 
 
-def hashed_bits16(rng: jax.Array, shape: Sequence[int]) -> jax.Array:
+def hashed_bits16(rng: jax.Array, shape: Sequence[int], first: jax.Array | int = 0) -> jax.Array:
     """uint32 values uniform over [0, 2 ** 16): a counter hashed with a key that `rng` gives.
 
     Threefry costs about 20 integer operations a word and cannot be fused into what uses it; on a CPU it takes
     a good part of a training step. This takes its key from threefry and hashes the element's index with it
     (two rounds of the 32-bit finalizer "lowbias32", keyed in between), which XLA fuses into the consumer.
     Good enough to drop activations; not for anything that needs a certified generator.
+
+    Args:
+      rng: a JAX random key.
+      shape: of the values.
+      first: uint32 index of the first value, for a part of a larger array.
     """
     low, high = jax.random.bits(rng, (2,), jnp.uint32)
-    counter = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
+    counter = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape) + jnp.uint32(first)
     return _finalize(_finalize(counter ^ low) ^ high) >> 16
 
 

@@ -23,6 +23,7 @@ from tfm.training.config import TrainingConfig
 from tfm.training.non_finite import first_not_finite
 from tfm.training.partitioning import make_partitioner
 from tfm.training.step import TrainState, make_train_step, split_batch
+from tfm.training.topology import compile_for
 
 RNG = np.random.default_rng(0)
 OPTIMIZER = optax.sgd(0.5)
@@ -130,7 +131,7 @@ def check_sharding():
         table = tree["embedding"]["table"]  # [48, 32]
         hidden = tree["encoder"]["layers_0"]["feed_forward"]["hidden"]["kernel"]
         query = tree["decoder"]["layers_0"]["cross_attention"]["query"]["kernel"]
-        assert table.addressable_shards[0].data.shape == (12, 32)
+        assert table.addressable_shards[0].data.shape == (24, 16)
         assert hidden.addressable_shards[0].data.shape == (16, 32)
         assert query.addressable_shards[0].data.shape == (16, 2, 8)
         assert tree["encoder"]["layers_0"]["mixer_residual"]["norm"]["scale"].sharding.is_fully_replicated
@@ -187,6 +188,40 @@ def check_not_finite():
     assert len(pieces) == 16
     assert first_not_finite(loss, kept[2], pieces[8:10]) == "loss, -inf"
     assert first_not_finite(loss, kept[2], pieces[6:8]) is None
+
+
+def check_collectives():
+    """Communication is at its minimum, with scanned layers that compute in bfloat16: once, in float32."""
+    layers = {"encoder_layers": 1, "decoder_layers": 2, "scan": True, "dtype": "bfloat16", "dropout": 0.0}
+    scanned = Translation(Config(model=dataclasses.replace(MODEL, **layers), loss_chunk_size=1), Tokenizer())
+    batch = {name: np.zeros((8, 12), np.int32) for name in BATCHES[0]}
+    params = jax.tree.leaves(jax.eval_shape(scanned.init, jax.random.key(0)))
+    of_all, of_vectors = 4 * sum(x.size for x in params), 4 * sum(x.size for x in params if x.ndim == 1)
+
+    def compiled(**fields):
+        config = TrainingConfig(parallel="mesh", **fields)
+        found = compile_for(scanned, config, batch, jax.devices()).collectives
+        return found, {each.kind for each in found}
+
+    def total(found, kinds):
+        return sum(each.total_bytes for each in found if each.kind in kinds)
+
+    found, kinds = compiled()
+    assert kinds == {"all-reduce"}, kinds
+    assert {dtype for each in found for dtype in each.dtypes} == {"f32"}
+    assert of_all <= total(found, kinds) < of_all + 64
+
+    found, kinds = compiled(mesh_fsdp=8)
+    sums = ("all-reduce", "reduce-scatter")  # a CPU makes the second of the first
+    assert "all-gather" in kinds, kinds
+    assert kinds <= {"all-gather", *sums}, kinds
+    assert total(found, ["all-gather"]) == of_all - of_vectors
+    assert of_all <= total(found, sums) < of_all + 1024
+
+    found, kinds = compiled(mesh_tensor=2)
+    assert kinds == {"all-reduce"}, kinds
+    of_layers = [each for each in found if each.times == layers["decoder_layers"]]
+    assert len(of_layers) == 2 * 3, of_layers  # forwards and backwards, of each sublayer of the decoder
 
 
 CHECKS = {

@@ -17,7 +17,7 @@ def _own_declarations(monkeypatch):
 @pytest.mark.parametrize(
     ("path", "rank", "names"),
     [
-        ("params/embedding/table", 2, ("vocabulary", None)),
+        ("params/embedding/table", 2, ("vocabulary", "model")),
         ("params/encoder_positions/table", 2, ("positions", None)),
         ("opt_state/0/mu/decoder/layers_1/mixer/output/kernel", 3, ("heads", "features", "model")),
         ("params/encoder/layers_0/feed_forward/output/kernel", 2, ("hidden", "model")),

@@ -15,6 +15,7 @@ from tests.helpers import numpy_transformer as numpy64
 from tfm import attention, layers
 from tfm.layers import dropout as dropout_module
 from tfm.models import Transformer, TransformerConfig
+from tfm.training.partitioning import sum_over_axis
 from tfm.training.step import TrainState, make_train_step, split_batch
 
 TINY = TransformerConfig(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24, heads=2, dropout=0.1)
@@ -145,7 +146,7 @@ def test_micro_batches_and_devices_have_own_keys(recorder):
     step = train_step_of(MODEL, gradient_accumulation_steps=2)
 
     def on_devices(state, batch):
-        return step(state, batch, axis_name="batch")
+        return step(state, batch, distribute=sum_over_axis)
 
     split = jax.tree.map(lambda x: x.reshape(2, 2, *x.shape[1:]), BATCH)
     spread = jax.jit(jax.vmap(on_devices, in_axes=(None, 0), axis_name="batch"), compiler_options=FAST)

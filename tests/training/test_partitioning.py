@@ -13,7 +13,16 @@ from tfm.training.config import TrainingConfig
 from tfm.training.partitioning import make_partitioner
 
 pytestmark = pytest.mark.long
-CHECKS = ("pmap", "mesh", "mesh_dropout", "gradient_accumulation_steps", "sharding", "restore", "not_finite")
+CHECKS = (
+    "pmap",
+    "mesh",
+    "mesh_dropout",
+    "gradient_accumulation_steps",
+    "sharding",
+    "restore",
+    "not_finite",
+    "collectives",
+)
 
 
 @pytest.fixture(scope="module")

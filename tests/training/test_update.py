@@ -15,6 +15,7 @@ from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import Adam as AdamConfig
 from tfm.training.optimizers import make_optimizer, make_schedule
+from tfm.training.partitioning import sum_over_axis
 from tfm.training.setup import make_setup
 from tfm.training.step import TrainState, make_train_step
 
@@ -150,7 +151,7 @@ def test_split_batches_give_the_whole_update(gradient_accumulation_steps):
     gradient = ROWS["x"].sum(0) / ROWS["x"][:, 0].sum()
     split = {"x": ROWS["x"].reshape(2, 2, 3)}
     spread, metrics = jax.vmap(
-        lambda batch: step(linear_state(), batch, axis_name="batch"), axis_name="batch"
+        lambda batch: step(linear_state(), batch, distribute=sum_over_axis), axis_name="batch"
     )(split)
     for w in (step(linear_state(), ROWS)[0].params["w"], *spread.params["w"]):
         np.testing.assert_allclose(w, [1, 2, 3] - gradient, rtol=1e-5)

@@ -28,6 +28,7 @@ from tfm.runtime.lock import lock_workdir
 from tfm.runtime.memory import limit_malloc_arenas
 from tfm.training.dry_run import describe_run
 from tfm.training.loop import train
+from tfm.training.topology import describe_topology, find_devices
 from tfm.workdir import initialization
 
 log = logging.getLogger("tfm.train")
@@ -39,6 +40,8 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     flags.DEFINE_bool(
         "dry_run", False, "Tell what the run will take, and stop before its first step.", values
     )
+    text = "With --dry_run, tell it of these TPUs, such as v5e:4x4, for which the step is compiled here."
+    flags.DEFINE_string("topology", "", text, values)
     flags.DEFINE_string("warm_start", "", "Begin a new run with the weights of this run or export.", values)
     text = "Begin a new schedule with the newest weights of the run, from step 0."
     flags.DEFINE_bool("reset_schedule", False, text, values)
@@ -58,8 +61,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = cli.read_config(arguments)
     join_hosts(arguments)
     cli.check_device()
+    if arguments.topology and not arguments.dry_run:
+        raise UserError("--topology is for --dry_run alone: a run takes the devices that are here.")
     if arguments.dry_run:
-        dry_run(chosen, arguments.workdir)
+        dry_run(chosen, arguments.workdir, arguments.topology)
         return
     if arguments.warm_start and arguments.reset_schedule:
         raise UserError(
@@ -102,11 +107,17 @@ def begin(chosen: Any, arguments: flags.FlagValues, signals: preemption.SignalHa
         )
 
 
-def dry_run(chosen: Any, workdir: str) -> None:
-    """Prints what the run would take, and leaves nothing in the work directory."""
+def dry_run(chosen: Any, workdir: str, topology: str = "") -> None:
+    """Prints what the run would take, on the TPUs of a topology if any; the work directory stays as it is."""
+    if topology:
+        find_devices(topology)  # before the data are read
     with tempfile.TemporaryDirectory() as elsewhere:
         task = tasks.find(chosen.task).create(chosen, elsewhere)
-        print("\n".join(describe_run(task, chosen.training, workdir)))
+        if topology:
+            lines = describe_topology(task, chosen.training, topology)
+        else:
+            lines = describe_run(task, chosen.training, workdir)
+        print("\n".join(lines))
 
 
 def join_hosts(arguments: flags.FlagValues) -> None:

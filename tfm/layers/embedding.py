@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jax.nn.initializers import Initializer
 
 from tfm.layers.matmul import dot_general
-from tfm.layers.parameter_axes import constrain_batch, declare_axes
+from tfm.layers.parameter_axes import declare_axes
 
 
-@declare_axes({"embedding/table": ("vocabulary", None)})
+@declare_axes({"embedding/table": ("vocabulary", "model")})
 class Embedding(nn.Module):
     """Token embedding whose matrix is also the pre-softmax projection, section 3.4.
 
@@ -40,7 +40,7 @@ class Embedding(nn.Module):
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """[...] -> [..., D], multiplied by `scale`."""
         scale = self.features**0.5 if self.scale is None else self.scale
-        return constrain_batch(jnp.take(self.table, tokens, axis=0)).astype(self.dtype) * scale
+        return jnp.take(self.table, tokens, axis=0).astype(self.dtype) * scale
 
     def logits(self, x: jax.Array) -> jax.Array:
         """[..., D] -> [..., V]."""

@@ -1,4 +1,4 @@
-"""Names of the axes of parameters and activations, and the mesh axes (data, fsdp, tensor) that shard them.
+"""Names of the axes of parameters, and the mesh axes (data, fsdp, tensor) that shard them.
 
 Each module class declares the names of its own parameters with `declare_axes`. Only a mesh gives a name a
 meaning, so that no module knows of devices.
@@ -7,19 +7,14 @@ meaning, so that no module knows of devices.
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-import flax.linen as nn
-import jax
-
 Axes = tuple[str | None, ...]
 Module = TypeVar("Module", bound=type)
 PARAMETER_RULES = {
-    # By rows alone: features looked up in columns would have to be resharded with the batch.
-    "vocabulary": ("tensor", "fsdp"),
+    "vocabulary": ("tensor",),
     "heads": ("tensor",),
     "hidden": ("tensor",),
     "model": ("fsdp",),
 }
-ACTIVATION_RULES = (("batch", ("data", "fsdp")),)
 # (end of a parameter's path, rank) -> names of its axes, and the class that declared them
 _declared: dict[tuple[str, int], tuple[Axes, str]] = {}
 
@@ -72,8 +67,3 @@ def parameter_axes(path: str, rank: int) -> Axes:
         if declared := _declared.get(("/".join(parts[start:]), rank)):
             return declared[0]
     return (None,) * rank
-
-
-def constrain_batch(x: jax.Array) -> jax.Array:
-    """Keeps an activation [B, ...] sharded by its batch axis where a mesh shards it; otherwise x itself."""
-    return nn.with_logical_constraint(x, ("batch", *[None] * (x.ndim - 1)))

@@ -7,7 +7,6 @@ import jax
 
 from tfm.layers.dropout import Dropout
 from tfm.layers.normalization import layer_norm
-from tfm.layers.parameter_axes import constrain_batch
 
 NORM_ORDERS = ("post", "pre", "norm_then_add")
 
@@ -36,7 +35,7 @@ class Residual(nn.Module):
         norm = self.norm(name="norm")
         drop = Dropout(self.dropout_rate)
         if self.order == "pre":
-            return constrain_batch(x + drop(sublayer(norm(x)), train=train))
+            return x + drop(sublayer(norm(x)), train=train)
         if self.order == "norm_then_add":
-            return constrain_batch(x + drop(norm(sublayer(x)), train=train))
-        return constrain_batch(norm(x + drop(sublayer(x), train=train)))
+            return x + drop(norm(sublayer(x)), train=train)
+        return norm(x + drop(sublayer(x), train=train))

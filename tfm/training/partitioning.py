@@ -5,14 +5,14 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from tfm.dropout import ROW_AXES
 from tfm.errors import UserError
-from tfm.layers.parameter_axes import ACTIVATION_RULES, PARAMETER_RULES, parameter_axes
+from tfm.layers.parameter_axes import PARAMETER_RULES, parameter_axes
 from tfm.training.config import TrainingConfig
 from tfm.training.step import pad_rows
 
@@ -37,12 +37,15 @@ class Partitioner(NamedTuple):
       fetch_metrics: the step's metrics -> one copy.
       like: a state -> what a checkpoint is restored into.
       fetch_weights: parameters of a fetched state -> one copy on this host, for evaluation.
+      place_shapes: (a state, a batch) -> the shapes of both as placed, to compile for devices that are not
+        here.
     """
 
     devices: int
     compile: callable
     place_state: callable
     place_batch: callable
+    place_shapes: callable
     fetch_state: callable = _identity
     fetch_metrics: callable = _identity
     like: callable = _identity
@@ -72,7 +75,12 @@ def make_partitioner(config: TrainingConfig, devices: Sequence[jax.Device] | Non
 
 def _jit_partitioner(device):
     put = functools.partial(jax.device_put, device=device)
-    return Partitioner(1, lambda step, _: jax.jit(step, donate_argnums=0), put, put)
+    place = functools.partial(_place_shapes, sharding=SingleDeviceSharding(device))
+
+    def place_shapes(state, batch):
+        return place(state), place(batch)
+
+    return Partitioner(1, lambda step, _: jax.jit(step, donate_argnums=0), put, put, place_shapes)
 
 
 def _pmap_partitioner(devices):
@@ -80,9 +88,8 @@ def _pmap_partitioner(devices):
     sharding = NamedSharding(Mesh(np.asarray(devices), (AXIS,)), PartitionSpec(AXIS))
 
     def compile_step(step, _):
-        return jax.pmap(
-            functools.partial(step, axis_name=AXIS), axis_name=AXIS, devices=devices, donate_argnums=0
-        )
+        step = functools.partial(step, distribute=sum_over_axis)
+        return jax.pmap(step, axis_name=AXIS, devices=devices, donate_argnums=0)
 
     def place_state(state):
         stacked = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *jnp.shape(x))), state)
@@ -95,7 +102,15 @@ def _pmap_partitioner(devices):
         split = {name: x.reshape(count, -1, *x.shape[1:]) for name, x in _pad_batch(batch, count).items()}
         return jax.device_put(split, sharding)
 
-    return Partitioner(count, compile_step, place_state, place_batch, fetch_state=first, fetch_metrics=first)
+    def place_shapes(state, batch):
+        split = {name: (count, -(-len(x) // count), *x.shape[1:]) for name, x in batch.items()}
+        split = {name: jax.ShapeDtypeStruct(split[name], x.dtype) for name, x in batch.items()}
+        stacked = jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape), x.dtype), state)
+        return _place_shapes(stacked, sharding), _place_shapes(split, sharding)
+
+    return Partitioner(
+        count, compile_step, place_state, place_batch, place_shapes, fetch_state=first, fetch_metrics=first
+    )
 
 
 def _mesh_partitioner(config, devices):
@@ -104,8 +119,8 @@ def _mesh_partitioner(config, devices):
         raise UserError(
             f"{len(devices)} devices do not divide into training.mesh_fsdp {fsdp} x mesh_tensor {tensor}."
         )
-    mesh = Mesh(np.asarray(devices).reshape(-1, fsdp, tensor), MESH_AXES)
-    rows = NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
+    mesh = Mesh(np.asarray(devices).reshape(-1, fsdp, tensor), MESH_AXES, axis_types=(AxisType.Auto,) * 3)
+    rows = NamedSharding(mesh, PartitionSpec(ROW_AXES))
     everywhere = NamedSharding(mesh, PartitionSpec())
     sharers = len(devices) // tensor
 
@@ -114,14 +129,9 @@ def _mesh_partitioner(config, devices):
 
     def compile_step(step, state):
         places = shardings(state)
-
-        def constrained(state, batch):
-            # One global program: no axis name, one mask of dropout for all devices.
-            with mesh, nn.logical_axis_rules(ACTIVATION_RULES):
-                return step(state, batch)
-
+        over_rows = functools.partial(_sum_over_mesh, mesh, places.params) if sharers > 1 else None
         return jax.jit(
-            constrained,
+            functools.partial(step, distribute=over_rows),
             in_shardings=(places, rows),
             out_shardings=(places, everywhere),
             donate_argnums=0,
@@ -143,9 +153,69 @@ def _mesh_partitioner(config, devices):
         local = _pad_batch(batch, sharers // jax.process_count())
         return {name: jax.make_array_from_process_local_data(rows, x) for name, x in local.items()}
 
+    def place_shapes(state, batch):
+        return like(state), _place_shapes(_pad_batch(batch, sharers), rows)
+
     return Partitioner(
-        len(devices), compile_step, place_state, place_batch, like=like, fetch_weights=fetch_weights
+        len(devices),
+        compile_step,
+        place_state,
+        place_batch,
+        place_shapes,
+        like=like,
+        fetch_weights=fetch_weights,
     )
+
+
+def sum_over_axis(sum_gradients):
+    """`distribute` of `make_train_step`: each device has a part of the batch and a key of its own."""
+
+    def add(params, batch, key):
+        key = jax.random.fold_in(key, jax.lax.axis_index(AXIS))
+        return jax.lax.psum(sum_gradients(params, batch, key), AXIS)
+
+    return add
+
+
+def _sum_over_mesh(mesh, places, sum_gradients):
+    """`distribute` of `make_train_step`: one key and one dropout mask for all, `tfm.dropout` has its part.
+
+    The compiler alone would add each gradient over devices where it is made: in the compute dtype, inside of
+    the loop over scanned layers, a table's once for each of its uses. Here a device computes all gradients of
+    its rows, and one sum in float32 follows. Parameters sharded over "fsdp" are gathered before, once.
+    """
+    specs = jax.tree.map(lambda place: _keep_axes(place.spec, ROW_AXES), places)
+
+    def gather(x, spec):
+        return x if "fsdp" not in spec else jax.lax.all_gather(x, "fsdp", axis=spec.index("fsdp"), tiled=True)
+
+    def add(gradient, spec):
+        if "fsdp" not in spec:
+            return jax.lax.psum(gradient, ROW_AXES)
+        axis = spec.index("fsdp")
+        return jax.lax.psum(
+            jax.lax.psum_scatter(gradient, "fsdp", scatter_dimension=axis, tiled=True), "data"
+        )
+
+    def sum_rows(params, batch, key):
+        gradients, metrics = sum_gradients(jax.tree.map(gather, params, specs), batch, key)
+        return jax.tree.map(add, gradients, specs), jax.lax.psum(metrics, ROW_AXES)
+
+    return jax.shard_map(
+        sum_rows,
+        mesh=mesh,
+        in_specs=(specs, PartitionSpec(ROW_AXES), PartitionSpec()),
+        out_specs=(specs, PartitionSpec()),
+        # "tensor" stays with the compiler, except where there is none of it to divide.
+        axis_names=set(ROW_AXES) if mesh.shape["tensor"] > 1 else set(MESH_AXES),
+        check_vma=False,  # else JAX adds gradients of what all devices share wherever it is used
+    )
+
+
+def _keep_axes(spec, axes):
+    """A `PartitionSpec` without the mesh axes that are not in `axes`; each of its entries then names one."""
+    kept = [[name for name in (entry or ()) if name in axes] for entry in spec]
+    return PartitionSpec(*(names[0] if names else None for names in kept))
 
 
 def _parameter_sharding(mesh, path, x):
@@ -165,6 +235,10 @@ def _place(x, sharding):
         return x
     whole = np.asarray(x)
     return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+
+
+def _place_shapes(tree, sharding):
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
 
 
 def _pad_batch(batch, count):

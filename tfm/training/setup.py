@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -32,8 +32,14 @@ class TrainSetup(NamedTuple):
     loss: Callable
 
 
-def make_setup(task: Task, config: TrainingConfig) -> TrainSetup:
+def make_setup(
+    task: Task, config: TrainingConfig, compile_only_devices: Sequence[jax.Device] | None = None
+) -> TrainSetup:
     """Makes the `TrainSetup` of a run, its random parameters among it.
+
+    Args:
+      task, config: of the run.
+      compile_only_devices: devices that are not here, to compile for them; the state is then its shapes.
 
     Raises:
       UserError: the config asks for what the devices or the model cannot do.
@@ -41,8 +47,9 @@ def make_setup(task: Task, config: TrainingConfig) -> TrainSetup:
     schedule = make_schedule(config, getattr(task, "d_model", None))
     optimizer = make_optimizer(config, schedule)
     init_rng, step_rng = jax.random.split(jax.random.key(config.seed))
-    partitioner = make_partitioner(config)
-    state = jax.jit(lambda rng: TrainState.create(task.init(rng), optimizer, config.ema_decay))(init_rng)
+    partitioner = make_partitioner(config, compile_only_devices)
+    make = jax.eval_shape if compile_only_devices else lambda create, rng: jax.jit(create)(rng)
+    state = make(lambda rng: TrainState.create(task.init(rng), optimizer, config.ema_decay), init_rng)
     step = make_train_step(
         task.loss,
         optimizer,

@@ -84,30 +84,30 @@ def make_train_step(
         "skip" makes the step without an update.
 
     Returns:
-      train_step(state, batch, *, axis_name=None) -> (state, metrics). Under pmap, `axis_name` names the axis
-      over which sums and counts are added before the one division, so that an uneven split of a batch gives
-      the gradient of the whole. metrics holds (sum, count) pairs, "loss" among them, the gradient's norm,
-      and "skipped": (1, 1) where there was no update, and then all others are (0, 0).
+      train_step(state, batch, *, distribute=None) -> (state, metrics). `distribute` takes the function
+      (params, batch, key) -> (gradients, metrics) of a device's part of the batch and returns that of the
+      whole batch, in which gradients and metrics are added over devices; None is for one device. Sums and
+      counts are added before the one division, so that an uneven split of a batch gives the gradient of the
+      whole. metrics holds (sum, count) pairs, "loss" among them, the gradient's norm, and "skipped": (1, 1)
+      where there was no update, and then all others are (0, 0).
     """
 
-    def train_step(state, batch, *, axis_name=None):
-        key = jax.random.fold_in(rng, state.step)
-        if axis_name is not None:
-            key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
-
+    def sum_gradients(params, batch, key):
         def gradients_of(batch, key):
             def loss_sum(params):
                 (total, count), metrics = loss(params, batch, key)
                 return total, metrics | {"loss": (total, count)}
 
-            return jax.grad(loss_sum, has_aux=True)(state.params)
+            return jax.grad(loss_sum, has_aux=True)(params)
 
         if gradient_accumulation_steps == 1:
-            gradients, metrics = gradients_of(batch, key)
-        else:
-            gradients, metrics = _accumulate(gradients_of, _split(batch, gradient_accumulation_steps), key)
-        if axis_name is not None:
-            gradients, metrics = jax.lax.psum((gradients, metrics), axis_name)
+            return gradients_of(batch, key)
+        return _accumulate(gradients_of, _split(batch, gradient_accumulation_steps), key)
+
+    def train_step(state, batch, *, distribute=None):
+        key = jax.random.fold_in(rng, state.step)
+        summed = distribute(sum_gradients) if distribute else sum_gradients
+        gradients, metrics = summed(state.params, batch, key)
         count = jnp.maximum(metrics["loss"][1], 1)
         gradients = jax.tree.map(lambda gradient: gradient / count, gradients)
         metrics["gradient_norm"] = (optax.tree.norm(gradients), jnp.ones(()))

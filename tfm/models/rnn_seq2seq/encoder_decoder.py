@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm import layers
-from tfm.layers.parameter_axes import constrain_batch, declare_axes
+from tfm.layers.parameter_axes import declare_axes
 from tfm.layers.recurrent import GRUCell, LSTMCell, RecurrentLayer, ScoredAttention, State, output_of
 from tfm.models.rnn_seq2seq.config import INITIALIZATIONS, RNNConfig
 
@@ -32,7 +32,7 @@ class Encoded(NamedTuple):
 
 @declare_axes(
     {
-        f"{name}/table": ("vocabulary", None)
+        f"{name}/table": ("vocabulary", "model")
         for name in ("source_embedding", "target_embedding", "output_table")
     }
 )
@@ -48,7 +48,7 @@ class Table(nn.Module):
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """[...] -> [..., D]."""
-        return constrain_batch(jnp.take(self.table, tokens, axis=0))
+        return jnp.take(self.table, tokens, axis=0)
 
 
 class Encoder(nn.Module):

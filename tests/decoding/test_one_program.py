@@ -1,0 +1,85 @@
+"""The search is one program: the host sees nothing of it before its end; and CUDA would take it."""
+
+import contextlib
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from jax import export
+
+from tfm import backend
+from tfm.decoding.generate import DecodingConfig, search_batch, search_parameters
+from tfm.losses import fused_linear_cross_entropy
+from tfm.models import TransformerConfig
+from tfm.models.transformer import Transformer
+from tfm.training import compiled_text
+from tfm.training.step import TrainState, make_train_step
+
+CONFIG = TransformerConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=24, heads=2)
+MODEL = Transformer(CONFIG, vocabulary_size=30)
+INPUTS = jax.ShapeDtypeStruct((2, 8), jnp.int32)
+SEARCHES = {"greedy": {"beam_size": 1}, "beam": {}, "coverage": {"coverage_penalty": 0.2}}
+FAST = {"xla_backend_optimization_level": 0}
+
+
+def parameters():
+    token = jnp.ones((1, 1), jnp.int32)
+    return jax.eval_shape(lambda key: MODEL.init(key, token, token, train=False), jax.random.key(0))["params"]
+
+
+def make_search(name):
+    """A function of its own, so that nothing that was traced for another device is found again."""
+    config = DecodingConfig(max_extra_tokens=4, **SEARCHES[name])
+    return jax.jit(
+        lambda params, inputs: search_batch.__wrapped__(
+            MODEL, (search_parameters.__wrapped__(params),), inputs, config
+        )
+    )
+
+
+@contextlib.contextmanager
+def tracing_for_cuda():
+    jax.clear_caches()
+    with backend.compile_for("cuda"):
+        yield
+    jax.clear_caches()
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_search_never_waits_for_the_host(name):
+    compiled = make_search(name).lower(parameters(), INPUTS).compile(FAST)
+    program = compiled_text.parse(compiled.as_text())
+    loops = [run for run in compiled_text.executed(program) if run.instruction.opcode == "while"]
+    assert loops
+    assert compiled_text.find_host_transfers(program) == []
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_cuda_takes_the_search(name):
+    with tracing_for_cuda():
+        exported = export.export(make_search(name), platforms=["cuda"])(parameters(), INPUTS)
+    assert exported.platforms == ("cuda",)
+    assert exported.out_avals[0].shape == (2, 1, 12)
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"attention": "xla", "dtype": "bfloat16"}, {"scan": True, "remat": True}]
+)
+def test_cuda_takes_the_training_step(fields):
+    model = MODEL.clone(config=TransformerConfig(**(vars(CONFIG) | {"dropout": 0.1} | fields)))
+
+    def loss(params, batch, rng):
+        features, table = model.apply(
+            {"params": params}, batch, batch, train=True, rngs={"dropout": rng}, method="features"
+        )
+        metrics = fused_linear_cross_entropy(features, table, batch, jnp.ones(batch.shape), 0.1, 8)
+        return metrics.pop("loss"), metrics
+
+    optimizer = optax.adam(1e-3)
+    state = jax.eval_shape(lambda params: TrainState.create(params, optimizer), parameters())
+    with tracing_for_cuda():
+        step = jax.jit(make_train_step(loss, optimizer, jax.random.key(1)))
+        exported = export.export(step, platforms=["cuda"])(state, INPUTS)
+    assert exported.platforms == ("cuda",)
+    assert "threefry" in exported.mlir_module()  # JAX's own generator, not that of CPUs

@@ -1,0 +1,102 @@
+"""The dry run for TPUs that are not here; with libtpu it is compiled, without it is one error message."""
+
+import importlib.util
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from tests.helpers.tiny import make_config
+from tfm.commands import train
+from tfm.errors import UserError
+from tfm.tasks import translation
+from tfm.training import topology
+from tfm.training.chips import CHIPS
+
+BATCH = [f"{side}{part}" for side in ("input", "target") for part in ("s", "_positions", "_segments")]
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="needs libtpu: pip install 'tfm[tpu]'"
+)
+
+
+@pytest.fixture
+def task(corpus, tmp_path):
+    return translation.create(make_config(corpus, parallel="mesh"), str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["", "v5e", "v9x:2x2", "2x2"])
+def test_an_unknown_generation_is_refused(name):
+    with pytest.raises(UserError, match=r"GENERATION:SHAPE, such as v5e:4x4 .* v4, v5e, v5p, v6e"):
+        topology.find_devices(name)
+
+
+def test_without_libtpu_the_message_says_how(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(UserError, match=re.escape("pip install 'tfm[tpu]'")):
+        topology.find_devices("v5e:4x4")
+
+
+def test_a_topology_is_for_dry_runs(tmp_path):
+    with pytest.raises(UserError, match="--topology is for --dry_run alone"):
+        train.main(["--config=configs/quickstart.py", f"--workdir={tmp_path}", "--topology=v5e:4x4"])
+
+
+def test_a_step_is_described_without_being_run(task):
+    """On a CPU that is here, as if it were a v5e, in all lines."""
+    batch = task.open_data().example()
+    found = topology.compile_for(task, task.config.training, batch, jax.devices()[:1], CHIPS["v5e"])
+    parameters = sum(4 * x.size for x in jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0))))
+    assert found.parameters == parameters
+    assert 2 * parameters <= found.optimizer < 2 * parameters + 100  # two moments and counters
+    assert found.batch == 6 * 4 * batch["inputs"].size
+    assert found.flops > 6 * parameters / 4 * batch["inputs"].size / 2  # most are used on one side of two
+    assert found.collectives == []
+    assert found.host_transfers == 0
+    lines = dict(topology._describe_time(found.roofline, 1000, "images", 3600, 16))
+    seconds = found.roofline.seconds
+    assert lines["speed"].startswith(f"at most {1000 / seconds:,.0f} images/s")
+    assert lines["run"] == f"3,600 steps, at least {seconds:,.2f} hours, {16 * seconds:,.1f} chip-hours"
+    assert "peak memory" in dict(topology._describe_device(found, CHIPS["v5e"]))
+
+
+def test_a_step_too_large_is_an_error_message(task, monkeypatch):
+    def refuse(*_, **__):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.")
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
+    batch = {name: np.zeros((8, 32), np.int32) for name in BATCH}
+    with pytest.raises(UserError, match=r"does not fit into a device .*gradient_accumulation_steps"):
+        topology.compile_for(task, task.config.training, batch, jax.devices()[:1])
+
+
+@needs_libtpu
+@pytest.mark.long
+def test_a_tpu_that_does_not_exist_is_refused():
+    with pytest.raises(UserError, match="libtpu does not know 'v5e:3x77'"):
+        topology.find_devices("v5e:3x77")
+
+
+@needs_libtpu
+@pytest.mark.long
+@pytest.mark.parametrize("parallel", ["mesh", "pmap"])
+def test_data_parallel_tpus_add_each_gradient_once(parallel, corpus, tmp_path):
+    task = translation.create(make_config(corpus, parallel=parallel), str(tmp_path))
+    devices, chip = topology.find_devices("v5e:2x2")
+    found = topology.compile_for(task, task.config.training, task.open_data().example(), devices, chip)
+    assert {each.kind for each in found.collectives} == {"all-reduce"}
+    assert {dtype for each in found.collectives for dtype in each.dtypes} == {"f32"}
+    reduced = sum(each.total_bytes for each in found.collectives)
+    assert found.parameters <= reduced < found.parameters + 1000  # metrics and the norm are scalars
+    assert found.roofline.seconds > 0
+
+
+@needs_libtpu
+@pytest.mark.long
+def test_the_command_describes_a_topology(task, capsys):
+    lines = topology.describe_topology(task, task.config.training, "v5e:2x2")
+    report = {line[: topology.COLUMN].strip(): line[topology.COLUMN :] for line in lines}
+    assert report["topology"] == "v5e:2x2, 4 chips"
+    assert report["peak memory"].endswith("of 16.00 GiB")
+    assert "chip-hours" in report["run"]
+    assert "tokens/s" in report["speed"]
