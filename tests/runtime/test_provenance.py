@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.helpers import tiny_regression
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import make_config, train_run
 from tfm import config as configs
@@ -24,9 +25,9 @@ def starts(workdir):
     return [json.loads(line) for line in (workdir / "starts.jsonl").read_text().splitlines()]
 
 
-def test_each_start_that_trains_is_recorded(corpus, tmp_path):
+def test_each_start_that_trains_is_recorded(tmp_path):
     for steps in (1, 1, 2):
-        train_run(make_config(corpus, steps=steps), tmp_path)
+        train_run(tiny_regression.make_config(steps=steps, warmup_steps=1), tmp_path)
     lines = starts(tmp_path)
     assert [line["step"] for line in lines] == [0, 1]
     assert [line["config"]["training"]["steps"] for line in lines] == [1, 2]
@@ -47,10 +48,10 @@ def test_a_record_has_all_to_repeat_the_run(corpus, tiny_run):
     assert line["data"]["validation"] == f"text-{sides[0]}-{sides[1]}"
 
 
-def test_a_run_repeated_from_its_record_is_equal(tiny_run, tmp_path):
-    (line,) = starts(tiny_run)
-    train_run(configs.from_mapping(Config, line["config"]), tmp_path)
-    pairs = [runs.load(str(folder), checkpoint="last").params for folder in (tiny_run, tmp_path)]
+def test_a_run_repeated_from_its_record_is_equal(regression_run, tmp_path):
+    (line,) = starts(regression_run)
+    train_run(configs.from_mapping(tiny_regression.Config, line["config"]), tmp_path)
+    pairs = [runs.load(str(folder), checkpoint="last").params for folder in (regression_run, tmp_path)]
     jax.tree.map(np.testing.assert_array_equal, *pairs)
     assert starts(tmp_path)[0]["data"] == line["data"]
 
