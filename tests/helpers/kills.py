@@ -35,10 +35,10 @@ def command(config, workdir):
     return subprocess.Popen(arguments, cwd=ROOT, env=environment, stderr=subprocess.PIPE)
 
 
-def finish(config, workdir):
+def finish(config, workdir, seconds=processes.LIMIT):
     """Runs train.py to its end, which must be a good one."""
     process = command(config, workdir)
-    _, errors = processes.finish(process)
+    _, errors = processes.finish(process, seconds)
     assert process.returncode == 0, errors.decode()[-3000:]
 
 
@@ -129,7 +129,7 @@ def main():
             print(
                 f"kill {fell.total()}: aimed at {aim}, fell in {found}, {len(lines(folder / 'broken'))} rows"
             )
-        finish(config, folder / "broken")
+        finish(config, folder / "broken", seconds=3600)
         train_run(settings, folder / "unbroken")
         compare(folder / "unbroken", folder / "broken")
     print(
