@@ -36,3 +36,17 @@ def test_heads_must_divide_the_features():
         layers.MultiHeadAttention(10, 4).init(
             jax.random.key(0), random(1, 2, 10), random(1, 2, 10), mask=None, train=False
         )
+
+
+def test_attention_drops_weights_in_training_alone():
+    plain, dropping = attention(), attention(dropout_rate=0.5)
+    x, memory = random(B, L, D), random(B, M, D, seed=1)
+    params = noisy(plain.init(jax.random.key(0), x, memory, mask=None, train=False))
+
+    def run(module, train, **keywords):
+        return module.apply({"params": params}, x, memory, mask=None, train=train, **keywords)
+
+    np.testing.assert_array_equal(run(dropping, False), run(plain, False))  # and needs no random key
+    rngs = {"dropout": jax.random.key(1)}
+    assert not np.allclose(run(dropping, True, rngs=rngs), run(plain, True))
+    np.testing.assert_array_equal(run(plain, True, rngs=rngs), run(plain, False))

@@ -24,8 +24,12 @@ TARGETS = RNG.integers(3, 30, (3, 6))
 
 def build(config=TINY):
     model = Transformer(config, vocabulary_size=30)
-    params = model.init(jax.random.key(0), INPUTS, TARGETS, train=False)["params"]
-    return model, params
+    return model, initialize(model)
+
+
+def initialize(model):
+    init = jax.jit(functools.partial(model.init, train=False), compiler_options=FAST)
+    return init(jax.random.key(0), INPUTS, TARGETS)["params"]
 
 
 MODEL = Transformer(TINY, vocabulary_size=30)
@@ -140,9 +144,9 @@ def test_causality_by_zero_gradients():
             patch.setattr(Transformer, "_embed", shifted_embed)
             return MODEL.apply({"params": params}, INPUTS, TARGETS, train=False)[:, position].sum()
 
-    params = parameters()
+    params, gradient_at = parameters(), jax.jit(jax.grad(at_position), compiler_options=FAST)
     for position in (0, 2, 5):
-        gradient = np.asarray(jax.grad(at_position)(jnp.zeros((*TARGETS.shape, 16)), position))
+        gradient = np.asarray(gradient_at(jnp.zeros((*TARGETS.shape, 16)), position))
         assert not gradient[:, position + 1 :].any()
         assert np.abs(gradient[:, : position + 1]).max(-1).min() > 0
 
@@ -220,6 +224,7 @@ def test_cached_decoding_of_other_models(fields):
 
 
 def test_dropout_in_training_only():
+    @functools.partial(jax.jit, static_argnums=1, compiler_options=FAST)
     def run(seed, train):
         return MODEL.apply(
             {"params": parameters()}, INPUTS, TARGETS, train=train, rngs={"dropout": jax.random.key(seed)}
@@ -237,27 +242,33 @@ def test_bfloat16_is_near_float32():
     np.testing.assert_allclose(np.asarray(found, np.float32), logits(INPUTS, TARGETS), atol=0.2)
 
 
-@pytest.mark.parametrize("fields", [{"remat": True}, {"scan": True}, {"remat": True, "scan": True}])
-def test_remat_and_scan_change_no_results(fields):
+@functools.cache
+def gradient_without_dropout(**fields):
+    """The gradient of the squares of the logits, and the logits."""
     model = Transformer(dataclasses.replace(TINY, dropout=0.0, **fields), vocabulary_size=30)
-    again = model.init(jax.random.key(0), INPUTS, TARGETS, train=False)["params"]
-    jax.tree.map(np.testing.assert_array_equal, again, parameters())
 
-    def loss(params, model):
+    def loss(params):
         logits = model.apply({"params": params}, INPUTS, TARGETS, train=True)
         return (logits**2).sum(), logits
 
-    plain = Transformer(dataclasses.replace(TINY, dropout=0.0), vocabulary_size=30)
-    expected, found = (
-        jax.jit(jax.grad(loss, has_aux=True), static_argnums=1, compiler_options=FAST)(parameters(), m)
-        for m in (plain, model)
+    return jax.jit(jax.grad(loss, has_aux=True), compiler_options=FAST)(parameters())
+
+
+@pytest.mark.parametrize("fields", [{"remat": True}, {"scan": True}, {"remat": True, "scan": True}])
+def test_remat_and_scan_change_no_results(fields):
+    model = Transformer(dataclasses.replace(TINY, dropout=0.0, **fields), vocabulary_size=30)
+    jax.tree.map(np.testing.assert_array_equal, initialize(model), parameters())
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4),
+        gradient_without_dropout(**fields),
+        gradient_without_dropout(),
     )
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected)
 
 
 def test_scanned_layers_drop_differently():
     model = Transformer(dataclasses.replace(TINY, scan=True, dropout=0.5), vocabulary_size=30)
 
+    @functools.partial(jax.jit, compiler_options=FAST)
     def run(seed):
         return model.apply(
             {"params": parameters()}, INPUTS, TARGETS, train=True, rngs={"dropout": jax.random.key(seed)}
