@@ -2,6 +2,7 @@
 
 import collections
 import gc
+import math
 import os
 import signal
 
@@ -20,6 +21,8 @@ from tests.helpers.tiny import make_config, train_run, write_corpus
 # Read when the first program is compiled, which no import does.
 FAST_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 os.environ["XLA_FLAGS"] = f"{FAST_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}"
+
+MOST_MEMORY = 1 << 30  # bytes of a worker, about: compiled programs go where a file ends above it
 
 # Programs in the background of a script start with SIGINT ignored, and so do the processes that they start:
 # no test of Ctrl-C could pass.
@@ -54,10 +57,20 @@ def _compilation_cache(tmp_path_factory, worker_id):
 
 @pytest.fixture(scope="module", autouse=True)
 def _clear_programs():
-    """The compiled programs of a file take hundreds of MB, and no other file calls most of them."""
+    """Compiled programs of many files take GB; those that files share are compiled again after this."""
     yield
-    jax.clear_caches()
-    gc.collect()
+    if resident_bytes() > MOST_MEMORY:
+        jax.clear_caches()
+        gc.collect()
+
+
+def resident_bytes():
+    """Memory of this process; infinite where the system does not tell."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return math.inf
 
 
 @pytest.fixture(autouse=True)

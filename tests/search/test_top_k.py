@@ -34,6 +34,16 @@ def test_ties_go_to_the_lowest_index(length, levels):
             np.testing.assert_array_equal(one, other)
 
 
+def test_ties_of_two_blocks_go_to_the_lowest_index():
+    """The block of the larger index has the larger maximum, and is selected first."""
+    block = 240  # of 7,200
+    x = np.full(7200, -1, np.float32)
+    x[5 * block + np.array([1, 2])] = 9, 7
+    x[2 * block + np.array([1, 2])] = 8, 7
+    _, tokens = two_stage_top_k(x, 3)
+    assert tokens.tolist() == [5 * block + 1, 2 * block + 1, 2 * block + 2]
+
+
 @pytest.mark.parametrize("is_cpu", [False, True])
 def test_only_cpus_select_in_two_stages(is_cpu, monkeypatch):
     monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
