@@ -1,6 +1,7 @@
 """Estimates of memory against what JAX counts, and errors before anything of that size is made."""
 
 import dataclasses
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,8 @@ import pytest
 
 from tests.helpers.tiny import MODEL, make_config
 from tfm import memory_estimate
+from tfm.config import save
+from tfm.data.config import VOCABULARY_FILE
 from tfm.decoding.generate import DecodingConfig, search_batch, search_parameters
 from tfm.decoding.scoring import _score_batch
 from tfm.errors import UserError
@@ -139,8 +142,11 @@ def test_a_huge_model_is_refused_untraced(name, untraced, corpus, tiny_run, tmp_
     message = r"needs about [\d.,]+ GiB and there are [\d.,]+ GiB: lower .*model\."
     with pytest.raises(UserError, match=message):
         translation.create(config, str(tmp_path / "no_vocabulary_is_made"))
+    (tmp_path / "run").mkdir()
+    shutil.copy(tiny_run / VOCABULARY_FILE, tmp_path / "run")
+    save(config, runs.config_path(str(tmp_path / "run")))
     with pytest.raises(UserError, match=message):
-        runs.load(str(tiny_run), chosen=config)
+        runs.load(str(tmp_path / "run"))
 
 
 def test_a_huge_export_is_refused_untraced(untraced, monkeypatch):
