@@ -214,7 +214,7 @@ MISTAKES = {
         ("eval.py", "--workdir={run}", "--config.decoding.beam=3"),
         "did you mean 'beam_size'?",
     ),
-    "other shape": (("eval.py", "--workdir={run}", "--config.model.d_ff=128"), "are of another model"),
+    "other shape": (("eval.py", "--workdir={run}", "--config.model.d_ff=128"), "are those of another model"),
     "other data": (
         ("train.py", "--config={tiny}", "--workdir={run}", "--config.data.seed_=1"),
         "does not exist",
