@@ -29,8 +29,6 @@ BATCHES = 10  # of the run, among which is the fullest
 SECONDS_OF_AN_HOUR = 3600
 LIBTPU_SETTINGS = {
     "TPU_SKIP_MDS_QUERY": "1",  # it asks the network for a TPU
-    "TPU_WORKER_HOSTNAMES": "localhost",  # and its hosts
-    "TPU_WORKER_ID": "0",
     "TPU_STDERR_LOG_LEVEL": "3",  # and complains that there is none
     "TPU_MIN_LOG_LEVEL": "3",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # several processes may compile at a time
