@@ -174,9 +174,8 @@ def _change_names(saved, config_class, arguments):
 
 def _old_names(saved, config_class, arguments):
     """{name of a flag in an older version: its name} of those among the arguments."""
-    given = {name for name in map(_flag_name, arguments) if name.startswith(f"{NAME}.")}
-    paths = {name: config.current_path(config_class, saved, name.removeprefix(f"{NAME}.")) for name in given}
-    return {name: f"{NAME}.{path}" for name, path in sorted(paths.items()) if name != f"{NAME}.{path}"}
+    paths = {path: config.current_path(config_class, saved, path) for path in _given_paths(arguments)}
+    return {f"{NAME}.{path}": f"{NAME}.{current}" for path, current in paths.items() if path != current}
 
 
 class _NoneParser(flags.ArgumentParser):
@@ -194,10 +193,14 @@ class _NoneParser(flags.ArgumentParser):
 
 def _optional(saved, config_class, arguments):
     """The flags among the arguments whose fields may be None."""
+    paths = _given_paths(arguments)
+    return [f"{NAME}.{path}" for path in paths if config.may_be_none(config_class, saved, path)]
+
+
+def _given_paths(arguments):
+    """The paths of the config fields that the arguments set, each once, sorted."""
     given = {name for name in map(_flag_name, arguments) if name.startswith(f"{NAME}.")}
-    return sorted(
-        name for name in given if config.may_be_none(config_class, saved, name.removeprefix(f"{NAME}."))
-    )
+    return sorted(name.removeprefix(f"{NAME}.") for name in given)
 
 
 def _flag_name(argument):
