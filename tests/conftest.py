@@ -1,9 +1,13 @@
 """Shared by all tests: a tiny trained run, and compiled programs kept for the length of a session."""
 
 import collections
+import fcntl
+import functools
 import gc
 import math
 import os
+import pathlib
+import shutil
 import signal
 
 import jax
@@ -15,6 +19,7 @@ from tests.helpers import (
     tiny_regression,
 )
 from tests.helpers.tiny import make_config, train_run, write_corpus
+from tfm.commands import cli
 
 # Programs of tests, and of the processes that they start, take longer to compile than to run: XLA rewrites
 # and fuses as ever, but hardly optimises machine code, and writes it without MLIR, which takes longest.
@@ -30,6 +35,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+MOST_COMPILED = 1 << 30  # bytes of programs that sessions share: above it, they begin anew
+
+
+def pytest_sessionstart(session):
+    """Programs that an earlier session left are whole, and do not grow without end."""
+    folder = pathlib.Path(os.environ.get("JAX_COMPILATION_CACHE_DIR", ""))
+    if folder.name != cli.COMPILED_FOLDER or hasattr(session.config, "workerinput"):
+        return
+    if sum(path.stat().st_size for path in folder.glob("*")) > MOST_COMPILED:
+        shutil.rmtree(folder)
+    cli.remove_damaged_programs(str(folder.parent))
+
+
 def pytest_collection_modifyitems(items):
     """Files that take long go first, so that no worker ends alone with one: a long test counts as ten."""
     weights = collections.Counter()
@@ -38,15 +56,32 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: -weights[item.path])
 
 
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory, worker_id):
+    """A folder that all workers of the session have."""
+    base = tmp_path_factory.getbasetemp()
+    return base if worker_id == "master" else base.parent
+
+
+def make_once(folder, make):
+    """The folder, which `make` fills for the first worker that needs it; the others wait."""
+    with open(f"{folder}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = pathlib.Path(f"{folder}.done")
+        if not done.exists():
+            make(folder)
+            done.touch()
+    return folder
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _compilation_cache(tmp_path_factory, worker_id):
+def _compilation_cache(shared_folder):
     """Programs compiled once, for all workers and for the processes that tests start.
 
-    Where the environment names a folder already, sessions share it, as tests/helpers/mutations.py does.
+    Where the environment names a folder already, sessions share it: Makefile and tests/helpers/mutations.py
+    name one.
     """
-    base = tmp_path_factory.getbasetemp()
-    own = (base if worker_id == "master" else base.parent) / "compiled"
-    shared = os.environ.get("JAX_COMPILATION_CACHE_DIR", own)
+    shared = os.environ.get("JAX_COMPILATION_CACHE_DIR", shared_folder / "compiled")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAX_COMPILATION_CACHE_DIR", str(shared))
         patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
@@ -88,24 +123,24 @@ def no_shape_checks(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory):
+def corpus(shared_folder):
     """Folder with the tiny corpus."""
-    folder = tmp_path_factory.mktemp("corpus")
-    write_corpus(folder)
-    return folder
+
+    def make(folder):
+        folder.mkdir()
+        write_corpus(folder)
+
+    return make_once(shared_folder / "corpus", make)
 
 
 @pytest.fixture(scope="session")
-def tiny_run(corpus, tmp_path_factory):
+def tiny_run(corpus, shared_folder):
     """Work directory of six training steps on it; not to be changed."""
-    workdir = tmp_path_factory.mktemp("run")
-    train_run(make_config(corpus), workdir)
-    return workdir
+    return make_once(shared_folder / "run", functools.partial(train_run, make_config(corpus)))
 
 
 @pytest.fixture(scope="session")
-def regression_run(tmp_path_factory):
+def regression_run(shared_folder):
     """Work directory of six training steps of the tiny regression; not to be changed."""
-    workdir = tmp_path_factory.mktemp("regression")
-    train_run(tiny_regression.make_config(), workdir)
-    return workdir
+    make = functools.partial(train_run, tiny_regression.make_config())
+    return make_once(shared_folder / "regression", make)

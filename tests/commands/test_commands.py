@@ -117,12 +117,15 @@ def test_translate_writes_json_and_leaves_no_part(workdir, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
 
 
+LINES = 5_000  # a few chunks
+
+
 def lines_of(path):
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def test_translate_resumes_after_a_kill(workdir, tmp_path):
-    (tmp_path / "in").write_text("red dog\n" * 20_000)
+    (tmp_path / "in").write_text("red dog\n" * LINES)
     command = ("-m", "tfm", "translate", f"--workdir={workdir}", f"--input={tmp_path / 'in'}")
     command = [sys.executable, *command, "--config.decoding.beam_size=1", f"--output={tmp_path / 'out'}"]
     options = {"cwd": ROOT, "env": os.environ | {"JAX_PLATFORMS": "cpu"}, "stderr": subprocess.PIPE}
@@ -133,7 +136,7 @@ def test_translate_resumes_after_a_kill(workdir, tmp_path):
         process.send_signal(number)
         _, error = finish(process)
         before, done = done, len(part.read_text().splitlines())
-        assert before < done < 20_000
+        assert before < done < LINES
         assert not before or f"Resuming after line {before:,}".encode() in error
         if number == signal.SIGINT:
             assert process.returncode == 130
@@ -141,7 +144,7 @@ def test_translate_resumes_after_a_kill(workdir, tmp_path):
             assert b"Traceback" not in error
     again = subprocess.run(command, check=False, timeout=LIMIT, **options)
     assert f"Resuming after line {done:,}".encode() in again.stderr
-    assert len((tmp_path / "out").read_text().splitlines()) == 20_000
+    assert len((tmp_path / "out").read_text().splitlines()) == LINES
 
 
 @pytest.mark.parametrize(
@@ -152,7 +155,7 @@ def test_a_closed_output_ends_the_command(workdir, into, code, error):
     command = f"{sys.executable} -m tfm translate --workdir={workdir} --config.decoding.beam_size=1"
     sink = f"> {into}" if into.startswith("/") else f"| {into} 2> /dev/null"
     result = subprocess.run(
-        ["bash", "-c", f"yes red dog | head -n 3000 | {command} {sink}; exit ${{PIPESTATUS[2]}}"],
+        ["bash", "-c", f"yes red dog | head -n 1100 | {command} {sink}; exit ${{PIPESTATUS[2]}}"],
         cwd=ROOT,
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
         capture_output=True,

@@ -6,6 +6,7 @@ import json
 import jax
 import pytest
 
+from tests.helpers.tiny import initialize
 from tests.helpers.tiny_lm import make_lm_config, write_documents
 from tfm.commands import generate
 from tfm.config import save
@@ -27,7 +28,7 @@ def bundle(tmp_path_factory):
     workdir.mkdir()
     task = language_modeling.create(config, str(workdir))
     save(config, runs.config_path(str(workdir)))
-    params = jax.tree.map(lambda x: 4 * x, task.init(jax.random.key(0)))
+    params = jax.tree.map(lambda x: 4 * x, initialize(task))
     write_bundle(runs.Run(task, params, [1]), str(folder / "bundle"), workdir=str(workdir))
     return str(folder / "bundle")
 

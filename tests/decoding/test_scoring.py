@@ -28,9 +28,9 @@ def test_scores_equal_the_forward_pass(translator):
         source_ids = [*run.task.tokenizer.encode([source])[0], EOS_ID]
         target_ids = [*run.task.tokenizer.encode([target])[0], EOS_ID]
         inputs, shifted = np.array([source_ids]), np.array([[BOS_ID, *target_ids[:-1]]])
-        logits = run.task.model.apply({"params": run.params}, inputs, shifted, train=False)
-        log_probabilities = np.asarray(jax.nn.log_softmax(logits[0]))
-        np.testing.assert_allclose(scores, log_probabilities[range(len(target_ids)), target_ids], rtol=1e-5)
+        logits = numpy64.transformer(run.params, inputs, shifted)[0]
+        expected = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        np.testing.assert_allclose(scores, expected[range(len(target_ids)), target_ids], rtol=1e-5)
 
 
 def test_alignments_name_a_source_word_each(translator):
@@ -71,7 +71,8 @@ def test_ensemble_scores_average_probabilities():
         [[3, 4, EOS_ID], [3, 4, 5, 6, 7, EOS_ID]],
     )
     token = np.ones((1, 1), int)
-    members = tuple(model.init(jax.random.key(seed), token, token, train=False)["params"] for seed in (0, 1))
+    init = jax.jit(lambda seed: model.init(jax.random.key(seed), token, token, train=False)["params"])
+    members = (init(0), init(1))
     found = score_pairs(model, members, sources, targets, DecodingConfig())
     for source, target, scores in zip(sources, targets, found, strict=True):
         shifted, probabilities = np.array([[BOS_ID, *target[:-1]]]), 0.0

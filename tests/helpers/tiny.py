@@ -15,6 +15,7 @@ from tfm.workdir import runs
 
 WORDS = ("red", "blue", "green", "small", "big", "dog", "cat", "bird", "runs", "sleeps")
 TRANSLATED = ("rot", "blau", "gruen", "klein", "gross", "hund", "katze", "vogel", "rennt", "schlaeft")
+FAST = {"xla_backend_optimization_level": 0}  # to compile
 MODEL = TransformerConfig(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, heads=4, dropout=0.1)
 
 
@@ -66,9 +67,14 @@ def train_run(config, workdir):
     return read_metrics(str(workdir))
 
 
+def initialize(task):
+    """Parameters of a task, by one program: each operation alone would be compiled as one."""
+    return jax.jit(task.init, compiler_options=FAST)(jax.random.key(0))
+
+
 def randomize_weights(run):
     """The run with random parameters and sharper logits: a model of six steps would end at once."""
-    params = run.task.init(jax.random.key(0))
+    params = initialize(run.task)
     return run._replace(params={**params, "embedding": jax.tree.map(lambda x: 4 * x, params["embedding"])})
 
 

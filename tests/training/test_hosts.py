@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers import processes
 from tests.helpers.paths import ROOT
-from tests.helpers.tiny import make_config, write_config_file
+from tests.helpers.tiny import make_config, train_run, write_config_file
 from tfm.training.reporting import read_metrics
 from tfm.workdir import runs
 
@@ -49,7 +49,7 @@ def test_two_processes_equal_one(corpus, tmp_path):
         free.bind(("localhost", 0))
         hosts = (f"--coordinator=localhost:{free.getsockname()[1]}", "--processes=2")
     finish([start(config, tmp_path / "two", *hosts, f"--process_id={i}") for i in range(2)])
-    finish([start(config, tmp_path / "one")])
+    train_run(settings, tmp_path / "one")
     assert [step for step, _ in losses(tmp_path / "one")] == [2, 3, 3]
     np.testing.assert_allclose(losses(tmp_path / "two"), losses(tmp_path / "one"), rtol=1e-5)
     weights = (runs.load(str(tmp_path / name), checkpoint="last").params for name in ("one", "two"))

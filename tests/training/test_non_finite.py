@@ -13,7 +13,7 @@ import optax
 import pytest
 
 from tests.helpers import tiny
-from tests.helpers.tiny import train_run
+from tests.helpers.tiny import initialize, train_run
 from tests.helpers.tiny_regression import Regression, make_config
 from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError
@@ -256,7 +256,7 @@ def test_a_huge_learning_rate_is_diagnosed(corpus, tmp_path, monkeypatch):
 
 def test_poisoned_parameters_are_named(corpus, tmp_path):
     task = translation.create(tiny.make_config(corpus), str(tmp_path))
-    params = task.init(jax.random.key(0))
+    params = initialize(task)
     params["decoder"]["layers_0"]["feed_forward"]["output"]["kernel"] *= jnp.nan
     found = first_not_finite(task.loss, params, [])
     assert found == "parameter decoder/layers_0/feed_forward/output/kernel"
@@ -265,7 +265,7 @@ def test_poisoned_parameters_are_named(corpus, tmp_path):
 def test_the_first_non_finite_module_is_named(corpus, tmp_path):
     """Finite parameters so large that one product overflows."""
     task = translation.create(tiny.make_config(corpus), str(tmp_path))
-    params = task.init(jax.random.key(0))
+    params = initialize(task)
     for name in ("hidden", "output"):
         params["encoder"]["layers_0"]["feed_forward"][name]["kernel"] *= 1e25
     batch = next(task.open_data().train_batches(0))
@@ -332,7 +332,7 @@ def test_norms_and_skips_stand_in_the_metrics(regression_run):
 def test_nan_weights_do_not_translate(corpus, tmp_path):
     """An empty output would look like a translation."""
     task = translation.create(tiny.make_config(corpus), str(tmp_path))
-    params = task.init(jax.random.key(0))
+    params = initialize(task)
     params["decoder"]["layers_0"]["feed_forward"]["output"]["kernel"] *= jnp.nan
     with pytest.raises(UserError, match="got NaN for 2 of 2 inputs"):
         task.translate(params, ["red dog", "big cat"], DecodingConfig(beam_size=1))

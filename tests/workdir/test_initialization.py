@@ -10,9 +10,10 @@ import jax
 import numpy as np
 import pytest
 
+from tests.helpers import tiny_regression
 from tests.helpers.kills import stream
 from tests.helpers.tiny import make_config, write_corpus
-from tfm import config
+from tfm import config, tasks
 from tfm.config import save
 from tfm.data.config import DataConfig
 from tfm.data.sources import open_pairs
@@ -27,17 +28,18 @@ from tfm.training.optimizers import OPTIMIZERS, Adam, AdamW
 from tfm.workdir import initialization, runs
 
 
-def begin(config, workdir, *, warm_start="", reset=False, steps=None):
+def begin(config, workdir, *, steps, warm_start="", reset=False):
     """What train.py does with its flags, up to `steps`."""
-    config = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=steps or 6))
+    config = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=steps))
+    create = tasks.find(config.task).create
     workdir.mkdir(exist_ok=True)
     initialization.save_config(config, str(workdir), resets=reset)
     if warm_start:
         initialization.prepare_warm_start(str(warm_start), config, str(workdir))
     if reset:
-        initialization.reset(translation.create(config, str(workdir), new=False), str(workdir))
+        initialization.reset(create(config, str(workdir), new=False), str(workdir))
         assert runs.read_config(str(workdir)) == config
-    task = translation.create(config, str(workdir), new=not warm_start)
+    task = create(config, str(workdir), new=not warm_start)
     weights = initialization.find_initial_params(task, str(workdir), str(warm_start))
     train(task, config.training, str(workdir), load_initial_params=weights)
 
@@ -47,14 +49,25 @@ def weights(workdir, step):
 
 
 def settings(corpus, **options):
-    """Keeps every checkpoint."""
-    return make_config(corpus, checkpoint_every=1, keep=99, **options)
+    """Keeps every checkpoint, and validates without a search."""
+    config = make_config(corpus, checkpoint_every=1, keep=99, **options)
+    return dataclasses.replace(config, validation_sentences=0)
+
+
+def any_task(**options):
+    """The same of the tiny regression, where the task does not matter."""
+    return tiny_regression.make_config(checkpoint_every=1, keep=99, **options)
 
 
 @pytest.fixture
 def known(tiny_run, corpus, tmp_path):
     """A copy of the tiny run with its config, in a folder of its own."""
     return shutil.copytree(tiny_run, tmp_path / "known")
+
+
+@pytest.fixture
+def known_of_any_task(regression_run, tmp_path):
+    return shutil.copytree(regression_run, tmp_path / "known")
 
 
 def changed(config, path, value):
@@ -321,8 +334,8 @@ def test_a_reset_may_change_all_but_the_weights(begun):
 
 
 @pytest.mark.long
-def test_a_warm_start_takes_the_best_weights_once(known, corpus, tmp_path):
-    config, new = settings(corpus, ema_decay=0.5), tmp_path / "new"
+def test_a_warm_start_takes_the_best_weights_once(known_of_any_task, tmp_path):
+    known, config, new = known_of_any_task, any_task(ema_decay=0.5), tmp_path / "new"
     begin(config, new, warm_start=known, steps=2)
     best = runs.load(str(known)).params
     jax.tree.map(np.testing.assert_array_equal, weights(new, 0), best)
@@ -387,8 +400,9 @@ def test_impossible_warm_starts_are_refused(known, corpus, tmp_path):
 
 
 @pytest.mark.long
-def test_a_reset_keeps_the_newest_weights(known, corpus):
-    config, newest = settings(corpus), weights(known, 6)
+def test_a_reset_keeps_the_newest_weights(known_of_any_task):
+    known, config = known_of_any_task, any_task()
+    newest = weights(known, 6)
     begin(config, known, reset=True, steps=3)
     jax.tree.map(np.testing.assert_array_equal, weights(known, 0), newest)
     first = [row for row in stream(known) if "train/loss" in row]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import numpy_transformer as numpy64
+from tests.helpers.tiny import initialize
 from tfm.data.batching import TrainBatches
 from tfm.data.config import DataConfig
 from tfm.data.token_cache import TokenCache
@@ -98,7 +99,7 @@ def numpy_loss(params):
 
 def test_the_loss_is_that_of_the_sentences_alone(task_and_batches):
     task, batches = task_and_batches
-    params = task.init(jax.random.key(0))
+    params = initialize(task)
     if task.config.data.batching == "packed":
         assert max(batch["target_segments"].max() for batch in batches) > 1
     found, expected = loss_of(task, params, batches), numpy_loss(params)
@@ -110,7 +111,7 @@ def test_the_loss_is_that_of_the_sentences_alone(task_and_batches):
 def test_validation_is_the_mean_over_all_tokens(task_and_batches):
     """Not the mean of the batches' means."""
     task, batches = task_and_batches
-    params = task.init(jax.random.key(0))
+    params = initialize(task)
     rows = [{name: x[row : row + 1] for name, x in batches[0].items()} for row in (0, 1)]
     assert len({(batch["targets"] > 0).sum() for batch in rows}) == 2
     found = task.evaluate(params, types.SimpleNamespace(validation_pairs=[], validation_batches=rows))
@@ -122,7 +123,7 @@ def test_validation_is_the_mean_over_all_tokens(task_and_batches):
 
 def test_a_key_turns_dropout_on():
     task = Translation(Config(model=dataclasses.replace(MODEL, decoder_layers=1)), Numbers())
-    params, batch = task.init(jax.random.key(0)), random_batch(np.random.default_rng(0), rows=2)
+    params, batch = initialize(task), random_batch(np.random.default_rng(0), rows=2)
     run = jax.jit(task.loss, compiler_options=FAST)
     plain, *dropped = (
         float(run(params, batch, key)[0][0]) for key in (None, *jax.random.split(jax.random.key(1)))
@@ -139,7 +140,7 @@ def test_tokens_of_both_sides_are_counted(task_and_batches):
 def test_rows_of_zeros_count_for_nothing():
     """Two rows with a row of zeros each have the sums, counts and gradient of both without."""
     task = Translation(Config(model=dataclasses.replace(MODEL, decoder_layers=1)), Numbers())
-    params = task.init(jax.random.key(0))
+    params = initialize(task)
     pair = random_batch(np.random.default_rng(0), rows=2)
 
     def loss(params, batch):
