@@ -92,11 +92,10 @@ def _pmap_partitioner(devices):
         return jax.pmap(step, axis_name=AXIS, devices=devices, donate_argnums=0)
 
     def place_state(state):
-        stacked = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *jnp.shape(x))), state)
-        return jax.device_put(stacked, sharding)
+        return jax.device_put(_stack(state, count), sharding)
 
     def first(tree):
-        return jax.tree.map(lambda x: x[0], tree)
+        return _unstack(jax.tree.map(lambda x: x.addressable_data(0), tree))
 
     def place_batch(batch):
         split = {name: x.reshape(count, -1, *x.shape[1:]) for name, x in _pad_batch(batch, count).items()}
@@ -111,6 +110,17 @@ def _pmap_partitioner(devices):
     return Partitioner(
         count, compile_step, place_state, place_batch, place_shapes, fetch_state=first, fetch_metrics=first
     )
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _stack(tree, count):
+    """Each array `count` times, on a new first axis. One program for all, as is `_unstack`."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *jnp.shape(x))), tree)
+
+
+@jax.jit
+def _unstack(tree):
+    return jax.tree.map(lambda x: x[0], tree)
 
 
 def _mesh_partitioner(config, devices):
