@@ -39,7 +39,7 @@ from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
 from tfm.runtime.checkpoints import Checkpoints
 from tfm.runtime.files import atomic_file, atomic_folder, io_error_message, require_space
-from tfm.training.reporting import MetricsWriter
+from tfm.training.metrics_writer import MetricsWriter
 from tfm.workdir import runs
 
 LIMIT = 64  # bytes: less than any of the files below

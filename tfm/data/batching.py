@@ -14,7 +14,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import grain
 import numpy as np
 
 from tfm.data.config import DataConfig
@@ -168,6 +167,8 @@ def pad_sentences(sentences: Sequence[Sequence[int]], fill: int = PAD_ID) -> np.
 
 def prefetch(batches: TrainBatches, start_step: int) -> Iterator[Batch]:
     """Batches from `start_step` on, prepared ahead of their use by Grain; resuming takes only the step."""
+    import grain  # takes a tenth of a second, which only training needs to wait for
+
     dataset = grain.MapDataset.source(_FromStep(batches, start_step))
     options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=8)
     return iter(dataset.to_iter_dataset(options))

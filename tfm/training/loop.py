@@ -18,8 +18,9 @@ from tfm.training.config import TrainingConfig
 from tfm.training.divergence import DeferredMetrics, DivergenceMonitor, first_loss
 from tfm.training.early_stopping import EarlyStopping
 from tfm.training.hooks import Hook, Hooks
+from tfm.training.metrics_writer import MetricsWriter
 from tfm.training.non_finite import explain
-from tfm.training.reporting import MetricAccumulator, MetricsWriter
+from tfm.training.reporting import MetricAccumulator
 from tfm.training.setup import TrainSetup, compile_step, make_setup, open_checkpoints, restore_or_initialize
 from tfm.training.step import TrainState
 from tfm.training.task import Batch, Data, Task
