@@ -1,6 +1,7 @@
 """Estimates of memory against what JAX counts, and errors before anything of that size is made."""
 
 import dataclasses
+import functools
 import shutil
 
 import jax
@@ -32,6 +33,7 @@ def estimate(config=SMALL):
     return Transformer(config, vocabulary_size=90).memory_estimate
 
 
+@functools.cache
 def shapes(config):
     token = jnp.ones((1, 1), jnp.int32)
     model = Transformer(config, vocabulary_size=90)
@@ -123,6 +125,14 @@ HUGE = {
 }
 
 
+@pytest.fixture(scope="module")
+def vocabulary(corpus, tmp_path_factory):
+    """The file of a run's vocabulary."""
+    folder = tmp_path_factory.mktemp("vocabulary")
+    translation.create(make_config(corpus), str(folder))
+    return folder / VOCABULARY_FILE
+
+
 @pytest.fixture
 def untraced(monkeypatch):
     """Whatever would trace or make a model fails."""
@@ -136,14 +146,14 @@ def untraced(monkeypatch):
 
 
 @pytest.mark.parametrize("name", HUGE)
-def test_a_huge_model_is_refused_untraced(name, untraced, corpus, tiny_run, tmp_path):
+def test_a_huge_model_is_refused_untraced(name, vocabulary, untraced, corpus, tmp_path):
     model = dataclasses.replace(MODEL, **HUGE[name])
     config = dataclasses.replace(make_config(corpus), model=model)
     message = r"needs about [\d.,]+ GiB and there are [\d.,]+ GiB: lower .*model\."
     with pytest.raises(UserError, match=message):
         translation.create(config, str(tmp_path / "no_vocabulary_is_made"))
     (tmp_path / "run").mkdir()
-    shutil.copy(tiny_run / VOCABULARY_FILE, tmp_path / "run")
+    shutil.copy(vocabulary, tmp_path / "run")
     save(config, runs.config_path(str(tmp_path / "run")))
     with pytest.raises(UserError, match=message):
         runs.load(str(tmp_path / "run"))

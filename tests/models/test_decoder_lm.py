@@ -5,11 +5,11 @@ import functools
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.helpers import numpy_decoder_lm as numpy64
+from tests.helpers.initialize import random_parameters
 from tfm.errors import UserError
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 
@@ -27,15 +27,20 @@ WIDTH = 2
 def build(config=TINY):
     """The model, and parameters none of which is zero."""
     model = DecoderLM(config, vocabulary_size=VOCABULARY)
-    params = model.init(jax.random.key(0), TOKENS, train=False)["params"]
-    keys = jax.random.split(jax.random.key(1), len(jax.tree.leaves(params)))
-    keys = jax.tree.unflatten(jax.tree.structure(params), keys)
-    return model, jax.tree.map(lambda x, key: x + 0.2 * jax.random.normal(key, x.shape), params, keys)
+    return model, random_parameters(model, TOKENS, deviation=0.2)
 
 
 @functools.partial(jax.jit, static_argnames="model")
 def apply(params, tokens, model, **keywords):
     return model.apply({"params": params}, tokens, train=False, **keywords)
+
+
+def apply_padded(params, texts, model):
+    """Logits of at most 3 texts, of one program for all lengths: what follows a token does not matter."""
+    tokens = np.zeros_like(TOKENS)
+    for row, text in zip(tokens, texts, strict=False):
+        row[: len(text)] = text
+    return apply(params, tokens, model)
 
 
 @functools.partial(jax.jit, static_argnames="model")
@@ -64,11 +69,22 @@ def decode_step(params, tokens, cache, position, model):
     ],
 )
 def test_parameter_counts_of_gpt2(layers, d_model, heads, count):
+    """Of the small model by all layers and by one; of the others, which take long to trace, by one."""
     config = DecoderLMConfig(layers=layers, d_model=d_model, d_ff=4 * d_model, heads=heads)
-    model = DecoderLM(config, vocabulary_size=50_257)
-    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), jnp.ones((1, 1), jnp.int32), train=False))
-    assert sum(x.size for x in jax.tree.leaves(shapes)) == count
-    assert model.memory_estimate.count_parameters() == count
+    for traced in (1, 12) if layers == 12 else (1,):
+        assert count_parameters(config, traced) == count
+    assert DecoderLM(config, vocabulary_size=50_257).memory_estimate.count_parameters() == count
+
+
+def count_parameters(config, traced):
+    """Numbers in the parameters, of which so many layers are traced, and each counts for several."""
+    model = DecoderLM(dataclasses.replace(config, layers=traced), vocabulary_size=50_257)
+    init = functools.partial(model.init, train=False)
+    shapes = jax.eval_shape(init, jax.random.key(0), np.ones((1, 1), int))["params"]
+    stack = shapes["decoder"]
+    in_layers = sum(x.size for i in range(traced) for x in jax.tree.leaves(stack[f"layers_{i}"]))
+    others = sum(x.size for x in jax.tree.leaves(shapes)) - in_layers
+    return others + in_layers * config.layers // traced
 
 
 @pytest.mark.parametrize("config", [SINUSOIDS, dataclasses.replace(TINY, key_features=3, value_features=5)])
@@ -85,14 +101,19 @@ def test_forward_pass_against_numpy():
 def test_initialization_of_gpt2():
     config = dataclasses.replace(TINY, d_model=64, d_ff=256, layers=8)
     model = DecoderLM(config, vocabulary_size=500)
-    params = model.init(jax.random.key(0), TOKENS, train=False)["params"]
-    layer = params["decoder"]["layers_3"]
+
+    @jax.jit
+    def init(key):
+        params = model.init(key, TOKENS, train=False)["params"]
+        return params["decoder"]["layers_3"], params["embedding"], params["positions"]  # no other is compiled
+
+    layer, *tables = init(jax.random.key(0))
     for inner in (layer["mixer"]["query"], layer["feed_forward"]["hidden"]):
         assert float(inner["kernel"].std()) == pytest.approx(0.02, rel=0.05)
         assert not inner["bias"].any()
     for output in (layer["mixer"]["output"], layer["feed_forward"]["output"]):
         assert float(output["kernel"].std()) == pytest.approx(0.02 / 4, rel=0.05)
-    for table in (params["embedding"], params["positions"]):
+    for table in tables:
         assert float(table["table"].std()) == pytest.approx(0.02, rel=0.1)
 
 
@@ -112,8 +133,8 @@ def test_no_gradient_from_later_tokens(config):
         ):
             return model.apply({"params": params}, TOKENS[:1], train=False)[0, position].sum()
 
-    x = jax.random.normal(jax.random.key(0), (1, TOKENS.shape[1], TINY.d_model))
-    gradient = np.abs(jax.jit(jax.grad(logits_at), static_argnums=1)(x, 4)).sum((0, 2))
+    x = np.random.default_rng(0).normal(size=(1, TOKENS.shape[1], TINY.d_model)).astype(np.float32)
+    gradient = np.abs(np.asarray(jax.jit(jax.grad(logits_at), static_argnums=1)(x, 4))).sum((0, 2))
     assert (gradient[:5] > 0).all()
     assert (gradient[5:] == 0).all()
 
@@ -124,8 +145,9 @@ def test_packed_texts_equal_each_alone():
     segments = np.array([[1] * 4 + [2] * 5 + [0]])
     positions = np.array([[*range(4), *range(5), 0]])
     packed = apply(params, row, model, positions=positions, segments=segments)
-    np.testing.assert_allclose(packed[:, :4], apply(params, TOKENS[:1, :4], model), atol=1e-5)
-    np.testing.assert_allclose(packed[:, 4:9], apply(params, TOKENS[1:2, :5], model), atol=1e-5)
+    alone = apply_padded(params, [TOKENS[0, :4], TOKENS[1, :5]], model)
+    np.testing.assert_allclose(packed[0, :4], alone[0, :4], atol=1e-5)
+    np.testing.assert_allclose(packed[0, 4:9], alone[1, :5], atol=1e-5)
 
 
 def padded(first, last):
@@ -148,11 +170,12 @@ def test_cached_decoding_equals_forward_pass(config, chunks):
         tokens = rng.integers(3, VOCABULARY, (3, WIDTH))
         logits, cache = decode_step(params, tokens, cache, position, model)
         parents = rng.integers(0, WIDTH, (3, WIDTH))
-        for row in range(3):
-            for beam in range(WIDTH):
+        for beam in range(WIDTH):
+            for row in range(3):
                 histories[row][beam] = [*histories[row][beam], tokens[row, beam]]
-                expected = apply(params, np.array([histories[row][beam]]), model)[0, -1]
-                np.testing.assert_allclose(logits[row, beam], expected, atol=1e-5)
+            full = np.asarray(apply_padded(params, [each[beam] for each in histories], model))
+            np.testing.assert_allclose(logits[:, beam], full[range(3), LENGTHS + position], atol=1e-5)
+        for row in range(3):
             histories[row] = [list(histories[row][parent]) for parent in parents[row]]
         cache = cache.reorder(parents)
 
@@ -162,7 +185,7 @@ def test_cache_without_a_prefix():
     cache = init_cache(params, np.zeros((3, 0), np.int32), model)
     assert cache.prefix_mask.shape == (3, 0)
     logits, _ = decode_step(params, TOKENS[:, :1].repeat(WIDTH, 1), cache, 0, model)
-    np.testing.assert_allclose(logits[:, 1], apply(params, TOKENS[:, :1], model)[:, 0], atol=1e-5)
+    np.testing.assert_allclose(logits[:, 1], apply_padded(params, TOKENS[:, :1], model)[:, 0], atol=1e-5)
 
 
 def test_samples_share_one_prefix():
@@ -184,7 +207,7 @@ def test_too_many_positions_are_refused():
 def test_dropout_only_in_training():
     model, params = build()
     rngs = {"dropout": jax.random.key(0)}
-    trained = model.apply({"params": params}, TOKENS, train=True, rngs=rngs)
+    trained = jax.jit(functools.partial(model.apply, train=True))({"params": params}, TOKENS, rngs=rngs)
     assert not np.allclose(trained, apply(params, TOKENS, model))
 
 
@@ -193,7 +216,7 @@ def test_parts_are_replaced_by_a_subclass():
         def make_norm(self, name=None):
             return nn.RMSNorm(name=name)
 
-    params = Ours(TINY, vocabulary_size=VOCABULARY).init(jax.random.key(0), TOKENS, train=False)["params"]
+    params = random_parameters(Ours(TINY, vocabulary_size=VOCABULARY), TOKENS)
     assert set(params["decoder"]["norm"]) == {"scale"}
 
 

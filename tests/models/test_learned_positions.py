@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.tiny import randomize_weights
+from tests.helpers.initialize import random_parameters
+from tests.helpers.tiny import make_config
 from tfm.commands.visualize import attention_maps
 from tfm.data.config import DataConfig
 from tfm.decoding.generate import DecodingConfig
@@ -18,6 +19,7 @@ from tfm.export import stablehlo
 from tfm.export.bundle import flat_parameters, write_bundle
 from tfm.models import Transformer, TransformerConfig
 from tfm.positions import sinusoidal_encoding
+from tfm.tasks import translation
 from tfm.tasks.translation.task import Config, Translation
 from tfm.workdir import runs
 from tfm.workdir.translator import Translator
@@ -33,7 +35,7 @@ LIMIT = 28  # no bucket's width: batches of 32 are cut
 
 def build(config=LEARNED):
     model = Transformer(config, vocabulary_size=30)
-    return model, model.init(jax.random.key(0), INPUTS, TARGETS, train=False)["params"]
+    return model, random_parameters(model, INPUTS, TARGETS)
 
 
 MODEL = Transformer(LEARNED, vocabulary_size=30)
@@ -62,15 +64,20 @@ def with_tables(params, change):
 def test_tables_of_sinusoids_equal_sinusoids():
     model, params = build(SINUSOIDS)
     assert parameters().keys() - params.keys() == {"encoder_positions", "decoder_positions"}
-    tables = with_tables(
-        parameters(), lambda table: sinusoidal_encoding(jnp.arange(len(table)), table.shape[1])
-    )
+    sinusoids = jax.jit(lambda table: sinusoidal_encoding(jnp.arange(len(table)), table.shape[1]))
+    tables = with_tables(parameters(), sinusoids)
     np.testing.assert_allclose(logits(tables), logits(params, model), atol=1e-5)
 
 
 def test_tables_are_initialized_like_embeddings():
-    _, params = build(dataclasses.replace(LEARNED, max_positions=2000))
-    tables = [params[f"{stack}_positions"]["table"] for stack in STACKS]
+    model = Transformer(dataclasses.replace(LEARNED, max_positions=2000), vocabulary_size=30)
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def init(key):
+        params = model.init(key, INPUTS, TARGETS, train=False)["params"]
+        return [params[f"{stack}_positions"]["table"] for stack in STACKS]  # no other is compiled
+
+    tables = init(jax.random.key(0))
     for table in tables:
         assert np.std(table) == pytest.approx(16**-0.5, rel=0.02)
     assert not np.allclose(*tables)
@@ -138,27 +145,38 @@ def test_too_long_configured_lengths_are_errors():
 
 
 @pytest.fixture(scope="module")
-def trained(tiny_run):
-    return runs.load(str(tiny_run))
+def folder(corpus, tmp_path_factory):
+    """Work directory with the vocabulary of a run, which is not trained."""
+    folder = tmp_path_factory.mktemp("vocabulary")
+    translation.create(make_config(corpus), str(folder))
+    return folder
 
 
-def learned(trained, positions=LIMIT):
-    """A run with random initialization whose tables begin alike, whatever their length."""
-    old = trained.task.config
+@pytest.fixture(scope="module")
+def task(corpus, folder):
+    return translation.create(make_config(corpus), str(folder), new=False)
+
+
+def learned(task, positions=LIMIT):
+    """A run with random parameters whose tables begin alike, whatever their length."""
+    old = task.config
     settings = dataclasses.replace(
         old,
         model=dataclasses.replace(old.model, positions="learned", max_positions=positions),
         data=dataclasses.replace(old.data, max_length=LIMIT),
         decoding=DecodingConfig(beam_size=2, max_input=LIMIT - 2, max_extra_tokens=2),
     )
-    run = randomize_weights(trained._replace(task=Translation(settings, trained.task.tokenizer)))
+    task = Translation(settings, task.tokenizer)
+    token = np.ones((1, 1), np.int32)
+    params = random_parameters(task.model, token, token)
+    params["embedding"]["table"] *= 3  # for sharper logits: all hypotheses would be much alike
     table = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
-    return run._replace(params=with_tables(run.params, lambda _: table[:positions]))
+    return runs.Run(task, with_tables(params, lambda _: table[:positions]), [0])
 
 
 @pytest.fixture(scope="module")
-def run(trained):
-    return learned(trained)
+def run(task):
+    return learned(task)
 
 
 def text_of(run, tokens):
@@ -169,10 +187,10 @@ def text_of(run, tokens):
 
 
 @pytest.mark.long
-def test_a_table_of_exactly_max_length_suffices(run, trained):
+def test_a_table_of_exactly_max_length_suffices(run, task):
     texts = ["red dog", text_of(run, LIMIT - 2), text_of(run, 20)]
     targets = [text_of(run, LIMIT), "rot", text_of(run, LIMIT)]
-    exact, longer = (Translator(each) for each in (run, learned(trained, 64)))
+    exact, longer = (Translator(each) for each in (run, learned(task, 64)))
     found = exact.hypotheses(texts, n_best=2)
     assert [[one.text for one in each] for each in found] == [
         [one.text for one in each] for each in longer.hypotheses(texts, n_best=2)
@@ -203,9 +221,9 @@ def test_attention_is_drawn_within_max_length(run):
     assert attention.weights["cross"].shape[-1] == len(attention.source) == LIMIT - 2
 
 
-def test_exports_hold_tables_and_their_length(run, tiny_run, tmp_path):
+def test_exports_hold_tables_and_their_length(run, folder, tmp_path):
     out = tmp_path / "out"
-    write_bundle(run, str(out), workdir=str(tiny_run))
+    write_bundle(run, str(out), workdir=str(folder))
     assert "positions learned, max_positions 28" in (out / "README.md").read_text()
     loaded = runs.load(str(out))
     jax.tree.map(np.testing.assert_array_equal, loaded.params, run.params)

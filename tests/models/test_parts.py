@@ -13,6 +13,7 @@ import optax
 import pytest
 from jax.flatten_util import ravel_pytree
 
+from tests.helpers.initialize import random_parameters
 from tfm import layers
 from tfm.attention import attention_weights, dot_product_attention, weights_of
 from tfm.data.tokenizer import BOS_ID, EOS_ID
@@ -138,7 +139,7 @@ class Result(NamedTuple):
 @functools.cache
 def initialize(model):
     """Parameters of a model."""
-    return model.init(jax.random.key(0), INPUTS, SHIFTED, train=False)["params"]
+    return random_parameters(model, INPUTS, SHIFTED)
 
 
 def loss(params, model):
@@ -266,20 +267,29 @@ class Spelled(Transformer):
 def test_explicit_default_parts_change_nothing():
     plain, by_hand = MODELS["Transformer"], Spelled(CONFIG, VOCABULARY)
     params = initialize(plain)
-    jax.tree.map(np.testing.assert_array_equal, initialize(by_hand), params)
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def init(key):
+        return [model.init(key, INPUTS, SHIFTED, train=False) for model in (plain, by_hand)]
+
+    jax.tree.map(np.testing.assert_array_equal, *init(jax.random.key(0)))
     found, expected = attend(params, by_hand), attend(params, plain)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
 
 
+@functools.cache
+def gradient_of(model):
+    gradient = jax.jit(jax.grad(loss), static_argnums=1, compiler_options=FAST)
+    return gradient(initialize(MODELS["AllAtOnce"]), model)
+
+
 @pytest.mark.parametrize("fields", [{"remat": True}, {"remat": True, "scan": True}])
 def test_remat_and_scan_of_other_parts(fields):
-    params, plain = initialize(MODELS["AllAtOnce"]), MODELS["AllAtOnce"]
     model = AllAtOnce(dataclasses.replace(CONFIG, **fields), VOCABULARY)
-    gradient = jax.jit(jax.grad(loss), static_argnums=1, compiler_options=FAST)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6),
-        gradient(params, model),
-        gradient(params, plain),
+        gradient_of(model),
+        gradient_of(MODELS["AllAtOnce"]),
     )
 
 
@@ -296,11 +306,24 @@ class Stretched(Transformer):
 STRETCHED = Stretched(CONFIG, VOCABULARY)
 
 
-@functools.partial(jax.jit, static_argnames=("width", "method"), compiler_options=FAST)
-def stretched(params, *arguments, **options):
-    if "method" not in options:
-        options["train"] = False
-    return STRETCHED.apply({"params": params}, *arguments, **options)
+@functools.partial(jax.jit, compiler_options=FAST)
+def stretched(params, inputs, targets, **packing):
+    return STRETCHED.apply({"params": params}, inputs, targets, train=False, **packing)
+
+
+@functools.partial(jax.jit, compiler_options=FAST)
+def stretched_steps(params, inputs, targets):
+    """Logits [L, B, V] of cached decoding."""
+
+    def step(cache, now):
+        tokens, position = now
+        options = {"method": "decode_step"}
+        logits, cache = STRETCHED.apply({"params": params}, tokens[:, None], cache, position, **options)
+        return cache, logits[:, 0]
+
+    options = {"width": 1, "max_length": targets.shape[1], "method": "init_cache"}
+    cache = STRETCHED.apply({"params": params}, inputs, **options)
+    return jax.lax.scan(step, cache, (targets.T, jnp.arange(targets.shape[1])))[1]
 
 
 def test_packed_positions_reach_every_attention():
@@ -316,8 +339,11 @@ def test_packed_positions_reach_every_attention():
     }
     both = np.concatenate([first, second], axis=1)
     found = stretched(params, both, both, **packed)
-    np.testing.assert_allclose(found[:, :3], stretched(params, first, first), atol=1e-5)
-    np.testing.assert_allclose(found[:, 3:], stretched(params, second, second), atol=1e-5)
+    alone = np.zeros_like(INPUTS)  # as many as the program of the other test takes
+    alone[0, :3], alone[1, :4] = first, second
+    expected = stretched(params, alone, alone)
+    np.testing.assert_allclose(found[0, :3], expected[0, :3], atol=1e-5)
+    np.testing.assert_allclose(found[0, 3:], expected[1, :4], atol=1e-5)
 
 
 def test_cached_positions_reach_every_attention():
@@ -325,11 +351,8 @@ def test_cached_positions_reach_every_attention():
     full = stretched(params, INPUTS, SHIFTED)
     plain, _ = attend(params, MODELS["Transformer"])
     assert np.abs(full - plain)[:, 1:].max(-1).min() > 1e-4
-    cache = STRETCHED.apply({"params": params}, INPUTS, width=1, max_length=LENGTH + 1, method="init_cache")
-    for position in range(LENGTH + 1):
-        tokens = SHIFTED[:, position : position + 1]
-        logits, cache = stretched(params, tokens, cache, position, method="decode_step")
-        np.testing.assert_allclose(logits[:, 0], full[:, position], atol=1e-5)
+    found = stretched_steps(params, INPUTS, SHIFTED)
+    np.testing.assert_allclose(found.swapaxes(0, 1), full, atol=1e-5)
 
 
 @pytest.mark.parametrize("keys", [3, 8, 9])

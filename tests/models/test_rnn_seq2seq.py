@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from tests.helpers import numpy_rnn
+from tests.helpers.initialize import random_parameters
+from tests.helpers.tiny import make_config
 from tfm import models
 from tfm.commands.visualize import attention_maps
 from tfm.config import find_by_name, from_mapping
@@ -21,7 +23,7 @@ from tfm.errors import UserError
 from tfm.layers.recurrent import GRUCell, LSTMCell, segment_begins
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import INITIALIZATIONS, RNNConfig, RNNSeq2Seq, last_read
-from tfm.tasks.translation.task import Translation
+from tfm.tasks import translation
 from tfm.workdir import runs
 from tfm.workdir.translator import Translator
 
@@ -76,21 +78,31 @@ def build(name):
     return BUILT[name]
 
 
-def apply(model, params, *arguments, rngs=None, mutable=False, **options):
-    """`model.apply`, compiled at once and in a hurry: options that are no arrays are constants."""
-    arrays = {name: x for name, x in options.items() if isinstance(x, np.ndarray)}
-    options = {name: x for name, x in options.items() if name not in arrays}
+@functools.partial(jax.jit, static_argnames=("model", "train", "mutable"), compiler_options=FAST)
+def apply(model, params, *arguments, seed=0, **options):
+    """`model.apply`, compiled at once and in a hurry."""
+    rngs = {"dropout": jax.random.key(seed)}
+    return model.apply({"params": params}, *arguments, rngs=rngs, **options)
 
-    def run(params, arguments, rngs, arrays):
-        return model.apply({"params": params}, *arguments, rngs=rngs, mutable=mutable, **arrays, **options)
 
-    return jax.jit(run, compiler_options=FAST)(params, arguments, rngs, arrays)
+@functools.partial(jax.jit, static_argnames=("model", "max_length"), compiler_options=FAST)
+def decode_steps(model, params, inputs, tokens, parents, max_length):
+    """Logits [T, B, W, V] of T cached steps with tokens [T, B, W]; the next extend parents [T, B, W]."""
+
+    def step(cache, now):
+        position, tokens, parents = now
+        logits, cache = model.apply({"params": params}, tokens, cache, position, method="decode_step")
+        return cache.reorder(parents), logits
+
+    options = {"width": tokens.shape[-1], "max_length": max_length, "method": "init_cache"}
+    cache = model.apply({"params": params}, inputs, **options)
+    return jax.lax.scan(step, cache, (jnp.arange(len(tokens)), tokens, parents))[1]
 
 
 def forward(name, inputs, targets, **packing):
     """Logits, and attention weights or None."""
     model, params = build(name)
-    logits, collected = apply(model, params, inputs, targets, train=False, mutable=["attention"], **packing)
+    logits, collected = apply(model, params, inputs, targets, train=False, mutable=("attention",), **packing)
     if model.config.attention == "none":
         return np.asarray(logits), None
     return np.asarray(logits), np.asarray(model.source_attention(collected))[0, :, 0]
@@ -193,20 +205,19 @@ def test_cached_decoding_equals_the_forward_pass(name):
     """Hypotheses extend random parents, as a beam does; each must have its own parent's state."""
     model, params = build(name)
     rng, width, length = np.random.default_rng(1), 2, 4
-    step = functools.partial(model.apply, {"params": params}, method="decode_step")
-    step = jax.jit(step, compiler_options=FAST)
-    cache = apply(model, params, INPUTS, width=width, max_length=9, method="init_cache")
-    history, found = np.full((3, width, 1), BOS_ID), []
+    tokens, parents = rng.integers(3, V, (length, 3, width)), rng.integers(0, width, (length, 3, width))
+    tokens[0] = BOS_ID
+    logits = np.asarray(decode_steps(model, params, INPUTS, tokens, parents, 9))
+    history, found = np.zeros((3, width, 0), int), []
     for position in range(length):
-        logits, cache = step(history[..., -1], cache, position)
-        found.append(np.asarray(logits))
-        parents = rng.integers(0, width, (3, width))
-        history = np.take_along_axis(history, parents[..., None], axis=1)
-        found = [np.take_along_axis(each, parents[..., None], axis=1) for each in found]
-        cache = cache.reorder(jnp.asarray(parents))
-        history = np.concatenate([history, rng.integers(3, V, (3, width, 1))], axis=-1)
+        history = np.concatenate([history, tokens[position][..., None]], axis=-1)
+        found.append(logits[position])
+        chosen = parents[position][..., None]
+        history = np.take_along_axis(history, chosen, axis=1)
+        found = [np.take_along_axis(each, chosen, axis=1) for each in found]
     for w in range(width):
-        full, _ = forward(name, INPUTS, history[:, w, :length].astype(np.int32))
+        padded = np.pad(history[:, w], ((0, 0), (0, DECODER_INPUTS.shape[1] - length)))
+        full, _ = forward(name, INPUTS, padded.astype(np.int32))
         for position in range(length):
             np.testing.assert_allclose(found[position][:, w], full[:, position], atol=1e-5)
 
@@ -272,8 +283,7 @@ def test_dropout_in_training_only(batched):
     model, (_, params) = RNNSeq2Seq(config, V), build("luong")
 
     def run(seed, train):
-        rngs = {"dropout": jax.random.key(seed)}
-        return apply(model, params, INPUTS, DECODER_INPUTS, train=train, rngs=rngs)
+        return apply(model, params, INPUTS, DECODER_INPUTS, train=train, seed=seed)
 
     assert not np.allclose(run(0, True), run(1, True))
     np.testing.assert_allclose(run(0, False), batched("luong")[0], atol=1e-5)
@@ -292,7 +302,7 @@ def test_the_gru_resets_before_its_matrix():
     """Flax's resets after it; with r = 1, or h = 0, the two are one."""
     cell = GRUCell(4, INITIALIZATIONS["glorot"])
     h, x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
-    params = cell.init(jax.random.key(0), h, x)["params"]
+    params = jax.jit(cell.init)(jax.random.key(0), h, x)["params"]
     w, u = np.split(params["input"]["kernel"], 3, 1), np.split(params["recurrent_gates"]["kernel"], 2, 1)
     zeros = np.zeros(4, np.float32)
     flax = {f"i{gate}": {"kernel": kernel, "bias": zeros} for gate, kernel in zip("rzn", w, strict=True)}
@@ -301,6 +311,7 @@ def test_the_gru_resets_before_its_matrix():
     # Flax's update gate keeps where the paper's replaces.
     flax["iz"], flax["hz"] = {"kernel": -w[1], "bias": zeros}, {"kernel": -u[1]}
 
+    @jax.jit
     def outputs(h):
         theirs, _ = nn.GRUCell(4).apply({"params": flax}, h, x)
         return cell.apply({"params": params}, h, x)[0], theirs
@@ -314,15 +325,15 @@ def test_the_lstm_is_that_of_flax():
     cell = LSTMCell(4, INITIALIZATIONS["glorot"], forget_bias=1.5)
     state = tuple(np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32))
     x = np.ones((3, 2), np.float32)
-    params = cell.init(jax.random.key(0), state, x)["params"]
+    params = jax.jit(cell.init)(jax.random.key(0), state, x)["params"]
     assert not params["input"]["bias"].any()
     w, u = (np.split(params[name]["kernel"], 4, axis=1) for name in ("input", "recurrent"))
     flax = {f"i{gate}": {"kernel": kernel} for gate, kernel in zip("ifgo", w, strict=True)}
     for gate, kernel in zip("ifgo", u, strict=True):
         flax[f"h{gate}"] = {"kernel": kernel, "bias": np.full(4, 1.5 * (gate == "f"), np.float32)}
-    (c, h), _ = cell.apply({"params": params}, state, x)
-    expected, _ = nn.OptimizedLSTMCell(4).apply({"params": flax}, state, x)
-    np.testing.assert_allclose((c, h), expected, atol=1e-6)
+    found, _ = jax.jit(cell.apply)({"params": params}, state, x)
+    expected, _ = jax.jit(nn.OptimizedLSTMCell(4).apply)({"params": flax}, state, x)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_segments_begin_and_end():
@@ -332,10 +343,11 @@ def test_segments_begin_and_end():
     assert last_read(targets, inputs, backwards=True)[0].tolist() == [0, 2, 2, 5]
 
 
-def initial(config):
+def initial(config, select=lambda params: params):
+    """The parameters, or those that a test selects: no others are compiled."""
     token = jnp.ones((1, 1), jnp.int32)
     init = jax.jit(
-        lambda key: RNNSeq2Seq(config, 300).init(key, token, token, train=False)["params"],
+        lambda key: select(RNNSeq2Seq(config, 300).init(key, token, token, train=False)["params"]),
         compiler_options=FAST,
     )
     return init(jax.random.key(0))
@@ -343,15 +355,20 @@ def initial(config):
 
 def test_initialization_is_the_papers():
     sizes = {"hidden_features": 16, "embedding_features": 50}
-    params = initial(RNNConfig(**sizes, attention_features=60, output_features=30))
-    gates = np.asarray(params["encoder"]["backward_0"]["cell"]["recurrent_gates"]["kernel"])
+    gates, decoder = initial(
+        RNNConfig(**sizes, attention_features=60, output_features=30),
+        lambda params: (
+            params["encoder"]["backward_0"]["cell"]["recurrent_gates"]["kernel"],
+            {name: params["decoder"][name] for name in ("attention", "output")}
+            | {"bias": params["decoder"]["cells_0"]["input"]["bias"]},
+        ),
+    )
     for gate in np.split(gates, 2, axis=1):
         np.testing.assert_allclose(gate @ gate.T, np.eye(16), atol=1e-5)
-    decoder = params["decoder"]
     assert np.std(decoder["attention"]["key"]["kernel"]) == pytest.approx(0.001, rel=0.1)
     assert np.std(decoder["output"]["kernel"]) == pytest.approx(0.01, rel=0.1)
     assert not decoder["attention"]["vector"].any()
-    assert not decoder["cells_0"]["input"]["bias"].any()
+    assert not decoder["bias"].any()
     leaves = jax.tree.leaves(initial(LuongConfig(**sizes, output_features=30, layers=1)))
     assert max(np.abs(x).max() for x in leaves) <= 0.1
     assert min(np.abs(x).max() for x in leaves) > 0.09
@@ -396,12 +413,12 @@ def test_models_are_found_by_name_and_translate():
         assert isinstance(found.Model(found.Config(), vocabulary_size=9), SequenceToSequence)
 
 
-def test_the_task_translates_and_aligns(tiny_run):
+def test_the_task_translates_and_aligns(corpus, tmp_path):
     """Through the functions of the commands; pictures are of the attention to the source."""
-    run = runs.load(str(tiny_run))
-    config = dataclasses.replace(run.task.config, model=RNNConfig(**SIZES))
-    task = Translation(config, run.task.tokenizer)
-    run = run._replace(task=task, params=jax.jit(task.init, compiler_options=FAST)(jax.random.key(0)))
+    config = dataclasses.replace(make_config(corpus), model=RNNConfig(**SIZES))
+    task = translation.create(config, str(tmp_path))
+    token = np.ones((1, 1), np.int32)
+    run = runs.Run(task, random_parameters(task.model, token, token), [0])
     assert task.d_model is None
     translator, texts = Translator(run), ["red dog", "small cat runs"]
     assert len(translator.translate(texts, beam_size=1, max_extra_tokens=2)) == 2

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import numpy_transformer as numpy64
+from tests.helpers.initialize import random_parameters
 from tfm import config as config_module
 from tfm.config import from_mapping
 from tfm.errors import UserError
@@ -22,45 +23,63 @@ INPUTS[1, 4:] = 0
 TARGETS = RNG.integers(3, 30, (3, 6))
 
 
+FAST = {"xla_backend_optimization_level": 0}  # to compile
+
+
+@functools.cache
 def build(config=TINY):
     model = Transformer(config, vocabulary_size=30)
-    return model, initialize(model)
-
-
-def initialize(model):
-    init = jax.jit(functools.partial(model.init, train=False), compiler_options=FAST)
-    return init(jax.random.key(0), INPUTS, TARGETS)["params"]
+    return model, random_parameters(model, INPUTS, TARGETS)
 
 
 MODEL = Transformer(TINY, vocabulary_size=30)
 
 
-@functools.cache
 def parameters():
     return build()[1]
 
 
-FAST = {"xla_backend_optimization_level": 0}  # to compile
+@functools.partial(jax.jit, static_argnames=("model", "mutable"), compiler_options=FAST)
+def apply(params, inputs, targets, model, seed=0, **keywords):
+    rngs = {"dropout": jax.random.key(seed)}
+    return model.apply({"params": params}, inputs, targets, train=False, rngs=rngs, **keywords)
 
 
-@functools.partial(jax.jit, static_argnames="model")
-def apply(params, inputs, targets, model, **keywords):
-    return model.apply({"params": params}, inputs, targets, train=False, **keywords)
+@functools.partial(jax.jit, static_argnames=("model", "max_length"), compiler_options=FAST)
+def decode(params, inputs, tokens, parents, model, max_length):
+    """Logits [T, B, W, V] of T cached steps with tokens [T, B, W]; the next extend parents [T, B, W]."""
 
+    def step(cache, now):
+        position, tokens, parents = now
+        logits, cache = model.apply({"params": params}, tokens, cache, position, method="decode_step")
+        return cache.reorder(parents), logits
 
-@functools.partial(jax.jit, static_argnames="model")
-def decode_step(params, tokens, cache, position, model):
-    return model.apply({"params": params}, tokens, cache, position, method="decode_step")
+    options = {"width": tokens.shape[-1], "max_length": max_length, "method": "init_cache"}
+    cache = model.apply({"params": params}, inputs, **options)
+    return jax.lax.scan(step, cache, (jnp.arange(len(tokens)), tokens, parents))[1]
 
 
 def logits(inputs, targets, params=None, model=MODEL, **keywords):
     return np.asarray(apply(params or parameters(), inputs, targets, model, **keywords))
 
 
-def count(vocabulary_size=37_000, **fields):
-    model, token = Transformer(TransformerConfig(**fields), vocabulary_size), jnp.ones((1, 1), jnp.int32)
+@functools.cache
+def count_each(vocabulary_size, config):
+    """{path: numbers} of each parameter of a model."""
+    model, token = Transformer(config, vocabulary_size), jnp.ones((1, 1), jnp.int32)
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), token, token, train=False))
-    return sum(x.size for x in jax.tree.leaves(shapes["params"]))
+    return {jax.tree_util.keystr(path): x.size for path, x in jax.tree_util.tree_leaves_with_path(shapes)}
+
+
+def count(vocabulary_size=37_000, **fields):
+    return sum(count_each(vocabulary_size, TransformerConfig(**fields)).values())
+
+
+def count_equal_layers(vocabulary_size, **fields):
+    """`count` of 6 + 6 layers by one of each, which is traced sooner."""
+    config = TransformerConfig(encoder_layers=1, decoder_layers=1, **fields)
+    each = count_each(vocabulary_size, config)
+    return sum(size * (6 if "layers_0" in path else 1) for path, size in each.items())
 
 
 @pytest.mark.parametrize("order", ["post", "pre", "norm_then_add"])
@@ -122,19 +141,22 @@ def test_parameter_counts_of_table_3(row):
     """That code has biases in attention, a vocabulary of 40,960 and a table of 32 "target spaces" of its own,
     which is no part of the paper's model and is added here."""
     fields, millions = TABLE_3[row]
-    total = count(attention_bias=True, vocabulary_size=40_960, **fields) + 32 * fields.get("d_model", 512)
-    assert round(total / 1e6, 2) == millions
+    count_layers = count if row in ("base", "big") or "encoder_layers" in fields else count_equal_layers
+    total = count_layers(attention_bias=True, vocabulary_size=40_960, **fields)
+    assert round((total + 32 * fields.get("d_model", 512)) / 1e6, 2) == millions
 
 
 def test_parameter_counts_of_the_authors_code():
-    assert count(attention_bias=True, vocabulary_size=40_960) + 32 * 512 == 65_126_400
-    assert count(attention_bias=True, vocabulary_size=40_960, **BIG) + 32 * 1024 == 218_333_184
+    for fields, features, expected in (({}, 512, 65_126_400), (BIG, 1024, 218_333_184)):
+        total = count(attention_bias=True, vocabulary_size=40_960, **fields)
+        assert total + 32 * features == expected
+        assert count_equal_layers(attention_bias=True, vocabulary_size=40_960, **fields) == total
 
 
 def test_causality_by_zero_gradients():
     """Logits at a position depend on the target embeddings up to it and on no later one."""
 
-    def at_position(delta, position):
+    def at_position(delta, position, params):
         def shifted_embed(module, tokens, *positions, train):
             x = original(module, tokens, *positions, train=train)
             return x + delta if tokens.shape == TARGETS.shape else x
@@ -144,9 +166,9 @@ def test_causality_by_zero_gradients():
             patch.setattr(Transformer, "_embed", shifted_embed)
             return MODEL.apply({"params": params}, INPUTS, TARGETS, train=False)[:, position].sum()
 
-    params, gradient_at = parameters(), jax.jit(jax.grad(at_position), compiler_options=FAST)
+    gradient_at = jax.jit(jax.grad(at_position), compiler_options=FAST)
     for position in (0, 2, 5):
-        gradient = np.asarray(gradient_at(jnp.zeros((*TARGETS.shape, 16)), position))
+        gradient = np.asarray(gradient_at(np.zeros((*TARGETS.shape, 16), np.float32), position, parameters()))
         assert not gradient[:, position + 1 :].any()
         assert np.abs(gradient[:, : position + 1]).max(-1).min() > 0
 
@@ -168,6 +190,10 @@ def test_packed_rows_equal_separate_sentences(fields):
     model, params = build(dataclasses.replace(TINY, **fields))
     first, second = INPUTS[:1, :5], INPUTS[2:, :4]
     first_target, second_target = TARGETS[:1, :3], TARGETS[2:, :6]
+    # Padded, so that the program of other tests computes them: targets depend on no padding.
+    alone = np.zeros_like(INPUTS), np.zeros_like(TARGETS)
+    alone[0][0, :5], alone[1][0, :3] = first, first_target
+    alone[0][2, :4], alone[1][2] = second, second_target
 
     def pack(a, b):
         tokens = np.concatenate([a, b, [[0, 0]]], axis=1)
@@ -187,77 +213,83 @@ def test_packed_rows_equal_separate_sentences(fields):
         params=params,
         model=model,
     )
-    np.testing.assert_allclose(packed[:, :3], logits(first, first_target, params, model), atol=1e-5)
-    np.testing.assert_allclose(packed[:, 3:9], logits(second, second_target, params, model), atol=1e-5)
+    expected = logits(*alone, params, model)
+    np.testing.assert_allclose(packed[0, :3], expected[0, :3], atol=1e-5)
+    np.testing.assert_allclose(packed[0, 3:9], expected[2], atol=1e-5)
 
 
 @pytest.mark.parametrize("width", [1, 3])
 def test_cached_decoding_equals_the_forward_pass(width):
     """Hypotheses extend random parents, as a beam does; each must see its own ancestors' tokens alone."""
     rng, length = np.random.default_rng(1), 6
-    cache = MODEL.apply(
-        {"params": parameters()}, INPUTS, width=width, max_length=length + 2, method="init_cache"
-    )
+    tokens, parents = rng.integers(3, 30, (length, 3, width)), rng.integers(0, width, (length, 3, width))
+    found = decode(parameters(), INPUTS, tokens, parents, MODEL, length + 2)
     history = np.zeros((3, width, 0), int)
     for position in range(length):
-        tokens = rng.integers(3, 30, (3, width))
-        history = np.concatenate([history, tokens[..., None]], axis=-1)
-        step, cache = decode_step(parameters(), tokens, cache, position, MODEL)
+        history = np.concatenate([history, tokens[position][..., None]], axis=-1)
         padded = np.pad(history, ((0, 0), (0, 0), (0, length - position - 1)))  # later tokens do not matter
         for w in range(width):
             full = logits(INPUTS, padded[:, w])
-            np.testing.assert_allclose(step[:, w], full[:, position], atol=1e-5)
-        parents = rng.integers(0, width, (3, width))
-        history = np.take_along_axis(history, parents[..., None], axis=1)
-        cache = cache.reorder(jnp.asarray(parents))
+            np.testing.assert_allclose(found[position][:, w], full[:, position], atol=1e-5)
+        history = np.take_along_axis(history, parents[position][..., None], axis=1)
 
 
 @pytest.mark.parametrize("fields", [{"norm_order": "pre"}, LEARNED])
 def test_cached_decoding_of_other_models(fields):
     model, params = build(dataclasses.replace(TINY, **fields))
-    cache = model.apply({"params": params}, INPUTS, width=1, max_length=6, method="init_cache")
+    tokens = TARGETS.T[..., None]
+    found = decode(params, INPUTS, tokens, np.zeros_like(tokens), model, 6)
     full = logits(INPUTS, TARGETS, params, model)
-    for position in range(6):
-        tokens = TARGETS[:, position : position + 1]
-        step, cache = decode_step(params, tokens, cache, position, model)
-        np.testing.assert_allclose(step[:, 0], full[:, position], atol=1e-5)
+    np.testing.assert_allclose(found[:, :, 0].swapaxes(0, 1), full, atol=1e-5)
 
 
 def test_dropout_in_training_only():
-    @functools.partial(jax.jit, static_argnums=1, compiler_options=FAST)
-    def run(seed, train):
-        return MODEL.apply(
-            {"params": parameters()}, INPUTS, TARGETS, train=train, rngs={"dropout": jax.random.key(seed)}
-        )
+    model, params = build(dataclasses.replace(TINY, encoder_layers=1, decoder_layers=1))
 
-    assert not np.allclose(run(0, True), run(1, True))
-    np.testing.assert_array_equal(run(0, False), run(1, False))
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def train(params, seed):
+        rngs = {"dropout": jax.random.key(seed)}
+        return model.apply({"params": params}, INPUTS, TARGETS, train=True, rngs=rngs)
+
+    assert not np.allclose(train(params, 0), train(params, 1))
+    first, second = (logits(INPUTS, TARGETS, seed=seed) for seed in (0, 1))
+    np.testing.assert_array_equal(first, second)
 
 
 def test_bfloat16_is_near_float32():
     model, params = build(dataclasses.replace(TINY, dtype="bfloat16"))
     assert {x.dtype for x in jax.tree.leaves(params)} == {jnp.dtype("float32")}
-    found = model.apply({"params": params}, INPUTS, TARGETS, train=False)
+    found = logits(INPUTS, TARGETS, params, model)
     assert found.dtype == jnp.bfloat16
-    np.testing.assert_allclose(np.asarray(found, np.float32), logits(INPUTS, TARGETS), atol=0.2)
+    np.testing.assert_allclose(found.astype(np.float32), logits(INPUTS, TARGETS), atol=0.2)
+
+
+@functools.cache
+def initialization(model):
+    """The program that initializes a model, as text: equal programs make equal parameters."""
+    init = jax.jit(functools.partial(model.init, train=False))
+    return init.lower(jax.random.key(0), INPUTS, TARGETS).as_text()
 
 
 @functools.cache
 def gradient_without_dropout(**fields):
     """The gradient of the squares of the logits, and the logits."""
-    model = Transformer(dataclasses.replace(TINY, dropout=0.0, **fields), vocabulary_size=30)
+    # One layer in the encoder: two in one stack are enough, and take long to compile.
+    config = dataclasses.replace(TINY, dropout=0.0, encoder_layers=1)
+    params = build(config)[1]
+    model = Transformer(dataclasses.replace(config, **fields), vocabulary_size=30)
 
     def loss(params):
         logits = model.apply({"params": params}, INPUTS, TARGETS, train=True)
         return (logits**2).sum(), logits
 
-    return jax.jit(jax.grad(loss, has_aux=True), compiler_options=FAST)(parameters())
+    return jax.jit(jax.grad(loss, has_aux=True), compiler_options=FAST)(params)
 
 
 @pytest.mark.parametrize("fields", [{"remat": True}, {"scan": True}, {"remat": True, "scan": True}])
 def test_remat_and_scan_change_no_results(fields):
     model = Transformer(dataclasses.replace(TINY, dropout=0.0, **fields), vocabulary_size=30)
-    jax.tree.map(np.testing.assert_array_equal, initialize(model), parameters())
+    assert initialization(model) == initialization(MODEL)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4),
         gradient_without_dropout(**fields),
@@ -269,17 +301,17 @@ def test_scanned_layers_drop_differently():
     model = Transformer(dataclasses.replace(TINY, scan=True, dropout=0.5), vocabulary_size=30)
 
     @functools.partial(jax.jit, compiler_options=FAST)
-    def run(seed):
-        return model.apply(
-            {"params": parameters()}, INPUTS, TARGETS, train=True, rngs={"dropout": jax.random.key(seed)}
-        )
+    def run(params, seed):
+        rngs = {"dropout": jax.random.key(seed)}
+        return model.apply({"params": params}, INPUTS, TARGETS, train=True, rngs=rngs)
 
-    assert not np.allclose(run(0), run(1))
-    np.testing.assert_array_equal(run(0), run(0))
+    first, second, again = (run(parameters(), seed) for seed in (0, 1, 0))
+    assert not np.allclose(first, second)
+    np.testing.assert_array_equal(first, again)
 
 
 def test_attention_weights_are_collected():
-    _, collected = MODEL.apply({"params": parameters()}, INPUTS, TARGETS, train=False, mutable=["attention"])
+    _, collected = apply(parameters(), INPUTS, TARGETS, MODEL, mutable=("attention",))
     leaves = jax.tree.leaves(collected["attention"])
     assert (
         sorted(leaf.shape for leaf in leaves) == [(3, 2, 6, 6)] * 2 + [(3, 2, 6, 7)] * 2 + [(3, 2, 7, 7)] * 2

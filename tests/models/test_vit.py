@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import numpy_vit
+from tests.helpers.initialize import random_parameters
 from tfm.errors import UserError
 from tfm.layers import Dropout
 from tfm.models.vit import VisionTransformer, ViTConfig, split_patches
@@ -38,16 +39,13 @@ SIZES = {
 @functools.cache
 def randomized(model):
     """Parameters without zeros: also biases, class token and head are random."""
-    rng = np.random.default_rng(1)
-    params = jax.jit(model.init, static_argnames="train", compiler_options=FAST)(
-        jax.random.key(0), IMAGES, train=False
-    )
-    return jax.tree.map(lambda x: x + rng.normal(0, 0.2, x.shape).astype(np.float32), params["params"])
+    return random_parameters(model, IMAGES, deviation=0.3)
 
 
-def logits(params, model, **options):
-    apply = functools.partial(model.apply, **{"train": False} | options)
-    return jax.jit(apply, compiler_options=FAST)({"params": params}, IMAGES)
+@functools.partial(jax.jit, static_argnames=("model", "train"), compiler_options=FAST)
+def logits(params, model, images=IMAGES, train=False, seed=0):
+    rngs = {"dropout": jax.random.key(seed)}
+    return model.apply({"params": params}, images, train=train, rngs=rngs)
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.3])
@@ -103,21 +101,19 @@ def test_only_positions_tell_the_order_of_patches():
     model = VisionTransformer(TINY)
     params = randomized(model)
     swapped = np.concatenate([IMAGES[:, 3:], IMAGES[:, :3]], axis=1)
-    apply = jax.jit(lambda params, images: model.apply({"params": params}, images, train=False))
-    assert np.abs(apply(params, swapped) - apply(params, IMAGES)).max() > 1e-3
+    assert np.abs(logits(params, model, swapped) - logits(params, model)).max() > 1e-3
     table = params["positions"]["table"]
-    same = params | {"positions": {"table": jnp.broadcast_to(table[:1], table.shape)}}
-    np.testing.assert_allclose(apply(same, swapped), apply(same, IMAGES), atol=1e-5)
+    same = params | {"positions": {"table": np.broadcast_to(table[:1], table.shape)}}
+    np.testing.assert_allclose(logits(same, model, swapped), logits(same, model), atol=1e-5)
 
 
 def test_dropout_in_training_only():
     model = VisionTransformer(TINY)
     params = randomized(model)
-    one, two = (logits(params, model, train=True, rngs={"dropout": jax.random.key(seed)}) for seed in (0, 1))
+    one, two = (logits(params, model, train=True, seed=seed) for seed in (0, 1))
     assert not np.allclose(one, two)
     still = VisionTransformer(dataclasses.replace(TINY, dropout=0.0))
-    rng = {"dropout": jax.random.key(0)}
-    np.testing.assert_allclose(logits(params, still, train=True, rngs=rng), logits(params, model), atol=1e-5)
+    np.testing.assert_allclose(logits(params, still, train=True), logits(params, model), atol=1e-5)
 
 
 def test_remat_and_scan_change_no_results():
@@ -151,7 +147,7 @@ def test_dropout_of_every_kind(monkeypatch):
         Dropout, "__call__", lambda self, x, *, train: rates.append(self.rate) or plain(self, x, train=train)
     )
     model = VisionTransformer(TINY)
-    model.init(jax.random.key(0), IMAGES, train=False)
+    jax.eval_shape(functools.partial(model.init, train=False), jax.random.key(0), IMAGES)
     assert rates == [0.1] * (1 + 3 * TINY.encoder_layers)
 
 

@@ -12,6 +12,7 @@ import optax
 import pytest
 
 from tests.helpers import numpy_transformer as numpy64
+from tests.helpers.initialize import random_parameters
 from tfm import attention, layers
 from tfm.layers import dropout as dropout_module
 from tfm.models import Transformer, TransformerConfig
@@ -34,7 +35,12 @@ PAPERS = ["dropout", "dropout"] + [
 
 def build(**fields):
     model = Transformer(dataclasses.replace(TINY, **fields), vocabulary_size=30)
-    return model, model.init(jax.random.key(0), INPUTS, TARGETS, train=False)["params"]
+    return model, random_parameters(model, INPUTS, TARGETS)
+
+
+def drop(model, params, train=True):
+    rngs = {"dropout": jax.random.key(0)}
+    return model.apply({"params": params}, INPUTS, TARGETS, train=train, rngs=rngs)
 
 
 @pytest.fixture
@@ -53,7 +59,7 @@ def test_positions_of_dropout_are_the_papers(order, replace_dropout):
     """With tanh for dropout: NumPy applies it to embedding sums and sublayer outputs, and nowhere else."""
     replace_dropout(lambda rng, x, rate: jnp.tanh(x))
     model, params = build(norm_order=order)
-    found = model.apply({"params": params}, INPUTS, TARGETS, train=True, rngs={"dropout": jax.random.key(0)})
+    found = jax.jit(functools.partial(drop, model), compiler_options=FAST)(params)
     expected = numpy64.transformer(params, INPUTS, TARGETS, order, np.tanh)
     np.testing.assert_allclose(found, expected, atol=2e-5)
 
@@ -62,10 +68,10 @@ def test_dropout_rates_reach_their_layers(replace_dropout):
     rates = collections.Counter()
     replace_dropout(lambda rng, x, rate: rates.update({(rate, x.ndim): 1}) or x)
     model, params = build(attention_dropout=0.2, feed_forward_dropout=0.3)
-    model.apply({"params": params}, INPUTS, TARGETS, train=True, rngs={"dropout": jax.random.key(0)})
+    jax.eval_shape(functools.partial(drop, model), params)
     assert rates == {(0.1, 3): 2 + 4 + 6, (0.2, 4): 2 + 4, (0.3, 3): 2 + 2}
     rates.clear()
-    model.apply({"params": params}, INPUTS, TARGETS, train=False)
+    jax.eval_shape(functools.partial(drop, model, train=False), params)
     assert not rates
 
 
@@ -101,18 +107,17 @@ def recorder(replace_dropout):
 
 
 def train_step_of(model, **options):
-    """The train step around `model`, without a backward pass: it would only cost time to compile."""
+    """The train step around `model`, of other parameters: passes and updates only cost time to compile."""
 
     def loss(params, batch, rng):
-        params = jax.lax.stop_gradient(params)
-        logits = model.apply({"params": params}, **batch, train=True, rngs={"dropout": rng})
-        return ((logits**2).sum(), jnp.float32(logits.size)), {}
+        logits = model.apply({"params": parameters()}, **batch, train=True, rngs={"dropout": rng})
+        return (params["other"], jnp.float32(logits.size)), {}
 
     return make_train_step(loss, optax.sgd(0.0), jax.random.key(1), **options)
 
 
-def state_of(params, step):
-    return TrainState.create(params, optax.sgd(0.0)).replace(step=jnp.int32(step))
+def state_of(step):
+    return TrainState.create({"other": np.float32(1)}, optax.sgd(0.0)).replace(step=np.int32(step))
 
 
 def assert_distinct(keys, number):
@@ -131,12 +136,12 @@ def test_dropout_layers_and_steps_have_own_keys(recorder):
     step = jax.jit(train_step_of(MODEL), compiler_options=FAST)
     seen = []
     for number in range(3):
-        step(state_of(parameters(), number), BATCH)
+        step(state_of(number), BATCH)
         found = recorder.take()
         assert sorted(path for path, keys in found.items() for _ in keys) == sorted(PAPERS)
         seen += [key for keys in found.values() for key in keys]
     assert_distinct(seen, 3 * len(PAPERS))
-    step(state_of(parameters(), 0), BATCH)  # a step made a second time drops as it did
+    step(state_of(0), BATCH)  # a step made a second time drops as it did
     again = [key for keys in recorder.take().values() for key in keys]
     assert set(again) == set(seen[: len(PAPERS)])
 
@@ -150,7 +155,7 @@ def test_micro_batches_and_devices_have_own_keys(recorder):
 
     split = jax.tree.map(lambda x: x.reshape(2, 2, *x.shape[1:]), BATCH)
     spread = jax.jit(jax.vmap(on_devices, in_axes=(None, 0), axis_name="batch"), compiler_options=FAST)
-    spread(state_of(parameters(), 7), split)
+    spread(state_of(7), split)
     found = recorder.take()
     assert {path: len(keys) for path, keys in found.items()} == {
         path: 4 * count for path, count in collections.Counter(PAPERS).items()
@@ -161,19 +166,23 @@ def test_micro_batches_and_devices_have_own_keys(recorder):
 def test_a_diagnosis_uses_the_keys_of_its_step(recorder):
     """`split_batch` tells what each device and micro-batch got; its keys drop as the step did."""
     step = jax.jit(train_step_of(MODEL, gradient_accumulation_steps=2), compiler_options=FAST)
-    step(state_of(parameters(), 5), BATCH)
+    step(state_of(5), BATCH)
     trained = {key for keys in recorder.take().values() for key in keys}
     pieces = split_batch(BATCH, jax.random.fold_in(jax.random.key(1), 5), 1, 2)
-    run = jax.jit(MODEL.apply, static_argnames="train", compiler_options=FAST)
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def run(batch, key):
+        return MODEL.apply({"params": parameters()}, **batch, train=True, rngs={"dropout": key}).size
+
     for batch, key in pieces:
-        run({"params": parameters()}, **batch, train=True, rngs={"dropout": key})
+        run(batch, key)
     assert {key for keys in recorder.take().values() for key in keys} == trained
 
 
 @pytest.mark.parametrize("remat", [False, True])
 def test_scanned_layers_have_their_own_keys(remat, recorder):
-    model, _ = build(scan=True, remat=remat)
-    jax.jit(train_step_of(model), compiler_options=FAST)(state_of(parameters(), 0), BATCH)
+    model = Transformer(dataclasses.replace(TINY, scan=True, remat=remat), vocabulary_size=30)
+    jax.jit(train_step_of(model), compiler_options=FAST)(state_of(0), BATCH)
     keys = [key for keys in recorder.take().values() for key in keys]
     assert_distinct(keys, len(PAPERS))
 

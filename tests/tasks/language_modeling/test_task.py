@@ -1,12 +1,15 @@
 """The task of language modelling: its loss, what it counts, its tokenizers, and what it refuses."""
 
 import dataclasses
+import functools
 import math
 
 import jax
 import numpy as np
 import pytest
+import scipy.special
 
+from tests.helpers.initialize import random_parameters
 from tests.helpers.tiny_lm import make_lm_config, write_documents
 from tfm.data.documents import TOKENIZER_FILE
 from tfm.errors import UserError
@@ -31,13 +34,30 @@ def task(folder, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def params(task):
-    return jax.tree.map(lambda x: 4 * x, task.init(jax.random.key(0)))
+    return initialize(task)
+
+
+def initialize(task, seed=0):
+    """Parameters that are large enough for probabilities that differ."""
+    params = random_parameters(task.model, np.ones((1, 1), int), deviation=0.02, seed=seed)
+    return jax.tree.map(lambda x: 4 * x, params)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def apply(model, params, inputs):
+    return model.apply({"params": params}, inputs, train=False)
+
+
+def logits_of(task, params, inputs):
+    """float64 [L, V] behind each of the tokens [L]; padded, so that one program does for all lengths."""
+    padded = np.zeros((1, task.config.model.max_positions), int)
+    padded[0, : len(inputs)] = inputs
+    return np.asarray(apply(task.model, params, padded), np.float64)[0, : len(inputs)]
 
 
 def forward(task, params, tokens):
     """float64 [L] log-probability of each token of one text that begins with BOS, by the whole model."""
-    inputs = np.concatenate([[1], tokens[:-1]])[None]
-    logits = np.asarray(task.model.apply({"params": params}, inputs, train=False), np.float64)[0]
+    logits = logits_of(task, params, np.concatenate([[1], tokens[:-1]]))
     norm = np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)) + logits.max(-1)
     return logits[np.arange(len(tokens)), tokens] - norm
 
@@ -49,7 +69,7 @@ def test_protocols_of_training(task):
 
 def test_loss_is_the_mean_over_tokens(task, params):
     batch = task.open_data().train_batches(0).__next__()
-    (total, count), metrics = task.loss(params, batch, None)
+    (total, count), metrics = jax.jit(task.loss)(params, batch, None)
     log_probabilities = np.asarray(task.log_probabilities((params,), batch), np.float64)
     assert count == (batch["segments"] > 0).sum()
     assert float(total) == pytest.approx(-(log_probabilities * batch["weights"]).sum(), rel=1e-5)
@@ -61,17 +81,18 @@ def test_rows_of_zeros_count_for_nothing(task, params):
     data = task.open_data()
     batch = data.train_batches(0).__next__()
     more = {name: np.concatenate([x, np.zeros_like(x)]) for name, x in batch.items()}
-    (total, count), _ = task.loss(params, batch, None)
-    (other, same), _ = task.loss(params, more, None)
+    loss = jax.jit(task.loss)
+    (total, count), _ = loss(params, batch, None)
+    (other, same), _ = loss(params, more, None)
     assert (float(other), float(same)) == (pytest.approx(float(total), rel=1e-5), float(count))
     assert data.count(more) == data.count(batch) == count
 
 
-def test_a_document_alone_equals_the_model(folder, tmp_path, params):
+def test_a_document_alone_equals_the_model(folder, tmp_path):
     """Rows are packed, so that none sees another; windows are long enough for each."""
     config = make_lm_config(folder, data={"rows": "packed", "row_length": 32}, model={"max_positions": 64})
     task = language_modeling.create(config, str(tmp_path))
-    params = jax.tree.map(lambda x: 4 * x, task.init(jax.random.key(0)))
+    params = initialize(task)
     documents = TokenizedDocuments(config, task.tokenizer, "test")
     found = document_nats(task, params, documents)
     for nats, begin, end in zip(found, [0, *documents.ends[:-1]], documents.ends, strict=True):
@@ -91,8 +112,8 @@ def test_windows_score_as_the_model_does(task, params, stride):
     while done < len(tokens):
         end = min(done + (stride if done else length), len(tokens))
         begin = max(end - length, 0)
-        logits = task.model.apply({"params": params}, inputs[None, begin:end], train=False)[0]
-        scores = np.asarray(jax.nn.log_softmax(logits))[np.arange(end - begin), tokens[begin:end]]
+        logits = logits_of(task, params, inputs[begin:end])
+        scores = scipy.special.log_softmax(logits, axis=-1)[np.arange(end - begin), tokens[begin:end]]
         expected[done:end] = scores[done - begin :]
         done = end
     sums = -np.add.reduceat(expected, [0, *documents.ends[:-1]])
@@ -121,7 +142,7 @@ def test_scores_and_their_units(task, params):
 
 
 def test_an_ensemble_averages_probabilities(task, params):
-    other = task.init(jax.random.key(1))
+    other = initialize(task, seed=1)
     batch = task.open_data().train_batches(0).__next__()
     one, two, both = (
         np.exp(np.asarray(task.log_probabilities(members, batch), np.float64))
