@@ -1,6 +1,8 @@
 """Batches that do not fit are halved, by the estimate or after the device's error, with equal results."""
 
 import dataclasses
+import threading
+import time
 
 import jax
 import numpy as np
@@ -51,7 +53,7 @@ def run(device, needed=lambda rows: None, batch_size=4):
 EXPECTED = {i: i + 100 for i in range(len(LENGTHS))}
 
 
-@pytest.mark.parametrize(("memory", "largest"), [(400, 4), (399, 2), (199, 1), (75, 1)])
+@pytest.mark.parametrize(("memory", "largest"), [(800, 4), (799, 2), (399, 1), (75, 1)])
 def test_batches_are_halved_until_they_fit(monkeypatch, memory, largest):
     monkeypatch.setattr(batch_splitting, "available_memory", lambda: memory)
     device = Device()
@@ -66,6 +68,39 @@ def test_too_large_rows_are_errors_before_running(monkeypatch):
     with pytest.raises(UserError, match=message):
         run(device, lambda rows: 2**31 if max(LENGTHS[i] for i in rows) == 9 else 1)
     assert device.tried == []
+
+
+class Waiting:
+    """Takes the place of `jax.device_get`: waits for a moment, and counts who does so at once."""
+
+    def __init__(self):
+        self.now, self.most, self._lock = 0, 0, threading.Lock()
+
+    def __call__(self, tree):
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(0.05)
+        with self._lock:
+            self.now -= 1
+        return tree
+
+
+@pytest.mark.parametrize(("estimate", "at_once"), [(37, 2), (38, 1)])
+def test_two_batches_at_once_share_the_memory(monkeypatch, estimate, at_once):
+    waiting = Waiting()
+    monkeypatch.setattr(batch_splitting, "available_memory", lambda: 100)
+    monkeypatch.setattr(batch_splitting.jax, "device_get", waiting)
+    assert run(Device(), lambda rows: estimate, batch_size=1) == EXPECTED
+    assert waiting.most == at_once
+
+
+def test_batches_that_nobody_reads_are_not_computed():
+    device = Device()
+    batches = run_batches(decode_rows(LENGTHS, 1), device.compute, lambda rows: None, None)
+    next(batches)
+    batches.close()
+    assert len(device.tried) < len(LENGTHS)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
@@ -121,7 +156,7 @@ def test_split_batches_decode_to_the_same(name, by, translator, monkeypatch):
 
     if by == "estimate":
         monkeypatch.setattr(generate, "_search_bytes", lambda settings, config, rows, *_: rows * 2**30)
-        monkeypatch.setattr(batch_splitting, "available_memory", lambda: 3 * 2**30)
+        monkeypatch.setattr(batch_splitting, "available_memory", lambda: 6 * 2**30)
     monkeypatch.setattr(generate, "search_batch", limited)
     split = decode(task.model, params, sources, config)
     assert max(tried) == (2 if by == "estimate" else 8)

@@ -1,7 +1,9 @@
-"""Runs batches on the device one after the other, and splits those that do not fit into its memory."""
+"""Runs batches on the device, and splits those that do not fit into its memory."""
 
 import collections
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -9,7 +11,10 @@ import jax
 from tfm.errors import UserError
 from tfm.runtime.memory import available_memory, format_bytes, is_out_of_memory
 
-MAX_MEMORY_FRACTION = 0.75  # for a batch of more than one row; a single row may use all of it
+# A CPU computes two small programs sooner side by side than one after the other on all cores. An accelerator
+# gets the next batch while the host reads the results of the one before.
+BATCHES_AT_ONCE = 2
+MAX_MEMORY_FRACTION = 0.75 / BATCHES_AT_ONCE  # of a batch; a single row may use all of it
 Batch = tuple[list[int], list[int]]  # (indices, rows); rows beyond the indices only fill the shape
 
 
@@ -19,15 +24,16 @@ def run_batches(
     estimate: Callable[[list[int]], int | None],
     describe: Callable[[list[int]], tuple[str, str]],
 ) -> Iterator[tuple[list[int], Any]]:
-    """Computes each batch on the device while the host reads the results of the one before.
+    """Computes `BATCHES_AT_ONCE` batches at a time, each on a thread of its own.
 
-    A batch whose estimate is above the available memory, or for which the device has run out of memory, is
-    halved, and its halves too, down to single rows. Later batches have at most as many rows as then
-    succeeded.
+    A batch whose estimate is above its part of the available memory, or for which the device has run out of
+    memory, is halved, and its halves too, down to single rows. Later batches have at most as many rows as
+    then succeeded.
 
     Args:
       batches: iterable of (indices, rows), as `tfm.data.batching.decode_rows` yields.
-      compute: rows -> a tree of arrays whose first axis is the rows; need not wait for them.
+      compute: rows -> a tree of arrays whose first axis is the rows; need not wait for them. No two threads
+        call it at once.
       estimate: rows -> estimated bytes of all that they take on a device, or None for no estimate.
       describe: rows -> (what they are, what to do), for the error message about a row that does not fit.
 
@@ -37,15 +43,25 @@ def run_batches(
     Raises:
       UserError: a single row does not fit.
     """
-    runner = _Runner(compute, estimate, describe)
-    pending = collections.deque()
-    for batch in batches:
-        for indices, rows in runner.split(*batch):
-            pending.append((indices, rows, runner.start(rows)))
-            if len(pending) > 1:
-                yield from runner.fetch(*pending.popleft())
-    while pending:
-        yield from runner.fetch(*pending.popleft())
+    runner, pending = _Runner(compute, estimate, describe), collections.deque()
+    pool = ThreadPoolExecutor(BATCHES_AT_ONCE)
+
+    def finish():
+        indices, rows, started = pending.popleft()
+        return runner.results(indices, rows, started.result())
+
+    try:
+        for batch in batches:
+            for indices, rows in runner.split(*batch):
+                while pending and (len(pending) > BATCHES_AT_ONCE or runner.needs_all_memory(rows)):
+                    yield from finish()
+                pending.append((indices, rows, pool.submit(runner.start, rows)))
+                if runner.needs_all_memory(rows):
+                    yield from finish()
+        while pending:
+            yield from finish()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 class _Runner:
@@ -54,6 +70,7 @@ class _Runner:
     def __init__(self, compute, estimate, describe):
         self._compute, self._estimate, self._describe = compute, estimate, describe
         self._memory, self._max_rows = available_memory(), None
+        self._computing = threading.Lock()  # else two threads would compile the same program
 
     def split(self, indices, rows):
         """Yields the batch, or parts of it that are estimated to fit."""
@@ -63,33 +80,34 @@ class _Runner:
         for half in _halves(indices, rows):
             yield from self.split(*half)
 
+    def needs_all_memory(self, rows):
+        """Whether no other batch may be computed meanwhile; so it is with some single rows."""
+        estimate = self._estimate(rows)
+        return bool(self._memory) and estimate is not None and estimate > MAX_MEMORY_FRACTION * self._memory
+
     def start(self, rows):
-        """The arrays being computed, or the device's error where it ran out of memory."""
+        """The results on the host, or the device's error where it ran out of memory."""
         try:
-            return self._compute(rows)
+            with self._computing:
+                started = self._compute(rows)
+            return jax.device_get(started)
         except jax.errors.JaxRuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             return error
 
-    def fetch(self, indices, rows, started):
-        """Yields the results on the host; computes halves where the device ran out of memory."""
-        try:
-            if isinstance(started, Exception):
-                raise started
-            yield indices, jax.device_get(started)
+    def results(self, indices, rows, found):
+        """Yields what `start` found; where the device ran out of memory, computes halves."""
+        if not isinstance(found, Exception):
+            yield indices, found
             return
-        except jax.errors.JaxRuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            if len(rows) == 1:
-                reason = str(error).split("\n")[0]
-                self._raise_too_large(rows, f"does not fit into the memory of the device ({reason})")
-        del started  # frees its memory on the device
+        if len(rows) == 1:
+            reason = str(found).split("\n")[0]
+            self._raise_too_large(rows, f"does not fit into the memory of the device ({reason})")
         half = (len(rows) + 1) // 2
         self._max_rows = min(self._max_rows or half, half)
         for smaller_indices, smaller_rows in self.split(indices, rows):
-            yield from self.fetch(smaller_indices, smaller_rows, self.start(smaller_rows))
+            yield from self.results(smaller_indices, smaller_rows, self.start(smaller_rows))
 
     def _fits(self, rows):
         """Whether to try all rows at once; raises a UserError for a single row that is too large."""
