@@ -71,18 +71,24 @@ def test_too_large_rows_are_errors_before_running(monkeypatch):
 
 
 class Waiting:
-    """Takes the place of `jax.device_get`: waits for a moment, and counts who does so at once."""
+    """Takes the place of `jax.device_get`: waits for a moment, and counts who does so at once.
 
-    def __init__(self):
-        self.now, self.most, self._lock = 0, 0, threading.Lock()
+    Where more than `limit` do, the memory does not suffice.
+    """
+
+    def __init__(self, limit=99):
+        self.now, self.most, self.limit, self._lock = 0, 0, limit, threading.Lock()
 
     def __call__(self, tree):
         with self._lock:
             self.now += 1
             self.most = max(self.most, self.now)
+            fits = self.now <= self.limit
         time.sleep(0.05)
         with self._lock:
             self.now -= 1
+        if not fits:
+            raise out_of_memory()
         return tree
 
 
@@ -93,6 +99,13 @@ def test_two_batches_at_once_share_the_memory(monkeypatch, estimate, at_once):
     monkeypatch.setattr(batch_splitting.jax, "device_get", waiting)
     assert run(Device(), lambda rows: estimate, batch_size=1) == EXPECTED
     assert waiting.most == at_once
+
+
+def test_a_row_that_fits_by_itself_is_computed(monkeypatch):
+    waiting = Waiting(limit=1)
+    monkeypatch.setattr(batch_splitting.jax, "device_get", waiting)
+    assert run(Device(), batch_size=1) == EXPECTED
+    assert waiting.most == 2
 
 
 def test_batches_that_nobody_reads_are_not_computed():

@@ -3,7 +3,7 @@
 import collections
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import jax
@@ -48,7 +48,12 @@ def run_batches(
 
     def finish():
         indices, rows, started = pending.popleft()
-        return runner.results(indices, rows, started.result())
+        found = started.result()
+        if isinstance(found, Exception) and pending:
+            wait([each for *_, each in pending])
+            if len(rows) == 1:  # by itself it may fit
+                found = runner.start(rows)
+        return runner.results(indices, rows, found)
 
     try:
         for batch in batches:
