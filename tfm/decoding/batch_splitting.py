@@ -58,10 +58,11 @@ def run_batches(
     try:
         for batch in batches:
             for indices, rows in runner.split(*batch):
-                while pending and (len(pending) > BATCHES_AT_ONCE or runner.needs_all_memory(rows)):
+                alone = runner.exceeds_share(rows)  # a single row
+                while len(pending) > (0 if alone else BATCHES_AT_ONCE):
                     yield from finish()
                 pending.append((indices, rows, pool.submit(runner.start, rows)))
-                if runner.needs_all_memory(rows):
+                if alone:
                     yield from finish()
         while pending:
             yield from finish()
@@ -85,10 +86,9 @@ class _Runner:
         for half in _halves(indices, rows):
             yield from self.split(*half)
 
-    def needs_all_memory(self, rows):
-        """Whether no other batch may be computed meanwhile; so it is with some single rows."""
-        estimate = self._estimate(rows)
-        return bool(self._memory) and estimate is not None and estimate > MAX_MEMORY_FRACTION * self._memory
+    def exceeds_share(self, rows):
+        """Whether they are estimated to take more than one of several batches at once may."""
+        return self._exceeds(self._estimate(rows), MAX_MEMORY_FRACTION)
 
     def start(self, rows):
         """The results on the host, or the device's error where it ran out of memory."""
@@ -116,17 +116,19 @@ class _Runner:
 
     def _fits(self, rows):
         """Whether to try all rows at once; raises a UserError for a single row that is too large."""
-        estimate, memory = self._estimate(rows), self._memory
-        known = estimate is not None and memory
         if len(rows) == 1:
-            if known and estimate > memory:
-                self._raise_too_large(
-                    rows, f"needs about {format_bytes(estimate)} and there are {format_bytes(memory)}"
-                )
+            estimate = self._estimate(rows)
+            if self._exceeds(estimate, 1):
+                there = format_bytes(self._memory)
+                self._raise_too_large(rows, f"needs about {format_bytes(estimate)} and there are {there}")
             return True
         if self._max_rows is not None and len(rows) > self._max_rows:
             return False
-        return not known or estimate <= MAX_MEMORY_FRACTION * memory
+        return not self.exceeds_share(rows)
+
+    def _exceeds(self, estimate, fraction):
+        """Whether an estimate is above this fraction of the memory, where both are known."""
+        return bool(self._memory) and estimate is not None and estimate > fraction * self._memory
 
     def _raise_too_large(self, rows, reason):
         what, remedy = self._describe(rows)
