@@ -35,7 +35,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-MOST_COMPILED = 1 << 30  # bytes of programs that sessions share: above it, they begin anew
+MAX_CACHE_BYTES = 1 << 30  # of compiled programs that sessions share; above it, the cache is emptied
 
 
 def pytest_sessionstart(session):
@@ -43,7 +43,7 @@ def pytest_sessionstart(session):
     folder = pathlib.Path(os.environ.get("JAX_COMPILATION_CACHE_DIR", ""))
     if folder.name != cli.COMPILED_FOLDER or hasattr(session.config, "workerinput"):
         return
-    if sum(path.stat().st_size for path in folder.glob("*")) > MOST_COMPILED:
+    if sum(path.stat().st_size for path in folder.glob("*")) > MAX_CACHE_BYTES:
         shutil.rmtree(folder)
     cli.remove_damaged_programs(str(folder.parent))
 

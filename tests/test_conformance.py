@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from tests.helpers import conformance, kills
-from tests.helpers.conformance import CASES, FAST, MODELS, STEPS, TASKS
+from tests.helpers.conformance import CASES, MODELS, STEPS, TASKS
 from tests.helpers.processes import LIMIT
+from tests.helpers.programs import FAST
 from tfm import models, tasks
 from tfm.config import from_mapping, load, save
 from tfm.fields import leaves

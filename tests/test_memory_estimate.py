@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.helpers.programs import FAST
 from tests.helpers.tiny import MODEL, make_config
 from tfm import memory_estimate
 from tfm.config import save
@@ -26,7 +27,6 @@ from tfm.training.step import TrainState
 from tfm.workdir import bundle, runs
 
 SMALL = TransformerConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=48, heads=4, max_positions=700)
-FAST = {"xla_backend_optimization_level": 0}
 
 
 def estimate(config=SMALL):

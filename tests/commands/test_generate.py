@@ -6,7 +6,7 @@ import json
 import jax
 import pytest
 
-from tests.helpers.tiny import initialize
+from tests.helpers.programs import initialize
 from tests.helpers.tiny_lm import make_lm_config, write_documents
 from tfm.commands import generate
 from tfm.config import save

@@ -8,6 +8,7 @@ import optax
 import pytest
 from jax import export
 
+from tests.helpers.programs import FAST
 from tfm import backend
 from tfm.decoding.generate import DecodingConfig, search_batch, search_parameters
 from tfm.losses import fused_linear_cross_entropy
@@ -20,7 +21,6 @@ CONFIG = TransformerConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=
 MODEL = Transformer(CONFIG, vocabulary_size=30)
 INPUTS = jax.ShapeDtypeStruct((2, 8), jnp.int32)
 SEARCHES = {"greedy": {"beam_size": 1}, "beam": {}, "coverage": {"coverage_penalty": 0.2}}
-FAST = {"xla_backend_optimization_level": 0}
 
 
 def parameters():

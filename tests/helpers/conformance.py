@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.helpers import images, tiny, tiny_lm
+from tests.helpers.programs import initialize
 from tfm import tasks
 from tfm.data.images import ImageDataConfig
 from tfm.models.rnn_luong import LuongConfig
@@ -31,7 +32,6 @@ RNN_SIZES = {
     "initialization": "glorot",
     "dropout": 0.1,
 }
-FAST = {"xla_backend_optimization_level": 0}  # to compile
 TRAINING = TrainingConfig(
     steps=STEPS,
     warmup_steps=2,
@@ -102,9 +102,8 @@ class Case(NamedTuple):
     def random_params(self) -> Any:
         """Random parameters; those that are 0 by initialization, such as biases, are random as well."""
         rng = np.random.default_rng(0)
-        init = jax.jit(self.task.init, compiler_options=FAST)
         return jax.tree.map(
-            lambda x: x + 0.1 * rng.standard_normal(x.shape, np.float32), init(jax.random.key(0))
+            lambda x: x + 0.1 * rng.standard_normal(x.shape, np.float32), initialize(self.task)
         )
 
 

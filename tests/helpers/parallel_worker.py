@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tests.helpers.tiny import MODEL, initialize
+from tests.helpers.programs import initialize
+from tests.helpers.tiny import MODEL
 from tfm.runtime.checkpoints import Checkpoints
 from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig

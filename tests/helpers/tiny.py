@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 
+from tests.helpers.programs import initialize
 from tfm import tasks
 from tfm.config import save, to_config_dict
 from tfm.data.config import DataConfig
@@ -15,7 +16,6 @@ from tfm.workdir import runs
 
 WORDS = ("red", "blue", "green", "small", "big", "dog", "cat", "bird", "runs", "sleeps")
 TRANSLATED = ("rot", "blau", "gruen", "klein", "gross", "hund", "katze", "vogel", "rennt", "schlaeft")
-FAST = {"xla_backend_optimization_level": 0}  # to compile
 MODEL = TransformerConfig(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, heads=4, dropout=0.1)
 
 
@@ -65,11 +65,6 @@ def train_run(config, workdir):
     save(config, runs.config_path(str(workdir)))
     train(tasks.find(config.task).create(config, str(workdir)), config.training, str(workdir))
     return read_metrics(str(workdir))
-
-
-def initialize(task):
-    """Parameters of a task, by one program: each operation alone would be compiled as one."""
-    return jax.jit(task.init, compiler_options=FAST)(jax.random.key(0))
 
 
 def randomize_weights(run):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.initialize import random_parameters
+from tests.helpers.programs import FAST
 from tests.helpers.tiny import make_config
 from tfm.commands.visualize import attention_maps
 from tfm.data.config import DataConfig
@@ -29,7 +30,6 @@ LEARNED = dataclasses.replace(SINUSOIDS, positions="learned", max_positions=9)
 RNG = np.random.default_rng(0)
 INPUTS, TARGETS = RNG.integers(3, 30, (2, 7)), RNG.integers(3, 30, (2, 6))
 STACKS = ("encoder", "decoder")
-FAST = {"xla_backend_optimization_level": 0}  # to compile
 LIMIT = 28  # no bucket's width: batches of 32 are cut
 
 

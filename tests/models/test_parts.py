@@ -14,6 +14,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from tests.helpers.initialize import random_parameters
+from tests.helpers.programs import FAST
 from tfm import layers
 from tfm.attention import attention_weights, dot_product_attention, weights_of
 from tfm.data.tokenizer import BOS_ID, EOS_ID
@@ -124,7 +125,6 @@ INPUTS = np.concatenate([RNG.integers(3, 14, (BATCH, LENGTH)), np.full((BATCH, 1
 INPUTS[1, 3:] = (2, 0, 0)
 TARGETS = np.where(INPUTS > 2, (INPUTS - 3 + 5) % 11 + 3, INPUTS)  # each token has its translation
 SHIFTED = np.concatenate([np.full((BATCH, 1), BOS_ID), TARGETS[:, :-1]], axis=1)
-FAST = {"xla_backend_optimization_level": 0}  # to compile
 STEPS, EXTRA, BEAM, SHORTEST = 20, 3, 3, 5
 
 

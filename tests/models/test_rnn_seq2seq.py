@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers import numpy_rnn
 from tests.helpers.initialize import random_parameters
+from tests.helpers.programs import FAST, decode_steps
 from tests.helpers.tiny import make_config
 from tfm import models
 from tfm.commands.visualize import attention_maps
@@ -54,7 +55,6 @@ CONFIGS = {
 NAMES = list(CONFIGS)
 SOURCES = [[3, 9, 4, 4, 12, 7, EOS_ID], [5, 3, EOS_ID], [8, 14, 6, 3, EOS_ID]]
 TARGETS = [[BOS_ID, 6, 6, 13], [BOS_ID, 4, 10, 3, 11, 5], [BOS_ID, 12]]
-FAST = {"xla_backend_optimization_level": 0}  # to compile
 
 
 def pad(sentences, width):
@@ -83,20 +83,6 @@ def apply(model, params, *arguments, seed=0, **options):
     """`model.apply`, compiled at once and in a hurry."""
     rngs = {"dropout": jax.random.key(seed)}
     return model.apply({"params": params}, *arguments, rngs=rngs, **options)
-
-
-@functools.partial(jax.jit, static_argnames=("model", "max_length"), compiler_options=FAST)
-def decode_steps(model, params, inputs, tokens, parents, max_length):
-    """Logits [T, B, W, V] of T cached steps with tokens [T, B, W]; the next extend parents [T, B, W]."""
-
-    def step(cache, now):
-        position, tokens, parents = now
-        logits, cache = model.apply({"params": params}, tokens, cache, position, method="decode_step")
-        return cache.reorder(parents), logits
-
-    options = {"width": tokens.shape[-1], "max_length": max_length, "method": "init_cache"}
-    cache = model.apply({"params": params}, inputs, **options)
-    return jax.lax.scan(step, cache, (jnp.arange(len(tokens)), tokens, parents))[1]
 
 
 def forward(name, inputs, targets, **packing):

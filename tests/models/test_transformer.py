@@ -10,6 +10,7 @@ import pytest
 
 from tests.helpers import numpy_transformer as numpy64
 from tests.helpers.initialize import random_parameters
+from tests.helpers.programs import FAST, decode_steps
 from tfm import config as config_module
 from tfm.config import from_mapping
 from tfm.errors import UserError
@@ -21,9 +22,6 @@ RNG = np.random.default_rng(0)
 INPUTS = RNG.integers(3, 30, (3, 7))
 INPUTS[1, 4:] = 0
 TARGETS = RNG.integers(3, 30, (3, 6))
-
-
-FAST = {"xla_backend_optimization_level": 0}  # to compile
 
 
 @functools.cache
@@ -43,20 +41,6 @@ def parameters():
 def apply(params, inputs, targets, model, seed=0, **keywords):
     rngs = {"dropout": jax.random.key(seed)}
     return model.apply({"params": params}, inputs, targets, train=False, rngs=rngs, **keywords)
-
-
-@functools.partial(jax.jit, static_argnames=("model", "max_length"), compiler_options=FAST)
-def decode(params, inputs, tokens, parents, model, max_length):
-    """Logits [T, B, W, V] of T cached steps with tokens [T, B, W]; the next extend parents [T, B, W]."""
-
-    def step(cache, now):
-        position, tokens, parents = now
-        logits, cache = model.apply({"params": params}, tokens, cache, position, method="decode_step")
-        return cache.reorder(parents), logits
-
-    options = {"width": tokens.shape[-1], "max_length": max_length, "method": "init_cache"}
-    cache = model.apply({"params": params}, inputs, **options)
-    return jax.lax.scan(step, cache, (jnp.arange(len(tokens)), tokens, parents))[1]
 
 
 def logits(inputs, targets, params=None, model=MODEL, **keywords):
@@ -223,7 +207,7 @@ def test_cached_decoding_equals_the_forward_pass(width):
     """Hypotheses extend random parents, as a beam does; each must see its own ancestors' tokens alone."""
     rng, length = np.random.default_rng(1), 6
     tokens, parents = rng.integers(3, 30, (length, 3, width)), rng.integers(0, width, (length, 3, width))
-    found = decode(parameters(), INPUTS, tokens, parents, MODEL, length + 2)
+    found = decode_steps(MODEL, parameters(), INPUTS, tokens, parents, length + 2)
     history = np.zeros((3, width, 0), int)
     for position in range(length):
         history = np.concatenate([history, tokens[position][..., None]], axis=-1)
@@ -238,7 +222,7 @@ def test_cached_decoding_equals_the_forward_pass(width):
 def test_cached_decoding_of_other_models(fields):
     model, params = build(dataclasses.replace(TINY, **fields))
     tokens = TARGETS.T[..., None]
-    found = decode(params, INPUTS, tokens, np.zeros_like(tokens), model, 6)
+    found = decode_steps(model, params, INPUTS, tokens, np.zeros_like(tokens), 6)
     full = logits(INPUTS, TARGETS, params, model)
     np.testing.assert_allclose(found[:, :, 0].swapaxes(0, 1), full, atol=1e-5)
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers import numpy_vit
 from tests.helpers.initialize import random_parameters
+from tests.helpers.programs import FAST
 from tfm.errors import UserError
 from tfm.layers import Dropout
 from tfm.models.vit import VisionTransformer, ViTConfig, split_patches
@@ -26,7 +27,6 @@ TINY = ViTConfig(
     heads=2,
     dropout=0.1,
 )
-FAST = {"xla_backend_optimization_level": 0}  # to compile
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(3, 6, 6, 2)).astype(np.float32)
 SIZES = {

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import images as tiny
+from tests.helpers.programs import FAST
 from tests.helpers.random_parameters import answer
 from tests.helpers.tiny import write_config_file
 from tfm.commands import compare, evaluate, export, train, translate, visualize
@@ -22,8 +23,6 @@ from tfm.tasks.classification import Config
 from tfm.training.config import TrainingConfig
 from tfm.workdir import initialization, runs
 from tfm.workdir.translator import Translator
-
-FAST = {"xla_backend_optimization_level": 0}  # to compile
 
 
 @pytest.fixture(scope="module")

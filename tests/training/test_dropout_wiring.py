@@ -13,6 +13,7 @@ import pytest
 
 from tests.helpers import numpy_transformer as numpy64
 from tests.helpers.initialize import random_parameters
+from tests.helpers.programs import FAST
 from tfm import attention, layers
 from tfm.layers import dropout as dropout_module
 from tfm.models import Transformer, TransformerConfig
@@ -23,7 +24,6 @@ TINY = TransformerConfig(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24
 RNG = np.random.default_rng(0)
 INPUTS, TARGETS = RNG.integers(3, 30, (4, 5)), RNG.integers(3, 30, (4, 6))
 BATCH = {"inputs": INPUTS, "targets": TARGETS}
-FAST = {"xla_backend_optimization_level": 0}  # to compile
 STACKS = {"encoder": ("mixer", "feed_forward"), "decoder": ("mixer", "cross_attention", "feed_forward")}
 PAPERS = ["dropout", "dropout"] + [
     f"{stack}/layers_{layer}/{sublayer}_residual/Dropout_0"

@@ -13,7 +13,8 @@ import optax
 import pytest
 
 from tests.helpers import tiny
-from tests.helpers.tiny import initialize, train_run
+from tests.helpers.programs import initialize
+from tests.helpers.tiny import train_run
 from tests.helpers.tiny_regression import Regression, make_config
 from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import numpy_transformer as numpy64
-from tests.helpers.tiny import initialize
+from tests.helpers.programs import FAST, initialize
 from tfm.data.batching import TrainBatches
 from tfm.data.config import DataConfig
 from tfm.data.token_cache import TokenCache
@@ -26,7 +26,6 @@ PIECES = 20
 RNG = np.random.default_rng(0)
 PAIRS = [tuple(RNG.integers(3, PIECES, RNG.integers(1, 7)).tolist() for _ in range(2)) for _ in range(12)]
 SMOOTHING = 0.25
-FAST = {"xla_backend_optimization_level": 0}  # to compile
 MODEL = TransformerConfig(encoder_layers=1, decoder_layers=2, d_model=16, d_ff=24, heads=2)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tests.helpers import numpy_transformer as numpy64
-from tests.helpers.tiny import initialize, randomize_weights
+from tests.helpers.programs import initialize
+from tests.helpers.tiny import randomize_weights
 from tfm.commands import evaluate as eval_command
 from tfm.config import save
 from tfm.data.config import DataConfig
