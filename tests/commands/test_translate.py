@@ -416,6 +416,20 @@ def test_ctrl_c_keeps_what_is_done(tmp_path):
     assert calls == [["c"]]
 
 
+def test_ctrl_c_between_a_write_and_its_count(tmp_path):
+    errors = [None, KeyboardInterrupt(), None]  # after each of the flushes
+    with open(tmp_path / "out.part", "w+b") as part:
+
+        def flush_and_stop():
+            part.flush()
+            if error := errors.pop(0):
+                raise error
+
+        target = types.SimpleNamespace(name=part.name, write=part.write, flush=flush_and_stop)
+        with pytest.raises(KeyboardInterrupt, match=r"^2 lines are translated in "):
+            translate_file(count_lines([], 9), io.BytesIO(b"a\nb\nc\n"), target, {}, most_lines=1)
+
+
 def test_ctrl_c_before_the_first_line(tmp_path):
     with pytest.raises(KeyboardInterrupt, match=r"^0 lines are translated$"):
         write_output(interrupted([], 0), b"a\n", tmp_path / "out", {})

@@ -201,15 +201,17 @@ def translate_file(
     if done:
         log.info("Resuming after line %s of %s", f"{done:,}", part)
     source = _CheckedLines(source, part, lines, checksum)
-    try:
-        with _explain_kept_part(part):
-            note = functools.partial(_write_origin, about, origin, source)
+    note = functools.partial(_write_origin, about, origin, source)
+    with _explain_kept_part(part):
+        try:
             translate_lines(translate, source, target, done=done, on_chunk=note, **options)
-    except KeyboardInterrupt as stop:
-        if not os.path.getsize(part):
-            raise
-        how = "the same command on the same input resumes after them"
-        raise KeyboardInterrupt(f"{stop} in {part}; {how}") from None
+        except KeyboardInterrupt:
+            target.flush()
+            if not os.path.getsize(part):
+                raise
+            # Counted in the file: the interrupt may have come between a write and the count of it.
+            done, how = _count_lines(part), "the same command on the same input resumes after them"
+            raise KeyboardInterrupt(f"{done:,} lines are translated in {part}; {how}") from None
 
 
 class _CheckedLines:
@@ -273,6 +275,11 @@ def _write_origin(about, origin, source):
     """Writes beside a part what it is made from; the part itself is never behind this."""
     with atomic_file(about, "w") as file:
         json.dump({"origin": origin, "lines": source.lines, "checksum": source.checksum}, file)
+
+
+def _count_lines(path):
+    with open(path, "rb") as file:
+        return sum(line.endswith(b"\n") for line in file)
 
 
 def _whole_lines(part, about, origin):
