@@ -82,7 +82,7 @@ def bare_step(task, training, steps):
     tokens = [data.count(batch) for batch in batches]
     placed = [setup.partitioner.place_batch(batch) for batch in batches]
     step = setup.partitioner.compile(setup.step, setup.state)
-    state, metrics = step(setup.partitioner.place_state(setup.state), placed[0])
+    state, metrics = step(setup.partitioner.place_state(setup.initialize()), placed[0])
     jax.block_until_ready(metrics)
 
     def timed():

@@ -1,4 +1,4 @@
-"""One malloc arena a core, in processes of their own, as the limit holds for a process's life."""
+"""What malloc keeps: arenas, in processes of their own as the limit holds for one's life, and free memory."""
 
 import ctypes
 import os
@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
+from tests.conftest import resident_bytes
 from tests.helpers.processes import LIMIT
+from tfm.runtime.memory import return_free_memory
 
 pytestmark = [
     pytest.mark.long,
@@ -59,3 +61,19 @@ def test_what_the_environment_chose_holds(tmp_path):
     limit = 4 * CORES
     assert arenas(tmp_path, "limited", GLIBC_TUNABLES=f"glibc.malloc.arena_max={limit}") > 2 * CORES
     assert arenas(tmp_path, "limited", MALLOC_ARENA_MAX=str(limit)) > 2 * CORES
+
+
+def test_free_memory_goes_back_to_the_system():
+    """The block that stays is above the others, where malloc does not give them back by itself."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    size, count = 4_000, 20_000
+    blocks = [libc.malloc(size) for _ in range(count)]
+    for block in blocks:
+        ctypes.memset(block, 1, size)
+    for block in blocks[:-1]:
+        libc.free(block)
+    before = resident_bytes()
+    return_free_memory()
+    assert before - resident_bytes() > size * count / 2
+    libc.free(blocks[-1])

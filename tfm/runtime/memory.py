@@ -42,6 +42,12 @@ def limit_malloc_arenas() -> None:
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, max(os.cpu_count(), 2))
 
 
+def return_free_memory() -> None:
+    """Gives the system what malloc keeps of freed memory, such as what compiling took; glibc alone can."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def measure_memory(compiled: jax.stages.Compiled) -> Memory:
     """The `Memory` of a compiled step that donates its state."""
     analysis = compiled.memory_analysis()

@@ -1,5 +1,6 @@
 """The dry run: parameters, batches, memory and last measured speed of a run, before it starts."""
 
+import math
 import os
 
 import jax
@@ -7,7 +8,7 @@ import jax
 from tfm.runtime.memory import format_bytes
 from tfm.training.config import TrainingConfig
 from tfm.training.reporting import METRICS_FILE, read_metrics
-from tfm.training.setup import compile_step, make_setup
+from tfm.training.setup import check_padding, compile_step, make_setup
 from tfm.training.task import Task
 
 COLUMN = 20  # characters of a name
@@ -23,8 +24,10 @@ def describe_run(task: Task, config: TrainingConfig, workdir: str) -> list[str]:
       UserError: the step does not fit into the memory of a device, or the data cannot be used.
     """
     setup, data = make_setup(task, config), task.open_data()
-    _, _, memory = compile_step(setup, setup.state, data.example(), config.gradient_accumulation_steps)
-    parameters = sum(x.size for x in jax.tree.leaves(setup.state.params))
+    example, accumulation = data.example(), config.gradient_accumulation_steps
+    check_padding(setup, setup.initialize, example, accumulation)
+    _, memory = compile_step(setup, example, accumulation)
+    parameters = sum(math.prod(x.shape) for x in jax.tree.leaves(setup.state.params))
     device = f"{format_bytes(memory.state)} state, {format_bytes(memory.step)} for a step"
     if memory.available:
         device += f", of {format_bytes(memory.available)}"

@@ -3,8 +3,10 @@
 import contextlib
 import dataclasses
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -21,7 +23,14 @@ from tfm.training.hooks import Hook, Hooks
 from tfm.training.metrics_writer import MetricsWriter
 from tfm.training.non_finite import explain
 from tfm.training.reporting import MetricAccumulator
-from tfm.training.setup import TrainSetup, compile_step, make_setup, open_checkpoints, restore_or_initialize
+from tfm.training.setup import (
+    TrainSetup,
+    compile_step,
+    make_setup,
+    open_checkpoints,
+    place_state,
+    restore_or_initialize,
+)
 from tfm.training.step import TrainState
 from tfm.training.task import Batch, Data, Task
 
@@ -64,20 +73,22 @@ def train(
             stack.callback(hook.close)
         guard = guard or stack.enter_context(contextlib.closing(DirectoryGuard(workdir)))
         checkpoints = stack.enter_context(contextlib.closing(open_checkpoints(task, config, workdir, guard)))
-        restored, progress = restore_or_initialize(setup, checkpoints, load_initial_params)
-        state = LoopState.from_progress(restored, progress)
+        pool = stack.enter_context(ThreadPoolExecutor(1, "initialization"))
+        first, get_state, progress = restore_or_initialize(setup, checkpoints, load_initial_params, pool)
+        state = LoopState.from_progress(first, progress)
         if state.is_over(config) and not state.unevaluated:
             log.info("Nothing to do: %s", state.describe_end(config))
             return
         data = task.open_data()
         guard.check()  # preparing may have taken long, and what follows makes files and folders
         record_start(workdir, task.config, data.identity(), state.step)
-        parameters = sum(x.size for x in jax.tree.leaves(restored.params))
+        parameters = sum(math.prod(x.shape) for x in jax.tree.leaves(setup.state.params))
         devices = f"{setup.partitioner.devices} {jax.default_backend()}"
         log.info("%s parameters, %s device(s)", f"{parameters:,}", devices)
-        step, state.state, _ = compile_step(
-            setup, restored, data.example(), config.gradient_accumulation_steps
-        )
+        example, accumulation = data.example(), config.gradient_accumulation_steps
+        step, _ = compile_step(setup, example, accumulation)
+        state.state = place_state(setup, get_state, example, accumulation)
+        del get_state  # which may keep the restored state in memory
         guard.check()
         if jax.process_index() == 0:  # the first of several hosts writes
             writer = stack.enter_context(contextlib.closing(MetricsWriter(workdir)))
@@ -99,23 +110,23 @@ class LoopState:
 
     Attributes:
       step: updates made.
-      state: the `TrainState`, placed on the devices.
       stopping: evaluations so far.
       unevaluated: a signal cut short the evaluation of `step`: the next start makes it.
       signal: number of the signal that asked the run to end, or 0.
+      state: the `TrainState`, once it is placed on the devices.
     """
 
     step: int
-    state: TrainState
     stopping: EarlyStopping
     unevaluated: bool
     signal: int = 0
+    state: TrainState | None = None
 
     @classmethod
-    def from_progress(cls, state: TrainState, progress: dict[str, Any]) -> "LoopState":
-        """Of a restored state and what was saved with it; a checkpoint of the first version holds {}."""
+    def from_progress(cls, step: int, progress: dict[str, Any]) -> "LoopState":
+        """Of a step and what was saved with its state; a checkpoint of the first version holds {}."""
         stopping = EarlyStopping(*progress.get("evaluations", ()))
-        return cls(int(state.step), state, stopping, progress.get("unevaluated", False))
+        return cls(step, stopping, progress.get("unevaluated", False))
 
     def is_done(self, config: TrainingConfig) -> bool:
         """Whether all steps are made and evaluated."""

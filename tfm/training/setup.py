@@ -3,13 +3,14 @@
 import logging
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
 import jax
 
 from tfm.runtime.checkpoints import Checkpoints
 from tfm.runtime.lock import DirectoryGuard
-from tfm.runtime.memory import Memory, check_memory, explain_out_of_memory, measure_memory
+from tfm.runtime.memory import Memory, check_memory, explain_out_of_memory, measure_memory, return_free_memory
 from tfm.runtime.restoring import check_shapes
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import make_optimizer, make_schedule
@@ -22,24 +23,40 @@ log = logging.getLogger(__name__)
 
 
 class TrainSetup(NamedTuple):
-    """Schedule, partitioner, first state, the step to compile, its random key, and the task's loss in it."""
+    """What a run needs before its first step.
+
+    Attributes:
+      schedule: of the learning rate.
+      partitioner: of the devices.
+      state: the shapes of the first state.
+      create: makes the first state, with random parameters, from `init_rng`.
+      step: the step to compile.
+      rng: the random key of the steps.
+      loss: the task's, as the step has it.
+    """
 
     schedule: Callable
     partitioner: Partitioner
     state: TrainState
+    create: jax.stages.Wrapped
+    init_rng: jax.Array
     step: Callable
     rng: jax.Array
     loss: Callable
+
+    def initialize(self) -> TrainState:
+        """The first state."""
+        return self.create(self.init_rng)
 
 
 def make_setup(
     task: Task, config: TrainingConfig, compile_only_devices: Sequence[jax.Device] | None = None
 ) -> TrainSetup:
-    """Makes the `TrainSetup` of a run, its random parameters among it.
+    """Makes the `TrainSetup` of a run; allocates nothing.
 
     Args:
       task, config: of the run.
-      compile_only_devices: devices that are not here, to compile for them; the state is then its shapes.
+      compile_only_devices: devices that are not here, to compile for them; None for those that are.
 
     Raises:
       UserError: the config asks for what the devices or the model cannot do.
@@ -48,8 +65,10 @@ def make_setup(
     optimizer = make_optimizer(config, schedule)
     init_rng, step_rng = jax.random.split(jax.random.key(config.seed))
     partitioner = make_partitioner(config, compile_only_devices)
-    make = jax.eval_shape if compile_only_devices else lambda create, rng: jax.jit(create)(rng)
-    state = make(lambda rng: TrainState.create(task.init(rng), optimizer, config.ema_decay), init_rng)
+
+    def create(rng):
+        return TrainState.create(task.init(rng), optimizer, config.ema_decay)
+
     step = make_train_step(
         task.loss,
         optimizer,
@@ -58,7 +77,8 @@ def make_setup(
         config.gradient_accumulation_steps,
         config.on_non_finite,
     )
-    return TrainSetup(schedule, partitioner, state, step, step_rng, task.loss)
+    state = jax.eval_shape(create, init_rng)
+    return TrainSetup(schedule, partitioner, state, jax.jit(create), init_rng, step, step_rng, task.loss)
 
 
 def open_checkpoints(
@@ -79,55 +99,87 @@ def open_checkpoints(
 
 
 def restore_or_initialize(
-    setup: TrainSetup, checkpoints: Checkpoints, load_initial_params: Callable[[], Any] | None
-) -> tuple[TrainState, dict[str, Any]]:
+    setup: TrainSetup, checkpoints: Checkpoints, load_initial_params: Callable[[], Any] | None, pool: Executor
+) -> tuple[int, Callable[[], TrainState], dict[str, Any]]:
     """The state to train from, and the progress that was saved with it.
 
     Args:
       setup: of the run.
       checkpoints: of the run; a run that has one resumes from the newest that is intact.
       load_initial_params: returns the initial parameters if there is no checkpoint; None for random ones.
+      pool: compiles the initialization in the background, which takes seconds.
 
     Returns:
-      (state, progress): progress as `Checkpoints.save` was given it, {} for a run that begins.
+      (step, get_state, progress): updates made; a function that returns the state; progress as
+      `Checkpoints.save` was given it, {} for a run that begins.
     """
     newest = checkpoints.recover()
     if newest is not None:
         log.info("Resuming from step %s in %s", f"{newest:,}", checkpoints.directory)
         state = checkpoints.restore(setup.partitioner.like(setup.state), newest)
-        return state, checkpoints.restore_progress(newest)
-    state = setup.state
-    if load_initial_params is not None:
-        # Saved at once, so that the run resumes with these weights whenever it is stopped.
-        weights = load_initial_params()
-        check_shapes(state.params, weights, "The set of initial parameters")
-        state = state.with_params(weights)
-        checkpoints.save(setup.partitioner.fetch_state(setup.partitioner.place_state(state)))
-    return state, {}
+        return newest, lambda: state, checkpoints.restore_progress(newest)
+    if load_initial_params is None:
+        compiled = pool.submit(lambda: setup.create.lower(setup.init_rng).compile())
+
+        def get_state():
+            program = compiled.result()
+            return_free_memory()
+            return program(setup.init_rng)
+
+        return 0, get_state, {}
+    # Saved at once, so that the run resumes with these weights whenever it is stopped.
+    weights = load_initial_params()
+    check_shapes(setup.state.params, weights, "The set of initial parameters")
+    state = setup.initialize().with_params(weights)
+    checkpoints.save(setup.partitioner.fetch_state(setup.partitioner.place_state(state)))
+    return 0, lambda: state, {}
 
 
 def compile_step(
-    setup: TrainSetup, state: TrainState, batch: Batch, gradient_accumulation_steps: int
-) -> tuple[Callable, TrainState, Memory]:
+    setup: TrainSetup, batch: Batch, gradient_accumulation_steps: int
+) -> tuple[Callable, Memory]:
     """Compiles the step for one shape; a later call with it finds what was compiled.
 
     Args:
       setup: of the run.
-      state: to place on the devices.
       batch: host batch of the largest shape, so that what is too large is found before the first step.
       gradient_accumulation_steps: of the config, for the error message.
 
     Returns:
-      (the step as it is called, the placed state, the `Memory` it needs).
+      (the step as it is called, the `Memory` it needs).
 
     Raises:
-      UserError: a step needs more memory than a device has, or the loss counts rows of zeros.
+      UserError: a step needs more memory than a device has.
     """
-    if setup.partitioner.devices * gradient_accumulation_steps > 1:  # else no rows are added
-        check_zero_rows(setup.loss, setup.state.params, batch)
     with explain_out_of_memory(gradient_accumulation_steps):
         step = setup.partitioner.compile(setup.step, setup.state)
-        state = setup.partitioner.place_state(state)
-        memory = measure_memory(step.lower(state, setup.partitioner.place_batch(batch)).compile())
+        memory = measure_memory(step.lower(*setup.partitioner.place_shapes(setup.state, batch)).compile())
     check_memory(memory, gradient_accumulation_steps)
-    return step, state, memory
+    return step, memory
+
+
+def check_padding(
+    setup: TrainSetup, get_state: Callable[[], TrainState], batch: Batch, gradient_accumulation_steps: int
+) -> None:
+    """`check_zero_rows` of the task's loss and a state's parameters, where rows of zeros pad batches."""
+    if setup.partitioner.devices * gradient_accumulation_steps > 1:
+        check_zero_rows(setup.loss, get_state().params, batch)
+
+
+def place_state(
+    setup: TrainSetup, get_state: Callable[[], TrainState], batch: Batch, gradient_accumulation_steps: int
+) -> TrainState:
+    """The state on the devices, after `check_padding`.
+
+    Args:
+      setup: of the run.
+      get_state: see `restore_or_initialize`; called once.
+      batch, gradient_accumulation_steps: as of `compile_step`.
+
+    Raises:
+      UserError: the state does not fit into a device, or the loss counts rows of zeros.
+    """
+    with explain_out_of_memory(gradient_accumulation_steps):
+        state = get_state()
+        check_padding(setup, lambda: state, batch, gradient_accumulation_steps)
+        return setup.partitioner.place_state(state)

@@ -19,7 +19,7 @@ from tfm.models import TransformerConfig
 from tfm.tasks.translation.data import count_tokens
 from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig
-from tfm.training.setup import compile_step, make_setup
+from tfm.training.setup import check_padding, make_setup
 from tfm.training.step import check_zero_rows
 
 PIECES = 20
@@ -198,7 +198,7 @@ def test_a_run_that_pads_rows_checks_its_loss():
         config = TrainingConfig(gradient_accumulation_steps=gradient_accumulation_steps, parallel="jit")
         parts = make_setup(Rows(), config)
         if gradient_accumulation_steps == 1:  # where no rows are added, the loss is right
-            compile_step(parts, parts.state, batch, gradient_accumulation_steps)
+            check_padding(parts, parts.initialize, batch, gradient_accumulation_steps)
             continue
         with pytest.raises(UserError, match="give padding weight 0 in the task's loss"):
-            compile_step(parts, parts.state, batch, gradient_accumulation_steps)
+            check_padding(parts, parts.initialize, batch, gradient_accumulation_steps)
