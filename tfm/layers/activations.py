@@ -60,7 +60,7 @@ class Interception:
         """
         self._read = [read] if isinstance(read, str) else [*read]
         self._edit, self._rows_of_each = dict(edit or {}), rows_of_each
-        self._reasons = {}
+        self._reasons, self._asked = {}, []
         self.reads, self.points = {}, {}
 
     @property
@@ -68,8 +68,9 @@ class Interception:
         """All globs."""
         return [*self._read, *self._edit]
 
-    def matches(self, name: str) -> bool:
-        """Whether a glob matches the name."""
+    def wants(self, name: str) -> bool:
+        """Whether a glob matches the name of an activation that is computed only for it."""
+        self._asked.append(name)
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.patterns)
 
     def call(
@@ -103,6 +104,7 @@ class Interception:
         names = [*self.points, *others]
         for pattern in self.patterns:
             if not fnmatch.filter(names, pattern):
+                names = dict.fromkeys([*names, *self._asked])
                 raise UserError(_describe_no_match(pattern, names, self._reasons))
 
 
@@ -141,7 +143,7 @@ def is_active() -> bool:
 def is_wanted(module: nn.Module, *names: str) -> bool:
     """Whether the active interception, if any, reads or edits one of these activations of a module."""
     active = _ACTIVE.get()
-    return active is not None and any(active.matches(_full_name(module, name)) for name in names)
+    return active is not None and any([active.wants(_full_name(module, name)) for name in names])
 
 
 def observe(
@@ -212,15 +214,14 @@ def _describe_no_match(pattern, names, reasons):
     for name, reason in reasons.items():
         if fnmatch.fnmatchcase(name, pattern):
             return f"There is no activation {name}: {reason}."
-    near = sorted(names, key=lambda name: _distance(pattern, name))[:NEAREST]
+    near = sorted(names, key=lambda name: _similarity(pattern, name), reverse=True)[:NEAREST]
     return (
         f"Expected the name or a glob of activations of this pass, got {pattern!r}, which matches none; the "
         f"nearest are {', '.join(near)}. tfm.interpret.list_points gives all."
     )
 
 
-def _distance(pattern, name):
-    """(Characters of a glob that a name does not have in this order, its length): small for near ones."""
-    text = pattern.replace("*", "")
-    blocks = difflib.SequenceMatcher(None, text, name, autojunk=False).get_matching_blocks()
-    return len(text) - sum(block.size for block in blocks), len(name)
+def _similarity(pattern, name):
+    """Of a glob to a name, 0 to 2: half of it counts the last part alone, the activation in its module."""
+    texts = (pattern, name), (pattern.rpartition(".")[2], name.rpartition(".")[2])
+    return sum(difflib.SequenceMatcher(None, *pair, autojunk=False).ratio() for pair in texts)
