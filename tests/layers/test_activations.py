@@ -92,14 +92,19 @@ def test_a_second_use_of_a_module_has_a_name_of_its_own():
     with intercept(interception):
         Twice().apply(params, x)
     assert interception.reads.keys() == {"layer.hidden", "layer.hidden#2"}
-    assert interception.reads["layer.hidden"].any() and not interception.reads["layer.hidden#2"].any()
+    assert interception.reads["layer.hidden"].any()
+    assert not interception.reads["layer.hidden#2"].any()
     assert interception.points["layer.hidden"].positions["L"].tolist() == [[0, 1]]
 
 
 def test_interceptions_end_with_their_block():
-    with pytest.raises(KeyError), intercept(Interception("*")):
-        with intercept(None):
-            assert not activations.is_active()
-        assert activations.is_active()
-        raise KeyError
+    def fail():
+        with intercept(Interception("*")):
+            with intercept(None):
+                assert not activations.is_active()
+            assert activations.is_active()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     assert not activations.is_active()

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 
 from tfm.errors import UserError
 
-
 NEAREST = 3  # names in the error about a glob that matches none
 
 
@@ -68,10 +67,10 @@ class Interception:
         """All globs."""
         return [*self._read, *self._edit]
 
-    def wants(self, name: str) -> bool:
-        """Whether a glob matches the name of an activation that is computed only for it."""
-        self._asked.append(name)
-        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.patterns)
+    def wants(self, *names: str) -> bool:
+        """Whether a glob matches one of the names, of activations that are computed only then."""
+        self._asked += names
+        return any(fnmatch.filter(names, pattern) for pattern in self.patterns)
 
     def call(
         self, name: str, value: jax.Array, axes: str, positions: Mapping[str, jax.Array | None]
@@ -127,7 +126,7 @@ def intercept(interception: Interception | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def at_positions(positions: jax.Array | None) -> Iterator[None]:
-    """Says where the axis L of activations inside stands: int [B, L], [L] or a scalar; None is 0, 1, 2, ..."""
+    """Sets the positions of the axis L inside: int [B, L], [L] or a scalar; None is 0, 1, 2, ..."""
     token = _POSITIONS.set(positions)
     try:
         yield
@@ -143,7 +142,7 @@ def is_active() -> bool:
 def is_wanted(module: nn.Module, *names: str) -> bool:
     """Whether the active interception, if any, reads or edits one of these activations of a module."""
     active = _ACTIVE.get()
-    return active is not None and any([active.wants(_full_name(module, name)) for name in names])
+    return active is not None and active.wants(*(_full_name(module, name) for name in names))
 
 
 def observe(
