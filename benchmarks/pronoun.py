@@ -326,9 +326,8 @@ def print_tables(found):
         "cross": "position that predicts the pronoun, cross-attention",
     }
     for kind, shares in found["attention"].items():
-        print(
-            f"\nattention of: {asking[kind]} (per cent)\nlayer head  {''.join(f'{role:>12}' for role in shares)}"
-        )
+        print(f"\nattention of: {asking[kind]} (per cent)")
+        print("layer head  " + "".join(f"{role:>12}" for role in shares))
         layers, heads = next(iter(shares.values())).shape
         for layer, head in itertools.product(range(layers), range(heads)):
             row = "".join(f"{share[layer, head]:12.1f}" for share in shares.values())

@@ -15,7 +15,7 @@ from tfm import interpret
 from tfm.decoding.generate import DecodingConfig
 from tfm.decoding.scoring import score_pairs
 from tfm.errors import UserError
-from tfm.models import Transformer, TransformerConfig, decoder_lm, vit
+from tfm.models import Transformer, TransformerConfig, decoder_lm, rnn_seq2seq, vit
 
 CONFIG = TransformerConfig(encoder_layers=1, decoder_layers=2, d_model=16, d_ff=24, heads=2)
 MODEL = Transformer(CONFIG, vocabulary_size=20)
@@ -344,3 +344,23 @@ def test_other_models_have_points_too(name):
     np.testing.assert_allclose(reads["logits"], plain, atol=1e-5)
     np.testing.assert_allclose(patched, plain, atol=1e-5)
     assert np.abs(without_head - plain).max() > 1e-3
+
+
+def test_the_attention_of_a_recurrent_model_is_read():
+    config = rnn_seq2seq.Config(
+        embedding_features=6, hidden_features=8, attention_features=5, output_features=6
+    )
+    model, name = rnn_seq2seq.Model(config, 20), "decoder.attention.weights"
+    params = random_parameters(model, INPUTS, TARGETS)
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def program(params):
+        _, collected = model.apply({"params": params}, INPUTS, TARGETS, train=False, mutable=["attention"])
+        _, reads = interpret.run(model, params, INPUTS, TARGETS, read="*")
+        return reads, model.source_attention(collected)[0, :, 0]
+
+    reads, expected = program(params)
+    np.testing.assert_allclose(reads[name], expected, atol=1e-6)
+    np.testing.assert_allclose(reads[name].sum(-1), 1, atol=1e-5)
+    with pytest.raises(UserError, match=f"lets {name} be read and not edited"):
+        interpret.run(model, params, INPUTS, TARGETS, edit={"*.weights": interpret.zero})

@@ -73,7 +73,12 @@ class Interception:
         return any(fnmatch.filter(names, pattern) for pattern in self.patterns)
 
     def call(
-        self, name: str, value: jax.Array, axes: str, positions: Mapping[str, jax.Array | None]
+        self,
+        name: str,
+        value: jax.Array,
+        axes: str,
+        positions: Mapping[str, jax.Array | None],
+        editable: bool = True,
     ) -> jax.Array:
         """The value after the edits of `name`, which a second use of one module finds as "name#2"."""
         uses = sum(met.partition("#")[0] == name for met in self.points)
@@ -82,6 +87,8 @@ class Interception:
         self.points[name] = point
         for pattern, edit in self._edit.items():
             if fnmatch.fnmatchcase(name, pattern):
+                if not editable:
+                    raise UserError(f"The model lets {name} be read and not edited, which {pattern!r} would.")
                 value = _check_edited(pattern, point, value, edit(value, point))
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in self._read):
             self.reads[name] = value
@@ -153,6 +160,7 @@ def observe(
     *,
     positions: jax.Array | None = None,
     memory_positions: jax.Array | None = None,
+    editable: bool = True,
 ) -> jax.Array:
     """The value, as the active interception edits it; as it is where none is active.
 
@@ -163,15 +171,17 @@ def observe(
       axes: as in `Point`.
       positions: of the axis L: int [B, L], [L] or a scalar; those of `at_positions` when None.
       memory_positions: of the axis M: int [B, M] or [M]; 0, 1, 2, ... when None.
+      editable: False where the model does not go on with what this returns.
 
     Raises:
-      UserError: an edit changed shape or dtype.
+      UserError: an edit changed shape or dtype, or there is one where none can be.
     """
     active = _ACTIVE.get()
     if active is None:
         return value
     positions = _POSITIONS.get() if positions is None else positions
-    return active.call(_full_name(module, name), value, axes, {"L": positions, "M": memory_positions})
+    of_axes = {"L": positions, "M": memory_positions}
+    return active.call(_full_name(module, name), value, axes, of_axes, editable)
 
 
 def explain_absence(module: nn.Module, name: str, reason: str) -> None:
