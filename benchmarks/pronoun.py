@@ -41,6 +41,8 @@ flags.DEFINE_multi_string(
 flags.DEFINE_string("figure", "", "Path of a PNG file to draw.")
 SPLIT = "pronoun"
 PRONOUNS = ("er", "sie", "es")
+NOUN_ROLES = ("referent", "other noun", "its determiner", "other determiner")
+ROLES = (*NOUN_ROLES, "it", "adjective")
 KINDS = {"encoder": "encoder.*.mixer", "decoder": "decoder.*.mixer", "cross": "decoder.*.cross_attention"}
 
 
@@ -52,8 +54,8 @@ class Puzzles(NamedTuple):
       read: int [B, L], what the decoder reads: the right translation up to the pronoun, behind BOS.
       query: int [B], the position of the decoder that predicts the pronoun: the last of `read`.
       right, wrong: int [B], the pieces of the noun's pronoun and of the other noun's.
-      source: {role: bool [B, M]}, pieces of the words "referent", "other noun", "it" and "adjective".
-      target: {role: bool [B, L]}, pieces read of "referent" and "other noun".
+      source: {role: bool [B, M]}, pieces of the words in `ROLES`.
+      target: {role: bool [B, L]}, pieces read of the first four.
       alike: bool [B], whether the twin's source has as many pieces, so that all positions correspond.
     """
 
@@ -83,10 +85,8 @@ def make_puzzles(task):
     words = [[tokenizer.words(ids[:-1]) for ids in side] for side in encoded[:2]]
     source, target, reads, first = [], [], [], []
     for row, (english, german, of_subject) in enumerate(find_pronoun_words()):
-        nouns = [("referent", "other noun"), ("other noun", "referent")][not of_subject]
-        found = dict(zip(nouns, english[:2], strict=True))
-        source.append(found | {"it": english.pronoun, "adjective": english.adjective})
-        target.append(dict(zip(nouns, german[:2], strict=True)))
+        source.append(_name_words(english, of_subject, ROLES))
+        target.append(_name_words(german, of_subject, NOUN_ROLES))
         first.append(words[1][row].index(german.pronoun))
         reads.append([BOS_ID, *encoded[1][row][: first[row]]])
     inputs, read = pad_sentences(encoded[0]), pad_sentences(reads)
@@ -103,6 +103,15 @@ def make_puzzles(task):
         _find_pieces(source, words[0], inputs.shape, 0),
         _find_pieces(target, words[1], read.shape, 1),
         lengths == lengths[_twins(len(lengths))],
+    )
+
+
+def _name_words(words, of_subject, roles):
+    """{role: number of its word, or None}."""
+    nouns, determiners = words[:2], words[2:4]
+    order = slice(None) if of_subject else slice(None, None, -1)
+    return dict(
+        zip(roles, (*nouns[order], *determiners[order], words.pronoun, words.adjective), strict=False)
     )
 
 
@@ -327,17 +336,17 @@ def print_tables(found):
     }
     for kind, shares in found["attention"].items():
         print(f"\nattention of: {asking[kind]} (per cent)")
-        print("layer head  " + "".join(f"{role:>12}" for role in shares))
+        print("layer head  " + "".join(f"{role:>17}" for role in shares))
         layers, heads = next(iter(shares.values())).shape
         for layer, head in itertools.product(range(layers), range(heads)):
-            row = "".join(f"{share[layer, head]:12.1f}" for share in shares.values())
+            row = "".join(f"{share[layer, head]:17.1f}" for share in shares.values())
             print(f"{layer:5} {head:4}  {row}")
     for title in ("without heads", "head effects"):
         unit = "accuracy without one head" if title == "without heads" else "effect of the twin's head output"
         print(f"\n{unit} (per cent; a column for each head)")
         for kind, values in found[title].items():
             for layer, row in enumerate(values):
-                print(f"{kind:8} {layer}  " + "".join(f"{value:8.1f}" for value in row))
+                print(f"{kind:8} {layer}  " + "".join(f"{value:z8.1f}" for value in row))
     print("\naccuracy without two sublayers, on the diagonal without one (per cent)")
     names = found["sublayers"]
     print(" " * 17 + "".join(f"{number:6}" for number in range(len(names))))
@@ -346,13 +355,13 @@ def print_tables(found):
     for title, count in (("sublayer effects", "counted"), ("memory effects", "counted alike")):
         print(f"\n{title} of the twin's activations: effect, choices that turn (per cent of {found[count]})")
         for name, (effect, turned) in found[title].items():
-            print(f"{name:18} {effect:8.1f} {turned:8.1f}")
+            print(f"{name:18} {effect:z8.1f} {turned:8.1f}")
 
 
 def draw(results, path):
     """A row for each run: attention to the nouns and to the adjective, accuracy without a head, effects."""
     panels = (  # title, lowest and highest value, colours
-        ("attention to the referent\nless to the other noun", -60, 60, "PuOr"),
+        ("attention to the referent less to\nthe other noun, determiners counted", -90, 90, "PuOr"),
         ("attention to\nthe adjective", 0, 60, "viridis"),
         ("accuracy\nwithout the head", 50, 100, "viridis"),
         ("effect of\nthe twin's head", 0, 60, "viridis"),
@@ -362,7 +371,13 @@ def draw(results, path):
     for axes, (name, found) in zip(grid, results.items(), strict=True):
         attention = found["attention"].items()
         values = (
-            {kind: each["referent"] - each["other noun"] for kind, each in attention},
+            {
+                kind: each["referent"]
+                + each["its determiner"]
+                - each["other noun"]
+                - each["other determiner"]
+                for kind, each in attention
+            },
             {kind: each.get("adjective", np.full_like(each["referent"], np.nan)) for kind, each in attention},
             found["without heads"],
             found["head effects"],

@@ -24,7 +24,10 @@ from tfm.datasets.toy_translation.sentences import long_sentence, sentence
 from tfm.errors import UserError
 
 # Nodes of the meaning tree that a sentence of the split `pronoun` says in one word of either language.
-_NODES = ("0.subject.noun", "0.object0.noun", "1.subject.noun", "1.predicate.adjective")
+_NODES = (
+    *("0.subject.noun", "0.object0.noun", "0.subject.determiner", "0.object0.determiner"),
+    *("1.subject.noun", "1.predicate.adjective"),
+)
 SIZES = {"train": 50_000, "validation": 1_000, "test": 1_000, "pronoun": 500, "long": 500}
 LONGEST = 20  # words of a training sentence, in either language; the `long` split begins above
 _LONGEST_OF_ALL = 40
@@ -46,12 +49,15 @@ class PronounWords(NamedTuple):
 
     Attributes:
       subject, object: the two nouns that the pronoun may stand for.
+      subject_determiner, object_determiner: before them, such as "the"; None where there is none.
       pronoun: "it", or its translation.
       adjective: what decides.
     """
 
     subject: int
     object: int
+    subject_determiner: int | None
+    object_determiner: int | None
     pronoun: int
     adjective: int
 
@@ -68,7 +74,8 @@ def find_pronoun_words() -> Iterator[tuple[PronounWords, PronounWords, bool]]:
 
 
 def _find_words(said: list[Word]) -> PronounWords:
-    return PronounWords(*(next(i for i, word in enumerate(said) if node in word.nodes) for node in _NODES))
+    found = {node: number for number, word in enumerate(said) for node in word.nodes}
+    return PronounWords(*(found.get(node) for node in _NODES))
 
 
 def generate(split: str) -> Iterator[Example]:
