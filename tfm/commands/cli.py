@@ -207,11 +207,16 @@ def _is_whole(packed):
         return False
 
 
-def load_run(arguments: flags.FlagValues) -> runs.Run:
-    """The run that the flags of `define_finished_run` name."""
+def prepare_device() -> None:
+    """`check_device`, and `enable_compilation_cache` in the user's cache."""
     check_device()
     with contextlib.suppress(UserError):  # without a home folder
         enable_compilation_cache(user_cache())
+
+
+def load_run(arguments: flags.FlagValues) -> runs.Run:
+    """The run that the flags of `define_finished_run` name."""
+    prepare_device()
     return runs.load(
         arguments.workdir,
         checkpoint=arguments.checkpoint,

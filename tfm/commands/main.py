@@ -16,6 +16,7 @@ COMMANDS = {
     "generate": "Continue texts with a language model.",
     "compare": "Compare two runs on one test set, with significance.",
     "visualize": "Draw training curves and attention.",
+    "replay": "Make one step of a run again, and read what happened in it.",
     "export": "Write a run as one portable folder.",
 }
 HELP = ("-h", "--help", "help")

@@ -62,15 +62,20 @@ def make_partitioner(config: TrainingConfig, devices: Sequence[jax.Device] | Non
     Raises:
       UserError: the devices do not divide into the mesh.
     """
-    several_hosts, divides = jax.process_count() > 1, config.mesh_fsdp * config.mesh_tensor > 1
-    if config.parallel == "mesh" or (config.parallel == "auto" and (several_hosts or divides)):
+    if uses_mesh(config):
         return _mesh_partitioner(config, devices or jax.devices())
-    if several_hosts:
+    if jax.process_count() > 1:
         raise UserError(f"Several hosts need training.parallel 'mesh', got {config.parallel!r}.")
     devices = devices or jax.local_devices()
     if config.parallel == "jit" or (config.parallel == "auto" and len(devices) == 1):
         return _jit_partitioner(devices[0])
     return _pmap_partitioner(devices)
+
+
+def uses_mesh(config: TrainingConfig) -> bool:
+    """Whether the partitioner of a config is that of a mesh."""
+    divides = config.mesh_fsdp * config.mesh_tensor > 1
+    return config.parallel == "mesh" or (config.parallel == "auto" and (divides or jax.process_count() > 1))
 
 
 def _jit_partitioner(device):

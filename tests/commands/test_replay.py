@@ -1,0 +1,64 @@
+"""tfm replay: what it prints and writes."""
+
+import numpy as np
+import pytest
+
+from tests.helpers.tiny import randomize_weights
+from tfm.commands import replay
+from tfm.errors import UserError
+from tfm.export.bundle import write_bundle
+from tfm.training.replay import Change
+from tfm.workdir import runs
+
+
+def entries(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_a_step_is_printed_and_written(tiny_run, tmp_path, capsys):
+    before, name = entries(tiny_run), "decoder.layers_0.cross_attention.weights"
+    output = tmp_path / "step.npz"
+    replay.main([f"--workdir={tiny_run}", "--step=6", "--heads", f"--read={name}", f"--output={output}"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "step 6, from the checkpoint of step 4"
+    assert lines[1].startswith('batch: {"epoch": ')
+    assert "gradient_norm" in lines[2]
+    assert lines[-1] == f"wrote {output}"
+    assert entries(tiny_run) == before
+    with np.load(output) as arrays:
+        weights, path = arrays[f"read/{name}"], "decoder/layers_0/cross_attention/query/kernel"
+        update = arrays[f"after/{path}"] - arrays[f"before/{path}"]
+        gradient = arrays[f"gradient/{path}"]
+        assert arrays["batch/inputs"].shape[0] == weights.shape[0]
+    [row] = [line.split() for line in lines if line.startswith(path)]
+    assert [float(x) for x in row[2:]] == pytest.approx(
+        [np.linalg.norm(gradient), np.linalg.norm(update)], rel=1e-3
+    )
+    assert lines[lines.index(next(line for line in lines if line.startswith(path))) + 1].startswith(
+        "  head 0"
+    )
+    [row] = [line.split() for line in lines if line.startswith(name)]
+    assert float(row[1]) == pytest.approx(weights.mean(), rel=1e-3)
+    assert " ".join(row[4:]) == str(list(weights.shape))
+
+
+def test_tables_have_a_row_for_each():
+    changes = [Change("a/kernel", None, 3.0, 0.5, 0.25), Change("a/kernel", 1, 2.0, 0.125, 1e-9)]
+    assert [line.split() for line in replay.format_changes(changes)] == [
+        ["parameter", "norm", "gradient", "update"],
+        ["a/kernel", "3", "0.5", "0.25"],
+        ["head", "1", "2", "0.125", "1e-09"],
+    ]
+    assert [line.split() for line in replay.format_reads({"x": np.float32([[1, -3]])})] == [
+        ["activation", "mean", "deviation", "largest", "shape"],
+        ["x", "-1", "2", "3", "[1,", "2]"],
+    ]
+
+
+def test_an_export_has_no_steps(tiny_run, tmp_path):
+    run = randomize_weights(runs.load(str(tiny_run)))
+    write_bundle(run, str(tmp_path / "export"), workdir=str(tiny_run))
+    with pytest.raises(UserError, match="is an export, which has no steps to replay"):
+        replay.main([f"--workdir={tmp_path / 'export'}", "--step=3"])
+    with pytest.raises(UserError, match=r"--output must end in \.npz, got 'x'"):
+        replay.main([f"--workdir={tiny_run}", "--step=3", "--output=x"])

@@ -1,0 +1,125 @@
+"""A step made again is that of the run, and what is read of it is what its batch did."""
+
+import contextlib
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from tests.helpers import tiny_regression
+from tests.helpers.tiny import train_run
+from tfm import interpret, tasks
+from tfm.errors import UserError
+from tfm.tasks.translation.task import Translation, shift_right
+from tfm.training.replay import describe_changes, replay_step
+from tfm.training.setup import make_setup, open_checkpoints
+from tfm.workdir import runs
+
+READ = "decoder.*.cross_attention.weights"
+
+
+def open_run(workdir):
+    """The task of a run, its training config, and its folder, as `replay_step` takes them."""
+    config = runs.read_config(str(workdir))
+    task = tasks.find(config.task).create(config, str(workdir), new=False)
+    return task, config.training, str(workdir)
+
+
+def saved_state(where, step):
+    task, training, workdir = where
+    with contextlib.closing(open_checkpoints(task, training, workdir)) as checkpoints:
+        return checkpoints.restore(make_setup(task, training).state, step)
+
+
+@pytest.fixture(scope="module")
+def run(regression_run):
+    return open_run(regression_run)
+
+
+@pytest.fixture(scope="module")
+def translation(tiny_run):
+    """A run that translates, and its step 6 made again."""
+    where = open_run(tiny_run)
+    return where[0], replay_step(*where, 6, [READ])
+
+
+@pytest.mark.parametrize(("step", "start"), [(3, 2), (4, 3), (6, 4)])
+def test_a_step_is_made_again_bit_for_bit(run, step, start):
+    found = replay_step(*run, step)
+    assert (found.step, found.start) == (step, start)
+    jax.tree.map(np.testing.assert_array_equal, found.after.items(), saved_state(run, step).items())
+    assert int(found.before.step) == step - 1
+    assert not found.reads
+
+
+def test_what_the_step_began_with(run):
+    jax.tree.map(
+        np.testing.assert_array_equal, replay_step(*run, 4).before.items(), saved_state(run, 3).items()
+    )
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_the_gradient_is_that_of_the_step(tmp_path, parts):
+    """Also where a batch is computed in parts, with a random key each."""
+    settings = tiny_regression.make_config(steps=4, gradient_accumulation_steps=parts)
+    train_run(settings, tmp_path / "run")
+    found = replay_step(*open_run(tmp_path / "run"), 4)
+    norms = [change.gradient for change in describe_changes(found)]
+    assert np.hypot.reduce(norms) == pytest.approx(found.metrics["gradient_norm"], rel=1e-5)
+
+
+def test_activations_are_those_of_the_step(translation):
+    task, found = translation
+    batch, setup = found.batch, make_setup(task, task.config.training)
+    _, expected = interpret.run(
+        task.model,
+        found.before.params,
+        batch["inputs"],
+        shift_right(batch["targets"], batch["target_positions"]),
+        **{name: batch[name] for name in batch if name.endswith(("positions", "segments"))},
+        train=True,
+        rngs={"dropout": jax.random.fold_in(setup.rng, 5)},
+        method="features",
+        read=READ,
+    )
+    assert found.reads.keys() == expected.keys() != set()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found.reads[name], value, atol=1e-6)
+    assert found.facts == task.open_data().describe_batch(5)
+
+
+def test_dropout_of_scanned_layers_is_another_pass(tiny_run):
+    task, training, workdir = open_run(tiny_run)
+    model = task.config.model
+    scanned = Translation(
+        dataclasses.replace(task.config, model=dataclasses.replace(model, scan=True)), task.tokenizer
+    )
+    replay_step(scanned, training, workdir, 6)
+    with pytest.raises(UserError, match=r"has the loss .* and the step .*: dropout under model.scan"):
+        replay_step(scanned, training, workdir, 6, [READ])
+
+
+def test_heads_add_up_to_their_parameter(translation):
+    whole, heads = {}, {}
+    for change in describe_changes(translation[1], heads=True):
+        kept = whole if change.head is None else heads.setdefault(change.name, {})
+        kept[change.name if change.head is None else change.head] = change
+    assert {name.split("/")[-2] for name in heads} == {"query", "key", "value", "output"}
+    assert all(len(each) == translation[0].config.model.heads for each in heads.values())
+    for name, each in heads.items():
+        for what in ("norm", "gradient", "update"):
+            found = np.hypot.reduce([getattr(change, what) for change in each.values()])
+            assert found == pytest.approx(getattr(whole[name], what), rel=1e-6)
+    assert all(change.update > 0 for change in whole.values())
+
+
+def test_what_cannot_be_made_again(run, tiny_run, tmp_path):
+    with pytest.raises(UserError, match=r"between 1 and training.steps 6, got 7"):
+        replay_step(*run, 7)
+    with pytest.raises(UserError, match=r"needs a checkpoint before it, and in .* the first is of step 2"):
+        replay_step(*run, 2)
+    with pytest.raises(UserError, match="there is none"):
+        replay_step(*run[:2], str(tmp_path), 2)
+    with pytest.raises(UserError, match=r"got .decoder\.nothing., which matches none"):
+        replay_step(*open_run(tiny_run), 3, ["decoder.nothing"])

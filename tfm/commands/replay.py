@@ -1,0 +1,103 @@
+"""Makes one step of a run again, bit for bit: tfm replay --workdir=DIR --step=450 --read="decoder.*.weights"
+
+Continues the run from the newest checkpoint before the step, in memory: the work directory stays as it is.
+Prints the step's batch and metrics, the norms of each parameter, of its gradient and of its update, with
+--heads those of each attention head too, and a summary of each activation that --read names
+(docs/interpret.md). --output=FILE.npz writes all of it as NumPy arrays.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from absl import flags
+
+from tfm import tasks
+from tfm.commands import cli, config_flag
+from tfm.errors import UserError
+from tfm.runtime.files import atomic_file
+from tfm.training.replay import Change, Replay, describe_changes, replay_step
+from tfm.workdir import runs
+from tfm.workdir.bundle import is_bundle
+
+
+def format_changes(changes: Iterable[Change]) -> list[str]:
+    """Lines of a table, a parameter or a head each."""
+    changes = list(changes)
+    names = [one.name if one.head is None else f"  head {one.head}" for one in changes]
+    width = max(map(len, names), default=0)
+    head = f"{'parameter':<{width}}  {'norm':>10}  {'gradient':>10}  {'update':>10}"
+    rows = [
+        f"{name:<{width}}  {one.norm:>10.4g}  {one.gradient:>10.4g}  {one.update:>10.4g}"
+        for name, one in zip(names, changes, strict=True)
+    ]
+    return [head, *rows]
+
+
+def format_reads(reads: Mapping[str, np.ndarray]) -> list[str]:
+    """Lines of a table, an activation each."""
+    width = max(map(len, reads), default=0)
+    lines = [f"{'activation':<{width}}  {'mean':>10}  {'deviation':>10}  {'largest':>10}  shape"]
+    for name, value in reads.items():
+        x = value.astype(np.float64)
+        numbers = "  ".join(f"{number:>10.4g}" for number in (x.mean(), x.std(), np.abs(x).max()))
+        lines.append(f"{name:<{width}}  {numbers}  {list(value.shape)}")
+    return lines
+
+
+def write_arrays(path: str, replay: Replay) -> None:
+    """Writes "batch/...", "before/...", "after/...", "gradient/..." and "read/..." into a .npz file.
+
+    Raises:
+      UserError: an I/O error.
+    """
+    trees = {
+        "batch": replay.batch,
+        "before": replay.before.params,
+        "after": replay.after.params,
+        "gradient": replay.gradients,
+        "read": replay.reads,
+    }
+    arrays = {
+        jax.tree_util.keystr(where, simple=True, separator="/"): np.asarray(x)
+        for where, x in jax.tree_util.tree_leaves_with_path(trees)
+    }
+    with atomic_file(path) as file:
+        np.savez(file, **arrays)
+
+
+def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """The flags of the command, in `values`."""
+    flags.DEFINE_string("workdir", None, "Folder of a run.", values, required=True)
+    flags.DEFINE_integer("step", None, "The step, from 1.", 1, flag_values=values, required=True)
+    text = "Name or glob of activations to read, such as decoder.*.weights; may be given several times."
+    flags.DEFINE_multi_string("read", [], text, values)
+    flags.DEFINE_bool("heads", False, "Also the norms of each attention head.", values)
+    flags.DEFINE_string("output", "", "File to write, with the ending .npz.", values)
+    config_flag.define_import(values, argv)
+    config_flag.check_absent(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Replays a step; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    arguments, _ = cli.parse(__name__, argv, define_flags)
+    output, workdir = arguments.output, arguments.workdir
+    if output and not output.endswith(".npz"):
+        raise UserError(f"--output must end in .npz, got {output!r}.")
+    chosen: Any = runs.read_config(workdir)
+    if is_bundle(workdir):
+        raise UserError(f"{workdir} is an export, which has no steps to replay: give the folder of its run.")
+    cli.prepare_device()
+    task = tasks.find(chosen.task).create(chosen, workdir, new=False)
+    replay = replay_step(task, chosen.training, workdir, arguments.step, arguments.read)
+    print(f"step {replay.step:,}, from the checkpoint of step {replay.start:,}")
+    print(f"batch: {json.dumps(replay.facts)}")
+    print("  ".join(f"{name} {value:.6g}" for name, value in replay.metrics.items()), end="\n\n")
+    print("\n".join(format_changes(describe_changes(replay, arguments.heads))))
+    if replay.reads:
+        print("", *format_reads(replay.reads), sep="\n")
+    if output:
+        write_arrays(output, replay)
+        print(f"wrote {output}")
