@@ -71,7 +71,8 @@ class Interception:
     def wants(self, *names: str) -> bool:
         """Whether a glob matches one of the names, of activations that are computed only then."""
         self._asked += names
-        return any(fnmatch.filter(names, pattern) for pattern in self.patterns)
+        of_any_use = [pattern.partition("#")[0] for pattern in self.patterns]
+        return any(fnmatch.filter(names, pattern) for pattern in of_any_use)
 
     def call(
         self,
