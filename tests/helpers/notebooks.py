@@ -1,0 +1,49 @@
+"""Runs the notebooks of docs/notebooks: python -m tests.helpers.notebooks runs all and keeps their output.
+
+The cell with the tag "parameters" has the settings: constants, one a line.
+"""
+
+import pathlib
+import re
+import tempfile
+
+import nbclient
+import nbformat
+
+from tests.helpers.paths import ROOT
+from tests.helpers.processes import LIMIT
+
+FOLDER = ROOT / "docs" / "notebooks"
+
+
+def run_notebook(path, folder, seconds=LIMIT, **parameters):
+    """The notebook, with its output, run in `folder` with some of its parameters replaced.
+
+    Raises:
+      nbclient.exceptions.CellExecutionError: a cell failed.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    [cell] = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ())]
+    for name, value in parameters.items():
+        cell.source, found = re.subn(rf"^{name} = .*$", f"{name} = {value!r}", cell.source, flags=re.MULTILINE)
+        assert found == 1, f"{path} has no parameter {name}"
+    client = nbclient.NotebookClient(
+        notebook, timeout=seconds, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    )
+    return client.execute()
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        for path in sorted(FOLDER.glob("*.ipynb")):
+            notebook = run_notebook(path, pathlib.Path(folder), seconds=3600)
+            for cell in notebook.cells:
+                cell.metadata.pop("execution", None)  # times
+                for output in cell.get("outputs", ()):
+                    output.update({"text": output.text.replace(f"{folder}/", "")} if "text" in output else {})
+            nbformat.write(notebook, path)
+            print(path)
+
+
+if __name__ == "__main__":
+    main()

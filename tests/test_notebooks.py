@@ -1,0 +1,52 @@
+"""The notebooks run from start to end, with fewer steps than they were executed with."""
+
+import ast
+
+import nbformat
+import pytest
+
+from tests.helpers.notebooks import FOLDER, run_notebook
+
+PATHS = sorted(FOLDER.glob("*.ipynb"))
+LARGEST = 100_000  # bytes, pictures included
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where all run, so that the quick start is trained once."""
+    return tmp_path_factory.mktemp("notebooks")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_notebook_runs(path, folder):
+    notebook = run_notebook(path, folder, STEPS=12)
+    pictures = [
+        output
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+        if "image/png" in output.get("data", {})
+    ]
+    assert len(pictures) == 1
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_notebook_is_as_executed(path):
+    """Each cell in its order, without an error or the path of a machine."""
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert not any(output.output_type == "error" for cell in cells for output in cell.outputs)
+    text = path.read_text(encoding="utf-8")
+    assert "/home/" not in text
+    assert "/tmp/" not in text
+    assert path.stat().st_size < LARGEST
+
+
+def test_parameters_are_constants():
+    for path in PATHS:
+        cells = nbformat.read(path, as_version=4).cells
+        [cell] = [cell for cell in cells if "parameters" in cell.metadata.get("tags", ())]
+        for statement in ast.parse(cell.source).body:
+            ast.literal_eval(statement.value)
