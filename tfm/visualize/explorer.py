@@ -1,0 +1,169 @@
+"""The page to explore translations: one HTML file with its data, styles and script."""
+
+import base64
+import html
+import importlib.resources
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tfm.errors import UserError
+from tfm.runtime.memory import format_bytes
+from tfm.visualize import summaries
+from tfm.visualize.translation import Extension, Translated
+
+SIDES = ("source", "read", "predicted")  # of tokens
+SIDES_OF = {
+    "encoder": ("source", "source"),
+    "decoder": ("predicted", "read"),
+    "cross": ("predicted", "source"),
+}  # (queries, keys) of a part
+LEVELS = (1 << 16) - 1  # that a packed number has
+MOST_BYTES = 64 << 20  # of a page
+PLACE = re.compile(r"/\*(title|style|script|data)\*/")  # in the page, of what is put into it
+# What would end the script, or begin something else in it; JSON reads it back.
+ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+
+
+def make_page(translations: Sequence[Translated], title: str) -> str:
+    """The page as HTML: opens from disk and loads nothing.
+
+    Args:
+      translations: at least one.
+      title: of the page, such as the name of the run.
+
+    Raises:
+      UserError: the page would be larger than `MOST_BYTES`.
+    """
+    data = {
+        "title": title,
+        "sentences": [describe(each) for each in translations],
+        "alignments": align_sentences(translations),
+    }
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(ESCAPES)
+    if len(text) > MOST_BYTES:
+        raise UserError(
+            f"The page would have {format_bytes(len(text))} and at most {format_bytes(MOST_BYTES)} open "
+            "well: shorten the sentences, or give fewer."
+        )
+    folder = importlib.resources.files("tfm.visualize") / "page"
+    page, style, script = (
+        (folder / f"page.{ending}").read_text(encoding="utf-8") for ending in ("html", "css", "js")
+    )
+    parts = {"title": html.escape(title), "style": style, "script": script, "data": text}
+    return PLACE.sub(lambda place: parts[place[1]], page)
+
+
+def describe(translated: Translated) -> dict[str, Any]:
+    """One translation as the page reads it, all of it JSON."""
+    sides = {side: getattr(translated, side) for side in SIDES}
+    weights = translated.weights
+    return {
+        "text": translated.sentence,
+        "translation": translated.translation,
+        "sides": {side: describe_tokens(pieces) for side, pieces in sides.items()},
+        "parts": {part: _describe_part(translated, part) for part in weights},
+        "probabilities": _rounded(translated.probabilities),
+        "choices": [
+            [[piece, round(probability, 5)] for piece, probability in choices]
+            for choices in translated.choices
+        ],
+        "beam": describe_beam(translated.beam, translated.pieces),
+        "finished": [[pieces, round(score, 4)] for pieces, score in translated.finished],
+    }
+
+
+def describe_tokens(pieces: Sequence[str]) -> dict[str, Any]:
+    """The pieces of a side, the word of each, and the texts of the words."""
+    return {
+        "pieces": list(pieces),
+        "words": summaries.number_words(pieces),
+        "texts": summaries.word_texts(pieces),
+    }
+
+
+def describe_beam(steps: Sequence[Sequence[Extension]], pieces: Any) -> list[list[dict[str, Any]]]:
+    """The extensions of each step with their probabilities; the most probable ancestors of those that ended.
+
+    Args:
+      steps: as `Translated.beam`.
+      pieces: ids -> pieces.
+    """
+    described, before = [], [0.0]  # the log-probability of the empty prefix
+    for step in steps:
+        described.append(
+            [
+                {
+                    "piece": pieces([each.token])[0],
+                    "parent": each.parent,
+                    "score": None if each.score is None else round(each.score, 4),
+                    "log": None if each.log_probability is None else round(each.log_probability, 4),
+                    "probability": None
+                    if each.log_probability is None
+                    else round(float(np.exp(each.log_probability - before[each.parent])), 5),
+                }
+                for each in step
+            ]
+        )
+        before = [each.log_probability for each in step]
+    return described
+
+
+def align_sentences(translations: Sequence[Translated]) -> dict[str, dict[str, list[list[int]]]]:
+    """{"0,1": {side and unit: pairs of tokens that correspond}} of every two translations."""
+    described = [{side: describe_tokens(getattr(each, side)) for side in SIDES} for each in translations]
+    return {
+        f"{i},{j}": {
+            f"{side} {unit}": summaries.align_tokens(described[i][side][unit], described[j][side][unit])
+            for side in SIDES
+            for unit in ("pieces", "texts")
+        }
+        for i, j in itertools.combinations(range(len(described)), 2)
+    }
+
+
+def pack(array: np.ndarray) -> dict[str, Any]:
+    """Numbers from 0 on as 16 bits each: shape, scale, and base64 of multiples of scale / 65,535.
+
+    The multiples are little-endian.
+    """
+    scale = float(array.max(initial=0.0))
+    levels = np.rint(array / (scale or 1.0) * LEVELS).astype("<u2")
+    return {
+        "shape": list(array.shape),
+        "scale": scale,
+        "data": base64.b64encode(levels.tobytes()).decode("ascii"),
+    }
+
+
+def unpack(packed: dict[str, Any]) -> np.ndarray:
+    """The array of `pack`, to within scale / 131,070."""
+    levels = np.frombuffer(base64.b64decode(packed["data"]), "<u2").reshape(packed["shape"])
+    return levels * (packed["scale"] / LEVELS)
+
+
+def _describe_part(translated, part):
+    weights, (queries, keys) = translated.weights[part], SIDES_OF[part]
+    packed = {
+        "queries": queries,
+        "keys": keys,
+        "weights": pack(weights),
+        "mean": pack(summaries.head_mean(weights)),
+    }
+    rollout = rollout_of(translated.weights, part)
+    return packed if rollout is None else packed | {"rollout": pack(rollout)}
+
+
+def rollout_of(weights: dict[str, np.ndarray], part: str) -> np.ndarray | None:
+    """The rollout [layers, L, M] of a part; None where the encoder's attention is not known."""
+    if part != "cross":
+        return summaries.attention_rollout(weights[part])
+    return summaries.cross_rollout(weights["cross"], weights["encoder"]) if "encoder" in weights else None
+
+
+def _rounded(numbers):
+    return [round(float(number), 5) for number in numbers]
