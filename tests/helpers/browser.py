@@ -24,10 +24,18 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
 SECONDS = 60  # for an answer
-KEYS = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+ARROWS = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, **ARROWS}  # with their numbers
+MIDDLE = """(() => {
+  const element = document.querySelector(%s);
+  element.scrollIntoView({block: "center"});
+  const box = element.getBoundingClientRect();
+  return {x: box.x + box.width / 2, y: box.y + box.height / 2};
+})()"""
 
 
 def find_chromium():
@@ -77,10 +85,7 @@ class Page:
 
     def point(self, selector, *, click=False):
         """Moves the mouse to the middle of an element, and clicks there where asked."""
-        box = self.evaluate(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
-            "const b = e.getBoundingClientRect(); return {x: b.x + b.width / 2, y: b.y + b.height / 2}; })()"
-        )
+        box = self.evaluate(MIDDLE % json.dumps(selector))
         self._call("Input.dispatchMouseEvent", type="mouseMoved", **box)
         if click:
             for kind in ("mousePressed", "mouseReleased"):
@@ -88,9 +93,8 @@ class Page:
 
     def set_width(self, width, height=900):
         """The width and height of the window, in CSS pixels."""
-        self._call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
-        )
+        size = {"width": width, "height": height}
+        self._call("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=False)
 
     def prefer(self, theme):
         """The system's theme, "light" or "dark"."""

@@ -14,14 +14,10 @@ import numpy as np
 from tfm.errors import UserError
 from tfm.runtime.memory import format_bytes
 from tfm.visualize import summaries
+from tfm.visualize.selection import summarize
 from tfm.visualize.translation import Extension, Translated
 
 SIDES = ("source", "read", "predicted")  # of tokens
-SIDES_OF = {
-    "encoder": ("source", "source"),
-    "decoder": ("predicted", "read"),
-    "cross": ("predicted", "source"),
-}  # (queries, keys) of a part
 LEVELS = (1 << 16) - 1  # that a packed number has
 MOST_BYTES = 64 << 20  # of a page
 PLACE = re.compile(r"/\*(title|style|script|data)\*/")  # in the page, of what is put into it
@@ -61,12 +57,11 @@ def make_page(translations: Sequence[Translated], title: str) -> str:
 def describe(translated: Translated) -> dict[str, Any]:
     """One translation as the page reads it, all of it JSON."""
     sides = {side: getattr(translated, side) for side in SIDES}
-    weights = translated.weights
     return {
         "text": translated.sentence,
         "translation": translated.translation,
         "sides": {side: describe_tokens(pieces) for side, pieces in sides.items()},
-        "parts": {part: _describe_part(translated, part) for part in weights},
+        "parts": {part: _describe_part(translated, part) for part in translated.weights},
         "probabilities": _rounded(translated.probabilities),
         "choices": [
             [[piece, round(probability, 5)] for piece, probability in choices]
@@ -87,7 +82,7 @@ def describe_tokens(pieces: Sequence[str]) -> dict[str, Any]:
 
 
 def describe_beam(steps: Sequence[Sequence[Extension]], pieces: Any) -> list[list[dict[str, Any]]]:
-    """The extensions of each step with their probabilities; the most probable ancestors of those that ended.
+    """The extensions of each step, with the probability of the last token of those that have not ended.
 
     Args:
       steps: as `Translated.beam`.
@@ -147,22 +142,16 @@ def unpack(packed: dict[str, Any]) -> np.ndarray:
 
 
 def _describe_part(translated, part):
-    weights, (queries, keys) = translated.weights[part], SIDES_OF[part]
-    packed = {
+    weights, (queries, keys) = translated.weights, summaries.SIDES_OF[part]
+    described = {
         "queries": queries,
         "keys": keys,
-        "weights": pack(weights),
-        "mean": pack(summaries.head_mean(weights)),
+        "weights": pack(weights[part]),
+        "mean": pack(summarize(weights, part, "mean")),
     }
-    rollout = rollout_of(translated.weights, part)
-    return packed if rollout is None else packed | {"rollout": pack(rollout)}
-
-
-def rollout_of(weights: dict[str, np.ndarray], part: str) -> np.ndarray | None:
-    """The rollout [layers, L, M] of a part; None where the encoder's attention is not known."""
-    if part != "cross":
-        return summaries.attention_rollout(weights[part])
-    return summaries.cross_rollout(weights["cross"], weights["encoder"]) if "encoder" in weights else None
+    if part == "cross" and "encoder" not in weights:
+        return described
+    return described | {"rollout": pack(summarize(weights, part, "rollout"))}
 
 
 def _rounded(numbers):

@@ -1,8 +1,10 @@
 """Figures of numbers: learning curves, and attention weights of all heads and layers."""
 
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -10,6 +12,10 @@ from tfm.errors import UserError
 from tfm.runtime.files import atomic_file
 from tfm.runtime.memory import check_estimate, host_memory
 
+FORMATS = ("png", "svg", "pdf")
+# Text stays text in SVG and PDF; a figure of the same numbers is the same file.
+SAVING = {"svg.fonttype": "none", "svg.hashsalt": "tfm", "pdf.fonttype": 42}
+UNDATED = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 DPI = 110
 MOST_PIXELS = (1 << 16) - 1  # on a side, of Matplotlib's renderer
 # Inches. A panel has a cell for each token, so that its labels do not touch.
@@ -29,12 +35,27 @@ class Axis(NamedTuple):
     labels: list[str]
 
 
+class Panels(NamedTuple):
+    """Attention to draw, a panel for each layer and head.
+
+    Attributes:
+      weights: [layers, heads, L, M].
+      queries, keys: the `Axis` of L and of M.
+      titles: for each layer, the titles of its panels.
+    """
+
+    weights: np.ndarray
+    queries: Axis
+    keys: Axis
+    titles: list[list[str]]
+
+
 def draw_curves(rows: Sequence[dict[str, float]], path: str, *, best: str = "validation/bleu") -> None:
     """Loss, the score that says which evaluation is the best, and learning rate over the steps.
 
     Args:
       rows: as `read_metrics` gives them.
-      path: of the PNG file.
+      path: of the file, whose ending is one of `FORMATS`.
       best: name of the score.
     """
     figure = Figure(figsize=(13, 3.8), layout="constrained")
@@ -55,26 +76,23 @@ def draw_curves(rows: Sequence[dict[str, float]], path: str, *, best: str = "val
         axes.grid(alpha=0.3)
         if len(axes.lines) > 1:
             axes.legend()
-    _save(figure, path)
+    save(figure, path)
 
 
-def draw_attention(
-    weights: np.ndarray, queries: Axis | Sequence[str], keys: Axis | Sequence[str], title: str, path: str
-) -> None:
+def draw_attention(panels: Panels, title: str, path: str) -> None:
     """One row of panels a layer, one panel a head.
 
     Labels and title are drawn as they are: text between dollar signs is not a formula.
 
     Args:
-      weights: [layers, H, L, M], in [0, 1].
-      queries, keys: the `Axis` of L and of M; or lists of labels, for axes without a title.
+      panels: the weights, in [0, 1], with their axes and titles.
       title: of the figure.
-      path: of the PNG file.
+      path: of the file, whose ending is one of `FORMATS`.
 
     Raises:
       UserError: the picture is too large to draw, or does not fit into the memory.
     """
-    queries, keys = (axis if isinstance(axis, Axis) else Axis("", axis) for axis in (queries, keys))
+    weights, queries, keys = panels.weights, panels.queries, panels.keys
     queries, keys = (axis._replace(labels=list(map(_shortened, axis.labels))) for axis in (queries, keys))
     grid = _Grid.of(*weights.shape[:2], queries.labels, keys.labels)
     _check_size(grid.size)
@@ -88,7 +106,7 @@ def draw_attention(
         for head, panel in enumerate(row):
             axes = figure.add_axes(grid.panel(layer, head))
             image = axes.imshow(panel, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-            axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=TEXT_SIZE - 1, pad=3)
+            axes.set_title(panels.titles[layer][head], fontsize=TEXT_SIZE - 1, pad=3)
             axes.tick_params(length=2, pad=1)
             axes.set_xticks(
                 range(len(keys.labels)), keys.labels, rotation=90, fontsize=LABEL_SIZE, **as_it_is
@@ -101,7 +119,7 @@ def draw_attention(
     bar = figure.colorbar(image, cax=figure.add_axes(grid.bar()))
     bar.set_label("attention weight\n(each row sums to 1)", fontsize=TEXT_SIZE)
     bar.ax.tick_params(labelsize=LABEL_SIZE)
-    _save(figure, path)
+    save(figure, path)
 
 
 def check_attention_figure(layers: int, heads: int, tokens: int) -> None:
@@ -174,6 +192,14 @@ def _shortened(text, most=MOST_CHARACTERS):
     return text if len(text) <= most else text[: most - 1] + "\u2026"
 
 
-def _save(figure, path):
-    with atomic_file(path) as file:
-        figure.savefig(file, dpi=DPI, format="png")
+def save(figure: Figure, path: str) -> None:
+    """Writes a figure in the format that the path's ending names, whole or not at all.
+
+    Raises:
+      UserError: it is none of `FORMATS`.
+    """
+    file_format = os.path.splitext(path)[1].removeprefix(".").lower()
+    if file_format not in FORMATS:
+        raise UserError(f"Expected the name of a figure to end in .{', .'.join(FORMATS)}, got {path!r}.")
+    with matplotlib.rc_context(SAVING), atomic_file(path) as file:
+        figure.savefig(file, dpi=DPI, format=file_format, metadata=UNDATED[file_format])

@@ -9,6 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+SIDES_OF = {
+    "encoder": ("source", "source"),
+    "decoder": ("predicted", "read"),
+    "cross": ("predicted", "source"),
+}  # the tokens that are queries and keys of each part of the attention
 WORD_START = "\u2581"  # of a piece, as SentencePiece writes it
 
 

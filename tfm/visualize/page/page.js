@@ -9,7 +9,7 @@ const EXPLANATIONS = {
   cross: "Each position, named by the token that it predicts (left), looks at the source (right).",
 };
 const UNITS = { pieces: "pieces", texts: "words" };
-const DRAWINGS = { lines: "lines", matrix: "matrix" };
+const DRAWINGS = { both: "both", lines: "lines", matrix: "matrix" };
 const ROW = 24;
 const NARROW = 480;
 const LEAST_VISIBLE = 0.004; // of the largest number: thinner lines and paler cells are left out
@@ -17,7 +17,7 @@ const STRONGEST = 5; // tokens named in the reading
 const DIGITS = 4;
 
 const view = {
-  sentence: 0, other: -1, part: "", layer: 0, head: "mean", measure: "weights", unit: "pieces", drawing: "lines", least: 0.05, step: 0,
+  sentence: 0, other: -1, part: "", layer: 0, head: "mean", measure: "weights", unit: "pieces", drawing: "both", scale: "all", least: 0.05, step: 0,
 };
 let active = null; // the token whose lines alone are drawn: {side: "queries" or "keys", index, kept}
 
@@ -68,7 +68,8 @@ function matrixOf(number, head, unit) {
   rows = head === "rollout" || head === "mean" ? slice(packed, view.layer) : slice(packed, view.layer, head);
   const [queries, keys] = [sentence.sides[part.queries], sentence.sides[part.keys]];
   if (unit === "texts") rows = mergeWords(rows, queries.words, keys.words);
-  const largest = view.measure === "norms" && head !== "rollout" ? Math.max(1e-9, ...rows.map((row) => Math.max(0, ...row))) : 1;
+  const possible = view.measure === "norms" && head !== "rollout" ? packed.scale : 1;
+  const largest = (view.scale === "view" ? Math.max(0, ...rows.map((row) => Math.max(0, ...row))) : possible) || 1;
   return { rows, queries: queries[unit], keys: keys[unit], largest, signed: false };
 }
 
@@ -80,7 +81,7 @@ function difference(first, second, pairs) {
     rows,
     queries: pairs.queries.map(([i, j]) => name(first.queries[i], second.queries[j])),
     keys: pairs.keys.map(([i, j]) => name(first.keys[i], second.keys[j])),
-    largest: Math.max(first.largest, second.largest),
+    largest: (view.scale === "view" && Math.max(...rows.map((row) => Math.max(...row.map(Math.abs))))) || first.largest,
     signed: true,
   };
 }
@@ -95,7 +96,7 @@ function correspondences(first, second) {
 }
 
 const shown = (number, signed) => (signed && number > 0 ? "+" : "") + number.toFixed(DIGITS);
-const percent = (number) => `${(100 * number).toFixed(1)} %`;
+const percent = (number) => `${(100 * number).toFixed(2)} %`;
 
 // ---- elements
 
@@ -242,11 +243,12 @@ function drawMatrix(parent, matrix, name) {
   const longest = (labels) => Math.max(3, ...labels.map((label) => [...label].length));
   const left = Math.min(width * 0.34, longest(matrix.queries) * 7.4 + 22);
   const cell = Math.max(7, Math.min(26, (width - left - 12) / matrix.keys.length));
-  const below = Math.min(150, longest(matrix.keys) * 7.4 + 12);
+  const below = Math.min(150, longest(matrix.keys) * 6.4 + 12);
   const size = [cell * matrix.keys.length, cell * matrix.queries.length];
   const full = Math.max(width, left + size[0] + 4);
   const height = size[1] + below + ROW + 16;
-  const svg = add(parent, "svg", { width: full, height, viewBox: `0 0 ${full} ${height}`, role: "img", "aria-label": `${name}: matrix; the table below has its numbers` });
+  const small = cell < 16 ? "small" : "";
+  const svg = add(parent, "svg", { class: small, width: full, height, viewBox: `0 0 ${full} ${height}`, role: "img", "aria-label": `${name}: matrix; the table below has its numbers` });
   add(svg, "text", { x: left, y: 10, class: "axis" }, "rows: query; columns: key");
   const cells = add(svg, "g", { class: "cells", transform: `translate(${left} ${ROW})` });
   matrix.rows.forEach((row, i) =>
@@ -258,7 +260,8 @@ function drawMatrix(parent, matrix, name) {
       rect.dataset.told = `${matrix.queries[i]} → ${matrix.keys[j]}: ${shown(number, matrix.signed)}`;
     }),
   );
-  add(cells, "rect", { width: size[0], height: size[1], class: "frame", style: "fill: none" });
+  add(cells, "rect", { width: size[0], height: size[1], class: "frame" });
+  const mark = add(cells, "rect", { class: "mark" });
   const every = Math.ceil(13 / cell); // labels that touch are left out
   matrix.queries.forEach((label, i) => {
     if (i % every === 0) add(svg, "text", { x: left - 6, y: ROW + cell * (i + 0.5), "text-anchor": "end" }, cut(label, left - 8));
@@ -271,7 +274,13 @@ function drawMatrix(parent, matrix, name) {
   svg.addEventListener("pointerover", (event) => {
     if (event.target.dataset.told) byId("reading").textContent = event.target.dataset.told;
   });
-  return () => {};
+  return () => {
+    mark.style.display = active ? "" : "none";
+    if (!active) return;
+    const isRow = active.side === "queries";
+    const box = isRow ? { x: 0, y: cell * active.index, width: size[0], height: cell } : { x: cell * active.index, y: 0, width: cell, height: size[1] };
+    for (const [name, value] of Object.entries(box)) mark.setAttribute(name, value);
+  };
 }
 
 // ---- all heads
@@ -301,7 +310,8 @@ function paint(canvas, layer, head) {
   const part = data.sentences[view.sentence].parts[view.part];
   const packed = view.measure === "norms" ? part.norms : part.weights;
   const rows = slice(packed, layer, head);
-  const largest = view.measure === "norms" ? packed.scale || 1 : 1;
+  const possible = view.measure === "norms" ? packed.scale : 1;
+  const largest = (view.scale === "view" ? Math.max(...rows.map((row) => Math.max(...row))) : possible) || 1;
   [canvas.width, canvas.height] = [rows[0].length, rows.length];
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, canvas.height);
@@ -452,21 +462,23 @@ function drawFigures() {
   matrices = [first];
   if (view.other >= 0) {
     const second = { name: data.sentences[view.other].text, matrix: matrixOf(view.other, view.head, view.unit) };
-    if (view.measure === "norms") first.matrix.largest = second.matrix.largest = Math.max(first.matrix.largest, second.matrix.largest);
+    first.matrix.largest = second.matrix.largest = Math.max(first.matrix.largest, second.matrix.largest);
     const pairs = correspondences(view.sentence, view.other);
     matrices.push(second, { name: "Difference", matrix: difference(first.matrix, second.matrix, pairs) });
   }
-  const draw = view.drawing === "lines" ? drawLines : drawMatrix;
-  const figures = matrices.map(({ name, matrix }) => {
-    const figure = add(parent, "figure");
-    const caption = add(figure, "figcaption");
-    add(caption, "b", { dir: "auto" }, name);
-    if (matrix.signed) caption.append(": blue where the first sentence has more, orange where the second has");
-    return figure;
-  });
-  updates = matrices.map(({ name, matrix }, i) => draw(figures[i], matrix, name));
+  const kinds = { lines: [drawLines], matrix: [drawMatrix], both: [drawLines, drawMatrix] }[view.drawing];
+  const drawings = kinds.flatMap((draw) => matrices.map(({ name, matrix }) => ({ draw, name, matrix, figure: addFigure(parent, name, matrix) })));
+  updates = drawings.map(({ draw, name, matrix, figure }) => draw(figure, matrix, name)); // once all have their widths
   updateActive();
   fillTables();
+}
+
+function addFigure(parent, name, matrix) {
+  const figure = add(parent, "figure");
+  const caption = add(figure, "figcaption");
+  add(caption, "b", { dir: "auto" }, name);
+  if (matrix.signed) caption.append(": blue where the first sentence has more, orange where the second has");
+  return figure;
 }
 
 function fillTables() {
@@ -488,7 +500,7 @@ function draw() {
     fill(byId("head"), [...special, ...Array.from({ length: heads }, (_, i) => [i, `${i + 1} of ${heads}`])], view.head);
     byId("measure-label").hidden = byId("norms-help").hidden = !part.norms;
     byId("attention-title").textContent = `${view.part === "cross" ? "Cross-attention" : `Self-attention of the ${view.part}`}, layer ${view.layer + 1}, ${headName()}`;
-    byId("explanation").textContent = `${EXPLANATIONS[view.part]} ${view.measure === "norms" && view.head !== "rollout" ? "Lines and cells are the norms of the weighted values, relative to the largest drawn." : "Widths of lines and shades of cells are the weights, from 0 to 1."}`;
+    byId("explanation").textContent = `${EXPLANATIONS[view.part]} ${view.measure === "norms" && view.head !== "rollout" ? "Widths of lines and shades of cells are norms of weighted values" : "Widths of lines and shades of cells are weights"}, from 0 to ${view.scale === "view" ? "the largest drawn" : "the largest possible"}.`;
     drawFigures();
     drawHeads();
   }
@@ -542,6 +554,7 @@ function writeControls() {
   byId("sentence").value = String(view.sentence);
   byId("other").value = String(view.other);
   byId("measure").value = view.measure;
+  byId("scale").value = view.scale;
   byId("least").value = view.least;
   byId("least-value").textContent = view.least.toFixed(2);
   for (const name of ["part", "unit", "drawing"]) {
@@ -553,7 +566,7 @@ function writeControls() {
 // The address: names as the controls show them, counted from 1.
 
 function writeAddress() {
-  const entries = { sentence: view.sentence + 1, compare: view.other + 1 || "", part: view.part, layer: view.layer + 1, head: typeof view.head === "number" ? view.head + 1 : view.head, measure: view.measure, unit: UNITS[view.unit], drawing: view.drawing, least: view.least, step: view.step || "", theme: byId("theme").value };
+  const entries = { sentence: view.sentence + 1, compare: view.other + 1 || "", part: view.part, layer: view.layer + 1, head: typeof view.head === "number" ? view.head + 1 : view.head, measure: view.measure, unit: UNITS[view.unit], drawing: view.drawing, scale: view.scale, least: view.least, step: view.step || "", theme: byId("theme").value };
   const address = new URLSearchParams(Object.entries(entries).filter(([, value]) => value !== ""));
   history.replaceState(null, "", `#${address}`);
 }
@@ -572,6 +585,7 @@ function readAddress() {
     measure: choice("measure", ["weights", "norms"], view.measure),
     unit: unit || view.unit,
     drawing: choice("drawing", Object.keys(DRAWINGS), view.drawing),
+    scale: choice("scale", ["all", "view"], view.scale),
     least: address.has("least") ? Math.max(0, Math.min(0.5, Number(address.get("least")) || 0)) : view.least,
     step: number("step", -1) + 1,
   });
@@ -585,7 +599,7 @@ function setTheme(theme) {
 }
 
 function start() {
-  const sentences = data.sentences.map((sentence, i) => [i, sentence.text]);
+  const sentences = data.sentences.map((sentence, i) => [i, `${i + 1}. ${sentence.text}`]);
   fill(byId("sentence"), sentences, view.sentence);
   fill(byId("other"), [[-1, "none"], ...sentences], view.other);
   byId("other-label").hidden = sentences.length < 2;
@@ -601,6 +615,7 @@ function start() {
   listen("layer", "change", (value) => ({ layer: Number(value) }));
   listen("head", "change", (value) => ({ head: /^\d+$/.test(value) ? Number(value) : value }));
   listen("measure", "change", (value) => ({ measure: value }));
+  listen("scale", "change", (value) => ({ scale: value }));
   for (const name of ["part", "unit", "drawing"]) listen(name, "change", (value) => ({ [name]: value }));
   listen("least", "input", (value) => ({ least: Number(value) }));
   listen("step", "input", (value) => ({ step: Number(value) }));

@@ -1,0 +1,114 @@
+"""What a figure shows of the attention of one translation: layers, heads, pieces or words."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tfm.errors import UserError
+from tfm.visualize import summaries
+from tfm.visualize.figures import Axis, Panels
+from tfm.visualize.translation import Translated
+
+SUMMARIES = {"mean": "mean of the heads", "rollout": "rollout"}  # of the heads, with their titles
+
+
+class Selection(NamedTuple):
+    """A part of the attention.
+
+    Attributes:
+      layer: counted from 1; all when None.
+      head: counted from 1, or one of `SUMMARIES`; all when None.
+      words: pieces are merged into words.
+    """
+
+    layer: int | None = None
+    head: int | str | None = None
+    words: bool = False
+
+
+ALL = Selection()
+
+
+def parse_head(text: str | None) -> int | str | None:
+    """The head that a flag names.
+
+    Raises:
+      UserError: it is no number above 0 and none of `SUMMARIES`.
+    """
+    if text is None or text in SUMMARIES:
+        return text
+    if not (text.isascii() and text.isdecimal()) or int(text[:9]) < 1:
+        raise UserError(f"Expected --head to be a number from 1 on, {' or '.join(SUMMARIES)}, got {text!r}.")
+    return int(text)
+
+
+def check_selection(selection: Selection, parts: dict[str, tuple[int, int]]) -> None:
+    """Checks that each part of the attention has what is selected.
+
+    Args:
+      selection: a `Selection`.
+      parts: {part: (layers, heads)}.
+
+    Raises:
+      UserError: a part has fewer layers or heads, or rollout is asked for where the encoder has no attention.
+    """
+    for part, (layers, heads) in parts.items():
+        for name, chosen, count in (("layer", selection.layer, layers), ("head", selection.head, heads)):
+            if isinstance(chosen, int) and chosen > count:
+                raise UserError(
+                    f"Expected --{name} to be at most {count} for {part} attention, got {chosen}."
+                )
+    if selection.head == "rollout" and "cross" in parts and "encoder" not in parts:
+        raise UserError(
+            "Rollout needs the encoder's attention, and this model has none: choose another --head."
+        )
+
+
+def select(translated: Translated, part: str, selection: Selection = ALL) -> Panels:
+    """The `Panels` of one part of the attention."""
+    weights, (queries, keys) = translated.weights[part], axes_of(translated, part)
+    if selection.head in SUMMARIES:
+        weights = summarize(translated.weights, part, selection.head)[:, None]
+    elif selection.head is not None:
+        weights = weights[:, selection.head - 1 : selection.head]
+    if selection.layer is not None:
+        weights = weights[selection.layer - 1 : selection.layer]
+    if selection.words:
+        pieces = [getattr(translated, side) for side in summaries.SIDES_OF[part]]
+        weights = summaries.merge_words(weights, *map(summaries.number_words, pieces))
+        words = map(summaries.word_texts, pieces)
+        queries, keys = (
+            Axis(axis.title.replace("piece", "word").partition("\n")[0], texts)
+            for axis, texts in zip((queries, keys), words, strict=True)
+        )
+    return Panels(weights, queries, keys, _titles(selection, *weights.shape[:2]))
+
+
+def summarize(weights: dict[str, np.ndarray], part: str, summary: str) -> np.ndarray:
+    """[layers, L, M]: one of `SUMMARIES` of a part of the attention {part: [layers, H, L, M]}."""
+    if summary == "mean":
+        return summaries.head_mean(weights[part])
+    if part == "cross":
+        return summaries.cross_rollout(weights["cross"], weights["encoder"])
+    return summaries.attention_rollout(weights[part])
+
+
+def axes_of(translated: Translated, part: str) -> tuple[Axis, Axis]:
+    """The axes (queries, keys) of a part: each says whether its pieces are read or predicted."""
+    source = Axis("key: source piece attended to", translated.source)
+    if part == "encoder":
+        return Axis("query: source piece encoded", translated.source), source
+    pairs = zip(translated.predicted, translated.read, strict=True)
+    predicted = Axis(
+        "query: target piece predicted\n(in brackets: the piece read)",
+        [f"{piece} ({before})" for piece, before in pairs],
+    )
+    read = Axis("key: target piece read and attended to", translated.read)
+    return predicted, read if part == "decoder" else source
+
+
+def _titles(selection, rows, columns):
+    """A title for each panel."""
+    first_layer, first_head = selection.layer or 1, selection.head or 1
+    heads = [SUMMARIES.get(selection.head) or f"head {first_head + i}" for i in range(columns)]
+    return [[f"layer {first_layer + i}, {head}" for head in heads] for i in range(rows)]
