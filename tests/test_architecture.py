@@ -35,6 +35,7 @@ MAY_IMPORT = {
     "tfm.layers": EQUATIONS,
     "tfm.models": {*EQUATIONS, *CONFIG, "tfm.layers", "tfm.memory_estimate"},
     "tfm.decoding": {*EQUATIONS, *CONFIG, *BASE, "tfm.layers", "tfm.data", "tfm.runtime", "tfm.evaluation"},
+    "tfm.interpret": {*EQUATIONS, "tfm.layers", "tfm.data", "tfm.decoding"},
     "tfm.training": {*EQUATIONS, *CONFIG, *BASE, "tfm.layers", "tfm.runtime"},
     "tfm.tasks": {
         *(*EQUATIONS, *CONFIG, *BASE, "tfm.models", "tfm.data", "tfm.decoding", "tfm.evaluation"),

@@ -44,11 +44,20 @@ def attention_weights(
       ValueError: a mask that is not bool, or a query of integers.
     """
     _check_types(query, mask)
+    return masked_softmax(attention_logits(query, key, bias=bias, scale=scale), mask).astype(query.dtype)
+
+
+def attention_logits(
+    query: Float[Array, "*batch L H K"],
+    key: Float[Array, "*batch M H K"],
+    *,
+    bias: Bias | None = None,
+    scale: float | None = None,
+) -> Float[Array, "*batch H L M"]:
+    """Q K^T / sqrt(d_k): what the softmax gets, float32, without the mask; arguments as `attention_weights`."""
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     logits = jnp.einsum("...lhk,...mhk->...hlm", query * scale, key, preferred_element_type=jnp.float32)
-    if bias is not None:
-        logits = logits + bias.astype(jnp.float32)
-    return masked_softmax(logits, mask).astype(query.dtype)
+    return logits if bias is None else logits + bias.astype(jnp.float32)
 
 
 def dot_product_attention(
@@ -86,7 +95,13 @@ def dot_product_attention(
     if implementation is not None:
         return _library_attention(query, key, value, mask, bias, scale, dropout_rate, implementation)
     weights = attention_weights(query, key, mask=mask, bias=bias, scale=scale)
-    weights = dropout(dropout_rng, weights, dropout_rate)
+    return weighted_sum(dropout(dropout_rng, weights, dropout_rate), value)
+
+
+def weighted_sum(
+    weights: Float[Array, "*batch H L M"], value: Float[Array, "*batch M H V"]
+) -> Float[Array, "*batch L H V"]:
+    """The sum of the values by their weights, in the dtype of `value`: the output of each head."""
     return jnp.einsum("...hlm,...mhv->...hlv", weights.astype(value.dtype), value).swapaxes(-2, -3)
 
 

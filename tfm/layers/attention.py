@@ -3,6 +3,7 @@
 Shape letters as in `tfm.layers`.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Protocol
 
@@ -11,7 +12,15 @@ import jax
 import jax.numpy as jnp
 from jax.nn.initializers import Initializer
 
-from tfm.attention import dot_product_attention, weights_of
+from tfm.attention import (
+    attention_logits,
+    dot_product_attention,
+    masked_softmax,
+    weighted_sum,
+    weights_of,
+)
+from tfm.dropout import dropout
+from tfm.layers import activations
 from tfm.layers.dense import KERNEL_INIT, dense
 from tfm.layers.parameter_axes import declare_axes
 
@@ -127,20 +136,21 @@ class MultiHeadAttention(nn.Module):
         The positions of x [B, L] or [L] and of memory [B, M] or [M] are 0, 1, 2, ... when None.
         """
         key, value = self.keys_values(memory, memory_positions)
-        query = self._encode_positions(self.query(x), positions)
-        self._collect_weights(query, key, mask)
+        query = self._make_query(x, positions)
         options = {}
         if self.implementation is not None:
             options["implementation"] = self.implementation
         if train and self.dropout_rate:
             options |= {"dropout_rate": self.dropout_rate, "dropout_rng": self.make_rng("dropout")}
-        return self.output(self.attention(query, key, value, mask=mask, **options))
+        return self._attend(query, key, value, mask, memory_positions, **options)
 
     def keys_values(
         self, memory: jax.Array, positions: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
         """[B, M, D] -> keys [B, M, H, K] and values [B, M, H, V]; a decoder caches them."""
-        return self._encode_positions(self.key(memory), positions), self.value(memory)
+        key, value = self._encode_positions(self.key(memory), positions), self.value(memory)
+        key = activations.observe(self, "key", key, "BMHK", memory_positions=positions)
+        return key, activations.observe(self, "value", value, "BMHV", memory_positions=positions)
 
     def attend_cached(
         self,
@@ -153,10 +163,40 @@ class MultiHeadAttention(nn.Module):
         memory_positions: jax.Array | None = None,
     ) -> jax.Array:
         """x [B, W, D] attends to key [B, H, K, M] and value [B, H, M, V], with the axes of a `LayerCache`."""
-        query = self._encode_positions(self.query(x), positions)
+        query = self._make_query(x, positions)
         key, value = key.transpose(0, 3, 1, 2), value.swapaxes(1, 2)
-        self._collect_weights(query, key, mask)
-        return self.output(self.attention(query, key, value, mask=mask))
+        return self._attend(query, key, value, mask, memory_positions)
+
+    def _make_query(self, x, positions):
+        query = self._encode_positions(self.query(x), positions)
+        return activations.observe(self, "query", query, "BLHK", positions=positions)
+
+    def _attend(self, query, key, value, mask, memory_positions, **options):
+        """The output [B, L, D]; `options` are those of the attention function."""
+        if activations.is_wanted(self, "logits", "weights"):
+            heads = self._attend_by_weights(query, key, value, mask, memory_positions, **options)
+        else:
+            if self._stores_weights:
+                self.sow("attention", "weights", weights_of(self.attention, query, key, mask=mask))
+            heads = self.attention(query, key, value, mask=mask, **options)
+        return self.output(activations.observe(self, "head_outputs", heads, "BLHV"))
+
+    def _attend_by_weights(
+        self, query, key, value, mask, memory_positions, dropout_rate=0.0, dropout_rng=None, **_
+    ):
+        """`self.attention` in steps, between which logits and weights are observed."""
+        observe = functools.partial(activations.observe, self, axes="BHLM", memory_positions=memory_positions)
+        if self.attention is dot_product_attention:
+            logits = observe("logits", attention_logits(query, key))
+            weights = masked_softmax(logits, mask).astype(query.dtype)
+        else:
+            reason = "the attention function is not tfm.attention.dot_product_attention and keeps its logits"
+            activations.explain_absence(self, "logits", reason)
+            weights = weights_of(self.attention, query, key, mask=mask)
+        weights = observe("weights", weights)
+        if self._stores_weights:
+            self.sow("attention", "weights", weights)
+        return weighted_sum(dropout(dropout_rng, weights, dropout_rate), value)
 
     def _encode_positions(self, x, positions):
         if self.encode_positions is None:
@@ -164,6 +204,6 @@ class MultiHeadAttention(nn.Module):
         positions = jnp.arange(x.shape[-3]) if positions is None else positions
         return self.encode_positions(x, positions)
 
-    def _collect_weights(self, query, key, mask):
-        if self.is_mutable_collection("attention") and not self.is_initializing():
-            self.sow("attention", "weights", weights_of(self.attention, query, key, mask=mask))
+    @property
+    def _stores_weights(self):
+        return self.is_mutable_collection("attention") and not self.is_initializing()

@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from tfm.layers import activations
 from tfm.layers.kv_cache import KeyValueCache, LayerCache
 from tfm.layers.residual import Residual
 
@@ -46,7 +47,9 @@ class CausalLayer(EncoderLayer):
 
     def init_cache(self, x: jax.Array, width: int, max_length: int) -> KeyValueCache:
         """The layer's part of a decoding cache without a prefix; x [B, 1, D] gives shape and dtype alone."""
-        return KeyValueCache.empty(self.mixer.keys_values(x, jnp.arange(1)), width, max_length)
+        with activations.intercept(None):  # for their shapes alone
+            own = self.mixer.keys_values(x, jnp.arange(1))
+        return KeyValueCache.empty(own, width, max_length)
 
     def prefill(
         self,
@@ -142,7 +145,8 @@ class DecoderLayer(nn.Module):
     def init_cache(self, memory: jax.Array, width: int, max_length: int) -> LayerCache:
         """The layer's part of a decoding cache for memory [B, M, D]."""
         positions = jnp.arange(memory.shape[1])
-        own = self.mixer.keys_values(memory[:, :1], positions[:1])  # for their shapes alone
+        with activations.intercept(None):  # for their shapes alone
+            own = self.mixer.keys_values(memory[:, :1], positions[:1])
         return LayerCache.empty(own, self.cross_attention.keys_values(memory, positions), width, max_length)
 
     def decode_step(

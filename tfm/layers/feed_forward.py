@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.nn.initializers import Initializer
 
+from tfm.layers import activations
 from tfm.layers.dense import KERNEL_INIT, dense
 from tfm.layers.dropout import Dropout
 from tfm.layers.parameter_axes import declare_axes
@@ -56,6 +57,6 @@ class FeedForward(nn.Module):
         if not callable(activation):
             raise ValueError(f"activation must be a function or one of {(*ACTIVATIONS,)}, got {activation!r}")
         x = dense(self.hidden, kernel_init=self.kernel_init, dtype=self.dtype, name="hidden")(x)
-        x = activation(x)
+        x = activations.observe(self, "hidden", activation(x), "BLF")
         x = Dropout(self.dropout_rate)(x, train=train)
         return dense(self.features, kernel_init=self.output_init, dtype=self.dtype, name="output")(x)

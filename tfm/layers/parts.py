@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.nn.initializers import Initializer
 
 from tfm.errors import UserError
+from tfm.layers import activations
 from tfm.layers.attention import MultiHeadAttention
 from tfm.layers.composition import ComposedModule
 from tfm.layers.dense import KERNEL_INIT
@@ -102,12 +103,33 @@ class TransformerParts(ComposedModule):
             )
 
     def _embed(
-        self, tokens: jax.Array, encoding: Callable[..., Any] | None, positions: jax.Array, *, train: bool
+        self,
+        stack: str,
+        tokens: jax.Array,
+        encoding: Callable[..., Any] | None,
+        positions: jax.Array,
+        *,
+        train: bool,
     ) -> jax.Array:
-        """Embedding plus position, with dropout on the sum (section 5.4)."""
-        x = self.embedding(tokens)
+        """Embedding plus position of a stack, with dropout on the sum (section 5.4)."""
+        return self._add_positions(stack, self.embedding(tokens), encoding, positions, train=train)
+
+    def _add_positions(
+        self,
+        stack: str,
+        x: jax.Array,
+        encoding: Callable[..., Any] | None,
+        positions: jax.Array,
+        *,
+        train: bool,
+    ) -> jax.Array:
+        """x [B, L, D] plus the encoding of positions [B, L] or [L], with dropout on the sum."""
+        x = activations.observe(self, f"{stack}.embeddings", x, positions=positions)
         if encoding is not None:
-            x = x + encoding(positions).astype(self.config.dtype)
+            added = encoding(positions).astype(self.config.dtype)
+            if activations.is_active():  # each row has its own to edit
+                added = jnp.broadcast_to(added, x.shape)
+            x = x + activations.observe(self, f"{stack}.positions", added, positions=positions)
         return self.dropout(x, train=train)
 
     def _positions(self, positions: jax.Array | None, tokens: jax.Array) -> jax.Array:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 
+from tfm.layers import activations
 from tfm.layers.dropout import Dropout
 from tfm.layers.normalization import layer_norm
 
@@ -32,10 +33,18 @@ class Residual(nn.Module):
         """x [..., D] and a function [..., D] -> [..., D]."""
         if self.order not in NORM_ORDERS:
             raise ValueError(f"order must be one of {NORM_ORDERS}, got {self.order!r}")
+        x = activations.observe(self, "input", x)
+        return activations.observe(self, "output", self._add(x, sublayer, train))
+
+    def _add(self, x, sublayer, train):
         norm = self.norm(name="norm")
         drop = Dropout(self.dropout_rate)
+
+        def call(x):
+            return activations.observe(self, "sublayer_output", sublayer(x))
+
         if self.order == "pre":
-            return x + drop(sublayer(norm(x)), train=train)
+            return x + drop(call(norm(x)), train=train)
         if self.order == "norm_then_add":
-            return x + drop(norm(sublayer(x)), train=train)
-        return norm(x + drop(sublayer(x), train=train))
+            return x + drop(norm(call(x)), train=train)
+        return norm(x + drop(call(x), train=train))

@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from tfm.layers import activations
 from tfm.layers.kv_cache import KeyValueCache
 
 
@@ -37,16 +38,18 @@ class Stack(nn.Module):
 
     def __call__(self, x: jax.Array, *arguments: Any, train: bool, **keywords: Any) -> jax.Array:
         """x [B, L, D] -> [B, L, D]; all other arguments are passed to each layer."""
-        plain = self.is_initializing() or self.is_mutable_collection("attention")
+        # What is read of a layer cannot leave the loop or the recomputation that another transform makes of it.
+        plain = self.is_initializing() or self.is_mutable_collection("attention") or activations.is_active()
         if self.scan and not plain:
             return self.norm(self._scanned(x, arguments, keywords | {"train": train}))
 
         def call(layer, x):
             return layer(x, *arguments, train=train, **keywords)
 
-        for layer in self.layers:
-            x = nn.remat(call)(layer, x) if self.remat and not plain else call(layer, x)
-        return self.norm(x)
+        with activations.at_positions(keywords.get("positions")):
+            for layer in self.layers:
+                x = nn.remat(call)(layer, x) if self.remat and not plain else call(layer, x)
+            return activations.observe(self, "output", self.norm(x))
 
     def _scanned(self, x, arguments, keywords):
         layer, _ = self.layers[0].unbind()
@@ -73,15 +76,17 @@ class Stack(nn.Module):
     ) -> tuple[jax.Array, list[KeyValueCache]]:
         """x [B, W, D] and the list of caches -> ([B, W, D], caches)."""
         written = []
-        for layer, cache in zip(self.layers, caches, strict=True):
-            x, cache = layer.decode_step(x, cache, position, **masks)
-            written.append(cache)
-        return self.norm(x), written
+        with activations.at_positions(masks.get("positions", position)):
+            for layer, cache in zip(self.layers, caches, strict=True):
+                x, cache = layer.decode_step(x, cache, position, **masks)
+                written.append(cache)
+            return activations.observe(self, "output", self.norm(x)), written
 
     def prefill(self, x: jax.Array, caches: list[KeyValueCache], **masks: jax.Array) -> list[KeyValueCache]:
         """Of `CausalLayer`: x [B, P, D] and the list of caches -> caches, x in their prefix."""
         written = []
-        for layer, cache in zip(self.layers, caches, strict=True):
-            x, cache = layer.prefill(x, cache, **masks)
-            written.append(cache)
+        with activations.at_positions(masks["positions"]):
+            for layer, cache in zip(self.layers, caches, strict=True):
+                x, cache = layer.prefill(x, cache, **masks)
+                written.append(cache)
         return written

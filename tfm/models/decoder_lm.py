@@ -14,6 +14,7 @@ from jax.nn.initializers import Initializer
 
 from tfm import layers
 from tfm.fields import NEVER, check_fields, field, field_like
+from tfm.layers import activations
 from tfm.layers.kv_cache import PrefixCache
 from tfm.masks import causal_mask, combine_masks, segment_mask
 from tfm.memory_estimate import DecoderMemory
@@ -122,7 +123,7 @@ class DecoderLM(layers.TransformerParts):
     ) -> jax.Array:
         """Logits [B, L, V] of each next token, in the compute dtype; arguments as in `features`."""
         x, _ = self.features(tokens, positions=positions, segments=segments, train=train)
-        return self.embedding.logits(x)
+        return activations.observe(self, "logits", self.embedding.logits(x), "BLV", positions=positions)
 
     def features(
         self,
@@ -152,7 +153,7 @@ class DecoderLM(layers.TransformerParts):
         if segments is not None:
             mask = combine_masks(mask, segment_mask(segments, segments))
         positions = self._positions(positions, tokens)
-        x = self._embed(tokens, self.positions, positions, train=train)
+        x = self._embed("decoder", tokens, self.positions, positions, train=train)
         return self.decoder(x, mask=mask, positions=positions, train=train), self.embedding.output_table
 
     def init_cache(self, context: jax.Array, *, width: int, max_length: int) -> PrefixCache:
@@ -190,7 +191,7 @@ class DecoderLM(layers.TransformerParts):
         positions = cache.prefix_lengths[:, None] + jnp.cumsum(mask, axis=-1) - 1
         # Padding has a position all the same, so that nothing is read beyond a table.
         positions = jnp.maximum(positions, 0)
-        x = self._embed(tokens, self.positions, positions, train=False)
+        x = self._embed("decoder", tokens, self.positions, positions, train=False)
         cache = cache.append_prefix(mask)
         slots = jnp.arange(cache.prefix_mask.shape[1])
         visible = causal_mask(slots[-tokens.shape[1] :], slots)[None] & cache.prefix_mask[:, None, None]
@@ -218,7 +219,7 @@ class DecoderLM(layers.TransformerParts):
         """
         cache = cache.begin(position)
         positions = jnp.broadcast_to(cache.prefix_lengths[:, None] + position, tokens.shape)
-        x = self._embed(tokens, self.positions, positions, train=False)
+        x = self._embed("decoder", tokens, self.positions, positions, train=False)
         x, written = self.decoder.decode_step(
             x,
             cache.layers,
@@ -227,7 +228,8 @@ class DecoderLM(layers.TransformerParts):
             positions=positions,
             memory_positions=cache.slot_positions(),
         )
-        return self.embedding.logits(x), cache.replace(layers=written)
+        logits = activations.observe(self, "logits", self.embedding.logits(x), "BLV", positions=positions)
+        return logits, cache.replace(layers=written)
 
 
 Config = DecoderLMConfig

@@ -13,6 +13,7 @@ from tfm import layers
 from tfm.attention import IMPLEMENTATIONS, unsupported_reason
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
+from tfm.layers import activations
 from tfm.layers.collected_attention import attention_of
 from tfm.layers.kv_cache import DecodeCache
 from tfm.masks import causal_mask, combine_masks, padding_mask, segment_mask
@@ -199,7 +200,8 @@ class Transformer(layers.TransformerParts):
     ) -> jax.Array:
         """Logits [B, L, V] of each next target token, in the compute dtype; arguments as in `features`."""
         x, _ = self.features(inputs, targets, train=train, **packing)
-        return self.embedding.logits(x)
+        logits = self.embedding.logits(x)
+        return activations.observe(self, "logits", logits, "BLV", positions=packing.get("target_positions"))
 
     def features(
         self,
@@ -256,7 +258,7 @@ class Transformer(layers.TransformerParts):
         """inputs [B, M] -> memory [B, M, D]."""
         mask = padding_mask(inputs) if segments is None else segment_mask(segments, segments)
         positions = self._positions(positions, inputs)
-        x = self._embed(inputs, self.encoder_positions, positions, train=train)
+        x = self._embed("encoder", inputs, self.encoder_positions, positions, train=train)
         return self.encoder(x, mask=mask, positions=positions, train=train)
 
     def decode(
@@ -276,7 +278,7 @@ class Transformer(layers.TransformerParts):
         if segments is not None:
             mask = combine_masks(mask, segment_mask(segments, segments))
         positions = self._positions(positions, targets)
-        x = self._embed(targets, self.decoder_positions, positions, train=train)
+        x = self._embed("decoder", targets, self.decoder_positions, positions, train=train)
         return self.decoder(
             x,
             memory,
@@ -317,11 +319,13 @@ class Transformer(layers.TransformerParts):
         """
         cache = cache.begin(position)
         position_of_each = jnp.full(tokens.shape, position)
-        x = self._embed(tokens, self.decoder_positions, position_of_each, train=False)
+        x = self._embed("decoder", tokens, self.decoder_positions, position_of_each, train=False)
         x, written = self.decoder.decode_step(
             x, cache.layers, position, mask=cache.ancestor_mask(position), memory_mask=cache.memory_mask
         )
-        return self.embedding.logits(x), cache.replace(layers=written)
+        logits = self.embedding.logits(x)
+        logits = activations.observe(self, "logits", logits, "BLV", positions=position)
+        return logits, cache.replace(layers=written)
 
     @nn.nowrap
     def source_attention(self, collected: Mapping[str, Any]) -> jax.Array:

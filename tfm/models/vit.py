@@ -20,6 +20,7 @@ from tfm import layers
 from tfm.attention import IMPLEMENTATIONS
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field, field_like
+from tfm.layers import activations
 from tfm.layers.dense import dense
 from tfm.models.transformer import TransformerConfig, check_sizes
 
@@ -172,7 +173,7 @@ class VisionTransformer(layers.TransformerParts):
         Raises:
           ValueError: images of another shape than the config's.
         """
-        return self.head(self.features(images, train=train))
+        return activations.observe(self, "logits", self.head(self.features(images, train=train)), "BV")
 
     def features(self, images: jax.Array, *, train: bool) -> jax.Array:
         """Images [B, height, width, C] -> the encoder's output at the class token, [B, D] (equation 4)."""
@@ -184,9 +185,7 @@ class VisionTransformer(layers.TransformerParts):
         first = jnp.broadcast_to(self.class_token.astype(config.dtype), (len(x), 1, config.d_model))
         x = jnp.concatenate([first, x], axis=1)
         index = jnp.arange(config.patches + 1)
-        if self.positions is not None:
-            x = x + self.positions(index).astype(config.dtype)
-        x = self.dropout(x, train=train)
+        x = self._add_positions("encoder", x, self.positions, index, train=train)
         return self.encoder(x, mask=None, positions=index, train=train)[:, 0]
 
 

@@ -1,0 +1,141 @@
+"""Edits: functions of an activation and its `Point`. Numbers may be traced, so that one program serves all heads.
+
+Shape letters as in `tfm.layers`, and those of `Point.axes`.
+"""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from tfm.errors import UserError
+from tfm.layers.activations import Edit, Point
+
+ROWS, QUERIES, KEYS, HEADS = "BLMH"
+
+
+def zero(value: jax.Array, point: Point) -> jax.Array:
+    """The edit that sets all to zero: a whole sublayer at its "sublayer_output"."""
+    del point
+    return jnp.zeros_like(value)
+
+
+def scale(factor: ArrayLike) -> Edit:
+    """Multiplies all by a factor."""
+    return lambda value, point: _multiply(value, factor)
+
+
+def scale_head(head: ArrayLike, factor: ArrayLike) -> Edit:
+    """Multiplies one head, from 0, by a factor; of activations with the axis H."""
+    return lambda value, point: _scale_index(value, point, HEADS, head, factor)
+
+
+def scale_neuron(neuron: ArrayLike, factor: ArrayLike) -> Edit:
+    """Multiplies one feature, from 0, by a factor: index of the last axis, F of a feed-forward network."""
+    return lambda value, point: _scale_index(value, point, point.axes[-1], neuron, factor)
+
+
+def scale_position(position: ArrayLike, factor: ArrayLike, axis: str = "") -> Edit:
+    """Multiplies one position, from 0, by a factor.
+
+    Args:
+      position: within its sequence: of the source or the target, whichever the axis stands for.
+      factor: of that position.
+      axis: "L", the positions, or "M", those attended to; L where the activation has it when "".
+    """
+
+    def edit(value, point):
+        letter = axis or (QUERIES if QUERIES in point.axes else KEYS)
+        _check_axis(point, letter)
+        chosen = point.positions[letter] == position
+        shape = [n if each in (ROWS, letter) else 1 for n, each in zip(value.shape, point.axes, strict=True)]
+        return jnp.where(chosen.reshape(shape), _multiply(value, factor), value)
+
+    return edit
+
+
+def zero_head(head: ArrayLike) -> Edit:
+    """Switches off one head; at "head_outputs" it is as if its slice of the output matrix were not there."""
+    return scale_head(head, 0)
+
+
+def zero_neuron(neuron: ArrayLike) -> Edit:
+    """Switches off one feature of the last axis."""
+    return scale_neuron(neuron, 0)
+
+
+def zero_position(position: ArrayLike, axis: str = "") -> Edit:
+    """Sets one position to zero, see `scale_position`."""
+    return scale_position(position, 0, axis)
+
+
+def replace_with(replacement: ArrayLike) -> Edit:
+    """Replaces an activation by one of the same point, such as one read in another run.
+
+    Args:
+      replacement: for all rows and positions of the caller's batch, with the axes of the point. Positions
+        that it does not have stay as they are; keys that it does not have get zeros.
+    """
+
+    def edit(value, point):
+        found = jnp.asarray(replacement)
+        if found.ndim != value.ndim:
+            raise UserError(
+                f"The replacement for {point.name} must have the axes {point.axes}, got the shape "
+                f"{list(found.shape)} for {list(value.shape)}."
+            )
+        found = jnp.take(found, point.rows, axis=0)
+        kept = None
+        for letter, positions in point.positions.items():
+            axis = point.axes.index(letter)
+            length = found.shape[axis]
+            found = _take_along(found, positions, axis)
+            there = _expand(positions < length, found.ndim, axis)
+            if letter == KEYS and QUERIES in point.axes:
+                found = jnp.where(there, found, 0)
+            else:
+                kept = there
+        found = found.astype(value.dtype)
+        return found if kept is None else jnp.where(kept, found, value)
+
+    return edit
+
+
+def patch(reads: Mapping[str, jax.Array]) -> dict[str, Edit]:
+    """Activation patching: the edits that replace each activation by that of another run.
+
+    Args:
+      reads: {name: value}, what `run` and others return.
+    """
+    return {name: replace_with(value) for name, value in reads.items()}
+
+
+def _multiply(value, factor):
+    return (value * factor).astype(value.dtype)
+
+
+def _scale_index(value, point, letter, index, factor):
+    """`value` with one index of an axis multiplied by a factor."""
+    _check_axis(point, letter)
+    axis = point.axes.index(letter)
+    chosen = _expand(jnp.arange(value.shape[axis])[None] == index, value.ndim, axis)
+    return jnp.where(chosen, _multiply(value, factor), value)
+
+
+def _check_axis(point, letter):
+    if letter not in point.axes:
+        raise UserError(f"{point.name} has no axis {letter}: its axes are {point.axes}.")
+
+
+def _expand(rows, ndim, axis):
+    """[B, n] -> [B, 1, ..., n, ..., 1], n at `axis`."""
+    shape = [1] * ndim
+    shape[0], shape[axis] = rows.shape
+    return rows.reshape(shape)
+
+
+def _take_along(x, positions, axis):
+    """x [B, ..., length, ...] at positions [B, n] of `axis`, the last one for those beyond."""
+    index = _expand(jnp.minimum(positions, x.shape[axis] - 1), x.ndim, axis)
+    return jnp.take_along_axis(x, index, axis=axis)
