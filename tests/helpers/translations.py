@@ -25,15 +25,18 @@ def make_translated(
     sides = {"encoder": ("source", "source"), "decoder": ("target", "target"), "cross": ("target", "source")}
     vocabulary = sorted({*source, *target, "▁or"})
     probabilities = 0.5 + 0.5 * rng.random(len(target))
+    weights = {
+        part: random_weights(
+            seed + i, (layers, heads, *(sizes[side] for side in sides[part])), causal=part == "decoder"
+        )
+        for i, part in enumerate(parts)
+    }
     return Translated(
         sentence="".join(source[:-1]).replace("▁", " ").strip(),
         translation="".join(target[:-1]).replace("▁", " ").strip(),
-        weights={
-            part: random_weights(
-                seed + i, (layers, heads, *(sizes[side] for side in sides[part])), causal=part == "decoder"
-            )
-            for i, part in enumerate(parts)
-        },
+        weights=weights,
+        norms={part: 7 * rng.random(each.shape) * each for part, each in weights.items()},
+        joint_norms={part: 5 * each.mean(1) for part, each in weights.items()},
         source=list(source),
         read=["<s>", *target[:-1]],
         predicted=list(target),

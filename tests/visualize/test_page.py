@@ -82,6 +82,14 @@ def test_numbers_are_those_of_the_arrays(show, translations, part, unit):
         np.testing.assert_allclose(table["numbers"], array, atol=2 * LEVEL)
 
 
+@pytest.mark.parametrize("head", ["3", "mean"])
+def test_norms_are_those_of_the_arrays(show, translations, head):
+    (table,) = tables(show(f"part=cross&layer=1&head={head}&measure=norms"))
+    norms, joint = translations[0].norms["cross"], translations[0].joint_norms["cross"]
+    expected = joint[0] if head == "mean" else norms[0, 2]
+    np.testing.assert_allclose(table["numbers"], expected, atol=8 * LEVEL)
+
+
 def test_selections_change_the_drawing(show):
     page = show("part=cross&layer=1&head=1")
     drawn = {page.evaluate("document.querySelector('.lines').innerHTML")}

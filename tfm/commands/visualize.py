@@ -106,7 +106,7 @@ def sentences_to_draw(given: Sequence[str], chosen: Any) -> Sequence[str]:
       UserError: sentences are given for such a run.
     """
     if given:
-        runs.require_translation(chosen, "A sentence (--sentence)")
+        runs.require_translation(chosen, "A sentence")
         return given
     return SENTENCES if hasattr(chosen.data, "target_language") else ()
 

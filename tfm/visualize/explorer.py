@@ -149,9 +149,12 @@ def _describe_part(translated, part):
         "weights": pack(weights[part]),
         "mean": pack(summarize(weights, part, "mean")),
     }
-    if part == "cross" and "encoder" not in weights:
-        return described
-    return described | {"rollout": pack(summarize(weights, part, "rollout"))}
+    if part != "cross" or "encoder" in weights:
+        described["rollout"] = pack(summarize(weights, part, "rollout"))
+    if part in translated.norms:
+        described["norms"] = pack(translated.norms[part])
+        described["joint_norms"] = pack(translated.joint_norms[part])
+    return described
 
 
 def _rounded(numbers):

@@ -15,10 +15,17 @@ from tfm.data.batching import pad_sentences
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.generate import check_lengths, search_parameters, trace_batch
 from tfm.errors import UserError
+from tfm.layers.activations import Interception, intercept
 from tfm.runtime.memory import check_estimate, format_bytes, host_memory
 from tfm.search import BeamTrace, Hypotheses
+from tfm.visualize import summaries
 
 PARTS = ("encoder", "decoder", "cross")  # of attention, in the order of the figures
+BLOCKS = {
+    "encoder": ("encoder", "mixer"),
+    "decoder": ("decoder", "mixer"),
+    "cross": ("decoder", "cross_attention"),
+}  # stack, and module of its layers
 MAX_TOKENS = 64
 CHOICES = 8  # most probable tokens of a position
 ATTENTION_COPIES = 3  # as the layers leave them, stacked, and on the host
@@ -47,6 +54,8 @@ class Translated(NamedTuple):
     Attributes:
       sentence, translation: texts.
       weights: {part: float array [layers, H, L, M]}; a model has "encoder", "decoder" and "cross", or some.
+      norms: {part: [layers, H, L, M]}, see `summaries.value_norms`; of the parts that have named values.
+      joint_norms: {part: [layers, L, M]}, see `summaries.joint_value_norms`.
       source: pieces of the source, its end among them.
       read, predicted: for each target position, the piece that the decoder reads and the one it predicts.
       probabilities: float [L], of the predicted pieces.
@@ -59,6 +68,8 @@ class Translated(NamedTuple):
     sentence: str
     translation: str
     weights: dict[str, np.ndarray]
+    norms: dict[str, np.ndarray]
+    joint_norms: dict[str, np.ndarray]
     source: list[str]
     read: list[str]
     predicted: list[str]
@@ -98,13 +109,19 @@ def examine(task: Any, params: Any, sentence: str, max_tokens: int = MAX_TOKENS)
     kept = target[:max_tokens]
     read = [BOS_ID, *kept[:-1]]
     sides = (pad_sentences([ids])[:, : task.model.config.max_length] for ids in (source, read, kept))
-    attention, probabilities, best = jax.device_get(_forward(task.model, params, *sides))
+    attention, values, probabilities, best = jax.device_get(_forward(task.model, params, *sides))
     sizes = {"encoder": (source, source), "decoder": (kept, kept), "cross": (kept, source)}
-    pieces = task.tokenizer.pieces
+    weights = {part: _cut(attention[part][:, 0], *sizes[part]) for part in PARTS if part in attention}
+    pieces, added = task.tokenizer.pieces, {}
+    for part, each in weights.items():
+        if (found_values := stack_values(values, params, part, each.shape)) is not None:
+            added[part] = (each, *found_values)
     return Translated(
         sentence=sentence,
         translation=task.tokenizer.decode(target),
-        weights={part: _cut(attention[part][:, 0], *sizes[part]) for part in PARTS if part in attention},
+        weights=weights,
+        norms={part: summaries.value_norms(*each) for part, each in added.items()},
+        joint_norms={part: summaries.joint_value_norms(*each) for part, each in added.items()},
         source=pieces(source),
         read=pieces(read),
         predicted=pieces(kept),
@@ -141,6 +158,33 @@ def check_sentence(task: Any, params: Any, sentence: str, max_tokens: int) -> tu
         )
     check_estimate(f"The attention of {len(ids):,} tokens", needed, host_memory(), "shorten the sentence")
     return ids, shapes
+
+
+def stack_values(
+    values: dict[str, np.ndarray], params: Any, part: str, shape: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The values and the output kernels of all layers of a part of the attention.
+
+    Args:
+      values: {name: [1, M', H, V]} of the activations of that name, M' >= M.
+      params: of the model.
+      part: one of `PARTS`.
+      shape: of its weights, [layers, H, L, M].
+
+    Returns:
+      Values [layers, M, H, V] and kernels [layers, H, V, D] in float32; None where a layer has no such
+      activation, or no such kernel, as one whose attention is another module than that of tfm.
+    """
+    (stack, block), (layers, heads, _, keys) = BLOCKS[part], shape
+    found = []
+    for layer in (f"layers_{i}" for i in range(layers)):
+        value = values.get(f"{stack}.{layer}.{block}.value")
+        kernel = params.get(stack, {}).get(layer, {}).get(block, {}).get("output", {}).get("kernel")
+        if value is None or kernel is None or kernel.shape[:2] != (heads, value.shape[-1]):
+            return None
+        found.append((value[0, :keys], kernel))
+    values, kernels = (np.stack(each).astype(np.float32) for each in zip(*found, strict=True))
+    return values, kernels
 
 
 def trace_steps(trace: BeamTrace) -> list[list[Extension]]:
@@ -194,15 +238,19 @@ def _hypotheses(found: Hypotheses) -> list[tuple[list[int], float]]:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _forward(model, params, inputs, targets, labels):
-    """Attention {part: [layers, B, H, L, M]}, probabilities [B, L] of labels, and those of the best tokens.
+    """Attention {part: [layers, B, H, L, M]}, values by name, probabilities [B, L] of labels, `_Choices`.
 
     Takes inputs [B, M] and decoder inputs and labels [B, L].
     """
-    logits, collected = model.apply({"params": params}, inputs, targets, train=False, mutable=["attention"])
+    values = Interception("*.value")
+    with intercept(values):
+        logits, collected = model.apply(
+            {"params": params}, inputs, targets, train=False, mutable=["attention"]
+        )
     probabilities = jax.nn.softmax(logits.astype(jnp.float32))
     of_labels = jnp.take_along_axis(probabilities, labels[..., None], axis=-1)[..., 0]
     best = _Choices(*jax.lax.top_k(probabilities, min(CHOICES, logits.shape[-1])))
-    return model.attention_maps(collected), of_labels, best
+    return model.attention_maps(collected), values.reads, of_labels, best
 
 
 def _cut(weights, queries, keys):
