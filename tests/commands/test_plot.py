@@ -17,7 +17,7 @@ from tfm.workdir import runs
 def drawn(monkeypatch):
     """The figures that are drawn, with the paths of their files, in place of these."""
     found = []
-    monkeypatch.setattr(plot, "save", lambda figure, path: found.append((figure, path)))
+    monkeypatch.setattr(plot, "save", lambda figure, path, _: found.append((figure, path)))
     return found
 
 

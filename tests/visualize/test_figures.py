@@ -99,3 +99,19 @@ def test_a_figure_has_the_format_of_its_name(tmp_path, ending, begins):
 def test_another_format_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"end in \.png, \.svg, \.pdf, got .*curves\.gif"):
         figures.draw_curves([], str(tmp_path / "curves.gif"))
+
+
+def test_a_long_title_is_wrapped(saved):
+    panels = make_panels(np.eye(2)[None, None], Axis("query", ["dog", "cat"]), Axis("key", ["Hund", "Katze"]))
+    for title in ("The animal didn't cross the street because it was too tired.", "word " * 400, "x" * 999):
+        figures.draw_attention(panels, title, "path")
+        lines = saved[-1].texts[0].get_text().splitlines()
+        assert len(lines) <= figures.MOST_LINES
+        inches, height = saved[-1].get_size_inches()
+        assert max(map(len, lines)) * figures.TITLE_CHARACTER < inches
+        (panel, _) = saved[-1].axes
+        assert panel.get_position().y1 * height < height - 0.1 - len(lines) * 0.2  # below the title
+    assert (
+        saved[0].texts[0].get_text().replace("\n", " ")
+        == "The animal didn't cross the street because it was too tired."
+    )

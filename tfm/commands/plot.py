@@ -36,6 +36,7 @@ from tfm.workdir import runs
 
 PIECES = ("animal", "street", "tired", "wide")  # of the paper's authors' sentences
 NEIGHBOURS = 10
+DPI = 200  # of a column's width, which has few inches
 MASKED_LENGTH = 8  # positions of the masks that are drawn
 
 
@@ -246,7 +247,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     name, rest = (arguments[0], arguments[1:]) if arguments[0] in KINDS else ("curves", arguments)
     _check(name, values, rest)
     path = values.output or f"{name}.png"
-    save(KINDS[name].draw(values, rest), path)
+    save(KINDS[name].draw(values, rest), path, DPI)
     print(path)
 
 

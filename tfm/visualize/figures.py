@@ -1,6 +1,7 @@
 """Figures of numbers: learning curves, and attention weights of all heads and layers."""
 
 import os
+import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ MOST_PIXELS = (1 << 16) - 1  # on a side, of Matplotlib's renderer
 CELL, LEAST_PANEL, GAP, TITLE, BAR = 0.16, 1.3, 0.12, 0.3, 1.0
 CHARACTER, TITLE_CHARACTER = 0.075, 0.11  # about the width of one, in a label and in the figure's title
 MOST_CHARACTERS = 34  # of a label; longer ones are cut
+MOST_LINES = 4  # of a title
 LABEL_SIZE, TEXT_SIZE = 8, 10  # points
 # Okabe and Ito's colours, told apart by the colour-blind; dashes and markers do without colour.
 LINES = (("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", ":"))
@@ -95,13 +97,13 @@ def draw_attention(panels: Panels, title: str, path: str) -> None:
     weights, queries, keys = panels.weights, panels.queries, panels.keys
     queries, keys = (axis._replace(labels=list(map(_shortened, axis.labels))) for axis in (queries, keys))
     grid = _Grid.of(*weights.shape[:2], queries.labels, keys.labels)
+    lines = _wrapped(title, int(grid.size[0] / TITLE_CHARACTER))
+    grid = grid._replace(header=TITLE * max(len(lines), 1))
     _check_size(grid.size)
     as_it_is = {"parse_math": False}
     figure = Figure(figsize=grid.size)
-    title = _shortened(title, int(grid.size[0] / TITLE_CHARACTER))
-    figure.text(
-        0.1 / grid.size[0], 1 - 0.1 / grid.size[1], title, va="top", fontsize=TEXT_SIZE + 2, **as_it_is
-    )
+    left, top = 0.1 / grid.size[0], 1 - 0.1 / grid.size[1]
+    figure.text(left, top, "\n".join(lines), va="top", fontsize=TEXT_SIZE + 2, **as_it_is)
     for layer, row in enumerate(weights):
         for head, panel in enumerate(row):
             axes = figure.add_axes(grid.panel(layer, head))
@@ -153,6 +155,7 @@ class _Grid(NamedTuple):
     panel_size: tuple[float, float]
     left: float  # of the first panel: axis title and labels of the rows
     below: float  # a panel: labels of the columns
+    header: float = TITLE  # the figure's title
 
     @classmethod
     def of(cls, layers, heads, rows, columns):
@@ -165,7 +168,7 @@ class _Grid(NamedTuple):
     def size(self):
         """(width, height) of the figure."""
         width = self.left + self.heads * (self.panel_size[0] + GAP) + BAR
-        return width, 2 * TITLE + self.layers * self._row
+        return width, TITLE + self.header + self.layers * self._row
 
     @property
     def _row(self):
@@ -188,12 +191,22 @@ class _Grid(NamedTuple):
         return [left / across, bottom / up, width / across, height / up]
 
 
+def _wrapped(title, width):
+    """The lines of a title, at most `MOST_LINES`."""
+    return textwrap.wrap(title, max(width, 10), max_lines=MOST_LINES, placeholder="\u2026")
+
+
 def _shortened(text, most=MOST_CHARACTERS):
     return text if len(text) <= most else text[: most - 1] + "\u2026"
 
 
-def save(figure: Figure, path: str) -> None:
+def save(figure: Figure, path: str, dpi: int = DPI) -> None:
     """Writes a figure in the format that the path's ending names, whole or not at all.
+
+    Args:
+      figure: to write.
+      path: of the file.
+      dpi: pixels of an inch, of PNG and of images in the others.
 
     Raises:
       UserError: it is none of `FORMATS`.
@@ -202,4 +215,4 @@ def save(figure: Figure, path: str) -> None:
     if file_format not in FORMATS:
         raise UserError(f"Expected the name of a figure to end in .{', .'.join(FORMATS)}, got {path!r}.")
     with matplotlib.rc_context(SAVING), atomic_file(path) as file:
-        figure.savefig(file, dpi=DPI, format=file_format, metadata=UNDATED[file_format])
+        figure.savefig(file, dpi=dpi, format=file_format, metadata=UNDATED[file_format])

@@ -5,7 +5,8 @@ const byId = (id) => document.getElementById(id);
 const PART_NAMES = { encoder: "encoder", decoder: "decoder", cross: "cross" };
 const EXPLANATIONS = {
   encoder: "Each source token (left) looks at the source (right).",
-  decoder: "Each position, named by the token that it predicts (left), looks at the target tokens read so far (right).",
+  decoder:
+    "Each position, named by the token that it predicts (left), looks at the target tokens read so far (right).",
   cross: "Each position, named by the token that it predicts (left), looks at the source (right).",
 };
 const UNITS = { pieces: "pieces", texts: "words" };
@@ -17,7 +18,17 @@ const STRONGEST = 5; // tokens named in the reading
 const DIGITS = 4;
 
 const view = {
-  sentence: 0, other: -1, part: "", layer: 0, head: "mean", measure: "weights", unit: "pieces", drawing: "both", scale: "all", least: 0.05, step: 0,
+  sentence: 0,
+  other: -1,
+  part: "",
+  layer: 0,
+  head: "mean",
+  measure: "weights",
+  unit: "pieces",
+  drawing: "both",
+  scale: "all",
+  least: 0.05,
+  step: 0,
 };
 let active = null; // the token whose lines alone are drawn: {side: "queries" or "keys", index, kept}
 
@@ -44,7 +55,9 @@ function slice(packed, ...index) {
   const number = index.reduce((sum, i, axis) => sum * packed.shape[axis] + i, 0);
   const start = number * rows * columns;
   const numbers = unpack(packed);
-  return Array.from({ length: rows }, (_, row) => numbers.subarray(start + row * columns, start + (row + 1) * columns));
+  return Array.from({ length: rows }, (_, row) =>
+    numbers.subarray(start + row * columns, start + (row + 1) * columns),
+  );
 }
 
 /** Rows of pieces -> rows of words: the sum over the pieces of a key, the mean over those of a query. */
@@ -53,7 +66,9 @@ function mergeWords(rows, queries, keys) {
   const merged = Array.from({ length: count(queries) }, () => new Float64Array(count(keys)));
   const sizes = new Float64Array(count(queries));
   queries.forEach((word) => sizes[word]++);
-  rows.forEach((row, i) => row.forEach((weight, j) => (merged[queries[i]][keys[j]] += weight / sizes[queries[i]])));
+  rows.forEach((row, i) =>
+    row.forEach((weight, j) => (merged[queries[i]][keys[j]] += weight / sizes[queries[i]])),
+  );
   return merged;
 }
 
@@ -69,19 +84,24 @@ function matrixOf(number, head, unit) {
   const [queries, keys] = [sentence.sides[part.queries], sentence.sides[part.keys]];
   if (unit === "texts") rows = mergeWords(rows, queries.words, keys.words);
   const possible = view.measure === "norms" && head !== "rollout" ? packed.scale : 1;
-  const largest = (view.scale === "view" ? Math.max(0, ...rows.map((row) => Math.max(0, ...row))) : possible) || 1;
+  const largest =
+    (view.scale === "view" ? Math.max(0, ...rows.map((row) => Math.max(0, ...row))) : possible) || 1;
   return { rows, queries: queries[unit], keys: keys[unit], largest, signed: false };
 }
 
 /** The first matrix minus the second, between tokens that correspond. */
 function difference(first, second, pairs) {
   const name = (a, b) => (a === b ? a : `${a} / ${b}`);
-  const rows = pairs.queries.map(([i, j]) => Float64Array.from(pairs.keys, ([k, l]) => first.rows[i][k] - second.rows[j][l]));
+  const rows = pairs.queries.map(([i, j]) =>
+    Float64Array.from(pairs.keys, ([k, l]) => first.rows[i][k] - second.rows[j][l]),
+  );
   return {
     rows,
     queries: pairs.queries.map(([i, j]) => name(first.queries[i], second.queries[j])),
     keys: pairs.keys.map(([i, j]) => name(first.keys[i], second.keys[j])),
-    largest: (view.scale === "view" && Math.max(...rows.map((row) => Math.max(...row.map(Math.abs))))) || first.largest,
+    largest:
+      (view.scale === "view" && Math.max(...rows.map((row) => Math.max(...row.map(Math.abs))))) ||
+      first.largest,
     signed: true,
   };
 }
@@ -103,7 +123,10 @@ const percent = (number) => `${(100 * number).toFixed(2)} %`;
 const NAMESPACE = "http://www.w3.org/2000/svg";
 
 function add(parent, tag, attributes = {}, text = null) {
-  const element = parent instanceof SVGElement || tag === "svg" ? document.createElementNS(NAMESPACE, tag) : document.createElement(tag);
+  const element =
+    parent instanceof SVGElement || tag === "svg"
+      ? document.createElementNS(NAMESPACE, tag)
+      : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   if (text !== null) element.textContent = text;
   return parent.appendChild(element);
@@ -126,7 +149,13 @@ function drawLines(parent, matrix, name) {
   const height = ROW * Math.max(matrix.queries.length, matrix.keys.length) + ROW;
   const left = side + label;
   const right = width - left;
-  const svg = add(parent, "svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": name });
+  const svg = add(parent, "svg", {
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+    role: "group",
+    "aria-label": name,
+  });
   add(svg, "text", { x: left - 4, y: ROW / 2, "text-anchor": "end", class: "axis" }, "query");
   add(svg, "text", { x: right + 4, y: ROW / 2, class: "axis" }, "key");
   const y = (index) => ROW * (index + 1.5);
@@ -144,18 +173,43 @@ function drawLines(parent, matrix, name) {
     }),
   );
   const lists = {};
-  for (const [which, tokens] of [["queries", matrix.queries], ["keys", matrix.keys]]) {
+  for (const [which, tokens] of [
+    ["queries", matrix.queries],
+    ["keys", matrix.keys],
+  ]) {
     const group = add(svg, "g", { role: "listbox", "aria-label": which === "queries" ? "Queries" : "Keys" });
     lists[which] = tokens.map((token, index) => {
       const isQuery = which === "queries";
-      const option = add(group, "g", { class: "token", role: "option", tabindex: index ? -1 : 0, "aria-selected": "false", "aria-label": describeToken(matrix, which, index) });
+      const option = add(group, "g", {
+        class: "token",
+        role: "option",
+        tabindex: index ? -1 : 0,
+        "aria-selected": "false",
+        "aria-label": describeToken(matrix, which, index),
+      });
       option.dataset.side = which;
       option.dataset.index = index;
       const x = isQuery ? side : right;
       const bar = add(option, "rect", { x, y: y(index) - ROW / 2 + 1, width: label, height: ROW - 2, rx: 4 });
-      const text = add(option, "text", { x: isQuery ? left - 6 : right + 6, y: y(index), "text-anchor": isQuery ? "end" : "start" }, cut(token, label - 8));
+      const text = add(
+        option,
+        "text",
+        { x: isQuery ? left - 6 : right + 6, y: y(index), "text-anchor": isQuery ? "end" : "start" },
+        cut(token, label - 8),
+      );
       add(option, "title", {}, token);
-      const number = add(svg, "text", { x: isQuery ? side - 4 : width - side + 4, y: y(index), "text-anchor": isQuery ? "end" : "start", class: "number", "aria-hidden": "true" }, "");
+      const number = add(
+        svg,
+        "text",
+        {
+          x: isQuery ? side - 4 : width - side + 4,
+          y: y(index),
+          "text-anchor": isQuery ? "end" : "start",
+          class: "number",
+          "aria-hidden": "true",
+        },
+        "",
+      );
       return { option, bar, text, number };
     });
   }
@@ -171,7 +225,8 @@ function drawLines(parent, matrix, name) {
         option.classList.toggle("active", isActive);
         option.setAttribute("aria-selected", String(isActive && active.kept));
         const value = active && active.side !== which ? numberBetween(matrix, active, index) : undefined;
-        number.textContent = value === undefined ? "" : shown(value, matrix.signed).replace(/^([+-]?)0\./, "$1.");
+        number.textContent =
+          value === undefined ? "" : shown(value, matrix.signed).replace(/^([+-]?)0\./, "$1.");
       });
     }
   };
@@ -184,13 +239,21 @@ function drawLines(parent, matrix, name) {
 }
 
 const numberBetween = (matrix, token, index) =>
-  (token.side === "queries" ? (matrix.rows[token.index] || [])[index] : (matrix.rows[index] || [])[token.index]);
+  token.side === "queries"
+    ? (matrix.rows[token.index] || [])[index]
+    : (matrix.rows[index] || [])[token.index];
 
 /** The largest numbers of a token, as text. */
 function describeToken(matrix, side, index) {
   const others = side === "queries" ? matrix.keys : matrix.queries;
-  const numbers = others.map((token, i) => ({ token, number: numberBetween(matrix, { side, index }, i) || 0 }));
-  const strongest = numbers.sort((a, b) => Math.abs(b.number) - Math.abs(a.number)).slice(0, STRONGEST).filter(({ number }) => number);
+  const numbers = others.map((token, i) => ({
+    token,
+    number: numberBetween(matrix, { side, index }, i) || 0,
+  }));
+  const strongest = numbers
+    .sort((a, b) => Math.abs(b.number) - Math.abs(a.number))
+    .slice(0, STRONGEST)
+    .filter(({ number }) => number);
   const told = strongest.map(({ token, number }) => `${token} ${shown(number, matrix.signed)}`).join(", ");
   const label = side === "queries" ? matrix.queries[index] : matrix.keys[index];
   const verb = matrix.signed ? "difference:" : side === "queries" ? "looks at" : "is looked at by";
@@ -226,7 +289,14 @@ function moveToken(event, lists) {
   if (event.key === "Escape") return release(true);
   const across = { ArrowLeft: "queries", ArrowRight: "keys" }[event.key];
   const list = lists[across || side];
-  const target = { ArrowUp: Number(index) - 1, ArrowDown: Number(index) + 1, Home: 0, End: list.length - 1, ArrowLeft: Number(index), ArrowRight: Number(index) }[event.key];
+  const target = {
+    ArrowUp: Number(index) - 1,
+    ArrowDown: Number(index) + 1,
+    Home: 0,
+    End: list.length - 1,
+    ArrowLeft: Number(index),
+    ArrowRight: Number(index),
+  }[event.key];
   if (target === undefined) return;
   event.preventDefault();
   const next = list[Math.max(0, Math.min(list.length - 1, target))].option;
@@ -248,13 +318,26 @@ function drawMatrix(parent, matrix, name) {
   const full = Math.max(width, left + size[0] + 4);
   const height = size[1] + below + ROW + 16;
   const small = cell < 16 ? "small" : "";
-  const svg = add(parent, "svg", { class: small, width: full, height, viewBox: `0 0 ${full} ${height}`, role: "img", "aria-label": `${name}: matrix; the table below has its numbers` });
+  const svg = add(parent, "svg", {
+    class: small,
+    width: full,
+    height,
+    viewBox: `0 0 ${full} ${height}`,
+    role: "img",
+    "aria-label": `${name}: matrix; the table below has its numbers`,
+  });
   add(svg, "text", { x: left, y: 10, class: "axis" }, "rows: query; columns: key");
   const cells = add(svg, "g", { class: "cells", transform: `translate(${left} ${ROW})` });
   matrix.rows.forEach((row, i) =>
     row.forEach((number, j) => {
       const strength = Math.abs(number) / matrix.largest;
-      const attributes = { x: cell * j, y: cell * i, width: cell, height: cell, "fill-opacity": strength < LEAST_VISIBLE ? 0 : Math.min(1, strength).toFixed(3) };
+      const attributes = {
+        x: cell * j,
+        y: cell * i,
+        width: cell,
+        height: cell,
+        "fill-opacity": strength < LEAST_VISIBLE ? 0 : Math.min(1, strength).toFixed(3),
+      };
       const rect = add(cells, "rect", attributes);
       if (number < 0) rect.classList.add("negative");
       rect.dataset.told = `${matrix.queries[i]} → ${matrix.keys[j]}: ${shown(number, matrix.signed)}`;
@@ -264,7 +347,13 @@ function drawMatrix(parent, matrix, name) {
   const mark = add(cells, "rect", { class: "mark" });
   const every = Math.ceil(13 / cell); // labels that touch are left out
   matrix.queries.forEach((label, i) => {
-    if (i % every === 0) add(svg, "text", { x: left - 6, y: ROW + cell * (i + 0.5), "text-anchor": "end" }, cut(label, left - 8));
+    if (i % every === 0)
+      add(
+        svg,
+        "text",
+        { x: left - 6, y: ROW + cell * (i + 0.5), "text-anchor": "end" },
+        cut(label, left - 8),
+      );
   });
   matrix.keys.forEach((label, j) => {
     if (j % every) return;
@@ -278,7 +367,9 @@ function drawMatrix(parent, matrix, name) {
     mark.style.display = active ? "" : "none";
     if (!active) return;
     const isRow = active.side === "queries";
-    const box = isRow ? { x: 0, y: cell * active.index, width: size[0], height: cell } : { x: cell * active.index, y: 0, width: cell, height: size[1] };
+    const box = isRow
+      ? { x: 0, y: cell * active.index, width: size[0], height: cell }
+      : { x: cell * active.index, y: 0, width: cell, height: size[1] };
     for (const [name, value] of Object.entries(box)) mark.setAttribute(name, value);
   };
 }
@@ -291,13 +382,19 @@ function drawHeads() {
   const [layers, heads] = weights.shape;
   parent.style.gridTemplateColumns = `3.2em repeat(${heads}, minmax(0, 128px))`;
   add(parent, "span");
-  for (let head = 0; head < heads; head++) add(parent, "span", {}, heads > 6 ? `${head + 1}` : `head ${head + 1}`);
+  for (let head = 0; head < heads; head++)
+    add(parent, "span", {}, heads > 6 ? `${head + 1}` : `head ${head + 1}`);
   for (let layer = 0; layer < layers; layer++) {
     add(parent, "span", {}, `layer ${layer + 1}`);
     for (let head = 0; head < heads; head++) {
       const chosen = layer === view.layer && head === view.head;
       const first = !layer && !head && view.head === "mean";
-      const button = add(parent, "button", { type: "button", "aria-label": `layer ${layer + 1}, head ${head + 1}`, "aria-pressed": String(chosen), tabindex: chosen || first ? 0 : -1 });
+      const button = add(parent, "button", {
+        type: "button",
+        "aria-label": `layer ${layer + 1}, head ${head + 1}`,
+        "aria-pressed": String(chosen),
+        tabindex: chosen || first ? 0 : -1,
+      });
       button.dataset.layer = layer;
       button.dataset.head = head;
       paint(add(button, "canvas", { "aria-hidden": "true" }), layer, head);
@@ -315,10 +412,21 @@ function paint(canvas, layer, head) {
   [canvas.width, canvas.height] = [rows[0].length, rows.length];
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, canvas.height);
-  const colour = parseInt(getComputedStyle(document.documentElement).getPropertyValue("--first").trim().slice(1), 16);
+  const colour = parseInt(
+    getComputedStyle(document.documentElement).getPropertyValue("--first").trim().slice(1),
+    16,
+  );
   rows.forEach((row, i) =>
     row.forEach((number, j) => {
-      image.data.set([colour >> 16, (colour >> 8) & 255, colour & 255, Math.min(255, Math.round((255 * number) / largest))], 4 * (i * canvas.width + j));
+      image.data.set(
+        [
+          colour >> 16,
+          (colour >> 8) & 255,
+          colour & 255,
+          Math.min(255, Math.round((255 * number) / largest)),
+        ],
+        4 * (i * canvas.width + j),
+      );
     }),
   );
   context.putImageData(image, 0, 0);
@@ -331,10 +439,14 @@ function selectHead(event) {
 
 function moveHead(event) {
   const button = event.target.closest("button");
-  const [down, across] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] || [0, 0];
+  const [down, across] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[
+    event.key
+  ] || [0, 0];
   if (!button || (!down && !across)) return;
   event.preventDefault();
-  const next = byId("heads").querySelector(`[data-layer="${Number(button.dataset.layer) + down}"][data-head="${Number(button.dataset.head) + across}"]`);
+  const next = byId("heads").querySelector(
+    `[data-layer="${Number(button.dataset.layer) + down}"][data-head="${Number(button.dataset.head) + across}"]`,
+  );
   if (next) next.focus();
 }
 
@@ -359,7 +471,8 @@ function drawDecoding() {
     item.addEventListener("click", () => change({ step: i + 1 }));
   });
   const at = Math.min(step, steps.length) - 1;
-  byId("choices-title").textContent = `Most probable at step ${at + 1}, after “${sentence.sides.read.pieces[at]}”`;
+  byId("choices-title").textContent =
+    `Most probable at step ${at + 1}, after “${sentence.sides.read.pieces[at]}”`;
   const choices = clear(byId("choices"));
   for (const [piece, probability] of sentence.choices[at]) {
     addBar(choices, piece, probability).classList.toggle("chosen", piece === steps[at]);
@@ -373,7 +486,12 @@ function drawDecoding() {
   drawBeam(sentence, step);
 }
 
-const joined = (pieces) => pieces.filter((piece) => piece !== "</s>").join("").replaceAll("▁", " ").trim();
+const joined = (pieces) =>
+  pieces
+    .filter((piece) => piece !== "</s>")
+    .join("")
+    .replaceAll("▁", " ")
+    .trim();
 
 function addBar(list, piece, probability) {
   const item = add(list, "li");
@@ -387,7 +505,9 @@ function addBar(list, piece, probability) {
 function bestPath(sentence) {
   const path = [];
   const [pieces] = sentence.finished[0];
-  let number = sentence.beam[pieces.length - 1].findIndex((node) => node.score !== null && node.score === sentence.finished[0][1]);
+  let number = sentence.beam[pieces.length - 1].findIndex(
+    (node) => node.score !== null && node.score === sentence.finished[0][1],
+  );
   for (let step = pieces.length - 1; step >= 0; step--) {
     path[step] = number;
     number = sentence.beam[step][number].parent;
@@ -400,16 +520,30 @@ function drawBeam(sentence, step) {
   if (!sentence.finished.length) return;
   const path = bestPath(sentence).slice(0, sentence.beam.length);
   const live = Math.max(...sentence.beam.map((nodes) => nodes.filter((node) => node.score === null).length));
-  const columns = live + Math.max(...sentence.beam.map((nodes) => nodes.filter((node) => node.score !== null).length));
+  const columns =
+    live + Math.max(...sentence.beam.map((nodes) => nodes.filter((node) => node.score !== null).length));
   const [across, down, width, height] = [112, 46, 98, 28];
   const size = [columns * across + 32, sentence.beam.length * down + 4];
-  const svg = add(parent, "svg", { width: size[0], height: size[1], viewBox: `0 0 ${size[0]} ${size[1]}`, style: "max-width: none", role: "img", "aria-label": `Beam of ${live}: ${sentence.beam.length} steps` });
-  const column = (nodes, number) => (nodes[number].score === null ? number : live + number - nodes.findIndex((node) => node.score !== null));
+  const svg = add(parent, "svg", {
+    width: size[0],
+    height: size[1],
+    viewBox: `0 0 ${size[0]} ${size[1]}`,
+    style: "max-width: none",
+    role: "img",
+    "aria-label": `Beam of ${live}: ${sentence.beam.length} steps`,
+  });
+  const column = (nodes, number) =>
+    nodes[number].score === null ? number : live + number - nodes.findIndex((node) => node.score !== null);
   const place = (at, number) => [28 + across * column(sentence.beam[at], number), down * at + 2];
   const edges = add(svg, "g");
   sentence.beam.forEach((nodes, at) => {
     const later = at >= step ? "later" : "";
-    add(svg, "text", { x: 20, y: down * at + 2 + height / 2, "text-anchor": "end", class: `number ${later}` }, `${at + 1}`);
+    add(
+      svg,
+      "text",
+      { x: 20, y: down * at + 2 + height / 2, "text-anchor": "end", class: `number ${later}` },
+      `${at + 1}`,
+    );
     nodes.forEach((node, number) => {
       const best = path[at] === number ? "best" : "";
       const [x, y] = place(at, number);
@@ -420,11 +554,27 @@ function drawBeam(sentence, step) {
         if (best) edges.append(edge); // above the others
       }
       const group = add(svg, "g", { class: `node ${best} ${later}` });
-      add(group, "rect", { x, y, width, height, rx: 5, "fill-opacity": ((node.probability || 0) * 0.35).toFixed(3) });
-      const number_ = node.score === null ? node.probability.toFixed(2).replace(/^0/, "") : node.score.toFixed(2);
+      add(group, "rect", {
+        x,
+        y,
+        width,
+        height,
+        rx: 5,
+        "fill-opacity": ((node.probability || 0) * 0.35).toFixed(3),
+      });
+      const number_ =
+        node.score === null ? node.probability.toFixed(2).replace(/^0/, "") : node.score.toFixed(2);
       add(group, "text", { x: x + 6, y: y + height / 2 }, cut(node.piece, width - 40));
-      add(group, "text", { x: x + width - 5, y: y + height / 2, "text-anchor": "end", class: "number" }, number_);
-      const told = node.score === null ? `probability ${node.probability.toFixed(DIGITS)}, log-probability so far ${node.log.toFixed(3)}` : `ends with score ${node.score.toFixed(3)}`;
+      add(
+        group,
+        "text",
+        { x: x + width - 5, y: y + height / 2, "text-anchor": "end", class: "number" },
+        number_,
+      );
+      const told =
+        node.score === null
+          ? `probability ${node.probability.toFixed(DIGITS)}, log-probability so far ${node.log.toFixed(3)}`
+          : `ends with score ${node.score.toFixed(3)}`;
       add(group, "title", {}, `${node.piece}: ${told}`);
     });
   });
@@ -453,21 +603,38 @@ let matrices = [];
 
 function updateActive() {
   updates.forEach((update) => update());
-  byId("reading").textContent = active ? matrices.map(({ name, matrix }) => (active.index < matrix[active.side].length ? (matrices.length > 1 ? `${name}: ` : "") + describeToken(matrix, active.side, active.index) : "")).filter(Boolean).join(" · ") : "";
+  byId("reading").textContent = active
+    ? matrices
+        .map(({ name, matrix }) =>
+          active.index < matrix[active.side].length
+            ? (matrices.length > 1 ? `${name}: ` : "") + describeToken(matrix, active.side, active.index)
+            : "",
+        )
+        .filter(Boolean)
+        .join(" · ")
+    : "";
 }
 
 function drawFigures() {
   const parent = clear(byId("figures"));
-  const first = { name: data.sentences[view.sentence].text, matrix: matrixOf(view.sentence, view.head, view.unit) };
+  const first = {
+    name: data.sentences[view.sentence].text,
+    matrix: matrixOf(view.sentence, view.head, view.unit),
+  };
   matrices = [first];
   if (view.other >= 0) {
-    const second = { name: data.sentences[view.other].text, matrix: matrixOf(view.other, view.head, view.unit) };
+    const second = {
+      name: data.sentences[view.other].text,
+      matrix: matrixOf(view.other, view.head, view.unit),
+    };
     first.matrix.largest = second.matrix.largest = Math.max(first.matrix.largest, second.matrix.largest);
     const pairs = correspondences(view.sentence, view.other);
     matrices.push(second, { name: "Difference", matrix: difference(first.matrix, second.matrix, pairs) });
   }
   const kinds = { lines: [drawLines], matrix: [drawMatrix], both: [drawLines, drawMatrix] }[view.drawing];
-  const drawings = kinds.flatMap((draw) => matrices.map(({ name, matrix }) => ({ draw, name, matrix, figure: addFigure(parent, name, matrix) })));
+  const drawings = kinds.flatMap((draw) =>
+    matrices.map(({ name, matrix }) => ({ draw, name, matrix, figure: addFigure(parent, name, matrix) })),
+  );
   updates = drawings.map(({ draw, name, matrix, figure }) => draw(figure, matrix, name)); // once all have their widths
   updateActive();
   fillTables();
@@ -483,24 +650,37 @@ function addFigure(parent, name, matrix) {
 
 function fillTables() {
   const tables = clear(byId("tables"));
-  if (byId("numbers").querySelector("details").open) matrices.forEach(({ name, matrix }) => drawTable(tables, matrix, name));
+  if (byId("numbers").querySelector("details").open)
+    matrices.forEach(({ name, matrix }) => drawTable(tables, matrix, name));
 }
 
-const headName = () => (view.head === "mean" ? "mean of the heads" : view.head === "rollout" ? "rollout" : `head ${view.head + 1}`);
+const headName = () =>
+  view.head === "mean" ? "mean of the heads" : view.head === "rollout" ? "rollout" : `head ${view.head + 1}`;
 
 function draw() {
   const parts = data.sentences[view.sentence].parts;
   const hasAttention = Object.keys(parts).length > 0;
-  for (const id of ["controls", "attention", "heads-section", "numbers", "help"]) byId(id).hidden = !hasAttention;
+  for (const id of ["controls", "attention", "heads-section", "numbers", "help"])
+    byId(id).hidden = !hasAttention;
   if (hasAttention) {
     const part = parts[view.part];
     const [layers, heads] = part.weights.shape;
-    fill(byId("layer"), Array.from({ length: layers }, (_, i) => [i, `${i + 1} of ${layers}`]), view.layer);
+    fill(
+      byId("layer"),
+      Array.from({ length: layers }, (_, i) => [i, `${i + 1} of ${layers}`]),
+      view.layer,
+    );
     const special = [["mean", "mean of the heads"], ...(part.rollout ? [["rollout", "rollout"]] : [])];
-    fill(byId("head"), [...special, ...Array.from({ length: heads }, (_, i) => [i, `${i + 1} of ${heads}`])], view.head);
+    fill(
+      byId("head"),
+      [...special, ...Array.from({ length: heads }, (_, i) => [i, `${i + 1} of ${heads}`])],
+      view.head,
+    );
     byId("measure-label").hidden = byId("norms-help").hidden = !part.norms;
-    byId("attention-title").textContent = `${view.part === "cross" ? "Cross-attention" : `Self-attention of the ${view.part}`}, layer ${view.layer + 1}, ${headName()}`;
-    byId("explanation").textContent = `${EXPLANATIONS[view.part]} ${view.measure === "norms" && view.head !== "rollout" ? "Widths of lines and shades of cells are norms of weighted values" : "Widths of lines and shades of cells are weights"}, from 0 to ${view.scale === "view" ? "the largest drawn" : "the largest possible"}.`;
+    byId("attention-title").textContent =
+      `${view.part === "cross" ? "Cross-attention" : `Self-attention of the ${view.part}`}, layer ${view.layer + 1}, ${headName()}`;
+    byId("explanation").textContent =
+      `${EXPLANATIONS[view.part]} ${view.measure === "norms" && view.head !== "rollout" ? "Widths of lines and shades of cells are norms of weighted values" : "Widths of lines and shades of cells are weights"}, from 0 to ${view.scale === "view" ? "the largest drawn" : "the largest possible"}.`;
     drawFigures();
     drawHeads();
   }
@@ -535,19 +715,26 @@ function check() {
   if (view.head === "rollout" && !part.rollout) view.head = "mean";
   if (typeof view.head === "number") view.head = Math.max(0, Math.min(heads - 1, view.head));
   if (!part.norms) view.measure = "weights";
-  const steps = Math.max(data.sentences[view.sentence].sides.predicted.pieces.length, data.sentences[view.sentence].beam.length);
+  const steps = Math.max(
+    data.sentences[view.sentence].sides.predicted.pieces.length,
+    data.sentences[view.sentence].beam.length,
+  );
   view.step = view.step > 0 && view.step < steps ? view.step : 0;
 }
 
 function change(changes) {
   if (["sentence", "other", "part", "unit"].some((name) => name in changes)) active = null;
-  const focused = document.activeElement && document.activeElement.dataset.head !== undefined ? { ...document.activeElement.dataset } : null;
+  const focused =
+    document.activeElement && document.activeElement.dataset.head !== undefined
+      ? { ...document.activeElement.dataset }
+      : null;
   Object.assign(view, changes);
   check();
   writeControls();
   draw();
   writeAddress();
-  if (focused) byId("heads").querySelector(`[data-layer="${focused.layer}"][data-head="${focused.head}"]`).focus();
+  if (focused)
+    byId("heads").querySelector(`[data-layer="${focused.layer}"][data-head="${focused.head}"]`).focus();
 }
 
 function writeControls() {
@@ -566,15 +753,30 @@ function writeControls() {
 // The address: names as the controls show them, counted from 1.
 
 function writeAddress() {
-  const entries = { sentence: view.sentence + 1, compare: view.other + 1 || "", part: view.part, layer: view.layer + 1, head: typeof view.head === "number" ? view.head + 1 : view.head, measure: view.measure, unit: UNITS[view.unit], drawing: view.drawing, scale: view.scale, least: view.least, step: view.step || "", theme: byId("theme").value };
+  const entries = {
+    sentence: view.sentence + 1,
+    compare: view.other + 1 || "",
+    part: view.part,
+    layer: view.layer + 1,
+    head: typeof view.head === "number" ? view.head + 1 : view.head,
+    measure: view.measure,
+    unit: UNITS[view.unit],
+    drawing: view.drawing,
+    scale: view.scale,
+    least: view.least,
+    step: view.step || "",
+    theme: byId("theme").value,
+  };
   const address = new URLSearchParams(Object.entries(entries).filter(([, value]) => value !== ""));
   history.replaceState(null, "", `#${address}`);
 }
 
 function readAddress() {
   const address = new URLSearchParams(location.hash.slice(1));
-  const number = (name, missing) => (/^\d+$/.test(address.get(name) || "") ? Number(address.get(name)) - 1 : missing);
-  const choice = (name, allowed, missing) => (allowed.includes(address.get(name)) ? address.get(name) : missing);
+  const number = (name, missing) =>
+    /^\d+$/.test(address.get(name) || "") ? Number(address.get(name)) - 1 : missing;
+  const choice = (name, allowed, missing) =>
+    allowed.includes(address.get(name)) ? address.get(name) : missing;
   const unit = Object.keys(UNITS).find((name) => UNITS[name] === address.get("unit"));
   Object.assign(view, {
     sentence: number("sentence", view.sentence),
@@ -603,13 +805,16 @@ function start() {
   fill(byId("sentence"), sentences, view.sentence);
   fill(byId("other"), [[-1, "none"], ...sentences], view.other);
   byId("other-label").hidden = sentences.length < 2;
-  const parts = Object.keys(PART_NAMES).filter((part) => data.sentences.some((sentence) => sentence.parts[part]));
+  const parts = Object.keys(PART_NAMES).filter((part) =>
+    data.sentences.some((sentence) => sentence.parts[part]),
+  );
   fillRadios(byId("part"), "part", Object.fromEntries(parts.map((part) => [part, PART_NAMES[part]])));
   fillRadios(byId("unit"), "unit", UNITS);
   fillRadios(byId("drawing"), "drawing", DRAWINGS);
   readAddress();
 
-  const listen = (id, event, changes) => byId(id).addEventListener(event, (happened) => change(changes(happened.target.value)));
+  const listen = (id, event, changes) =>
+    byId(id).addEventListener(event, (happened) => change(changes(happened.target.value)));
   listen("sentence", "change", (value) => ({ sentence: Number(value) }));
   listen("other", "change", (value) => ({ other: Number(value) }));
   listen("layer", "change", (value) => ({ layer: Number(value) }));
