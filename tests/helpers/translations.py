@@ -54,9 +54,9 @@ def make_beam(target, probabilities, vocabulary):
     """The target, and beside it "or", which ends in the second step."""
     logs = np.log(probabilities).cumsum()
     steps = [
-        [Extension(vocabulary.index(piece), float(log), None, 0)]
+        [Extension(vocabulary.index(piece), float(log), None, 0, True)]
         for piece, log in zip(target[:-1], logs, strict=False)
     ]
-    steps[0].append(Extension(vocabulary.index("▁or"), -2.0, None, 0))
-    steps[1].append(Extension(vocabulary.index(END), None, -3.0, 1))
-    return [*steps, [Extension(vocabulary.index(END), None, -0.25, 0)]]
+    steps[0].append(Extension(vocabulary.index("▁or"), -2.0, None, 0, False))
+    steps[1].append(Extension(vocabulary.index(END), None, -3.0, 1, False))
+    return [*steps, [Extension(vocabulary.index(END), None, -0.25, 0, True)]]

@@ -92,8 +92,12 @@ def test_packing_is_exact_to_half_a_level():
 
 def test_probabilities_of_the_beam_are_those_of_the_last_token():
     steps = [
-        [Extension(1, -0.5, None, 0), Extension(2, -1.5, None, 0)],
-        [Extension(3, -1.75, None, 1), Extension(4, -0.75, None, 0), Extension(9, None, -0.4, 1)],
+        [Extension(1, -0.5, None, 0, True), Extension(2, -1.5, None, 0, False)],
+        [
+            Extension(3, -1.75, None, 1, False),
+            Extension(4, -0.75, None, 0, True),
+            Extension(9, None, -0.4, 1, False),
+        ],
     ]
     described = explorer.describe_beam(steps, lambda ids: [f"piece {i}" for i in ids])
     found = [[node["probability"] for node in nodes] for nodes in described]
@@ -102,6 +106,7 @@ def test_probabilities_of_the_beam_are_those_of_the_last_token():
     assert [node["parent"] for node in described[1]] == [1, 0, 1]
     assert described[1][2]["piece"] == "piece 9"
     assert described[1][2]["score"] == -0.4
+    assert [[node["best"] for node in nodes] for nodes in described] == [[True, False], [False, True, False]]
 
 
 def test_sentences_correspond_on_every_side():

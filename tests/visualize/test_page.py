@@ -230,6 +230,17 @@ def test_models_without_some_attention(page, tmp_path, parts):
     assert page.problems == []
 
 
+def test_a_translation_cut_short_has_the_beginning_of_its_beam(page, tmp_path):
+    path = tmp_path / "page.html"
+    translated = make_translated()
+    cut = translated._replace(beam=translated.beam[:3])
+    path.write_text(explorer.make_page([cut], "run"), encoding="utf-8")
+    page.open(path.as_uri())
+    assert page.evaluate("document.querySelectorAll('#beam .node.best').length") == 3
+    assert page.evaluate("document.querySelectorAll('#beam path.best').length") == 2
+    assert page.problems == []
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_themes_have_contrast(show, theme):
     """4.5 to 1 between text and panel (WCAG 2.2, 1.4.3), by the system's theme and by the page's own."""

@@ -133,6 +133,7 @@ def test_steps_of_the_beam_are_those_of_its_hypotheses():
         prefixes = following
     best = [tuple(ids[:length]) for ids, length in zip(found.tokens[0], found.lengths[0], strict=True)]
     assert set(best) <= {ids for ids, _ in ended}
+    assert [each.token for step in steps for each in step if each.best] == list(best[0])
 
 
 def trace(table, width, length):
@@ -153,7 +154,7 @@ def test_steps_end_with_the_search():
         np.array([[[0]], [[2]], [[2]]]),
     )
     steps = trace_steps(search.BeamTrace(tokens, scores, finished))
-    assert steps == [[Extension(5, -1.0, None, 0)], [Extension(2, None, -2.0, 0)]]
+    assert steps == [[Extension(5, -1.0, None, 0, True)], [Extension(2, None, -2.0, 0, True)]]
 
 
 def test_long_translations_are_truncated(run, caplog):

@@ -90,20 +90,7 @@ def describe_beam(steps: Sequence[Sequence[Extension]], pieces: Any) -> list[lis
     """
     described, before = [], [0.0]  # the log-probability of the empty prefix
     for step in steps:
-        described.append(
-            [
-                {
-                    "piece": pieces([each.token])[0],
-                    "parent": each.parent,
-                    "score": None if each.score is None else round(each.score, 4),
-                    "log": None if each.log_probability is None else round(each.log_probability, 4),
-                    "probability": None
-                    if each.log_probability is None
-                    else round(float(np.exp(each.log_probability - before[each.parent])), 5),
-                }
-                for each in step
-            ]
-        )
+        described.append([_describe_extension(each, before[each.parent], pieces) for each in step])
         before = [each.log_probability for each in step]
     return described
 
@@ -139,6 +126,19 @@ def unpack(packed: dict[str, Any]) -> np.ndarray:
     """The array of `pack`, to within scale / 131,070."""
     levels = np.frombuffer(base64.b64decode(packed["data"]), "<u2").reshape(packed["shape"])
     return levels * (packed["scale"] / LEVELS)
+
+
+def _describe_extension(extension, before, pieces):
+    """An extension of a hypothesis of log-probability `before`."""
+    log, score = extension.log_probability, extension.score
+    return {
+        "piece": pieces([extension.token])[0],
+        "parent": extension.parent,
+        "best": extension.best,
+        "score": None if score is None else round(score, 4),
+        "log": None if log is None else round(log, 4),
+        "probability": None if log is None else round(float(np.exp(log - before)), 5),
+    }
 
 
 def _describe_part(translated, part):

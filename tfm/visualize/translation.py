@@ -40,12 +40,14 @@ class Extension(NamedTuple):
       log_probability: of all its tokens; None once it has ended.
       score: under the length and coverage penalties, of one that has ended; else None.
       parent: number of the hypothesis in the step before that it extends.
+      best: whether the best finished hypothesis begins so.
     """
 
     token: int
     log_probability: float | None
     score: float | None
     parent: int
+    best: bool
 
 
 class Translated(NamedTuple):
@@ -110,18 +112,16 @@ def examine(task: Any, params: Any, sentence: str, max_tokens: int = MAX_TOKENS)
     read = [BOS_ID, *kept[:-1]]
     sides = (pad_sentences([ids])[:, : task.model.config.max_length] for ids in (source, read, kept))
     attention, values, probabilities, best = jax.device_get(_forward(task.model, params, *sides))
-    sizes = {"encoder": (source, source), "decoder": (kept, kept), "cross": (kept, source)}
-    weights = {part: _cut(attention[part][:, 0], *sizes[part]) for part in PARTS if part in attention}
-    pieces, added = task.tokenizer.pieces, {}
-    for part, each in weights.items():
-        if (found_values := stack_values(values, params, part, each.shape)) is not None:
-            added[part] = (each, *found_values)
+    lengths = {"encoder": (len(source),) * 2, "decoder": (len(kept),) * 2, "cross": (len(kept), len(source))}
+    weights = {part: _cut(attention[part][:, 0], *lengths[part]) for part in PARTS if part in attention}
+    norms, joint_norms = _value_norms(weights, values, params)
+    pieces = task.tokenizer.pieces
     return Translated(
         sentence=sentence,
         translation=task.tokenizer.decode(target),
         weights=weights,
-        norms={part: summaries.value_norms(*each) for part, each in added.items()},
-        joint_norms={part: summaries.joint_value_norms(*each) for part, each in added.items()},
+        norms=norms,
+        joint_norms=joint_norms,
         source=pieces(source),
         read=pieces(read),
         predicted=pieces(kept),
@@ -194,6 +194,7 @@ def trace_steps(trace: BeamTrace) -> list[list[Extension]]:
       trace: of a batch of one row, as NumPy arrays.
     """
     steps, parents = [], {(): 0}
+    best = tuple(trace.finished.tokens[-1, 0, 0].tolist())
     for step, (tokens, scores) in enumerate(zip(trace.tokens[:, 0], trace.scores[:, 0], strict=True)):
         live = [
             (tuple(prefix[: step + 1].tolist()), float(score), None)
@@ -207,7 +208,12 @@ def trace_steps(trace: BeamTrace) -> list[list[Extension]]:
         ]
         if not live + ended:
             break
-        steps.append([Extension(ids[-1], log, score, parents[ids[:-1]]) for ids, log, score in live + ended])
+        steps.append(
+            [
+                Extension(ids[-1], log, score, parents[ids[:-1]], ids == best[: len(ids)])
+                for ids, log, score in live + ended
+            ]
+        )
         parents = {ids: number for number, (ids, *_) in enumerate(live)}
     return steps
 
@@ -253,6 +259,16 @@ def _forward(model, params, inputs, targets, labels):
     return model.attention_maps(collected), values.reads, of_labels, best
 
 
+def _value_norms(weights, values, params):
+    """`Translated.norms` and `Translated.joint_norms`."""
+    stacked = {part: stack_values(values, params, part, each.shape) for part, each in weights.items()}
+    found = {part: (weights[part], *each) for part, each in stacked.items() if each is not None}
+    return (
+        {part: summaries.value_norms(*each) for part, each in found.items()},
+        {part: summaries.joint_value_norms(*each) for part, each in found.items()},
+    )
+
+
 def _cut(weights, queries, keys):
-    """The weights without padding, in float32."""
-    return weights[..., : len(queries), : len(keys)].astype(np.float32)
+    """The weights [layers, H, L', M'] of so many queries and keys alone, without padding, in float32."""
+    return weights[..., :queries, :keys].astype(np.float32)

@@ -2,16 +2,18 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
-const PART_NAMES = { encoder: "encoder", decoder: "decoder", cross: "cross" };
+const PARTS = ["encoder", "decoder", "cross"];
+const SIDES = ["queries", "keys"];
 const EXPLANATIONS = {
   encoder: "Each source token (left) looks at the source (right).",
   decoder:
     "Each position, named by the token that it predicts (left), looks at the target tokens read so far (right).",
   cross: "Each position, named by the token that it predicts (left), looks at the source (right).",
 };
-const UNITS = { pieces: "pieces", texts: "words" };
-const DRAWINGS = { both: "both", lines: "lines", matrix: "matrix" };
-const ROW = 24;
+const UNITS = { pieces: "pieces", texts: "words" }; // as the data call them, and the page
+const DRAWINGS = ["both", "lines", "matrix"];
+const ROW = 24; // pixels a token
+const BOX = { left: 28, across: 112, down: 46, width: 98, height: 28 }; // of a hypothesis of the beam
 const NARROW = 480;
 const LEAST_VISIBLE = 0.004; // of the largest number: thinner lines and paler cells are left out
 const STRONGEST = 5; // tokens named in the reading
@@ -141,101 +143,98 @@ const cut = (text, width) => {
 
 // ---- lines between tokens
 
-/** Two columns of tokens, joined by lines as wide as their numbers. */
+/** Two columns of tokens, joined by lines as wide as their numbers; returns what follows the active token. */
 function drawLines(parent, matrix, name) {
-  const width = Math.max(280, Math.min(parent.clientWidth || 700, 760));
-  const side = width < NARROW ? 44 : 52; // for numbers
-  const label = Math.min(170, (width - 2 * side) * 0.31);
-  const height = ROW * Math.max(matrix.queries.length, matrix.keys.length) + ROW;
-  const left = side + label;
-  const right = width - left;
-  const svg = add(parent, "svg", {
-    width,
-    height,
-    viewBox: `0 0 ${width} ${height}`,
-    role: "group",
-    "aria-label": name,
-  });
+  const place = placeColumns(parent, matrix);
+  const { width, height, left, right } = place;
+  const viewBox = `0 0 ${width} ${height}`;
+  const svg = add(parent, "svg", { width, height, viewBox, role: "group", "aria-label": name });
   add(svg, "text", { x: left - 4, y: ROW / 2, "text-anchor": "end", class: "axis" }, "query");
   add(svg, "text", { x: right + 4, y: ROW / 2, class: "axis" }, "key");
-  const y = (index) => ROW * (index + 1.5);
-  const lines = add(svg, "g", { class: "lines", "aria-hidden": "true" });
-  const strengths = (i, j) => Math.abs(matrix.rows[i][j]) / matrix.largest;
-  const curves = [];
-  matrix.rows.forEach((row, i) =>
-    row.forEach((number, j) => {
-      if (strengths(i, j) < LEAST_VISIBLE) return;
-      const middle = (left + right) / 2;
-      const d = `M${left} ${y(i)}C${middle} ${y(i)} ${middle} ${y(j)} ${right} ${y(j)}`;
-      const path = add(lines, "path", { d, "stroke-width": (0.6 + 9 * strengths(i, j)).toFixed(2) });
-      if (number < 0) path.classList.add("negative");
-      curves.push({ path, i, j, strength: strengths(i, j) });
-    }),
-  );
-  const lists = {};
-  for (const [which, tokens] of [
-    ["queries", matrix.queries],
-    ["keys", matrix.keys],
-  ]) {
-    const group = add(svg, "g", { role: "listbox", "aria-label": which === "queries" ? "Queries" : "Keys" });
-    lists[which] = tokens.map((token, index) => {
-      const isQuery = which === "queries";
-      const option = add(group, "g", {
-        class: "token",
-        role: "option",
-        tabindex: index ? -1 : 0,
-        "aria-selected": "false",
-        "aria-label": describeToken(matrix, which, index),
-      });
-      option.dataset.side = which;
-      option.dataset.index = index;
-      const x = isQuery ? side : right;
-      const bar = add(option, "rect", { x, y: y(index) - ROW / 2 + 1, width: label, height: ROW - 2, rx: 4 });
-      const text = add(
-        option,
-        "text",
-        { x: isQuery ? left - 6 : right + 6, y: y(index), "text-anchor": isQuery ? "end" : "start" },
-        cut(token, label - 8),
-      );
-      add(option, "title", {}, token);
-      const number = add(
-        svg,
-        "text",
-        {
-          x: isQuery ? side - 4 : width - side + 4,
-          y: y(index),
-          "text-anchor": isQuery ? "end" : "start",
-          class: "number",
-          "aria-hidden": "true",
-        },
-        "",
-      );
-      return { option, bar, text, number };
-    });
-  }
-  const update = () => {
-    for (const { path, i, j, strength } of curves) {
-      const chosen = active ? (active.side === "queries" ? i : j) === active.index : strength >= view.least;
-      path.style.display = chosen ? "" : "none";
-      path.style.strokeOpacity = (0.2 + 0.8 * Math.min(1, strength)).toFixed(3);
-    }
-    for (const which of ["queries", "keys"]) {
-      lists[which].forEach(({ option, number }, index) => {
-        const isActive = Boolean(active) && active.side === which && active.index === index;
-        option.classList.toggle("active", isActive);
-        option.setAttribute("aria-selected", String(isActive && active.kept));
-        const value = active && active.side !== which ? numberBetween(matrix, active, index) : undefined;
-        number.textContent =
-          value === undefined ? "" : shown(value, matrix.signed).replace(/^([+-]?)0\./, "$1.");
-      });
-    }
+  const curves = addCurves(svg, matrix, place);
+  const lists = {
+    queries: addTokens(svg, matrix, place, "queries"),
+    keys: addTokens(svg, matrix, place, "keys"),
   };
   svg.addEventListener("pointerover", (event) => point(event, false));
   svg.addEventListener("pointerleave", () => release(false));
   svg.addEventListener("click", (event) => point(event, true));
   svg.addEventListener("focusin", (event) => point(event, false));
   svg.addEventListener("keydown", (event) => moveToken(event, lists));
-  return update;
+  return () => {
+    curves.forEach(showCurve);
+    for (const side of SIDES) lists[side].forEach((token, index) => showToken(token, side, index, matrix));
+  };
+}
+
+/** Where the columns stand: numbers at both edges, then labels, and lines between `left` and `right`. */
+function placeColumns(parent, matrix) {
+  const width = widthOf(parent);
+  const edge = width < NARROW ? 44 : 52;
+  const label = Math.min(170, (width - 2 * edge) * 0.31);
+  const height = ROW * (Math.max(matrix.queries.length, matrix.keys.length) + 1);
+  const left = edge + label;
+  return { width, height, edge, label, left, right: width - left, y: (index) => ROW * (index + 1.5) };
+}
+
+const widthOf = (parent) => Math.max(280, Math.min(parent.clientWidth || 700, 760));
+
+function addCurves(svg, matrix, { left, right, y }) {
+  const lines = add(svg, "g", { class: "lines", "aria-hidden": "true" });
+  const middle = (left + right) / 2;
+  const curves = [];
+  matrix.rows.forEach((row, i) =>
+    row.forEach((number, j) => {
+      const strength = Math.abs(number) / matrix.largest;
+      if (strength < LEAST_VISIBLE) return;
+      const d = `M${left} ${y(i)}C${middle} ${y(i)} ${middle} ${y(j)} ${right} ${y(j)}`;
+      const path = add(lines, "path", {
+        d,
+        "stroke-width": (0.6 + 9 * strength).toFixed(2),
+        "stroke-opacity": (0.2 + 0.8 * Math.min(1, strength)).toFixed(3),
+      });
+      if (number < 0) path.classList.add("negative");
+      curves.push({ path, queries: i, keys: j, strength });
+    }),
+  );
+  return curves;
+}
+
+function showCurve(curve) {
+  const chosen = active ? curve[active.side] === active.index : curve.strength >= view.least;
+  curve.path.style.display = chosen ? "" : "none";
+}
+
+function addTokens(svg, matrix, { width, edge, label, left, right, y }, side) {
+  const [names, x, labelX, numberX, anchor] =
+    side === "queries"
+      ? ["Queries", edge, left - 6, edge - 4, "end"]
+      : ["Keys", right, right + 6, width - edge + 4, "start"];
+  const list = add(svg, "g", { role: "listbox", "aria-label": names });
+  return matrix[side].map((token, index) => {
+    const option = add(list, "g", {
+      class: "token",
+      role: "option",
+      tabindex: index ? -1 : 0,
+      "aria-selected": "false",
+      "aria-label": describeToken(matrix, side, index),
+      "data-side": side,
+      "data-index": index,
+    });
+    add(option, "rect", { x, y: y(index) - ROW / 2 + 1, width: label, height: ROW - 2, rx: 4 });
+    add(option, "text", { x: labelX, y: y(index), "text-anchor": anchor }, cut(token, label - 8));
+    add(option, "title", {}, token);
+    const place = { x: numberX, y: y(index), "text-anchor": anchor, class: "number", "aria-hidden": "true" };
+    return { option, number: add(svg, "text", place) };
+  });
+}
+
+function showToken({ option, number }, side, index, matrix) {
+  const isActive = Boolean(active) && active.side === side && active.index === index;
+  option.classList.toggle("active", isActive);
+  option.setAttribute("aria-selected", String(isActive && active.kept));
+  const value = active && active.side !== side ? numberBetween(matrix, active, index) : undefined;
+  number.textContent = value === undefined ? "" : shown(value, matrix.signed).replace(/^([+-]?)0\./, "$1.");
 }
 
 const numberBetween = (matrix, token, index) =>
@@ -309,7 +308,7 @@ function moveToken(event, lists) {
 
 /** A cell for each query and key, darker for larger numbers. */
 function drawMatrix(parent, matrix, name) {
-  const width = Math.max(280, Math.min(parent.clientWidth || 700, 760));
+  const width = widthOf(parent);
   const longest = (labels) => Math.max(3, ...labels.map((label) => [...label].length));
   const left = Math.min(width * 0.34, longest(matrix.queries) * 7.4 + 22);
   const cell = Math.max(7, Math.min(26, (width - left - 12) / matrix.keys.length));
@@ -317,9 +316,8 @@ function drawMatrix(parent, matrix, name) {
   const size = [cell * matrix.keys.length, cell * matrix.queries.length];
   const full = Math.max(width, left + size[0] + 4);
   const height = size[1] + below + ROW + 16;
-  const small = cell < 16 ? "small" : "";
   const svg = add(parent, "svg", {
-    class: small,
+    class: cell < 16 ? "small" : "",
     width: full,
     height,
     viewBox: `0 0 ${full} ${height}`,
@@ -347,13 +345,9 @@ function drawMatrix(parent, matrix, name) {
   const mark = add(cells, "rect", { class: "mark" });
   const every = Math.ceil(13 / cell); // labels that touch are left out
   matrix.queries.forEach((label, i) => {
-    if (i % every === 0)
-      add(
-        svg,
-        "text",
-        { x: left - 6, y: ROW + cell * (i + 0.5), "text-anchor": "end" },
-        cut(label, left - 8),
-      );
+    if (i % every) return;
+    const place = { x: left - 6, y: ROW + cell * (i + 0.5), "text-anchor": "end" };
+    add(svg, "text", place, cut(label, left - 8));
   });
   matrix.keys.forEach((label, j) => {
     if (j % every) return;
@@ -501,83 +495,62 @@ function addBar(list, piece, probability) {
   return item;
 }
 
-/** Of each step the numbers of the hypotheses that lead to the best finished one. */
-function bestPath(sentence) {
-  const path = [];
-  const [pieces] = sentence.finished[0];
-  let number = sentence.beam[pieces.length - 1].findIndex(
-    (node) => node.score !== null && node.score === sentence.finished[0][1],
-  );
-  for (let step = pieces.length - 1; step >= 0; step--) {
-    path[step] = number;
-    number = sentence.beam[step][number].parent;
-  }
-  return path;
-}
+const hasEnded = (node) => node.score !== null;
 
+/** A box for each hypothesis, a row for each step; those that have ended stand right of the live ones. */
 function drawBeam(sentence, step) {
-  const parent = clear(byId("beam"));
-  if (!sentence.finished.length) return;
-  const path = bestPath(sentence).slice(0, sentence.beam.length);
-  const live = Math.max(...sentence.beam.map((nodes) => nodes.filter((node) => node.score === null).length));
-  const columns =
-    live + Math.max(...sentence.beam.map((nodes) => nodes.filter((node) => node.score !== null).length));
-  const [across, down, width, height] = [112, 46, 98, 28];
-  const size = [columns * across + 32, sentence.beam.length * down + 4];
-  const svg = add(parent, "svg", {
-    width: size[0],
-    height: size[1],
-    viewBox: `0 0 ${size[0]} ${size[1]}`,
+  const most = (chosen) => Math.max(...sentence.beam.map((nodes) => nodes.filter(chosen).length));
+  const live = most((node) => !hasEnded(node));
+  const width = BOX.left + BOX.across * (live + most(hasEnded)) + 4;
+  const height = BOX.down * sentence.beam.length + 4;
+  const svg = add(clear(byId("beam")), "svg", {
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
     style: "max-width: none",
     role: "img",
     "aria-label": `Beam of ${live}: ${sentence.beam.length} steps`,
   });
-  const column = (nodes, number) =>
-    nodes[number].score === null ? number : live + number - nodes.findIndex((node) => node.score !== null);
-  const place = (at, number) => [28 + across * column(sentence.beam[at], number), down * at + 2];
+  const place = (at, number) => {
+    const nodes = sentence.beam[at];
+    const column = hasEnded(nodes[number]) ? live + number - nodes.findIndex(hasEnded) : number;
+    return [BOX.left + BOX.across * column, BOX.down * at + 2];
+  };
   const edges = add(svg, "g");
   sentence.beam.forEach((nodes, at) => {
     const later = at >= step ? "later" : "";
-    add(
-      svg,
-      "text",
-      { x: 20, y: down * at + 2 + height / 2, "text-anchor": "end", class: `number ${later}` },
-      `${at + 1}`,
-    );
+    const row = { x: BOX.left - 8, y: BOX.down * at + 2 + BOX.height / 2, "text-anchor": "end" };
+    add(svg, "text", { ...row, class: `number ${later}` }, `${at + 1}`);
     nodes.forEach((node, number) => {
-      const best = path[at] === number ? "best" : "";
-      const [x, y] = place(at, number);
-      if (at) {
-        const [fromX, fromY] = place(at - 1, node.parent);
-        const d = `M${fromX + width / 2} ${fromY + height}C${fromX + width / 2} ${y - 8} ${x + width / 2} ${fromY + height + 8} ${x + width / 2} ${y}`;
-        const edge = add(edges, "path", { d, class: `${best} ${later}` });
-        if (best) edges.append(edge); // above the others
-      }
-      const group = add(svg, "g", { class: `node ${best} ${later}` });
-      add(group, "rect", {
-        x,
-        y,
-        width,
-        height,
-        rx: 5,
-        "fill-opacity": ((node.probability || 0) * 0.35).toFixed(3),
-      });
-      const number_ =
-        node.score === null ? node.probability.toFixed(2).replace(/^0/, "") : node.score.toFixed(2);
-      add(group, "text", { x: x + 6, y: y + height / 2 }, cut(node.piece, width - 40));
-      add(
-        group,
-        "text",
-        { x: x + width - 5, y: y + height / 2, "text-anchor": "end", class: "number" },
-        number_,
-      );
-      const told =
-        node.score === null
-          ? `probability ${node.probability.toFixed(DIGITS)}, log-probability so far ${node.log.toFixed(3)}`
-          : `ends with score ${node.score.toFixed(3)}`;
-      add(group, "title", {}, `${node.piece}: ${told}`);
+      const kind = `${node.best ? "best" : ""} ${later}`;
+      if (at) addEdge(edges, place(at - 1, node.parent), place(at, number), kind, node.best);
+      addNode(svg, node, place(at, number), kind);
     });
   });
+}
+
+function addEdge(edges, [fromX, fromY], [toX, toY], kind, best) {
+  const [start, end, half] = [fromY + BOX.height, toY, BOX.width / 2];
+  const d = `M${fromX + half} ${start}C${fromX + half} ${end - 8} ${toX + half} ${start + 8} ${toX + half} ${end}`;
+  const edge = add(edges, "path", { d, class: kind });
+  if (!best) edges.prepend(edge); // below the best
+}
+
+function addNode(svg, node, [x, y], kind) {
+  const group = add(svg, "g", { class: `node ${kind}` });
+  const strength = 0.35 * (node.probability || 0);
+  const { width, height } = BOX;
+  add(group, "rect", { x, y, width, height, rx: 5, "fill-opacity": strength.toFixed(3) });
+  add(group, "text", { x: x + 6, y: y + height / 2 }, cut(node.piece, width - 40));
+  const end = { x: x + width - 5, y: y + height / 2, "text-anchor": "end", class: "number" };
+  const [short, long] = hasEnded(node)
+    ? [node.score.toFixed(2), `ends with score ${node.score.toFixed(3)}`]
+    : [
+        node.probability.toFixed(2).replace(/^0/, ""),
+        `probability ${node.probability.toFixed(DIGITS)}, log-probability so far ${node.log.toFixed(3)}`,
+      ];
+  add(group, "text", end, short);
+  add(group, "title", {}, `${node.piece}: ${long}`);
 }
 
 // ---- the table of numbers
@@ -603,16 +576,12 @@ let matrices = [];
 
 function updateActive() {
   updates.forEach((update) => update());
-  byId("reading").textContent = active
-    ? matrices
-        .map(({ name, matrix }) =>
-          active.index < matrix[active.side].length
-            ? (matrices.length > 1 ? `${name}: ` : "") + describeToken(matrix, active.side, active.index)
-            : "",
-        )
-        .filter(Boolean)
-        .join(" · ")
-    : "";
+  const there = active ? matrices.filter(({ matrix }) => active.index < matrix[active.side].length) : [];
+  const told = there.map(({ name, matrix }) => {
+    const text = describeToken(matrix, active.side, active.index);
+    return matrices.length > 1 ? `${name}: ${text}` : text;
+  });
+  byId("reading").textContent = told.join(" · ");
 }
 
 function drawFigures() {
@@ -632,10 +601,11 @@ function drawFigures() {
     matrices.push(second, { name: "Difference", matrix: difference(first.matrix, second.matrix, pairs) });
   }
   const kinds = { lines: [drawLines], matrix: [drawMatrix], both: [drawLines, drawMatrix] }[view.drawing];
+  // All figures first: the width of each depends on how many there are.
   const drawings = kinds.flatMap((draw) =>
     matrices.map(({ name, matrix }) => ({ draw, name, matrix, figure: addFigure(parent, name, matrix) })),
   );
-  updates = drawings.map(({ draw, name, matrix, figure }) => draw(figure, matrix, name)); // once all have their widths
+  updates = drawings.map(({ draw, name, matrix, figure }) => draw(figure, matrix, name));
   updateActive();
   fillTables();
 }
@@ -657,6 +627,18 @@ function fillTables() {
 const headName = () =>
   view.head === "mean" ? "mean of the heads" : view.head === "rollout" ? "rollout" : `head ${view.head + 1}`;
 
+function titleOf() {
+  const part = view.part === "cross" ? "Cross-attention" : `Self-attention of the ${view.part}`;
+  return `${part}, layer ${view.layer + 1}, ${headName()}`;
+}
+
+function explain() {
+  const isNorm = view.measure === "norms" && view.head !== "rollout";
+  const largest = view.scale === "view" ? "the largest drawn" : "the largest possible";
+  const numbers = isNorm ? "norms of weighted values" : "weights";
+  return `${EXPLANATIONS[view.part]} Widths of lines and shades of cells are ${numbers}, from 0 to ${largest}.`;
+}
+
 function draw() {
   const parts = data.sentences[view.sentence].parts;
   const hasAttention = Object.keys(parts).length > 0;
@@ -677,10 +659,8 @@ function draw() {
       view.head,
     );
     byId("measure-label").hidden = byId("norms-help").hidden = !part.norms;
-    byId("attention-title").textContent =
-      `${view.part === "cross" ? "Cross-attention" : `Self-attention of the ${view.part}`}, layer ${view.layer + 1}, ${headName()}`;
-    byId("explanation").textContent =
-      `${EXPLANATIONS[view.part]} ${view.measure === "norms" && view.head !== "rollout" ? "Widths of lines and shades of cells are norms of weighted values" : "Widths of lines and shades of cells are weights"}, from 0 to ${view.scale === "view" ? "the largest drawn" : "the largest possible"}.`;
+    byId("attention-title").textContent = titleOf();
+    byId("explanation").textContent = explain();
     drawFigures();
     drawHeads();
   }
@@ -694,7 +674,7 @@ function fill(select, options, value) {
 }
 
 function fillRadios(fieldset, name, options) {
-  for (const [key, text] of Object.entries(options)) {
+  for (const [key, text] of options) {
     const label = add(fieldset, "label");
     add(label, "input", { type: "radio", name, value: key });
     label.append(text);
@@ -781,12 +761,12 @@ function readAddress() {
   Object.assign(view, {
     sentence: number("sentence", view.sentence),
     other: number("compare", view.other),
-    part: choice("part", Object.keys(PART_NAMES), view.part),
+    part: choice("part", PARTS, view.part),
     layer: number("layer", view.layer),
     head: number("head", choice("head", ["mean", "rollout"], view.head)),
     measure: choice("measure", ["weights", "norms"], view.measure),
     unit: unit || view.unit,
-    drawing: choice("drawing", Object.keys(DRAWINGS), view.drawing),
+    drawing: choice("drawing", DRAWINGS, view.drawing),
     scale: choice("scale", ["all", "view"], view.scale),
     least: address.has("least") ? Math.max(0, Math.min(0.5, Number(address.get("least")) || 0)) : view.least,
     step: number("step", -1) + 1,
@@ -805,12 +785,11 @@ function start() {
   fill(byId("sentence"), sentences, view.sentence);
   fill(byId("other"), [[-1, "none"], ...sentences], view.other);
   byId("other-label").hidden = sentences.length < 2;
-  const parts = Object.keys(PART_NAMES).filter((part) =>
-    data.sentences.some((sentence) => sentence.parts[part]),
-  );
-  fillRadios(byId("part"), "part", Object.fromEntries(parts.map((part) => [part, PART_NAMES[part]])));
-  fillRadios(byId("unit"), "unit", UNITS);
-  fillRadios(byId("drawing"), "drawing", DRAWINGS);
+  const parts = PARTS.filter((part) => data.sentences.some((sentence) => sentence.parts[part]));
+  const named = (names) => names.map((name) => [name, name]);
+  fillRadios(byId("part"), "part", named(parts));
+  fillRadios(byId("unit"), "unit", Object.entries(UNITS));
+  fillRadios(byId("drawing"), "drawing", named(DRAWINGS));
   readAddress();
 
   const listen = (id, event, changes) =>
