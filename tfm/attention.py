@@ -54,7 +54,7 @@ def attention_logits(
     bias: Bias | None = None,
     scale: float | None = None,
 ) -> Float[Array, "*batch H L M"]:
-    """Q K^T / sqrt(d_k): what the softmax gets, float32, without the mask; arguments as `attention_weights`."""
+    """Q K^T / sqrt(d_k) in float32, without the mask; arguments as in `attention_weights`."""
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     logits = jnp.einsum("...lhk,...mhk->...hlm", query * scale, key, preferred_element_type=jnp.float32)
     return logits if bias is None else logits + bias.astype(jnp.float32)

@@ -195,3 +195,30 @@ def test_prepare_into_a_file(tmp_path):
     (tmp_path / "data").write_text("")
     with pytest.raises(UserError, match=r"expected a folder .* got the file"):
         prepare(str(tmp_path / "data"))
+
+
+def test_words_of_the_pronoun_split_are_found(corpus):
+    """The pronoun is where the wrong translation differs, and stands for the noun of its gender."""
+    genders = {noun.de: noun.gender for noun in NOUNS}
+    found = list(grammar.find_pronoun_words())
+    assert len(found) == SIZES["pronoun"]
+    for number, (example, (english, german_words, of_subject)) in enumerate(
+        zip(corpus["pronoun"], found, strict=True)
+    ):
+        source, right, wrong = (re.sub("[.,]", "", text).split() for text in example[:3])
+        at = german_words.pronoun
+        assert source[english.pronoun] == "it"
+        assert [i for i, pair in enumerate(zip(right, wrong, strict=True)) if len({*pair}) == 2] == [at]
+        assert of_subject == (number % 2 == 0)
+        nouns = [right[german_words.subject], right[german_words.object]]
+        pronouns = {"m": "er", "f": "sie", "n": "es"}
+        assert [pronouns[genders[noun]] for noun in nouns[:: 1 if of_subject else -1]] == [
+            right[at],
+            wrong[at],
+        ]
+        determiner = german_words.subject_determiner
+        assert determiner is None or determiner < german_words.subject
+        twin = corpus["pronoun"][number ^ 1].en.split()
+        assert [
+            i for i, pair in enumerate(zip(example.en.split(), twin, strict=True)) if len({*pair}) == 2
+        ] == [english.adjective]

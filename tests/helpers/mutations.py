@@ -59,6 +59,69 @@ class Mutation(NamedTuple):
 
 # Path -> (old, new, tests).
 _LIST = {
+    "tfm/layers/activations.py": [
+        (
+            "if active is None:\n        return value",
+            "if active is None:\n        return value + 0",
+            "layers/test_activations::test_off_means_off",
+        ),
+        (
+            "jnp.arange(batch) // rows_of_each",
+            "jnp.arange(batch) % rows_of_each",
+            "interpret/test_edited::test_beam_scores_equal_edited_scores",
+        ),
+        (
+            'name = f"{name}#{uses + 1}" if uses else name',
+            "name = name",
+            "layers/test_activations::test_a_second_use_of_a_module_has_a_name_of_its_own",
+        ),
+        (
+            "if any(fnmatch.fnmatchcase(name, pattern) for pattern in self._read):",
+            "if name in self._read:",
+            "interpret/test_passes::test_each_activation_against_numpy",
+        ),
+        (
+            "if not editable:",
+            "if False:",
+            "interpret/test_passes::test_the_attention_of_a_recurrent_model_is_read",
+        ),
+    ],
+    "tfm/interpret/edits.py": [
+        (
+            "found = jnp.take(found, point.rows, axis=0)",
+            "found = found[: len(value)]",
+            "interpret/test_edited::test_beam_scores_equal_edited_scores",
+        ),
+        (
+            "chosen = point.positions[letter] == position",
+            "chosen = jnp.arange(value.shape[point.axes.index(letter)])[None] == position",
+            "interpret/test_edited::test_greedy_search_equals_edited_forward_passes",
+        ),
+        (
+            "return (value * factor).astype(value.dtype)",
+            "return value * factor",
+            "interpret/test_passes::test_bfloat16_stays_bfloat16",
+        ),
+    ],
+    "tfm/interpret/edited.py": [
+        (
+            "interception = Interception(edit=self._edit, rows_of_each=cache.width)\n        arguments",
+            "interception = Interception(edit={}, rows_of_each=cache.width)\n        arguments",
+            "interpret/test_edited::test_greedy_search_equals_edited_forward_passes",
+        ),
+        (
+            "return self.replace(cache=gather_beams(self.cache, parents))",
+            "return self",
+            "interpret/test_edited::test_beam_scores_equal_edited_scores",
+        ),
+    ],
+    "tfm/interpret/passes.py": [
+        (
+            "jnp.roll(targets, 1, axis=-1)",
+            "jnp.roll(targets, 0, axis=-1)",
+            "interpret/test_passes::test_scores_are_log_probabilities_under_the_edits",
+        ),
+    ],
     "tfm/models/decoder_lm.py": [
         (
             "INITIAL_DEVIATION = 0.02",
@@ -173,7 +236,7 @@ _LIST = {
     ],
     "tfm/attention.py": [
         ("scale = query.shape[-1] ** -0.5 if", "scale = query.shape[-1] ** -1.0 if", "test_attention"),
-        ("logits = logits + bias.astype(jnp.float32)", "logits = logits", "test_attention"),
+        ("else logits + bias.astype(jnp.float32)", "else logits", "test_attention"),
         ("logits.max(-1, keepdims=True))), 0.0", "logits.max(-1, keepdims=True))), 1.0", "test_attention"),
         ("return jnp.where(attends, output, 0)", "return output", "test_attention"),
     ],
@@ -233,8 +296,8 @@ _LIST = {
     ],
     "tfm/layers/attention.py": [
         (
-            "return self._encode_positions(self.key(memory), positions), self.value(memory)",
-            "return self.value(memory), self._encode_positions(self.key(memory), positions)",
+            "key, value = self._encode_positions(self.key(memory), positions), self.value(memory)",
+            "value, key = self._encode_positions(self.key(memory), positions), self.value(memory)",
             "layers/test_attention",
         ),
         (
@@ -243,9 +306,19 @@ _LIST = {
             "layers/test_attention",
         ),
         (
-            "return self.output(self.attention(query, key, value, mask=mask))",
-            "return self.output(self.attention(query, key, value))",
+            "return self._attend(query, key, value, mask, memory_positions)\n",
+            "return self._attend(query, key, value, None, memory_positions)\n",
             "models/test_transformer::test_cached_decoding_of_other_models",
+        ),
+        (
+            "weights = masked_softmax(logits, mask).astype(query.dtype)",
+            "weights = masked_softmax(logits, mask)",
+            "interpret/test_passes::test_bfloat16_stays_bfloat16",
+        ),
+        (
+            'if activations.is_wanted(self, "logits", "weights"):',
+            'if activations.is_wanted(self, "weights"):',
+            "interpret/test_passes::test_gradient_through_edits",
         ),
     ],
     "tfm/layers/parameter_axes.py": [
@@ -267,18 +340,18 @@ _LIST = {
     ],
     "tfm/layers/residual.py": [
         (
-            "norm(x + drop(sublayer(x), train=train))",
-            "norm(drop(x + sublayer(x), train=train))",
+            "norm(x + drop(call(x), train=train))",
+            "norm(drop(x + call(x), train=train))",
             "training/test_dropout_wiring::test_positions_of_dropout_are_the_papers",
         ),
         (
-            "return norm(x + drop(sublayer(x)",
-            "return norm(drop(sublayer(x)",
+            "return norm(x + drop(call(x)",
+            "return norm(drop(call(x)",
             "layers/test_residual",
         ),
         (
-            "drop(sublayer(norm(x)), train=train)",
-            "drop(norm(sublayer(x)), train=train)",
+            "drop(call(norm(x)), train=train)",
+            "drop(norm(call(x)), train=train)",
             "layers/test_residual",
         ),
     ],
@@ -289,8 +362,8 @@ _LIST = {
             "training/test_dropout_wiring::test_positions_of_dropout_are_the_papers",
         ),
         (
-            "        x = activation(x)",
-            "        x = nn.relu(x)",
+            'activation(x), "BLF")',
+            'nn.relu(x), "BLF")',
             "layers/test_feed_forward",
         ),
     ],
@@ -327,8 +400,8 @@ _LIST = {
             "training/test_dropout_wiring::test_scanned_layers_have_their_own_keys",
         ),
         (
-            "return self.norm(x), written",
-            "return x, written",
+            "self.norm(x)), written",
+            "x), written",
             "models/test_transformer::test_cached_decoding_of_other_models",
         ),
     ],
@@ -361,8 +434,8 @@ _LIST = {
             "models/test_transformer::test_cached_decoding_of_other_models",
         ),
         (
-            "x = self._embed(targets, self.decoder_positions, positions, train=train)",
-            "x = self._embed(targets, self.encoder_positions, positions, train=train)",
+            'x = self._embed("decoder", targets, self.decoder_positions, positions, train=train)',
+            'x = self._embed("decoder", targets, self.encoder_positions, positions, train=train)',
             "models/test_learned_positions::test_gradients_reach_only_the_positions_used",
         ),
     ],
@@ -376,7 +449,6 @@ _LIST = {
             "models/test_vit",
         ),
         ('norm_order: ClassVar[str] = "pre"', 'norm_order: ClassVar[str] = "post"', "models/test_vit"),
-        ("x = self.dropout(x, train=train)", "pass", "models/test_vit::test_dropout_of_every_kind"),
         (
             "        return self.dropout",
             "        return 0.0",

@@ -141,8 +141,8 @@ def test_causality_by_zero_gradients():
     """Logits at a position depend on the target embeddings up to it and on no later one."""
 
     def at_position(delta, position, params):
-        def shifted_embed(module, tokens, *positions, train):
-            x = original(module, tokens, *positions, train=train)
+        def shifted_embed(module, stack, tokens, *positions, train):
+            x = original(module, stack, tokens, *positions, train=train)
             return x + delta if tokens.shape == TARGETS.shape else x
 
         with pytest.MonkeyPatch.context() as patch:

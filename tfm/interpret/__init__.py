@@ -1,4 +1,4 @@
-"""Reads and changes the activations of a model: in a forward pass, in scoring and in decoding. See docs/interpret.md.
+"""Reads and changes the activations of a model: docs/interpret.md.
 
 All are pure functions: jit them, differentiate them, vmap them. Points are named, `list_points` gives them;
 globs such as "decoder.*.cross_attention.weights" select some. An edit is a function of an activation and its

@@ -17,7 +17,7 @@ from tfm.search.state import gather_beams
 
 
 class EditedModel:
-    """A model under edits, which goes where the model goes: into `decode`, `score_pairs` and `continue_tokens`.
+    """A model under edits, in the place of the model: in `decode`, `score_pairs`, `continue_tokens`.
 
     In a search each hypothesis has a row of the model's batch and a cache of its own, whose keys and values
     move when beams reorder: an edit then sees one position of N = B * W rows, axes in the order of a forward

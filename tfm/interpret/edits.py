@@ -1,4 +1,4 @@
-"""Edits: functions of an activation and its `Point`. Numbers may be traced, so that one program serves all heads.
+"""Edits: functions of an activation and its `Point`. Numbers may be traced: one program for all heads.
 
 Shape letters as in `tfm.layers`, and those of `Point.axes`.
 """

@@ -55,7 +55,9 @@ def _run(model, params, inputs, interception, keywords):
     return output, interception.reads
 
 
-def list_points(model: nn.Module, *inputs: Any, **keywords: Any) -> dict[str, tuple[str, jax.ShapeDtypeStruct]]:
+def list_points(
+    model: nn.Module, *inputs: Any, **keywords: Any
+) -> dict[str, tuple[str, jax.ShapeDtypeStruct]]:
     """All activations of a forward pass, in their order, without computing it.
 
     Args:
@@ -128,7 +130,9 @@ def decode(
     """
     keys = jax.random.split(jax.random.key(config.seed), len(inputs)) if config.samples else None
     edited = EditedModel(model, edit)
-    found = search_batch(edited, (search_parameters(params, config.dtype),), inputs, config, n_best, None, keys)
+    found = search_batch(
+        edited, (search_parameters(params, config.dtype),), inputs, config, n_best, None, keys
+    )
     if not read:
         return found, {}
     batch, width, _ = found.tokens.shape

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 
 from tfm.errors import UserError
 
-
 NEAREST = 3  # names in the error about a glob that matches none
 
 
@@ -60,7 +59,7 @@ class Interception:
         """
         self._read = [read] if isinstance(read, str) else [*read]
         self._edit, self._rows_of_each = dict(edit or {}), rows_of_each
-        self._reasons = {}
+        self._reasons, self._asked = {}, []
         self.reads, self.points = {}, {}
 
     @property
@@ -68,12 +67,18 @@ class Interception:
         """All globs."""
         return [*self._read, *self._edit]
 
-    def matches(self, name: str) -> bool:
-        """Whether a glob matches the name."""
-        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.patterns)
+    def wants(self, *names: str) -> bool:
+        """Whether a glob matches one of the names, of activations that are computed only then."""
+        self._asked += names
+        return any(fnmatch.filter(names, pattern) for pattern in self.patterns)
 
     def call(
-        self, name: str, value: jax.Array, axes: str, positions: Mapping[str, jax.Array | None]
+        self,
+        name: str,
+        value: jax.Array,
+        axes: str,
+        positions: Mapping[str, jax.Array | None],
+        editable: bool = True,
     ) -> jax.Array:
         """The value after the edits of `name`, which a second use of one module finds as "name#2"."""
         uses = sum(met.partition("#")[0] == name for met in self.points)
@@ -82,6 +87,8 @@ class Interception:
         self.points[name] = point
         for pattern, edit in self._edit.items():
             if fnmatch.fnmatchcase(name, pattern):
+                if not editable:
+                    raise UserError(f"The model lets {name} be read and not edited, which {pattern!r} would.")
                 value = _check_edited(pattern, point, value, edit(value, point))
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in self._read):
             self.reads[name] = value
@@ -103,6 +110,7 @@ class Interception:
         names = [*self.points, *others]
         for pattern in self.patterns:
             if not fnmatch.filter(names, pattern):
+                names = dict.fromkeys([*names, *self._asked])
                 raise UserError(_describe_no_match(pattern, names, self._reasons))
 
 
@@ -125,7 +133,7 @@ def intercept(interception: Interception | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def at_positions(positions: jax.Array | None) -> Iterator[None]:
-    """Says where the axis L of activations inside stands: int [B, L], [L] or a scalar; None is 0, 1, 2, ..."""
+    """Sets the positions of the axis L inside: int [B, L], [L] or a scalar; None is 0, 1, 2, ..."""
     token = _POSITIONS.set(positions)
     try:
         yield
@@ -141,7 +149,7 @@ def is_active() -> bool:
 def is_wanted(module: nn.Module, *names: str) -> bool:
     """Whether the active interception, if any, reads or edits one of these activations of a module."""
     active = _ACTIVE.get()
-    return active is not None and any(active.matches(_full_name(module, name)) for name in names)
+    return active is not None and active.wants(*(_full_name(module, name) for name in names))
 
 
 def observe(
@@ -152,6 +160,7 @@ def observe(
     *,
     positions: jax.Array | None = None,
     memory_positions: jax.Array | None = None,
+    editable: bool = True,
 ) -> jax.Array:
     """The value, as the active interception edits it; as it is where none is active.
 
@@ -162,15 +171,17 @@ def observe(
       axes: as in `Point`.
       positions: of the axis L: int [B, L], [L] or a scalar; those of `at_positions` when None.
       memory_positions: of the axis M: int [B, M] or [M]; 0, 1, 2, ... when None.
+      editable: False where the model does not go on with what this returns.
 
     Raises:
-      UserError: an edit changed shape or dtype.
+      UserError: an edit changed shape or dtype, or there is one where none can be.
     """
     active = _ACTIVE.get()
     if active is None:
         return value
     positions = _POSITIONS.get() if positions is None else positions
-    return active.call(_full_name(module, name), value, axes, {"L": positions, "M": memory_positions})
+    of_axes = {"L": positions, "M": memory_positions}
+    return active.call(_full_name(module, name), value, axes, of_axes, editable)
 
 
 def explain_absence(module: nn.Module, name: str, reason: str) -> None:
@@ -212,15 +223,14 @@ def _describe_no_match(pattern, names, reasons):
     for name, reason in reasons.items():
         if fnmatch.fnmatchcase(name, pattern):
             return f"There is no activation {name}: {reason}."
-    near = sorted(names, key=lambda name: _distance(pattern, name))[:NEAREST]
+    near = sorted(names, key=lambda name: _similarity(pattern, name), reverse=True)[:NEAREST]
     return (
         f"Expected the name or a glob of activations of this pass, got {pattern!r}, which matches none; the "
         f"nearest are {', '.join(near)}. tfm.interpret.list_points gives all."
     )
 
 
-def _distance(pattern, name):
-    """(Characters of a glob that a name does not have in this order, its length): small for near ones."""
-    text = pattern.replace("*", "")
-    blocks = difflib.SequenceMatcher(None, text, name, autojunk=False).get_matching_blocks()
-    return len(text) - sum(block.size for block in blocks), len(name)
+def _similarity(pattern, name):
+    """Of a glob to a name, 0 to 2: half of it counts the last part alone, the activation in its module."""
+    texts = (pattern, name), (pattern.rpartition(".")[2], name.rpartition(".")[2])
+    return sum(difflib.SequenceMatcher(None, *pair, autojunk=False).ratio() for pair in texts)

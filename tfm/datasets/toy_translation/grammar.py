@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from zlib import crc32
 
 from tfm.datasets.toy_translation import english, german
@@ -23,10 +23,16 @@ from tfm.datasets.toy_translation.sampling import pick
 from tfm.datasets.toy_translation.sentences import long_sentence, sentence
 from tfm.errors import UserError
 
+# Nodes of the meaning tree that a sentence of the split `pronoun` says in one word of either language.
+_NODES = (
+    *("0.subject.noun", "0.object0.noun", "0.subject.determiner", "0.object0.determiner"),
+    *("1.subject.noun", "1.predicate.adjective"),
+)
 SIZES = {"train": 50_000, "validation": 1_000, "test": 1_000, "pronoun": 500, "long": 500}
 LONGEST = 20  # words of a training sentence, in either language; the `long` split begins above
 _LONGEST_OF_ALL = 40
 _SEED = 2017
+T = TypeVar("T")
 
 
 class Example(NamedTuple):
@@ -38,14 +44,52 @@ class Example(NamedTuple):
     alignment: str  # Pharaoh format, "0-0 1-2", over words divided by blanks
 
 
+class PronounWords(NamedTuple):
+    """Numbers of words, from 0, in a sentence of the split `pronoun`.
+
+    Attributes:
+      subject, object: the two nouns that the pronoun may stand for.
+      subject_determiner, object_determiner: before them, such as "the"; None where there is none.
+      pronoun: "it", or its translation.
+      adjective: what decides.
+    """
+
+    subject: int
+    object: int
+    subject_determiner: int | None
+    object_determiner: int | None
+    pronoun: int
+    adjective: int
+
+
+def find_pronoun_words() -> Iterator[tuple[PronounWords, PronounWords, bool]]:
+    """(words of the English sentence, words of the German one, whether the pronoun is the subject's).
+
+    In the order of `generate("pronoun")`, whose sentences 2 n and 2 n + 1 are twins.
+    """
+    items = _unique(_puzzles(_random("pronoun")), lambda item: _text(english.say(_told(item))))
+    for item in islice(items, SIZES["pronoun"]):
+        source, target = (_find_words(language.say(_told(item))) for language in (english, german))
+        yield source, target, item.about == 0
+
+
+def _find_words(said: list[Word]) -> PronounWords:
+    found = {node: number for number, word in enumerate(said) for node in word.nodes}
+    return PronounWords(*(found.get(node) for node in _NODES))
+
+
 def generate(split: str) -> Iterator[Example]:
     """The examples of a split, in their fixed order. Raises UserError for an unknown split."""
     if split not in SIZES:
         raise UserError(f"expected a split out of {', '.join(SIZES)}, got {split!r}; choose one of these")
-    rng = Random(_SEED + list(SIZES).index(split))
-    challenges = {"pronoun": _puzzles, "long": _long}
+    rng = _random(split)
+    challenges = {"pronoun": lambda rng: map(_puzzle_example, _puzzles(rng)), "long": _long}
     stream = challenges[split](rng) if split in challenges else _ordinary(rng, split)
-    return islice(_unique(stream), SIZES[split])
+    return islice(_unique(stream, lambda example: example.en), SIZES[split])
+
+
+def _random(split: str) -> Random:
+    return Random(_SEED + list(SIZES).index(split))
 
 
 def realise(meaning: Sentence) -> Example:
@@ -62,12 +106,13 @@ def _text(words: list[Word]) -> str:
     return " ".join(word.text for word in words)
 
 
-def _unique(examples: Iterator[Example]) -> Iterator[Example]:
+def _unique(items: Iterator[T], english_of: Callable[[T], str]) -> Iterator[T]:
     seen = set()
-    for example in examples:
-        if example.en not in seen:
-            seen.add(example.en)
-            yield example
+    for item in items:
+        text = english_of(item)
+        if text not in seen:
+            seen.add(text)
+            yield item
 
 
 def _ordinary(rng: Random, split: str) -> Iterator[Example]:
@@ -86,12 +131,21 @@ def _split_of(english_sentence: str) -> str:
     return {0: "validation", 1: "test"}.get(crc32(english_sentence.encode()) % 10, "train")
 
 
-def _puzzles(rng: Random) -> Iterator[Example]:
+class _Item(NamedTuple):
+    """A puzzle of the split `pronoun`, told; `about` is 0 for the subject, 1 for the object."""
+
+    puzzle: Puzzle
+    telling: Telling
+    adjective: Adjective
+    about: int
+
+
+def _puzzles(rng: Random) -> Iterator[_Item]:
     """Twins: the same sentence with an adjective about the subject, then with one about the object.
 
     So a model that ignores the adjective is right about exactly half of them.
     """
-    yield from map(_puzzle_example, famous_twins())
+    yield from (_Item(*item) for item in famous_twins())
     seen = set()
     while True:
         puzzle, telling = draw_puzzle(rng), draw_telling(rng)
@@ -101,15 +155,16 @@ def _puzzles(rng: Random) -> Iterator[Example]:
             continue
         seen.add((puzzle, telling))
         for about in (0, 1):
-            yield _puzzle_example((puzzle, telling, pick(rng, choices[about]), about))
+            yield _Item(puzzle, telling, pick(rng, choices[about]), about)
 
 
-def _puzzle_example(item: tuple[Puzzle, Telling, Adjective, int]) -> Example:
-    puzzle, telling, adjective, about = item
-    noun, other = puzzle.nouns[about], puzzle.nouns[1 - about]
-    right = realise(tell(puzzle, telling, adjective, noun.gender))
-    wrong = realise(tell(puzzle, telling, adjective, other.gender))
-    return right._replace(wrong=wrong.de)
+def _puzzle_example(item: _Item) -> Example:
+    wrong = realise(_told(item._replace(about=1 - item.about)))
+    return realise(_told(item))._replace(wrong=wrong.de)
+
+
+def _told(item: _Item) -> Sentence:
+    return tell(item.puzzle, item.telling, item.adjective, item.puzzle.nouns[item.about].gender)
 
 
 def _long(rng: Random) -> Iterator[Example]:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm.errors import UserError
+from tfm.layers import activations
 from tfm.layers.recurrent import segment_begins, select_state
 from tfm.masks import padding_mask, segment_mask
 from tfm.models.rnn_seq2seq.config import INITIALIZATIONS, RNNConfig
@@ -130,6 +131,8 @@ class RNNSeq2Seq(nn.Module):
         )
         if weights is not None and not self.is_initializing():
             self.sow("attention", "source", weights)
+            # Inside of the scan that made them they could not be read.
+            activations.observe(self, "decoder.attention.weights", weights, "BLM", editable=False)
         return x, self._output_table
 
     def _run_decoder(self, x, encoded, first, begins, mask, *, train):

@@ -1,0 +1,44 @@
+"""The code of docs/interpret.md runs as it stands, its assertions hold, and its table of points is whole."""
+
+import re
+
+import jax.numpy as jnp
+import pytest
+
+from tests.helpers.paths import ROOT
+from tfm import interpret
+from tfm.models import Transformer, TransformerConfig
+
+TEXT = (ROOT / "docs" / "interpret.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.long
+def test_code_of_the_document_runs():
+    blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    assert len(blocks) == 10
+    names = {}
+    for block in blocks:
+        exec(compile(block, "docs/interpret.md", "exec"), names)
+    assert names["each"].shape == (4, 2, 3, 20)
+    assert names["importance"].any()
+    assert len(names["hypotheses"]) == 2
+
+
+def test_table_of_points_is_whole():
+    config = TransformerConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2)
+    token = jnp.ones((1, 1), jnp.int32)
+    points = interpret.list_points(Transformer(config, 5), token, token)
+    rows = re.findall(r"^\| (`.*?) \| ([A-Z, ]+) \|", TEXT, re.MULTILINE)
+    found = {}
+    for cell, axes in rows:
+        names = [name.strip("`") for name in cell.split(", ")]
+        prefix = names[0].rpartition(".")[0]
+        full = [prefix + name if name.startswith(".") else name for name in names]
+        found |= dict(zip(full, (axes.split(", ") * len(full))[: len(full)], strict=True))
+    assert found.items() <= {name: axes for name, (axes, _) in points.items()}.items()
+    parts = {
+        re.sub(r"(mixer|cross_attention|feed_forward)", "mixer", n.rpartition("layers_0.")[2]) for n in found
+    }
+    for name in points:
+        last = re.sub(r"(mixer|cross_attention|feed_forward)", "mixer", name.rpartition("layers_0.")[2])
+        assert last.replace("decoder", "encoder") in parts, name

@@ -1,0 +1,330 @@
+"""Edits in cached decoding: equal to edited forward passes over what was found."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.helpers.initialize import random_parameters
+from tests.helpers.programs import FAST
+from tfm import interpret, layers
+from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.decoding.continuation import GenerationConfig, continue_batch
+from tfm.decoding.generate import DecodingConfig, decode, search_batch, search_parameters
+from tfm.decoding.scoring import attend_pairs
+from tfm.errors import UserError
+from tfm.interpret.edited import HypothesisRows
+from tfm.layers.activations import Interception, intercept
+from tfm.models import Transformer, TransformerConfig, decoder_lm
+
+CONFIG = TransformerConfig(encoder_layers=1, decoder_layers=2, d_model=16, d_ff=24, heads=2)
+
+
+class TurnedOutput(layers.Embedding):
+    """Of random weights, an output table like the input's would repeat the token read."""
+
+    def setup(self):
+        super().setup()
+        self.output_table = jnp.roll(self.table, 1, axis=0)
+
+
+class VariedOutput(Transformer):
+    def make_embedding(self):
+        return TurnedOutput(self.vocabulary_size, self.config.d_model)
+
+
+MODEL = VariedOutput(CONFIG, vocabulary_size=14)
+INPUTS = np.array([[5, 6, 7, 8, 2], [9, 10, 2, 0, 0]])
+OTHER_INPUTS = np.array([[8, 3, 7, 4, 2], [12, 11, 13, 2, 0]])
+READ = np.array([[1, 4, 9, 13, 5, 6, 3, 8], [1, 7, 7, 5, 3, 11, 4, 12]])
+PARAMS = random_parameters(MODEL, INPUTS, READ, deviation=0.35, seed=1)
+EXTRA, SHORTEST, BEAM = 3, 6, 3
+FIRST, SECOND = (f"decoder.layers_{depth}" for depth in range(2))
+
+
+@functools.partial(jax.jit, compiler_options=FAST)
+def other_reads(params):
+    return interpret.run(MODEL, params, OTHER_INPUTS, READ, read="*")[1]
+
+
+def from_other(*names):
+    reads = other_reads(PARAMS)
+    return interpret.patch({name: reads[name] for name in names})
+
+
+# Edits of every kind of axis, of both stacks, of positions read and of positions attended to.
+ABLATIONS = {
+    f"{SECOND}.cross_attention.weights": interpret.scale_head(1, 0.0),
+    f"{FIRST}.mixer.head_outputs": interpret.zero_head(0),
+    f"{FIRST}.mixer.logits": interpret.scale(1.7),
+    f"{SECOND}.mixer.weights": interpret.scale_position(1, 0.2, "M"),
+    f"{FIRST}.mixer.key": interpret.zero_position(2),
+    f"{FIRST}.cross_attention.value": interpret.zero_position(3),
+    f"{SECOND}.feed_forward.hidden": interpret.zero_neuron(4),
+    f"{SECOND}.mixer_residual.input": interpret.scale_position(2, 0.5),
+    f"{FIRST}.cross_attention.weights": interpret.scale_position(4, 2.0, "M"),
+    "encoder.output": interpret.zero_position(1),
+    "decoder.positions": interpret.scale(0.5),
+    "logits": lambda value, point: value - 3 * (point.positions["L"][..., None] == 1) * value,
+}
+
+
+@functools.cache
+def patches():
+    """Activations of another run, of every kind of axis."""
+    return from_other(
+        "encoder.layers_0.mixer.head_outputs",
+        f"{FIRST}.mixer.value",
+        f"{FIRST}.mixer.weights",
+        f"{FIRST}.cross_attention.weights",
+        f"{SECOND}.cross_attention.key",
+        f"{SECOND}.feed_forward_residual.sublayer_output",
+    )
+
+
+def configure(beam):
+    return DecodingConfig(beam_size=beam, max_extra_tokens=EXTRA, min_length=SHORTEST, length_penalty=0.0)
+
+
+def search(beam, edit, params=PARAMS):
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def program(params):
+        return interpret.decode(MODEL, params, INPUTS, configure(beam), n_best=beam, edit=edit)[0]
+
+    return jax.tree.map(np.asarray, program(params))
+
+
+def plain_search(beam):
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def program(params):
+        return search_batch(MODEL, (search_parameters(params),), INPUTS, configure(beam), beam)
+
+    return jax.tree.map(np.asarray, program(PARAMS))
+
+
+@pytest.mark.parametrize("beam", [1, BEAM])
+def test_without_edits_the_search_is_the_models(beam):
+    found, expected = search(beam, {}), plain_search(beam)
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
+
+
+@pytest.fixture(params=["ablations", "patches"])
+def edits(request):
+    return ABLATIONS if request.param == "ablations" else patches()
+
+
+def test_greedy_search_equals_edited_forward_passes(edits):
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def forward(read):
+        return interpret.run(MODEL, PARAMS, INPUTS, read, edit=edits)[0]
+
+    length = INPUTS.shape[1] + EXTRA
+    read = np.zeros((2, length), int)
+    read[:, 0] = BOS_ID
+    for position in range(length):
+        logits = np.array(forward(read)[:, position])
+        logits[:, :2] = -np.inf  # padding and BOS
+        if position < SHORTEST - 1:
+            logits[:, EOS_ID] = -np.inf
+        if position + 1 < length:
+            read[:, position + 1] = logits.argmax(-1)
+    found = search(1, edits)
+    for row in range(2):
+        count = found.lengths[row, 0] - 1  # the last may be EOS because of the limit
+        np.testing.assert_array_equal(found.tokens[row, 0, :count], read[row, 1 : count + 1])
+    assert (found.tokens != plain_search(1).tokens).any()
+
+
+def test_beam_scores_equal_edited_scores(edits):
+    found = search(BEAM, edits)
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def score(tokens):
+        def of_row(tokens):
+            return interpret.score(MODEL, PARAMS, INPUTS, tokens, edit=edits)[0].sum(-1)
+
+        return jax.vmap(of_row, in_axes=1, out_axes=1)(tokens)
+
+    np.testing.assert_allclose(found.scores, score(found.tokens), rtol=1e-4)
+    assert found.lengths.min() >= SHORTEST
+    assert (found.tokens != plain_search(BEAM).tokens).any()
+
+
+def test_a_cached_step_has_the_activations_of_the_forward_pass():
+    """Each of them, position by position."""
+    edit = ABLATIONS
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def programs(params):
+        _, full = interpret.run(MODEL, params, INPUTS, READ, read="*", edit=edit)
+        keywords = {"width": 1, "max_length": READ.shape[1], "method": "init_cache"}
+        first = Interception("*", edit)
+        with intercept(first):
+            cache = MODEL.apply({"params": params}, INPUTS, **keywords)
+
+        def step(cache, now):
+            tokens, position = now
+            interception = Interception("*", edit)
+            arguments = (tokens[:, None], cache, position)
+            with intercept(interception):
+                _, cache = MODEL.apply({"params": params}, *arguments, method="decode_step")
+            return cache, interception.reads
+
+        _, steps = jax.lax.scan(step, cache, (READ.T, jnp.arange(READ.shape[1])))
+        return full, first.reads, steps
+
+    full, first, steps = programs(PARAMS)
+    assert full.keys() == first.keys() | steps.keys()
+    points = interpret.list_points(MODEL, INPUTS, READ)
+    for name, value in (first | steps).items():
+        axes, expected = points[name][0], np.asarray(full[name])
+        if name in steps:  # [L, B, ...] and an axis of one position
+            axis = axes.index("L" if "L" in axes else "M")
+            value = np.moveaxis(np.asarray(value), 0, axis + 1).squeeze(axis)
+        allowed = visible(name, axes)
+        found, expected = (np.where(allowed, x, 0) for x in (value, expected))
+        np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=name)
+
+
+def visible(name, axes):
+    """Where an activation has a meaning: not at padding, and no logit of a later position."""
+    words = INPUTS != 0
+    if name.endswith("cross_attention.logits"):
+        return words[:, None, None]
+    if name.endswith("mixer.logits") and name.startswith("decoder"):
+        return np.tril(np.ones((READ.shape[1], READ.shape[1]), bool))
+    if name.endswith(("cross_attention.key", "cross_attention.value")):
+        return words[:, :, None, None]
+    if not name.startswith("encoder"):
+        return True
+    if axes[1] == "H":
+        return words[:, None, :, None] & words[:, None, None]
+    return words.reshape(*words.shape, *[1] * (len(axes) - 2))
+
+
+def test_activations_of_hypotheses_are_those_of_a_forward_pass_over_them():
+    name = f"{SECOND}.cross_attention.weights"
+    edit = patches()
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def program(params):
+        found, reads = interpret.decode(
+            MODEL, params, INPUTS, configure(BEAM), n_best=2, edit=edit, read=[name, "encoder.output"]
+        )
+        second, expected = interpret.score(
+            MODEL, params, INPUTS, found.tokens[:, 1], edit=edit, read=[name, "encoder.output"]
+        )
+        return found, reads, second.sum(-1), expected
+
+    found, reads, second, expected = program(PARAMS)
+    assert reads[name].shape == (2, 2, 2, 8, 5)
+    np.testing.assert_allclose(found.scores[:, 1], second, rtol=1e-4)
+    for each, value in reads.items():
+        np.testing.assert_allclose(value[:, 1], expected[each], atol=1e-5)
+
+
+def test_an_edited_model_stands_where_the_model_does():
+    """In `decode`, whose batches are sorted; what was compiled without edits is not found again."""
+    edited = interpret.EditedModel(MODEL, {f"{SECOND}.cross_attention.head_outputs": interpret.zero_head(1)})
+    sentences = [[9, 10, 2], [5, 6, 7, 8, 2]]
+    plain = decode(MODEL, PARAMS, sentences, configure(1))
+    found = decode(edited, PARAMS, sentences, configure(1))
+    expected = search(1, {f"{SECOND}.cross_attention.head_outputs": interpret.zero_head(1)})
+    for row, ((hypothesis,), (unedited,)) in enumerate(zip(found[::-1], plain[::-1], strict=True)):
+        assert hypothesis.score == pytest.approx(expected.scores[row, 0], rel=1e-4)
+        assert hypothesis.ids == expected.tokens[row, 0, : expected.lengths[row, 0]].tolist()
+        assert hypothesis.score != pytest.approx(unedited.score, rel=1e-3)
+
+
+def test_alignments_of_an_edited_model_are_edited():
+    edit = {f"{SECOND}.cross_attention.weights": lambda value, point: jnp.full_like(value, 0.25)}
+    pairs = ([[5, 6, 2]], [[7, 2]])
+    (found,) = attend_pairs(interpret.EditedModel(MODEL, edit), PARAMS, *pairs, DecodingConfig())
+    np.testing.assert_allclose(found, 0.25)
+
+
+LM = decoder_lm.Model(
+    decoder_lm.Config(layers=2, d_model=16, d_ff=24, heads=2, max_positions=16), vocabulary_size=14
+)
+CONTEXT = np.array([[1, 5, 9], [1, 7, 0]])
+LAST = np.array([4, 8])
+
+
+@pytest.mark.parametrize("beam", [1, BEAM])
+def test_continuations_under_edits(beam):
+    """Positions are those of the whole text: its prefix is read in one pass."""
+    params = random_parameters(LM, CONTEXT, deviation=0.35)
+    edit = {
+        f"{FIRST}.mixer.weights": interpret.scale_position(1, 0.1, "M"),
+        f"{SECOND}.mixer.head_outputs": interpret.zero_head(0),
+        f"{SECOND}.mixer_residual.input": interpret.scale_position(4, 0.3),
+        f"{FIRST}.mixer.key": interpret.scale_position(3, -1.0),
+    }
+    config = GenerationConfig(samples=0, beam_size=beam, max_tokens=4, length_penalty=0.0)
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def program(params):
+        members = (search_parameters(params),)
+        edited = interpret.EditedModel(LM, edit)
+        return [continue_batch(model, members, CONTEXT, LAST, config, None) for model in (LM, edited)]
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def forward(tokens):
+        return jax.nn.log_softmax(interpret.run(LM, params, tokens, edit=edit)[0])
+
+    plain, found = program(params)
+    assert np.abs(plain.scores - found.scores).max() > 1e-3
+    for row, prefix in enumerate(([1, 5, 9, 4], [1, 7, 8])):
+        ids = np.asarray(found.tokens)[row, 0, : found.lengths[row, 0]]
+        tokens = np.zeros((1, 9), int)
+        tokens[0, : len(prefix) + len(ids)] = [*prefix, *ids]
+        each = np.asarray(forward(tokens))[0, len(prefix) - 1 :]
+        score = sum(each[i, token] for i, token in enumerate(ids))
+        np.testing.assert_allclose(found.scores[row, 0], score, rtol=1e-4)
+
+
+def test_a_prefix_may_be_appended():
+    params = random_parameters(LM, CONTEXT)
+    edited = interpret.EditedModel(LM, {f"{FIRST}.mixer.weights": interpret.zero_head(1)})
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def program(params):
+        variables, size = {"params": params}, {"width": 2, "max_length": 3, "method": "init_cache"}
+        whole = edited.apply(variables, CONTEXT, **size)
+        part = edited.apply(variables, CONTEXT[:, :1], **size)
+        part = edited.apply(variables, CONTEXT[:, 1:], part, method="prefill")
+        tokens = jnp.array([[4, 5], [6, 7]])
+        return [edited.apply(variables, tokens, each, 0, method="decode_step")[0] for each in (whole, part)]
+
+    np.testing.assert_allclose(*program(params), atol=1e-5)
+
+
+def test_rows_follow_their_parents():
+    rows = HypothesisRows({"x": jnp.arange(12).reshape(2, 3, 2)})
+    assert rows.joined()["x"].tolist() == np.arange(12).reshape(6, 2).tolist()
+    found = rows.reorder(jnp.array([[2, 2, 0], [1, 0, 0]]))
+    assert found.cache["x"][:, :, 0].tolist() == [[4, 4, 0], [8, 6, 6]]
+    np.testing.assert_array_equal(rows.split(rows.joined()).cache["x"], rows.cache["x"])
+
+
+@pytest.mark.parametrize(
+    ("edit", "config", "message"),
+    [
+        ({"encoder.layers_0.hidden": interpret.zero}, {}, "matches none"),
+        ({f"{FIRST}.mixer.weigths": interpret.zero}, {}, "nearest are .*mixer.weights"),
+        ({"logits": interpret.zero}, {"coverage_penalty": 0.2}, "without a coverage penalty"),
+    ],
+)
+def test_mistakes_are_user_errors(edit, config, message):
+    config = DecodingConfig(max_extra_tokens=EXTRA, **config)
+    with pytest.raises(UserError, match=message):
+        jax.eval_shape(lambda: interpret.decode(MODEL, PARAMS, INPUTS, config, edit=edit)[0])
+
+
+def test_scoring_by_features_has_no_logits_to_edit():
+    edited = interpret.EditedModel(MODEL, {"logits": interpret.zero})
+    with pytest.raises(UserError, match="'logits', which matches none"):
+        jax.eval_shape(lambda: edited.apply({"params": PARAMS}, INPUTS, READ, train=False, method="features"))

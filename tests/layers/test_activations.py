@@ -1,0 +1,110 @@
+"""The points of the layers: no operation is added where nothing is read or edited, and names are unique."""
+
+import contextlib
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tests.decoding.test_one_program import CONFIG, INPUTS, MODEL, SEARCHES, make_search, parameters
+from tfm import layers
+from tfm.layers import activations
+from tfm.layers.activations import Interception, intercept
+from tfm.losses import fused_linear_cross_entropy
+from tfm.models import TransformerConfig
+from tfm.training.step import TrainState, make_train_step
+
+
+def lower_search(name):
+    return make_search(name).lower(parameters(), INPUTS).as_text()
+
+
+def lower_step(**fields):
+    """The text of a training step before compilation, of a function of its own."""
+    model = MODEL.clone(config=TransformerConfig(**(vars(CONFIG) | {"dropout": 0.1} | fields)))
+
+    def loss(params, batch, rng):
+        variables, rngs = {"params": params}, {"dropout": rng}
+        features, table = model.apply(variables, batch, batch, train=True, rngs=rngs, method="features")
+        metrics = fused_linear_cross_entropy(features, table, batch, jnp.ones(batch.shape), 0.1, 8)
+        return metrics.pop("loss"), metrics
+
+    optimizer = optax.adam(1e-3)
+
+    def create_state(key):
+        token = jnp.ones((1, 1), jnp.int32)
+        return TrainState.create(model.init(key, token, token, train=False)["params"], optimizer)
+
+    state = jax.eval_shape(create_state, jax.random.key(0))
+    return jax.jit(make_train_step(loss, optimizer, jax.random.key(1))).lower(state, INPUTS).as_text()
+
+
+PROGRAMS = {
+    **{name: lambda name=name: lower_search(name) for name in SEARCHES},
+    "step": lower_step,
+    "step, pre-norm and dropout": lambda: lower_step(norm_order="pre", attention_dropout=0.1),
+    "step, scanned and recomputed": lambda: lower_step(scan=True, remat=True),
+    "step, fused attention": lambda: lower_step(attention="xla", dtype="bfloat16"),
+}
+
+
+@contextlib.contextmanager
+def without_points():
+    """The layers as if they had no points."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(activations, "observe", lambda module, name, value, *_, **__: value)
+        patch.setattr(activations, "is_wanted", lambda module, *names: False)
+        patch.setattr(activations, "is_active", lambda: False)
+        patch.setattr(activations, "at_positions", lambda positions: contextlib.nullcontext())
+        patch.setattr(activations, "intercept", lambda interception: contextlib.nullcontext())
+        yield
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_off_means_off(name):
+    """The program is the one of layers without points, byte for byte, also after one with edits."""
+    lower = PROGRAMS[name]
+    with without_points():
+        expected = lower()
+    with intercept(Interception(edit={"*.sublayer_output": lambda value, point: 2 * value})):
+        edited = lower()
+    assert lower() == expected
+    assert edited != expected
+
+
+class Twice(nn.Module):
+    """One layer, used two times."""
+
+    def setup(self):
+        self.layer = layers.FeedForward(4, 6)
+
+    def __call__(self, x):
+        return self.layer(self.layer(x, train=False), train=False)
+
+
+def test_a_second_use_of_a_module_has_a_name_of_its_own():
+    x = np.ones((1, 2, 4), np.float32)
+    params = Twice().init(jax.random.key(0), x)
+    interception = Interception("*", {"layer.hidden#2": lambda value, point: 0 * value})
+    with intercept(interception):
+        Twice().apply(params, x)
+    assert interception.reads.keys() == {"layer.hidden", "layer.hidden#2"}
+    assert interception.reads["layer.hidden"].any()
+    assert not interception.reads["layer.hidden#2"].any()
+    assert interception.points["layer.hidden"].positions["L"].tolist() == [[0, 1]]
+
+
+def test_interceptions_end_with_their_block():
+    def fail():
+        with intercept(Interception("*")):
+            with intercept(None):
+                assert not activations.is_active()
+            assert activations.is_active()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert not activations.is_active()
