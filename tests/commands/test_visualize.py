@@ -1,17 +1,26 @@
 """The files of a call, and the mistakes that it tells of."""
 
+import dataclasses
 import json
+import re
 import types
 
+import numpy as np
 import pytest
 
-from tests.helpers.tiny import randomize_weights
+from tests.helpers.initialize import random_parameters
+from tests.helpers.tiny import make_config, randomize_weights
 from tfm.commands import visualize
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
+from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.runtime.files import only_writer
+from tfm.tasks import translation as translation_task
 from tfm.visualize import figures, translation
 from tfm.workdir import runs
+
+NO_SELECTION = {"layer": None, "head": None, "words": False, "measure": "weights"}
+SIZES = {"embedding_features": 6, "hidden_features": 5, "attention_features": 4, "output_features": 7}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +56,9 @@ def test_figures_of_an_earlier_call_are_removed(run, tiny_run, quick, tmp_path):
 
 def test_figures_have_one_writer_at_a_time(tmp_path, monkeypatch):
     """Refused before the run is loaded: there is none."""
-    flags = types.SimpleNamespace(workdir=str(tmp_path), output="", layer=None, head=None, words=False)
+    flags = types.SimpleNamespace(
+        workdir=str(tmp_path), output="", layer=None, head=None, words=False, measure=""
+    )
     monkeypatch.setattr(visualize.cli, "parse", lambda *_: (flags, []))
     with (
         only_writer(tmp_path / "figures" / "figures.json", "--output"),
@@ -57,7 +68,9 @@ def test_figures_have_one_writer_at_a_time(tmp_path, monkeypatch):
 
 
 def test_what_a_killed_call_left_is_removed(tmp_path, monkeypatch):
-    flags = types.SimpleNamespace(workdir=str(tmp_path), output="", layer=None, head=None, words=False)
+    flags = types.SimpleNamespace(
+        workdir=str(tmp_path), output="", layer=None, head=None, words=False, measure=""
+    )
     monkeypatch.setattr(visualize.cli, "parse", lambda *_: (flags, []))
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "curves.png.0123456789ab.tmp").write_text("half")
@@ -146,6 +159,8 @@ def test_another_format_replaces_the_figures(tiny_run, tmp_path, quick):
         (["a", "--head=all"], "--head to be a number from 1 on, mean or rollout, got 'all'"),
         (["a", "--format=gif"], "--format"),
         (["a", "--layer=0"], "--layer"),
+        (["a", "--difference"], "--difference needs two sentences or more, got 1"),
+        (["a", "--head=rollout", "--measure=norms"], "Rollout is of weights"),
         (["a", "--ensemble=2"], "An ensemble is several models"),
         (["half \udcff"], "half of a character"),
     ],
@@ -163,3 +178,31 @@ def test_a_selection_is_drawn(tiny_run, tmp_path, monkeypatch):
     call(tiny_run, tmp_path, "red dog", "--layer=1", "--head=mean", "--words")
     assert [panels.titles for panels in drawn] == [[["layer 1, mean of the heads"]]] * 3
     assert drawn[0].keys.labels == ["red", "dog", "</s>"]
+    names = call(tiny_run, tmp_path, "red dog", "red cat", "--difference", "--measure=norms")
+    assert len(drawn) == 3 + 2 * 3 + 3
+    assert "norm" in drawn[3].unit
+    assert "first minus second" in drawn[-1].unit
+    assert "attention.html" in names
+
+
+@pytest.mark.parametrize(("attention", "parts"), [("additive", {"cross"}), ("none", set())])
+def test_recurrent_models_have_a_page(corpus, tmp_path, quick, attention, parts):
+    model = RNNConfig(**SIZES, dropout=0.0, attention=attention)
+    task = translation_task.create(dataclasses.replace(make_config(corpus), model=model), str(tmp_path))
+    token = np.ones((1, 1), np.int32)
+    run = runs.Run(task, random_parameters(task.model, token, token), [0])
+    paths = visualize.draw_run(run, str(tmp_path), ["red dog"], str(tmp_path / "out"))
+    names = [path.rpartition("/")[2] for path in paths]
+    assert names == [*(f"attention-1-{part}.png" for part in parts), "attention.html"]
+    text = re.search('id="data">(.*?)</script>', (tmp_path / "out" / "attention.html").read_text())[1]
+    (sentence,) = json.loads(text)["sentences"]
+    assert set(sentence["parts"]) == parts
+    assert sentence["beam"]
+    for part in sentence["parts"].values():  # neither an encoder's attention, nor values by head
+        assert {"rollout", "norms"}.isdisjoint(part)
+
+
+def test_a_run_that_does_not_translate_has_no_page(regression_run, tmp_path, quick):
+    assert call(regression_run, tmp_path / "out") == {"curves.png"}
+    with pytest.raises(UserError, match="A sentence is for runs that translate, and the task of this one"):
+        call(regression_run, tmp_path / "out", "red dog")

@@ -6,7 +6,7 @@ import pytest
 from tests.helpers.translations import SOURCE, TARGET, make_translated
 from tfm.errors import UserError
 from tfm.visualize import summaries
-from tfm.visualize.selection import Selection, check_selection, parse_head, select
+from tfm.visualize.selection import Selection, check_selection, parse_head, select, select_difference
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +79,30 @@ def test_what_the_model_does_not_have_is_refused():
         check_selection(Selection(head=5), parts)
     with pytest.raises(UserError, match="Rollout needs the encoder's attention"):
         check_selection(Selection(head="rollout"), {"cross": (1, 1)})
+    with pytest.raises(UserError, match="Rollout is of weights"):
+        check_selection(Selection(head="rollout", measure="norms"), parts)
+
+
+def test_norms(translated):
+    panels = select(translated, "cross", Selection(layer=1, measure="norms"))
+    np.testing.assert_array_equal(panels.weights, translated.norms["cross"][:1])
+    assert panels.largest == translated.norms["cross"][:1].max()
+    assert panels.unit.startswith("norm")
+    joint = select(translated, "cross", Selection(head="mean", measure="norms"))
+    np.testing.assert_array_equal(joint.weights[:, 0], translated.joint_norms["cross"])
+    with pytest.raises(UserError, match="cross attention of this model has no values with a name"):
+        select(translated._replace(norms={}), "cross", Selection(measure="norms"))
+
+
+def test_a_difference_is_of_tokens_that_correspond(translated):
+    """The second has another word at place 3, and a piece less there."""
+    other = make_translated(1, target=[*TARGET[:3], "▁breit", *TARGET[5:]])
+    panels = select_difference(translated, other, "cross", Selection(layer=2, head=1))
+    first, second = (each.weights["cross"][1, 0] for each in (translated, other))
+    np.testing.assert_allclose(panels.weights[0, 0], first[[0, 1, 2, 5, 6]] - second[[0, 1, 2, 4, 5]])
+    assert panels.keys.labels == list(SOURCE)
+    assert panels.queries.labels[3] == ". (de) / . (▁breit)"
+    assert -panels.least == panels.largest == np.abs(panels.weights).max()
+    words = select_difference(translated, other, "cross", Selection(words=True))
+    assert words.queries.labels == ["Das", "Tier", "ist", "müde. / breit.", "</s>"]
+    np.testing.assert_array_equal(select_difference(other, other, "cross").weights, 0)

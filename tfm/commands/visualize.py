@@ -4,8 +4,9 @@ Writes into DIR/figures, or --output=FOLDER: the loss and learning-rate curves; 
 the attention of every head in the encoder, the decoder and between them; and attention.html, a page to
 explore the attention and the beam search of all these sentences, which opens from disk. Sentences beside the
 flags, or --sentence="..." (repeatable), replace those of the paper's authors about the tired animal and the
-wide street. --format, --layer, --head and --words choose the figures. What an earlier call left in the folder
-is removed. An export has no curves; a run that does not translate has curves alone.
+wide street. --format, --layer, --head, --words, --measure and --difference choose the figures. What an
+earlier call left in the folder is removed. An export has no curves; a run that does not translate has curves
+alone.
 """
 
 import json
@@ -18,11 +19,20 @@ from typing import Any
 from absl import flags
 
 from tfm.commands import cli
+from tfm.errors import UserError
 from tfm.runtime.files import atomic_file, only_writer, remove_temporary
 from tfm.training.reporting import METRICS_FILE, read_metrics
 from tfm.visualize.explorer import make_page
 from tfm.visualize.figures import FORMATS, check_attention_figure, draw_attention, draw_curves
-from tfm.visualize.selection import ALL, Selection, check_selection, parse_head, select
+from tfm.visualize.selection import (
+    ALL,
+    MEASURES,
+    Selection,
+    check_selection,
+    parse_head,
+    select,
+    select_difference,
+)
 from tfm.visualize.translation import MAX_TOKENS, PARTS, check_sentence, examine
 from tfm.workdir import runs
 
@@ -34,7 +44,7 @@ FIGURES_FOLDER = "figures"
 PAGE = "attention.html"
 LIST_FILE = "figures.json"  # names of the figures that the last call wrote
 FIGURE_NAME = re.compile(
-    rf"{re.escape(PAGE)}|(curves|attention-\d+-({'|'.join(PARTS)}))\.({'|'.join(FORMATS)})"
+    rf"{re.escape(PAGE)}|(curves|(attention-\d+|difference-1-\d+)-({'|'.join(PARTS)}))\.({'|'.join(FORMATS)})"
 )
 log = logging.getLogger(__name__)
 
@@ -47,6 +57,7 @@ def draw_run(
     max_tokens: int = MAX_TOKENS,
     selection: Selection = ALL,
     file_format: str = "png",
+    differences: bool = False,
 ) -> list[str]:
     """All pictures of a run or an export, and the page to explore it; returns their paths.
 
@@ -59,6 +70,7 @@ def draw_run(
       max_tokens: see `tfm.visualize.translation.examine`.
       selection: what of the attention the figures show; the page has all.
       file_format: of the figures, one of `FORMATS`.
+      differences: also draw the first sentence minus each other one.
 
     Raises:
       UserError: a sentence is empty or too long, its pictures are too large, or the model has not what is
@@ -67,13 +79,15 @@ def draw_run(
     params = runs.single_model_params(run)
     folder = output or os.path.join(workdir, FIGURES_FOLDER)
     parts = _check_sentences(run.task, params, sentences, max_tokens, selection)
+    translations = [examine(run.task, params, sentence, max_tokens) for sentence in sentences]
+    attention = _select_figures(translations, parts, selection, differences)
+    page = make_page(translations, _title(workdir, run.steps)) if translations else ""
     os.makedirs(folder, exist_ok=True)
     has_metrics = os.path.isfile(os.path.join(workdir, METRICS_FILE))
     curves = f"curves.{file_format}"
     names = [curves] if has_metrics else []
-    numbers = range(1, len(sentences) + 1)
-    names += [f"attention-{number}-{part}.{file_format}" for number in numbers for part in parts]
-    names += [PAGE] if sentences else []
+    names += [f"{stem}.{file_format}" for stem in attention]
+    names += [PAGE] if page else []
     old = _listed(folder)
     _write_list(folder, sorted({*old, *names}))  # what is cut short is removed by the next call
     if has_metrics:
@@ -82,16 +96,11 @@ def draw_run(
         log.info("No curves: %s has no %s; an export has none", workdir, METRICS_FILE)
     if not parts:
         log.info("No attention: the model has none to draw")
-    translations = [examine(run.task, params, sentence, max_tokens) for sentence in sentences]
-    for number, translated in zip(numbers, translations, strict=True):
-        for part in parts:
-            path = os.path.join(folder, f"attention-{number}-{part}.{file_format}")
-            title = f"{part} attention: {translated.sentence}"
-            draw_attention(select(translated, part, selection), title, path)
-    if translations:
-        steps = " + ".join(f"{step:,}" for step in run.steps)
-        title = f"{os.path.basename(os.path.abspath(workdir))}, step {steps}"
-        _write_page(os.path.join(folder, PAGE), make_page(translations, title))
+    for stem, (panels, title) in attention.items():
+        draw_attention(panels, title, os.path.join(folder, f"{stem}.{file_format}"))
+    if page:
+        with atomic_file(os.path.join(folder, PAGE), "w") as file:
+            file.write(page)
     for name in set(old) - set(names):
         if os.path.lexists(os.path.join(folder, name)):
             os.unlink(os.path.join(folder, name))
@@ -124,9 +133,31 @@ def _check_sentences(task, params, sentences, max_tokens, selection):
     return [part for part in PARTS if part in parts]
 
 
-def _write_page(path, page):
-    with atomic_file(path, "w") as file:
-        file.write(page)
+def _select_figures(translations, parts, selection, differences):
+    """{stem of the file's name: (`Panels`, title)}, in the order of the sentences."""
+    chosen = {
+        f"attention-{number}-{part}": (select(each, part, selection), f"{part} attention: {each.sentence}")
+        for number, each in enumerate(translations, 1)
+        for part in parts
+    }
+    if not differences:
+        return chosen
+    if len(translations) < 2:
+        raise UserError(f"--difference needs two sentences or more, got {len(translations)}.")
+    first, *others = translations
+    return chosen | {
+        f"difference-1-{number}-{part}": (
+            select_difference(first, other, part, selection),
+            f"{part} attention, difference: {first.sentence} / {other.sentence}",
+        )
+        for number, other in enumerate(others, 2)
+        for part in parts
+    }
+
+
+def _title(workdir, steps):
+    """The title of the page: name of the folder and steps of the weights."""
+    return f"{os.path.basename(os.path.abspath(workdir))}, step {' + '.join(map('{:,}'.format, steps))}"
 
 
 def _listed(folder):
@@ -163,18 +194,22 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     )
     flags.DEFINE_string("head", None, text, values)
     flags.DEFINE_boolean("words", False, "Figures of words, not of word pieces.", values)
+    text = "Figures of attention weights, or of the norms of the weighted values."
+    flags.DEFINE_enum("measure", "weights", MEASURES, text, values)
+    text = "Also draw the first sentence minus each other one, of tokens that correspond."
+    flags.DEFINE_boolean("difference", False, text, values)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Draws; see `tfm.commands.cli.parse` for `argv` and what is raised."""
     arguments, sentences = cli.parse(__name__, argv, define_flags, ("[SENTENCE ...]",))
-    selection = Selection(arguments.layer, parse_head(arguments.head), arguments.words)
+    head = parse_head(arguments.head)
+    selection = Selection(arguments.layer, head, arguments.words, arguments.measure)
     folder = arguments.output or os.path.join(arguments.workdir, FIGURES_FOLDER)
     with only_writer(os.path.join(folder, LIST_FILE), "--output"):
         remove_temporary(folder)
         run = cli.load_run(arguments)
         sentences = sentences_to_draw([*(arguments.sentence or []), *sentences], run.task.config)
-        paths = draw_run(
-            run, arguments.workdir, sentences, folder, arguments.max_tokens, selection, arguments.format
-        )
+        options = (arguments.max_tokens, selection, arguments.format, arguments.difference)
+        paths = draw_run(run, arguments.workdir, sentences, folder, *options)
     print("\n".join(paths))

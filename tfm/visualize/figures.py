@@ -41,15 +41,20 @@ class Panels(NamedTuple):
     """Attention to draw, a panel for each layer and head.
 
     Attributes:
-      weights: [layers, heads, L, M].
+      weights: [layers, heads, L, M], or other numbers.
       queries, keys: the `Axis` of L and of M.
       titles: for each layer, the titles of its panels.
+      unit: what the numbers are.
+      least, largest: ends of the colours; a least below 0 gives two, with white at 0.
     """
 
     weights: np.ndarray
     queries: Axis
     keys: Axis
     titles: list[list[str]]
+    unit: str = "attention weight\n(each row sums to 1)"
+    least: float = 0.0
+    largest: float = 1.0
 
 
 def draw_curves(rows: Sequence[dict[str, float]], path: str, *, best: str = "validation/bleu") -> None:
@@ -87,7 +92,7 @@ def draw_attention(panels: Panels, title: str, path: str) -> None:
     Labels and title are drawn as they are: text between dollar signs is not a formula.
 
     Args:
-      panels: the weights, in [0, 1], with their axes and titles.
+      panels: the numbers with their axes and titles.
       title: of the figure.
       path: of the file, whose ending is one of `FORMATS`.
 
@@ -101,13 +106,14 @@ def draw_attention(panels: Panels, title: str, path: str) -> None:
     grid = grid._replace(header=TITLE * max(len(lines), 1))
     _check_size(grid.size)
     as_it_is = {"parse_math": False}
+    colours = {"cmap": "PuOr" if panels.least < 0 else "Blues", "vmin": panels.least, "vmax": panels.largest}
     figure = Figure(figsize=grid.size)
     left, top = 0.1 / grid.size[0], 1 - 0.1 / grid.size[1]
     figure.text(left, top, "\n".join(lines), va="top", fontsize=TEXT_SIZE + 2, **as_it_is)
     for layer, row in enumerate(weights):
         for head, panel in enumerate(row):
             axes = figure.add_axes(grid.panel(layer, head))
-            image = axes.imshow(panel, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+            image = axes.imshow(panel, **colours, aspect="auto", interpolation="nearest")
             axes.set_title(panels.titles[layer][head], fontsize=TEXT_SIZE - 1, pad=3)
             axes.tick_params(length=2, pad=1)
             axes.set_xticks(
@@ -119,7 +125,7 @@ def draw_attention(panels: Panels, title: str, path: str) -> None:
     figure.supxlabel(keys.title, fontsize=TEXT_SIZE, y=0.08 / grid.size[1], va="bottom")
     figure.supylabel(queries.title, fontsize=TEXT_SIZE, x=0.08 / grid.size[0], ha="left")
     bar = figure.colorbar(image, cax=figure.add_axes(grid.bar()))
-    bar.set_label("attention weight\n(each row sums to 1)", fontsize=TEXT_SIZE)
+    bar.set_label(panels.unit, fontsize=TEXT_SIZE)
     bar.ax.tick_params(labelsize=LABEL_SIZE)
     save(figure, path)
 

@@ -9,6 +9,7 @@ from tfm.visualize import summaries
 from tfm.visualize.figures import Axis, Panels
 from tfm.visualize.translation import Translated
 
+MEASURES = ("weights", "norms")  # of the attention, or of the weighted values
 SUMMARIES = {"mean": "mean of the heads", "rollout": "rollout"}  # of the heads, with their titles
 
 
@@ -19,11 +20,13 @@ class Selection(NamedTuple):
       layer: counted from 1; all when None.
       head: counted from 1, or one of `SUMMARIES`; all when None.
       words: pieces are merged into words.
+      measure: one of `MEASURES`.
     """
 
     layer: int | None = None
     head: int | str | None = None
     words: bool = False
+    measure: str = "weights"
 
 
 ALL = Selection()
@@ -50,7 +53,8 @@ def check_selection(selection: Selection, parts: dict[str, tuple[int, int]]) -> 
       parts: {part: (layers, heads)}.
 
     Raises:
-      UserError: a part has fewer layers or heads, or rollout is asked for where the encoder has no attention.
+      UserError: a part has fewer layers or heads, or rollout is asked for of norms, or where the encoder has
+        no attention.
     """
     for part, (layers, heads) in parts.items():
         for name, chosen, count in (("layer", selection.layer, layers), ("head", selection.head, heads)):
@@ -58,6 +62,8 @@ def check_selection(selection: Selection, parts: dict[str, tuple[int, int]]) -> 
                 raise UserError(
                     f"Expected --{name} to be at most {count} for {part} attention, got {chosen}."
                 )
+    if selection.head == "rollout" and selection.measure != "weights":
+        raise UserError("Rollout is of weights: choose another --head, or leave --measure out.")
     if selection.head == "rollout" and "cross" in parts and "encoder" not in parts:
         raise UserError(
             "Rollout needs the encoder's attention, and this model has none: choose another --head."
@@ -65,23 +71,72 @@ def check_selection(selection: Selection, parts: dict[str, tuple[int, int]]) -> 
 
 
 def select(translated: Translated, part: str, selection: Selection = ALL) -> Panels:
-    """The `Panels` of one part of the attention."""
-    weights, (queries, keys) = translated.weights[part], axes_of(translated, part)
-    if selection.head in SUMMARIES:
-        weights = summarize(translated.weights, part, selection.head)[:, None]
-    elif selection.head is not None:
-        weights = weights[:, selection.head - 1 : selection.head]
+    """The `Panels` of one part of the attention.
+
+    Raises:
+      UserError: the model names no values whose norms could be drawn.
+    """
+    if selection.measure == "norms" and part not in translated.norms:
+        raise UserError(f"The {part} attention of this model has no values with a name: leave --measure out.")
+    numbers, (queries, keys) = _numbers(translated, part, selection), axes_of(translated, part)
     if selection.layer is not None:
-        weights = weights[selection.layer - 1 : selection.layer]
+        numbers = numbers[selection.layer - 1 : selection.layer]
     if selection.words:
         pieces = [getattr(translated, side) for side in summaries.SIDES_OF[part]]
-        weights = summaries.merge_words(weights, *map(summaries.number_words, pieces))
-        words = map(summaries.word_texts, pieces)
+        numbers = summaries.merge_words(numbers, *map(summaries.number_words, pieces))
         queries, keys = (
-            Axis(axis.title.replace("piece", "word").partition("\n")[0], texts)
-            for axis, texts in zip((queries, keys), words, strict=True)
+            Axis(axis.title.replace("piece", "word").partition("\n")[0], summaries.word_texts(each))
+            for axis, each in zip((queries, keys), pieces, strict=True)
         )
-    return Panels(weights, queries, keys, _titles(selection, *weights.shape[:2]))
+    panels = Panels(numbers, queries, keys, _titles(selection, *numbers.shape[:2]))
+    if selection.measure == "norms":
+        return panels._replace(unit="norm of the\nweighted value", largest=float(numbers.max()) or 1.0)
+    return panels
+
+
+def select_difference(first: Translated, second: Translated, part: str, selection: Selection = ALL) -> Panels:
+    """The `Panels` of the first translation minus those of the second, of tokens that correspond.
+
+    See `summaries.align_tokens`.
+
+    Raises:
+      UserError: as `select`.
+    """
+    one, other = (select(each, part, selection) for each in (first, second))
+    sides = [
+        summaries.align_tokens(*(_tokens(each, side, selection) for each in (first, second)))
+        for side in summaries.SIDES_OF[part]
+    ]
+    rows, columns = (np.array(pairs, int).reshape(-1, 2).T for pairs in sides)  # of both
+    both = (each.weights[..., rows[i][:, None], columns[i]] for i, each in enumerate((one, other)))
+    numbers = np.subtract(*both)
+    queries, keys = (
+        Axis(axis.title, [_join(axis.labels[i], others.labels[j]) for i, j in pairs])
+        for axis, others, pairs in zip(one[1:3], other[1:3], sides, strict=True)
+    )
+    largest = float(np.abs(numbers).max(initial=0)) or 1.0
+    unit = f"{one.unit.partition('(')[0].strip()},\nfirst minus second"
+    return Panels(numbers, queries, keys, one.titles, unit, -largest, largest)
+
+
+def _numbers(translated, part, selection):
+    """[layers, heads or 1, L, M] of the heads that are selected."""
+    norms = selection.measure == "norms"
+    if selection.head == "mean" and norms:
+        return translated.joint_norms[part][:, None]
+    if selection.head in SUMMARIES:
+        return summarize(translated.weights, part, selection.head)[:, None]
+    numbers = (translated.norms if norms else translated.weights)[part]
+    return numbers if selection.head is None else numbers[:, selection.head - 1 : selection.head]
+
+
+def _tokens(translated, side, selection):
+    pieces = getattr(translated, side)
+    return summaries.word_texts(pieces) if selection.words else pieces
+
+
+def _join(first, second):
+    return first if first == second else f"{first} / {second}"
 
 
 def summarize(weights: dict[str, np.ndarray], part: str, summary: str) -> np.ndarray:
