@@ -20,7 +20,7 @@ UNDATED = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 DPI = 110
 MOST_PIXELS = (1 << 16) - 1  # on a side, of Matplotlib's renderer
 # Inches. A panel has a cell for each token, so that its labels do not touch.
-CELL, LEAST_PANEL, GAP, TITLE, BAR = 0.16, 1.3, 0.12, 0.3, 1.0
+CELL, LEAST_PANEL, GAP, TITLE, BAR = 0.16, 1.3, 0.12, 0.3, 1.25
 CHARACTER, TITLE_CHARACTER = 0.075, 0.11  # about the width of one, in a label and in the figure's title
 MOST_CHARACTERS = 34  # of a label; longer ones are cut
 MOST_LINES = 4  # of a title
