@@ -66,8 +66,8 @@ _LIST = {
             "layers/test_activations::test_off_means_off",
         ),
         (
-            "jnp.arange(batch) // rows_of_each",
-            "jnp.arange(batch) % rows_of_each",
+            "np.arange(batch) // rows_of_each",
+            "np.arange(batch) % rows_of_each",
             "interpret/test_edited::test_beam_scores_equal_edited_scores",
         ),
         (
@@ -88,8 +88,8 @@ _LIST = {
     ],
     "tfm/interpret/edits.py": [
         (
-            "found = jnp.take(found, point.rows, axis=0)",
-            "found = found[: len(value)]",
+            "jnp.take(found, point.rows,",
+            "jnp.take(found, 0 * point.rows,",
             "interpret/test_edited::test_beam_scores_equal_edited_scores",
         ),
         (

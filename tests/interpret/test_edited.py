@@ -1,5 +1,6 @@
 """Edits in cached decoding: equal to edited forward passes over what was found."""
 
+import copy
 import functools
 
 import jax
@@ -224,6 +225,20 @@ def test_activations_of_hypotheses_are_those_of_a_forward_pass_over_them():
     np.testing.assert_allclose(found.scores[:, 1], second, rtol=1e-4)
     for each, value in reads.items():
         np.testing.assert_allclose(value[:, 1], expected[each], atol=1e-5)
+
+
+def test_what_is_read_has_the_dtype_of_the_search():
+    config = DecodingConfig(max_extra_tokens=EXTRA, dtype="bfloat16")
+    _, reads = jax.eval_shape(lambda: interpret.decode(MODEL, PARAMS, INPUTS, config, read="encoder.output"))
+    assert reads["encoder.output"].dtype == jnp.bfloat16
+
+
+def test_an_edited_model_is_copied_with_its_edits():
+    edited = interpret.EditedModel(MODEL, {"logits": interpret.zero})
+    copied = copy.copy(edited)
+    assert copied.config is MODEL.config
+    logits = copied.apply({"params": PARAMS}, INPUTS, READ, train=False)
+    assert not logits.any()
 
 
 def test_an_edited_model_stands_where_the_model_does():

@@ -183,6 +183,30 @@ def test_patching_a_run_with_its_own_activations_changes_nothing():
     np.testing.assert_allclose(found, forward(PARAMS), atol=1e-6)
 
 
+def test_one_row_replaces_all():
+    _, reads = run({}, inputs=OTHER_INPUTS, read="encoder.output")
+    first = {name: value[:1] for name, value in reads.items()}
+    found, _ = run(interpret.patch(first))
+    expected, _ = run(interpret.patch({name: value.repeat(2, 0) for name, value in first.items()}))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_packed_rows_are_patched_index_by_index():
+    segments = jnp.array([[1, 1, 2, 2, 2]])
+    positions = jnp.array([[0, 1, 0, 1, 2]])
+    packing = {f"{side}_segments": segments for side in ("input", "target")}
+    packing |= {f"{side}_positions": positions for side in ("input", "target")}
+    row = jnp.array([[4, 5, 6, 7, 8]])
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def program(params):
+        first, reads = interpret.run(MODEL, params, row, row, read="*", **packing)
+        edit = interpret.patch({name: value for name, value in reads.items() if name != "logits"})
+        return first, interpret.run(MODEL, params, row[:, ::-1], row[:, ::-1], edit=edit, **packing)[0]
+
+    np.testing.assert_allclose(*program(PARAMS), atol=1e-5)
+
+
 def test_gradient_through_edits():
     names = (f"{CROSS}.head_outputs", "encoder.layers_0.feed_forward.hidden", f"{CROSS}.logits")
 
@@ -271,7 +295,12 @@ def test_an_attention_function_of_ones_own():
         ({"logits": lambda value, point: value.astype("int32")}, r"got int32\[2, 4, 20\]"),
         ({"logits": lambda value, point: None}, r"got None"),
         ({"logits": interpret.zero_head(0)}, r"logits has no axis H: its axes are BLV"),
-        ({"logits": interpret.replace_with(jnp.zeros(20))}, r"must have the axes BLV, got the shape \[20\]"),
+        (
+            {"logits": interpret.replace_with(jnp.zeros(20))},
+            r"axes BLV and the shape \[2, 'L', 20\], got \[20\]",
+        ),
+        ({"logits": interpret.replace_with(jnp.zeros((3, 4, 20)))}, r"\[2, 'L', 20\], got \[3, 4, 20\]"),
+        ({"logits": interpret.replace_with(jnp.zeros((2, 4, 8)))}, r"\[2, 'L', 20\], got \[2, 4, 8\]"),
     ],
 )
 def test_mistakes_are_user_errors(edit, message):

@@ -97,6 +97,31 @@ def test_a_second_use_of_a_module_has_a_name_of_its_own():
     assert interception.points["layer.hidden"].positions["L"].tolist() == [[0, 1]]
 
 
+class AttendsTwice(nn.Module):
+    """One attention, used two times."""
+
+    def setup(self):
+        self.attention = layers.MultiHeadAttention(features=4, heads=2)
+
+    def __call__(self, x):
+        x = self.attention(x, x, mask=None, train=False)
+        return self.attention(x, x, mask=None, train=False)
+
+
+def test_weights_of_a_second_use_are_computed_for_their_own_name():
+    x = np.random.default_rng(0).normal(size=(1, 3, 4)).astype(np.float32)
+    params = AttendsTwice().init(jax.random.key(0), x)
+    interception = Interception("attention.weights#2")
+    with intercept(interception):
+        AttendsTwice().apply(params, x)
+    first = layers.MultiHeadAttention(features=4, heads=2)
+    of_first = {"params": params["params"]["attention"]}
+    once = first.apply(of_first, x, x, mask=None, train=False)
+    _, collected = first.apply(of_first, once, once, mask=None, train=False, mutable=["attention"])
+    (expected,) = collected["attention"]["weights"]
+    np.testing.assert_allclose(interception.reads["attention.weights#2"], expected, atol=1e-6)
+
+
 def test_interceptions_end_with_their_block():
     def fail():
         with intercept(Interception("*")):

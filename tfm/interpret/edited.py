@@ -32,6 +32,8 @@ class EditedModel:
         self._met = set()
 
     def __getattr__(self, name):
+        if name == "_model":  # of an object that is being copied
+            raise AttributeError(name)
         return getattr(self._model, name)
 
     def clone(self, **changes: Any) -> Self:

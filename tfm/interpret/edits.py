@@ -74,32 +74,46 @@ def replace_with(replacement: ArrayLike) -> Edit:
     """Replaces an activation by one of the same point, such as one read in another run.
 
     Args:
-      replacement: for all rows and positions of the caller's batch, with the axes of the point. Positions
-        that it does not have stay as they are; keys that it does not have get zeros.
+      replacement: with the axes of the point, for all rows of the caller's batch, or one row for all of them.
+        Positions that it does not have stay as they are; keys that it does not have get zeros.
     """
 
     def edit(value, point):
         found = jnp.asarray(replacement)
-        if found.ndim != value.ndim:
-            raise UserError(
-                f"The replacement for {point.name} must have the axes {point.axes}, got the shape "
-                f"{list(found.shape)} for {list(value.shape)}."
-            )
-        found = jnp.take(found, point.rows, axis=0)
-        kept = None
+        _check_replacement(found, value, point)
+        found = jnp.take(found, point.rows, axis=0, mode="clip")
+        kept = True
         for letter, positions in point.positions.items():
             axis = point.axes.index(letter)
-            length = found.shape[axis]
+            if found.shape[axis] == value.shape[axis] > 1:
+                continue  # position by position, also of packed rows; a cached step has one
+            there = _expand(positions < found.shape[axis], found.ndim, axis)
             found = _take_along(found, positions, axis)
-            there = _expand(positions < length, found.ndim, axis)
             if letter == KEYS and QUERIES in point.axes:
                 found = jnp.where(there, found, 0)
             else:
                 kept = there
-        found = found.astype(value.dtype)
-        return found if kept is None else jnp.where(kept, found, value)
+        return jnp.where(kept, found.astype(value.dtype), value)
 
     return edit
+
+
+def _check_replacement(replacement, value, point):
+    """Raises a UserError for a replacement that does not have the rows, heads or features of a value."""
+    rows = int(point.rows.max()) + 1
+    expected = [
+        n if axis not in point.positions else axis for n, axis in zip(value.shape, point.axes, strict=True)
+    ]
+    expected[0] = rows
+    found = [
+        n if axis not in point.positions else axis
+        for n, axis in zip(replacement.shape, point.axes, strict=False)
+    ]
+    if replacement.ndim != value.ndim or found[1:] != expected[1:] or found[0] not in (1, rows):
+        raise UserError(
+            f"The replacement for {point.name} must have the axes {point.axes} and the shape {expected}, got "
+            f"{list(replacement.shape)}."
+        )
 
 
 def patch(reads: Mapping[str, jax.Array]) -> dict[str, Edit]:

@@ -3,6 +3,7 @@
 Shape letters as in `tfm.layers`; N hypotheses of a row.
 """
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -135,6 +136,8 @@ def decode(
     )
     if not read:
         return found, {}
+    if config.dtype:
+        model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
     batch, width, _ = found.tokens.shape
     interception = Interception(read, edit, rows_of_each=width)
     targets = found.tokens.reshape(batch * width, -1)

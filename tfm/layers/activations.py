@@ -14,6 +14,7 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tfm.errors import UserError
 
@@ -35,7 +36,7 @@ class Point(NamedTuple):
 
     name: str
     axes: str
-    rows: jax.Array
+    rows: np.ndarray
     positions: dict[str, jax.Array]
 
 
@@ -70,7 +71,8 @@ class Interception:
     def wants(self, *names: str) -> bool:
         """Whether a glob matches one of the names, of activations that are computed only then."""
         self._asked += names
-        return any(fnmatch.filter(names, pattern) for pattern in self.patterns)
+        of_any_use = [pattern.partition("#")[0] for pattern in self.patterns]
+        return any(fnmatch.filter(names, pattern) for pattern in of_any_use)
 
     def call(
         self,
@@ -203,7 +205,7 @@ def _make_point(name, value, axes, positions, rows_of_each):
         length, given = value.shape[axes.index(letter)], positions[letter]
         given = jnp.arange(length) if given is None else jnp.asarray(given)
         found[letter] = jnp.broadcast_to(given, (batch, length))
-    return Point(name, axes, jnp.arange(batch) // rows_of_each, found)
+    return Point(name, axes, np.arange(batch) // rows_of_each, found)
 
 
 def _check_edited(pattern, point, value, edited):
