@@ -565,7 +565,7 @@ _LIST = {
         (
             "jax.lax.cond(unfinished(beam), advance, lambda beam: beam, beam)",
             "advance(beam)",
-            "visualize/test_translation search/test_beam::test_a_traced_search_is_the_search",
+            "search/test_beam::test_a_trace_repeats_its_last_step",
         ),
         (
             "live_scores / jnp.maximum(length",

@@ -147,6 +147,13 @@ def test_a_traced_search_is_the_search():
     assert ended[-1].all()
 
 
+def test_a_trace_repeats_its_last_step():
+    _, trace = traced_beam(make_table(9, batch=1), width=3, max_length=T, limits=np.array([2]))
+    assert trace.scores[1].max() == -np.inf < trace.scores[0].max()
+    for leaf in jax.tree.leaves(trace):
+        np.testing.assert_array_equal(leaf[2:], np.broadcast_to(leaf[1], leaf[2:].shape))
+
+
 def traced_beam(table, width, max_length, limits):
     """`search.trace_beam_search` over a table, as NumPy arrays."""
 
