@@ -158,7 +158,7 @@ def test_another_format_replaces_the_figures(tiny_run, tmp_path, quick):
         (["a", "--head=9"], "--head to be at most 4"),
         (["a", "--head=all"], "--head to be a number from 1 on, mean or rollout, got 'all'"),
         (["a", "--format=gif"], "--format"),
-        (["a", "--layer=0"], "--layer"),
+        (["a", "--layer=-1"], "--layer"),
         (["a", "--difference"], "--difference needs two sentences or more, got 1"),
         (["a", "--head=rollout", "--measure=norms"], "Rollout is of weights"),
         (["a", "--ensemble=2"], "An ensemble is several models"),

@@ -186,8 +186,8 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     text = "Tokens of the longest sentence to draw."
     flags.DEFINE_integer("max_tokens", MAX_TOKENS, text, 1, flag_values=values)
     flags.DEFINE_enum("format", "png", FORMATS, "File format of the figures.", values)
-    text = "Layer of the figures' attention, counted from 1; all if not given."
-    flags.DEFINE_integer("layer", None, text, 1, flag_values=values)
+    text = "Layer of the figures' attention, counted from 1; 0 is all."
+    flags.DEFINE_integer("layer", 0, text, 0, flag_values=values)
     text = (
         "Head of the figures' attention, counted from 1, their mean, or rollout, which follows attention "
         "from layer to layer; all if not given."
@@ -204,7 +204,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Draws; see `tfm.commands.cli.parse` for `argv` and what is raised."""
     arguments, sentences = cli.parse(__name__, argv, define_flags, ("[SENTENCE ...]",))
     head = parse_head(arguments.head)
-    selection = Selection(arguments.layer, head, arguments.words, arguments.measure)
+    selection = Selection(arguments.layer or None, head, arguments.words, arguments.measure)
     folder = arguments.output or os.path.join(arguments.workdir, FIGURES_FOLDER)
     with only_writer(os.path.join(folder, LIST_FILE), "--output"):
         remove_temporary(folder)
