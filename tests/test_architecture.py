@@ -45,7 +45,7 @@ MAY_IMPORT = {
         *(*CONFIG, *BASE, "tfm.tasks", "tfm.training", "tfm.runtime", "tfm.data", "tfm.evaluation"),
     },
     "tfm.export": {*CONFIG, *BASE, "tfm.workdir", "tfm.runtime", "tfm.decoding", "tfm.layers"},
-    "tfm.visualize": {*BASE, "tfm.runtime", "tfm.evaluation"},
+    "tfm.visualize": {*EQUATIONS, *BASE, "tfm.layers", "tfm.data", "tfm.decoding", "tfm.runtime"},
     "tfm.commands": None,  # all
 }
 WITHOUT_JAX = ("tfm.data", "tfm.datasets", "tfm.evaluation", *sorted(CONFIG), "tfm.errors", "tfm.arguments")

@@ -6,6 +6,7 @@ import pytest
 
 from tests.helpers.doc_links import FILE_LINK, LINE_LINK, documents, find_line
 from tests.helpers.paths import ROOT
+from tfm.commands.plot import KINDS
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda path: path.name)
@@ -33,3 +34,13 @@ def test_excerpts_stand_in_their_files():
         for line in filter(str.strip, block.splitlines()):
             assert line in rest, f"{path} has no line {line!r} there"
             rest = rest[rest.index(line) + len(line) :]
+
+
+def test_the_gallery_has_a_small_figure_of_every_plot():
+    text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    figures = re.findall(r"!\[[^]]+\]\((\S+)\)", text)
+    assert len(figures) == len(KINDS) + 3  # attention, rollout and the page
+    for figure in figures:
+        assert (ROOT / "docs" / figure).stat().st_size < 60_000, figure
+    for kind in KINDS.keys() - {"curves"}:
+        assert f"`tfm plot {kind}" in text

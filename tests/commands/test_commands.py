@@ -169,11 +169,16 @@ def test_a_closed_output_ends_the_command(workdir, into, code, error):
 
 
 def test_visualize_draws_png_files(workdir):
-    result = run("-m", "tfm", "visualize", f"--workdir={workdir}", "--sentence=red dog runs")
+    result = run("-m", "tfm", "visualize", f"--workdir={workdir}", "red dog runs")
     assert result.returncode == 0, result.stderr.decode()
     drawn = {path.name for path in (workdir / "figures").iterdir()}
     parts = ("encoder", "decoder", "cross")
-    assert drawn == {"figures.json", "curves.png", *(f"attention-1-{part}.png" for part in parts)}
+    assert drawn == {
+        "figures.json",
+        "curves.png",
+        "attention.html",
+        *(f"attention-1-{part}.png" for part in parts),
+    }
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in (workdir / "figures").glob("*.png"))
 
 

@@ -53,6 +53,12 @@ def help_of_process(*arguments):
             "tfm compare DIR_A DIR_B [--FLAG=VALUE ...]\n",
             ["  --sentences=5 "],
         ),
+        (
+            "visualize",
+            "usage: tfm visualize --workdir=WORKDIR [SENTENCE ...] [--FLAG",
+            ["  --layer=0 ", "  --difference ", DECODING],
+        ),
+        ("plot", "usage: tfm plot KIND|DIR [DIR ...] [--FLAG=VALUE ...]\n", ["  --steps=20000 "]),
     ],
 )
 def test_help_shows_usage_flags_and_fields(command, usage, others, capsys):

@@ -1,35 +1,31 @@
-"""Pictures of attention and of curves: their content, and the files of a call."""
+"""The files of a call, and the mistakes that it tells of."""
 
 import dataclasses
 import json
+import re
 import types
 
-import matplotlib.axes
-import matplotlib.figure
-import matplotlib.text
 import numpy as np
 import pytest
 
-from tests.helpers.tiny import randomize_weights
+from tests.helpers.initialize import random_parameters
+from tests.helpers.tiny import make_config, randomize_weights
 from tfm.commands import visualize
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
+from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.runtime.files import only_writer
-from tfm.visualize import figures
+from tfm.tasks import translation as translation_task
+from tfm.visualize import figures, translation
 from tfm.workdir import runs
+
+NO_SELECTION = {"layer": None, "head": None, "words": False, "measure": "weights"}
+SIZES = {"embedding_features": 6, "hidden_features": 5, "attention_features": 4, "output_features": 7}
 
 
 @pytest.fixture(scope="module")
 def run(tiny_run):
     return randomize_weights(runs.load(str(tiny_run)))
-
-
-@pytest.fixture
-def saved(monkeypatch):
-    """The figures that are drawn, in place of their files."""
-    drawn = []
-    monkeypatch.setattr(figures, "_save", lambda figure, path: drawn.append(figure))
-    return drawn
 
 
 @pytest.fixture
@@ -44,77 +40,6 @@ def quick(monkeypatch):
     monkeypatch.setattr(visualize, "draw_curves", draw)
 
 
-@pytest.mark.parametrize("text", [r"a $\foo$", "It costs $5_ or $10", "$"])
-def test_a_text_is_not_drawn_as_a_formula(text, tmp_path, monkeypatch):
-    drawn = {}
-    draw = matplotlib.text.Text.draw
-
-    def noted(self, renderer):
-        drawn[self.get_text()] = self.get_parse_math()
-        draw(self, renderer)
-
-    monkeypatch.setattr(matplotlib.text.Text, "draw", noted)
-    labels = [f"key {text}", "dog"], [f"query {text}", "hund"]
-    path = tmp_path / "attention.png"
-    visualize.draw_attention(np.eye(2)[None, None], *labels[::-1], f"title {text}", str(path))
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert [drawn[f"{place} {text}"] for place in ("key", "query", "title")] == [False] * 3
-
-
-def test_rows_are_the_pieces_predicted(run):
-    attention = visualize.attention_maps(run.task, run.params, "red dog")
-    assert attention.read[0] == "<s>"
-    assert attention.read[1:] == attention.predicted[:-1]
-    for part, (queries, keys) in visualize.make_axes(attention).items():
-        assert attention.weights[part].shape[2:] == (len(queries.labels), len(keys.labels))
-        assert ("predicted" in queries.title) == (part != "encoder")
-    queries, keys = visualize.make_axes(attention)["decoder"]
-    assert queries.labels[1] == f"{attention.predicted[1]} ({attention.read[1]})"
-    assert keys.labels == attention.read
-
-
-def test_a_figure_names_axes_and_has_a_colour_bar(saved):
-    queries, keys = figures.Axis("query: row", ["a", "b"]), figures.Axis("key: column", ["c", "d", "e"])
-    weights = np.random.default_rng(0).random((6, 8, 2, 3))
-    figures.draw_attention(weights, queries, keys, "title", "path")
-    (figure,) = saved
-    *panels, bar = figure.axes
-    assert (figure.get_supxlabel(), figure.get_supylabel()) == ("key: column", "query: row")
-    assert "attention weight" in bar.get_ylabel()
-    assert len(panels) == 48
-    np.testing.assert_array_equal(panels[8].images[0].get_array(), weights[1, 0])
-    assert panels[8].get_title() == "layer 2, head 1"
-
-
-def test_panels_and_labels_do_not_overlap():
-    labels = ["▁longest_piece"] * 40
-    grid = figures._Grid.of(6, 8, labels, labels)
-    width, height = grid.size
-    cell = grid.panel_size[0] / 40 * 72
-    assert cell > figures.LABEL_SIZE  # points: each label has a cell
-    boxes = [grid.panel(layer, head) for layer in range(6) for head in range(8)] + [grid.bar()]
-    for i, (left, bottom, across, up) in enumerate(boxes):
-        assert 0 < left < left + across < 1
-        assert 0 < bottom < bottom + up < 1
-        for other_left, other_bottom, other_across, other_up in boxes[:i]:
-            apart = left >= other_left + other_across or other_left >= left + across
-            assert apart or bottom >= other_bottom + other_up or other_bottom >= bottom + up
-    upper, lower = grid.panel(0, 0), grid.panel(1, 0)
-    between = (upper[1] - lower[1] - lower[3]) * height
-    assert between > max(map(len, labels)) * figures.CHARACTER
-    assert grid.panel(0, 0)[0] * width > max(map(len, labels)) * figures.CHARACTER
-
-
-def test_curves_name_axes_with_units(saved):
-    rows = [{"step": step, "train/loss": 5.0, "train/nll": 4.0, "validation/bleu": 3.0} for step in (1, 2)]
-    figures.draw_curves(rows, "path")
-    axes = saved[0].axes
-    assert all("step" in each.get_xlabel() for each in axes)
-    assert [each.get_ylabel().split(" ")[0] for each in axes] == ["cross-entropy", "BLEU", "learning"]
-    assert len({line.get_linestyle() for line in axes[0].lines}) == 2  # told apart without colour
-    assert len({line.get_color() for line in axes[0].lines}) == 2
-
-
 def test_figures_of_an_earlier_call_are_removed(run, tiny_run, quick, tmp_path):
     (tmp_path / "mine.png").write_text("mine")
     (tmp_path / "attention-9-cross.png").write_text("of nobody's list")
@@ -123,7 +48,7 @@ def test_figures_of_an_earlier_call_are_removed(run, tiny_run, quick, tmp_path):
         visualize.draw_run(run, str(tiny_run), sentences, str(tmp_path))
         names = {path.name for path in tmp_path.iterdir()}
         assert {"mine.png", "attention-9-cross.png", "figures.json", "curves.png"} <= names
-        return {name.split("-")[1] for name in names if name.startswith("attention")} - {"9"}
+        return {name.split("-")[1] for name in names if name.startswith("attention-")} - {"9"}
 
     assert draw("red dog", "cat") == {"1", "2"}
     assert draw("red dog") == {"1"}
@@ -131,7 +56,9 @@ def test_figures_of_an_earlier_call_are_removed(run, tiny_run, quick, tmp_path):
 
 def test_figures_have_one_writer_at_a_time(tmp_path, monkeypatch):
     """Refused before the run is loaded: there is none."""
-    flags = types.SimpleNamespace(sentence=["a"], workdir=str(tmp_path), output="", max_tokens=9)
+    flags = types.SimpleNamespace(
+        workdir=str(tmp_path), output="", layer=None, head=None, words=False, measure=""
+    )
     monkeypatch.setattr(visualize.cli, "parse", lambda *_: (flags, []))
     with (
         only_writer(tmp_path / "figures" / "figures.json", "--output"),
@@ -141,7 +68,9 @@ def test_figures_have_one_writer_at_a_time(tmp_path, monkeypatch):
 
 
 def test_what_a_killed_call_left_is_removed(tmp_path, monkeypatch):
-    flags = types.SimpleNamespace(sentence=["a"], workdir=str(tmp_path), output="", max_tokens=9)
+    flags = types.SimpleNamespace(
+        workdir=str(tmp_path), output="", layer=None, head=None, words=False, measure=""
+    )
     monkeypatch.setattr(visualize.cli, "parse", lambda *_: (flags, []))
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "curves.png.0123456789ab.tmp").write_text("half")
@@ -167,7 +96,8 @@ def test_an_export_is_drawn_without_curves(run, tiny_run, quick, tmp_path):
     output = tmp_path / "out"
     paths = visualize.draw_run(loaded, str(tmp_path / "export"), ["red dog"], str(output))
     assert [path.removeprefix(f"{output}/") for path in paths] == [
-        f"attention-1-{part}.png" for part in ("encoder", "decoder", "cross")
+        *(f"attention-1-{part}.png" for part in ("encoder", "decoder", "cross")),
+        "attention.html",
     ]
     assert {path.name for path in output.iterdir()} == {*(p.rsplit("/", 1)[1] for p in paths), "figures.json"}
 
@@ -184,7 +114,7 @@ def test_a_long_sentence_is_refused_first(run, tiny_run, tmp_path):
 
 def test_attention_must_fit_into_memory(run, tiny_run, tmp_path, monkeypatch):
     for module, message in (
-        (visualize, r"attention of \d+ tokens needs"),
+        (translation, r"attention of \d+ tokens needs"),
         (figures, "picture of .* pixels needs"),
     ):
         with monkeypatch.context() as patch:
@@ -194,10 +124,85 @@ def test_attention_must_fit_into_memory(run, tiny_run, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_long_translations_are_truncated(run, caplog):
-    decoding = dataclasses.replace(run.task.config.decoding, min_length=9)
-    task = type(run.task)(dataclasses.replace(run.task.config, decoding=decoding), run.task.tokenizer)
-    with caplog.at_level("WARNING", "tfm"):
-        attention = visualize.attention_maps(task, run.params, "red dog", max_tokens=6)
-    assert "Drawing the first 6 of the" in caplog.text
-    assert len(attention.read) == attention.weights["cross"].shape[2] == 6
+def call(workdir, output, *arguments):
+    """Draws into `output`; the names of the files there, without the list of them."""
+    visualize.main([f"--workdir={workdir}", f"--output={output}", *arguments])
+    return {path.name for path in output.iterdir()} - {"figures.json", "figures.json.lock"}
+
+
+def test_sentences_stand_beside_the_flags(tiny_run, tmp_path, quick):
+    names = call(tiny_run, tmp_path, "red dog", "--sentence=blue cat", "--format=svg", "a </script> b")
+    assert names == {
+        *("curves.svg", "attention.html"),
+        *(f"attention-{i}-{part}.svg" for i in (1, 2, 3) for part in ("encoder", "decoder", "cross")),
+    }
+    page = (tmp_path / "attention.html").read_text(encoding="utf-8")
+    places = [
+        page.index(text) for text in ('"text":"blue cat"', '"text":"red dog"', '"text":"a \\u003c/script')
+    ]
+    assert places == sorted(places)
+
+
+def test_another_format_replaces_the_figures(tiny_run, tmp_path, quick):
+    call(tiny_run, tmp_path, "red dog")
+    names = call(tiny_run, tmp_path, "red dog", "--format=pdf")
+    assert {name.rpartition(".")[2] for name in names} == {"pdf", "html"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([""], "got an empty one"),
+        (["--sentence="], "--sentence is empty"),
+        (["a", "--layer=2"], "--layer to be at most 1 for .* attention, got 2"),
+        (["a", "--head=9"], "--head to be at most 4"),
+        (["a", "--head=all"], "--head to be a number from 1 on, mean or rollout, got 'all'"),
+        (["a", "--format=gif"], "--format"),
+        (["a", "--layer=-1"], "--layer"),
+        (["a", "--difference"], "--difference needs two sentences or more, got 1"),
+        (["a", "--head=rollout", "--measure=norms"], "Rollout is of weights"),
+        (["a", "--ensemble=2"], "An ensemble is several models"),
+        (["half \udcff"], "half of a character"),
+    ],
+)
+def test_mistakes_are_told_and_nothing_is_drawn(tiny_run, tmp_path, arguments, message):
+    with pytest.raises(UserError, match=message):
+        call(tiny_run, tmp_path / "out", *arguments)
+    drawn = list((tmp_path / "out").glob("*"))
+    assert [path for path in drawn if path.suffix in (".png", ".html", ".svg")] == []
+
+
+def test_a_selection_is_drawn(tiny_run, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(visualize, "draw_attention", lambda panels, *_: drawn.append(panels))
+    call(tiny_run, tmp_path, "red dog", "--layer=1", "--head=mean", "--words")
+    assert [panels.titles for panels in drawn] == [[["layer 1, mean of the heads"]]] * 3
+    assert drawn[0].keys.labels == ["red", "dog", "</s>"]
+    names = call(tiny_run, tmp_path, "red dog", "red cat", "--difference", "--measure=norms")
+    assert len(drawn) == 3 + 2 * 3 + 3
+    assert "norm" in drawn[3].unit
+    assert "first minus second" in drawn[-1].unit
+    assert "attention.html" in names
+
+
+@pytest.mark.parametrize(("attention", "parts"), [("additive", {"cross"}), ("none", set())])
+def test_recurrent_models_have_a_page(corpus, tmp_path, quick, attention, parts):
+    model = RNNConfig(**SIZES, dropout=0.0, attention=attention)
+    task = translation_task.create(dataclasses.replace(make_config(corpus), model=model), str(tmp_path))
+    token = np.ones((1, 1), np.int32)
+    run = runs.Run(task, random_parameters(task.model, token, token), [0])
+    paths = visualize.draw_run(run, str(tmp_path), ["red dog"], str(tmp_path / "out"))
+    names = [path.rpartition("/")[2] for path in paths]
+    assert names == [*(f"attention-1-{part}.png" for part in parts), "attention.html"]
+    text = re.search('id="data">(.*?)</script>', (tmp_path / "out" / "attention.html").read_text())[1]
+    (sentence,) = json.loads(text)["sentences"]
+    assert set(sentence["parts"]) == parts
+    assert sentence["beam"]
+    for part in sentence["parts"].values():  # neither an encoder's attention, nor values by head
+        assert {"rollout", "norms"}.isdisjoint(part)
+
+
+def test_a_run_that_does_not_translate_has_no_page(regression_run, tmp_path, quick):
+    assert call(regression_run, tmp_path / "out") == {"curves.png"}
+    with pytest.raises(UserError, match="A sentence is for runs that translate, and the task of this one"):
+        call(regression_run, tmp_path / "out", "red dog")

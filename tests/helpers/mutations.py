@@ -563,6 +563,11 @@ _LIST = {
     ],
     "tfm/search/beam.py": [
         (
+            "jax.lax.cond(unfinished(beam), advance, lambda beam: beam, beam)",
+            "advance(beam)",
+            "search/test_beam::test_a_trace_repeats_its_last_step",
+        ),
+        (
             "live_scores / jnp.maximum(length",
             "live_scores / jnp.minimum(length",
             "search/test_beam::test_beam_stops_when_nothing_can_win",
@@ -634,6 +639,11 @@ _LIST = {
         ("config.min_length, (", "1, (", "decoding/test_generate"),
     ],
     "tfm/decoding/scoring.py": [
+        (
+            "probabilities.argmax(-1)",
+            "probabilities.argmin(-1)",
+            "commands/test_plot::test_predictions_are_those_of_scoring",
+        ),
         (
             ".at[:, 0].set(BOS_ID)",
             "",
@@ -930,6 +940,52 @@ _LIST = {
     "tfm/evaluation/alignment.py": [
         ("1 - 2 * sum(", "1 - sum(", "evaluation/test_alignment"),
         ("(int(i), j) for j, i", "(j, int(i)) for j, i", "evaluation/test_alignment"),
+    ],
+    "tfm/visualize/summaries.py": [
+        ("(rows / rows.sum(0), 0, 1)", "(rows, 0, 1)", "visualize/test_summaries"),
+        (
+            "lambda before, step: step @ before",
+            "lambda before, step: before @ step",
+            "visualize/test_summaries",
+        ),
+        ("+ np.eye(weights.shape[-1])) / 2", "+ np.eye(weights.shape[-1])) / 3", "visualize/test_summaries"),
+        ("attention_rollout(encoder)[-1]", "attention_rollout(encoder)[0]", "visualize/test_summaries"),
+        ("nhlm,nglm,nmhg->nlm", "nhlm,nhlm,nmhg->nlm", "visualize/test_summaries"),
+    ],
+    "tfm/visualize/translation.py": [
+        (
+            "for number, (ids, *_) in enumerate(live)",
+            "for number, (ids, *_) in enumerate(live[::-1])",
+            "visualize/test_translation",
+        ),
+        ("if length == step + 1", "if length <= step + 1", "visualize/test_translation"),
+        ("read = [BOS_ID, *kept[:-1]]", "read = [BOS_ID, *kept[1:]]", "visualize/test_translation"),
+        ("not sentence.strip()", "not sentence", "visualize/test_translation"),
+    ],
+    "tfm/visualize/explorer.py": [
+        (".translate(ESCAPES)", "", "visualize/test_explorer::test_no_token_leaves_its_place"),
+        ("html.escape(title)", "title", "visualize/test_explorer::test_no_token_leaves_its_place"),
+        ("np.exp(log - before)", "np.exp(log)", "visualize/test_explorer"),
+        ("np.rint(array / ", "np.floor(array / ", "visualize/test_explorer"),
+    ],
+    "tfm/visualize/selection.py": [
+        (
+            "numbers[:, selection.head - 1 : selection.head]",
+            "numbers[:, selection.head : selection.head + 1]",
+            "visualize/test_selection",
+        ),
+        ("chosen > count", "chosen >= count", "visualize/test_selection"),
+        ("np.subtract(*both)", "np.add(*both)", "visualize/test_selection"),
+    ],
+    "tfm/visualize/measures.py": [
+        ("weights=self.count", "weights=None", "visualize/test_measures"),
+        ("similarity[index] = -np.inf", "pass", "visualize/test_measures"),
+        ("return total / count, (count", "return total, (count", "visualize/test_measures"),
+        ("number = int(layer", "number = str(layer", "visualize/test_measures"),
+    ],
+    "tfm/visualize/plots.py": [
+        ("np.arange(1, len(rate) + 1)", "np.arange(len(rate))", "visualize/test_plots"),
+        ("np.where(mask, logits, np.nan)", "logits", "visualize/test_plots"),
     ],
     "tfm/decoding/mbr.py": [
         ("/ len(texts)", "/ len(counts)", "decoding/test_mbr"),

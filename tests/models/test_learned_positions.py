@@ -12,7 +12,6 @@ import pytest
 from tests.helpers.initialize import random_parameters
 from tests.helpers.programs import FAST
 from tests.helpers.tiny import make_config
-from tfm.commands.visualize import attention_maps
 from tfm.data.config import DataConfig
 from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError
@@ -22,6 +21,7 @@ from tfm.models import Transformer, TransformerConfig
 from tfm.positions import sinusoidal_encoding
 from tfm.tasks import translation
 from tfm.tasks.translation.task import Config, Translation
+from tfm.visualize.translation import examine
 from tfm.workdir import runs
 from tfm.workdir.translator import Translator
 
@@ -217,7 +217,7 @@ def test_texts_beyond_the_table_are_user_errors(run):
 
 @pytest.mark.long
 def test_attention_is_drawn_within_max_length(run):
-    attention = attention_maps(run.task, run.params, text_of(run, LIMIT - 2))
+    attention = examine(run.task, run.params, text_of(run, LIMIT - 2))
     assert attention.weights["cross"].shape[-1] == len(attention.source) == LIMIT - 2
 
 

@@ -14,7 +14,6 @@ from tests.helpers.initialize import random_parameters
 from tests.helpers.programs import FAST, decode_steps
 from tests.helpers.tiny import make_config
 from tfm import models
-from tfm.commands.visualize import attention_maps
 from tfm.config import find_by_name, from_mapping
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.generate import DecodingConfig, decode
@@ -25,6 +24,7 @@ from tfm.layers.recurrent import GRUCell, LSTMCell, segment_begins
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import INITIALIZATIONS, RNNConfig, RNNSeq2Seq, last_read
 from tfm.tasks import translation
+from tfm.visualize.translation import examine
 from tfm.workdir import runs
 from tfm.workdir.translator import Translator
 
@@ -409,7 +409,7 @@ def test_the_task_translates_and_aligns(corpus, tmp_path):
     translator, texts = Translator(run), ["red dog", "small cat runs"]
     assert len(translator.translate(texts, beam_size=1, max_extra_tokens=2)) == 2
     assert [len(line.split()) for line in translator.align(texts, texts)] == [2, 3]
-    attention = attention_maps(task, run.params, "red dog")
+    attention = examine(task, run.params, "red dog")
     assert list(attention.weights) == ["cross"]
     assert attention.weights["cross"].shape[:2] == (1, 1)
     np.testing.assert_allclose(attention.weights["cross"].sum(-1), 1, atol=1e-5)

@@ -31,7 +31,6 @@ from tests.helpers.paths import ROOT
 from tests.helpers.tiny import make_config, train_run, write_config_file
 from tfm import config
 from tfm.commands import cli
-from tfm.commands.visualize import draw_curves
 from tfm.data import text_pairs
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
@@ -40,6 +39,7 @@ from tfm.export.bundle import write_bundle
 from tfm.runtime.checkpoints import Checkpoints
 from tfm.runtime.files import atomic_file, atomic_folder, io_error_message, require_space
 from tfm.training.metrics_writer import MetricsWriter
+from tfm.visualize.figures import draw_curves
 from tfm.workdir import runs
 
 LIMIT = 64  # bytes: less than any of the files below
@@ -56,7 +56,7 @@ WRITERS = {
     "vocabulary": lambda folder: Tokenizer.train(TEXTS, 310, os.path.join(folder, "old")),
     "cache": lambda folder: TokenCache.open(random_pairs(50), Letters(), folder),
     "unpacked": lambda folder: text_pairs.TextPairs(os.path.join(folder, "data"), ("en", "de"), folder),
-    "picture": lambda folder: draw_curves([], os.path.join(folder, "old")),
+    "picture": lambda folder: draw_curves([], os.path.join(folder, "old.png")),
 }
 
 

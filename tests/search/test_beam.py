@@ -8,19 +8,25 @@ import numpy as np
 import pytest
 
 from tests.helpers.search_reference import (
+    BOS,
     EOS,
     CountingStep,
     assert_found,
     beam,
     every_sequence,
     greedy,
+    hash_step,
     log_probability,
     make_table,
+    on_host,
     penalized,
     reference_beam,
+    reorder,
     sample,
     sequences,
+    start,
 )
+from tfm import search
 
 ALPHAS = (0.0, 0.6, 1.5, -0.5)
 B, T = 40, 7  # of most tests, so that they share compiled searches
@@ -121,3 +127,47 @@ def test_bfloat16_logits_are_scored_in_float32():
 def test_n_best_beyond_beam_size_is_an_error(beam_size, n_best):
     with pytest.raises(ValueError, match="1 <= n_best <= beam_size"):
         beam(make_table(0, batch=1), 0.6, beam_size, max_length=3, n_best=n_best)
+
+
+def test_a_traced_search_is_the_search():
+    """The same hypotheses, and after each step the prefixes of a search that is stopped there."""
+    table = make_table(9, batch=12)
+    hypotheses, trace = traced_beam(table, width=3, max_length=T, limits=LIMITS[:12])
+    expected = beam(table, 0.6, 3, T, limits=LIMITS[:12])
+    jax.tree.map(np.testing.assert_array_equal, hypotheses, expected)
+    last = jax.tree.map(lambda x: x[-1], trace.finished)
+    jax.tree.map(np.testing.assert_array_equal, last, expected)
+    for step, row, hypothesis in itertools.product(range(T), range(12), range(3)):
+        score = trace.scores[step, row, hypothesis]
+        if score > -np.inf:
+            words = trace.tokens[step, row, hypothesis, : step + 1].tolist()
+            np.testing.assert_allclose(score, log_probability(table[row], words), rtol=1e-4)
+    ended = trace.scores.max(-1) == -np.inf  # [S, B]
+    assert (np.diff(ended.astype(int), axis=0) >= 0).all()
+    assert ended[-1].all()
+
+
+def test_a_trace_repeats_its_last_step():
+    _, trace = traced_beam(make_table(9, batch=1), width=3, max_length=T, limits=np.array([2]))
+    assert trace.scores[1].max() == -np.inf < trace.scores[0].max()
+    for leaf in jax.tree.leaves(trace):
+        np.testing.assert_array_equal(leaf[2:], np.broadcast_to(leaf[1], leaf[2:].shape))
+
+
+def traced_beam(table, width, max_length, limits):
+    """`search.trace_beam_search` over a table, as NumPy arrays."""
+
+    def run(table, limits):
+        options = {"beam_size": width, "length_penalty": 0.6, "max_length": max_length}
+        constraints = search.Constraints(limits)
+        return search.trace_beam_search(
+            hash_step,
+            start(table, width),
+            **options,
+            bos_id=BOS,
+            eos_id=EOS,
+            constraints=constraints,
+            reorder=reorder,
+        )
+
+    return on_host(run)(table, limits)

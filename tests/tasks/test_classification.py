@@ -182,7 +182,7 @@ def test_other_commands_say_what_they_are_for(config, task, tmp_path):
         Translator(runs.Run(task, None, [1]))
     with pytest.raises(UserError, match=f"^tfm compare {message}"):
         compare.read_systems(str(tmp_path), str(tmp_path), "test")
-    with pytest.raises(UserError, match=f"^--sentence {message}"):
+    with pytest.raises(UserError, match=f"^A sentence {message}"):
         visualize.sentences_to_draw(["a"], config)
     assert visualize.sentences_to_draw(None, config) == ()
 

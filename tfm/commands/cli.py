@@ -56,7 +56,8 @@ def parse(
       module: name of the command's module.
       argv: the arguments; those of the process when None.
       define_flags: defines the flags of the command in a `FlagValues`, for these arguments.
-      positional: names of the positional arguments; another number of them is a mistake of the user.
+      positional: names of the positional arguments; another number of them is a mistake of the user. A last
+        one such as "[DIR ...]" stands for any number.
 
     Raises:
       UserError: an unknown flag, or a value that does not fit.
@@ -227,7 +228,9 @@ def load_run(arguments: flags.FlagValues) -> runs.Run:
 
 
 def _check_positional(names, arguments):
-    if len(arguments) != len(names):
+    any_number = bool(names) and names[-1].endswith(" ...]")
+    least = len(names) - any_number
+    if len(arguments) < least or (len(arguments) > least and not any_number):
         expected, got = (" ".join(some) or "nothing" for some in (names, arguments))
         raise UserError(f"Expected {expected} beside the flags, got {got}.")
     return arguments

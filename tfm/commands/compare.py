@@ -57,7 +57,7 @@ def read_systems(first: str, second: str, split: str, names: Sequence[str] = ())
     if len(names) > 2:
         raise UserError(f"Two evaluations have at most two names, got {', '.join(names)}.")
     names = (names[0], names[-1]) if names else ("", "")
-    systems = [_read_system(*each, split) for each in zip((first, second), names, strict=True)]
+    systems = [read_system(*each, split) for each in zip((first, second), names, strict=True)]
     _check_same_test(*systems)
     return systems
 
@@ -103,9 +103,20 @@ def show_differences(first: System, second: System, count: int) -> None:
         print(f"A          {first.hypotheses[number - 1]}\nB          {second.hypotheses[number - 1]}")
 
 
-def _read_system(workdir, name, split):
+def read_system(workdir: str, name: str, split: str, command: str = "tfm compare") -> System:
+    """The `System` of a work directory.
+
+    Args:
+      workdir: the work directory.
+      name: of the evaluation; "" where it is called after the split.
+      split: that eval.py translated.
+      command: that reads it, for the error messages.
+
+    Raises:
+      UserError: no run there, or eval.py has not been run on it.
+    """
     chosen = runs.read_config(workdir)
-    runs.require_translation(chosen, "tfm compare")
+    runs.require_translation(chosen, command)
     data = chosen.data
     stem = runs.evaluation_stem(workdir, split, data.target_language, name)
     path = f"{stem}.hypotheses"

@@ -44,7 +44,8 @@ def text(module: str, argv: Sequence[str], values: flags.FlagValues, positional:
       values: its flags.
       positional: names of the positional arguments.
     """
-    begins, opens = CONFIG in values and "checkpoint" not in values, "checkpoint" in values
+    begins = CONFIG in values and "checkpoint" not in values
+    opens = "checkpoint" in values and "workdir" in values
     own = _own_flags(values)
     if begins:
         own = [flag for flag in own if flag.name != CONFIG]

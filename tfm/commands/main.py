@@ -15,7 +15,8 @@ COMMANDS = {
     "translate": "Translate lines of text.",
     "generate": "Continue texts with a language model.",
     "compare": "Compare two runs on one test set, with significance.",
-    "visualize": "Draw training curves and attention.",
+    "visualize": "Draw training curves and attention, and make a page to explore translations.",
+    "plot": "Draw curves of several runs, positions, masks, schedules, calibration and more.",
     "replay": "Make one step of a run again, and read what happened in it.",
     "export": "Write a run as one portable folder.",
 }

@@ -1,87 +1,52 @@
-"""Pictures of a run or an export: tfm visualize --workdir=DIR
+"""Looks inside a run or an export: tfm visualize --workdir=DIR ["SENTENCE" ...]
 
-Draws into DIR/figures, or --output=FOLDER, the loss and learning-rate curves, and for each sentence the
-attention of every head in the encoder, the decoder and between them. --sentence="..." (repeatable) replaces
-the sentences of the paper's authors about the tired animal and the wide street. Figures that an earlier call
-left in the folder are removed. An export has no curves; a run that does not translate has curves alone.
+Writes into DIR/figures, or --output=FOLDER: the loss and learning-rate curves; for each sentence figures of
+the attention of every head in the encoder, the decoder and between them; and attention.html, a page to
+explore the attention and the beam search of all these sentences, which opens from disk. Sentences beside the
+flags, or --sentence="..." (repeatable), replace those of the paper's authors about the tired animal and the
+wide street. --format, --layer, --head, --words, --measure and --difference choose the figures. What an
+earlier call left in the folder is removed. An export has no curves; a run that does not translate has curves
+alone.
 """
 
-import dataclasses
-import functools
 import json
 import logging
-import math
 import os
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 from absl import flags
 
 from tfm.commands import cli
-from tfm.data.tokenizer import BOS_ID, EOS_ID
-from tfm.decoding.generate import check_lengths, decode
 from tfm.errors import UserError
 from tfm.runtime.files import atomic_file, only_writer, remove_temporary
-from tfm.runtime.memory import check_estimate, format_bytes, host_memory
 from tfm.training.reporting import METRICS_FILE, read_metrics
-from tfm.visualize.figures import Axis, check_attention_figure, draw_attention, draw_curves
+from tfm.visualize.explorer import make_page
+from tfm.visualize.figures import FORMATS, check_attention_figure, draw_attention, draw_curves
+from tfm.visualize.selection import (
+    ALL,
+    MEASURES,
+    Selection,
+    check_selection,
+    parse_head,
+    select,
+    select_difference,
+)
+from tfm.visualize.translation import MAX_TOKENS, PARTS, check_sentence, examine
 from tfm.workdir import runs
 
 SENTENCES = (
     "The animal didn't cross the street because it was too tired.",
     "The animal didn't cross the street because it was too wide.",
 )
-PARTS = ("encoder", "decoder", "cross")  # of attention, in the order of the figures
 FIGURES_FOLDER = "figures"
+PAGE = "attention.html"
 LIST_FILE = "figures.json"  # names of the figures that the last call wrote
-FIGURE_NAME = re.compile(rf"curves\.png|attention-\d+-({'|'.join(PARTS)})\.png")
-MAX_TOKENS = 64
-ATTENTION_COPIES = 3  # as the layers leave them, stacked, and on the host
+FIGURE_NAME = re.compile(
+    rf"{re.escape(PAGE)}|(curves|(attention-\d+|difference-1-\d+)-({'|'.join(PARTS)}))\.({'|'.join(FORMATS)})"
+)
 log = logging.getLogger(__name__)
-
-
-class Attention(NamedTuple):
-    """The attention of one translation.
-
-    Attributes:
-      weights: {part: float array [layers, H, L, M]}; a model has "encoder", "decoder" and "cross", or some.
-      source: pieces of the source, its end among them.
-      read, predicted: for each target position, the piece that the decoder reads and the one it predicts.
-    """
-
-    weights: dict[str, Any]
-    source: list[str]
-    read: list[str]
-    predicted: list[str]
-
-
-def attention_maps(task: Any, params: Any, sentence: str, max_tokens: int = MAX_TOKENS) -> Attention:
-    """The `Attention` of a translation by the model's own greedy search.
-
-    Args:
-      task, params: of one model.
-      sentence: its source text.
-      max_tokens: so many at most has the source; of a longer translation only the first ones are kept.
-
-    Raises:
-      UserError: the source is longer, or the weights do not fit into the memory.
-    """
-    source, _ = _check_sentence(task, params, sentence, max_tokens)
-    greedy = dataclasses.replace(task.config.decoding, beam_size=1, samples=0)
-    target = decode(task.model, params, [source], greedy)[0][0].ids
-    if len(target) > max_tokens:
-        log.warning(
-            "Drawing the first %s of the %s tokens of a translation (--max_tokens)", max_tokens, len(target)
-        )
-        target = target[:max_tokens]
-    read = [BOS_ID, *target[:-1]]
-    found = _collect_attention(task.model, params, jnp.array([source]), jnp.array([read]))
-    weights = {part: np.asarray(each)[:, 0] for part, each in found.items()}
-    return Attention(weights, *map(task.tokenizer.pieces, (source, read, target)))
 
 
 def draw_run(
@@ -90,47 +55,52 @@ def draw_run(
     sentences: Sequence[str],
     output: str | None = None,
     max_tokens: int = MAX_TOKENS,
+    selection: Selection = ALL,
+    file_format: str = "png",
+    differences: bool = False,
 ) -> list[str]:
-    """All pictures of a run or an export; returns their paths.
+    """All pictures of a run or an export, and the page to explore it; returns their paths.
 
     Args:
       run: a `tfm.workdir.runs.Run`.
       workdir: its folder. Curves are drawn where it has metrics.
-      sentences: texts whose attention to draw.
+      sentences: texts whose translation to draw.
       output: the folder of the pictures; `workdir`/figures when None. Those that an earlier call listed there
         and that are not drawn now are removed.
-      max_tokens: see `attention_maps`.
+      max_tokens: see `tfm.visualize.translation.examine`.
+      selection: what of the attention the figures show; the page has all.
+      file_format: of the figures, one of `FORMATS`.
+      differences: also draw the first sentence minus each other one.
 
     Raises:
-      UserError: a sentence is too long or its pictures too large; nothing is drawn then.
+      UserError: a sentence is empty or too long, its pictures are too large, or the model has not what is
+        selected; nothing is drawn then.
     """
     params = runs.single_model_params(run)
     folder = output or os.path.join(workdir, FIGURES_FOLDER)
-    shapes = {}
-    for sentence in sentences:
-        ids, shapes = _check_sentence(run.task, params, sentence, max_tokens)
-        for each in shapes.values():
-            check_attention_figure(each.shape[0], each.shape[2], len(ids))
-    parts = [part for part in PARTS if part in shapes]
+    parts = _check_sentences(run.task, params, sentences, max_tokens, selection)
+    translations = [examine(run.task, params, sentence, max_tokens) for sentence in sentences]
+    attention = _select_figures(translations, parts, selection, differences)
+    page = make_page(translations, _title(workdir, run.steps)) if translations else ""
     os.makedirs(folder, exist_ok=True)
     has_metrics = os.path.isfile(os.path.join(workdir, METRICS_FILE))
-    names = ["curves.png"] if has_metrics else []
-    names += [f"attention-{number}-{part}.png" for number in range(1, len(sentences) + 1) for part in parts]
+    curves = f"curves.{file_format}"
+    names = [curves] if has_metrics else []
+    names += [f"{stem}.{file_format}" for stem in attention]
+    names += [PAGE] if page else []
     old = _listed(folder)
     _write_list(folder, sorted({*old, *names}))  # what is cut short is removed by the next call
     if has_metrics:
-        curves = os.path.join(folder, "curves.png")
-        draw_curves(read_metrics(workdir), curves, best=run.task.best.metric)
+        draw_curves(read_metrics(workdir), os.path.join(folder, curves), best=run.task.best.metric)
     else:
         log.info("No curves: %s has no %s; an export has none", workdir, METRICS_FILE)
     if not parts:
         log.info("No attention: the model has none to draw")
-    for number, sentence in enumerate(sentences if parts else (), 1):
-        attention = attention_maps(run.task, params, sentence, max_tokens)
-        axes = make_axes(attention)
-        for part in parts:
-            path = os.path.join(folder, f"attention-{number}-{part}.png")
-            draw_attention(attention.weights[part], *axes[part], f"{part} attention: {sentence}", path)
+    for stem, (panels, title) in attention.items():
+        draw_attention(panels, title, os.path.join(folder, f"{stem}.{file_format}"))
+    if page:
+        with atomic_file(os.path.join(folder, PAGE), "w") as file:
+            file.write(page)
     for name in set(old) - set(names):
         if os.path.lexists(os.path.join(folder, name)):
             os.unlink(os.path.join(folder, name))
@@ -145,50 +115,49 @@ def sentences_to_draw(given: Sequence[str], chosen: Any) -> Sequence[str]:
       UserError: sentences are given for such a run.
     """
     if given:
-        runs.require_translation(chosen, "--sentence")
+        runs.require_translation(chosen, "A sentence")
         return given
     return SENTENCES if hasattr(chosen.data, "target_language") else ()
 
 
-def make_axes(attention: Attention) -> dict[str, tuple[Axis, Axis]]:
-    """{part: (queries, keys)}: each an `Axis` that says whether its pieces are read or predicted."""
-    encoded = Axis("key: source piece attended to", attention.source)
-    read = Axis("key: target piece read and attended to", attention.read)
-    pairs = zip(attention.predicted, attention.read, strict=True)
-    predicted = Axis(
-        "query: target piece predicted\n(in brackets: the piece read)",
-        [f"{piece} ({before})" for piece, before in pairs],
-    )
-    encoding = Axis("query: source piece encoded", attention.source)
-    return {"encoder": (encoding, encoded), "decoder": (predicted, read), "cross": (predicted, encoded)}
+def _check_sentences(task, params, sentences, max_tokens, selection):
+    """The parts of attention that the model has, in the order of `PARTS`; raises as `draw_run` says."""
+    parts = {}
+    for sentence in sentences:
+        ids, shapes = check_sentence(task, params, sentence, max_tokens)
+        parts = {part: (each.shape[0], each.shape[2]) for part, each in shapes.items()}
+        check_selection(selection, parts)
+        for layers, heads in parts.values():
+            panels = (1 if selection.layer else layers, 1 if selection.head else heads)
+            check_attention_figure(*panels, len(ids))
+    return [part for part in PARTS if part in parts]
 
 
-def _collect_attention(model, params, inputs, targets):
-    """{part: [layers, B, H, L, M]} of a forward pass over inputs [B, M] and decoder inputs [B, L]."""
-    _, collected = model.apply({"params": params}, inputs, targets, train=False, mutable=["attention"])
-    return model.attention_maps(collected)
-
-
-def _check_sentence(task, params, sentence, max_tokens):
-    """The ids of a source text, and the shapes of its attention by part.
-
-    Raises:
-      UserError: it is too long, or its attention too large.
-    """
-    ids = [*task.tokenizer.encode([sentence])[0], EOS_ID]
-    check_lengths(task.model, [len(ids)])
-    target = min(len(ids) + task.config.decoding.max_extra_tokens, max(len(ids), max_tokens))
-    target = min(target, task.model.config.max_length or target)
-    sides = (jax.ShapeDtypeStruct((1, length), jnp.int32) for length in (len(ids), target))
-    shapes = jax.eval_shape(functools.partial(_collect_attention, task.model), params, *sides)
-    needed = ATTENTION_COPIES * sum(math.prod(x.shape) * x.dtype.itemsize for x in shapes.values())
-    if len(ids) > max_tokens:
-        raise UserError(
-            f"The sentence has {len(ids):,} tokens and at most {max_tokens:,} are drawn: shorten it, or "
-            f"raise --max_tokens; the attention of all would take about {format_bytes(needed)}."
+def _select_figures(translations, parts, selection, differences):
+    """{stem of the file's name: (`Panels`, title)}, in the order of the sentences."""
+    chosen = {
+        f"attention-{number}-{part}": (select(each, part, selection), f"{part} attention: {each.sentence}")
+        for number, each in enumerate(translations, 1)
+        for part in parts
+    }
+    if not differences:
+        return chosen
+    if len(translations) < 2:
+        raise UserError(f"--difference needs two sentences or more, got {len(translations)}.")
+    first, *others = translations
+    return chosen | {
+        f"difference-1-{number}-{part}": (
+            select_difference(first, other, part, selection),
+            f"{part} attention, difference: {first.sentence} / {other.sentence}",
         )
-    check_estimate(f"The attention of {len(ids):,} tokens", needed, host_memory(), "shorten the sentence")
-    return ids, shapes
+        for number, other in enumerate(others, 2)
+        for part in parts
+    }
+
+
+def _title(workdir, steps):
+    """The title of the page: name of the folder and steps of the weights."""
+    return f"{os.path.basename(os.path.abspath(workdir))}, step {' + '.join(map('{:,}'.format, steps))}"
 
 
 def _listed(folder):
@@ -210,21 +179,37 @@ def _write_list(folder, names):
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     """The flags of the command, in `values`."""
     cli.define_finished_run(values, argv)
-    text = "Source sentence whose attention to draw; may be repeated."
+    text = "Source sentence whose translation to draw, as those beside the flags; may be repeated."
     flags.DEFINE_multi_string("sentence", None, text, values)
     text = "Folder of the pictures; figures in the work directory if not given."
     flags.DEFINE_string("output", "", text, values)
     text = "Tokens of the longest sentence to draw."
     flags.DEFINE_integer("max_tokens", MAX_TOKENS, text, 1, flag_values=values)
+    flags.DEFINE_enum("format", "png", FORMATS, "File format of the figures.", values)
+    text = "Layer of the figures' attention, counted from 1; 0 is all."
+    flags.DEFINE_integer("layer", 0, text, 0, flag_values=values)
+    text = (
+        "Head of the figures' attention, counted from 1, their mean, or rollout, which follows attention "
+        "from layer to layer; all if not given."
+    )
+    flags.DEFINE_string("head", None, text, values)
+    flags.DEFINE_boolean("words", False, "Figures of words, not of word pieces.", values)
+    text = "Figures of attention weights, or of the norms of the weighted values."
+    flags.DEFINE_enum("measure", "weights", MEASURES, text, values)
+    text = "Also draw the first sentence minus each other one, of tokens that correspond."
+    flags.DEFINE_boolean("difference", False, text, values)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Draws; see `tfm.commands.cli.parse` for `argv` and what is raised."""
-    arguments, _ = cli.parse(__name__, argv, define_flags)
+    arguments, sentences = cli.parse(__name__, argv, define_flags, ("[SENTENCE ...]",))
+    head = parse_head(arguments.head)
+    selection = Selection(arguments.layer or None, head, arguments.words, arguments.measure)
     folder = arguments.output or os.path.join(arguments.workdir, FIGURES_FOLDER)
     with only_writer(os.path.join(folder, LIST_FILE), "--output"):
         remove_temporary(folder)
         run = cli.load_run(arguments)
-        sentences = sentences_to_draw(arguments.sentence, run.task.config)
-        paths = draw_run(run, arguments.workdir, sentences, folder, arguments.max_tokens)
+        sentences = sentences_to_draw([*(arguments.sentence or []), *sentences], run.task.config)
+        options = (arguments.max_tokens, selection, arguments.format, arguments.difference)
+        paths = draw_run(run, arguments.workdir, sentences, folder, *options)
     print("\n".join(paths))

@@ -239,6 +239,27 @@ def search_batch(
     Returns:
       `search.Hypotheses` with N = `n_best`, or N = `config.samples`.
     """
+    step, caches, of_beam, common = _prepare_search(model, members, inputs, config, n_best, prefix)
+    return run_search(step, caches, config, keys, of_beam, **common)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def trace_batch(
+    model: nn.Module, members: Members, inputs: jax.Array, config: DecodingConfig
+) -> tuple[search.Hypotheses, search.BeamTrace]:
+    """Beam search of one batch as by `search_batch`, with what it held after each step.
+
+    Args:
+      model, members, inputs: as in `search_batch`.
+      config: as there; all hypotheses of its beam are sought, and none sampled.
+    """
+    step, caches, of_beam, common = _prepare_search(model, members, inputs, config, config.beam_size, None)
+    options = {"beam_size": config.beam_size, "length_penalty": config.length_penalty}
+    return search.trace_beam_search(step, caches, **options, **of_beam, **common)
+
+
+def _prepare_search(model, members, inputs, config, n_best, prefix):
+    """(step, caches, arguments of beam search alone, arguments of every search) of a batch."""
     if config.dtype:
         model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
     limits = (inputs != PAD_ID).sum(-1).astype(jnp.int32) + config.max_extra_tokens
@@ -270,7 +291,7 @@ def search_batch(
         "reorder": lambda caches, parents: tuple(cache.reorder(parents) for cache in caches),
         "coverage": _mean_coverage_penalty(config.coverage_penalty),
     }
-    return run_search(step, caches, config, keys, of_beam, **common)
+    return step, caches, of_beam, common
 
 
 def run_search(

@@ -85,6 +85,31 @@ def attend_pairs(
     return attention
 
 
+def predict_pairs(
+    model: nn.Module, params: Params | Members, sources: Ids, targets: Ids, config: DecodingConfig
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The most probable token at each target position, given its source and the target tokens before.
+
+    Args:
+      model, params, sources, targets, config: as in `score_pairs`.
+
+    Returns:
+      (ids int32 [length], probabilities float32 [length]) for each pair.
+
+    Raises:
+      UserError: as `score_pairs`.
+    """
+    predicted, members = [None] * len(sources), as_members(params)
+
+    def predict_rows(inputs, labels):
+        return _predict_batch(model, members, inputs, labels)
+
+    for indices, found in _run(model, members, sources, targets, config, predict_rows):
+        for row, index in enumerate(indices):
+            predicted[index] = tuple(each[row, : len(targets[index])] for each in found)
+    return predicted
+
+
 def _run(
     model: nn.Module,
     members: Members,
@@ -142,6 +167,23 @@ def _score_batch(model, members, inputs, labels, chunk_size):
 
     scores = jnp.stack([score(params) for params in members])
     return jax.nn.logsumexp(scores, axis=0) - jnp.log(len(members))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _predict_batch(model, members, inputs, labels):
+    """Ids and probabilities [B, L] of the best tokens; those of padding are meaningless."""
+    found = [
+        model.apply({"params": params}, inputs, _decoder_input(labels), train=False, method="features")
+        for params in members
+    ]
+
+    def predict_row(rows):  # a row at a time: the logits of a batch are large
+        pairs = zip(rows, (table for _, table in found), strict=True)
+        logits = (features @ table.astype(features.dtype).T for features, table in pairs)
+        probabilities = sum(jax.nn.softmax(each.astype(jnp.float32)) for each in logits) / len(members)
+        return probabilities.argmax(-1).astype(jnp.int32), probabilities.max(-1)
+
+    return jax.lax.map(predict_row, [features for features, _ in found])
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))

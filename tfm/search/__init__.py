@@ -20,7 +20,7 @@ Shape letters: B batch, W live hypotheses of a batch row (the beam), N hypothese
 L target length, M source length, P prefix length, V vocabulary.
 """
 
-from tfm.search.beam import beam_search, coverage_penalty
+from tfm.search.beam import BeamTrace, beam_search, coverage_penalty, trace_beam_search
 from tfm.search.constraints import Constraints
 from tfm.search.greedy import greedy_search
 from tfm.search.hypotheses import Hypotheses
@@ -29,6 +29,7 @@ from tfm.search.scores import ensemble, length_penalty, token_scores
 from tfm.search.state import gather_beams
 
 __all__ = [
+    "BeamTrace",
     "Constraints",
     "Hypotheses",
     "beam_search",
@@ -39,4 +40,5 @@ __all__ = [
     "length_penalty",
     "sample",
     "token_scores",
+    "trace_beam_search",
 ]

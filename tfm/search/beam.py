@@ -1,7 +1,7 @@
 """Beam search with length and coverage penalties (section 6.1; Wu et al. 2016, section 7)."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,20 @@ from tfm.search.constraints import Constraints, check_tokens
 from tfm.search.hypotheses import Hypotheses, empty_hypotheses
 from tfm.search.scores import check_penalty, length_penalty, log_probability, log_z
 from tfm.search.state import State, Step, batch_size, check_capacity, gather_beams, reorder_leaves
+
+
+class BeamTrace(NamedTuple):
+    """What beam search held after each of S = `max_length` steps; those after its end repeat the last one.
+
+    Attributes:
+      tokens: int32 [S, B, W, T], the live prefixes; after step s the first s + 1 tokens count.
+      scores: float32 [S, B, W], their log-probabilities; -inf marks a pruned one.
+      finished: `Hypotheses` with a leading axis S: the best so far.
+    """
+
+    tokens: jax.Array
+    scores: jax.Array
+    finished: Hypotheses
 
 
 class _Beam(NamedTuple):
@@ -81,6 +95,49 @@ def beam_search(
         state's own `max_length` is below this one; EOS is forbidden, a limit is below 1, an id is none of the
         logits, or no float32 holds a score under the length penalty.
     """
+    start, unfinished, advance = _loop(
+        step,
+        state,
+        beam_size=beam_size,
+        length_penalty=length_penalty,
+        max_length=max_length,
+        bos_id=bos_id,
+        eos_id=eos_id,
+        constraints=constraints,
+        n_best=n_best,
+        reorder=reorder,
+        coverage=coverage,
+    )
+    return jax.lax.while_loop(unfinished, advance, start).finished
+
+
+def trace_beam_search(step: Step, state: State, **arguments: Any) -> tuple[Hypotheses, BeamTrace]:
+    """`beam_search` of the same arguments and errors, and what it held after each step."""
+    start, unfinished, advance = _loop(step, state, **arguments)
+
+    def trace_step(beam, _):
+        beam = jax.lax.cond(unfinished(beam), advance, lambda beam: beam, beam)
+        return beam, BeamTrace(beam.live_tokens, beam.live_scores, beam.finished)
+
+    last, trace = jax.lax.scan(trace_step, start, length=arguments["max_length"])
+    return last.finished, trace
+
+
+def _loop(
+    step,
+    state,
+    *,
+    beam_size,
+    length_penalty,
+    max_length,
+    bos_id,
+    eos_id,
+    constraints=Constraints(),  # noqa: B008, a NamedTuple cannot change
+    n_best=None,
+    reorder=reorder_leaves,
+    coverage=None,
+):
+    """(the first `_Beam`, whether the search goes on after one, the next one); checks the arguments."""
     n_best = beam_size if n_best is None else n_best
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"expected 1 <= n_best <= beam_size, got n_best {n_best}, beam_size {beam_size}")
@@ -120,7 +177,7 @@ def beam_search(
         finished=empty_hypotheses(batch, n_best, max_length, score=-jnp.inf),
         state=state,
     )
-    return jax.lax.while_loop(unfinished, advance, start).finished
+    return start, unfinished, advance
 
 
 def _upper_bound(live_scores, length, limits, alpha):

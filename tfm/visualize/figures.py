@@ -1,8 +1,11 @@
 """Figures of numbers: learning curves, and attention weights of all heads and layers."""
 
+import os
+import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -10,12 +13,17 @@ from tfm.errors import UserError
 from tfm.runtime.files import atomic_file
 from tfm.runtime.memory import check_estimate, host_memory
 
+FORMATS = ("png", "svg", "pdf")
+# Text stays text in SVG and PDF; a figure of the same numbers is the same file.
+SAVING = {"svg.fonttype": "none", "svg.hashsalt": "tfm", "pdf.fonttype": 42}
+UNDATED = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 DPI = 110
 MOST_PIXELS = (1 << 16) - 1  # on a side, of Matplotlib's renderer
 # Inches. A panel has a cell for each token, so that its labels do not touch.
-CELL, LEAST_PANEL, GAP, TITLE, BAR = 0.16, 1.3, 0.12, 0.3, 1.0
+CELL, LEAST_PANEL, GAP, TITLE, BAR = 0.16, 1.3, 0.12, 0.3, 1.25
 CHARACTER, TITLE_CHARACTER = 0.075, 0.11  # about the width of one, in a label and in the figure's title
 MOST_CHARACTERS = 34  # of a label; longer ones are cut
+MOST_LINES = 4  # of a title
 LABEL_SIZE, TEXT_SIZE = 8, 10  # points
 # Okabe and Ito's colours, told apart by the colour-blind; dashes and markers do without colour.
 LINES = (("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", ":"))
@@ -29,12 +37,32 @@ class Axis(NamedTuple):
     labels: list[str]
 
 
+class Panels(NamedTuple):
+    """Attention to draw, a panel for each layer and head.
+
+    Attributes:
+      weights: [layers, heads, L, M], or other numbers.
+      queries, keys: the `Axis` of L and of M.
+      titles: for each layer, the titles of its panels.
+      unit: what the numbers are.
+      least, largest: ends of the colours; a least below 0 gives two, with white at 0.
+    """
+
+    weights: np.ndarray
+    queries: Axis
+    keys: Axis
+    titles: list[list[str]]
+    unit: str = "attention weight\n(each row sums to 1)"
+    least: float = 0.0
+    largest: float = 1.0
+
+
 def draw_curves(rows: Sequence[dict[str, float]], path: str, *, best: str = "validation/bleu") -> None:
     """Loss, the score that says which evaluation is the best, and learning rate over the steps.
 
     Args:
       rows: as `read_metrics` gives them.
-      path: of the PNG file.
+      path: of the file, whose ending is one of `FORMATS`.
       best: name of the score.
     """
     figure = Figure(figsize=(13, 3.8), layout="constrained")
@@ -55,40 +83,38 @@ def draw_curves(rows: Sequence[dict[str, float]], path: str, *, best: str = "val
         axes.grid(alpha=0.3)
         if len(axes.lines) > 1:
             axes.legend()
-    _save(figure, path)
+    save(figure, path)
 
 
-def draw_attention(
-    weights: np.ndarray, queries: Axis | Sequence[str], keys: Axis | Sequence[str], title: str, path: str
-) -> None:
+def draw_attention(panels: Panels, title: str, path: str) -> None:
     """One row of panels a layer, one panel a head.
 
     Labels and title are drawn as they are: text between dollar signs is not a formula.
 
     Args:
-      weights: [layers, H, L, M], in [0, 1].
-      queries, keys: the `Axis` of L and of M; or lists of labels, for axes without a title.
+      panels: the numbers with their axes and titles.
       title: of the figure.
-      path: of the PNG file.
+      path: of the file, whose ending is one of `FORMATS`.
 
     Raises:
       UserError: the picture is too large to draw, or does not fit into the memory.
     """
-    queries, keys = (axis if isinstance(axis, Axis) else Axis("", axis) for axis in (queries, keys))
+    weights, queries, keys = panels.weights, panels.queries, panels.keys
     queries, keys = (axis._replace(labels=list(map(_shortened, axis.labels))) for axis in (queries, keys))
     grid = _Grid.of(*weights.shape[:2], queries.labels, keys.labels)
+    lines = _wrapped(title, int(grid.size[0] / TITLE_CHARACTER))
+    grid = grid._replace(header=TITLE * max(len(lines), 1))
     _check_size(grid.size)
     as_it_is = {"parse_math": False}
+    colours = {"cmap": "PuOr" if panels.least < 0 else "Blues", "vmin": panels.least, "vmax": panels.largest}
     figure = Figure(figsize=grid.size)
-    title = _shortened(title, int(grid.size[0] / TITLE_CHARACTER))
-    figure.text(
-        0.1 / grid.size[0], 1 - 0.1 / grid.size[1], title, va="top", fontsize=TEXT_SIZE + 2, **as_it_is
-    )
+    left, top = 0.1 / grid.size[0], 1 - 0.1 / grid.size[1]
+    figure.text(left, top, "\n".join(lines), va="top", fontsize=TEXT_SIZE + 2, **as_it_is)
     for layer, row in enumerate(weights):
         for head, panel in enumerate(row):
             axes = figure.add_axes(grid.panel(layer, head))
-            image = axes.imshow(panel, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-            axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=TEXT_SIZE - 1, pad=3)
+            image = axes.imshow(panel, **colours, aspect="auto", interpolation="nearest")
+            axes.set_title(panels.titles[layer][head], fontsize=TEXT_SIZE - 1, pad=3)
             axes.tick_params(length=2, pad=1)
             axes.set_xticks(
                 range(len(keys.labels)), keys.labels, rotation=90, fontsize=LABEL_SIZE, **as_it_is
@@ -99,9 +125,9 @@ def draw_attention(
     figure.supxlabel(keys.title, fontsize=TEXT_SIZE, y=0.08 / grid.size[1], va="bottom")
     figure.supylabel(queries.title, fontsize=TEXT_SIZE, x=0.08 / grid.size[0], ha="left")
     bar = figure.colorbar(image, cax=figure.add_axes(grid.bar()))
-    bar.set_label("attention weight\n(each row sums to 1)", fontsize=TEXT_SIZE)
+    bar.set_label(panels.unit, fontsize=TEXT_SIZE)
     bar.ax.tick_params(labelsize=LABEL_SIZE)
-    _save(figure, path)
+    save(figure, path)
 
 
 def check_attention_figure(layers: int, heads: int, tokens: int) -> None:
@@ -135,6 +161,7 @@ class _Grid(NamedTuple):
     panel_size: tuple[float, float]
     left: float  # of the first panel: axis title and labels of the rows
     below: float  # a panel: labels of the columns
+    header: float = TITLE  # the figure's title
 
     @classmethod
     def of(cls, layers, heads, rows, columns):
@@ -147,7 +174,7 @@ class _Grid(NamedTuple):
     def size(self):
         """(width, height) of the figure."""
         width = self.left + self.heads * (self.panel_size[0] + GAP) + BAR
-        return width, 2 * TITLE + self.layers * self._row
+        return width, TITLE + self.header + self.layers * self._row
 
     @property
     def _row(self):
@@ -170,10 +197,28 @@ class _Grid(NamedTuple):
         return [left / across, bottom / up, width / across, height / up]
 
 
+def _wrapped(title, width):
+    """The lines of a title, at most `MOST_LINES`."""
+    return textwrap.wrap(title, max(width, 10), max_lines=MOST_LINES, placeholder="\u2026")
+
+
 def _shortened(text, most=MOST_CHARACTERS):
     return text if len(text) <= most else text[: most - 1] + "\u2026"
 
 
-def _save(figure, path):
-    with atomic_file(path) as file:
-        figure.savefig(file, dpi=DPI, format="png")
+def save(figure: Figure, path: str, dpi: int = DPI) -> None:
+    """Writes a figure in the format that the path's ending names, whole or not at all.
+
+    Args:
+      figure: to write.
+      path: of the file.
+      dpi: pixels of an inch, of PNG and of images in the others.
+
+    Raises:
+      UserError: it is none of `FORMATS`.
+    """
+    file_format = os.path.splitext(path)[1].removeprefix(".").lower()
+    if file_format not in FORMATS:
+        raise UserError(f"Expected the name of a figure to end in .{', .'.join(FORMATS)}, got {path!r}.")
+    with matplotlib.rc_context(SAVING), atomic_file(path) as file:
+        figure.savefig(file, dpi=dpi, format=file_format, metadata=UNDATED[file_format])

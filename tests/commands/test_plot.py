@@ -1,0 +1,183 @@
+"""tfm plot: every kind from a run, and the mistakes that it tells of."""
+
+import numpy as np
+import pytest
+
+from tests.helpers.tiny import randomize_weights
+from tfm.commands import plot
+from tfm.config import save
+from tfm.decoding.scoring import predict_pairs, score_pairs
+from tfm.errors import UserError
+from tfm.schedules import linear_decay
+from tfm.training.reporting import read_metrics
+from tfm.workdir import runs
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are drawn, with the paths of their files, in place of these."""
+    found = []
+    monkeypatch.setattr(plot, "save", lambda figure, path, _: found.append((figure, path)))
+    return found
+
+
+def draw(drawn, *arguments):
+    plot.main([str(each) for each in arguments])
+    return drawn[-1][0].axes
+
+
+def points(axes, line=0):
+    return axes.lines[line].get_xydata()
+
+
+def test_curves_need_no_name_of_a_kind(drawn, tiny_run):
+    rows = read_metrics(str(tiny_run))
+    for arguments in ([tiny_run], ["curves", tiny_run]):
+        axes = draw(drawn, *arguments)[0]
+        expected = [(row["step"], row["train/nll"]) for row in rows if "train/nll" in row]
+        np.testing.assert_array_equal(points(axes), expected)
+    assert [path for _, path in drawn] == ["curves.png", "curves.png"]
+    (axes,) = draw(drawn, tiny_run, "--metric=train/learning_rate", "--output=a.svg")
+    assert axes.get_ylabel() == "train learning rate"
+    assert drawn[-1][1] == "a.svg"
+
+
+def test_positions(drawn):
+    axes = draw(drawn, "positions", "--length=7", "--d_model=6")
+    assert axes[0].images[0].get_array().shape == (7, 6)
+    np.testing.assert_allclose(
+        points(axes[1] if axes[1].lines else axes[2])[0], [0, 3]
+    )  # sin^2 + cos^2, three times
+
+
+def test_masks(drawn):
+    axes = [each for each in draw(drawn, "masks") if each.images and each.get_label() != "<colorbar>"]
+    before, after = axes[:4], axes[4:]
+    assert [each.get_title().split("\n")[0] for each in before] == [
+        "padding",
+        "causal",
+        "packed",
+        "packed, causal",
+    ]
+    kept = [~np.ma.getmaskarray(np.ma.masked_invalid(each.images[0].get_array())) for each in before]
+    assert [mask.sum() for mask in kept] == [8 * 6, 8 * 9 // 2, 2 * 9, 2 * 6]
+    for each, mask in zip(after, kept, strict=True):
+        weights = np.asarray(each.images[0].get_array())
+        assert ((weights > 0) == mask).all()
+        np.testing.assert_allclose(weights.sum(-1), mask.any(-1), atol=1e-6)
+
+
+def test_schedules(drawn):
+    (axes,) = draw(drawn, "schedules", "--d_model=64", "--warmup_steps=10", "--steps=50")
+    peak = (64 * 10) ** -0.5
+    assert len(axes.lines) == 4
+    expected = np.asarray(linear_decay(peak, 10, 50)(np.arange(50)))
+    np.testing.assert_allclose(points(axes, 1), np.stack([np.arange(1, 51), expected], 1))
+    for line in range(4):
+        np.testing.assert_allclose(points(axes, line)[9, 1], peak, rtol=1e-6)
+
+
+def test_predictions_are_those_of_scoring(tiny_run):
+    """Each predicted token, put in its place, has the probability that scoring gives it there."""
+    run = randomize_weights(runs.load(str(tiny_run)))
+    model, config = run.task.model, run.task.config.decoding
+    source, target = ([*run.task.tokenizer.encode([text])[0], 2] for text in ("red dog", "small cat"))
+    ((ids, probabilities),) = predict_pairs(model, run.params, [source], [target], config)
+    changed = [[*target[:i], token, *target[i + 1 :]] for i, token in enumerate(ids.tolist())]
+    scores = score_pairs(model, run.params, [source] * len(target), changed, config)
+    np.testing.assert_allclose(probabilities, [np.exp(each[i]) for i, each in enumerate(scores)], rtol=1e-4)
+    (own,) = score_pairs(model, run.params, [source], [target], config)
+    assert (probabilities >= np.exp(own) - 1e-6).all()
+    ((_, both),) = predict_pairs(model, (run.params, run.params), [source], [target], config)
+    np.testing.assert_allclose(both, probabilities, rtol=1e-5)
+
+
+def test_calibration(drawn, tiny_run):
+    (axes,) = draw(drawn, "calibration", tiny_run, "--sentences=5")
+    assert len(axes.lines) == 2  # with the diagonal
+    confidence, accuracy = points(axes, 1).T
+    assert ((confidence >= 0) & (confidence <= 1)).all()
+    assert ((accuracy >= 0) & (accuracy <= 1)).all()
+
+
+def test_lengths(drawn, tiny_run, tmp_path):
+    config = runs.read_config(str(tiny_run))
+    save(config, runs.config_path(str(tmp_path)))
+    with pytest.raises(UserError, match=r"run eval\.py"):
+        plot.main(["lengths", str(tmp_path)])
+    references = (tiny_run.parent / "corpus" / "test.de").read_text().splitlines()
+    halves = [line if len(line.split()) > 4 else "falsch" for line in references]
+    (tmp_path / "test.de.hypotheses").write_text("".join(f"{line}\n" for line in halves))
+    (axes,) = draw(drawn, "lengths", tmp_path)
+    words, scores = points(axes).T
+    assert (np.diff(words) > 0).all()
+    assert words[0] < 4
+    assert scores[0] < 1 < 99 < scores[-1]
+
+
+def test_neighbours(drawn, tiny_run):
+    run = runs.load(str(tiny_run))
+    (index,) = run.task.tokenizer.encode(["r"])[0]
+    (axes,) = draw(drawn, "neighbours", tiny_run, "r")
+    assert axes.get_title() == run.task.tokenizer.pieces([index])[0]
+    table = np.asarray(run.params["embedding"]["table"])
+    table = table / np.linalg.norm(table, axis=1, keepdims=True)
+    widths = [bar.get_width() for bar in axes.patches]
+    assert len(widths) == plot.NEIGHBOURS
+    np.testing.assert_allclose(widths, np.sort(table @ table[index])[-2 : -2 - len(widths) : -1], rtol=1e-4)
+    with pytest.raises(UserError, match="'reddest' is not one piece of the vocabulary, but"):
+        plot.main(["neighbours", str(tiny_run), "reddest"])
+
+
+def test_norms(drawn, tiny_run):
+    gradients, activations = draw(drawn, "norms", tiny_run)
+    assert [label.get_text() for label in gradients.get_yticklabels()] == [
+        *("embedding", "encoder.layers_0", "decoder.layers_0")
+    ]
+    assert len(points(activations)) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Expected KIND|DIR"),
+        (["positions", "a", "b"], "tfm plot positions takes at most one folder of a run, got a b"),
+        (["masks", "a"], "tfm plot masks takes no folder, got a"),
+        (["norms"], "tfm plot norms takes the folder of one run, got nothing"),
+        (["masks", "--steps=5"], "tfm plot masks has no --steps: leave it out"),
+        (["schedules", "--steps=5", "--warmup_steps=5"], "--warmup_steps below --steps, got 5 and 5"),
+        (["schedules", "--output=a.gif"], r"end in \.png, \.svg, \.pdf, got 'a\.gif'"),
+        (["no_such_folder"], "Expected the metrics of a run at no_such_folder"),
+        (["calibration", "no_such_folder"], "Expected the folder of a run at no_such_folder"),
+    ],
+)
+def test_mistakes_are_told(arguments, message):
+    with pytest.raises(UserError, match=message):
+        plot.main(arguments)
+
+
+def test_a_run_given_twice_is_told(tiny_run):
+    with pytest.raises(UserError, match=r"Expected each folder once, got .*run twice"):
+        plot.main([str(tiny_run), str(tiny_run)])
+
+
+def test_an_unknown_metric_is_told(tiny_run):
+    with pytest.raises(UserError, match=r"logged the metric 'bleu'; logged are .*train/nll"):
+        plot.main([str(tiny_run), "--metric=bleu"])
+
+
+def test_a_run_without_learned_positions_is_told(tiny_run):
+    with pytest.raises(UserError, match="has not learned its positions"):
+        plot.main(["positions", str(tiny_run)])
+
+
+@pytest.mark.parametrize("name", ["calibration", "lengths", "neighbours"])
+def test_runs_that_do_not_translate_are_told(name, regression_run):
+    with pytest.raises(UserError, match=f"tfm plot {name} is for runs that translate"):
+        plot.main([name, str(regression_run)])
+
+
+def test_a_file_is_written(tmp_path):
+    path = tmp_path / "schedules.pdf"
+    plot.main(["schedules", f"--output={path}"])
+    assert path.read_bytes().startswith(b"%PDF")

@@ -1,0 +1,179 @@
+"""A headless Chromium driven over two pipes, by the standard library alone.
+
+It speaks the Chrome DevTools Protocol (https://chromedevtools.github.io/devtools-protocol): JSON messages,
+each ended by a NUL byte, on file descriptors 3 and 4 of the browser.
+"""
+
+import base64
+import contextlib
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+)
+SECONDS = 60  # for an answer
+ARROWS = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, **ARROWS}  # with their numbers
+MIDDLE = """(() => {
+  const element = document.querySelector(%s);
+  element.scrollIntoView({block: "center"});
+  const box = element.getBoundingClientRect();
+  return {x: box.x + box.width / 2, y: box.y + box.height / 2};
+})()"""
+
+
+def find_chromium():
+    """Path of a Chromium, or None: that of CHROMIUM in the environment, else one on the PATH."""
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+
+
+class Page:
+    """One page of a browser.
+
+    Attributes:
+      problems: uncaught errors, messages of the console above "info", and requests that left the disk.
+    """
+
+    def __init__(self, reader, writer):
+        self._reader, self._writer, self._number, self._buffer = reader, writer, 0, b""
+        self.problems = []
+        self._session = None
+        target = self._call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self._call(f"{domain}.enable")
+
+    def open(self, url):
+        """Opens a URL and waits until it is loaded."""
+        self._call("Page.navigate", url="about:blank")
+        self._call("Page.navigate", url=url)
+        deadline = time.monotonic() + SECONDS
+        while self.evaluate("location.href + document.readyState") in ("", "about:blankcomplete") or (
+            self.evaluate("document.readyState") != "complete"
+        ):
+            assert time.monotonic() < deadline, f"{url} does not load"
+            time.sleep(0.01)
+
+    def evaluate(self, expression):
+        """The value of a JavaScript expression, as JSON has it."""
+        found = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+    def press(self, key):
+        """Presses and releases a key of `KEYS`."""
+        text = {"text": "\r"} if key == "Enter" else {}
+        options = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
+        self._call("Input.dispatchKeyEvent", type="keyDown", **options, **text)
+        self._call("Input.dispatchKeyEvent", type="keyUp", **options)
+
+    def point(self, selector, *, click=False):
+        """Moves the mouse to the middle of an element, and clicks there where asked."""
+        box = self.evaluate(MIDDLE % json.dumps(selector))
+        self._call("Input.dispatchMouseEvent", type="mouseMoved", **box)
+        if click:
+            for kind in ("mousePressed", "mouseReleased"):
+                self._call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **box)
+
+    def set_width(self, width, height=900):
+        """The width and height of the window, in CSS pixels."""
+        size = {"width": width, "height": height}
+        self._call("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=False)
+
+    def prefer(self, theme):
+        """The system's theme, "light" or "dark"."""
+        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+
+    def screenshot(self, path):
+        """Writes the whole page as a PNG file."""
+        data = self._call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
+        with open(path, "wb") as file:
+            file.write(base64.b64decode(data))
+
+    def print_pdf(self):
+        """The page as printed: the bytes of a PDF."""
+        return base64.b64decode(self._call("Page.printToPDF", printBackground=False)["data"])
+
+    def _call(self, method, **params):
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._writer, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._receive()
+            if answer.get("id") == self._number:
+                assert "error" not in answer, (method, answer["error"])
+                return answer["result"]
+            self._notice(answer)
+
+    def _receive(self):
+        while b"\0" not in self._buffer:
+            ready, _, _ = select.select([self._reader], [], [], SECONDS)
+            assert ready, "Chromium does not answer"
+            part = os.read(self._reader, 1 << 16)
+            assert part, "Chromium has ended"
+            self._buffer += part
+        message, _, self._buffer = self._buffer.partition(b"\0")
+        return json.loads(message)
+
+    def _notice(self, event):
+        method, params = event.get("method"), event.get("params", {})
+        if method == "Runtime.exceptionThrown":
+            self.problems.append(params["exceptionDetails"])
+        if method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
+            self.problems.append(params)
+        if method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+            self.problems.append(params["entry"])
+        if method == "Network.requestWillBeSent" and not params["request"]["url"].startswith(
+            ("file:", "data:", "about:")
+        ):
+            self.problems.append(params["request"]["url"])
+
+
+@contextlib.contextmanager
+def open_browser(chromium, folder):
+    """A `Page` of a new browser whose profile is in `folder`."""
+    to_browser, writer = os.pipe()
+    reader, from_browser = os.pipe()
+
+    def place():  # in the child
+        # First out of the way: one of the pipes may be 3 or 4 itself.
+        source, target = os.dup(to_browser), os.dup(from_browser)
+        high = [os.dup2(source, 60), os.dup2(target, 61)]
+        os.dup2(high[0], 3)
+        os.dup2(high[1], 4)
+
+    process = subprocess.Popen(
+        [chromium, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
+        preexec_fn=place,
+        close_fds=False,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(to_browser)
+    os.close(from_browser)
+    try:
+        yield Page(reader, writer)
+    finally:
+        # All its processes end before it does: none writes into the folder any more.
+        os.write(writer, b'{"id": 0, "method": "Browser.close"}\0')
+        process.wait(SECONDS)
+        os.close(reader)
+        os.close(writer)

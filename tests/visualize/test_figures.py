@@ -1,0 +1,117 @@
+"""Figures: their content, and the formats of their files."""
+
+import matplotlib.text
+import numpy as np
+import pytest
+
+from tfm.errors import UserError
+from tfm.visualize import figures
+from tfm.visualize.figures import Axis, Panels
+
+
+@pytest.fixture
+def saved(monkeypatch):
+    """The figures that are drawn, in place of their files."""
+    drawn = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: drawn.append(figure))
+    return drawn
+
+
+def make_panels(weights, queries, keys):
+    """`Panels` with the titles of all layers and heads."""
+    layers, heads = weights.shape[:2]
+    titles = [[f"layer {i + 1}, head {j + 1}" for j in range(heads)] for i in range(layers)]
+    return Panels(weights, queries, keys, titles)
+
+
+@pytest.mark.parametrize("text", [r"a $\foo$", "It costs $5_ or $10", "$"])
+def test_a_text_is_not_drawn_as_a_formula(text, tmp_path, monkeypatch):
+    drawn = {}
+    draw = matplotlib.text.Text.draw
+
+    def noted(self, renderer):
+        drawn[self.get_text()] = self.get_parse_math()
+        draw(self, renderer)
+
+    monkeypatch.setattr(matplotlib.text.Text, "draw", noted)
+    labels = [f"key {text}", "dog"], [f"query {text}", "hund"]
+    path = tmp_path / "attention.png"
+    queries, keys = (Axis("", each) for each in labels[::-1])
+    figures.draw_attention(make_panels(np.eye(2)[None, None], queries, keys), f"title {text}", str(path))
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert [drawn[f"{place} {text}"] for place in ("key", "query", "title")] == [False] * 3
+
+
+def test_a_figure_names_axes_and_has_a_colour_bar(saved):
+    queries, keys = figures.Axis("query: row", ["a", "b"]), figures.Axis("key: column", ["c", "d", "e"])
+    weights = np.random.default_rng(0).random((6, 8, 2, 3))
+    figures.draw_attention(make_panels(weights, queries, keys), "title", "path")
+    (figure,) = saved
+    *panels, bar = figure.axes
+    assert (figure.get_supxlabel(), figure.get_supylabel()) == ("key: column", "query: row")
+    assert "attention weight" in bar.get_ylabel()
+    assert len(panels) == 48
+    np.testing.assert_array_equal(panels[8].images[0].get_array(), weights[1, 0])
+    assert panels[8].get_title() == "layer 2, head 1"
+
+
+def test_panels_and_labels_do_not_overlap():
+    labels = ["▁longest_piece"] * 40
+    grid = figures._Grid.of(6, 8, labels, labels)
+    width, height = grid.size
+    cell = grid.panel_size[0] / 40 * 72
+    assert cell > figures.LABEL_SIZE  # points: each label has a cell
+    boxes = [grid.panel(layer, head) for layer in range(6) for head in range(8)] + [grid.bar()]
+    for i, (left, bottom, across, up) in enumerate(boxes):
+        assert 0 < left < left + across < 1
+        assert 0 < bottom < bottom + up < 1
+        for other_left, other_bottom, other_across, other_up in boxes[:i]:
+            apart = left >= other_left + other_across or other_left >= left + across
+            assert apart or bottom >= other_bottom + other_up or other_bottom >= bottom + up
+    upper, lower = grid.panel(0, 0), grid.panel(1, 0)
+    between = (upper[1] - lower[1] - lower[3]) * height
+    assert between > max(map(len, labels)) * figures.CHARACTER
+    assert grid.panel(0, 0)[0] * width > max(map(len, labels)) * figures.CHARACTER
+
+
+def test_curves_name_axes_with_units(saved):
+    rows = [{"step": step, "train/loss": 5.0, "train/nll": 4.0, "validation/bleu": 3.0} for step in (1, 2)]
+    figures.draw_curves(rows, "path")
+    axes = saved[0].axes
+    assert all("step" in each.get_xlabel() for each in axes)
+    assert [each.get_ylabel().split(" ")[0] for each in axes] == ["cross-entropy", "BLEU", "learning"]
+    assert len({line.get_linestyle() for line in axes[0].lines}) == 2  # told apart without colour
+    assert len({line.get_color() for line in axes[0].lines}) == 2
+
+
+@pytest.mark.parametrize(("ending", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_a_figure_has_the_format_of_its_name(tmp_path, ending, begins):
+    panels = make_panels(np.eye(2)[None, None], Axis("query", ["dog", "cat"]), Axis("key", ["Hund", "Katze"]))
+    paths = [tmp_path / f"{name}.{ending}" for name in "ab"]
+    for path in paths:
+        figures.draw_attention(panels, "title", str(path))
+        assert path.read_bytes().startswith(begins)
+    assert paths[0].read_bytes() == paths[1].read_bytes()  # no date, no random names
+    if ending == "svg":
+        assert ">Katze<" in paths[0].read_text()  # text, not outlines
+
+
+def test_another_format_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"end in \.png, \.svg, \.pdf, got .*curves\.gif"):
+        figures.draw_curves([], str(tmp_path / "curves.gif"))
+
+
+def test_a_long_title_is_wrapped(saved):
+    panels = make_panels(np.eye(2)[None, None], Axis("query", ["dog", "cat"]), Axis("key", ["Hund", "Katze"]))
+    for title in ("The animal didn't cross the street because it was too tired.", "word " * 400, "x" * 999):
+        figures.draw_attention(panels, title, "path")
+        lines = saved[-1].texts[0].get_text().splitlines()
+        assert len(lines) <= figures.MOST_LINES
+        inches, height = saved[-1].get_size_inches()
+        assert max(map(len, lines)) * figures.TITLE_CHARACTER < inches
+        (panel, _) = saved[-1].axes
+        assert panel.get_position().y1 * height < height - 0.1 - len(lines) * 0.2  # below the title
+    assert (
+        saved[0].texts[0].get_text().replace("\n", " ")
+        == "The animal didn't cross the street because it was too tired."
+    )

@@ -1,0 +1,249 @@
+"""Plots as wide as a column of a paper: arrays in, `Figure` out, which `figures.save` writes.
+
+Colours are those of Okabe and Ito, which the colour-blind tell apart; dashes and markers do without colour.
+"""
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from tfm.visualize.measures import Calibration
+
+COLUMN, PAGE = 3.4, 7.0  # inches
+TEXT, SMALL = 8, 7  # points
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ("-", "--", ":", "-.")
+MARKERS = "os^Dv<>"
+FEW = 30  # points that get markers
+
+
+def plot_curves(runs: Mapping[str, Sequence[Mapping[str, float]]], metrics: Sequence[str]) -> Figure:
+    """Metrics of several runs over their steps: a panel for each metric, a line for each run.
+
+    Args:
+      runs: {name: rows}, as `tfm.training.reporting.read_metrics` gives them.
+      metrics: names; runs that have not logged one are left out of its panel.
+    """
+    figure, panels = _panels(len(metrics))
+    for axes, metric in zip(panels, metrics, strict=True):
+        for (name, rows), style in zip(runs.items(), _styles(), strict=False):
+            points = [(row["step"], row[metric]) for row in rows if metric in row]
+            if points:
+                _line(axes, *zip(*points, strict=True), name, style)
+        _label(axes, "training step (updates)", _axis_of(metric))
+    _legend(figure, panels)
+    return figure
+
+
+def plot_positions(encodings: Mapping[str, np.ndarray]) -> Figure:
+    """Encodings of positions: a heat map of each, and the mean dot product of positions by their distance.
+
+    Args:
+      encodings: {name: [positions, D]}.
+    """
+    figure = Figure(figsize=(PAGE, 2.1 * len(encodings)), layout="constrained")
+    maps, dots = figure.subplots(len(encodings), 2, squeeze=False, width_ratios=(3, 2)).T
+    for axes, products, (name, encoding) in zip(maps, dots, encodings.items(), strict=True):
+        largest = np.abs(encoding).max()
+        image = axes.imshow(
+            encoding, cmap="PuOr", vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest"
+        )
+        _label(axes, "feature", "position (tokens)", f"{name}: encoding")
+        bar = figure.colorbar(image, ax=axes)
+        bar.ax.tick_params(labelsize=SMALL)
+        _line(products, *dot_products(encoding), name, next(_styles()))
+        _label(products, "distance (tokens)", "mean dot product", f"{name}: by distance")
+    return figure
+
+
+def dot_products(encoding: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(distances, mean dot product of all positions so far apart) of an encoding [positions, D]."""
+    products = np.asarray(encoding, np.float64) @ np.asarray(encoding, np.float64).T
+    distances = np.arange(len(encoding))
+    return distances, np.array([np.diagonal(products, distance).mean() for distance in distances])
+
+
+def plot_masks(
+    masks: Mapping[str, np.ndarray], logits: np.ndarray, weights: Mapping[str, np.ndarray]
+) -> Figure:
+    """Masks before and after the softmax: a column for each.
+
+    Args:
+      masks: {name: bool [L, M]}, True where the query may attend.
+      logits: [L, M], the same for all; those that a mask rules out are left white.
+      weights: {name: [L, M]} after the softmax, by the names of `masks`.
+    """
+    figure = Figure(figsize=(PAGE, 4.3), layout="constrained")
+    rows = figure.subplots(2, len(masks), squeeze=False)
+    largest = np.abs(logits).max()
+    for before, after, (name, mask) in zip(*rows, masks.items(), strict=True):
+        kept = np.where(mask, logits, np.nan)
+        images = [
+            before.imshow(kept, cmap="PuOr", vmin=-largest, vmax=largest),
+            after.imshow(weights[name], cmap="Blues", vmin=0, vmax=1),
+        ]
+        _label(before, "key position", "query position", f"{name}\nbefore softmax")
+        _label(after, "key position", "query position", f"{name}\nafter softmax")
+    for row, image, unit in zip(rows, images, ("logit (white: masked)", "attention weight"), strict=True):
+        bar = figure.colorbar(image, ax=row.tolist())
+        bar.set_label(unit, fontsize=TEXT)
+        bar.ax.tick_params(labelsize=SMALL)
+    return figure
+
+
+def plot_schedules(rates: Mapping[str, np.ndarray]) -> Figure:
+    """Learning rates over the steps, from 1 on.
+
+    Args:
+      rates: {name: [steps]}.
+    """
+    figure, (axes,) = _panels(1)
+    for (name, rate), style in zip(rates.items(), _styles(), strict=False):
+        axes.plot(np.arange(1, len(rate) + 1), rate, **_stroke(style), label=name)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    _label(axes, "training step (updates)", "learning rate")
+    _legend(figure, [axes])
+    return figure
+
+
+def plot_calibration(runs: Mapping[str, Calibration]) -> Figure:
+    """Accuracy of predicted tokens over their probability; the diagonal is a model that knows how sure it is.
+
+    Args:
+      runs: {name: `Calibration`}.
+    """
+    figure, (axes,) = _panels(1)
+    axes.plot([0, 1], [0, 1], color="0.6", linewidth=1)
+    for (name, found), style in zip(runs.items(), _styles(), strict=False):
+        _line(axes, found.confidence, found.accuracy, f"{name} (error {found.error:.3f})", style)
+    _label(axes, "probability of the predicted token", "fraction that is right")
+    axes.set(xlim=(0, 1), ylim=(0, 1.02))
+    _legend(figure, [axes])
+    return figure
+
+
+def plot_lengths(runs: Mapping[str, tuple[Sequence[float], Sequence[float], Sequence[int]]]) -> Figure:
+    """BLEU over the length of the source.
+
+    Args:
+      runs: {name: (mean words, BLEU, sentences) of each group}, as `measures.score_by_length` gives them.
+    """
+    figure, (axes,) = _panels(1)
+    for (name, (words, scores, counts)), style in zip(runs.items(), _styles(), strict=False):
+        sizes = f"{min(counts):,} to {max(counts):,}" if min(counts) < max(counts) else f"{max(counts):,}"
+        _line(axes, words, scores, f"{name} ({sizes} sentences a point)", style)
+    _label(axes, "length of the source (words)", "BLEU (0 to 100)")
+    _legend(figure, [axes])
+    return figure
+
+
+def plot_neighbours(neighbours: Mapping[str, tuple[Sequence[str], Sequence[float]]]) -> Figure:
+    """The pieces whose embeddings are nearest to those of some pieces: a panel for each.
+
+    Args:
+      neighbours: {piece: (pieces, cosine similarities)}, best first.
+    """
+    columns = min(len(neighbours), 4)
+    lines = -(-len(neighbours) // columns)
+    most = max(len(pieces) for pieces, _ in neighbours.values())
+    size = (max(COLUMN, 1.75 * columns), lines * (0.16 * most + 0.75))
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axes in panels[len(neighbours) :]:
+        axes.set_axis_off()
+    for axes, (piece, (pieces, similarities)) in zip(panels, neighbours.items(), strict=False):
+        places = np.arange(len(pieces))
+        axes.barh(places, similarities, color=COLOURS[0])
+        axes.set_yticks(places, pieces, parse_math=False)
+        axes.invert_yaxis()
+        axes.set_xlim(min(0, *similarities), 1)
+        _label(axes, "cosine similarity", "", piece)
+    return figure
+
+
+def plot_norms(gradients: Mapping[str, float], activations: Mapping[str, float]) -> Figure:
+    """Norms of the gradient by layer, and of the residual stream behind each sublayer.
+
+    Args:
+      gradients, activations: {name: norm}, as `measures.measure_norms` gives them; the second may be empty.
+    """
+    panels = [("gradient norm (log scale)", gradients)]
+    if activations:
+        panels.append(("activation, root mean square", activations))
+    longest = max(len(gradients), len(activations))
+    figure = Figure(figsize=(PAGE if activations else COLUMN, 0.7 + 0.16 * longest), layout="constrained")
+    for axes, (unit, norms) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        places = np.arange(len(norms))
+        axes.plot(list(norms.values()), places, "o", color=COLOURS[0], markersize=4)
+        axes.set_yticks(places, [name.removesuffix("_residual.output") for name in norms])
+        axes.invert_yaxis()
+        _label(axes, unit, "")
+    figure.axes[0].set_xscale("log")
+    figure.axes[0].tick_params(labelsize=SMALL, which="both")
+    return figure
+
+
+def name_runs(folders: Sequence[str]) -> list[str]:
+    """A name for each folder: its last part, or as much of its path as tells it from the others."""
+    parts = [os.path.abspath(folder).split(os.sep) for folder in folders]
+    for count in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(each[-count:]) for each in parts]
+        if len(set(names)) == len(names):
+            return names
+    return list(folders)
+
+
+def _panels(count):
+    """A figure with panels side by side, each as wide as a column, and the panels."""
+    columns = 2 if count in (2, 4) else min(count, 3)
+    lines = -(-count // columns)
+    figure = Figure(figsize=(COLUMN * columns, 2.6 * lines), layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False).ravel().tolist()
+    for axes in panels[count:]:
+        axes.set_axis_off()
+    return figure, panels[:count]
+
+
+def _styles():
+    """(colour, dashes, marker) of line after line."""
+    return zip(*map(itertools.cycle, (COLOURS, DASHES, MARKERS)), strict=True)
+
+
+def _stroke(style):
+    return {"color": style[0], "linestyle": style[1], "linewidth": 1.4}
+
+
+def _line(axes: Axes, x, y, name, style):
+    marker = style[2] if len(x) <= FEW else None
+    axes.plot(x, y, **_stroke(style), marker=marker, markersize=4, label=name)
+
+
+def _label(axes, x, y, title=""):
+    axes.set_xlabel(x, fontsize=TEXT)
+    axes.set_ylabel(y, fontsize=TEXT)
+    axes.set_title(title, fontsize=TEXT, parse_math=False)
+    axes.tick_params(labelsize=SMALL, which="both")
+    if not axes.images:
+        axes.grid(alpha=0.3)
+
+
+def _legend(figure, panels):
+    """One legend below all panels, of lines that have names."""
+    named = (pair for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True))
+    handles = {label: handle for handle, label in named}
+    if handles:
+        place = {"loc": "outside lower center", "fontsize": SMALL, "frameon": False}
+        legend = figure.legend(handles.values(), handles, **place)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+
+
+def _axis_of(metric):
+    """The title of a metric's axis, with its unit."""
+    units = {"loss": " (nats)", "nll": " (nats)", "bleu": " (0 to 100)", "accuracy": " (fraction)"}
+    return metric.replace("/", " ").replace("_", " ") + units.get(metric.rpartition("/")[2], "")
