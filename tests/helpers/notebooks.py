@@ -25,7 +25,8 @@ def run_notebook(path, folder, seconds=LIMIT, **parameters):
     notebook = nbformat.read(path, as_version=4)
     [cell] = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ())]
     for name, value in parameters.items():
-        cell.source, found = re.subn(rf"^{name} = .*$", f"{name} = {value!r}", cell.source, flags=re.MULTILINE)
+        assignment = re.compile(rf"^{name} = .*$", re.MULTILINE)
+        cell.source, found = assignment.subn(f"{name} = {value!r}", cell.source)
         assert found == 1, f"{path} has no parameter {name}"
     client = nbclient.NotebookClient(
         notebook, timeout=seconds, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
