@@ -154,9 +154,9 @@ def test_another_format_replaces_the_figures(tiny_run, tmp_path, quick):
     [
         ([""], "got an empty one"),
         (["--sentence="], "--sentence is empty"),
-        (["a", "--layer=2"], "--layer to be at most 1 for .* attention, got 2"),
-        (["a", "--head=9"], "--head to be at most 4"),
-        (["a", "--head=all"], "--head to be a number from 1 on, mean or rollout, got 'all'"),
+        (["a", "--layer=1"], "--layer to be below 1 for .* attention, got 1"),
+        (["a", "--head=9"], "--head to be below 4"),
+        (["a", "--head=all"], "--head to be a number from 0 on, mean or rollout, got 'all'"),
         (["a", "--format=gif"], "--format"),
         (["a", "--layer=-1"], "--layer"),
         (["a", "--difference"], "--difference needs two sentences or more, got 1"),
@@ -175,8 +175,8 @@ def test_mistakes_are_told_and_nothing_is_drawn(tiny_run, tmp_path, arguments, m
 def test_a_selection_is_drawn(tiny_run, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(visualize, "draw_attention", lambda panels, *_: drawn.append(panels))
-    call(tiny_run, tmp_path, "red dog", "--layer=1", "--head=mean", "--words")
-    assert [panels.titles for panels in drawn] == [[["layer 1, mean of the heads"]]] * 3
+    call(tiny_run, tmp_path, "red dog", "--layer=0", "--head=mean", "--words")
+    assert [panels.titles for panels in drawn] == [[["layer 0, mean of the heads"]]] * 3
     assert drawn[0].keys.labels == ["red", "dog", "</s>"]
     names = call(tiny_run, tmp_path, "red dog", "red cat", "--difference", "--measure=norms")
     assert len(drawn) == 3 + 2 * 3 + 3

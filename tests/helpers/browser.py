@@ -6,6 +6,7 @@ each ended by a NUL byte, on file descriptors 3 and 4 of the browser.
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -153,22 +154,18 @@ def open_browser(chromium, folder):
     to_browser, writer = os.pipe()
     reader, from_browser = os.pipe()
 
-    def place():  # in the child
-        # First out of the way: one of the pipes may be 3 or 4 itself.
-        source, target = os.dup(to_browser), os.dup(from_browser)
-        high = [os.dup2(source, 60), os.dup2(target, 61)]
-        os.dup2(high[0], 3)
-        os.dup2(high[1], 4)
-
-    process = subprocess.Popen(
-        [chromium, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
-        preexec_fn=place,
-        close_fds=False,
+    ends = [
+        fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (to_browser, from_browser)
+    ]  # not 3 or 4 themselves
+    command = [chromium, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
+    process = subprocess.Popen(  # bash puts them in place: Python would fork, which JAX warns of
+        ["bash", "-c", f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}', "bash", *command],
+        pass_fds=ends,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    os.close(to_browser)
-    os.close(from_browser)
+    for end in (to_browser, from_browser, *ends):
+        os.close(end)
     try:
         yield Page(reader, writer)
     finally:

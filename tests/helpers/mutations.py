@@ -970,11 +970,11 @@ _LIST = {
     ],
     "tfm/visualize/selection.py": [
         (
-            "numbers[:, selection.head - 1 : selection.head]",
             "numbers[:, selection.head : selection.head + 1]",
+            "numbers[:, selection.head - 1 : selection.head]",
             "visualize/test_selection",
         ),
-        ("chosen > count", "chosen >= count", "visualize/test_selection"),
+        ("chosen >= count", "chosen > count", "visualize/test_selection"),
         ("np.subtract(*both)", "np.add(*both)", "visualize/test_selection"),
     ],
     "tfm/visualize/measures.py": [

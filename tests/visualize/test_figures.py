@@ -20,7 +20,7 @@ def saved(monkeypatch):
 def make_panels(weights, queries, keys):
     """`Panels` with the titles of all layers and heads."""
     layers, heads = weights.shape[:2]
-    titles = [[f"layer {i + 1}, head {j + 1}" for j in range(heads)] for i in range(layers)]
+    titles = [[f"layer {i}, head {j}" for j in range(heads)] for i in range(layers)]
     return Panels(weights, queries, keys, titles)
 
 
@@ -52,7 +52,7 @@ def test_a_figure_names_axes_and_has_a_colour_bar(saved):
     assert "attention weight" in bar.get_ylabel()
     assert len(panels) == 48
     np.testing.assert_array_equal(panels[8].images[0].get_array(), weights[1, 0])
-    assert panels[8].get_title() == "layer 2, head 1"
+    assert panels[8].get_title() == "layer 1, head 0"
 
 
 def test_panels_and_labels_do_not_overlap():

@@ -66,14 +66,14 @@ def tables(page):
 @pytest.mark.parametrize("unit", ["pieces", "words"])
 def test_numbers_are_those_of_the_arrays(show, translations, part, unit):
     weights = translations[0].weights
-    expected = {"2": weights[part][1, 1], "mean": weights[part][1].mean(0)}
+    expected = {"1": weights[part][1, 1], "mean": weights[part][1].mean(0)}
     if part != "cross":
         expected["rollout"] = summaries.attention_rollout(weights[part])[1]
     else:
         expected["rollout"] = summaries.cross_rollout(weights["cross"], weights["encoder"])[1]
     sides = [getattr(translations[0], side) for side in summaries.SIDES_OF[part]]
     for head, array in expected.items():
-        (table,) = tables(show(f"part={part}&layer=2&head={head}&unit={unit}"))
+        (table,) = tables(show(f"part={part}&layer=1&head={head}&unit={unit}"))
         labels = sides
         if unit == "words":
             array = summaries.merge_words(array, *map(summaries.number_words, sides))
@@ -82,16 +82,16 @@ def test_numbers_are_those_of_the_arrays(show, translations, part, unit):
         np.testing.assert_allclose(table["numbers"], array, atol=2 * LEVEL)
 
 
-@pytest.mark.parametrize("head", ["3", "mean"])
+@pytest.mark.parametrize("head", ["2", "mean"])
 def test_norms_are_those_of_the_arrays(show, translations, head):
-    (table,) = tables(show(f"part=cross&layer=1&head={head}&measure=norms"))
+    (table,) = tables(show(f"part=cross&layer=0&head={head}&measure=norms"))
     norms, joint = translations[0].norms["cross"], translations[0].joint_norms["cross"]
     expected = joint[0] if head == "mean" else norms[0, 2]
     np.testing.assert_allclose(table["numbers"], expected, atol=8 * LEVEL)
 
 
 def test_selections_change_the_drawing(show):
-    page = show("part=cross&layer=1&head=1")
+    page = show("part=cross&layer=0&head=0")
     drawn = {page.evaluate("document.querySelector('.lines').innerHTML")}
     choices = (
         ("layer", "1"),
@@ -106,7 +106,8 @@ def test_selections_change_the_drawing(show):
             "field.dispatchEvent(new Event('change')); })()"
         )
         drawn.add(page.evaluate("document.querySelector('.lines').innerHTML"))
-        assert f"{name}={int(value) + 1 if value.isdecimal() else value}" in page.evaluate("location.hash")
+        shown = int(value) + 1 if name == "sentence" else value
+        assert f"{name}={shown}" in page.evaluate("location.hash")
     for name, value in (("part", "decoder"), ("part", "encoder"), ("unit", "texts")):
         page.point(f"#{name} label:has([value={value}])", click=True)
         drawn.add(page.evaluate("document.querySelector('.lines').innerHTML"))
@@ -117,7 +118,7 @@ def test_selections_change_the_drawing(show):
 
 
 def test_a_token_under_the_mouse_shows_where_it_looks(show, translations):
-    page = show("part=cross&layer=1&head=1&drawing=lines&least=0.5")
+    page = show("part=cross&layer=0&head=0&drawing=lines&least=0.5")
     before = page.evaluate(VISIBLE)
     page.point(".token[data-side=queries][data-index='3']")
     weights = translations[0].weights["cross"][0, 0, 3]
@@ -135,7 +136,7 @@ def test_a_token_under_the_mouse_shows_where_it_looks(show, translations):
 
 
 def test_everything_works_by_keyboard(show):
-    page = show("part=cross&layer=1&head=1&drawing=lines")
+    page = show("part=cross&layer=0&head=0&drawing=lines")
     page.evaluate("document.querySelector('.token').focus()")
     assert page.evaluate(FOCUSED).startswith("▁Das looks at")
     page.press("ArrowDown")
@@ -149,12 +150,12 @@ def test_everything_works_by_keyboard(show):
     page.evaluate("document.querySelector('#heads button[aria-pressed=true]').focus()")
     page.press("ArrowDown")
     page.press("ArrowRight")
-    assert page.evaluate(FOCUSED) == "layer 2, head 2"
+    assert page.evaluate(FOCUSED) == "layer 1, head 1"
     page.press("Enter")
     assert page.evaluate("document.getElementById('attention-title').textContent") == (
-        "Cross-attention, layer 2, head 2"
+        "Cross-attention, layer 1, head 1"
     )
-    assert page.evaluate(FOCUSED) == "layer 2, head 2"
+    assert page.evaluate(FOCUSED) == "layer 1, head 1"
     page.evaluate("document.getElementById('step').focus()")
     page.press("ArrowLeft")
     assert page.evaluate("document.getElementById('step-value').textContent") == "6 of 7"
@@ -171,7 +172,7 @@ def test_every_control_has_a_name(show):
 
 
 def test_two_sentences_and_their_difference(show, translations):
-    page = show("part=encoder&layer=2&head=3&compare=2&unit=words&drawing=lines")
+    page = show("part=encoder&layer=1&head=2&compare=2&unit=words&drawing=lines")
     assert page.evaluate("document.querySelectorAll('#figures svg').length") == 3
     first, second, difference = tables(page)
     assert difference["queries"] == ["The", "animal", "is", "tired. / wide.", "</s>"]

@@ -18,7 +18,7 @@ def test_all_layers_and_heads(translated):
     for part, weights in translated.weights.items():
         panels = select(translated, part)
         np.testing.assert_array_equal(panels.weights, weights)
-        assert panels.titles[1][2] == "layer 2, head 3"
+        assert panels.titles[1][2] == "layer 1, head 2"
         assert weights.shape[2:] == (len(panels.queries.labels), len(panels.keys.labels))
         assert ("predicted" in panels.queries.title) == (part != "encoder")
     panels = select(translated, "decoder")
@@ -29,13 +29,14 @@ def test_all_layers_and_heads(translated):
 @pytest.mark.parametrize(
     ("selection", "titles", "expected"),
     [
-        (Selection(layer=2), [["layer 2, head 1", "layer 2, head 2", "layer 2, head 3"]], lambda w: w[1:]),
-        (Selection(head=2), [["layer 1, head 2"], ["layer 2, head 2"]], lambda w: w[:, 1:2]),
-        (Selection(2, 3), [["layer 2, head 3"]], lambda w: w[1:, 2:]),
-        (Selection(2, "mean"), [["layer 2, mean of the heads"]], lambda w: w[1:].mean(1, keepdims=True)),
+        (Selection(layer=0), [["layer 0, head 0", "layer 0, head 1", "layer 0, head 2"]], lambda w: w[:1]),
+        (Selection(head=1), [["layer 0, head 1"], ["layer 1, head 1"]], lambda w: w[:, 1:2]),
+        (Selection(head=0), [["layer 0, head 0"], ["layer 1, head 0"]], lambda w: w[:, :1]),
+        (Selection(1, 2), [["layer 1, head 2"]], lambda w: w[1:, 2:]),
+        (Selection(1, "mean"), [["layer 1, mean of the heads"]], lambda w: w[1:].mean(1, keepdims=True)),
         (
-            Selection(2, "rollout"),
-            [["layer 2, rollout"]],
+            Selection(1, "rollout"),
+            [["layer 1, rollout"]],
             lambda w: summaries.attention_rollout(w)[1:, None],
         ),
     ],
@@ -59,24 +60,26 @@ def test_words(translated):
     np.testing.assert_allclose(panels.weights.sum(-1), 1, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("text", "head"), [(None, None), ("3", 3), ("mean", "mean"), ("rollout", "rollout")])
+@pytest.mark.parametrize(
+    ("text", "head"), [(None, None), ("0", 0), ("3", 3), ("mean", "mean"), ("rollout", "rollout")]
+)
 def test_heads_have_names(text, head):
     assert parse_head(text) == head
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "all", "1.5", "٣", "", "²"])
+@pytest.mark.parametrize("text", ["-1", "1" * 9, "all", "1.5", "٣", "", "²"])
 def test_other_heads_are_refused(text):
-    with pytest.raises(UserError, match="Expected --head to be a number from 1 on, mean or rollout"):
+    with pytest.raises(UserError, match="Expected --head to be a number from 0 on, mean or rollout"):
         parse_head(text)
 
 
 def test_what_the_model_does_not_have_is_refused():
     parts = {"encoder": (3, 4), "decoder": (2, 4), "cross": (2, 4)}
-    check_selection(Selection(2, 4), parts)
-    with pytest.raises(UserError, match="Expected --layer to be at most 2 for decoder attention, got 3"):
-        check_selection(Selection(3), parts)
-    with pytest.raises(UserError, match="Expected --head to be at most 4 for encoder attention, got 5"):
-        check_selection(Selection(head=5), parts)
+    check_selection(Selection(1, 3), parts)
+    with pytest.raises(UserError, match="Expected --layer to be below 2 for decoder attention, got 2"):
+        check_selection(Selection(2), parts)
+    with pytest.raises(UserError, match="Expected --head to be below 4 for encoder attention, got 4"):
+        check_selection(Selection(head=4), parts)
     with pytest.raises(UserError, match="Rollout needs the encoder's attention"):
         check_selection(Selection(head="rollout"), {"cross": (1, 1)})
     with pytest.raises(UserError, match="Rollout is of weights"):
@@ -84,7 +87,7 @@ def test_what_the_model_does_not_have_is_refused():
 
 
 def test_norms(translated):
-    panels = select(translated, "cross", Selection(layer=1, measure="norms"))
+    panels = select(translated, "cross", Selection(layer=0, measure="norms"))
     np.testing.assert_array_equal(panels.weights, translated.norms["cross"][:1])
     assert panels.largest == translated.norms["cross"][:1].max()
     assert panels.unit.startswith("norm")
@@ -97,7 +100,7 @@ def test_norms(translated):
 def test_a_difference_is_of_tokens_that_correspond(translated):
     """The second has another word at place 3, and a piece less there."""
     other = make_translated(1, target=[*TARGET[:3], "▁breit", *TARGET[5:]])
-    panels = select_difference(translated, other, "cross", Selection(layer=2, head=1))
+    panels = select_difference(translated, other, "cross", Selection(layer=1, head=0))
     first, second = (each.weights["cross"][1, 0] for each in (translated, other))
     np.testing.assert_allclose(panels.weights[0, 0], first[[0, 1, 2, 5, 6]] - second[[0, 1, 2, 4, 5]])
     assert panels.keys.labels == list(SOURCE)

@@ -128,7 +128,10 @@ def _check_sentences(task, params, sentences, max_tokens, selection):
         parts = {part: (each.shape[0], each.shape[2]) for part, each in shapes.items()}
         check_selection(selection, parts)
         for layers, heads in parts.values():
-            panels = (1 if selection.layer else layers, 1 if selection.head else heads)
+            panels = (
+                layers if selection.layer is None else 1,
+                heads if selection.head is None else 1,
+            )
             check_attention_figure(*panels, len(ids))
     return [part for part in PARTS if part in parts]
 
@@ -186,10 +189,10 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     text = "Tokens of the longest sentence to draw."
     flags.DEFINE_integer("max_tokens", MAX_TOKENS, text, 1, flag_values=values)
     flags.DEFINE_enum("format", "png", FORMATS, "File format of the figures.", values)
-    text = "Layer of the figures' attention, counted from 1; 0 is all."
-    flags.DEFINE_integer("layer", 0, text, 0, flag_values=values)
+    text = "Layer of the figures' attention, counted from 0; all if not given."
+    flags.DEFINE_integer("layer", None, text, 0, flag_values=values)
     text = (
-        "Head of the figures' attention, counted from 1, their mean, or rollout, which follows attention "
+        "Head of the figures' attention, counted from 0, their mean, or rollout, which follows attention "
         "from layer to layer; all if not given."
     )
     flags.DEFINE_string("head", None, text, values)
@@ -204,7 +207,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Draws; see `tfm.commands.cli.parse` for `argv` and what is raised."""
     arguments, sentences = cli.parse(__name__, argv, define_flags, ("[SENTENCE ...]",))
     head = parse_head(arguments.head)
-    selection = Selection(arguments.layer or None, head, arguments.words, arguments.measure)
+    selection = Selection(arguments.layer, head, arguments.words, arguments.measure)
     folder = arguments.output or os.path.join(arguments.workdir, FIGURES_FOLDER)
     with only_writer(os.path.join(folder, LIST_FILE), "--output"):
         remove_temporary(folder)

@@ -10,6 +10,7 @@ from tfm.visualize.figures import Axis, Panels
 from tfm.visualize.translation import Translated
 
 MEASURES = ("weights", "norms")  # of the attention, or of the weighted values
+MAX_DIGITS = 9  # of a number
 SUMMARIES = {"mean": "mean of the heads", "rollout": "rollout"}  # of the heads, with their titles
 
 
@@ -17,8 +18,8 @@ class Selection(NamedTuple):
     """A part of the attention.
 
     Attributes:
-      layer: counted from 1; all when None.
-      head: counted from 1, or one of `SUMMARIES`; all when None.
+      layer: counted from 0; all when None.
+      head: counted from 0, or one of `SUMMARIES`; all when None.
       words: pieces are merged into words.
       measure: one of `MEASURES`.
     """
@@ -36,12 +37,12 @@ def parse_head(text: str | None) -> int | str | None:
     """The head that a flag names.
 
     Raises:
-      UserError: it is no number above 0 and none of `SUMMARIES`.
+      UserError: it is no number and none of `SUMMARIES`.
     """
     if text is None or text in SUMMARIES:
         return text
-    if not (text.isascii() and text.isdecimal()) or int(text[:9]) < 1:
-        raise UserError(f"Expected --head to be a number from 1 on, {' or '.join(SUMMARIES)}, got {text!r}.")
+    if not (text.isascii() and text.isdecimal() and len(text) < MAX_DIGITS):
+        raise UserError(f"Expected --head to be a number from 0 on, {' or '.join(SUMMARIES)}, got {text!r}.")
     return int(text)
 
 
@@ -58,9 +59,10 @@ def check_selection(selection: Selection, parts: dict[str, tuple[int, int]]) -> 
     """
     for part, (layers, heads) in parts.items():
         for name, chosen, count in (("layer", selection.layer, layers), ("head", selection.head, heads)):
-            if isinstance(chosen, int) and chosen > count:
+            if isinstance(chosen, int) and chosen >= count:
                 raise UserError(
-                    f"Expected --{name} to be at most {count} for {part} attention, got {chosen}."
+                    f"Expected --{name} to be below {count} for {part} attention, got {chosen}: "
+                    "layers and heads count from 0."
                 )
     if selection.head == "rollout" and selection.measure != "weights":
         raise UserError("Rollout is of weights: choose another --head, or leave --measure out.")
@@ -80,7 +82,7 @@ def select(translated: Translated, part: str, selection: Selection = ALL) -> Pan
         raise UserError(f"The {part} attention of this model has no values with a name: leave --measure out.")
     numbers, (queries, keys) = _numbers(translated, part, selection), axes_of(translated, part)
     if selection.layer is not None:
-        numbers = numbers[selection.layer - 1 : selection.layer]
+        numbers = numbers[selection.layer : selection.layer + 1]
     if selection.words:
         pieces = [getattr(translated, side) for side in summaries.SIDES_OF[part]]
         numbers = summaries.merge_words(numbers, *map(summaries.number_words, pieces))
@@ -127,7 +129,7 @@ def _numbers(translated, part, selection):
     if selection.head in SUMMARIES:
         return summarize(translated.weights, part, selection.head)[:, None]
     numbers = (translated.norms if norms else translated.weights)[part]
-    return numbers if selection.head is None else numbers[:, selection.head - 1 : selection.head]
+    return numbers if selection.head is None else numbers[:, selection.head : selection.head + 1]
 
 
 def _tokens(translated, side, selection):
@@ -164,6 +166,7 @@ def axes_of(translated: Translated, part: str) -> tuple[Axis, Axis]:
 
 def _titles(selection, rows, columns):
     """A title for each panel."""
-    first_layer, first_head = selection.layer or 1, selection.head or 1
+    first_layer = selection.layer or 0
+    first_head = selection.head if isinstance(selection.head, int) else 0
     heads = [SUMMARIES.get(selection.head) or f"head {first_head + i}" for i in range(columns)]
     return [[f"layer {first_layer + i}, {head}" for head in heads] for i in range(rows)]

@@ -377,15 +377,15 @@ function drawHeads() {
   parent.style.gridTemplateColumns = `3.2em repeat(${heads}, minmax(0, 128px))`;
   add(parent, "span");
   for (let head = 0; head < heads; head++)
-    add(parent, "span", {}, heads > 6 ? `${head + 1}` : `head ${head + 1}`);
+    add(parent, "span", {}, heads > 6 ? `${head}` : `head ${head}`);
   for (let layer = 0; layer < layers; layer++) {
-    add(parent, "span", {}, `layer ${layer + 1}`);
+    add(parent, "span", {}, `layer ${layer}`);
     for (let head = 0; head < heads; head++) {
       const chosen = layer === view.layer && head === view.head;
       const first = !layer && !head && view.head === "mean";
       const button = add(parent, "button", {
         type: "button",
-        "aria-label": `layer ${layer + 1}, head ${head + 1}`,
+        "aria-label": `layer ${layer}, head ${head}`,
         "aria-pressed": String(chosen),
         tabindex: chosen || first ? 0 : -1,
       });
@@ -625,11 +625,11 @@ function fillTables() {
 }
 
 const headName = () =>
-  view.head === "mean" ? "mean of the heads" : view.head === "rollout" ? "rollout" : `head ${view.head + 1}`;
+  view.head === "mean" ? "mean of the heads" : view.head === "rollout" ? "rollout" : `head ${view.head}`;
 
 function titleOf() {
   const part = view.part === "cross" ? "Cross-attention" : `Self-attention of the ${view.part}`;
-  return `${part}, layer ${view.layer + 1}, ${headName()}`;
+  return `${part}, layer ${view.layer}, ${headName()}`;
 }
 
 function explain() {
@@ -649,13 +649,13 @@ function draw() {
     const [layers, heads] = part.weights.shape;
     fill(
       byId("layer"),
-      Array.from({ length: layers }, (_, i) => [i, `${i + 1} of ${layers}`]),
+      Array.from({ length: layers }, (_, i) => [i, `${i}`]),
       view.layer,
     );
     const special = [["mean", "mean of the heads"], ...(part.rollout ? [["rollout", "rollout"]] : [])];
     fill(
       byId("head"),
-      [...special, ...Array.from({ length: heads }, (_, i) => [i, `${i + 1} of ${heads}`])],
+      [...special, ...Array.from({ length: heads }, (_, i) => [i, `head ${i}`])],
       view.head,
     );
     byId("measure-label").hidden = byId("norms-help").hidden = !part.norms;
@@ -730,15 +730,15 @@ function writeControls() {
   }
 }
 
-// The address: names as the controls show them, counted from 1.
+// The address: names as the controls show them. Layers and heads count from 0, as in names of parameters.
 
 function writeAddress() {
   const entries = {
     sentence: view.sentence + 1,
     compare: view.other + 1 || "",
     part: view.part,
-    layer: view.layer + 1,
-    head: typeof view.head === "number" ? view.head + 1 : view.head,
+    layer: view.layer,
+    head: view.head,
     measure: view.measure,
     unit: UNITS[view.unit],
     drawing: view.drawing,
@@ -753,8 +753,8 @@ function writeAddress() {
 
 function readAddress() {
   const address = new URLSearchParams(location.hash.slice(1));
-  const number = (name, missing) =>
-    /^\d+$/.test(address.get(name) || "") ? Number(address.get(name)) - 1 : missing;
+  const index = (name, missing) => (/^\d+$/.test(address.get(name) || "") ? Number(address.get(name)) : missing);
+  const number = (name, missing) => index(name, missing + 1) - 1;
   const choice = (name, allowed, missing) =>
     allowed.includes(address.get(name)) ? address.get(name) : missing;
   const unit = Object.keys(UNITS).find((name) => UNITS[name] === address.get("unit"));
@@ -762,8 +762,8 @@ function readAddress() {
     sentence: number("sentence", view.sentence),
     other: number("compare", view.other),
     part: choice("part", PARTS, view.part),
-    layer: number("layer", view.layer),
-    head: number("head", choice("head", ["mean", "rollout"], view.head)),
+    layer: index("layer", view.layer),
+    head: index("head", choice("head", ["mean", "rollout"], view.head)),
     measure: choice("measure", ["weights", "norms"], view.measure),
     unit: unit || view.unit,
     drawing: choice("drawing", DRAWINGS, view.drawing),
