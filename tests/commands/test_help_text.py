@@ -56,7 +56,7 @@ def help_of_process(*arguments):
         (
             "visualize",
             "usage: tfm visualize --workdir=WORKDIR [SENTENCE ...] [--FLAG",
-            ["  --layer=0 ", "  --difference ", DECODING],
+            ["  --layer=LAYER ", "  --difference ", DECODING],
         ),
         ("plot", "usage: tfm plot KIND|DIR [DIR ...] [--FLAG=VALUE ...]\n", ["  --steps=20000 "]),
     ],

@@ -968,13 +968,20 @@ _LIST = {
         ("np.exp(log - before)", "np.exp(log)", "visualize/test_explorer"),
         ("np.rint(array / ", "np.floor(array / ", "visualize/test_explorer"),
     ],
+    "tfm/training/replay.py": [
+        ("each < step]", "each <= step]", "training/test_replay"),
+        ("range(start + 1, step)", "range(start, step)", "training/test_replay"),
+        ("sum(parts) / count", "sum(parts)", "training/test_replay"),
+        ("np.take(x, head, axis)", "np.take(x, 0, axis)", "training/test_replay"),
+        ("fold_in(setup.rng, step - 1)", "fold_in(setup.rng, step)", "training/test_replay"),
+    ],
     "tfm/visualize/selection.py": [
         (
             "numbers[:, selection.head : selection.head + 1]",
             "numbers[:, selection.head - 1 : selection.head]",
             "visualize/test_selection",
         ),
-        ("chosen >= count", "chosen > count", "visualize/test_selection"),
+        ("0 <= chosen < count", "0 <= chosen <= count", "visualize/test_selection"),
         ("np.subtract(*both)", "np.add(*both)", "visualize/test_selection"),
     ],
     "tfm/visualize/measures.py": [

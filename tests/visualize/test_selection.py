@@ -76,9 +76,11 @@ def test_other_heads_are_refused(text):
 def test_what_the_model_does_not_have_is_refused():
     parts = {"encoder": (3, 4), "decoder": (2, 4), "cross": (2, 4)}
     check_selection(Selection(1, 3), parts)
-    with pytest.raises(UserError, match="Expected --layer to be below 2 for decoder attention, got 2"):
+    with pytest.raises(UserError, match="Expected --layer to be from 0 to 1 for decoder attention, got 2"):
         check_selection(Selection(2), parts)
-    with pytest.raises(UserError, match="Expected --head to be below 4 for encoder attention, got 4"):
+    with pytest.raises(UserError, match="Expected --layer to be from 0 to 2 for encoder attention, got -1"):
+        check_selection(Selection(-1), parts)
+    with pytest.raises(UserError, match="Expected --head to be from 0 to 3 for encoder attention, got 4"):
         check_selection(Selection(head=4), parts)
     with pytest.raises(UserError, match="Rollout needs the encoder's attention"):
         check_selection(Selection(head="rollout"), {"cross": (1, 1)})

@@ -190,7 +190,7 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     flags.DEFINE_integer("max_tokens", MAX_TOKENS, text, 1, flag_values=values)
     flags.DEFINE_enum("format", "png", FORMATS, "File format of the figures.", values)
     text = "Layer of the figures' attention, counted from 0; all if not given."
-    flags.DEFINE_integer("layer", None, text, 0, flag_values=values)
+    flags.DEFINE_integer("layer", None, text, flag_values=values)
     text = (
         "Head of the figures' attention, counted from 0, their mean, or rollout, which follows attention "
         "from layer to layer; all if not given."

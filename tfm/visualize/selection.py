@@ -59,10 +59,9 @@ def check_selection(selection: Selection, parts: dict[str, tuple[int, int]]) -> 
     """
     for part, (layers, heads) in parts.items():
         for name, chosen, count in (("layer", selection.layer, layers), ("head", selection.head, heads)):
-            if isinstance(chosen, int) and chosen >= count:
+            if isinstance(chosen, int) and not 0 <= chosen < count:
                 raise UserError(
-                    f"Expected --{name} to be below {count} for {part} attention, got {chosen}: "
-                    "layers and heads count from 0."
+                    f"Expected --{name} to be from 0 to {count - 1} for {part} attention, got {chosen}."
                 )
     if selection.head == "rollout" and selection.measure != "weights":
         raise UserError("Rollout is of weights: choose another --head, or leave --measure out.")
