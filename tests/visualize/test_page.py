@@ -1,7 +1,5 @@
 """The page to explore in a headless Chromium: what is selected is drawn, by mouse and by keyboard."""
 
-import time
-
 import numpy as np
 import pytest
 
@@ -280,15 +278,13 @@ def test_it_prints(show):
     assert show("compare=2").print_pdf().startswith(b"%PDF")
 
 
-def test_sixty_tokens_open_within_two_seconds(page, tmp_path):
+def test_a_large_page_opens(page, tmp_path):
+    """How fast: benchmarks/page.py."""
     pieces = [*(f"▁w{i}" for i in range(59)), "</s>"]
     path = tmp_path / "page.html"
     text = explorer.make_page([make_translated(0, pieces, pieces, layers=6, heads=8)], "run")
+    assert len(text.encode()) < 5e6
     path.write_text(text, encoding="utf-8")
-    seconds = []
-    for _ in range(3):  # the best of three: other programs run on the machine
-        start = time.perf_counter()
-        page.open(path.as_uri())
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 2
+    page.open(path.as_uri())
+    assert page.evaluate("document.querySelectorAll('#heads button').length") == 6 * 8
     assert page.problems == []
