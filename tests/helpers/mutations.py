@@ -840,6 +840,7 @@ _LIST = {
         ),
     ],
     "tfm/training/setup.py": [
+        ("fold_in(self.rng, step - 1)", "fold_in(self.rng, step)", "training/test_replay"),
         ("jax.random.key(config.seed)", "jax.random.key(0)", "training/test_update::test_the_seed_counts"),
         (
             "config.gradient_accumulation_steps,\n",
@@ -973,7 +974,6 @@ _LIST = {
         ("range(start + 1, step)", "range(start, step)", "training/test_replay"),
         ("sum(parts) / count", "sum(parts)", "training/test_replay"),
         ("np.take(x, head, axis)", "np.take(x, 0, axis)", "training/test_replay"),
-        ("fold_in(setup.rng, step - 1)", "fold_in(setup.rng, step)", "training/test_replay"),
     ],
     "tfm/visualize/selection.py": [
         (

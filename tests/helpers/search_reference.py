@@ -50,9 +50,18 @@ def on_host(function, *static):
 
 
 def run_beam(
-    table, alpha, beam_size, max_length, n_best=None, limits=None, step=hash_step, coverage=None, **others
+    table,
+    alpha,
+    beam_size,
+    max_length,
+    n_best=None,
+    limits=None,
+    step=hash_step,
+    coverage=None,
+    run=search.beam_search,
+    **others,
 ):
-    return search.beam_search(
+    return run(
         step,
         start(table, beam_size),
         beam_size=beam_size,

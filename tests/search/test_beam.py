@@ -8,23 +8,20 @@ import numpy as np
 import pytest
 
 from tests.helpers.search_reference import (
-    BOS,
     EOS,
     CountingStep,
     assert_found,
     beam,
     every_sequence,
     greedy,
-    hash_step,
     log_probability,
     make_table,
     on_host,
     penalized,
     reference_beam,
-    reorder,
+    run_beam,
     sample,
     sequences,
-    start,
 )
 from tfm import search
 
@@ -158,16 +155,6 @@ def traced_beam(table, width, max_length, limits):
     """`search.trace_beam_search` over a table, as NumPy arrays."""
 
     def run(table, limits):
-        options = {"beam_size": width, "length_penalty": 0.6, "max_length": max_length}
-        constraints = search.Constraints(limits)
-        return search.trace_beam_search(
-            hash_step,
-            start(table, width),
-            **options,
-            bos_id=BOS,
-            eos_id=EOS,
-            constraints=constraints,
-            reorder=reorder,
-        )
+        return run_beam(table, 0.6, width, max_length, limits=limits, run=search.trace_beam_search)
 
     return on_host(run)(table, limits)

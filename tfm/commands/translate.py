@@ -210,7 +210,7 @@ def translate_file(
             if not os.path.getsize(part):
                 raise
             # Counted in the file: the interrupt may have come between a write and the count of it.
-            done, how = _count_lines(part), "the same command on the same input resumes after them"
+            (done, _), how = _count_lines(part), "the same command on the same input resumes after them"
             raise KeyboardInterrupt(f"{done:,} lines are translated in {part}; {how}") from None
 
 
@@ -278,8 +278,13 @@ def _write_origin(about, origin, source):
 
 
 def _count_lines(path):
+    """The whole lines of a file, and the bytes that they have."""
+    lines = end = 0
     with open(path, "rb") as file:
-        return sum(line.endswith(b"\n") for line in file)
+        for line in file:
+            if line.endswith(b"\n"):
+                lines, end = lines + 1, end + len(line)
+    return lines, end
 
 
 def _whole_lines(part, about, origin):
@@ -299,12 +304,8 @@ def _whole_lines(part, about, origin):
         before, noted = {}, ()
     if before.get("origin") != json.loads(json.dumps(origin)):
         raise UserError(_other_origin_message(part))
-    lines = end = 0
-    with open(part, "r+b") as file:
-        for line in file:
-            if line.endswith(b"\n"):
-                lines, end = lines + 1, end + len(line)
-        file.truncate(end)
+    lines, end = _count_lines(part)
+    os.truncate(part, end)
     return lines, *noted
 
 

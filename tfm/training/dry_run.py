@@ -1,6 +1,5 @@
 """The dry run: parameters, batches, memory and last measured speed of a run, before it starts."""
 
-import math
 import os
 
 import jax
@@ -27,13 +26,12 @@ def describe_run(task: Task, config: TrainingConfig, workdir: str) -> list[str]:
     example, accumulation = data.example(), config.gradient_accumulation_steps
     check_padding(setup, setup.initialize, example, accumulation)
     _, memory = compile_step(setup, example, accumulation)
-    parameters = sum(math.prod(x.shape) for x in jax.tree.leaves(setup.state.params))
     device = f"{format_bytes(memory.state)} state, {format_bytes(memory.step)} for a step"
     if memory.available:
         device += f", of {format_bytes(memory.available)}"
-    described = data.describe(parameters)
+    described = data.describe(setup.parameters)
     lines = [
-        ("parameters", f"{parameters:,}"),
+        ("parameters", f"{setup.parameters:,}"),
         ("devices", f"{setup.partitioner.devices} {jax.devices()[0].device_kind}"),
         *(line for line in described if line[0] != "warning"),
         ("memory of a device", device),

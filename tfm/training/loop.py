@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -82,9 +81,8 @@ def train(
         data = task.open_data()
         guard.check()  # preparing may have taken long, and what follows makes files and folders
         record_start(workdir, task.config, data.identity(), state.step)
-        parameters = sum(math.prod(x.shape) for x in jax.tree.leaves(setup.state.params))
         devices = f"{setup.partitioner.devices} {jax.default_backend()}"
-        log.info("%s parameters, %s device(s)", f"{parameters:,}", devices)
+        log.info("%s parameters, %s device(s)", f"{setup.parameters:,}", devices)
         example, accumulation = data.example(), config.gradient_accumulation_steps
         step, _ = compile_step(setup, example, accumulation)
         state.state = place_state(setup, get_state, example, accumulation)

@@ -16,7 +16,6 @@ from jax.experimental import multihost_utils
 from tfm.errors import UserError
 from tfm.runtime.checkpoints import Checkpoints
 from tfm.training.config import TrainingConfig
-from tfm.training.step import split_batch
 from tfm.training.task import Batch, Data, Task
 
 NON_FINITE_FOLDER, REPORT = "non_finite", "report.json"
@@ -72,11 +71,8 @@ def explain(
 def _locate_non_finite(task, config, setup, whole, step, batch):
     params = setup.partitioner.fetch_weights(whole.params)
     params = jax.device_put(jax.device_get(params), jax.local_devices()[0])
-    devices = setup.partitioner.devices // jax.process_count()
-    key = jax.random.fold_in(setup.rng, step - 1)
-    culprit = first_not_finite(
-        task.loss, params, split_batch(batch, key, devices, config.gradient_accumulation_steps)
-    )
+    pieces = setup.split_step(step, batch, config.gradient_accumulation_steps)
+    culprit = first_not_finite(task.loss, params, pieces)
     return culprit or "none when the parts are computed again: only their sum is not finite, or results vary"
 
 

@@ -15,7 +15,7 @@ from tfm.training.config import TrainingConfig
 from tfm.training.partitioning import uses_mesh
 from tfm.training.reporting import means
 from tfm.training.setup import TrainSetup, make_setup, open_checkpoints
-from tfm.training.step import TrainState, split_batch
+from tfm.training.step import TrainState
 from tfm.training.task import Batch, Task
 
 LOG_EVERY = 50  # steps
@@ -105,8 +105,7 @@ def replay_step(
     placed, metrics = make_step(placed, setup.partitioner.place_batch(batch))
     after = jax.device_get(setup.partitioner.fetch_state(placed))
     sums = jax.device_get(setup.partitioner.fetch_metrics(metrics))
-    key = jax.random.fold_in(setup.rng, step - 1)
-    pieces = split_batch(batch, key, setup.partitioner.devices, config.gradient_accumulation_steps)
+    pieces = setup.split_step(step, batch, config.gradient_accumulation_steps)
     gradients = _mean_gradients(setup.loss, before.params, pieces)
     metrics, facts = means(sums), data.describe_batch(step - 1)
     reads = {}

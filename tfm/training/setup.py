@@ -15,7 +15,7 @@ from tfm.runtime.restoring import check_shapes
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import make_optimizer, make_schedule
 from tfm.training.partitioning import Partitioner, make_partitioner
-from tfm.training.step import TrainState, check_zero_rows, make_train_step
+from tfm.training.step import TrainState, check_zero_rows, make_train_step, split_batch
 from tfm.training.task import Batch, Task
 
 CHECKPOINT_FOLDER = "checkpoints"
@@ -47,6 +47,19 @@ class TrainSetup(NamedTuple):
     def initialize(self) -> TrainState:
         """The first state."""
         return self.create(self.init_rng)
+
+    @property
+    def parameters(self) -> int:
+        """How many the model has."""
+        return sum(x.size for x in jax.tree.leaves(self.state.params))
+
+    def split_step(
+        self, step: int, batch: Batch, gradient_accumulation_steps: int
+    ) -> list[tuple[Batch, jax.Array]]:
+        """`split_batch` of this host's batch of a step, which counts from 1."""
+        key = jax.random.fold_in(self.rng, step - 1)
+        devices = self.partitioner.devices // jax.process_count()
+        return split_batch(batch, key, devices, gradient_accumulation_steps)
 
 
 def make_setup(
@@ -174,7 +187,7 @@ def place_state(
     Args:
       setup: of the run.
       get_state: see `restore_or_initialize`; called once.
-      batch, gradient_accumulation_steps: as of `compile_step`.
+      batch, gradient_accumulation_steps: see `compile_step`.
 
     Raises:
       UserError: the state does not fit into a device, or the loss counts rows of zeros.
