@@ -63,7 +63,8 @@ def parse(
       UserError: an unknown flag, or a value that does not fit.
       SystemExit: help was asked for and printed.
     """
-    argv, values = list(sys.argv[1:] if argv is None else argv), flags.FlagValues()
+    values = flags.FlagValues()
+    argv = config_flag.replace_variant(sys.argv[1:] if argv is None else argv)
     define_flags(values, argv)
     if help_text.is_asked(argv):
         print(help_text.text(module, argv, values, positional), flush=True)

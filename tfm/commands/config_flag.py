@@ -4,6 +4,7 @@ The file is read once, before the flags are parsed: its fields are flags themsel
 """
 
 import contextlib
+import difflib
 import functools
 import glob
 import logging
@@ -12,7 +13,7 @@ import re
 import reprlib
 import runpy
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from absl import flags
 from ml_collections import config_dict, config_flags
@@ -20,6 +21,7 @@ from ml_collections import config_dict, config_flags
 import tfm
 from tfm import config
 from tfm.errors import UserError
+from tfm.sweep.variants import Variant, check_variants
 from tfm.workdir import runs
 
 NAME = "config"
@@ -38,6 +40,51 @@ def read_file(path: str) -> config_dict.ConfigDict:
     Raises:
       UserError: there is no such file, it fails, or it is not a config.
     """
+    path = _find_file(path)
+    if path.endswith(".json"):
+        return config.to_config_dict(runs.parse_config(config.load(path)))
+    made = _run_file(path, "get_config")
+    if not isinstance(made, config_dict.ConfigDict):
+        raise UserError(f"Expected get_config() in {path} to return a ConfigDict, got {_shown(made)}.")
+    config.allow_names_in(made)
+    return made
+
+
+def read_variants(path: str) -> list[Variant]:
+    """The variants that a config file of a sweep yields, in its order.
+
+    Args:
+      path: as of `read_file`.
+
+    Raises:
+      UserError: there is no such file, it fails, or it has no get_variants() that yields variants.
+    """
+    path = _find_file(path)
+    made = None if path.endswith(".json") else _run_file(path, "get_variants")
+    if not isinstance(made, Iterable):
+        raise UserError(f"Expected a function get_variants() in {path}, as in configs/table3.py: add one.")
+    return _check_variants(made, path)
+
+
+def replace_variant(argv: Sequence[str]) -> list[str]:
+    """The arguments with --config=FILE and the variant's fields in place of --config=FILE:VARIANT.
+
+    Raises:
+      UserError: the file has no such variant.
+    """
+    path, colon, name = (value_of(NAME, argv) or "").rpartition(":")
+    if not colon or os.path.exists(f"{path}:{name}"):
+        return list(argv)
+    variants = {variant.name: variant for variant in read_variants(path)}
+    if name not in variants:
+        near = difflib.get_close_matches(name, variants, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(variants)}."
+        raise UserError(f"{path} has no variant {name!r}: {hint}")
+    return [f"--{NAME}={path}", *variants[name].flags, *remove_config_file(argv)]
+
+
+def _find_file(path):
+    """The path of a config file, which may be given by the name of one that tfm ships."""
     shipped = shipped_configs()
     if not os.path.exists(path):
         path = shipped.get(path, path)
@@ -49,13 +96,13 @@ def read_file(path: str) -> config_dict.ConfigDict:
         if os.path.exists(path) and not os.path.isdir(path):
             hint = "it is a pipe or a device: write the config into a file."
         raise UserError(f"Expected a config file at {path}, but there is none: {hint}")
-    if path.endswith(".json"):
-        return config.to_config_dict(runs.parse_config(config.load(path)))
-    made = _run_file(path)
-    if not isinstance(made, config_dict.ConfigDict):
-        raise UserError(f"Expected get_config() in {path} to return a ConfigDict, got {_shown(made)}.")
-    config.allow_names_in(made)
-    return made
+    return path
+
+
+def _check_variants(made, path):
+    """`check_variants`, where get_variants() may fail while it yields."""
+    with _name_failing_line(path):
+        return check_variants(made, path)
 
 
 def shipped_configs() -> dict[str, str]:
@@ -228,10 +275,17 @@ def _found(name, argv):
     return found
 
 
-def _run_file(path):
-    """What get_config() of a Python file returns; where the file fails, a UserError that names the line."""
+def _run_file(path, function):
+    """What a function of a Python file returns, None where it has none."""
+    with _name_failing_line(path):
+        return runpy.run_path(path).get(function, lambda: None)()
+
+
+@contextlib.contextmanager
+def _name_failing_line(path):
+    """Turns what a config file raises into a UserError that names the line."""
     try:
-        return runpy.run_path(path).get("get_config", lambda: None)()
+        yield
     except UserError:
         raise
     except (Exception, SystemExit) as error:

@@ -14,6 +14,7 @@ COMMANDS = {
     "evaluate": "Score a run or an export on a split, and write its outputs.",
     "translate": "Translate lines of text.",
     "generate": "Continue texts with a language model.",
+    "sweep": "Train and evaluate all variants of a config, and write their table.",
     "compare": "Compare two runs on one test set, with significance.",
     "visualize": "Draw training curves and attention, and make a page to explore translations.",
     "plot": "Draw curves of several runs, positions, masks, schedules, calibration and more.",

@@ -260,6 +260,11 @@ class Classification:
         return jax.nn.logsumexp(each, axis=0) - jnp.log(len(members))
 
 
+def plan_model(config: Config) -> Any:
+    """The Linen module of a run."""
+    return models.find(config.model.name).Model(config.model)
+
+
 def create(config: Config, workdir: str, *, new: bool = True) -> Classification:
     """The task of a run, with the names of the classes in `workdir`; a `new` run writes them there.
 
@@ -268,7 +273,7 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Classification:
     """
     path = os.path.join(workdir, LABELS_FILE)
     if new:
-        check_training_fits(models.find(config.model.name).Model(config.model), config.training)
+        check_training_fits(plan_model(config), config.training)
         resumed = os.path.exists(path)  # which does not end for its test split
         check_splits(
             config.data, [split for split in SPLITS[: 2 if resumed else 3] if _is_wanted(config, split)]

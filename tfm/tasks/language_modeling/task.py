@@ -205,6 +205,17 @@ def make_model(config: Config, vocabulary_size: int) -> Any:
     return model
 
 
+def plan_model(config: Config) -> Any:
+    """The Linen module of a run before there is a tokenizer; one of characters has as many as there are bytes.
+
+    Raises:
+      UserError: it is no language model.
+    """
+    return make_model(
+        config, config.data.vocabulary_size if config.data.tokenizer == "word_pieces" else BYTES
+    )
+
+
 def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModeling:
     """The task of a run, with the tokenizer in `workdir`; a `new` run makes it from its training documents.
 
@@ -214,8 +225,7 @@ def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModelin
     """
     path = os.path.join(workdir, TOKENIZER_FILE)
     if new:
-        pieces = config.data.vocabulary_size if config.data.tokenizer == "word_pieces" else BYTES
-        check_training_fits(make_model(config, pieces), config.training)
+        check_training_fits(plan_model(config), config.training)
         check_batches_fit(config.data.batch_tokens)
         check_documents(config.data, SPLITS[:2] if os.path.exists(path) else SPLITS)
         check_folder(config.data.cache)

@@ -1,5 +1,5 @@
 """Translation: pairs of sentences, a sequence-to-sequence model, BLEU. See `task`, `pipeline`, `report`."""
 
-from tfm.tasks.translation.task import VOCABULARY_FILE, Config, Translation, create, fingerprint
+from tfm.tasks.translation.task import VOCABULARY_FILE, Config, Translation, create, fingerprint, plan_model
 
-__all__ = ["VOCABULARY_FILE", "Config", "Translation", "create", "fingerprint"]
+__all__ = ["VOCABULARY_FILE", "Config", "Translation", "create", "fingerprint", "plan_model"]

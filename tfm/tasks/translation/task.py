@@ -204,6 +204,17 @@ class Translation:
         return align_texts(self.model, params, self.tokenizer, sources, targets, self.config.decoding)
 
 
+def plan_model(config: Config) -> Any:
+    """The Linen module of a run before there is a vocabulary, which then has the size that the config asks for.
+
+    Raises:
+      UserError: it does not translate.
+    """
+    model = models.find(config.model.name).Model(config.model, vocabulary_size=config.data.vocabulary_size)
+    check_translates(model)
+    return model
+
+
 def create(config: Config, workdir: str, *, new: bool = True) -> Translation:
     """The task of a run, with the tokenizer in `workdir`; a `new` run trains it on its training pairs.
 
@@ -213,10 +224,7 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Translation:
     """
     path = os.path.join(workdir, VOCABULARY_FILE)
     if new:  # before minutes of training a tokenizer
-        found = models.find(config.model.name)
-        planned = found.Model(config.model, vocabulary_size=config.data.vocabulary_size)
-        check_translates(planned)
-        check_training_fits(planned, config.training)
+        check_training_fits(plan_model(config), config.training)
         check_batches_fit(config.data.batch_tokens)
         _check_data(config.data, resumed=os.path.exists(path))
     if new and not os.path.exists(path):

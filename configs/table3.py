@@ -1,0 +1,25 @@
+"""WMT14 English-German, Table 3 of the paper: 21 variations of the base model, scored on newstest2013.
+
+    tfm sweep configs/table3.py --workdir=runs/table3 --dry_run
+    tfm sweep configs/table3.py --workdir=runs/table3 --seeds=1
+    python train.py --config=configs/table3.py:C-d1024 --workdir=runs/C-d1024
+
+Hardware in the paper: 8 P100, 12 hours for 100,000 steps of base. Here: not measured; configs/table3_small.py
+is the same table of models an eighth as wide. TFDS downloads and prepares the pairs on first use.
+
+The paper scores the last checkpoint without averaging, which is what `tfm sweep` does. Its third column counts
+parameters as its authors' code does, see docs/paper.md.
+"""
+
+from tfm.config import to_config_dict
+from tfm.data.config import DataConfig
+from tfm.sweep import table3
+from tfm.tasks.translation.task import Config
+
+
+def get_config():
+    return to_config_dict(Config(data=DataConfig(kind="tfds", name="wmt14_translate/de-en")))
+
+
+def get_variants():
+    return table3()

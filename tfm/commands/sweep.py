@@ -1,0 +1,148 @@
+"""Trains and evaluates every variant of a config: tfm sweep configs/table3.py --workdir=runs/table3
+
+The config file has a function get_variants() that yields them, see `tfm.sweep`. Each is trained with
+--seeds seeds in a folder of its own, WORKDIR/VARIANT/seed_N, by `tfm train`, and evaluated by `tfm evaluate`;
+then WORKDIR/ledger.jsonl gets a line and WORKDIR/table.md is written anew. The same command resumes: finished
+runs are passed over, a run that was cut short goes on from its last checkpoint. --config.field=value changes a
+field of all variants.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from absl import flags
+
+from tfm.commands import cli, config_flag, train
+from tfm.errors import UserError
+from tfm.fields import raise_all
+from tfm.runtime.files import atomic_file
+from tfm.runtime.lock import lock_workdir
+from tfm.sweep import ledger
+from tfm.sweep.plan import PlannedRun, describe_plan, plan_folder
+from tfm.sweep.processes import execute_runs
+from tfm.sweep.table import PARAMETERS, make_table
+from tfm.sweep.variants import Variant
+from tfm.workdir import runs
+
+TABLE_FILE = "table.md"
+
+
+def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """The flags of the command, in `values`."""
+    cli.define_new_run(values, argv)
+    text = "Seeds of each variant: training.seed of the config, and those after it."
+    flags.DEFINE_integer("seeds", 3, text, 1, flag_values=values)
+    flags.DEFINE_multi_string("only", [], "Shell pattern of the variants to run, such as 'C-*'.", values)
+    text = "Split to score; that of the paper's Table 3 is validation."
+    flags.DEFINE_string("split", "validation", text, values)
+    text = "last or best; the paper's Table 3 takes the last, without averaging."
+    flags.DEFINE_enum("checkpoint", "last", ["last", "best"], text, values)
+    flags.DEFINE_integer("at_once", 1, "Runs at a time.", 1, flag_values=values)
+    flags.DEFINE_multi_string("score", [], "Score of the table; those that variants publish if none.", values)
+    flags.DEFINE_bool("dry_run", False, "Print the plan, and stop before the first run.", values)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs the sweep; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    argv = name_config(sys.argv[1:] if argv is None else argv)
+    arguments, _ = cli.parse(__name__, argv, define_flags)
+    path, workdir = config_flag.value_of("config", argv), arguments.workdir
+    variants = config_flag.read_variants(path)
+    planned = plan_runs(variants, arguments, argv)
+    rows = ledger.read_ledger(workdir)
+    ledger.check_ledger(rows, planned, workdir)
+    if arguments.dry_run:
+        print("\n".join(describe_plan(planned, rows)))
+        return
+    os.makedirs(workdir, exist_ok=True)
+    with lock_workdir(workdir):
+        execute(variants, planned, arguments)
+
+
+def name_config(argv: Sequence[str]) -> list[str]:
+    """The arguments with --config=FILE where they begin with FILE."""
+    if argv and not argv[0].startswith("-"):
+        return [f"--config={argv[0]}", *argv[1:]]
+    return list(argv)
+
+
+def plan_runs(
+    variants: Sequence[Variant], arguments: flags.FlagValues, argv: Sequence[str]
+) -> list[PlannedRun]:
+    """The runs, seed after seed, so that a sweep that is cut short has all variants of the first.
+
+    Raises:
+      UserError: names all variants whose fields do not exist or do not fit, or there is none to run.
+    """
+    chosen = [each for each in variants if _is_wanted(each.name, arguments.only)]
+    if not chosen:
+        known = ", ".join(each.name for each in variants)
+        raise UserError(f"--only={arguments.only} matches none of the variants {known}.")
+    shared = [f"--config={config_flag.value_of('config', argv)}"]
+    shared += [f"--import={name}" for name in arguments["import"].value]
+    given = [argument for argument in argv if argument.lstrip("-").startswith(("config.", "noconfig."))]
+    first, planned, problems = arguments.config.training.seed, [], []
+    for seed in range(first, first + arguments.seeds):
+        for variant in chosen:
+            fields = [*shared, *variant.flags, *given, f"--config.training.seed={seed}"]
+            workdir = plan_folder(arguments.workdir, variant, seed)
+            try:
+                parsed, _ = cli.parse(train.__name__, [*fields, f"--workdir={workdir}"], train.define_flags)
+                planned.append(PlannedRun(variant, seed, cli.read_config(parsed), workdir, fields))
+            except UserError as error:
+                problems.append(f"Variant {variant.name}: {error}")
+    raise_all(list(dict.fromkeys(problems)))
+    return planned
+
+
+def execute(variants: Sequence[Variant], planned: Sequence[PlannedRun], arguments: flags.FlagValues) -> None:
+    """Trains and evaluates what is not finished, and writes ledger and table.
+
+    Raises:
+      UserError: runs failed; all others were finished.
+      KeyboardInterrupt: the sweep was asked to end, and its runs have saved.
+    """
+    workdir = arguments.workdir
+    evaluate = [f"--split={arguments.split}", f"--checkpoint={arguments.checkpoint}", "--samples=0"]
+    evaluate += [f"--import={name}" for name in arguments["import"].value]
+    finished = {(row["variant"], row["seed"]) for row in ledger.read_ledger(workdir)}
+    left = [run for run in planned if (run.variant.name, run.seed) not in finished]
+
+    def on_finished(run: PlannedRun) -> None:
+        stem = runs.evaluation_stem(run.workdir, arguments.split, run.config.output_suffix)
+        ledger.append_row(workdir, ledger.make_row(run, f"{stem}.scores.json"))
+        write_table(variants, arguments)
+
+    try:
+        failures = execute_runs(left, evaluate, workdir, arguments.at_once, on_finished)
+    except KeyboardInterrupt:
+        done = len(ledger.read_ledger(workdir))
+        raise KeyboardInterrupt(f"{done} runs are finished; the same command goes on from there") from None
+    print(write_table(variants, arguments), end="")
+    if failures:
+        several = "; ".join(map(str, failures))
+        raise UserError(
+            f"{len(failures)} of {len(planned)} runs failed: {several}. The same command tries them again."
+        )
+
+
+def write_table(variants: Sequence[Variant], arguments: flags.FlagValues) -> str:
+    """Writes the table of the runs that are finished, and returns it."""
+    published = dict.fromkeys(name for variant in variants for name in variant.published)
+    names = arguments.score or [name for name in published if name != PARAMETERS]
+    rows = ledger.read_ledger(arguments.workdir)
+    table = make_table(variants, rows, names or _first_score(rows))
+    with atomic_file(os.path.join(arguments.workdir, TABLE_FILE), "w") as file:
+        file.write(table)
+    return table
+
+
+def _first_score(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return [rows[0]["scores"][0]["name"]] if rows and rows[0]["scores"] else []
+
+
+def _is_wanted(name, patterns):
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)

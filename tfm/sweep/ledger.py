@@ -1,0 +1,119 @@
+"""The ledger of a sweep: a line of JSON for each finished run, with all that its figures depend on."""
+
+import dataclasses
+import json
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from tfm.errors import UserError
+from tfm.runtime.files import end_last_line
+from tfm.runtime.provenance import changed_fields, last_start
+from tfm.sweep.plan import PlannedRun
+from tfm.training.reporting import read_metrics
+
+LEDGER_FILE = "ledger.jsonl"
+PACKAGES = ("python", "tfm", "jax", "jaxlib", "flax", "optax", "numpy", "sentencepiece", "sacrebleu")
+FIELDS = {"variant": str, "seed": int, "config": dict, "scores": list}
+
+
+def read_ledger(workdir: str) -> list[dict[str, Any]]:
+    """The rows in the order in which their runs finished; [] where there are none.
+
+    A line that a kill cut short is left out: its run is evaluated again.
+    """
+    path, rows = os.path.join(workdir, LEDGER_FILE), []
+    if not os.path.isfile(path):
+        return rows
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(row, dict) and all(
+                isinstance(row.get(name), kind) for name, kind in FIELDS.items()
+            ):
+                rows.append(row)
+    return rows
+
+
+def check_ledger(rows: Sequence[dict[str, Any]], runs: Sequence[PlannedRun], workdir: str) -> None:
+    """Raises a UserError where a finished run had another config than the one that is planned."""
+    planned = {(run.variant.name, run.seed): run for run in runs}
+    for row in rows:
+        run = planned.get((row["variant"], row["seed"]))
+        if run is None:
+            continue
+        changed = changed_fields(row["config"], json.loads(json.dumps(dataclasses.asdict(run.config))))
+        if changed:
+            several = "; ".join(f"{path} was {old!r} and is {new!r}" for path, (old, new) in changed.items())
+            raise UserError(
+                f"{workdir} has finished {run.name} with another config ({several}): give another --workdir, "
+                "or the config of before."
+            )
+
+
+def append_row(workdir: str, row: dict[str, Any]) -> None:
+    """Adds a row to the ledger, on the disk when this returns."""
+    path = os.path.join(workdir, LEDGER_FILE)
+    end_last_line(path)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def make_row(run: PlannedRun, scores_path: str) -> dict[str, Any]:
+    """The row of a run that was trained and evaluated.
+
+    Args:
+      run: the run.
+      scores_path: the file of scores that eval.py wrote.
+
+    Raises:
+      UserError: the file is not what eval.py writes.
+    """
+    start, evaluation = last_start(run.workdir), _read_scores(scores_path)
+    seconds, flops = seconds_per_step(run.workdir), run.count_flops()
+    steps = run.config.training.steps
+    return {
+        "variant": run.variant.name,
+        "seed": run.seed,
+        "overrides": dict(run.variant.overrides),
+        "scores": evaluation["scores"],
+        "split": evaluation["split"],
+        "texts": evaluation["texts"],
+        "checkpoints": evaluation["checkpoints"],
+        "parameters": run.count_parameters(),
+        "flops": flops,
+        "seconds_per_step": seconds,
+        "flops_per_second": flops / steps / seconds if flops and seconds else None,
+        "finished": time.strftime("%F %T %z"),
+        "devices": start.get("devices"),
+        "code": start.get("code"),
+        "versions": {name: start.get("versions", {}).get(name) for name in PACKAGES},
+        "data": start.get("data"),
+        "config": dataclasses.asdict(run.config),
+    }
+
+
+def seconds_per_step(workdir: str) -> float | None:
+    """The median over the lines of the log, so that evaluations and restarts do not count; None without two."""
+    rows = [row for row in read_metrics(workdir) if "train/loss" in row]
+    pairs = zip(rows, rows[1:], strict=False)
+    found = [(new["time"] - old["time"]) / (new["step"] - old["step"]) for old, new in pairs]
+    return statistics.median(found) if found else None
+
+
+def _read_scores(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        return {name: found[name] for name in ("scores", "split", "texts", "checkpoints")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"Expected the scores of eval.py at {path}, and cannot read them ({error})."
+        ) from None

@@ -1,0 +1,130 @@
+"""The table of a sweep: scores of each variant with confidence intervals, beside published ones."""
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from scipy.special import stdtrit
+
+from tfm.sweep.variants import Variant
+
+CONFIDENCE = 0.95
+PARAMETERS = "parameters"  # what is published of a variant beside its scores
+DIGITS = 2
+
+
+class Interval(NamedTuple):
+    """A mean and half of its 95 % confidence interval; nan for the half where one value alone is there."""
+
+    mean: float
+    half: float
+
+    def format(self, sign: str = "") -> str:
+        """Such as 25.80 ± 0.31; with "+" as `sign`, a plus before what is not negative."""
+        half = "" if math.isnan(self.half) else f" ± {self.half:.{DIGITS}f}"
+        return f"{self.mean:{sign}.{DIGITS}f}{half}"
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """The mean of independent values and its interval by Student's t."""
+    mean, degrees = statistics.fmean(values), len(values) - 1
+    if not degrees:
+        return Interval(mean, math.nan)
+    return Interval(mean, _quantile(degrees) * statistics.stdev(values) / math.sqrt(len(values)))
+
+
+def difference_interval(values: Sequence[float], base: Sequence[float]) -> Interval:
+    """mean(values) - mean(base) and its interval by Welch's t, which supposes no equal variances."""
+    mean = statistics.fmean(values) - statistics.fmean(base)
+    if min(len(values), len(base)) < 2:
+        return Interval(mean, math.nan)
+    parts = [(statistics.variance(each) / len(each), len(each) - 1) for each in (values, base)]
+    total = sum(part for part, _ in parts)
+    if total == 0:
+        return Interval(mean, 0.0)
+    degrees = total**2 / sum(part**2 / count for part, count in parts)
+    return Interval(mean, _quantile(degrees) * math.sqrt(total))
+
+
+def judge(difference: Interval, published: float) -> str:
+    """Whether a published difference from the base is found here as well.
+
+    Returns:
+      "yes": it has the same sign, and 0 is outside the interval; where none was published, 0 is inside.
+      "no": it has the other sign, and 0 is outside; where none was published, 0 is outside.
+      "open": the interval does not tell.
+    """
+    if math.isnan(difference.half):
+        return "open"
+    differs = abs(difference.mean) > difference.half
+    if published == 0:
+        return "no" if differs else "yes"
+    if not differs:
+        return "open"
+    return "yes" if (difference.mean > 0) == (published > 0) else "no"
+
+
+def make_table(variants: Sequence[Variant], rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+    """Markdown: a line for each variant that has finished runs; the first variant is the base.
+
+    Args:
+      variants: of the sweep.
+      rows: of its ledger.
+      names: of the scores to show.
+    """
+    scores = {variant.name: _scores_of(rows, variant.name) for variant in variants}
+    header = ["variant", "seeds", "parameters (millions)", "FLOP"]
+    for name in names:
+        header += [name, "published", "minus base", "published", "found again"]
+    lines = [_line(header), _line(["---"] * len(header))]
+    for variant in variants:
+        if found := [row for row in rows if row["variant"] == variant.name]:
+            lines.append(_line(_cells(variant, variants[0], found, scores, names)))
+    return "\n".join(lines) + "\n"
+
+
+def _cells(variant, base, rows, scores, names) -> Iterator[str]:
+    yield from (variant.name, str(len(rows)), _parameters(rows[-1], variant))
+    flops = rows[-1]["flops"]
+    yield "" if flops is None else f"{flops:.1e}"
+    for name in names:
+        values, of_base = scores[variant.name].get(name, []), scores[base.name].get(name, [])
+        published, published_base = variant.published.get(name), base.published.get(name)
+        yield mean_interval(values).format() if values else ""
+        yield "" if published is None else f"{published:.{DIGITS}f}"
+        if variant is base or not values or not of_base:
+            yield from ("", "", "")
+            continue
+        difference = difference_interval(values, of_base)
+        yield difference.format("+")
+        if None in (published, published_base):
+            yield from ("", "")
+            continue
+        yield f"{published - published_base:+.{DIGITS}f}"
+        yield judge(difference, round(published - published_base, DIGITS))
+
+
+def _parameters(row, variant):
+    ours = "" if row["parameters"] is None else f"{row['parameters'] / 1e6:,.2f}"
+    if PARAMETERS not in variant.published:
+        return ours
+    return f"{ours} (published: {variant.published[PARAMETERS] / 1e6:,.0f})"
+
+
+def _scores_of(rows, variant):
+    """{name of a score: its values, one for each seed}."""
+    found = {}
+    for row in rows:
+        if row["variant"] == variant:
+            for score in row["scores"]:
+                found.setdefault(score["name"], []).append(score["value"])
+    return found
+
+
+def _line(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def _quantile(degrees):
+    return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
