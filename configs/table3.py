@@ -7,8 +7,8 @@
 Hardware in the paper: 8 P100, 12 hours for 100,000 steps of base. Here: not measured; configs/table3_small.py
 is the same table of models an eighth as wide. TFDS downloads and prepares the pairs on first use.
 
-The paper scores the last checkpoint without averaging, which is what `tfm sweep` does. Its third column counts
-parameters as its authors' code does, see docs/paper.md.
+The paper scores the last checkpoint without averaging, which is what `tfm sweep` does. Its parameters are
+counted as its authors' code counts them, see docs/paper.md.
 """
 
 from tfm.config import to_config_dict

@@ -5,9 +5,8 @@
 
 Hardware, hours and result: see docs/results.md.
 
-Every width (D, F, the features of keys and values) is that of the paper divided by 8; layers, heads, rates and
-the schedule's form are the paper's. Base makes 600 steps, with 200 of warm-up, of 2,048 tokens a side in packed
-rows, and big three times as many.
+Every width (D, F, features of keys and values) is the paper's divided by 8; layers, heads and rates are the
+paper's.
 """
 
 from tfm.config import to_config_dict

@@ -242,13 +242,15 @@ def allow_modules(names: Iterable[str]) -> None:
         _allowed_modules.add(module)
 
 
-def allow_names_in(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> None:
-    """Lets configs name what this one, which the user trusts, names anywhere."""
+def dotted_names(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> list[str]:
+    """What a config names anywhere that is not part of tfm."""
+    found = []
     for key in mapping:
         if _is_section(mapping[key]):
-            allow_names_in(mapping[key])
+            found += dotted_names(mapping[key])
         elif key in NAME_FIELDS and is_dotted(mapping[key]):
-            allow_modules([mapping[key]])
+            found.append(mapping[key])
+    return found
 
 
 def _import(name, path):

@@ -2,19 +2,22 @@
 
 The config file has a function get_variants() that yields them, see `tfm.sweep`. Each is trained with
 --seeds seeds in a folder of its own, WORKDIR/VARIANT/seed_N, by `tfm train`, and evaluated by `tfm evaluate`;
-then WORKDIR/ledger.jsonl gets a line and WORKDIR/table.md is written anew. The same command resumes: finished
-runs are passed over, a run that was cut short goes on from its last checkpoint. --config.field=value changes a
-field of all variants.
+then WORKDIR/ledger.jsonl gets a line, and WORKDIR/table.md is written. The same command resumes: it omits
+finished runs, and a run that was interrupted resumes from its newest checkpoint. --config.field=value
+changes a field of all variants.
 """
 
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from absl import flags
 
+from tfm import config
 from tfm.commands import cli, config_flag, train
 from tfm.errors import UserError
 from tfm.fields import raise_all
@@ -58,8 +61,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         print("\n".join(describe_plan(planned, rows)))
         return
     os.makedirs(workdir, exist_ok=True)
-    with lock_workdir(workdir):
+    with lock_workdir(workdir), exit_on_sigterm():
         execute(variants, planned, arguments)
+
+
+@contextlib.contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Inside, SIGTERM raises SystemExit, so that no process of a run outlives the sweep."""
+    old = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, old)
 
 
 def name_config(argv: Sequence[str]) -> list[str]:
@@ -81,8 +94,7 @@ def plan_runs(
     if not chosen:
         known = ", ".join(each.name for each in variants)
         raise UserError(f"--only={arguments.only} matches none of the variants {known}.")
-    shared = [f"--config={config_flag.value_of('config', argv)}"]
-    shared += [f"--import={name}" for name in arguments["import"].value]
+    shared = [f"--config={config_flag.value_of('config', argv)}", *_import_flags(arguments)]
     given = [argument for argument in argv if argument.lstrip("-").startswith(("config.", "noconfig."))]
     first, planned, problems = arguments.config.training.seed, [], []
     for seed in range(first, first + arguments.seeds):
@@ -107,7 +119,7 @@ def execute(variants: Sequence[Variant], planned: Sequence[PlannedRun], argument
     """
     workdir = arguments.workdir
     evaluate = [f"--split={arguments.split}", f"--checkpoint={arguments.checkpoint}", "--samples=0"]
-    evaluate += [f"--import={name}" for name in arguments["import"].value]
+    evaluate += _import_flags(arguments)
     finished = {(row["variant"], row["seed"]) for row in ledger.read_ledger(workdir)}
     left = [run for run in planned if (run.variant.name, run.seed) not in finished]
 
@@ -138,6 +150,12 @@ def write_table(variants: Sequence[Variant], arguments: flags.FlagValues) -> str
     with atomic_file(os.path.join(arguments.workdir, TABLE_FILE), "w") as file:
         file.write(table)
     return table
+
+
+def _import_flags(arguments):
+    """--import for all that the command line names, or the config file, which the user trusts."""
+    named = [*arguments["import"].value, *config.dotted_names(arguments.config)]
+    return [f"--import={name.partition(':')[0]}" for name in dict.fromkeys(named)]
 
 
 def _first_score(rows: Sequence[dict[str, Any]]) -> list[str]:

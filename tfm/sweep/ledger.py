@@ -1,6 +1,7 @@
 """The ledger of a sweep: a line of JSON for each finished run, with all that its figures depend on."""
 
 import dataclasses
+import itertools
 import json
 import os
 import statistics
@@ -101,9 +102,12 @@ def make_row(run: PlannedRun, scores_path: str) -> dict[str, Any]:
 
 
 def seconds_per_step(workdir: str) -> float | None:
-    """The median over the lines of the log, so that evaluations and restarts do not count; None without two."""
+    """The median over the lines of the log, so that evaluations and restarts do not count.
+
+    None where there are less than two lines.
+    """
     rows = [row for row in read_metrics(workdir) if "train/loss" in row]
-    pairs = zip(rows, rows[1:], strict=False)
+    pairs = itertools.pairwise(rows)
     found = [(new["time"] - old["time"]) / (new["step"] - old["step"]) for old, new in pairs]
     return statistics.median(found) if found else None
 

@@ -13,6 +13,7 @@ from tfm.sweep.plan import PlannedRun
 from tfm.training.reporting import format_duration, read_metrics
 
 LOG_FILE = "log.txt"
+COMMAND = (sys.executable, "-m", "tfm")
 COMPILED_FOLDER = "compiled"
 POLL_SECONDS = 0.5
 REPORT_SECONDS = 30.0
@@ -47,7 +48,11 @@ class RunProcess:
         self.log_path = os.path.join(run.workdir, LOG_FILE)
 
     def poll(self) -> int | None:
-        """Starts the next command where the last one is done; the exit code of the run, None while it runs."""
+        """Starts the next command where the last one is done.
+
+        Returns:
+          The exit code of the run, None while it runs.
+        """
         code = 0 if self._process is None else self._process.poll()
         if code == 0 and self._left:
             self._start(self._left.pop(0))
@@ -55,9 +60,13 @@ class RunProcess:
         return code
 
     def stop(self) -> None:
-        """Asks the command to save and end, and waits for that."""
+        """Asks the command to save and end."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
+
+    def wait(self) -> None:
+        """Waits for the end of the command."""
+        if self._process is not None:
             self._process.wait()
 
     def last_line(self) -> str:
@@ -78,7 +87,7 @@ class RunProcess:
         return f"{self.run.name}: step {row['step']:,}/{steps:,} loss {row['train/loss']:.4f}"
 
     def _start(self, arguments):
-        command = [sys.executable, "-m", "tfm", *arguments]
+        command = [*COMMAND, *arguments]
         with open(self.log_path, "ab") as file:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=self._environment
@@ -130,6 +139,8 @@ def execute_runs(
     finally:
         for each in running:
             each.stop()
+        for each in running:
+            each.wait()
     return failures
 
 

@@ -1,7 +1,7 @@
 """The runs of a sweep: variants of one config, which its file names.
 
-A config file with a sweep has, beside get_config(), a function get_variants() that yields a `Variant` for each
-run. `--config=FILE:NAME` is the config of one of them.
+The config file of a sweep has, beside get_config(), a function get_variants() that yields each `Variant`.
+`--config=FILE:NAME` is the config of one of them.
 """
 
 import dataclasses

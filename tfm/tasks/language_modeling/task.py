@@ -206,7 +206,7 @@ def make_model(config: Config, vocabulary_size: int) -> Any:
 
 
 def plan_model(config: Config) -> Any:
-    """The Linen module of a run before there is a tokenizer; one of characters has as many as there are bytes.
+    """The Linen module of a run before there is a tokenizer; of characters it then has as many as of bytes.
 
     Raises:
       UserError: it is no language model.

@@ -205,7 +205,7 @@ class Translation:
 
 
 def plan_model(config: Config) -> Any:
-    """The Linen module of a run before there is a vocabulary, which then has the size that the config asks for.
+    """The Linen module of a run before there is a vocabulary: it has the size that the config asks for.
 
     Raises:
       UserError: it does not translate.

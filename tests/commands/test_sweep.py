@@ -1,0 +1,128 @@
+"""tfm sweep: the plan, mistakes of the user, and a whole sweep of a small task."""
+
+import json
+
+import pytest
+
+from tfm.commands import cli, config_flag, sweep, train
+from tfm.errors import UserError
+
+CONFIG = '''
+"""Fits a line, by two optimizers."""
+from tests.helpers.tiny_regression import Config
+from tfm.config import to_config_dict
+from tfm.sweep import Variant
+from tfm.training.config import TrainingConfig
+
+
+def get_config():
+    training = TrainingConfig(
+        steps=8, warmup_steps=2, peak_learning_rate=0.1, log_every=2, eval_every=4, checkpoint_every=4
+    )
+    return to_config_dict(Config(training=training))
+
+
+def get_variants():
+    yield Variant("adam", {}, {"error": 0.25, "parameters": 5})
+    yield Variant("sgd", {"training.optimizer.name": "sgd", "model.noise": 0.5})
+'''
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """The file of a sweep."""
+    path = tmp_path_factory.mktemp("config") / "own.py"
+    path.write_text(CONFIG)
+    return path
+
+
+def read(*argv):
+    return cli.read_config(cli.parse(train.__name__, [*argv, "--workdir=none"], train.define_flags)[0])
+
+
+def test_a_variant_is_a_config_of_its_own(path):
+    chosen = read(f"--config={path}:sgd")
+    assert (chosen.training.optimizer.name, chosen.model.noise) == ("sgd", 0.5)
+    assert read(f"--config={path}").model.noise == 0.1
+
+
+def test_flags_beside_a_variant_are_stronger(path):
+    assert read("--config.model.noise=0.25", f"--config={path}:sgd").model.noise == 0.25
+
+
+def test_a_shipped_config_has_its_variants_by_name():
+    assert read("--config=table3:big").model.d_model == 1024
+
+
+def test_an_unknown_variant_names_the_nearest(path):
+    with pytest.raises(UserError, match=r"has no variant 'sgdd': did you mean 'sgd'"):
+        read(f"--config={path}:sgdd")
+    with pytest.raises(UserError, match="it has adam, sgd"):
+        read(f"--config={path}:zzz")
+
+
+def test_a_file_with_a_colon_in_its_name_is_a_file(path):
+    other = path.with_name("own:sgd")
+    other.write_text("{}")
+    assert config_flag.replace_variant([f"--config={path.with_name('own')}:sgd"]) == [f"--config={other}"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "Expected a function get_variants"),
+        ("def get_variants():\n    return 1 / 0\n", "line 2: ZeroDivisionError"),
+        ("def get_variants():\n    yield 1 / 0\n", "line 2: ZeroDivisionError"),
+        ("def get_variants():\n    return 3\n", "Expected a function get_variants"),
+    ],
+)
+def test_a_file_without_variants_is_an_error_message(tmp_path, content, message):
+    (tmp_path / "bad.py").write_text(content)
+    with pytest.raises(UserError, match=message):
+        config_flag.read_variants(str(tmp_path / "bad.py"))
+
+
+def test_the_plan_starts_nothing(path, tmp_path, capsys):
+    sweep.main([str(path), f"--workdir={tmp_path / 'out'}", "--seeds=2", "--dry_run"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[1:3]] == [["adam", "0/2"], ["sgd", "0/2"]]
+    assert "training.optimizer.name=sgd" in lines[2]
+    assert not (tmp_path / "out").exists()
+
+
+def test_all_variants_that_do_not_fit_are_named(tmp_path):
+    variants = 'Variant("a", {"model.noize": 1}), Variant("b"), Variant("c", {"model.noise": 7})'
+    (tmp_path / "bad.py").write_text(CONFIG + f"\n\ndef get_variants():\n    return [{variants}]\n")
+    with pytest.raises(UserError) as error:
+        sweep.main([str(tmp_path / "bad.py"), f"--workdir={tmp_path}", "--dry_run"])
+    assert "Variant a: config.model.noize does not exist; did you mean 'noise'" in str(error.value)
+    assert "Variant c: config.model.noise" in str(error.value)
+    assert "Variant b" not in str(error.value)
+
+
+def test_a_pattern_without_a_variant_is_an_error_message(path, tmp_path):
+    with pytest.raises(UserError, match="matches none of the variants adam, sgd"):
+        sweep.main([str(path), f"--workdir={tmp_path}", "--only=C-*", "--dry_run"])
+
+
+@pytest.mark.long
+def test_a_sweep_trains_evaluates_and_resumes(path, tmp_path, capsys):
+    workdir = tmp_path / "out"
+    command = [str(path), f"--workdir={workdir}", "--seeds=1", "--config.training.seed=7", "--at_once=2"]
+    sweep.main(command)
+    table = capsys.readouterr().out
+    assert table == (workdir / "table.md").read_text()
+    assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == ["| adam", "| sgd"]
+    rows = [json.loads(line) for line in (workdir / "ledger.jsonl").read_text().splitlines()]
+    assert sorted((row["variant"], row["seed"], row["config"]["model"]["noise"]) for row in rows) == [
+        ("adam", 7, 0.1),
+        ("sgd", 7, 0.5),
+    ]
+    assert all(row["checkpoints"] == [8] and row["split"] == "validation" for row in rows)
+    assert rows[0]["scores"][0]["value"] != rows[1]["scores"][0]["value"]
+    log = (workdir / "sgd" / "seed_7" / "log.txt").read_text()
+    sweep.main(command)  # all is finished
+    assert (workdir / "sgd" / "seed_7" / "log.txt").read_text() == log
+    assert capsys.readouterr().out == table
+    with pytest.raises(UserError, match=r"another config \(model.noise was 0.1 and is 0.3\)"):
+        sweep.main([*command, "--config.model.noise=0.3"])

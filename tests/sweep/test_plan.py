@@ -1,0 +1,56 @@
+"""The plan of a sweep: parameters, arithmetic, hours."""
+
+import dataclasses
+
+import pytest
+
+from tests.helpers import tiny_regression
+from tfm.models import TransformerConfig
+from tfm.sweep.plan import PlannedRun, describe_plan, estimate_hours
+from tfm.sweep.variants import Variant
+from tfm.tasks.translation.task import Config
+from tfm.training.config import TrainingConfig
+
+BASE = Config(training=TrainingConfig(steps=100_000))
+FLOPS = 6 * 63_045_632 * 25_000 * 100_000
+
+
+def planned(variant="base", seed=0, config=BASE):
+    return PlannedRun(Variant(variant, {"model.d_ff": 7}), seed, config, f"sweep/{variant}/seed_{seed}", [])
+
+
+def test_the_papers_base_model():
+    assert planned().count_parameters() == 63_045_632
+    assert planned().count_flops() == FLOPS
+
+
+def test_arithmetic_follows_steps_and_batch():
+    data = dataclasses.replace(BASE.data, batch_tokens=50_000)
+    assert planned(config=dataclasses.replace(BASE, data=data)).count_flops() == 2 * FLOPS
+    longer = dataclasses.replace(BASE, training=TrainingConfig(steps=300_000))
+    assert planned(config=longer).count_flops() == 3 * FLOPS
+
+
+def test_a_task_that_cannot_tell_has_no_figures():
+    run = planned(config=tiny_regression.Config())
+    assert (run.count_parameters(), run.count_flops()) == (None, None)
+    assert estimate_hours(run, [{"flops_per_second": 1e9}]) is None
+
+
+def test_hours_are_at_the_speed_of_the_last_run():
+    rows = [{"flops_per_second": 1.0}, {"flops_per_second": 1e12}, {"flops_per_second": None}]
+    assert estimate_hours(planned(), rows) == pytest.approx(FLOPS / 1e12 / 3600)
+    assert estimate_hours(planned(), []) is None
+
+
+def test_the_plan_counts_what_is_left():
+    small = dataclasses.replace(BASE, model=TransformerConfig(d_ff=1024))
+    runs = [planned(), planned(seed=1), planned("small", config=small), planned("small", 1, small)]
+    rows = [{"variant": "base", "seed": 1, "flops_per_second": 1e15}]
+    header, base, other, total = describe_plan(runs, rows)
+    assert header.split() == ["variant", "finished", "parameters", "FLOP", "hours", "differs", "in"]
+    assert base.split() == ["base", "1/2", "63,045,632", "9.46e+17", "0.26", "model.d_ff=7"]
+    assert other.split()[:4] == ["small", "0/2", "50,450,432", "7.57e+17"]
+    hours = (FLOPS + 2 * 6 * 50_450_432 * 25_000 * 100_000) / 1e15 / 3600
+    assert total.startswith(f"{hours:,.2f} hours of training left")
+    assert describe_plan(runs, [])[-1] == "hours: no run of this sweep has been measured here yet"

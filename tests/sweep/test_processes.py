@@ -1,0 +1,97 @@
+"""The processes of a sweep: order, failures, several at a time, and none that is left."""
+
+import os
+import sys
+
+import pytest
+
+from tests.sweep.test_plan import planned
+from tfm.sweep import processes
+
+# In place of tfm: notes its arguments. It fails where the folder is called bad, and `train` waits for a
+# signal where that is called slow.
+PROGRAM = """
+import os, signal, sys, time
+command, workdir = sys.argv[1], next(each for each in sys.argv if each.startswith("--workdir="))
+with open("calls", "a") as file:
+    file.write(" ".join([os.environ["JAX_COMPILATION_CACHE_DIR"], *sys.argv[1:]]) + "\\n")
+print("first line")
+if "bad" in workdir:
+    print("error: the reason\\n")
+    sys.exit(2)
+if "slow" in workdir and command == "train":
+    signal.signal(signal.SIGTERM, lambda *_: (open("saved", "w").close(), sys.exit(143)))
+    open("ready", "w").close()
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def execute(tmp_path, monkeypatch):
+    """Executes runs of these names; returns (failures, names of the finished runs, calls)."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setattr(processes, "COMMAND", (sys.executable, "program.py"))
+    monkeypatch.setattr(processes, "POLL_SECONDS", 0.02)
+
+    def execute(*names, at_once=1):
+        runs = [planned(name)._replace(arguments=[f"--config={name}"]) for name in names]
+        finished = []
+        failures = processes.execute_runs(
+            runs, ["--split=validation"], "sweep", at_once, lambda run: finished.append(run.variant.name)
+        )
+        return failures, finished, (tmp_path / "calls").read_text().splitlines()
+
+    return execute
+
+
+def test_each_run_is_trained_then_evaluated(execute):
+    failures, finished, calls = execute("a", "b")
+    programs = os.path.abspath("sweep/compiled")
+    assert (failures, finished) == ([], ["a", "b"])
+    assert calls == [
+        f"{programs} {arguments}"
+        for arguments in (
+            "train --config=a --workdir=sweep/a/seed_0",
+            "evaluate --workdir=sweep/a/seed_0 --split=validation",
+            "train --config=b --workdir=sweep/b/seed_0",
+            "evaluate --workdir=sweep/b/seed_0 --split=validation",
+        )
+    ]
+
+
+def test_a_failure_is_told_and_the_others_finish(execute):
+    failures, finished, calls = execute("bad", "b", at_once=2)
+    assert finished == ["b"]
+    assert len(calls) == 3  # what failed to train is not evaluated
+    (failure,) = failures
+    assert str(failure) == "bad seed 0 ended with exit code 2: error: the reason"
+
+
+def test_an_interrupt_leaves_no_process(execute, monkeypatch):
+    def interrupt(*_):
+        if os.path.exists("ready"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(processes, "REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(processes, "_report", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        execute("slow")
+    assert os.path.exists("saved")
+
+
+def test_progress_tells_step_and_time_left(execute, monkeypatch, caplog):
+    monkeypatch.setattr(processes, "REPORT_SECONDS", 0.0)
+    with caplog.at_level("INFO", "tfm.sweep"):
+        execute("a", "b")
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0].startswith("a seed 0: starts; 0 of 2 runs done")
+    assert any("1 of 2 runs done, about 0:0" in line for line in lines)
+
+
+def test_a_run_that_trains_shows_its_step(tmp_path):
+    process = processes.RunProcess(planned()._replace(workdir=str(tmp_path)), [], "programs")
+    rows = '{"step": 1500, "train/loss": 2.5}\n{"step": 1500, "validation/bleu": 1.0}\n'
+    (tmp_path / "metrics.jsonl").write_text(rows)
+    assert process.describe() == "base seed 0: step 1,500/100,000 loss 2.5000"

@@ -1,0 +1,86 @@
+"""The table of a sweep: intervals against SciPy, the judgement, and the Markdown."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tfm.sweep.table import Interval, difference_interval, judge, make_table, mean_interval
+from tfm.sweep.variants import Variant
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("count", [2, 3, 10])
+def test_mean_and_its_interval_are_scipys(count):
+    values = RNG.normal(20, 2, count)
+    low, high = stats.t.interval(0.95, count - 1, np.mean(values), stats.sem(values))
+    assert mean_interval(list(values)) == pytest.approx((np.mean(values), (high - low) / 2))
+
+
+@pytest.mark.parametrize(("first", "second"), [(3, 3), (2, 5), (10, 4)])
+def test_difference_and_its_interval_are_welchs(first, second):
+    a, b = RNG.normal(20, 2, first), RNG.normal(19, 0.5, second)
+    expected = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    found = difference_interval(list(a), list(b))
+    assert found.mean == pytest.approx(np.mean(a) - np.mean(b))
+    assert (found.mean - found.half, found.mean + found.half) == pytest.approx((expected.low, expected.high))
+
+
+def test_one_value_has_no_interval():
+    assert math.isnan(mean_interval([3.0]).half)
+    assert math.isnan(difference_interval([3.0], [2.0, 1.0]).half)
+    assert mean_interval([3.0]).format() == "3.00"
+
+
+def test_equal_values_differ_by_exactly_nothing():
+    assert difference_interval([2.0, 2.0], [1.0, 1.0]) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("difference", "published", "expected"),
+    [
+        (Interval(1.0, 0.5), 0.3, "yes"),
+        (Interval(-1.0, 0.5), -0.3, "yes"),
+        (Interval(1.0, 0.5), -0.3, "no"),
+        (Interval(1.0, 1.5), -0.3, "open"),
+        (Interval(0.1, 0.5), 0.0, "yes"),
+        (Interval(1.0, 0.5), 0.0, "no"),
+        (Interval(1.0, math.nan), 0.3, "open"),
+    ],
+)
+def test_a_published_difference_is_judged(difference, published, expected):
+    assert judge(difference, published) == expected
+
+
+def row(variant, seed, bleu, parameters=1_500_000):
+    scores = [
+        {"name": "BLEU", "value": bleu, "signature": ""},
+        {"name": "TER", "value": 1.0, "signature": ""},
+    ]
+    return {"variant": variant, "seed": seed, "scores": scores, "parameters": parameters, "flops": 2.5e15}
+
+
+def test_the_table_has_a_line_for_each_finished_variant():
+    variants = [
+        Variant("base", {}, {"BLEU": 25.8, "parameters": 65e6}),
+        Variant("wide", {}, {"BLEU": 26.2}),
+        Variant("own"),
+        Variant("waiting"),
+    ]
+    rows = [
+        row("wide", 0, 31.0),
+        row("base", 0, 30.0),
+        row("wide", 1, 31.5),
+        row("base", 1, 30.2),
+        row("own", 0, 9.0),
+    ]
+    header, _, *lines = make_table(variants, rows, ["BLEU"]).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (header, *lines)]
+    assert [line[0] for line in cells] == ["variant", "base", "wide", "own"]
+    assert {len(line) for line in cells} == {9}
+    assert cells[1] == ["base", "2", "1.50 (published: 65)", "2.5e+15", "30.10 ± 1.27", "25.80", "", "", ""]
+    difference = difference_interval([31.0, 31.5], [30.0, 30.2]).format("+")
+    assert cells[2][4:] == [mean_interval([31.0, 31.5]).format(), "26.20", difference, "+0.40", "open"]
+    assert cells[3][4:] == ["9.00", "", "-21.10", "", ""]

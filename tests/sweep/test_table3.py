@@ -1,0 +1,115 @@
+"""The rows of Table 3: what they change, what the paper reports, and how many parameters they have."""
+
+import dataclasses
+
+import pytest
+
+from tfm.commands import cli, train
+from tfm.sweep import table3
+from tfm.tasks import translation
+
+ROWS = {variant.name: variant for variant in table3()}
+# The authors' code has 40,960 pieces, biases on all projections of an attention, and a table of 32 "target
+# spaces"; these are millions of parameters by that counting.
+AUTHORS_VOCABULARY, TARGET_SPACES = 40_960, 32
+COUNTS = {
+    "base": 65.13,
+    **dict.fromkeys(("A-h1", "A-h4", "A-h16", "A-h32"), 65.13),
+    "B-dk16": 58.03,
+    "B-dk32": 60.40,
+    "C-N2": 35.70,
+    "C-N4": 50.41,
+    "C-N8": 79.84,
+    "C-d256": 27.86,
+    "C-d1024": 167.98,
+    "C-dff1024": 52.53,
+    "C-dff4096": 90.32,
+    **dict.fromkeys(("D-dropout0.0", "D-dropout0.2", "D-smoothing0.0", "D-smoothing0.2"), 65.13),
+    "big": 218.33,
+}
+
+
+def read(variant, *more):
+    argv = ["--config=table3", *variant.flags, *more, "--workdir=none"]
+    return cli.read_config(cli.parse("tfm.commands.train", argv, train.define_flags)[0])
+
+
+def count(config):
+    return translation.plan_model(config).memory_estimate.count_parameters()
+
+
+def test_there_are_the_papers_rows():
+    assert [name for name in ROWS if name != "E-learned"] == list(COUNTS)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_are_those_of_the_authors_code(name):
+    counting = ("--config.model.attention_bias=True", f"--config.data.vocabulary_size={AUTHORS_VOCABULARY}")
+    config = read(ROWS[name], *counting)
+    total = count(config) + TARGET_SPACES * config.model.d_model
+    assert round(total / 1e6, 2) == COUNTS[name]
+
+
+@pytest.mark.parametrize(("name", "expected"), [("base", 63_045_632), ("big", 214_171_648)])
+def test_counts_of_the_papers_own_description(name, expected):
+    assert count(read(ROWS[name])) == expected
+
+
+@pytest.mark.parametrize("name", [name for name in COUNTS if "parameters" in ROWS[name].published])
+def test_published_counts_are_close_to_them(name):
+    assert ROWS[name].published["parameters"] / 1e6 == pytest.approx(COUNTS[name], rel=0.025)
+
+
+@pytest.mark.parametrize(
+    ("name", "features"),
+    [
+        ("base", 64),
+        ("A-h1", 512),
+        ("A-h4", 128),
+        ("A-h16", 32),
+        ("A-h32", 16),
+        ("C-d256", 32),
+        ("C-d1024", 128),
+    ],
+)
+def test_features_of_a_head(name, features):
+    model = read(ROWS[name]).model
+    assert model.d_model // model.heads == features
+    assert (model.key_features, model.value_features) == (None, None)
+
+
+def test_row_b_changes_keys_alone():
+    model = read(ROWS["B-dk16"]).model
+    assert (model.key_features, model.value_features, model.d_model // model.heads) == (16, None, 64)
+
+
+def test_rates_and_steps_of_rows_d_and_big():
+    base = read(ROWS["base"])
+    assert (base.model.dropout, base.label_smoothing, base.training.steps) == (0.1, 0.1, 100_000)
+    rates = [
+        (read(ROWS[f"D-{name}"]).model.dropout, read(ROWS[f"D-{name}"]).label_smoothing)
+        for name in ("dropout0.0", "dropout0.2", "smoothing0.0", "smoothing0.2")
+    ]
+    assert rates == [(0.0, 0.1), (0.2, 0.1), (0.1, 0.0), (0.1, 0.2)]
+    assert read(ROWS["E-learned"]).model.positions == "learned"
+    big = read(ROWS["big"])
+    assert (big.model.dropout, big.model.heads, big.training.steps) == (0.3, 16, 300_000)
+
+
+def test_a_divisor_divides_every_width():
+    small = {variant.name: variant.overrides for variant in table3(divisor=8, steps=600)}
+    widths = ("model.d_model", "model.d_ff", "model.key_features")
+    for name, variant in ROWS.items():
+        for path, value in variant.overrides.items():
+            expected = value // 8 if path in widths else value
+            assert small[name][path] == (1800 if path == "training.steps" else expected), (name, path)
+
+
+def test_each_small_row_is_a_config():
+    argv = ["--config=table3_small", "--workdir=none"]
+    base = cli.read_config(cli.parse("tfm.commands.train", argv, train.define_flags)[0])
+    paper = read(ROWS["base"]).model
+    same = dataclasses.replace(base.model, d_model=512, d_ff=2048, scan=False)
+    assert same == paper
+    for variant in table3(divisor=8, steps=base.training.steps):
+        cli.read_config(cli.parse("tfm.commands.train", [*argv, *variant.flags], train.define_flags)[0])
