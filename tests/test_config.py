@@ -8,6 +8,7 @@ import pytest
 
 from tests.helpers.paths import ROOT
 from tfm import config
+from tfm.commands import cli, config_flag, train
 from tfm.data.config import DataConfig
 from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError
@@ -102,6 +103,16 @@ def test_each_config_builds_and_has_its_command(path):
     assert built.task in ("translation", "classification", "language_modeling")
     assert f"train.py --config=configs/{path.name}" in module["__doc__"]
     assert "docs/results.md" in module["__doc__"] or "not measured" in module["__doc__"]
+
+
+SWEEPS = [path for path in CONFIGS if "def get_variants" in path.read_text()]
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_each_variant_builds(path):
+    for variant in config_flag.read_variants(str(path)):
+        argv = [f"--config={path}:{variant.name}", "--workdir=none"]
+        cli.read_config(cli.parse(train.__name__, argv, train.define_flags)[0])
 
 
 def test_the_defaults_are_the_papers_base_model():

@@ -7,6 +7,8 @@ import pytest
 from tests.helpers.doc_links import FILE_LINK, LINE_LINK, documents, find_line
 from tests.helpers.paths import ROOT
 from tfm.commands.plot import KINDS
+from tfm.fields import leaves
+from tfm.tasks.translation.task import Config
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda path: path.name)
@@ -15,13 +17,22 @@ def test_linked_files_exist(document):
         assert (document.parent / path).exists(), f"{document.name} links to {path}"
 
 
-def test_linked_lines_begin_what_they_name():
+@pytest.mark.parametrize("document", ["tour.md", "paper.md"])
+def test_linked_lines_begin_what_they_name(document):
     """`python -m tests.helpers.doc_links` sets the numbers."""
-    links = LINE_LINK.findall((ROOT / "docs" / "tour.md").read_text(encoding="utf-8"))
+    links = LINE_LINK.findall((ROOT / "docs" / document).read_text(encoding="utf-8"))
     assert len(links) > 20
     for name, path, line in links:
         found = find_line(ROOT / "docs" / path, name)
         assert found == int(line) > 0, f"{name} begins at line {found} of {path}"
+
+
+def test_fields_of_the_page_about_the_paper_exist():
+    text = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+    known = {leaf.path for leaf in leaves(Config())}
+    named = re.findall(r"`(?:--config\.)?((?:model|data|training|decoding)\.[\w.]+)", text)
+    assert len(named) > 20
+    assert set(named) <= known
 
 
 def test_excerpts_stand_in_their_files():

@@ -96,20 +96,21 @@ def test_rates_and_steps_of_rows_d_and_big():
     assert (big.model.dropout, big.model.heads, big.training.steps) == (0.3, 16, 300_000)
 
 
-def test_a_divisor_divides_every_width():
-    small = {variant.name: variant.overrides for variant in table3(divisor=8, steps=600)}
-    widths = ("model.d_model", "model.d_ff", "model.key_features")
+def test_divisors_divide_every_width_and_depth():
+    rows = table3(width_divisor=8, depth_divisor=2, steps=600)
+    small = {variant.name: variant.overrides for variant in rows}
+    divisors = {
+        **dict.fromkeys(("model.d_model", "model.d_ff", "model.key_features"), 8),
+        **dict.fromkeys(("model.encoder_layers", "model.decoder_layers"), 2),
+    }
     for name, variant in ROWS.items():
         for path, value in variant.overrides.items():
-            expected = value // 8 if path in widths else value
+            expected = value // divisors[path] if path in divisors else value
             assert small[name][path] == (1800 if path == "training.steps" else expected), (name, path)
 
 
-def test_each_small_row_is_a_config():
+def test_the_small_table_differs_in_size_alone():
     argv = ["--config=table3_small", "--workdir=none"]
     base = cli.read_config(cli.parse("tfm.commands.train", argv, train.define_flags)[0])
-    paper = read(ROWS["base"]).model
-    same = dataclasses.replace(base.model, d_model=512, d_ff=2048, scan=False)
-    assert same == paper
-    for variant in table3(divisor=8, steps=base.training.steps):
-        cli.read_config(cli.parse("tfm.commands.train", [*argv, *variant.flags], train.define_flags)[0])
+    sizes = {"d_model": 512, "d_ff": 2048, "encoder_layers": 6, "decoder_layers": 6}
+    assert dataclasses.replace(base.model, **sizes, scan=False) == read(ROWS["base"]).model

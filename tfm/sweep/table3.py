@@ -8,25 +8,28 @@ from tfm.sweep.variants import Variant
 BIG_STEPS = 3  # times as many as base: 300,000 and 100,000
 
 
-def table3(*, divisor: int = 1, steps: int = 100_000) -> Iterator[Variant]:
+def table3(*, width_divisor: int = 1, depth_divisor: int = 1, steps: int = 100_000) -> Iterator[Variant]:
     """The rows of Table 3 (section 6.2), base first and big last.
 
-    Perplexity (per word piece) and BLEU are those on newstest2013. A row is called after the paper's numbers
-    even where its widths are divided. Left to the config: everything that no row changes.
+    Perplexity (per word piece) and BLEU are those on newstest2013. For smaller models, widths and depths can
+    be divided; heads and rates stay, and a row keeps the name with the paper's numbers. The config has all that
+    no row changes.
 
     Args:
-      divisor: of every width (D, F, and the features of keys and values), for a table of smaller models; the
-        numbers of heads and layers and the rates stay.
+      width_divisor: of D, F, and the features of keys and values.
+      depth_divisor: of the number of layers.
       steps: of base; big has three times as many.
     """
-    for name, overrides, perplexity, bleu, millions in _rows(divisor, steps):
+    for name, overrides, perplexity, bleu, millions in _rows(width_divisor, depth_divisor, steps):
         published = {"perplexity": perplexity, "BLEU": bleu}
         if millions:
             published["parameters"] = 1e6 * millions
         yield Variant(name, overrides, published)
 
 
-def _rows(divisor: int, steps: int) -> Iterator[tuple[str, dict[str, Any], float, float, float | None]]:
+def _rows(
+    divisor: int, depth_divisor: int, steps: int
+) -> Iterator[tuple[str, dict[str, Any], float, float, float | None]]:
     """(name, overrides, perplexity, BLEU, millions of parameters where the table has them)."""
     yield "base", {}, 4.92, 25.8, 65
     for heads, *scores in ((1, 5.29, 24.9), (4, 5.00, 25.5), (16, 4.91, 25.8), (32, 5.01, 25.4)):
@@ -34,7 +37,8 @@ def _rows(divisor: int, steps: int) -> Iterator[tuple[str, dict[str, Any], float
     for features, *scores in ((16, 5.16, 25.1, 58), (32, 5.01, 25.4, 60)):
         yield f"B-dk{features}", {"model.key_features": features // divisor}, *scores
     for layers, *scores in ((2, 6.11, 23.7, 36), (4, 5.19, 25.3, 50), (8, 4.88, 25.5, 80)):
-        yield f"C-N{layers}", {"model.encoder_layers": layers, "model.decoder_layers": layers}, *scores
+        depth = layers // depth_divisor
+        yield f"C-N{layers}", {"model.encoder_layers": depth, "model.decoder_layers": depth}, *scores
     for features, *scores in ((256, 5.75, 24.5, 28), (1024, 4.66, 26.0, 168)):
         yield f"C-d{features}", {"model.d_model": features // divisor}, *scores
     for features, *scores in ((1024, 5.12, 25.4, 53), (4096, 4.75, 26.2, 90)):
