@@ -4,7 +4,7 @@
     python eval.py --workdir=runs/paper_2017 --average=5
 
 Variants: paper_2017, paper_2017_big, t2t_v2, large_batch. Each lists all in which it differs from the paper's
-base model. docs/wmt14.md has hardware, hours, disk and the commands from the download to BLEU. Here: not measured.
+base model. Hardware, hours, disk and all commands: docs/wmt14.md. Here: not measured.
 """
 
 from tfm.config import to_config_dict

@@ -12,8 +12,8 @@ def table3(*, width_divisor: int = 1, depth_divisor: int = 1, steps: int = 100_0
     """The rows of Table 3 (section 6.2), base first and big last.
 
     Perplexity (per word piece) and BLEU are those on newstest2013. For smaller models, widths and depths can
-    be divided; heads and rates stay, and a row keeps the name with the paper's numbers. The config has all that
-    no row changes.
+    be divided; heads and rates stay, and a row keeps its name, with the numbers of the paper. What no row
+    changes is the config's.
 
     Args:
       width_divisor: of D, F, and the features of keys and values.
