@@ -77,7 +77,11 @@ def parse(
 def start_logging() -> None:
     """Sends what tfm tells, and the warnings of all libraries, to stderr."""
     logging.basicConfig(
-        level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True
+        level=logging.WARNING,
+        format="%(asctime)s %(message)s",
+        datefmt="%H:%M:%S",
+        handlers=[_StandardError()],
+        force=True,
     )
     logging.getLogger("tfm").setLevel(logging.INFO)
     # Orbax tells of every file it writes, and of errors with a traceback before it raises them.
@@ -85,6 +89,18 @@ def start_logging() -> None:
     logging.getLogger("absl").addFilter(_is_warning)
     # Of a checkpoint's files, Orbax raises the first that fails; asyncio would print all others.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+
+
+class _StandardError(logging.StreamHandler):
+    """Writes to the standard error of the moment, which a progress bar replaces to stay below the log."""
+
+    @property
+    def stream(self):
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, _):
+        pass
 
 
 def _is_warning(record):

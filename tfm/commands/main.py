@@ -20,6 +20,9 @@ COMMANDS = {
     "plot": "Draw curves of several runs, positions, masks, schedules, calibration and more.",
     "replay": "Make one step of a run again, and read what happened in it.",
     "export": "Write a run as one portable folder.",
+    "status": "Show what a run has done so far.",
+    "list": "List the runs in folders, with their scores.",
+    "config": "Show a config, or how two differ.",
 }
 HELP = ("-h", "--help", "help")
 USER_ERROR = 2

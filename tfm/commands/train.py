@@ -21,12 +21,13 @@ from absl import flags
 from jax.experimental import multihost_utils
 
 from tfm import tasks
-from tfm.commands import cli
+from tfm.commands import cli, progress_bar
 from tfm.errors import UserError
 from tfm.runtime import preemption
 from tfm.runtime.lock import lock_workdir
 from tfm.runtime.memory import limit_malloc_arenas
 from tfm.training.dry_run import describe_run
+from tfm.training.hooks import Hook
 from tfm.training.loop import train
 from tfm.training.topology import describe_topology, find_devices
 from tfm.workdir import initialization
@@ -104,7 +105,15 @@ def begin(chosen: Any, arguments: flags.FlagValues, signals: preemption.SignalHa
             load_initial_params=load_initial_params,
             signals=signals,
             guard=guard,
+            hooks=make_hooks(task, chosen.training.steps),
         )
+
+
+def make_hooks(task: Any, steps: int) -> list[Hook]:
+    """A progress bar, on the first host, where standard error is a terminal."""
+    if jax.process_index() > 0 or not progress_bar.is_wanted():
+        return []
+    return [progress_bar.ProgressBar(steps, task.unit)]
 
 
 def dry_run(chosen: Any, workdir: str, topology: str = "") -> None:

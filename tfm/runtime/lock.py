@@ -115,6 +115,22 @@ def lock_workdir(workdir: str) -> Iterator[DirectoryGuard]:
             _write(file, None)
 
 
+def find_holder(workdir: str) -> str:
+    """The process that has the lock of a work directory, such as "process 7 on host since ..."; "" for none.
+
+    On another host it is seen where the file system has locks between hosts, as NFS has.
+    """
+    try:
+        with open(os.path.join(workdir, LOCK_FILE), encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _holder(file)
+    except OSError:  # no lock file, or no locks
+        pass
+    return ""
+
+
 def _holder(file):
     """Who the file says holds it, for an error message."""
     file.seek(0)

@@ -1,0 +1,69 @@
+"""tfm config: the fields of a config as flags, and how two differ."""
+
+import pytest
+
+from tests.workdir.test_status import workdir  # noqa: F401 (a fixture)
+from tfm.commands import cli, config_flag, train
+from tfm.commands import config as config_command
+from tfm.errors import UserError
+
+CONFIGS = [name for name in config_flag.shipped_configs() if name != "vit_digits"]
+
+
+def shown(capsys, *argv):
+    config_command.main(argv)
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("name", [*CONFIGS, "table3_small:big"])
+@pytest.mark.parametrize("changed", [False, True])
+def test_what_is_shown_makes_the_config_again(name, changed, tmp_path, capsys):
+    """The flags, over the defaults of the task alone, give the config."""
+    chosen = config_command.read(name)
+    lines = shown(capsys, "show", name, *["--changed"] * changed)
+    base = tmp_path / "base.py"
+    base.write_text(
+        "from tfm import tasks\nfrom tfm.config import to_config_dict\n"
+        f"def get_config():\n    return to_config_dict(tasks.find({chosen.task!r}).Config())\n"
+    )
+    lines = [line for line in lines if line.startswith("--") and not line.startswith("--config.task=")]
+    arguments = [f"--config={base}", *lines, "--workdir=none"]
+    assert cli.read_config(cli.parse(train.__name__, arguments, train.define_flags)[0]) == chosen
+
+
+def test_the_defaults_have_no_changed_field(tmp_path, capsys):
+    (tmp_path / "base.py").write_text(
+        "from tfm.tasks.translation import Config\nfrom tfm.config import to_config_dict\n"
+        "def get_config():\n    return to_config_dict(Config())\n"
+    )
+    assert shown(capsys, "show", "--changed", str(tmp_path / "base.py")) == ["no field differs"]
+
+
+def test_a_difference_has_both_values(capsys):
+    lines = shown(capsys, "diff", "table3_small", "table3_small:C-d1024")
+    assert lines == ["model.d_model: 64 -> 128"]
+    lines = shown(capsys, "diff", "quickstart", "quickstart_rnn")
+    assert lines[0] == "model.name: transformer -> rnn_seq2seq"
+    assert "model.d_ff: 512 -> -" in lines
+    assert "model.cell: - -> gru" in lines
+
+
+def test_a_run_is_a_config(workdir, capsys):  # noqa: F811
+    assert "--config.training.steps=100" in shown(capsys, "show", str(workdir))
+    assert shown(capsys, "diff", str(workdir), str(workdir / "config.json")) == ["no field differs"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["show"], "Expected show|diff CONFIG"),
+        (["show", "quickstart", "quickstart"], "Expected show CONFIG or diff CONFIG CONFIG"),
+        (["diff", "quickstart"], "Expected show CONFIG or diff CONFIG CONFIG"),
+        (["print", "quickstart"], "Expected show CONFIG or diff CONFIG CONFIG"),
+        (["diff", "--changed", "quickstart", "quickstart"], "--changed is for show"),
+        (["show", "none"], "Expected a config file at none"),
+    ],
+)
+def test_mistakes_are_error_messages(argv, message):
+    with pytest.raises(UserError, match=message.replace("|", r"\|")):
+        config_command.main(argv)

@@ -1,0 +1,73 @@
+"""tfm status and tfm list: what they print of runs in each state."""
+
+import json
+
+import pytest
+
+from tests.workdir.test_status import logged, validated, workdir, write_metrics  # noqa: F401 (a fixture)
+from tfm.commands import list as list_command
+from tfm.commands import status
+from tfm.errors import UserError
+from tfm.runtime.lock import lock_workdir
+
+
+def shown(capsys, *argv):
+    """{name: text} of what tfm status prints."""
+    status.main(argv)
+    return {line[:16].strip(): line[16:] for line in capsys.readouterr().out.splitlines()}
+
+
+def test_a_run_that_has_not_begun(workdir, capsys):  # noqa: F811
+    lines = shown(capsys, str(workdir))
+    assert lines["state"] == "stopped before its first checkpoint"
+    assert lines["step"] == "0 of 100"
+    assert lines.keys() == {"run", "state", "step", "disk"}
+
+
+def test_a_run_that_is_there_in_full(workdir, capsys, monkeypatch):  # noqa: F811
+    write_metrics(workdir, logged(10, 100.0), validated(10, 0.5), logged(100, 280.0))
+    (workdir / "checkpoints" / "100").mkdir(parents=True)
+    (workdir / "checkpoints" / "100" / "data").write_bytes(b"x" * (3 << 20))
+    scores = [{"name": "error", "value": 3.456, "signature": ""}]
+    (workdir / "test.values.scores.json").write_text(json.dumps({"scores": scores}))
+    start = {"time": "2026-01-01", "host": "here", "code": {"commit": "0123456789"}}
+    (workdir / "starts.jsonl").write_text(json.dumps(start) + "\n")
+    monkeypatch.setattr(status.time, "time", lambda: 345.0)
+    lines = shown(capsys, str(workdir))
+    assert lines["state"] == "finished"
+    assert lines["training"] == "loss 0.0100  3 points/s  at step 100, 1:05 ago"
+    assert lines["best"] == "score 0.5 at step 10"
+    assert lines["last evaluation"] == "step 10: score 0.5"
+    assert lines["checkpoints"] == "100 (3.00 MiB)"
+    assert lines["test.values"] == "error 3.46"
+    assert lines["last start"] == "2026-01-01 on here 01234567"
+
+
+def test_a_run_in_training(workdir, capsys):  # noqa: F811
+    write_metrics(workdir, logged(10, 100.0), logged(40, 160.0))
+    with lock_workdir(str(workdir)):
+        lines = shown(capsys, str(workdir))
+        list_command.main([str(workdir)])
+    assert lines["state"].startswith("training: process ")
+    assert lines["state"].endswith(", about 2:00 left")
+    assert " training " in capsys.readouterr().out
+
+
+def test_a_list_has_a_line_for_each_run(workdir, tmp_path, capsys):  # noqa: F811
+    write_metrics(workdir, logged(40, 160.0), validated(40, 0.25))
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("{")
+    list_command.main([str(tmp_path)])
+    header, broken, run = capsys.readouterr().out.splitlines()
+    assert header.split() == list(list_command.COLUMNS)
+    assert broken.split()[:2] == [str(tmp_path / "broken"), "unreadable"]
+    assert run.split()[2:6] == ["40/100", "stopped", "score", "0.25"]
+    assert header.index("step") == run.index("40/100")
+
+
+def test_no_run_is_an_error_message(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="There is no run in"):
+        list_command.main([str(tmp_path)])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="Expected a folder of runs at runs"):
+        list_command.main([])

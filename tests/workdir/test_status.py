@@ -1,0 +1,98 @@
+"""What a work directory tells of its run: untrained, in training, stopped, finished, evaluated."""
+
+import json
+
+import pytest
+
+from tests.helpers.tiny_regression import Config
+from tfm.config import save
+from tfm.errors import UserError
+from tfm.runtime.lock import lock_workdir
+from tfm.training.config import TrainingConfig
+from tfm.workdir import runs, status
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    """A work directory of a run that has not begun."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    training = TrainingConfig(steps=100, warmup_steps=2, peak_learning_rate=0.1)
+    save(Config(training=training), runs.config_path(str(folder)))
+    return folder
+
+
+def write_metrics(workdir, *rows):
+    (workdir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def logged(step, time):
+    return {"step": step, "time": time, "train/loss": 1.0 / step, "train/points_per_second": 3.0}
+
+
+def validated(step, score):
+    return {"step": step, "time": 0.0, "validation/score": score}
+
+
+def test_a_run_that_has_not_begun(workdir):
+    found = status.read_status(str(workdir))
+    assert (found.step, found.training, found.validation, found.best) == (0, {}, {}, None)
+    assert (found.checkpoints, found.start, found.evaluations, found.holder) == ({}, {}, {}, "")
+    assert not found.is_finished
+    assert found.disk == (workdir / "config.json").stat().st_size
+
+
+def test_a_run_in_training_tells_its_process_and_time_left(workdir):
+    write_metrics(workdir, logged(10, 100.0), validated(10, 0.5), logged(30, 140.0))
+    with lock_workdir(str(workdir)):
+        found = status.read_status(str(workdir))
+    assert found.holder.startswith("process ")
+    assert (found.step, found.unit, found.training["train/points_per_second"]) == (30, "points", 3.0)
+    assert found.seconds_left == pytest.approx(2.0 * 70)
+    after = status.read_status(str(workdir))
+    assert (after.holder, after.seconds_left) == ("", None)
+
+
+def test_looking_does_not_take_the_lock(workdir):
+    with lock_workdir(str(workdir)):
+        status.read_status(str(workdir))
+        with pytest.raises(UserError, match="is in use"), lock_workdir(str(workdir)):
+            pass
+
+
+def test_the_best_is_that_of_the_task_and_the_newest_of_equals(workdir):
+    scores = [(10, -3.0), (20, -1.0), (30, -1.0), (40, -2.0), (50, float("nan"))]
+    write_metrics(workdir, *(validated(*each) for each in scores))
+    found = status.read_status(str(workdir))
+    assert (found.best_metric, found.best) == ("validation/score", (30, -1.0))
+    assert found.validation["step"] == 50
+
+
+def test_checkpoints_count_as_steps(workdir):
+    write_metrics(workdir, logged(60, 1.0))
+    for name, size in (("90", 7), ("100", 5), ("100.orbax-checkpoint-tmp", 9), ("007", 1)):
+        (workdir / "checkpoints" / name).mkdir(parents=True)
+        (workdir / "checkpoints" / name / "data").write_bytes(b"x" * size)
+    found = status.read_status(str(workdir))
+    assert found.checkpoints == {90: 7, 100: 5}
+    assert (found.step, found.is_finished) == (100, True)
+
+
+def test_evaluations_are_those_that_can_be_read(workdir):
+    score = {"name": "BLEU", "value": 3.5, "signature": "s"}
+    (workdir / "test.de.scores.json").write_text(json.dumps({"scores": [score]}))
+    (workdir / "torn.de.scores.json").write_text('{"scores": [')
+    (workdir / "other.de.scores.json").write_text("[]")
+    assert status.read_status(str(workdir)).evaluations == {"test.de": [score]}
+
+
+def test_runs_are_found_below_a_folder(workdir, tmp_path):
+    nested = tmp_path / "sweep" / "a" / "seed_0"
+    nested.mkdir(parents=True)
+    for folder in (nested, workdir / "inside", tmp_path / ".hidden"):
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text("{}")
+    assert status.find_runs(str(tmp_path)) == [str(workdir), str(nested)]
+    assert status.find_runs(str(workdir)) == [str(workdir)]
+    with pytest.raises(UserError, match="there is none"):
+        status.find_runs(str(tmp_path / "none"))

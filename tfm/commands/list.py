@@ -1,0 +1,69 @@
+"""Lists the runs in folders, a line each: tfm list [FOLDER ...]
+
+Looks in runs/ where no folder is given, and in the folders below. The last column has the first score of each
+evaluation that `tfm evaluate` left.
+"""
+
+from collections.abc import Sequence
+
+from absl import flags
+
+from tfm.commands import cli, config_flag
+from tfm.errors import UserError
+from tfm.runtime.memory import format_bytes
+from tfm.workdir.status import Status, find_runs, read_status
+
+FOLDER = "runs"
+COLUMNS = ("run", "model", "step", "state", "best", "disk", "scores")
+
+
+def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """The flags of the command, in `values`."""
+    config_flag.define_import(values, argv)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Prints the list; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    _, folders = cli.parse(__name__, argv, define_flags, ["[FOLDER ...]"])
+    rows = [describe(workdir) for folder in folders or [FOLDER] for workdir in find_runs(folder)]
+    if not rows:
+        raise UserError(
+            f"There is no run in {', '.join(folders or [FOLDER])}: train one, or name its folder."
+        )
+    print("\n".join(format_table([COLUMNS, *rows])))
+
+
+def describe(workdir: str) -> tuple[str, ...]:
+    """The cells of a run; one that cannot be read says why."""
+    try:
+        status = read_status(workdir)
+    except UserError as error:
+        return (workdir, "", "", "unreadable", "", "", str(error))
+    best = "" if status.best is None else f"{status.best_metric.rpartition('/')[2]} {status.best[1]:.4g}"
+    return (
+        workdir,
+        status.config.model.name,
+        f"{status.step:,}/{status.config.training.steps:,}",
+        _state(status),
+        best,
+        format_bytes(status.disk),
+        "  ".join(f"{name}: {_first_score(scores)}" for name, scores in status.evaluations.items()),
+    )
+
+
+def format_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines with columns of equal width."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
+def _state(status: Status) -> str:
+    if status.holder:
+        return "training"
+    return "finished" if status.is_finished else "stopped"
+
+
+def _first_score(scores):
+    return f"{scores[0]['name']} {scores[0]['value']:.2f}" if scores else "no score"

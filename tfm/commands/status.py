@@ -1,0 +1,86 @@
+"""Shows what a run has done so far: tfm status runs/quickstart
+
+Its step, speed and time left, the best and the last evaluation, checkpoints, scores and disk. Reads the work
+directory alone, so a run that is training, here or on another machine, is not disturbed.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+
+from absl import flags
+
+from tfm.commands import cli, config_flag
+from tfm.runtime.memory import format_bytes
+from tfm.training.reporting import format_duration
+from tfm.workdir.status import Status, read_status
+
+COLUMN = 16  # characters of a name
+
+
+def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """The flags of the command, in `values`."""
+    config_flag.define_import(values, argv)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Prints the status; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    _, (workdir,) = cli.parse(__name__, argv, define_flags, ["DIR"])
+    print("\n".join(f"{name:<{COLUMN}}{text}" for name, text in describe(read_status(workdir))))
+
+
+def describe(status: Status) -> Iterator[tuple[str, str]]:
+    """The lines, (name, text)."""
+    yield "run", f"{status.workdir} ({status.config.task}, {status.config.model.name})"
+    yield "state", describe_state(status)
+    yield "step", f"{status.step:,} of {status.config.training.steps:,}"
+    if "train/loss" in status.training:
+        yield "training", describe_training(status)
+    if status.best is not None:
+        step, value = status.best
+        yield "best", f"{status.best_metric.removeprefix('validation/')} {value:.4g} at step {step:,}"
+    if status.validation:
+        scores = "  ".join(_shown_scores(status.validation))
+        yield "last evaluation", f"step {status.validation['step']:,}: {scores}"
+    if status.checkpoints:
+        steps = ", ".join(f"{step:,}" for step in status.checkpoints)
+        yield "checkpoints", f"{steps} ({format_bytes(sum(status.checkpoints.values()))})"
+    for name, scores in status.evaluations.items():
+        yield name, "  ".join(f"{score['name']} {score['value']:.2f}" for score in scores[:3])
+    if status.start:
+        commit = (status.start.get("code") or {}).get("commit", "")
+        yield (
+            "last start",
+            f"{status.start.get('time', '')} on {status.start.get('host', '')} {commit[:8]}".rstrip(),
+        )
+    yield "disk", format_bytes(status.disk)
+
+
+def describe_state(status: Status) -> str:
+    """Whether it trains, is finished, or waits to be resumed."""
+    if status.holder:
+        left = "" if status.seconds_left is None else f", about {format_duration(status.seconds_left)} left"
+        return f"training: {status.holder}{left}"
+    if status.is_finished:
+        return "finished"
+    return (
+        "stopped: the same command resumes it"
+        if status.checkpoints
+        else "stopped before its first checkpoint"
+    )
+
+
+def describe_training(status: Status) -> str:
+    """The last line of the log."""
+    row = status.training
+    rate = row.get(f"train/{status.unit}_per_second")
+    speed = "" if rate is None else f"  {rate:,.0f} {status.unit}/s"
+    ago = format_duration(max(time.time() - row["time"], 0)) if "time" in row else ""
+    return f"loss {row['train/loss']:.4f}{speed}  at step {row['step']:,}" + (f", {ago} ago" if ago else "")
+
+
+def _shown_scores(row):
+    return [
+        f"{name.removeprefix('validation/')} {value:.4g}"
+        for name, value in row.items()
+        if name.startswith("validation/")
+    ]

@@ -1,0 +1,163 @@
+"""What a run has done so far, read from its work directory alone; a run that is training is not disturbed."""
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tfm import tasks
+from tfm.errors import UserError
+from tfm.runtime.checkpoints import STEP_NAME
+from tfm.runtime.lock import find_holder
+from tfm.runtime.provenance import last_start
+from tfm.training.reporting import read_metrics
+from tfm.training.setup import CHECKPOINT_FOLDER
+from tfm.workdir import runs
+
+SCORES_SUFFIX = ".scores.json"
+DEPTH = 4  # folders below the one that is searched for runs
+
+
+class Status(NamedTuple):
+    """A run so far.
+
+    Attributes:
+      workdir: its folder.
+      config: of its task.
+      holder: the process that trains in it, "" for none.
+      step: updates made, by the log and the checkpoints.
+      training: the last line of its log, {"train/loss": ...}; {} before the first.
+      validation: the last evaluation, {"validation/bleu": ...}; {} before the first.
+      best: (step, value) of the best evaluation by the metric of its task; None before the first.
+      best_metric: the name of that metric; "" where the task cannot be opened.
+      unit: of what `training` counts a second, such as "tokens".
+      seconds_left: at the speed of the last lines of the log, while a process trains; else None.
+      checkpoints: {step: bytes}, ascending.
+      disk: bytes of the whole folder.
+      start: the last line of starts.jsonl; {} for none.
+      evaluations: {file name of an evaluation: its scores}, as `tfm evaluate` left them.
+    """
+
+    workdir: str
+    config: Any
+    holder: str
+    step: int
+    training: dict[str, float]
+    validation: dict[str, float]
+    best: tuple[int, float] | None
+    best_metric: str
+    unit: str
+    seconds_left: float | None
+    checkpoints: dict[int, int]
+    disk: int
+    start: dict[str, Any]
+    evaluations: dict[str, list[dict[str, Any]]]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all steps are made."""
+        return self.step >= self.config.training.steps
+
+
+def read_status(workdir: str) -> Status:
+    """The `Status` of a run.
+
+    Raises:
+      UserError: there is no run, or its config does not fit this version.
+    """
+    config, rows = runs.read_config(workdir), []
+    with contextlib.suppress(UserError):  # before its first line
+        rows = read_metrics(workdir)
+    training = [row for row in rows if "train/loss" in row]
+    validation = [row for row in rows if any(name.startswith("validation/") for name in row)]
+    checkpoints, holder = _find_checkpoints(workdir), find_holder(workdir)
+    step = max([*checkpoints, *(row["step"] for row in training[-1:])], default=0)
+    best, unit = _find_task(config, workdir)
+    return Status(
+        workdir=workdir,
+        config=config,
+        holder=holder,
+        step=step,
+        training=training[-1] if training else {},
+        validation=validation[-1] if validation else {},
+        best=_find_best(validation, best) if best else None,
+        best_metric=best.metric if best else "",
+        unit=unit,
+        seconds_left=_seconds_left(training, config.training.steps) if holder else None,
+        checkpoints=checkpoints,
+        disk=folder_bytes(workdir),
+        start=last_start(workdir),
+        evaluations=dict(_read_evaluations(workdir)),
+    )
+
+
+def find_runs(folder: str) -> list[str]:
+    """The work directories in a folder, itself among them, sorted.
+
+    Raises:
+      UserError: there is no such folder.
+    """
+    if not os.path.isdir(folder):
+        raise UserError(f"Expected a folder of runs at {folder}, but there is none: check the path.")
+    found, root = [], os.path.abspath(folder).count(os.sep)
+    for path, names, files in os.walk(folder):
+        if runs.CONFIG_FILE in files:
+            found.append(path)
+            names.clear()  # what is in a run is no run
+        elif os.path.abspath(path).count(os.sep) - root >= DEPTH:
+            names.clear()
+        names[:] = [name for name in names if not name.startswith(".")]
+    return sorted(found)
+
+
+def folder_bytes(folder: str) -> int:
+    """Bytes of the files in a folder; one that training deletes meanwhile counts nothing."""
+    total = 0
+    for path, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(path, name)).st_size
+    return total
+
+
+def _find_task(config, workdir):
+    """(`Best`, unit) of the task; (None, "") where it cannot be opened, as without its tokenizer."""
+    try:
+        task = tasks.find(config.task).create(config, workdir, new=False)
+    except UserError:
+        return None, ""
+    return task.best, task.unit
+
+
+def _find_best(rows, best):
+    measured = [
+        (row["step"], row[best.metric]) for row in rows if not math.isnan(row.get(best.metric, math.nan))
+    ]
+    choose = max if best.order == "max" else min
+    return choose(reversed(measured), key=lambda pair: pair[1], default=None)  # of equals the newest
+
+
+def _seconds_left(rows, steps):
+    if len(rows) < 2:
+        return None
+    old, new = rows[-2:]
+    return (new["time"] - old["time"]) / (new["step"] - old["step"]) * (steps - new["step"])
+
+
+def _find_checkpoints(workdir):
+    folder = os.path.join(workdir, CHECKPOINT_FOLDER)
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    steps = sorted(int(name) for name in names if STEP_NAME.fullmatch(name))
+    return {step: folder_bytes(os.path.join(folder, str(step))) for step in steps}
+
+
+def _read_evaluations(workdir) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    for name in sorted(os.listdir(workdir)):
+        if not name.endswith(SCORES_SUFFIX):
+            continue
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            with open(os.path.join(workdir, name), encoding="utf-8") as file:
+                scores = json.load(file)["scores"]
+            yield name.removesuffix(SCORES_SUFFIX), [dict(score) for score in scores]
