@@ -29,6 +29,7 @@ from tfm.runtime.memory import limit_malloc_arenas
 from tfm.training.dry_run import describe_run
 from tfm.training.hooks import Hook
 from tfm.training.loop import train
+from tfm.training.profiling import Profiler, parse_range
 from tfm.training.topology import describe_topology, find_devices
 from tfm.workdir import initialization
 
@@ -43,6 +44,8 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     )
     text = "With --dry_run, tell it of these TPUs, such as v5e:4x4, for which the step is compiled here."
     flags.DEFINE_string("topology", "", text, values)
+    text = "FIRST:LAST, steps to profile: writes a trace and a summary into the folder profile of the run."
+    flags.DEFINE_string("profile", "", text, values)
     flags.DEFINE_string("warm_start", "", "Begin a new run with the weights of this run or export.", values)
     text = "Begin a new schedule with the newest weights of the run, from step 0."
     flags.DEFINE_bool("reset_schedule", False, text, values)
@@ -62,6 +65,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = cli.read_config(arguments)
     join_hosts(arguments)
     cli.check_device()
+    if arguments.profile:
+        parse_range(arguments.profile)  # before minutes of preparation
     if arguments.topology and not arguments.dry_run:
         raise UserError("--topology is for --dry_run alone: a run takes the devices that are here.")
     if arguments.dry_run:
@@ -105,15 +110,20 @@ def begin(chosen: Any, arguments: flags.FlagValues, signals: preemption.SignalHa
             load_initial_params=load_initial_params,
             signals=signals,
             guard=guard,
-            hooks=make_hooks(task, chosen.training.steps),
+            hooks=make_hooks(task, chosen.training.steps, arguments),
         )
 
 
-def make_hooks(task: Any, steps: int) -> list[Hook]:
-    """A progress bar, on the first host, where standard error is a terminal."""
-    if jax.process_index() > 0 or not progress_bar.is_wanted():
-        return []
-    return [progress_bar.ProgressBar(steps, task.unit)]
+def make_hooks(task: Any, steps: int, arguments: flags.FlagValues) -> list[Hook]:
+    """On the first host a profiler, if --profile is given, and a progress bar, if a terminal shows it."""
+    hooks = []
+    if jax.process_index() > 0:
+        return hooks
+    if arguments.profile:
+        hooks.append(Profiler(*parse_range(arguments.profile), arguments.workdir))
+    if progress_bar.is_wanted():
+        hooks.append(progress_bar.ProgressBar(steps, task.unit))
+    return hooks
 
 
 def dry_run(chosen: Any, workdir: str, topology: str = "") -> None:

@@ -25,7 +25,7 @@ def describe_run(task: Task, config: TrainingConfig, workdir: str) -> list[str]:
     setup, data = make_setup(task, config), task.open_data()
     example, accumulation = data.example(), config.gradient_accumulation_steps
     check_padding(setup, setup.initialize, example, accumulation)
-    _, memory = compile_step(setup, example, accumulation)
+    _, memory, _ = compile_step(setup, example, accumulation)
     device = f"{format_bytes(memory.state)} state, {format_bytes(memory.step)} for a step"
     if memory.available:
         device += f", of {format_bytes(memory.available)}"

@@ -2,9 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 
+import jax
+
 
 class Hook:
     """Does nothing; a subclass overrides what it needs. Each host calls its own."""
+
+    def on_compiled(self, compiled: jax.stages.Compiled) -> None:
+        """Once the step is compiled, before the first."""
 
     def on_step(self, step: int, metrics: Mapping[str, tuple[float, float]]) -> None:
         """After each step, once the next is dispatched: its metrics, {name: (sum, count)}."""
@@ -24,6 +29,11 @@ class Hooks(Hook):
 
     def __init__(self, hooks: Iterable[Hook]):
         self._hooks = tuple(hooks)
+
+    def on_compiled(self, compiled: jax.stages.Compiled) -> None:
+        """See `Hook`."""
+        for hook in self._hooks:
+            hook.on_compiled(compiled)
 
     def on_step(self, step: int, metrics: Mapping[str, tuple[float, float]]) -> None:
         """See `Hook`."""

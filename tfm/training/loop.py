@@ -65,7 +65,7 @@ def train(
         deleted, moved or replaced.
     """
     began = time.monotonic()
-    signals = signals or SignalHandler()
+    signals, hooks = signals or SignalHandler(), list(hooks)
     setup = make_setup(task, config)
     with contextlib.ExitStack() as stack:
         for hook in hooks:
@@ -84,7 +84,10 @@ def train(
         devices = f"{setup.partitioner.devices} {jax.default_backend()}"
         log.info("%s parameters, %s device(s)", f"{setup.parameters:,}", devices)
         example, accumulation = data.example(), config.gradient_accumulation_steps
-        step, _ = compile_step(setup, example, accumulation)
+        step, _, compiled = compile_step(setup, example, accumulation)
+        for hook in hooks:
+            hook.on_compiled(compiled)
+        del compiled
         state.state = place_state(setup, get_state, example, accumulation)
         del get_state  # which may keep the restored state in memory
         guard.check()

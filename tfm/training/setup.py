@@ -150,7 +150,7 @@ def restore_or_initialize(
 
 def compile_step(
     setup: TrainSetup, batch: Batch, gradient_accumulation_steps: int
-) -> tuple[Callable, Memory]:
+) -> tuple[Callable, Memory, jax.stages.Compiled]:
     """Compiles the step for one shape; a later call with it finds what was compiled.
 
     Args:
@@ -159,16 +159,17 @@ def compile_step(
       gradient_accumulation_steps: of the config, for the error message.
 
     Returns:
-      (the step as it is called, the `Memory` it needs).
+      (the step as it is called, the `Memory` it needs, what was compiled).
 
     Raises:
       UserError: a step needs more memory than a device has.
     """
     with explain_out_of_memory(gradient_accumulation_steps):
         step = setup.partitioner.compile(setup.step, setup.state)
-        memory = measure_memory(step.lower(*setup.partitioner.place_shapes(setup.state, batch)).compile())
+        compiled = step.lower(*setup.partitioner.place_shapes(setup.state, batch)).compile()
+    memory = measure_memory(compiled)
     check_memory(memory, gradient_accumulation_steps)
-    return step, memory
+    return step, memory, compiled
 
 
 def check_padding(

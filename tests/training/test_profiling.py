@@ -1,0 +1,85 @@
+"""Profiling: the range of steps, the summary of operations, and a trace of a run."""
+
+import contextlib
+import glob
+
+import pytest
+
+from tests.helpers.tiny_regression import Regression, make_config
+from tfm.errors import UserError
+from tfm.training import profiling
+from tfm.training.loop import train
+from tfm.training.profiling import Operation, Profiler
+
+COMPILED = """
+ENTRY %main (x: f32[4]) -> f32[4] {
+  %x = f32[4]{0} parameter(0)
+  %fusion.2 = f32[4]{0} fusion(%x), kind=kLoop, metadata={op_type="add" op_name="jit(step)/encoder/add" id=3}
+  ROOT dot.1 = f32[4]{0} dot(%fusion.2, %x), metadata={op_name="jit(step)/logits/dot_general"}
+}
+"""
+
+
+@pytest.mark.parametrize("text", ["", "5", "5:", "0:3", "7:3", "1:x", "-1:3", "1:2:3", "1:9999999999"])
+def test_a_range_is_two_steps_in_order(text):
+    with pytest.raises(UserError, match="--profile must be FIRST:LAST"):
+        profiling.parse_range(text)
+
+
+def test_a_range_of_one_step():
+    assert profiling.parse_range("20:20") == (20, 20)
+
+
+def test_sources_are_those_of_the_compiled_program():
+    assert profiling.find_sources(COMPILED) == {
+        "fusion.2": "jit(step)/encoder/add",
+        "dot.1": "jit(step)/logits/dot_general",
+    }
+
+
+def test_intervals_that_touch_are_one():
+    operations = [Operation("a", 5, 5), Operation("b", 0, 2), Operation("c", 10, 1), Operation("d", 6, 1)]
+    assert profiling.merge_intervals(operations) == [(0, 2), (5, 11)]
+
+
+def test_the_summary_has_idle_time_and_the_slowest_first():
+    second = 1_000_000_000
+    lines = [
+        [Operation("dot.1", 0, 2 * second), Operation("fusion.2", 8 * second, second)],
+        [Operation("dot.1", second, second), Operation("dot.1", 9 * second, second)],
+    ]
+    whole, _, slowest, other = profiling.summarize(lines, {"dot.1": "logits"})
+    assert whole.startswith("10.000 s, idle for 60.0 %")
+    assert whole.endswith("2 threads or devices computed for 5.000 s in all")
+    assert slowest.split() == ["4.0000", "80.0", "%", "3", "dot.1", "logits"]
+    assert other.split() == ["1.0000", "20.0", "%", "1", "fusion.2"]
+    assert profiling.summarize([], {}) == ["no operation was recorded"]
+
+
+def train_profiled(workdir, first, last):
+    config = make_config(steps=6)
+    train(
+        Regression(config), config.training, str(workdir), hooks=iter([Profiler(first, last, str(workdir))])
+    )
+
+
+def test_a_run_is_profiled(tmp_path, caplog):
+    train_profiled(tmp_path, 2, 4)
+    summary = (tmp_path / "profile" / "summary.txt").read_text().splitlines()
+    assert summary[0] == "steps 2 to 4"
+    assert "idle for" in summary[1]
+    assert any("jit(train_step)" in line for line in summary[3:])
+    assert glob.glob(f"{tmp_path}/profile/plugins/profile/*/perfetto_trace.json.gz")
+    assert "not profiled" not in caplog.text
+
+
+def test_a_run_that_ends_sooner_writes_what_it_has(tmp_path):
+    train_profiled(tmp_path, 1, 99)
+    assert (tmp_path / "profile" / "summary.txt").read_text().count("jit(train_step)") > 0
+
+
+def test_steps_that_are_not_made_are_told(tmp_path, caplog):
+    with contextlib.suppress(SystemExit):
+        train_profiled(tmp_path, 50, 60)
+    assert "Steps 50 to 60 were not profiled" in caplog.text
+    assert not (tmp_path / "profile").exists()
