@@ -15,9 +15,7 @@ test unit: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.pytest_cache/compiled
 .PHONY: quickstart test unit lint clean
 
 quickstart: .venv/installed
-	$(BIN)/python train.py --config=configs/quickstart.py --workdir=$(RUN)
-	$(BIN)/python eval.py --workdir=$(RUN)
-	$(BIN)/tfm visualize --workdir=$(RUN)
+	$(BIN)/tfm quickstart --workdir=$(RUN)
 
 test: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from tfm.commands import terminal
 
 COMMANDS = {
+    "quickstart": "Train on the built-in language, evaluate and draw: six minutes, no download.",
     "train": "Train a model from a config, or resume a run.",
     "evaluate": "Score a run or an export on a split, and write its outputs.",
     "translate": "Translate lines of text.",

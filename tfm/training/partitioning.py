@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -42,14 +42,14 @@ class Partitioner(NamedTuple):
     """
 
     devices: int
-    compile: callable
-    place_state: callable
-    place_batch: callable
-    place_shapes: callable
-    fetch_state: callable = _identity
-    fetch_metrics: callable = _identity
-    like: callable = _identity
-    fetch_weights: callable = _identity
+    compile: Callable
+    place_state: Callable
+    place_batch: Callable
+    place_shapes: Callable
+    fetch_state: Callable = _identity
+    fetch_metrics: Callable = _identity
+    like: Callable = _identity
+    fetch_weights: Callable = _identity
 
 
 def make_partitioner(config: TrainingConfig, devices: Sequence[jax.Device] | None = None) -> Partitioner:

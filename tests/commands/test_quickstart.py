@@ -1,0 +1,30 @@
+"""tfm quickstart: the three commands, one after the other."""
+
+import pytest
+
+from tfm.commands import quickstart
+from tfm.errors import UserError
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """[(command, its arguments)] of what would have run."""
+    calls = []
+    for name in ("train", "evaluate", "visualize"):
+        main = lambda argv, name=name: calls.append((name, *argv))  # noqa: E731
+        monkeypatch.setattr(getattr(quickstart, name), "main", main)
+    return calls
+
+
+def test_it_trains_evaluates_and_draws(calls):
+    quickstart.main([])
+    workdir = "--workdir=runs/quickstart"
+    assert calls == [("train", "--config=quickstart", workdir), ("evaluate", workdir), ("visualize", workdir)]
+
+
+def test_the_folder_can_be_another(calls):
+    quickstart.main(["--workdir=elsewhere"])
+    assert all(call[-1] == "--workdir=elsewhere" for call in calls)
+    with pytest.raises(UserError, match="--workdir is empty"):
+        quickstart.main(["--workdir="])
+    assert len(calls) == 3
