@@ -1,5 +1,5 @@
 # make quickstart: train, evaluate and draw on the built-in language.  make test: lint and all tests.
-# make unit: the tests that start no processes and train no runs.
+# make unit: the tests that start no processes and train no runs.  make docs: the site of the documents.
 # Each makes its own .venv where there is none.
 
 PYTHON ?= python3
@@ -12,7 +12,7 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 # Programs that an earlier call compiled, see tests/conftest.py: a second call takes four fifths of the time.
 test unit: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.pytest_cache/compiled
 
-.PHONY: quickstart test unit lint clean
+.PHONY: quickstart test unit lint docs clean
 
 quickstart: .venv/installed
 	$(BIN)/tfm quickstart --workdir=$(RUN)
@@ -27,10 +27,18 @@ lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# The site of the documents, in site/: index.html opens from disk.
+docs: .venv/documented
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+.venv/documented: .venv/installed
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
 .venv/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
 clean:
-	rm -rf .venv .pytest_cache runs build *.egg-info
+	rm -rf .venv .pytest_cache runs build site *.egg-info

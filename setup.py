@@ -1,5 +1,7 @@
-"""The packages of the wheel: tfm, and the folder configs as tfm/configs; all else is in pyproject.toml."""
+"""The packages of the wheel: tfm with its page, and the folder configs as tfm/configs; all else is in
+pyproject.toml."""
 
 from setuptools import find_packages, setup
 
-setup(packages=[*find_packages(include=["tfm*"]), "tfm.configs"], package_dir={"tfm.configs": "configs"})
+packages = [*find_packages(include=["tfm*"]), "tfm.configs", "tfm.visualize.page"]
+setup(packages=packages, package_dir={"tfm.configs": "configs"})

@@ -1,5 +1,6 @@
 """What the documents point to is there."""
 
+import importlib.util
 import re
 
 import pytest
@@ -45,6 +46,18 @@ def test_excerpts_stand_in_their_files():
         for line in filter(str.strip, block.splitlines()):
             assert line in rest, f"{path} has no line {line!r} there"
             rest = rest[rest.index(line) + len(line) :]
+
+
+def test_every_page_is_in_the_site():
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert pages <= set(re.findall(r"[\w/]+\.md", navigation)) | {"guide/README.md"}
+
+
+def test_the_reference_names_modules_that_exist():
+    for page in (ROOT / "docs" / "reference").glob("*.md"):
+        for module in re.findall(r"^::: (\S+)", page.read_text(encoding="utf-8"), re.MULTILINE):
+            assert importlib.util.find_spec(module), f"{page.name} names {module}"
 
 
 def test_the_gallery_has_a_small_figure_of_every_plot():

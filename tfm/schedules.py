@@ -44,8 +44,9 @@ def linear_decay(peak: float, warmup_steps: int, total_steps: int) -> Schedule:
 
     Not the paper's. For short runs, where equation 3 would end at a rate that is still high.
 
-    >>> [round(float(linear_decay(1.0, 2, 5)(count)), 2) for count in range(6)]
-    [0.5, 1.0, 0.75, 0.5, 0.25, 0.0]
+    Examples:
+      >>> [round(float(linear_decay(1.0, 2, 5)(count)), 2) for count in range(6)]
+      [0.5, 1.0, 0.75, 0.5, 0.25, 0.0]
 
     Args:
       peak: rate of step W.
@@ -70,8 +71,9 @@ def cosine_decay(peak: float, warmup_steps: int, total_steps: int) -> Schedule:
 
     Loshchilov and Hutter 2017, without restarts: falls to 0 after the last of T steps.
 
-    >>> [round(float(cosine_decay(1.0, 2, 5)(count)), 2) for count in range(6)]
-    [0.5, 1.0, 0.85, 0.5, 0.15, 0.0]
+    Examples:
+      >>> [round(float(cosine_decay(1.0, 2, 5)(count)), 2) for count in range(6)]
+      [0.5, 1.0, 0.85, 0.5, 0.15, 0.0]
 
     Args:
       peak: rate of step W.
@@ -94,8 +96,9 @@ def cosine_decay(peak: float, warmup_steps: int, total_steps: int) -> Schedule:
 def constant(peak: float, warmup_steps: int) -> Schedule:
     """peak * min(s / W, 1).
 
-    >>> [round(float(constant(1.0, 2)(count)), 2) for count in range(4)]
-    [0.5, 1.0, 1.0, 1.0]
+    Examples:
+      >>> [round(float(constant(1.0, 2)(count)), 2) for count in range(4)]
+      [0.5, 1.0, 1.0, 1.0]
 
     Args:
       peak: rate from step W on.
