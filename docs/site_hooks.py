@@ -16,7 +16,8 @@ from pygments.util import ClassNotFound
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DOCS = os.path.join(ROOT, "docs")
-PAGES = {"index.md": "README.md"} | {name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")}
+PAGES = {"index.md": "README.md"}  # of the site: file of the repository
+PAGES |= {name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")}
 SOURCE = "source"  # folder of the pages that show code
 LINK = re.compile(r"(\]\()((?!https?:|mailto:|#)[^)#\s]+)(#[^)\s]*)?\)")
 LINE = re.compile(r"#L(\d+)")
@@ -71,7 +72,7 @@ def _repository_path(target, page):
 
 def _resolve(target, page):
     """The path in the repository that a link of a page means."""
-    folder = os.path.dirname(PAGES[page] if page in PAGES else f"docs/{page}")
+    folder = os.path.dirname(PAGES.get(page, f"docs/{page}"))
     return os.path.normpath(os.path.join(folder, target))
 
 
