@@ -12,7 +12,7 @@ from tfm.errors import UserError
 LINES = (
     "( (S (NP-SBJ (NNP Ann)) (VP (VBZ sleeps)) (. .)) )\n(FRAG (-LRB- -LRB-)\n  (NN x))\n((NP (-NONE- *)))\n"
 )
-PAIRS = [("Ann sleeps .", "(S (NP XX )NP (VP XX )VP . )S"), ("-LRB- x", "(FRAG XX XX )FRAG")]
+PAIRS = [("Ann sleeps .", "(S (NP NNP )NP (VP VBZ )VP . )S"), ("-LRB- x", "(FRAG -LRB- NN )FRAG")]
 
 
 def make(folder, **fields):
@@ -34,7 +34,7 @@ def test_pairs_are_words_and_tokens_of_trees(folder, caplog):
     assert pairs[1] == PAIRS[1]
     assert len(pairs) == 2
     assert "Left out 1 trees" in caplog.text
-    assert read_sides(make(folder), "validation") == (["a"], ["XX"])
+    assert read_sides(make(folder), "validation") == (["a"], ["NN"])
 
 
 def test_any_ending_and_compression_is_the_same_treebank(folder):

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from tfm.data.trees import (
     MOST_DEPTH,
-    PUNCTUATION,
     TOP,
     Leaf,
     Node,
@@ -18,16 +17,14 @@ from tfm.data.trees import (
     linearize,
     list_leaves,
     list_spans,
-    normalize_tags,
     read_trees,
     restore_tree,
     split_words,
 )
 from tfm.errors import UserError
-from tfm.evaluation.bracketing import DELETED
 
 JOHN = "(TOP (S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .)))"
-TOKENS = "(S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S"  # figure 2 of Vinyals et al., tags normalised
+TOKENS = "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S"  # figure 2 of Vinyals et al.
 
 
 def read(text):
@@ -77,11 +74,7 @@ def test_a_tree_without_words_is_none():
 
 
 def test_the_sequence_of_vinyals():
-    assert " ".join(linearize(normalize_tags(read(JOHN)))) == TOKENS
-
-
-def test_punctuation_is_what_evalb_deletes():
-    assert {TOP, "-NONE-", *PUNCTUATION} == DELETED
+    assert " ".join(linearize(read(JOHN))) == TOKENS
 
 
 def test_spans_are_of_words():
@@ -184,4 +177,4 @@ def test_the_deepest_tree_can_be_read():
     text = "(S " * depth + "(NN a)" + ")" * depth
     tree = clean_tree(read(text))
     assert format_tree(tree) == f"(TOP {text})"
-    assert len(linearize(normalize_tags(tree))) == 2 * depth + 1
+    assert len(linearize(tree)) == 2 * depth + 1

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from tfm.data.config import DataConfig
 from tfm.data.text_files import OPENERS, decompress, find_file
-from tfm.data.trees import Node, clean_tree, linearize, list_leaves, normalize_tags, read_trees
+from tfm.data.trees import Node, clean_tree, linearize, list_leaves, read_trees
 from tfm.errors import UserError
 
 ENDINGS = (".mrg", ".txt", "")
@@ -69,9 +69,9 @@ def open_builtin_treebank(config: DataConfig, name: str) -> TreePairs:
 
 
 def make_pair(tree: Node) -> tuple[str, str]:
-    """(words, tokens) of a clean tree, its tags normalised."""
+    """(words, tokens) of a clean tree."""
     words = " ".join(leaf.word for leaf in list_leaves(tree))
-    return words, " ".join(linearize(normalize_tags(tree)))
+    return words, " ".join(linearize(tree))
 
 
 def _find(stem):

@@ -3,8 +3,8 @@
 A tree is a `Node` with the label TOP. As a sequence (Vinyals et al. 2015, "Grammar as a Foreign Language")
 it is a token for each opening bracket, for each word its tag, and for each closing bracket:
 
-    (TOP (S (NP (XX John)) (VP (XX sleeps)) (. .)))        the tree, its tags normalised
-    (S (NP XX )NP (VP XX )VP . )S                          the sequence
+    (TOP (S (NP (NNP John)) (VP (VBZ sleeps)) (. .)))        the tree
+    (S (NP NNP )NP (VP VBZ )VP . )S                          the sequence
 
 The words are not in the sequence: the parser has them in its input.
 """
@@ -18,8 +18,7 @@ from tfm.errors import UserError
 TOP = "TOP"
 ROOTS = ("", TOP, "ROOT", "S1")  # labels of the outermost bracket that say nothing
 EMPTY = "-NONE-"  # tag of an element without a word, such as a trace
-WORD_TAG = "XX"  # of all words but punctuation
-PUNCTUATION = frozenset((",", ".", ":", "``", "''"))  # tags of what evalb's COLLINS.prm does not count
+UNKNOWN_TAG = "XX"  # of words that a sequence has no tag for
 MOST_DEPTH = 200  # brackets inside each other; the deepest of the Wall Street Journal has below 50
 TOKEN = re.compile(r"[()]|[^\s()]+")
 FUNCTION = re.compile(r"^([^-=|].*?)[-=|].*")  # NP-SBJ-1, NP=2, PRT|ADVP; not -LRB-
@@ -104,11 +103,6 @@ def clean_tree(tree: Node) -> Node | None:
     return cleaned if isinstance(cleaned, Node) else None
 
 
-def normalize_tags(tree: Node) -> Node:
-    """The tree with the tag XX for all words but punctuation, as brackets are all that is scored."""
-    return Node(tree.label, tuple(map(_normalize, tree.children)))
-
-
 def format_tree(tree: Node | Leaf) -> str:
     """The tree as bracketed text, in one line."""
     if isinstance(tree, Leaf):
@@ -170,7 +164,7 @@ def restore_tree(tokens: Iterable[str], words: Sequence[str]) -> Restored:
             stack.append((label, []))
     if left:
         repairs.add("missing tags")
-        stack[-1][1].extend(Leaf(WORD_TAG, word) for word in reversed(left))
+        stack[-1][1].extend(Leaf(UNKNOWN_TAG, word) for word in reversed(left))
     if len(stack) > 1:
         repairs.add("unclosed")
     while len(stack) > 1:
@@ -231,12 +225,6 @@ def _clean(tree):
         return None if tree.tag == EMPTY else Leaf(FUNCTION.sub(r"\1", tree.tag), tree.word)
     children = tuple(child for child in map(_clean, tree.children) if child is not None)
     return Node(FUNCTION.sub(r"\1", tree.label), children) if children else None
-
-
-def _normalize(tree):
-    if isinstance(tree, Node):
-        return normalize_tags(tree)
-    return tree if tree.tag in PUNCTUATION else Leaf(WORD_TAG, tree.word)
 
 
 def _list_spans(tree, start):

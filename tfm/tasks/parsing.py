@@ -22,7 +22,6 @@ from tfm.data.trees import (
     linearize,
     list_leaves,
     list_spans,
-    normalize_tags,
     read_trees,
     restore_tree,
     split_words,
@@ -112,9 +111,7 @@ class Parsing(translation.Translation):
         Raises:
           UserError: no lists of texts, or of unlike length, or a text that is not one tree.
         """
-        tokens = [
-            " ".join(linearize(normalize_tags(tree))) for tree in map(_read, check_texts("targets", targets))
-        ]
+        tokens = [" ".join(linearize(_read(text))) for text in check_texts("targets", targets)]
         sentences = [" ".join(split_words(each)) for each in check_texts("sources", sources)]
         return super().score(params, sentences, tokens)
 
