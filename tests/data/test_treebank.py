@@ -50,6 +50,9 @@ def test_a_file_that_changed_is_read_again(folder):
     assert len(open_pairs(make(folder), "validation")) == 1
     (folder / "validation.txt").write_text("(NN a) (NN b)", encoding="utf-8")
     assert len(open_pairs(make(folder), "validation")) == 2
+    (folder / "validation.txt").write_text("(NN a) (NN c)", encoding="utf-8")  # of the same size
+    os.utime(folder / "validation.txt", (1, 1))
+    assert read_sides(make(folder), "validation")[0] == ["a", "c"]
 
 
 def test_all_splits_are_checked_and_all_problems_told(folder):

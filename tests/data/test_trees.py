@@ -85,6 +85,8 @@ def test_spans_are_of_words():
         Span("VP", 1, 4),
         Span("NP", 2, 4),
     ]
+    tree = read("(S (NP (DT a) (NN b)) (VP (VB c)))")
+    assert list_spans(tree)[2:] == [Span("NP", 0, 2), Span("VP", 2, 3)]
 
 
 def random_tree(rng, depth):

@@ -61,7 +61,8 @@ def test_equal_brackets_match_as_often_as_they_are_there():
 def test_prt_equals_advp_and_labels_end_at_their_function():
     gold = "(TOP (VP (VB get) (PRT (RP up))))"
     assert count(gold, gold.replace("PRT", "ADVP")) == Counts(2, 2, 2, False)
-    assert count(gold, gold.replace("VP", "VP-SBJ=1")) == Counts(2, 2, 2, False)
+    assert count(gold, gold.replace("VP", "VP-SBJ")) == Counts(2, 2, 2, False)
+    assert count(gold, gold.replace("VP", "VP=1")) == Counts(2, 2, 2, False)
 
 
 def test_a_bracket_of_punctuation_alone_does_not_count():
@@ -78,6 +79,10 @@ def test_tags_do_not_count_but_those_of_punctuation():
 @pytest.mark.parametrize("test", ["(TOP (NN a))", "(TOP (S (NN a) (NN c)))", "(TOP (S (. a) (. b)))"])
 def test_other_words_are_an_error(test):
     assert count("(TOP (S (NN a) (NN b)))", test).is_error
+
+
+def test_a_sentence_of_punctuation_alone_is_left_out():
+    assert count("(TOP (X (. a) (. b)))", "(TOP (X (. a) (. b)))") == Counts(0, 0, 0, True)
 
 
 def test_a_corpus_adds_brackets_before_it_divides():

@@ -72,7 +72,7 @@ def bracketing_scores(golds: Sequence[Parse], tests: Sequence[Parse]) -> list[Sc
     matched, gold, test = _add(counted)
     complete = sum(each.matched == each.gold == each.test for each in counted)
     signature = f"evalb's rules, COLLINS.prm, {len(counted):,} of {len(counts):,} sentences"
-    all_matched, all_gold, all_test = _add(counts)
+    _, all_gold, all_test = _add(counts)  # matched are the same
     return [
         Score("bracketing F1", _percent(2 * matched, gold + test), signature),
         Score("bracketing precision", _percent(matched, test), f"{matched:,} of {test:,} brackets"),
@@ -85,7 +85,7 @@ def bracketing_scores(golds: Sequence[Parse], tests: Sequence[Parse]) -> list[Sc
         ),
         Score(
             "bracketing F1, all",
-            _percent(2 * all_matched, all_gold + all_test),
+            _percent(2 * matched, all_gold + all_test),
             "all sentences, brackets of error sentences wrong",
         ),
     ]
