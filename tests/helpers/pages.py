@@ -1,6 +1,6 @@
 """Runs the Python blocks of a page of the docs, and compares what they print with the page.
 
-A block ```python is followed by a block ```text where it prints something; blocks of a page share their names.
+A block ```python is followed by a block ```text where it prints something; blocks of a page share names.
 `python -m tests.helpers.pages` writes what the pages of the guide print today into them, and draws their
 figures, docs/guide/figures/*.png.
 """
