@@ -10,6 +10,7 @@ from tests.helpers.pages import GUIDE, guide_pages, run_page, update_page
 FIGURE = re.compile(r"!\[[^]]+\]\((figures/\w+\.png)\)")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", guide_pages(), ids=lambda page: page.stem)
 def test_a_page_prints_what_it_says(page, tmp_path):
     """`python -m tests.helpers.pages` writes it."""
