@@ -83,19 +83,25 @@ def test_a_report_of_perfect_parses(run, answers):
 
 
 def test_a_report_counts_what_is_wrong(run, answers):
-    """One of the five outputs is empty: a tree of its words alone, which has one word too many for evalb."""
+    """Of five outputs the first is empty, a tree of words alone, which has one word too many for evalb.
+
+    The second is a sentence without phrases: one bracket, which matches.
+    """
     answers |= dict(zip(*read_sides(run.task.config.data, "test"), strict=True))
-    first = next(iter(answers))
-    answers[first] = ""
+    first, second, *_ = answers
+    tags = [token for token in answers[second].split() if token[0] not in "()"]
+    answers |= {first: "", second: f"(S {' '.join(tags)} )S"}
     (report,) = run.task.report(run.params, "test")
     found = {score.name: score for score in report.scores}
     assert found["error sentences"].value == 20
-    assert found["bracketing F1"].value == 100
+    assert found["complete match"].value == 75
+    assert found["bracketing precision"].value == 100
     assert found["well-formed outputs"].value == 80
     assert found["well-formed outputs"].signature == "per cent; repairs: missing tags 1"
     brackets = [len(tree_spans(tree)) for tree in stored_trees(run, "test")]
-    expected = 200 * sum(brackets[1:]) / (sum(brackets) + sum(brackets[1:]))
-    assert found["bracketing F1, all"].value == pytest.approx(expected)
+    matched = 1 + sum(brackets[2:])
+    assert found["bracketing recall"].value == pytest.approx(100 * matched / sum(brackets[1:]))
+    assert found["bracketing F1, all"].value == pytest.approx(200 * matched / (sum(brackets) + matched))
 
 
 def stored_trees(run, split):

@@ -45,7 +45,7 @@ fingerprint = translation.fingerprint
 
 @dataclasses.dataclass(frozen=True)
 class Config(translation.Config):
-    """A parsing run; the defaults are the paper's for the Wall Street Journal alone, of its base model."""
+    """A parsing run; the defaults are the paper's base model, with its vocabulary and search for parsing."""
 
     task: str = field("parsing", "A module of tfm.tasks.", resume=NEVER, warm_start=False)
     data: DataConfig = field(DATA, "Where the trees come from and how they are batched.")
