@@ -1,7 +1,7 @@
 """Bracket counts beside those of PYEVALB: python -m benchmarks.bracketing (needs pip install PYEVALB).
 
 Each of 1,000 trees of the built-in treebank is compared with a copy whose brackets have up to four random
-mistakes. PYEVALB deletes neither punctuation nor TOP and takes equal brackets for one. So all tags are XX here,
+mistakes. PYEVALB deletes neither punctuation nor TOP and takes equal brackets for one. So all tags are XX,
 the trees have no TOP, and pairs with equal brackets are left out. Prints how many have equal counts.
 """
 

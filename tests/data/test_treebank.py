@@ -66,6 +66,12 @@ def test_all_splits_are_checked_and_all_problems_told(folder):
     assert f"Expected the file {folder / 'absent'}.mrg" in message
 
 
+def test_a_test_split_that_is_there_and_damaged_is_told(folder):
+    (folder / "test.mrg").write_text("(NN a", encoding="utf-8")
+    with pytest.raises(UserError, match=r"test\.mrg ends inside of the tree"):
+        check_splits(make(folder))
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -14,7 +14,7 @@ from typing import Any
 from tfm.config import find_by_name, is_dotted
 from tfm.data import text_pairs, tfds_records, treebank
 from tfm.data.config import SPLITS, DataConfig
-from tfm.data.problems import raise_all
+from tfm.data.problems import collect, raise_all
 from tfm.data.text_pairs import TextPairs
 from tfm.data.tfds_records import RecordPairs
 from tfm.errors import UserError
@@ -132,12 +132,15 @@ def _find_record_problems(config, names, optional):
 
 def _find_source_problems(config, names, optional):
     """What the function of the kind says to each split; it raises a UserError for one that is not there."""
+    if config.kind == "treebank":  # of a file that is there and damaged the message matters
+        optional = {name for name in optional if not treebank.some_file_exists(config, name)}
     problems = []
     for name in names:
-        try:
+        found = []
+        with collect(found):
             pairs = _find_function(config)(config, name)
-        except UserError as error:
-            problems += [] if name in optional else [str(error)]
+        if found:
+            problems += [] if name in optional else found
             continue
         missing = [each for each in SOURCE if not hasattr(pairs, each)]
         if missing:

@@ -68,6 +68,11 @@ def open_builtin_treebank(config: DataConfig, name: str) -> TreePairs:
     return _read_builtin(name)
 
 
+def some_file_exists(config: DataConfig, name: str) -> bool:
+    """Whether there is a file of the split, of any ending."""
+    return bool(_find_endings(os.path.join(config.directory, name)))
+
+
 def make_pair(tree: Node) -> tuple[str, str]:
     """(words, tokens) of a clean tree."""
     words = " ".join(leaf.word for leaf in list_leaves(tree))
@@ -75,10 +80,14 @@ def make_pair(tree: Node) -> tuple[str, str]:
 
 
 def _find(stem):
-    for ending in ENDINGS:
-        if any(os.path.lexists(f"{stem}{ending}{packed}") for packed in OPENERS):
-            return find_file(stem + ending, ADVICE)
-    return find_file(stem + ENDINGS[0], ADVICE)
+    return find_file(stem + [*_find_endings(stem), ENDINGS[0]][0], ADVICE)
+
+
+def _find_endings(stem):
+    """Those of `ENDINGS` with which there is a file, compressed or not."""
+    return [
+        ending for ending in ENDINGS if any(os.path.lexists(f"{stem}{ending}{packed}") for packed in OPENERS)
+    ]
 
 
 # A new run opens a split four times, to check, to learn the tokenizer, to tokenise and to evaluate.

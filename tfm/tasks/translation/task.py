@@ -67,7 +67,7 @@ class Config:
     )
 
     RENAMED: ClassVar[dict[str, str]] = {"logits_at_once": "loss_chunk_size"}
-    SCORED_BY_BLEU: ClassVar[bool] = True  # whether what compares texts of two runs says which is better
+    SCORED_BY_BLEU: ClassVar[bool] = True  # whether `tfm compare` tells which of two runs is better
 
     def __post_init__(self):
         check_fields(self)
