@@ -100,7 +100,7 @@ def test_a_damaged_config_is_an_error_message(tmp_path):
 def test_each_config_builds_and_has_its_command(path):
     module = runpy.run_path(str(path))
     built = runs.parse_config(module["get_config"]())
-    assert built.task in ("translation", "classification", "language_modeling")
+    assert built.task in ("translation", "classification", "language_modeling", "parsing")
     assert f"train.py --config=configs/{path.name}" in module["__doc__"]
     assert "docs/results.md" in module["__doc__"] or "not measured" in module["__doc__"]
 

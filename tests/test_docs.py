@@ -12,7 +12,7 @@ from tfm.fields import leaves
 from tfm.tasks.translation.task import Config
 
 
-@pytest.mark.parametrize("document", documents(), ids=lambda path: path.name)
+@pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_linked_files_exist(document):
     for path in FILE_LINK.findall(document.read_text(encoding="utf-8")):
         assert (document.parent / path).exists(), f"{document.name} links to {path}"

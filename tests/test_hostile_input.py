@@ -125,6 +125,22 @@ def test_a_damaged_archive_is_read_or_an_error(kind, missing, place, byte):
     assert pairs is None or [source for source, _ in pairs] == plain.decode().splitlines()
 
 
+TREEBANKS = st.lists(
+    st.sampled_from([b"(", b"((", b")", b"))", b" ", b"\n", b"NP", b"-NONE-", b"(NN a)", b"\xff"])
+)
+
+
+@given(st.binary(max_size=50) | st.text(max_size=50).map(str.encode) | TREEBANKS.map(b"".join))
+@example(b"(S " * 100_000)
+@example(b"(" * 100_000)
+@example(b"(NN a)" + b")" * 100_000)
+@example(b"(S (NN \xc2\x85) (NN \xe2\x80\xa8))")
+@example(b"((A|B (-NONE- 0) (=X= =)) (. .))")
+@settings(max_examples=300)
+def test_any_file_is_a_treebank_or_an_error(content):
+    in_folder(entries.treebank, content)
+
+
 # Vocabulary.
 
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.helpers import images, tiny, tiny_lm
+from tests.helpers import images, tiny, tiny_lm, tiny_trees
 from tests.helpers.programs import initialize
 from tfm import tasks
 from tfm.data.images import ImageDataConfig
@@ -139,6 +139,11 @@ def _language_modeling(folder, model):
     return dataclasses.replace(tiny_lm.make_lm_config(folder), model=model)
 
 
+def _parsing(folder, model):
+    tiny_trees.write_treebank(folder)
+    return dataclasses.replace(tiny_trees.make_parsing_config(folder), model=model)
+
+
 def decode_texts(model, params):
     """The `Decoding` of a language model: two prefixes, the second one padded."""
     prefixes, lengths = np.array([[5, 6, 7], [9, 0, 0]]), (3, 1)
@@ -167,6 +172,7 @@ TASKS = {
     ),
     "classification": TaskCase(_classification, models=("vit",), test_examples=5),
     "language_modeling": TaskCase(_language_modeling, models=("decoder_lm",), test_examples=8),
+    "parsing": TaskCase(_parsing, models=("transformer",), test_examples=5),
 }
 MODELS = {
     "transformer": ModelCase(tiny.MODEL, decode_pairs),

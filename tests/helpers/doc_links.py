@@ -14,7 +14,9 @@ FILE_LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(?:#[\w-]*)?\)")
 
 def documents() -> list[pathlib.Path]:
     """All Markdown files for readers."""
-    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+    folders = (ROOT / "docs", ROOT / "docs" / "guide")
+    pages = [path for folder in folders for path in sorted(folder.glob("*.md"))]
+    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *pages]
 
 
 def find_line(path: pathlib.Path, name: str) -> int:

@@ -25,6 +25,8 @@ from tfm.data.sources import SPLITS, find_problems, open_pairs
 from tfm.data.text_pairs import TextPairs
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
+from tfm.data.treebank import open_treebank
+from tfm.data.trees import format_tree, read_trees, restore_tree
 from tfm.errors import UserError
 from tfm.export import model_card
 from tfm.fields import changes
@@ -112,6 +114,17 @@ def data_problems(folder, source, target):
     if not problems:
         assert len(open_pairs(data, "train")[:]) > 0
     return problems
+
+
+def treebank(folder, content):
+    """All pairs of a treebank with this content, each of them a tree over its words."""
+    write(folder, "data.mrg", content)
+    pairs = open_treebank(DataConfig(directory=folder, cache_dir=folder), "data")[:]
+    for words, tokens in pairs:
+        found = restore_tree(tokens.split(), words.split())
+        assert not found.repairs
+        assert list(read_trees([format_tree(found.tree)], "text")) == [found.tree]
+    return pairs
 
 
 def evaluation(folder, content):

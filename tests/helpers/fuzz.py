@@ -92,6 +92,7 @@ def entry_points(folder):
             pathlib.Path(checkpoints, "1", manifest.HEADER).read_bytes(),
         ),
         "data": (lambda x: entries.data_problems(place, *split(x)), b"one\r\ntwo\n\0eins\nzwei"),
+        "treebank": (lambda x: entries.treebank(place, x), b"( (S (NP-SBJ (NNP Ann)) (VP (VBZ sleeps))) )\n"),
         "evaluation": (lambda x: entries.evaluation(place, x), REPORT[:-1] + b', "texts": "ab"}'),
         "resumed output": (
             lambda x: entries.resumed(place, *split(x)),

@@ -925,6 +925,34 @@ _LIST = {
         ),
         ("train=rng is not None", "train=False", "tasks/translation/test_loss::test_a_key_turns_dropout_on"),
     ],
+    "tfm/data/trees.py": [
+        ("for word in reversed(left))", "for word in left)", "data/test_trees"),
+        ("len(stack) >= MOST_DEPTH - 1", "len(stack) >= MOST_DEPTH", "data/test_trees"),
+        ('r"^([^-=|].*?)[-=|].*"', 'r"([^-=|].*?)[-=|].*"', "data/test_trees"),
+        ("start += len(list_leaves(child))", "start += 1", "data/test_trees"),
+        ("if label not in [name for name, _ in stack[1:]]", "if label != stack[-1][0]", "data/test_trees"),
+    ],
+    "tfm/data/treebank.py": [
+        ("[clean_tree(tree) for tree in trees]", "list(trees)", "data/test_treebank"),
+        ("state.st_mtime_ns)", "0)", "data/test_treebank"),
+    ],
+    "tfm/datasets/toy_trees.py": [
+        ('"VBN" if clause.tense', '"VB" if clause.tense', "datasets/test_toy_trees"),
+        ("if not link.subordinate:", "if True:", "datasets/test_toy_trees"),
+        ("_split_of(text) != split", "False", "datasets/test_toy_trees"),
+    ],
+    "tfm/evaluation/bracketing.py": [
+        ("gold_spans & test_spans", "gold_spans | test_spans", "evaluation/test_bracketing"),
+        (" and span[1] < span[2]", "", "evaluation/test_bracketing"),
+        ("not test_words or ", "", "evaluation/test_bracketing"),
+        ("[0, *itertools.accumulate(left)]", "range(len(left) + 1)", "evaluation/test_bracketing"),
+        ("all_gold + all_test", "gold + test", "evaluation/test_bracketing"),
+        ('.partition("=")[0]', "", "evaluation/test_bracketing"),
+    ],
+    "tfm/tasks/parsing.py": [
+        ("sum(not restored.repairs", "sum(len(restored.repairs)", "tasks/test_parsing"),
+        ("side in (golds, trees)))", "side in (trees, golds)))", "tasks/test_parsing"),
+    ],
     "tfm/tasks/translation/report.py": [
         (
             "np.exp(-pieces.mean(dtype=np.float64))",

@@ -5,6 +5,7 @@ import re
 import jax.numpy as jnp
 import pytest
 
+from tests.helpers.pages import BLOCK, run_block
 from tests.helpers.paths import ROOT
 from tfm import interpret
 from tfm.models import Transformer, TransformerConfig
@@ -14,11 +15,11 @@ TEXT = (ROOT / "docs" / "interpret.md").read_text(encoding="utf-8")
 
 @pytest.mark.long
 def test_code_of_the_document_runs():
-    blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    blocks = BLOCK.findall(TEXT)
     assert len(blocks) == 10
     names = {}
-    for block in blocks:
-        exec(compile(block, "docs/interpret.md", "exec"), names)
+    for code, _ in blocks:
+        run_block(code, "docs/interpret.md", names)
     assert names["each"].shape == (4, 2, 3, 20)
     assert names["importance"].any()
     assert len(names["hypotheses"]) == 2

@@ -116,7 +116,7 @@ def read_system(workdir: str, name: str, split: str, command: str = "tfm compare
       UserError: no run there, or eval.py has not been run on it.
     """
     chosen = runs.read_config(workdir)
-    runs.require_translation(chosen, command)
+    runs.require_bleu(chosen, command)
     data = chosen.data
     stem = runs.evaluation_stem(workdir, split, data.target_language, name)
     path = f"{stem}.hypotheses"

@@ -15,7 +15,7 @@ LANGUAGE_FORM = "letters, digits, '.', '_' or '-'"
 # Without the namespaces of TFDS's community, whose data sets are code that it would fetch and run.
 TFDS_NAME = re.compile(r"\w+(/[\w.+-]+)?(:[\d.*]+)?")
 SPLITS = ("train", "validation", "test")
-KINDS = ("text", "tfds", "builtin")
+KINDS = ("text", "tfds", "builtin", "treebank", "builtin_treebank")
 VOCABULARY_FILE = "vocabulary.model"  # in the work directory
 MOST_TOKENS = 65_536  # of one side of a pair
 
@@ -26,8 +26,9 @@ class DataConfig:
 
     kind: str = field(
         "tfds",
-        "text files, a tfds data set, the builtin language, or a function of your own that opens the pairs "
-        "of a split: (DataConfig, split) -> what `tfm.data.sources` calls a source.",
+        "text files, a tfds data set, the builtin language, a treebank of bracketed files or of the builtin "
+        "language, or a function of your own that opens the pairs of a split: (DataConfig, split) -> what "
+        "`tfm.data.sources` calls a source.",
         pattern=re.compile(rf"{'|'.join(KINDS)}|{DOTTED.pattern}", re.ASCII),
         form=f"one of {', '.join(KINDS)}, or package.module:function",
         asset=VOCABULARY_FILE,
@@ -41,8 +42,8 @@ class DataConfig:
     )
     directory: str = field(
         "",
-        "text: the folder of the files. tfds: TFDS's data_dir, empty for its default. The data of a run may "
-        "move; other content in the new folder is refused.",
+        "text, treebank: the folder of the files. tfds: TFDS's data_dir, empty for its default. The data of "
+        "a run may move; other content in the new folder is refused.",
         resume=CHANGEABLE,
         asset=VOCABULARY_FILE,
     )
@@ -62,8 +63,8 @@ class DataConfig:
     )
     train: str = field(
         "train",
-        "text: stem of the two files (train for train.en and train.de; .gz and .xz are found too). Otherwise "
-        "a TFDS split such as train or train[:90%].",
+        "text: stem of the two files (train for train.en and train.de; .gz and .xz are found too). treebank: "
+        "name of the file, with or without .mrg or .txt. Otherwise a split, of TFDS such as train[:90%].",
         asset=VOCABULARY_FILE,
     )
     validation: str = field("validation", "The same for the validation split.")

@@ -1,4 +1,4 @@
-"""Sentence pairs from text files, TFDS, the built-in language or a function of the user: one interface.
+"""Sentence pairs from text files, TFDS, the built-in language, treebanks or a function of the user.
 
 A source of pairs has `len(pairs)`, `pairs[i] -> (source, target)`, slices, and `pairs.fingerprint`, which
 identifies its content. None needs TensorFlow: TFDS data sets are prepared as array_record files, which can be
@@ -12,14 +12,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfm.config import find_by_name, is_dotted
-from tfm.data import text_pairs, tfds_records
+from tfm.data import text_pairs, tfds_records, treebank
 from tfm.data.config import SPLITS, DataConfig
-from tfm.data.problems import raise_all
+from tfm.data.problems import collect, raise_all
 from tfm.data.text_pairs import TextPairs
 from tfm.data.tfds_records import RecordPairs
 from tfm.errors import UserError
 
 SOURCE = ("__len__", "__getitem__", "fingerprint")
+# Kinds that one function opens, as it does a kind of the user's own: (DataConfig, name of a split) -> source.
+OPENED_BY_FUNCTION = {
+    "treebank": treebank.open_treebank,
+    "builtin_treebank": treebank.open_builtin_treebank,
+}
 
 
 def open_pairs(config: DataConfig, split: str) -> Any:
@@ -37,8 +42,8 @@ def open_pairs(config: DataConfig, split: str) -> Any:
     if not name:
         raise UserError(f"There is no split to read: data.{split} is empty; name one, or choose another.")
     languages = (config.source_language, config.target_language)
-    if is_dotted(config.kind):
-        return _find_own(config)(config, name)
+    if _is_opened_by_function(config):
+        return _find_function(config)(config, name)
     if config.kind == "text":
         return TextPairs(_stem(config, name), languages, config.cache)
     return RecordPairs(_prepare(config, _find_builder(config)), name, languages)
@@ -93,8 +98,8 @@ def find_problems(config: DataConfig, splits: Sequence[str]) -> list[str]:
     wanted = list(dict.fromkeys(name for name in names.values() if name))
     optional = {DataConfig.test} if names.get("test") == DataConfig.test else set()
     optional -= {name for split, name in names.items() if split != "test"}
-    if is_dotted(config.kind):
-        find = _find_own_problems
+    if _is_opened_by_function(config):
+        find = _find_source_problems
     else:
         find = _find_text_problems if config.kind == "text" else _find_record_problems
     return problems + find(config, wanted, optional)
@@ -125,14 +130,17 @@ def _find_record_problems(config, names, optional):
     return tfds_records.find_problems(builder, names, languages)
 
 
-def _find_own_problems(config, names, optional):
-    """What a function of the user says to each split; it raises a UserError for one that is not there."""
+def _find_source_problems(config, names, optional):
+    """What the function of the kind says to each split; it raises a UserError for one that is not there."""
+    if config.kind == "treebank":  # of a file that is there and damaged the message matters
+        optional = {name for name in optional if not treebank.some_file_exists(config, name)}
     problems = []
     for name in names:
-        try:
-            pairs = _find_own(config)(config, name)
-        except UserError as error:
-            problems += [] if name in optional else [str(error)]
+        found = []
+        with collect(found):
+            pairs = _find_function(config)(config, name)
+        if found:
+            problems += [] if name in optional else found
             continue
         missing = [each for each in SOURCE if not hasattr(pairs, each)]
         if missing:
@@ -142,9 +150,13 @@ def _find_own_problems(config, names, optional):
     return problems
 
 
-def _find_own(config):
-    """The function of the user that `data.kind` names."""
-    return find_by_name({}, config.kind, "config.data.kind", needs=("__call__",))
+def _is_opened_by_function(config):
+    return config.kind in OPENED_BY_FUNCTION or is_dotted(config.kind)
+
+
+def _find_function(config):
+    """The function that opens the splits of `data.kind`, which may be the user's."""
+    return find_by_name(OPENED_BY_FUNCTION, config.kind, "config.data.kind", needs=("__call__",))
 
 
 def _stem(config, name):

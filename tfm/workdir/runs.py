@@ -128,6 +128,16 @@ def require_translation(chosen: Any, what: str) -> None:
         raise UserError(f"{what} is for runs that translate, and the task of this one is '{chosen.task}'.")
 
 
+def require_bleu(chosen: Any, what: str) -> None:
+    """Raises a UserError where `what` compares translations, and the task of a run has another score."""
+    require_translation(chosen, what)
+    if not getattr(chosen, "SCORED_BY_BLEU", True):
+        raise UserError(
+            f"{what} scores translations by BLEU, and the task of this run, '{chosen.task}', has scores of "
+            "its own: read those that tfm evaluate wrote."
+        )
+
+
 def single_model_params(run: Run) -> Any:
     """The parameters of a run of a single model.
 

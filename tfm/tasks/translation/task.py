@@ -7,7 +7,7 @@ and targets, target_positions, target_segments [B, L]; targets are gold tokens t
 import dataclasses
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -67,11 +67,14 @@ class Config:
     )
 
     RENAMED: ClassVar[dict[str, str]] = {"logits_at_once": "loss_chunk_size"}
+    SCORED_BY_BLEU: ClassVar[bool] = True  # whether `tfm compare` tells which of two runs is better
 
     def __post_init__(self):
         check_fields(self)
         if self.training.patience and not self.validation_sentences:
-            raise UserError("training.patience waits for a better BLEU: set validation_sentences above 0.")
+            raise UserError(
+                "training.patience waits for better translations: set validation_sentences above 0."
+            )
         self._check_positions()
 
     @property
@@ -166,7 +169,7 @@ class Translation:
         return {VOCABULARY_FILE: self.tokenizer.fingerprint}
 
     def evaluate(self, params: Any, data: TranslationData) -> dict[str, float]:
-        """Loss and BLEU on the validation split: {name: float}."""
+        """Loss and scores on the validation split: {name: float}."""
         sums = {}
         for batch in data.validation_batches:
             add_sums(sums, self._evaluation_loss(params, batch))
@@ -175,8 +178,16 @@ class Translation:
             sources, references = zip(*data.validation_pairs, strict=True)
             greedy = dataclasses.replace(self.config.decoding, beam_size=1, samples=0)
             hypotheses = self.translate(params, sources, greedy)
-            metrics["validation/bleu"] = bleu(hypotheses, references).value
+            found = self.score_hypotheses(hypotheses, sources, references)
+            metrics |= {f"validation/{name}": value for name, value in found.items()}
         return metrics
+
+    def score_hypotheses(
+        self, hypotheses: list[str], sources: Sequence[str], references: Sequence[str]
+    ) -> dict[str, float]:
+        """{name: score} of what `translate` made of the sources: the scores during training."""
+        del sources
+        return {"bleu": bleu(hypotheses, references).value}
 
     def report(self, params: Any, split: str) -> Iterator[Report]:
         """Translations of a split and their scores; on the built-in language's test, its challenges too."""
@@ -216,7 +227,12 @@ def plan_model(config: Config) -> Any:
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> Translation:
-    """The task of a run, with the tokenizer in `workdir`; a `new` run trains it on its training pairs.
+    """The task of a run, with the tokenizer in `workdir`; raises as `prepare_tokenizer`."""
+    return Translation(config, prepare_tokenizer(config, workdir, new=new))
+
+
+def prepare_tokenizer(config: Config, workdir: str, *, new: bool) -> Tokenizer:
+    """The tokenizer in `workdir`; a `new` run is checked and trains it on its training pairs.
 
     Raises:
       UserError: the data or the tokenizer cannot be used (all problems are in its message), or the model of a
@@ -231,7 +247,7 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Translation:
         pairs = open_pairs(config.data, "train")
         log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")
         Tokenizer.train(sample_evenly(pairs, config.data.vocabulary_pairs), config.data.vocabulary_size, path)
-    return Translation(config, Tokenizer.load(path))
+    return Tokenizer.load(path)
 
 
 def fingerprint(config: Config, split: str) -> str:

@@ -1,0 +1,56 @@
+"""Constituency parsing of the built-in language: start to end on any machine, without a download.
+
+    python train.py --config=configs/parsing_toy.py --workdir=runs/parsing_toy
+    python eval.py --workdir=runs/parsing_toy
+    echo "The dog slept because it was tired ." | tfm translate --workdir=runs/parsing_toy
+
+Hardware: any CPU. Expected result and CPU time: see docs/results.md.
+
+Deviations from the paper, all for speed: 2 + 2 layers of 64 features, norms before the layers, and a learning
+rate that falls linearly to 0.
+"""
+
+from tfm.config import to_config_dict
+from tfm.data.config import DataConfig
+from tfm.decoding.generate import DecodingConfig
+from tfm.models import TransformerConfig
+from tfm.tasks.parsing import Config
+from tfm.training.config import TrainingConfig
+
+
+def get_config():
+    return to_config_dict(
+        Config(
+            model=TransformerConfig(
+                encoder_layers=2,
+                decoder_layers=2,
+                d_model=64,
+                d_ff=256,
+                heads=4,
+                dropout=0.0,
+                norm_order="pre",
+            ),
+            data=DataConfig(
+                kind="builtin_treebank",
+                source_language="words",
+                target_language="trees",
+                vocabulary_size=2000,
+                batching="packed",
+                row_length=128,
+                max_length=128,
+                batch_tokens=1024,
+            ),
+            decoding=DecodingConfig(beam_size=4, length_penalty=0.3, max_extra_tokens=100),
+            training=TrainingConfig(
+                steps=1200,
+                schedule="linear_decay",
+                warmup_steps=100,
+                peak_learning_rate=5e-3,
+                log_every=100,
+                eval_every=400,
+                checkpoint_every=400,
+                keep=2,
+            ),
+            validation_sentences=200,
+        )
+    )

@@ -1,0 +1,103 @@
+"""Treebanks as sources of pairs: files of any name and ending, the built-in one, and what is refused."""
+
+import gzip
+import os
+
+import pytest
+
+from tfm.data.config import DataConfig
+from tfm.data.sources import check_splits, open_pairs, read_sides
+from tfm.errors import UserError
+
+LINES = (
+    "( (S (NP-SBJ (NNP Ann)) (VP (VBZ sleeps)) (. .)) )\n(FRAG (-LRB- -LRB-)\n  (NN x))\n((NP (-NONE- *)))\n"
+)
+PAIRS = [("Ann sleeps .", "(S (NP NNP )NP (VP VBZ )VP . )S"), ("-LRB- x", "(FRAG -LRB- NN )FRAG")]
+
+
+def make(folder, **fields):
+    languages = {"source_language": "words", "target_language": "trees"}
+    data = {"kind": "treebank", "directory": str(folder), "cache_dir": str(folder / "cache")}
+    return DataConfig(**data | languages | fields)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "train.mrg").write_text(LINES, encoding="utf-8")
+    (tmp_path / "validation.txt").write_text("(NN a)", encoding="utf-8")
+    return tmp_path
+
+
+def test_pairs_are_words_and_tokens_of_trees(folder, caplog):
+    pairs = open_pairs(make(folder), "train")
+    assert pairs[:] == PAIRS
+    assert pairs[1] == PAIRS[1]
+    assert len(pairs) == 2
+    assert "Left out 1 trees" in caplog.text
+    assert read_sides(make(folder), "validation") == (["a"], ["NN"])
+
+
+def test_any_ending_and_compression_is_the_same_treebank(folder):
+    plain = open_pairs(make(folder), "train")
+    (folder / "other.mrg.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + LINES.encode()))
+    (folder / "bare").write_text(LINES.replace("\n", "\r\n"), encoding="utf-8")
+    for name in ("train.mrg", "other", "bare"):
+        assert open_pairs(make(folder), name).fingerprint == plain.fingerprint
+    assert open_pairs(make(folder), "validation").fingerprint != plain.fingerprint
+
+
+def test_a_file_that_changed_is_read_again(folder):
+    assert len(open_pairs(make(folder), "validation")) == 1
+    (folder / "validation.txt").write_text("(NN a) (NN b)", encoding="utf-8")
+    assert len(open_pairs(make(folder), "validation")) == 2
+    (folder / "validation.txt").write_text("(NN a) (NN c)", encoding="utf-8")  # of the same size
+    os.utime(folder / "validation.txt", (1, 1))
+    assert read_sides(make(folder), "validation")[0] == ["a", "c"]
+
+
+def test_all_splits_are_checked_and_all_problems_told(folder):
+    check_splits(make(folder))  # there is no test split, and none is asked for
+    (folder / "validation.txt").write_bytes(b"(NN a)\n(NN \xff)\n")
+    with pytest.raises(UserError) as raised:
+        check_splits(make(folder, train="absent", test="absent too"))
+    message = str(raised.value)
+    assert "There are 3 problems" in message
+    assert f"Line 2 of {folder / 'validation.txt'} is not UTF-8" in message
+    assert f"Expected the file {folder / 'absent'}.mrg" in message
+
+
+def test_a_test_split_that_is_there_and_damaged_is_told(folder):
+    (folder / "test.mrg").write_text("(NN a", encoding="utf-8")
+    with pytest.raises(UserError, match=r"test\.mrg ends inside of the tree"):
+        check_splits(make(folder))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "has no tree with words"),
+        (b"((NP (-NONE- *)))", "has no tree with words"),
+        (b"(NN a)\n(S (NN b)", r"validation\.txt ends inside of the tree that begins on line 2"),
+        (b"(NN a)\n" + b"(S " * 10_000, r"Line 2 of .*validation\.txt opens more than"),
+    ],
+)
+def test_a_damaged_file_is_an_error_with_file_and_line(folder, content, message):
+    (folder / "validation.txt").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        check_splits(make(folder))
+
+
+def test_a_folder_is_no_treebank(folder):
+    os.mkdir(folder / "wsj")
+    with pytest.raises(UserError, match="but it is a folder"):
+        open_pairs(make(folder), "wsj")
+
+
+def test_the_builtin_treebank_needs_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("tfm.datasets.toy_trees.SIZES", {"validation": 3})
+    config = make(tmp_path, kind="builtin_treebank", directory="")
+    pairs = open_pairs(config, "validation")
+    assert len(pairs) == 3
+    assert all(words.endswith(" .") and tokens.startswith("(S ") for words, tokens in pairs[:])
+    with pytest.raises(UserError, match="has the splits validation, got 'other'"):
+        open_pairs(config, "other")

@@ -1,0 +1,182 @@
+"""Bracketed text read and written, trees as sequences, and the rules that repair a sequence that is none."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfm.data.trees import (
+    MOST_DEPTH,
+    TOP,
+    Leaf,
+    Node,
+    Span,
+    clean_tree,
+    format_tree,
+    linearize,
+    list_leaves,
+    list_spans,
+    read_trees,
+    restore_tree,
+    split_words,
+)
+from tfm.errors import UserError
+
+JOHN = "(TOP (S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .)))"
+TOKENS = "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S"  # figure 2 of Vinyals et al.
+
+
+def read(text):
+    (tree,) = read_trees(text.split("\n"), "text")
+    return tree
+
+
+def restore(tokens, words):
+    found = restore_tree(tokens.split(), words.split())
+    return format_tree(found.tree), found.repairs
+
+
+def test_a_tree_is_read_and_written():
+    tree = read(JOHN)
+    assert tree.label == TOP
+    assert [leaf.word for leaf in list_leaves(tree)] == ["John", "has", "a", "dog", "."]
+    assert format_tree(tree) == JOHN
+
+
+@pytest.mark.parametrize("outer", ["({})", "( {} )", "(TOP {})", "(ROOT {})", "(S1 {})", "{}", "\n({}\n)\n"])
+def test_any_outermost_bracket_is_the_top(outer):
+    inner = "(S (NP (NNP John)) (VP (VBZ\n  sleeps)))"
+    assert format_tree(read(outer.format(inner))) == "(TOP (S (NP (NNP John)) (VP (VBZ sleeps))))"
+
+
+def test_several_trees_and_several_constituents_of_one():
+    trees = list(read_trees(["((S (NN a)) (. .)) (NN b)", "", "(FRAG (NN c))"], "text"))
+    assert list(map(format_tree, trees)) == [
+        "(TOP (S (NN a)) (. .))",
+        "(TOP (NN b))",
+        "(TOP (FRAG (NN c)))",
+    ]
+
+
+def test_empty_elements_and_function_tags_are_removed():
+    tree = read(
+        "( (S (NP-SBJ-1 (NNP Ann)) (VP (VBZ is) (VP (VBN seen) (NP (-NONE- *-1)) (PRT|ADVP (RP up))"
+        "(SBAR (-NONE- 0) (S (-NONE- *T*-2))) (NP=2 (-LRB- -LRB-) (NN x))))))"
+    )
+    assert format_tree(clean_tree(tree)) == (
+        "(TOP (S (NP (NNP Ann)) (VP (VBZ is) (VP (VBN seen) (PRT (RP up)) (NP (-LRB- -LRB-) (NN x))))))"
+    )
+
+
+def test_a_tree_without_words_is_none():
+    assert clean_tree(read("((S (NP (-NONE- *)) (VP (-NONE- *?*))))")) is None
+
+
+def test_the_sequence_of_vinyals():
+    assert " ".join(linearize(read(JOHN))) == TOKENS
+
+
+def test_spans_are_of_words():
+    assert list_spans(read(JOHN)) == [
+        Span("TOP", 0, 5),
+        Span("S", 0, 5),
+        Span("NP", 0, 1),
+        Span("VP", 1, 4),
+        Span("NP", 2, 4),
+    ]
+    tree = read("(S (NP (DT a) (NN b)) (VP (VB c)))")
+    assert list_spans(tree)[2:] == [Span("NP", 0, 2), Span("VP", 2, 3)]
+
+
+def random_tree(rng, depth):
+    children = [
+        Leaf(rng.choice(("XX", ",", ".")), rng.choice(("a", "-LRB-", "ü")))
+        if depth == 0 or rng.random() < 0.4
+        else random_tree(rng, depth - 1)
+        for _ in range(rng.randint(1, 3))
+    ]
+    return Node(rng.choice(("NP", "VP", "PP-X")), tuple(children))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_sequence_of_a_tree_gives_that_tree(seed):
+    tree = Node(TOP, (random_tree(random.Random(seed), 5),))
+    words = [leaf.word for leaf in list_leaves(tree)]
+    assert restore_tree(linearize(tree), words) == (tree, ())
+    assert read(format_tree(tree)) == tree
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words", "tree", "repairs"),
+    [
+        ("(S (NP XX )NP )VP XX )S", "a b", "(TOP (S (NP (XX a)) (XX b)))", ("unopened",)),
+        ("(S (NP (QP XX )NP XX )S", "a b", "(TOP (S (NP (QP (XX a))) (XX b)))", ("unclosed",)),
+        ("(S (NP XX", "a", "(TOP (S (NP (XX a))))", ("unclosed",)),
+        ("(S (NP )NP XX )S", "a", "(TOP (S (XX a)))", ("empty",)),
+        ("(S XX XX . )S", "a b", "(TOP (S (XX a) (XX b)))", ("too many tags",)),
+        ("(S XX )S", "a b c", "(TOP (S (XX a)) (XX b) (XX c))", ("missing tags",)),
+        ("(S (NP XX", "a b", "(TOP (S (NP (XX a) (XX b))))", ("missing tags", "unclosed")),
+        ("( (S ) XX ((NP XX )NP )S", "a b", "(TOP (S (XX a) (NP (XX b))))", ("no label",)),
+        ("X(X )S", "a", "(TOP (X-LRB-X a))", ("unopened",)),
+        ("", "a", "(TOP (XX a))", ("missing tags",)),
+    ],
+)
+def test_each_rule_of_repair(tokens, words, tree, repairs):
+    assert restore(tokens, words) == (tree, repairs)
+
+
+def test_a_sequence_too_deep_is_cut_to_what_can_be_read():
+    tokens = ["(S"] * 10_000 + ["XX"] + [")S"] * 10_000
+    found = restore_tree(tokens, ["a"])
+    assert found.repairs == ("too deep", "unopened")
+    assert len(list_spans(found.tree)) == MOST_DEPTH - 1
+    assert read(format_tree(found.tree)) == found.tree
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.text("()SNPX.,|- ", min_size=1, max_size=4)),
+    st.lists(st.text(st.characters(categories=("L", "P", "S")), min_size=1, max_size=4)),
+)
+def test_whatever_the_sequence_the_tree_has_all_words_and_can_be_read(pieces, words):
+    words = split_words(" ".join(words))
+    tree = restore_tree(" ".join(pieces).split(), words).tree
+    assert [leaf.word for leaf in list_leaves(tree)] == words
+    if words:
+        assert read(format_tree(tree)) == tree
+
+
+def test_parentheses_of_a_sentence_are_escaped():
+    assert split_words(" He ( f(x) )\tleft ") == ["He", "-LRB-", "f-LRB-x-RRB-", "-RRB-", "left"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["(S (NN a)"], r"text ends inside of the tree that begins on line 1: add the 1 closing"),
+        (["(NN a)", "(S (NN b)))"], r"Line 2 of text has a closing bracket without an opening one"),
+        (
+            ["((S (NN a))", "((S (NN b)))"],
+            r"Line 2 of text has a bracket without a label .* begins on line 1",
+        ),
+        (["()"], r"Line 1 of text closes the bracket \(\), which has no word"),
+        (["(S (NP ) (NN a))"], r"Line 1 of text closes the bracket \(NP\), which has no word"),
+        (["a (NN b)"], r"Line 1 of text has the text 'a' outside of brackets"),
+        (["(NN a b)"], r"Line 1 of text has the text 'b' where the bracket \(NN can only close"),
+        (["(NP (NN a) b)"], r"has the text 'b' where the bracket \(NP can only close"),
+        (["(NP a (NN b))"], r"Line 1 of text has a bracket behind the word 'a'"),
+        (["", "(S " * 10_000], r"Line 2 of text opens more than 200 brackets inside each other"),
+    ],
+)
+def test_what_is_no_tree_is_an_error_with_its_line(lines, message):
+    with pytest.raises(UserError, match=message):
+        list(read_trees(lines, "text"))
+
+
+def test_the_deepest_tree_can_be_read():
+    depth = MOST_DEPTH - 1
+    text = "(S " * depth + "(NN a)" + ")" * depth
+    tree = clean_tree(read(text))
+    assert format_tree(tree) == f"(TOP {text})"
+    assert len(linearize(tree)) == 2 * depth + 1

@@ -1,0 +1,60 @@
+"""Runs the Python blocks of a page of the docs, and compares what they print with the page.
+
+A block ```python is followed by a block ```text where it prints something; blocks of a page share names.
+`python -m tests.helpers.pages` writes what the pages of the guide print today into them, and draws their
+figures, docs/guide/figures/*.png.
+"""
+
+import contextlib
+import io
+import os
+import pathlib
+import re
+from typing import Any
+
+from tests.helpers.paths import ROOT
+
+GUIDE = ROOT / "docs" / "guide"
+BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
+
+
+def guide_pages() -> list[pathlib.Path]:
+    """The pages of the guide that have code, in their order."""
+    return sorted(path for path in GUIDE.glob("*.md") if path.name != "README.md")
+
+
+def run_block(code: str, page: str, names: dict[str, Any]) -> str:
+    """Runs one block in the namespace `names`, and returns what it prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, page, "exec"), names)
+    return printed.getvalue()
+
+
+def run_page(path: pathlib.Path, folder: pathlib.Path) -> list[tuple[str, str, str]]:
+    """(code, what the page says it prints, what it prints) of each block; figures go below the folder."""
+    names: dict[str, Any] = {}
+    (folder / "figures").mkdir(exist_ok=True)
+    with contextlib.chdir(folder):
+        return [
+            (code, expected, run_block(code, path.name, names))
+            for code, expected in BLOCK.findall(path.read_text(encoding="utf-8"))
+        ]
+
+
+def update_page(path: pathlib.Path) -> None:
+    """Writes into a page what its blocks print, and its figures beside it."""
+    printed = iter([output for _, _, output in run_page(path, path.parent)])
+
+    def write(match):
+        output = next(printed)
+        return f"```python\n{match[1]}```" + (f"\n\n```text\n{output}```" if output else "")
+
+    text = BLOCK.sub(write, path.read_text(encoding="utf-8"))
+    path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    for each in guide_pages():
+        update_page(each)

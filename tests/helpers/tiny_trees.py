@@ -1,0 +1,41 @@
+"""What tests of parsing share: a small treebank in bracketed files, and the config of a tiny run."""
+
+import itertools
+
+from tests.helpers.tiny import MODEL
+from tfm.data.config import DataConfig
+from tfm.datasets.toy_trees import generate
+from tfm.decoding.generate import DecodingConfig
+from tfm.tasks.parsing import Config
+from tfm.training.config import TrainingConfig
+
+SIZES = {"train": 60, "validation": 6, "test": 5}
+
+
+def write_treebank(folder):
+    """The first trees of the built-in treebank."""
+    for split, size in SIZES.items():
+        lines = itertools.islice(generate(split), size)
+        (folder / f"{split}.mrg").write_text("\n".join(lines), encoding="utf-8")
+
+
+def make_parsing_config(folder, **training):
+    """A run on the treebank in `folder`, its cache beside it."""
+    return Config(
+        model=MODEL,
+        data=DataConfig(
+            kind="treebank",
+            directory=str(folder),
+            source_language="words",
+            target_language="trees",
+            vocabulary_size=400,
+            batching="packed",
+            batch_tokens=256,
+            row_length=128,
+            max_length=128,
+            cache_dir=str(folder / "cache"),
+        ),
+        decoding=DecodingConfig(beam_size=2, max_extra_tokens=8),
+        training=TrainingConfig(steps=4, warmup_steps=2, eval_every=2, checkpoint_every=2, **training),
+        validation_sentences=2,
+    )

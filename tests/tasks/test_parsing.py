@@ -1,0 +1,195 @@
+"""The task of parsing: what it makes of a model's tokens, its scores, and the commands it is used with."""
+
+import io
+import json
+import shutil
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from tests.helpers import tiny_trees
+from tests.helpers.initialize import random_parameters
+from tests.helpers.tiny import train_run
+from tfm.commands import compare, config_flag, evaluate, export, translate
+from tfm.config import from_mapping
+from tfm.data.sources import read_sides
+from tfm.data.tokenizer import EOS_ID
+from tfm.data.trees import format_tree, list_leaves, read_trees, restore_tree
+from tfm.decoding.scoring import score_pairs
+from tfm.errors import UserError
+from tfm.tasks import parsing
+from tfm.tasks.translation.pipeline import Hypothesis
+from tfm.tasks.translation.task import Translation
+from tfm.workdir import runs
+from tfm.workdir.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A trained run in the folder `run`, beside its treebank."""
+    folder = tmp_path_factory.mktemp("parsing")
+    tiny_trees.write_treebank(folder)
+    train_run(tiny_trees.make_parsing_config(folder), folder / "run")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder):
+    return runs.load(str(folder / "run"))
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """What the model writes, {words: tokens}, in place of a search."""
+    found = {}
+
+    def hypotheses(self, params, sentences, decoding=None, **options):
+        return [[Hypothesis(found[sentence], -1.0)] for sentence in sentences]
+
+    monkeypatch.setattr(Translation, "hypotheses", hypotheses)
+    return found
+
+
+def test_tokens_become_a_tree_over_the_words(run, answers):
+    answers |= {"He -LRB- sleeps": "(S (NP PRP )NP -LRB- (VP VBZ )VP )S", "": ""}
+    expected = ["(TOP (S (NP (PRP He)) (-LRB- -LRB-) (VP (VBZ sleeps))))", ""]
+    assert run.task.translate(run.params, ["He ( sleeps", " "]) == expected
+
+
+def test_a_sequence_that_is_no_tree_is_repaired(run, answers):
+    answers["a b"] = "(S (NP NN )VP"
+    ((found,),) = run.task.parse(run.params, ["a b"])
+    assert format_tree(found.restored.tree) == "(TOP (S (NP (NN a) (XX b))))"
+    assert found.restored.repairs == ("missing tags", "unclosed", "unopened")
+
+
+def test_a_report_of_perfect_parses(run, answers):
+    answers |= dict(zip(*read_sides(run.task.config.data, "test"), strict=True))
+    (report,) = run.task.report(run.params, "test")
+    found = {score.name: score.value for score in report.scores}
+    assert found == {
+        "bracketing F1": 100,
+        "bracketing precision": 100,
+        "bracketing recall": 100,
+        "complete match": 100,
+        "error sentences": 0,
+        "bracketing F1, all": 100,
+        "well-formed outputs": 100,
+    }
+    assert all(example["reference"] == example["parse"] for example in report.examples)
+    assert report.outputs == [format_tree(tree) for tree in stored_trees(run, "test")]
+
+
+def test_a_report_counts_what_is_wrong(run, answers):
+    """Of five outputs the first is empty, a tree of words alone, which has one word too many for evalb.
+
+    The second is a sentence without phrases: one bracket, which matches.
+    """
+    answers |= dict(zip(*read_sides(run.task.config.data, "test"), strict=True))
+    first, second, *_ = answers
+    tags = [token for token in answers[second].split() if token[0] not in "()"]
+    answers |= {first: "", second: f"(S {' '.join(tags)} )S"}
+    (report,) = run.task.report(run.params, "test")
+    found = {score.name: score for score in report.scores}
+    assert found["error sentences"].value == 20
+    assert found["complete match"].value == 75
+    assert found["bracketing precision"].value == 100
+    assert found["well-formed outputs"].value == 80
+    assert found["well-formed outputs"].signature == "per cent; repairs: missing tags 1"
+    brackets = [len(tree_spans(tree)) for tree in stored_trees(run, "test")]
+    matched = 1 + sum(brackets[2:])
+    assert found["bracketing recall"].value == pytest.approx(100 * matched / sum(brackets[1:]))
+    assert found["bracketing F1, all"].value == pytest.approx(200 * matched / (sum(brackets) + matched))
+
+
+def stored_trees(run, split):
+    sources, tokens = read_sides(run.task.config.data, split)
+    pairs = zip(tokens, sources, strict=True)
+    return [restore_tree(each.split(), words.split()).tree for each, words in pairs]
+
+
+def tree_spans(tree):
+    return [node for node in parsing.list_spans(tree) if node.label != "TOP"]
+
+
+def test_scores_during_training(run, answers):
+    answers |= dict(zip(*read_sides(run.task.config.data, "validation"), strict=True))
+    scores = run.task.evaluate(run.params, run.task.open_data())
+    assert scores["validation/f1"] == scores["validation/complete_match"] == 100
+    assert scores.keys() == {
+        "validation/nll",
+        "validation/accuracy",
+        "validation/f1",
+        "validation/complete_match",
+    }
+
+
+def test_the_score_of_a_tree_is_that_of_its_tokens(run):
+    params = random_parameters(run.task.model, *np.ones((2, 1, 1), int))
+    sentence, tokens = (side[0] for side in read_sides(run.task.config.data, "test"))
+    tree = format_tree(restore_tree(tokens.split(), sentence.split()).tree)
+    source, target = ([*ids, EOS_ID] for ids in run.task.tokenizer.encode([sentence, tokens]))
+    expected = score_pairs(run.task.model, params, [source], [target], run.task.config.decoding)
+    np.testing.assert_array_equal(run.task.score(params, [sentence], [tree]), expected)
+    with pytest.raises(UserError, match="Expected one tree in each text, got 0 in ''"):
+        run.task.score(params, [sentence], [""])
+
+
+def test_a_parse_has_no_alignment(run):
+    with pytest.raises(UserError, match="A parse has no word alignment"):
+        Translator(run).align(["a"], ["(NN a)"])
+
+
+def test_each_line_is_parsed(folder, monkeypatch, capfdbinary):
+    """By `tfm translate`, whatever the line holds; the model has learned next to nothing."""
+    lines = ["The dog sleeps .", "", "x ( y )\x00 \U0001f600"]
+    monkeypatch.setattr(
+        sys,
+        "stdin",
+        types.SimpleNamespace(
+            buffer=io.BytesIO("\n".join(lines).encode()), isatty=lambda: False, closed=False
+        ),
+    )
+    translate.main([f"--workdir={folder / 'run'}"])
+    found = capfdbinary.readouterr().out.decode().split("\n")[:-1]
+    assert len(found) == 3
+    assert found[1] == ""
+    for line, text in zip(lines, found, strict=True):
+        trees = list(read_trees([text], "output"))
+        words = [leaf.word for tree in trees for leaf in list_leaves(tree)]
+        assert words == [word.replace("(", "-LRB-").replace(")", "-RRB-") for word in line.split()]
+
+
+def test_evaluation_and_export(folder, tmp_path, capsys):
+    evaluate.main([f"--workdir={folder / 'run'}"])
+    out = capsys.readouterr().out
+    assert "bracketing F1, all" in out
+    lines = (folder / "run" / "test.trees.hypotheses").read_text().splitlines()
+    assert len(lines) == tiny_trees.SIZES["test"]
+    written = json.loads((folder / "run" / "test.trees.scores.json").read_text())
+    assert written["scores"][0]["name"] == "bracketing F1"
+    export.main([f"--workdir={folder / 'run'}", f"--output={tmp_path / 'export'}"])
+    assert "bracketing F1" in (tmp_path / "export" / "README.md").read_text()
+    shutil.rmtree(tmp_path / "export" / "cache", ignore_errors=True)
+    translator = Translator.load(str(tmp_path / "export"))
+    assert translator.translate(["The dog sleeps ."]) == Translator(runs.load(str(folder / "run"))).translate(
+        ["The dog sleeps ."]
+    )
+
+
+def test_runs_are_not_compared_by_bleu(folder):
+    with pytest.raises(UserError, match=r"tfm compare scores translations by BLEU, .* 'parsing'"):
+        compare.main([str(folder / "run"), str(folder / "run")])
+
+
+def test_defaults_are_the_papers():
+    config = parsing.Config()
+    decoding = config.decoding
+    assert (decoding.beam_size, decoding.length_penalty, decoding.max_extra_tokens) == (21, 0.3, 300)
+    assert config.data.vocabulary_size == 16_000
+    wsj = from_mapping(parsing.Config, config_flag.read_file("configs/parsing_wsj.py"))
+    assert wsj.decoding == decoding
+    assert (wsj.model.encoder_layers, wsj.model.decoder_layers, wsj.model.d_model) == (4, 4, 1024)
+    assert wsj.data.kind == "treebank"

@@ -1,0 +1,45 @@
+"""Each page of docs/guide runs, prints what it says, and draws the figures that it shows."""
+
+import re
+
+import pytest
+
+from tests.helpers import pages
+from tests.helpers.pages import GUIDE, guide_pages, run_page, update_page
+
+FIGURE = re.compile(r"!\[[^]]+\]\((figures/\w+\.png)\)")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", guide_pages(), ids=lambda page: page.stem)
+def test_a_page_prints_what_it_says(page, tmp_path):
+    """`python -m tests.helpers.pages` writes it."""
+    blocks = run_page(page, tmp_path)
+    assert blocks
+    for code, expected, printed in blocks:
+        assert printed == expected, code
+    figures = FIGURE.findall(page.read_text(encoding="utf-8"))
+    assert sorted(figures) == sorted(f"figures/{path.name}" for path in (tmp_path / "figures").iterdir())
+    for figure in figures:
+        assert (GUIDE / figure).stat().st_size < 60_000, figure
+
+
+def test_the_index_has_each_page_in_order():
+    linked = re.findall(r"\]\((\d\w+\.md)\)", (GUIDE / "README.md").read_text(encoding="utf-8"))
+    assert linked == [page.name for page in guide_pages()]
+    for page, following in zip(guide_pages(), linked[1:], strict=False):
+        assert f"({following})" in page.read_text(encoding="utf-8"), f"{page.name} leads to the next page"
+
+
+def test_no_figure_is_left_over():
+    shown = {name for page in guide_pages() for name in FIGURE.findall(page.read_text(encoding="utf-8"))}
+    assert shown == {f"figures/{path.name}" for path in (GUIDE / "figures").iterdir()}
+
+
+def test_a_page_is_updated_to_what_it_prints(tmp_path):
+    text = "A\n\n```python\nx = 2\n```\n\n```python\nprint(x)\n```\n\n```text\n{}\n```\n\nB\n"
+    page = tmp_path / "page.md"
+    page.write_text(text.format(1))
+    update_page(page)
+    assert page.read_text() == text.format(2)
+    assert [printed for _, _, printed in pages.run_page(page, tmp_path)] == ["", "2\n"]
