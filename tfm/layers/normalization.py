@@ -1,4 +1,4 @@
-"""Layer normalization (Ba et al. 2016), as each residual connection and each stack's end use it."""
+"""Layer normalization (Ba et al. 2016), or RMSNorm, as each residual connection and each stack's end use it."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -17,3 +17,13 @@ def layer_norm(
       name: of the module.
     """
     return nn.LayerNorm(epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name)
+
+
+def rms_norm(
+    dtype: jnp.dtype = jnp.float32, epsilon: float = LAYER_NORM_EPSILON, name: str | None = None
+) -> nn.Module:
+    """RMSNorm (Zhang and Sennrich 2019): no mean is subtracted and no bias added. Arguments as `layer_norm`'s."""
+    return nn.RMSNorm(epsilon=epsilon, dtype=dtype, name=name)
+
+
+NORMS = {"layer_norm": layer_norm, "rms_norm": rms_norm}
