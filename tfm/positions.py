@@ -52,8 +52,8 @@ def rotary_encoding(
 ) -> Float[Array, "*batch L H K"]:
     """Queries or keys, each pair of features rotated by an angle that grows with the position.
 
-    RoFormer (Su et al. 2021), equation 34: features 2i and 2i + 1 turn by position / 10000^(2i/K). The product
-    of a query and a key then depends on their distance alone.
+    RoFormer (Su et al. 2021), equation 34: features 2i and 2i + 1 turn by position / 10000^(2i/K). The
+    product of a query and a key then depends on their distance alone.
 
     Args:
       x: [..., L, H, K], K even.
@@ -131,7 +131,8 @@ def relative_buckets(
     exact = each // 2
     if buckets % (4 if bidirectional else 2) or not 0 < exact < max_distance:
         raise ValueError(
-            f"buckets must divide into halves, and max_distance be above {exact}: got {buckets} and {max_distance}"
+            f"buckets must divide into halves, and max_distance be above {exact}: got {buckets} and "
+            f"{max_distance}"
         )
     starts = jnp.asarray([*range(1, exact), *_logarithmic_starts(exact, each, max_distance)], jnp.int32)
     how_far = jnp.abs(distance) if bidirectional else jnp.maximum(-distance, 0)
@@ -142,7 +143,8 @@ def relative_buckets(
 def _logarithmic_starts(exact, each, max_distance):
     """The smallest distance of each bucket from number `exact` on, in integers, which do not round.
 
-    Bucket exact + j begins at the smallest n with (n / exact)^s >= (max_distance / exact)^j, s = each - exact.
+    Bucket exact + j begins at the smallest n with (n / exact)^s >= (max_distance / exact)^j where s is
+    each - exact.
     """
     steps, n = each - exact, exact
     for j in range(steps):

@@ -19,19 +19,26 @@ from tfm.models.decoder_lm import DecoderLMConfig
 BASE = TransformerConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=24, heads=4, dropout=0.0)
 OPTIONS = {
     **{f"positions {name}": {"positions": name} for name in layers.POSITIONS if name != "interleaved"},
-    "relative bias, pre-norm": {"positions": "relative_bias", "norm_order": "pre"},
-    "grouped keys and values": {"key_value_heads": 2},
-    "one head of keys and values, rotary": {"key_value_heads": 1, "positions": "rotary"},
-    "heads of full width": {"key_features": 16, "value_features": 16},
-    "other value features": {"key_features": 6, "value_features": 3},
     "unscaled": {"scale_attention": False},
     "window": {"attention_window": 3},
-    "GLU": {"gated": True, "activation": "sigmoid"},
-    "SwiGLU": {"gated": True, "activation": "swish"},
-    "RMSNorm, pre-norm": {"norm": "rms_norm", "norm_order": "pre"},
     "DeepNorm": {"deep_norm": True},
-    "two tied": {"tied_embeddings": "two"},
-    "none tied": {"tied_embeddings": "none"},
+    # What changes the parameters, of which tests/test_memory_estimate.py counts each.
+    "heads of full width, T5": {"key_features": 16, "value_features": 16, "positions": "relative_bias"},
+    "grouped keys and values, RMSNorm, SwiGLU": {
+        "key_value_heads": 2,
+        "norm": "rms_norm",
+        "norm_order": "pre",
+        "gated": True,
+        "activation": "swish",
+        "tied_embeddings": "two",
+    },
+    "shared keys and values, rotary, GLU, none tied": {
+        "key_value_heads": 1,
+        "positions": "rotary",
+        "gated": True,
+        "activation": "sigmoid",
+        "tied_embeddings": "none",
+    },
 }
 VOCABULARY, WIDTH, LENGTH, SWAP = 20, 2, 7, 3
 RNG = np.random.default_rng(0)
@@ -77,9 +84,7 @@ def run(model, params):
     cached = decode_steps.__wrapped__(model, params, INPUTS, TOKENS, PARENTS, LENGTH + 1)
     forward, changed, apart = jnp.split(logits, [2 * WIDTH, 4 * WIDTH])
     hypotheses = (2, WIDTH, *logits.shape[1:])
-    return Result(
-        gradient, forward.reshape(hypotheses), changed.reshape(hypotheses), apart, packed, cached
-    )
+    return Result(gradient, forward.reshape(hypotheses), changed.reshape(hypotheses), apart, packed, cached)
 
 
 @functools.cache
@@ -117,3 +122,106 @@ def test_later_tokens_change_no_logits(result):
 def test_packed_sentences_equal_each_alone(result):
     np.testing.assert_allclose(result.packed[0, :FIRST], result.apart[0, :FIRST], atol=2e-5)
     np.testing.assert_allclose(result.packed[0, FIRST:], result.apart[1, : LENGTH - FIRST], atol=2e-5)
+
+
+def test_remat_and_scan_change_no_gradient():
+    fields = {"positions": "relative_bias"}
+    plain, scanned = (result_of(**fields, **how).gradient for how in ({}, {"remat": True, "scan": True}))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), scanned, plain)
+
+
+def encode(params, inputs, model):
+    return jax.jit(lambda inputs: model.apply({"params": params}, inputs, method="encode"))(inputs)
+
+
+@pytest.mark.parametrize(
+    ("positions", "equivariant"), [("none", True), ("interleaved", False), ("alibi", False)]
+)
+def test_an_encoder_without_positions_is_permutation_equivariant(positions, equivariant):
+    model = Transformer(dataclasses.replace(BASE, positions=positions), VOCABULARY)
+    params = random_parameters(model, INPUTS, INPUTS)
+    order = np.array([4, 0, 6, 2, 5, 1, 3])
+    memory, permuted = (encode(params, inputs, model) for inputs in (INPUTS[:1], INPUTS[:1, order]))
+    assert np.allclose(permuted, memory[:, order], atol=1e-5) == equivariant
+
+
+@pytest.mark.parametrize("positions", ["rotary", "relative_keys", "relative_bias", "alibi"])
+def test_relative_positions_do_not_depend_on_where_a_sentence_begins(positions):
+    model = Transformer(dataclasses.replace(BASE, positions=positions), VOCABULARY)
+    params = random_parameters(model, INPUTS, INPUTS)
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def apply(start):
+        where = start + jnp.broadcast_to(jnp.arange(LENGTH), INPUTS.shape)
+        both = {"input_positions": where, "target_positions": where}
+        return model.apply({"params": params}, INPUTS, INPUTS, train=False, **both)
+
+    np.testing.assert_allclose(apply(50), apply(0), atol=1e-4)
+
+
+def test_each_position_sees_its_window_alone():
+    """Through one layer a token reaches (r - 1) / 2 positions on each side."""
+    model = Transformer(dataclasses.replace(BASE, attention_window=3), VOCABULARY)
+    params = random_parameters(model, INPUTS, INPUTS)
+    other = INPUTS[:1].copy()
+    other[0, 3] = 3 + other[0, 3] % 7
+    reached = np.abs(encode(params, INPUTS[:1], model) - encode(params, other, model)).max(-1) > 0
+    np.testing.assert_array_equal(reached[0], [False, False, True, True, True, False, False])
+
+
+def test_buckets_of_later_positions_are_of_no_use_to_a_decoder():
+    """All 32 buckets of a decoder are of earlier positions; the encoder has 16 for each direction."""
+    gradient = result_of(positions="relative_bias").gradient
+    used = {
+        stack: np.flatnonzero(np.abs(gradient[stack]["layers_0"]["mixer"]["position_bias"]["biases"]).max(-1))
+        for stack in ("encoder", "decoder")
+    }
+    np.testing.assert_array_equal(used["decoder"], np.arange(LENGTH))
+    np.testing.assert_array_equal(used["encoder"], [*range(LENGTH), *range(17, 16 + LENGTH)])
+
+
+@functools.partial(jax.jit, static_argnums=0, compiler_options=FAST)
+def initialize(model):
+    return model.init(jax.random.key(0), INPUTS, INPUTS, train=False)["params"]
+
+
+def test_deep_norm_begins_smaller():
+    """Kernels of values, of outputs and of the feed-forward network, by beta of their stack; no other."""
+    plain, deep = (
+        initialize(Transformer(dataclasses.replace(BASE, deep_norm=deep), VOCABULARY))
+        for deep in (False, True)
+    )
+    beta = {"encoder": 0.87, "decoder": 12**-0.25}
+    for path, kernel in jax.tree_util.tree_leaves_with_path(plain):
+        names = [key.key for key in path]
+        scaled = names[-1] == "kernel" and names[-2] in ("value", "output", "hidden")
+        found = functools.reduce(lambda tree, name: tree[name], names, deep)
+        np.testing.assert_allclose(found, (beta[names[0]] if scaled else 1) * kernel, rtol=1e-5)
+
+
+class OwnFeedForward(Transformer):
+    """One without a way to scale its initialization."""
+
+    def make_feed_forward(self):
+        return layers.Dropout(0.1)
+
+
+def test_deep_norm_of_other_sublayers_is_an_error():
+    model = OwnFeedForward(dataclasses.replace(BASE, deep_norm=True), VOCABULARY)
+    with pytest.raises(UserError, match=r"a method scale_initialization.*the feed_forward is a Dropout"):
+        model.init(jax.random.key(0), INPUTS, INPUTS, train=False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"positions": "rotary", "key_features": 3}, "'rotary' needs even key features, got 3"),
+        ({"key_value_heads": 3}, r"model\.key_value_heads must divide model\.heads 4, got 3"),
+        ({"deep_norm": True, "norm_order": "pre"}, r"deep_norm needs model\.norm_order 'post', got 'pre'"),
+        ({"attention_window": 0}, r"model\.attention_window must be from 1"),
+    ],
+)
+@pytest.mark.parametrize("config", [BASE, DecoderLMConfig(heads=4, d_model=16)])
+def test_combinations_that_make_no_sense_are_errors(config, fields, message):
+    with pytest.raises(UserError, match=message):
+        dataclasses.replace(config, **fields)

@@ -63,7 +63,9 @@ class FeedForward(nn.Module):
     @nn.nowrap
     def scale_initialization(self, factor: float) -> "FeedForward":
         """A copy whose kernels begin `factor` times as large, as in DeepNorm."""
-        inits = {name: scale_initializer(getattr(self, name), factor) for name in ("kernel_init", "output_init")}
+        inits = {
+            name: scale_initializer(getattr(self, name), factor) for name in ("kernel_init", "output_init")
+        }
         return self.clone(**inits)
 
     @nn.compact

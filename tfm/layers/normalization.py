@@ -1,4 +1,4 @@
-"""Layer normalization (Ba et al. 2016), or RMSNorm, as each residual connection and each stack's end use it."""
+"""The norms of each residual connection and of each stack's end: LayerNorm (Ba et al. 2016) or RMSNorm."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -22,7 +22,10 @@ def layer_norm(
 def rms_norm(
     dtype: jnp.dtype = jnp.float32, epsilon: float = LAYER_NORM_EPSILON, name: str | None = None
 ) -> nn.Module:
-    """RMSNorm (Zhang and Sennrich 2019): no mean is subtracted and no bias added. Arguments as `layer_norm`'s."""
+    """RMSNorm (Zhang and Sennrich 2019), in float32: no mean is subtracted, no bias added.
+
+    Arguments as in `layer_norm`, the epsilon added to the mean square.
+    """
     return nn.RMSNorm(epsilon=epsilon, dtype=dtype, name=name)
 
 

@@ -87,7 +87,9 @@ class TransformerParts(ComposedModule):
     def make_mixer(self) -> nn.Module:
         """Self-attention of each layer, or its replacement, a `tfm.layers.Mixer`."""
         config = self.config
-        fields = ATTENTION_POSITIONS[config.positions](config) if config.positions in ATTENTION_POSITIONS else {}
+        fields = (
+            ATTENTION_POSITIONS[config.positions](config) if config.positions in ATTENTION_POSITIONS else {}
+        )
         if config.attention_window is not None:
             fields["restrict_mask"] = restrict_to_window(config.attention_window)
         attention = self.make_attention()

@@ -50,7 +50,9 @@ class TransformerConfig:
         most=1024,
         unit="heads",
     )
-    scale_attention: bool = fixed_field(True, "Divides the logits of attention by sqrt(K), as the paper does.")
+    scale_attention: bool = fixed_field(
+        True, "Divides the logits of attention by sqrt(K), as the paper does."
+    )
     attention_window: int | None = fixed_field(
         None,
         "r of restricted self-attention (section 4): the positions that each one sees, itself in the middle; "
@@ -67,8 +69,8 @@ class TransformerConfig:
     )
     gated: bool = fixed_field(
         False,
-        "Multiplies the hidden layer by a second product: GLU with activation sigmoid, SwiGLU with swish, GEGLU "
-        "with gelu.",
+        "Multiplies the hidden layer by a second product: GLU with activation sigmoid, SwiGLU with swish, "
+        "GEGLU with gelu.",
     )
     norm: str = fixed_field("layer_norm", "layer_norm (the paper) or rms_norm.", choices=tuple(layers.NORMS))
     norm_order: str = fixed_field(
@@ -91,9 +93,9 @@ class TransformerConfig:
     feed_forward_dropout: float = rate_field(0.0, "Of the hidden layer; 0.1 in the authors' later code.")
     positions: str = fixed_field(
         "interleaved",
-        "Layout of the sinusoids, interleaved (the paper) or concatenated (its authors' code); learned (Table 3, "
-        "row E): a table for the encoder and one for the decoder; none; or in self-attention: rotary, "
-        "relative_keys (Shaw), relative_bias (T5) or alibi.",
+        "Layout of the sinusoids, interleaved (the paper) or concatenated (its authors' code); learned "
+        "(Table 3, row E): a table for the encoder and one for the decoder; none; or in self-attention "
+        "rotary, relative_keys (Shaw), relative_bias (T5) or alibi.",
         choices=layers.POSITIONS,
     )
     max_positions: int = fixed_field(
