@@ -49,6 +49,11 @@ def shapes(config):
         {"attention_bias": True, "key_features": 5, "value_features": 3},
         {"norm_order": "pre", "positions": "learned"},
         {"norm_order": "norm_then_add", "value_features": 9},
+        {"positions": "relative_keys", "key_features": 5},
+        {"positions": "relative_bias", "tied_embeddings": "two"},
+        {"gated": True, "tied_embeddings": "none"},
+        {"key_value_heads": 2, "attention_bias": True, "value_features": 3},
+        {"norm": "rms_norm", "norm_order": "pre"},
     ],
 )
 def test_the_count_of_parameters_is_exact(fields):
