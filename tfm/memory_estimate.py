@@ -133,9 +133,15 @@ class TransformerMemory:
         """
         model, vocabulary = self.config, self.vocabulary_size
         item, weight = ITEM_SIZES[model.dtype], self._attention_item()
-        cache = model.decoder_layers * rows * sum(self._cached_features()) * (width * length + source) * item
+        slots = width * length + source
+        cache = (
+            (model.decoder_layers * sum(self._cached_features()) + self._copied_features())
+            * rows
+            * slots
+            * item
+        )
         kept = rows * width * (6 * length + source) * INT32 + rows * width * width * length
-        attention = rows * model.heads * width * (width * length + source) * weight
+        attention = rows * model.heads * width * slots * weight
         logits = rows * width * vocabulary * (3 * FLOAT32 if sampling else item + item // 2)
         candidates = 4 * rows * width * min(width + 3, vocabulary) * FLOAT32
         return cache + kept + max(self._pass_bytes(rows, source, source), attention + logits + candidates)
@@ -186,6 +192,10 @@ class TransformerMemory:
         shared = self.config.heads // (self.config.key_value_heads or self.config.heads)
         return tuple(features // shared for features in self._head_features())
 
+    def _copied_features(self):
+        """Of keys and values that a layer copies for the heads of queries that share them."""
+        return 0 if sum(self._cached_features()) == sum(self._head_features()) else sum(self._head_features())
+
     def _attention_item(self):
         """Bytes for each attention weight: float32 logits and their softmax, and a copy in another dtype."""
         return 2 * FLOAT32 + (FLOAT32 if self.config.dtype != "float32" else 0)
@@ -235,7 +245,8 @@ class DecoderMemory(TransformerMemory):
         """
         model, vocabulary = self.config, self.vocabulary_size
         item, slots = ITEM_SIZES[model.dtype], source + width * length
-        cache = 2 * model.layers * rows * sum(self._cached_features()) * slots * item
+        features = 2 * model.layers * sum(self._cached_features()) + self._copied_features()
+        cache = rows * features * slots * item
         kept = rows * width * 6 * length * INT32 + rows * width * width * length
         attention = rows * model.heads * width * slots * self._attention_item()
         logits = rows * width * vocabulary * (4 * FLOAT32 if sampling else item + item // 2)

@@ -37,7 +37,7 @@ class RelativeKeys(nn.Module):
         table = self.param("keys", KERNEL_INIT, shape)
         products = jnp.einsum("blhk,rk->bhlr", query, table.astype(query.dtype))
         distance = jnp.clip(relative_distance(positions, memory_positions), -most, most)
-        index = jnp.broadcast_to(distance[..., None, :, :] + most, (*products.shape[:3], distance.shape[-1]))
+        index = distance.reshape(-1, 1, *distance.shape[-2:]) + most  # of all heads, without a copy for each
         return jnp.take_along_axis(products, index, axis=-1)
 
 
