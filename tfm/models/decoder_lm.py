@@ -120,9 +120,8 @@ class DecoderLM(layers.TransformerParts):
     def make_layer(self) -> nn.Module:
         """One layer of the stack."""
         layer = layers.CausalLayer(self.make_causal_mixer(), self.make_feed_forward(), self.make_residual)
-        if not self.config.deep_norm:
-            return layer
-        return layers.apply_deep_norm(layer, layers.single_stack_constants(self.config.layers))
+        constants = layers.single_stack_constants(self.config.layers)
+        return layers.apply_deep_norm(layer, constants) if self.config.deep_norm else layer
 
     def __call__(
         self,

@@ -245,9 +245,8 @@ class Transformer(layers.TransformerParts):
     def make_encoder_layer(self) -> nn.Module:
         """One layer of the encoder."""
         layer = layers.EncoderLayer(self.make_mixer(), self.make_feed_forward(), self.make_residual)
-        if not self.config.deep_norm:
-            return layer
-        return layers.apply_deep_norm(layer, self._deep_norm_constants()[0])
+        constants, _ = self._deep_norm_constants()
+        return layers.apply_deep_norm(layer, constants) if self.config.deep_norm else layer
 
     def make_decoder_layer(self) -> nn.Module:
         """One layer of the decoder."""
@@ -257,9 +256,8 @@ class Transformer(layers.TransformerParts):
             self.make_feed_forward(),
             self.make_residual,
         )
-        if not self.config.deep_norm:
-            return layer
-        return layers.apply_deep_norm(layer, self._deep_norm_constants()[1])
+        _, constants = self._deep_norm_constants()
+        return layers.apply_deep_norm(layer, constants) if self.config.deep_norm else layer
 
     @nn.nowrap
     def _deep_norm_constants(self):
