@@ -11,7 +11,8 @@ import pytest
 
 from tests.helpers.initialize import random_parameters
 from tests.helpers.programs import FAST, decode_steps
-from tfm import layers
+from tfm import interpret, layers
+from tfm.attention import masked_softmax
 from tfm.errors import UserError
 from tfm.models import Transformer, TransformerConfig
 from tfm.models.decoder_lm import DecoderLMConfig
@@ -130,6 +131,27 @@ def test_remat_and_scan_change_no_gradient():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), scanned, plain)
 
 
+def test_logits_that_are_read_hold_scale_and_bias():
+    config = dataclasses.replace(BASE, positions="relative_keys", key_value_heads=2, scale_attention=False)
+    model = Transformer(config, VOCABULARY)
+    params = random_parameters(model, INPUTS, INPUTS)
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def read(params):
+        names = [f"decoder.layers_0.mixer.{name}" for name in ("logits", "weights")]
+        output, reads = interpret.run(model, params, INPUTS, INPUTS, read=names)
+        return (
+            output,
+            *(reads[name] for name in names),
+            model.apply({"params": params}, INPUTS, INPUTS, train=False),
+        )
+
+    output, logits, weights, expected = read(params)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
+    causal = jnp.tril(jnp.ones((LENGTH, LENGTH), bool))
+    np.testing.assert_allclose(weights, masked_softmax(logits, causal), atol=1e-5)
+
+
 def encode(params, inputs, model):
     return jax.jit(lambda inputs: model.apply({"params": params}, inputs, method="encode"))(inputs)
 
@@ -218,6 +240,7 @@ def test_deep_norm_of_other_sublayers_is_an_error():
         ({"positions": "rotary", "key_features": 3}, "'rotary' needs even key features, got 3"),
         ({"key_value_heads": 3}, r"model\.key_value_heads must divide model\.heads 4, got 3"),
         ({"deep_norm": True, "norm_order": "pre"}, r"deep_norm needs model\.norm_order 'post', got 'pre'"),
+        ({"positions": "alibi", "attention": "cudnn"}, "'cudnn' is not for positions that add to the logits"),
         ({"attention_window": 0}, r"model\.attention_window must be from 1"),
     ],
 )

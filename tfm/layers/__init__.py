@@ -23,13 +23,14 @@ from tfm.layers.encoder_decoder import CausalLayer, DecoderLayer, EncoderLayer
 from tfm.layers.feed_forward import ACTIVATIONS, FeedForward
 from tfm.layers.normalization import LAYER_NORM_EPSILON, NORMS, layer_norm
 from tfm.layers.parameter_axes import declare_axes
-from tfm.layers.parts import POSITIONS, TransformerParts
+from tfm.layers.parts import BIAS_POSITIONS, POSITIONS, TransformerParts
 from tfm.layers.position_bias import RelativeBias, RelativeKeys
 from tfm.layers.residual import NORM_ORDERS, Residual
 from tfm.layers.stack import Stack
 
 __all__ = [
     "ACTIVATIONS",
+    "BIAS_POSITIONS",
     "LAYER_NORM_EPSILON",
     "NORMS",
     "NORM_ORDERS",

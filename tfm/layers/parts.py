@@ -34,6 +34,7 @@ ATTENTION_POSITIONS = {
     "relative_bias": lambda config: {"position_bias": RelativeBias(config.heads)},
     "alibi": lambda config: {"position_bias": linear_bias},
 }
+BIAS_POSITIONS = ("relative_keys", "relative_bias", "alibi")  # which add to the logits
 POSITIONS = (*LAYOUTS, "learned", *ATTENTION_POSITIONS)
 
 

@@ -182,6 +182,11 @@ def check_sizes(config: Any) -> None:
         raise UserError(
             f"model.deep_norm needs model.norm_order 'post', got {config.norm_order!r}: set one or the other."
         )
+    if config.attention == "cudnn" and config.positions in layers.BIAS_POSITIONS:
+        raise UserError(
+            f"model.attention 'cudnn' is not for positions that add to the logits, got model.positions "
+            f"{config.positions!r}: set model.attention to None or 'xla', or choose other positions."
+        )
     reason = unsupported_reason(
         config.attention,
         key_features=key_features,
