@@ -15,12 +15,12 @@ from tests.helpers.paths import ROOT
 from tests.helpers.programs import FAST, decode_steps
 from tests.helpers.tiny import MODEL, make_config, train_run
 from tfm import config, models
+from tfm.fields import info_of
 from tfm.models import Transformer, TransformerConfig
 from tfm.workdir import runs
 
-BLOCKS = re.findall(
-    r"```python\n(.*?)```", (ROOT / "docs" / "mechanisms.md").read_text(encoding="utf-8"), re.DOTALL
-)
+TEXT = (ROOT / "docs" / "mechanisms.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 PACKAGE, *PARTS = BLOCKS
 CONFIG = TransformerConfig(
     encoder_layers=1, decoder_layers=1, d_model=16, d_ff=24, heads=2, dropout=0.0, max_positions=9
@@ -60,6 +60,17 @@ def encode(model, params, inputs, **packing):
 def difference(a, b):
     """The largest difference of each position."""
     return np.abs(np.asarray(a) - np.asarray(b)).max(-1)
+
+
+def test_the_table_names_fields_and_all_their_choices():
+    _, *rows = re.findall(r"^\| [^|]+ \| (`[^|]+) \|", TEXT, re.MULTILINE)
+    assert len(rows) == 17
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    fields = {field.name: info_of(field).choices for field in dataclasses.fields(TransformerConfig)}
+    assert named <= fields.keys()
+    for name in named:
+        words = {word for row in rows if f"`{name}`" in row for word in re.findall(r"\w+", row)}
+        assert set(fields[name]) - {None} <= words, name
 
 
 def test_all_parts_are_here():
