@@ -150,8 +150,9 @@ def test_no_gradient_from_later_tokens(config):
     assert (gradient[5:] == 0).all()
 
 
-def test_packed_texts_equal_each_alone():
-    model, params = build()
+@pytest.mark.parametrize("config", [TINY, *MECHANISMS[:2]])
+def test_packed_texts_equal_each_alone(config):
+    model, params = build(config)
     row = np.concatenate([TOKENS[:1, :4], TOKENS[1:2, :5], np.zeros((1, 1), int)], axis=1)
     segments = np.array([[1] * 4 + [2] * 5 + [0]])
     positions = np.array([[*range(4), *range(5), 0]])

@@ -118,6 +118,14 @@ MODELS = {
     cls.__name__: cls(CONFIG, VOCABULARY)
     for cls in (Transformer, SigmoidAttention, Gated, RMSNorm, Rotary, NearnessMixer, Untied, AllAtOnce)
 }
+MECHANISMS = {
+    "positions": "relative_bias",
+    "key_value_heads": 1,
+    "attention_window": 3,
+    "gated": True,
+    "tied_embeddings": "none",
+}
+MODELS["fields"] = Transformer(dataclasses.replace(CONFIG, **MECHANISMS), VOCABULARY)
 USERS = (sigmoid_attention, SigmoidAttention, SwiGLU, Gated, RMSNorm, rotate, Rotary, NearnessMixer, Untied)
 RNG = np.random.default_rng(0)
 BATCH, LENGTH = 8, 5

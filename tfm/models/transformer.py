@@ -169,6 +169,15 @@ def check_sizes(config: Any) -> None:
             f"model.d_model {config.d_model} does not divide into {config.heads} heads: choose another "
             "number of heads, or set model.key_features and model.value_features."
         )
+    if config.deep_norm and config.norm_order != "post":
+        raise UserError(
+            f"model.deep_norm needs model.norm_order 'post', got {config.norm_order!r}: set one or the other."
+        )
+    _check_attention(config)
+
+
+def _check_attention(config):
+    """Raises a UserError where heads, positions and implementation of attention do not fit together."""
     key_features = config.key_features or config.d_model // config.heads
     if key_features % 2 and config.positions == "rotary":
         raise UserError(
@@ -177,10 +186,6 @@ def check_sizes(config: Any) -> None:
     if config.heads % (config.key_value_heads or 1):
         raise UserError(
             f"model.key_value_heads must divide model.heads {config.heads}, got {config.key_value_heads}."
-        )
-    if config.deep_norm and config.norm_order != "post":
-        raise UserError(
-            f"model.deep_norm needs model.norm_order 'post', got {config.norm_order!r}: set one or the other."
         )
     if config.attention == "cudnn" and config.positions in layers.BIAS_POSITIONS:
         raise UserError(
