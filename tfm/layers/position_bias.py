@@ -21,7 +21,7 @@ def linear_bias(query: jax.Array, positions: jax.Array, memory_positions: jax.Ar
 class RelativeKeys(nn.Module):
     """A vector for each relative distance, added to the keys: Shaw et al. 2018, equation 4 with a^V = 0.
 
-    The vectors of values, their equation 3, are left out. One table serves all heads, as theirs.
+    The vectors of values, their equation 3, are left out. One table serves all heads of a layer.
 
     Attributes:
       max_distance: k, beyond which distances are clipped; 16 in their base model.
