@@ -376,6 +376,13 @@ def test_weights_of_an_attention_function(keys):
     np.testing.assert_array_equal(
         weights_of(dot_product_attention, query, key, mask=mask), attention_weights(query, key, mask=mask)
     )
+    terms = {"scale": 0.3, "bias": RNG.normal(size=(2, 3, 5, keys)).astype(np.float32)}
+    for attention in (functools.partial(dot_product_attention), dot_product_attention):
+        np.testing.assert_allclose(
+            weights_of(attention, query, key, mask=mask, **terms),
+            attention_weights(query, key, mask=mask, **terms),
+            atol=1e-6,
+        )
 
 
 def test_weights_where_features_must_be_equal():
