@@ -204,7 +204,7 @@ class TransformerMemory:
         """Bytes at the peak of one layer's forward pass: attention weights, its inputs, the hidden layer."""
         model = self.config
         attention = rows * model.heads * queries * keys * self._attention_item()
-        features = 2 * sum(self._head_features()) + 4 * model.d_model + model.d_ff
+        features = 2 * sum(self._head_features()) + 4 * model.d_model + (1 + model.gated) * model.d_ff
         return attention + rows * max(queries, keys) * features * ITEM_SIZES[model.dtype]
 
 
