@@ -227,3 +227,20 @@ def test_cudnn_without_a_gpu_is_an_error(monkeypatch):
     token = jnp.ones((1, 1), jnp.int32)
     with pytest.raises(UserError, match=r"'cudnn' needs a CUDA device, but this is a cpu: .*attention=xla"):
         jax.eval_shape(functools.partial(model.init, train=False), jax.random.key(0), token, token)
+
+
+def gradient_sizes(features, scale):
+    """Mean over 200 queries of the largest derivative of a weight by its logit, of 8 normal keys."""
+    query, key = np.random.default_rng(0).normal(size=(2, 200, 8, features)).astype(np.float32)
+    weights = attention_weights(query[:, :1, None], key[:, :, None], scale=scale)[:, 0, 0]
+    return float((weights * (1 - weights)).max(-1).mean())
+
+
+def test_unscaled_softmax_gradients_vanish_as_features_grow():
+    """Section 3.2.1: products of K features have variance K, and push the softmax where it is flat."""
+    scaled, unscaled = (
+        [gradient_sizes(features, scale) for features in (4, 64, 4096)] for scale in (None, 1.0)
+    )
+    np.testing.assert_allclose(scaled, scaled[0], rtol=0.1)
+    assert unscaled == sorted(unscaled, reverse=True)
+    assert unscaled[2] < 0.1 * scaled[2]

@@ -51,7 +51,7 @@ def test_excerpts_stand_in_their_files():
 def test_every_page_is_in_the_site():
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
-    assert pages <= set(re.findall(r"[\w/]+\.md", navigation)) | {"guide/README.md"}
+    assert pages <= set(re.findall(r"[\w/]+\.md", navigation))
 
 
 def test_the_reference_names_modules_that_exist():

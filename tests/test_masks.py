@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from tfm.masks import causal_mask, combine_masks, padding_mask, segment_mask
+from tfm.masks import causal_mask, combine_masks, ends_mask, local_mask, padding_mask, segment_mask
 
 
 def matrix(text):
@@ -56,3 +56,36 @@ def test_combine_masks_is_logical_and():
     np.testing.assert_array_equal(both[0, 0], matrix("1 0 0\n1 1 0\n1 1 0"))
     np.testing.assert_array_equal(combine_masks(padding, None), padding)
     assert combine_masks(None, None) is None
+
+
+def test_local_mask_is_a_band():
+    expected = """
+    1 1 0 0 0
+    1 1 1 0 0
+    0 1 1 1 0
+    0 0 1 1 1
+    0 0 0 1 1
+    """
+    mask = local_mask(jnp.arange(5), jnp.arange(5), 3)
+    assert mask.shape == (1, 5, 5)
+    np.testing.assert_array_equal(mask[0], matrix(expected))
+    np.testing.assert_array_equal(local_mask(jnp.arange(5), jnp.arange(5), 1)[0], np.eye(5, dtype=bool))
+    of_four = local_mask(jnp.array([2]), jnp.arange(6), 4)
+    np.testing.assert_array_equal(of_four[0], matrix("1 1 1 1 0 0"))
+
+
+def test_ends_of_segments_and_of_padded_rows():
+    expected = """
+    1 0 1 0 0 0
+    1 0 1 0 0 0
+    1 0 1 0 0 0
+    0 0 0 1 1 0
+    0 0 0 1 1 0
+    0 0 0 0 0 0
+    """
+    segments = jnp.array([[1, 1, 1, 2, 2, 0]])
+    np.testing.assert_array_equal(ends_mask(segment_mask(segments, segments))[0, 0], matrix(expected))
+    np.testing.assert_array_equal(ends_mask(padding_mask(jnp.array([5, 6, 7, 0])))[0, 0], [1, 0, 1, 0])
+    index = jnp.arange(4)
+    causal = ends_mask(causal_mask(index, index))[0]
+    np.testing.assert_array_equal(causal, matrix("1 0 0 0\n1 1 0 0\n1 0 1 0\n1 0 0 1"))

@@ -49,6 +49,11 @@ def shapes(config):
         {"attention_bias": True, "key_features": 5, "value_features": 3},
         {"norm_order": "pre", "positions": "learned"},
         {"norm_order": "norm_then_add", "value_features": 9},
+        {"positions": "relative_keys", "key_features": 5},
+        {"positions": "relative_bias", "tied_embeddings": "two"},
+        {"gated": True, "tied_embeddings": "none"},
+        {"key_value_heads": 2, "attention_bias": True, "value_features": 3},
+        {"norm": "rms_norm", "norm_order": "pre"},
     ],
 )
 def test_the_count_of_parameters_is_exact(fields):
@@ -80,23 +85,26 @@ def test_training_bytes_are_those_of_the_state(fields):
 
 
 @pytest.mark.parametrize(
-    ("search", "rows", "source"),
+    ("search", "rows", "source", "fields"),
     [
-        ({"beam_size": 16, "max_extra_tokens": 600}, 8, 64),  # cache and attention over it
-        ({"beam_size": 1, "max_extra_tokens": 4000}, 8, 16),  # the cache alone
-        ({"beam_size": 1, "max_extra_tokens": 8}, 4, 768),  # the encoder's attention
-        ({"samples": 64, "max_extra_tokens": 100}, 8, 16),
+        ({"beam_size": 16, "max_extra_tokens": 600}, 8, 64, {}),  # cache and attention over it
+        ({"beam_size": 1, "max_extra_tokens": 4000}, 8, 16, {}),  # the cache alone
+        ({"beam_size": 1, "max_extra_tokens": 4000}, 8, 16, {"key_value_heads": 1}),
+        ({"beam_size": 1, "max_extra_tokens": 8}, 4, 768, {}),  # the encoder's attention
+        ({"beam_size": 1, "max_extra_tokens": 8}, 4, 768, {"positions": "relative_keys"}),
+        ({"samples": 64, "max_extra_tokens": 100}, 8, 16, {}),
     ],
 )
-def test_decoding_bytes_are_near_the_compilers(search, rows, source):
+def test_decoding_bytes_are_near_the_compilers(search, rows, source, fields):
     config = DecodingConfig(**search)
-    model, params = shapes(SMALL)
+    small = dataclasses.replace(SMALL, **fields)
+    model, params = shapes(small)
     members = (jax.eval_shape(search_parameters, params),)
     inputs = jax.ShapeDtypeStruct((rows, source), jnp.int32)
     keys = jax.ShapeDtypeStruct((rows,), jax.random.key(0).dtype) if config.samples else None
     program = search_batch.lower(model, members, inputs, config, 1, None, keys).compile(FAST)
     counted = program.memory_analysis().temp_size_in_bytes
-    estimated = estimate().decoding_bytes(
+    estimated = estimate(small).decoding_bytes(
         rows=rows,
         source=source,
         length=source + config.max_extra_tokens,

@@ -4,6 +4,7 @@ Shape letters: L query length, M key length, H heads, K key features, V value fe
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -125,6 +126,7 @@ def weights_of(
     key: Float[Array, "*batch M H K"],
     *,
     mask: Mask | None = None,
+    **terms: Any,
 ) -> Float[Array, "*batch H L M"]:
     """The weights that an attention function gives the keys: its output for values that are one-hot.
 
@@ -133,17 +135,18 @@ def weights_of(
       query: [..., L, H, K].
       key: [..., M, H, K].
       mask: as in `attention_weights`.
+      terms: other options that the function's logits depend on, `bias` and `scale`.
 
     Returns:
       [..., H, L, M].
     """
     if attention is dot_product_attention:
-        return attention_weights(query, key, mask=mask)
+        return attention_weights(query, key, mask=mask, **terms)
     *batch, keys, heads, features = key.shape
     chunks = -(-keys // features)  # of as many values as keys have features: some functions need K = V
     one_hot = jnp.eye(keys, chunks * features, dtype=key.dtype).reshape(keys, chunks, 1, features)
     values = (jnp.broadcast_to(one_hot[:, chunk], (*batch, keys, heads, features)) for chunk in range(chunks))
-    outputs = [attention(query, key, value, mask=mask) for value in values]
+    outputs = [attention(query, key, value, mask=mask, **terms) for value in values]
     return jnp.concatenate(outputs, axis=-1)[..., :keys].swapaxes(-2, -3)
 
 

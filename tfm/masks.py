@@ -43,6 +43,27 @@ def segment_mask(
     return jnp.asarray(same & valid)[..., None, :, :]
 
 
+def local_mask(
+    query_positions: Int[Array, "*#batch L"], key_positions: Int[Array, "*#batch M"], window: int
+) -> Bool[Array, "*#batch 1 L M"]:
+    """[.., L], [.., M] -> bool [.., 1, L, M]: keys at most (window - 1) / 2 positions before or behind.
+
+    The restricted self-attention of section 4, whose neighbourhood of size r is the window, centred on the
+    query; an even window has one position more before the query than behind it.
+    """
+    ahead = key_positions[..., None, :] - query_positions[..., :, None]
+    return jnp.asarray((ahead >= -(window // 2)) & (ahead <= (window - 1) // 2))[..., None, :, :]
+
+
+def ends_mask(mask: Bool[Array, "*batch M"]) -> Bool[Array, "*batch M"]:
+    """The first and the last True of each row of a mask alone: of all that a query sees, both ends.
+
+    Of a packed row that is each segment's first and last position; under a causal mask a query's own is last.
+    """
+    count = jnp.cumsum(mask, axis=-1)
+    return mask & ((count == 1) | (count == count[..., -1:]))
+
+
 def combine_masks(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
     """Logical and of broadcastable masks. None is neutral; nothing but None gives None."""
     present = [mask for mask in masks if mask is not None]

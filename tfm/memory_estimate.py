@@ -15,6 +15,8 @@ FLOAT32 = 4
 INT32 = 4
 BATCH_ARRAYS = 6  # tokens, positions and segments of both sides
 BATCHES_HELD = 9  # one that is computed and those prefetched, see `tfm.data.batching`
+RELATIVE_KEYS = 33  # vectors of `tfm.layers.RelativeKeys`
+RELATIVE_BUCKETS = 32  # of `tfm.layers.RelativeBias`
 ITEM_SIZES = {"float32": 4, "bfloat16": 2}
 # What the host holds for each layer while a model is traced and compiled. Tracing the shapes of 100 layers
 # alone took 51 MiB (CPU, JAX 0.10.2).
@@ -92,10 +94,11 @@ class TransformerMemory:
         """The number of parameters, exact."""
         model, d_model = self.config, self.config.d_model
         attention, feed_forward, norm = self._sublayers()
-        encoder = model.encoder_layers * (attention + feed_forward + 2 * norm)
-        decoder = model.decoder_layers * (2 * attention + feed_forward + 3 * norm)
+        positions = self._bias_parameters()
+        encoder = model.encoder_layers * (attention + positions + feed_forward + 2 * norm)
+        decoder = model.decoder_layers * (2 * attention + positions + feed_forward + 3 * norm)
         final_norms = 0 if model.norm_order == "post" else 2 * norm
-        tables = self.vocabulary_size * d_model
+        tables = {"three": 1, "two": 2, "none": 3}[model.tied_embeddings] * self.vocabulary_size * d_model
         if model.positions == "learned":
             tables += 2 * model.max_positions * d_model
         return encoder + decoder + final_norms + tables
@@ -130,10 +133,15 @@ class TransformerMemory:
         """
         model, vocabulary = self.config, self.vocabulary_size
         item, weight = ITEM_SIZES[model.dtype], self._attention_item()
-        keys, values = self._head_features()
-        cache = model.decoder_layers * rows * (keys + values) * (width * length + source) * item
+        slots = width * length + source
+        cache = (
+            (model.decoder_layers * sum(self._cached_features()) + self._copied_features())
+            * rows
+            * slots
+            * item
+        )
         kept = rows * width * (6 * length + source) * INT32 + rows * width * width * length
-        attention = rows * model.heads * width * (width * length + source) * weight
+        attention = rows * model.heads * width * slots * weight
         logits = rows * width * vocabulary * (3 * FLOAT32 if sampling else item + item // 2)
         candidates = 4 * rows * width * min(width + 3, vocabulary) * FLOAT32
         return cache + kept + max(self._pass_bytes(rows, source, source), attention + logits + candidates)
@@ -159,16 +167,34 @@ class TransformerMemory:
         model = self.config
         d_model, d_ff = model.d_model, model.d_ff
         keys, values = self._head_features()
-        attention = 2 * d_model * keys + 2 * d_model * values
+        cached = sum(self._cached_features())
+        attention = d_model * (keys + cached + values)
         if model.attention_bias:
-            attention += 2 * keys + values + d_model
-        return attention, 2 * d_model * d_ff + d_ff + d_model, 2 * d_model
+            attention += keys + cached + d_model
+        feed_forward = (1 + model.gated) * (d_model + 1) * d_ff + (d_ff + 1) * d_model
+        return attention, feed_forward, d_model * (1 if model.norm == "rms_norm" else 2)
+
+    def _bias_parameters(self):
+        """Parameters of the relative positions of one self-attention."""
+        model = self.config
+        if model.positions == "relative_keys":
+            return RELATIVE_KEYS * (self._head_features()[0] // model.heads)
+        return RELATIVE_BUCKETS * model.heads if model.positions == "relative_bias" else 0
 
     def _head_features(self):
         """(H * K, H * V)."""
         model = self.config
         own = model.d_model // model.heads
         return model.heads * (model.key_features or own), model.heads * (model.value_features or own)
+
+    def _cached_features(self):
+        """(G * K, G * V), of keys and values."""
+        shared = self.config.heads // (self.config.key_value_heads or self.config.heads)
+        return tuple(features // shared for features in self._head_features())
+
+    def _copied_features(self):
+        """Of keys and values that a layer copies for the heads of queries that share them."""
+        return 0 if sum(self._cached_features()) == sum(self._head_features()) else sum(self._head_features())
 
     def _attention_item(self):
         """Bytes for each attention weight: float32 logits and their softmax, and a copy in another dtype."""
@@ -178,7 +204,7 @@ class TransformerMemory:
         """Bytes at the peak of one layer's forward pass: attention weights, its inputs, the hidden layer."""
         model = self.config
         attention = rows * model.heads * queries * keys * self._attention_item()
-        features = 2 * sum(self._head_features()) + 4 * model.d_model + model.d_ff
+        features = 2 * sum(self._head_features()) + 4 * model.d_model + (1 + model.gated) * model.d_ff
         return attention + rows * max(queries, keys) * features * ITEM_SIZES[model.dtype]
 
 
@@ -194,10 +220,11 @@ class DecoderMemory(TransformerMemory):
         """The number of parameters, exact."""
         model, d_model = self.config, self.config.d_model
         attention, feed_forward, norm = self._sublayers()
-        stack = model.layers * (attention + feed_forward + 2 * norm)
+        stack = model.layers * (attention + self._bias_parameters() + feed_forward + 2 * norm)
         final_norm = 0 if model.norm_order == "post" else norm
         positions = model.max_positions * d_model if model.positions == "learned" else 0
-        return stack + final_norm + self.vocabulary_size * d_model + positions
+        tables = (1 if model.tied_embeddings else 2) * self.vocabulary_size * d_model
+        return stack + final_norm + tables + positions
 
     def layers(self) -> dict[str, int]:
         """{config field: number of layers}."""
@@ -218,7 +245,8 @@ class DecoderMemory(TransformerMemory):
         """
         model, vocabulary = self.config, self.vocabulary_size
         item, slots = ITEM_SIZES[model.dtype], source + width * length
-        cache = 2 * model.layers * rows * sum(self._head_features()) * slots * item
+        features = 2 * model.layers * sum(self._cached_features()) + self._copied_features()
+        cache = rows * features * slots * item
         kept = rows * width * 6 * length * INT32 + rows * width * width * length
         attention = rows * model.heads * width * slots * self._attention_item()
         logits = rows * width * vocabulary * (4 * FLOAT32 if sampling else item + item // 2)

@@ -244,11 +244,25 @@ _LIST = {
         ("[..., :, None] >= key_positions", "[..., :, None] > key_positions", "test_masks"),
         ("jnp.asarray(same & valid)[", "jnp.asarray(same)[", "test_masks"),
         ("(tokens != pad_id)", "(tokens > 0)", "test_masks"),
+        ("(ahead <= (window - 1) // 2)", "(ahead <= window // 2)", "test_masks::test_local_mask_is_a_band"),
+        (
+            "mask & ((count == 1) |",
+            "((count == 1) |",
+            "test_masks::test_ends_of_segments_and_of_padded_rows",
+        ),
     ],
     "tfm/positions.py": [
         ("MAX_TIMESCALE = 10_000.0", "MAX_TIMESCALE = 1_000.0", "test_positions"),
         ("jnp.stack([sine, cosine]", "jnp.stack([cosine, sine]", "test_positions"),
         ("index / max(half - 1, 1)", "index / half", "test_positions"),
+        ("even * sine + odd * cosine", "odd * sine + even * cosine", "test_positions"),
+        ("more[: heads - power]", "more[power - heads :]", "test_positions::test_slopes_of_alibi"),
+        (
+            "how_far = jnp.abs(distance) if bidirectional",
+            "how_far = distance if bidirectional",
+            "test_positions",
+        ),
+        ("< max_distance**j * exact**steps", "<= max_distance**j * exact**steps", "test_positions"),
     ],
     "tfm/losses.py": [
         (
@@ -306,8 +320,8 @@ _LIST = {
             "layers/test_attention",
         ),
         (
-            "return self._attend(query, key, value, mask, memory_positions)\n",
-            "return self._attend(query, key, value, None, memory_positions)\n",
+            "return self._attend(query, key, value, mask, positions, memory_positions)\n",
+            "return self._attend(query, key, value, None, positions, memory_positions)\n",
             "models/test_transformer::test_cached_decoding_of_other_models",
         ),
         (
@@ -320,6 +334,54 @@ _LIST = {
             'if activations.is_wanted(self, "weights"):',
             "interpret/test_passes::test_gradient_through_edits",
         ),
+        (
+            "return x if shared == 1 else jnp.repeat(x, shared, axis=-2)",
+            "return x if shared == 1 else jnp.concatenate([x] * shared, axis=-2)",
+            "layers/test_attention::test_grouped_keys_and_values_are_those_of_repeated_heads",
+        ),
+        (
+            "self.position_bias(query * scale, *where)",
+            "self.position_bias(query, *where)",
+            "layers/test_attention::test_relative_positions_against_loops",
+        ),
+        (
+            "(mask, _or_index(positions, query), _or_index(memory_positions, key))",
+            "(mask, _or_index(None, query), _or_index(memory_positions, key))",
+            "models/test_mechanisms::test_cached_decoding_equals_the_forward_pass",
+        ),
+        (
+            "where = _or_index(positions, query), _or_index(memory_positions, key)",
+            "where = _or_index(positions, query), _or_index(None, key)",
+            "models/test_mechanisms::test_cached_decoding_equals_the_forward_pass",
+        ),
+    ],
+    "tfm/layers/position_bias.py": [
+        (
+            "distance = jnp.clip(relative_distance(positions, memory_positions), -most, most)",
+            "distance = jnp.clip(relative_distance(positions, memory_positions), 0, most)",
+            "layers/test_attention::test_relative_positions_against_loops",
+        ),
+        (
+            "bidirectional=self.bidirectional",
+            "bidirectional=True",
+            "models/test_mechanisms::test_buckets_of_later_positions_are_of_no_use_to_a_decoder",
+        ),
+    ],
+    "tfm/layers/deep_norm.py": [
+        (
+            "return layer.clone(**scaled, residual=",
+            "return layer.clone(residual=",
+            "models/test_mechanisms::test_deep_norm_begins_smaller",
+        ),
+        ("depth = encoder_layers**4 * decoder_layers", "depth = encoder_layers**5", "layers/test_deep_norm"),
+        (
+            "make_residual().clone(input_weight=alpha)",
+            "make_residual()",
+            "models/test_mechanisms::test_each_option_changes_the_model",
+        ),
+    ],
+    "tfm/layers/normalization.py": [
+        ("nn.RMSNorm(epsilon=epsilon, dtype", "nn.RMSNorm(dtype", "layers/test_normalization"),
     ],
     "tfm/layers/parameter_axes.py": [
         (
@@ -340,12 +402,12 @@ _LIST = {
     ],
     "tfm/layers/residual.py": [
         (
-            "norm(x + drop(call(x), train=train))",
-            "norm(drop(x + call(x), train=train))",
+            "norm(kept + drop(call(x), train=train))",
+            "norm(drop(kept + call(x), train=train))",
             "training/test_dropout_wiring::test_positions_of_dropout_are_the_papers",
         ),
         (
-            "return norm(x + drop(call(x)",
+            "return norm(kept + drop(call(x)",
             "return norm(drop(call(x)",
             "layers/test_residual",
         ),
@@ -362,9 +424,14 @@ _LIST = {
             "training/test_dropout_wiring::test_positions_of_dropout_are_the_papers",
         ),
         (
-            'activation(x), "BLF")',
-            'nn.relu(x), "BLF")',
+            'activation(make(name="hidden")(x))',
+            'nn.relu(make(name="hidden")(x))',
             "layers/test_feed_forward",
+        ),
+        (
+            'hidden = hidden * make(name="gate")(x)',
+            'hidden = hidden * activation(make(name="gate")(x))',
+            "layers/test_feed_forward::test_gated_feed_forward",
         ),
     ],
     "tfm/layers/embedding.py": [
@@ -374,8 +441,8 @@ _LIST = {
             "layers/test_embedding",
         ),
         (
-            "init = self.table_init or nn.initializers.normal(self.features**-0.5)\n        self.table",
-            "init = self.table_init or nn.initializers.normal(1.0)\n        self.table",
+            "init = self.table_init or nn.initializers.normal(self.features**-0.5)\n        shape",
+            "init = self.table_init or nn.initializers.normal(1.0)\n        shape",
             "layers/test_embedding",
         ),
     ],
@@ -415,6 +482,16 @@ _LIST = {
             'final_norm = None if self.config.norm_order == "post" else self.make_norm',
             "final_norm = None",
             "models/test_transformer::test_forward_pass_against_numpy",
+        ),
+        (
+            "scale=None if config.scale_attention else 1.0",
+            "scale=None",
+            "models/test_mechanisms::test_each_option_changes_the_model",
+        ),
+        (
+            "return mixer.clone(position_bias=bias.clone(bidirectional=False))",
+            "return mixer",
+            "models/test_mechanisms::test_buckets_of_later_positions_are_of_no_use_to_a_decoder",
         ),
     ],
     "tfm/models/transformer.py": [

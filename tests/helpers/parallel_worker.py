@@ -56,8 +56,15 @@ def ragged(rows):
 BATCHES = [ragged(13) for _ in range(3)]  # 13 rows do not divide into 2, 4 or 8
 
 
-def task(dropout=0.0):
-    return Translation(Config(model=dataclasses.replace(MODEL, dropout=dropout)), Tokenizer())
+PLAIN = dataclasses.replace(MODEL, dropout=0.0)
+# Heads of keys and values that a tensor axis divides, and biases of the logits by relative positions.
+MECHANISMS = dataclasses.replace(
+    PLAIN, positions="relative_keys", key_value_heads=2, gated=True, tied_embeddings="none"
+)
+
+
+def task(dropout=0.0, model=PLAIN):
+    return Translation(Config(model=dataclasses.replace(model, dropout=dropout)), Tokenizer())
 
 
 def layout_of(devices, **fields):
@@ -65,18 +72,18 @@ def layout_of(devices, **fields):
 
 
 @functools.cache
-def first_state(dropout=0.0):
+def first_state(dropout=0.0, model=PLAIN):
     """The state before the first update, on the host: steps donate what they get."""
-    return jax.device_get(TrainState.create(initialize(task(dropout)), OPTIMIZER))
+    return jax.device_get(TrainState.create(initialize(task(dropout, model)), OPTIMIZER))
 
 
 @functools.cache
-def train(devices, *, dropout=0.0, **fields):
+def train(devices, *, dropout=0.0, model=PLAIN, **fields):
     """(losses of the batches, final state) on the first `devices` devices."""
-    layout, state = layout_of(devices, **fields), first_state(dropout)
+    layout, state = layout_of(devices, **fields), first_state(dropout, model)
     assert layout.devices == devices
     parts = fields.get("gradient_accumulation_steps", 1)
-    loss = task(dropout).loss
+    loss = task(dropout, model).loss
     step = make_train_step(loss, OPTIMIZER, jax.random.key(1), gradient_accumulation_steps=parts)
     compiled, state = layout.compile(step, state), layout.place_state(state)
     losses = []
@@ -113,6 +120,12 @@ def check_mesh_dropout():
     for devices, fsdp, tensor in ((8, 1, 1), (8, 2, 2)):
         assert_equal(train(devices, parallel="mesh", mesh_fsdp=fsdp, mesh_tensor=tensor, dropout=0.3), one)
     assert abs(one[0][0][0] - train(1, parallel="jit")[0][0][0]) > 1e-3
+
+
+def check_mechanisms():
+    """Shared heads, a gate and a table of relative keys are divided, or not, like the rest."""
+    one = train(1, parallel="jit", model=MECHANISMS)
+    assert_equal(train(8, parallel="mesh", mesh_fsdp=2, mesh_tensor=2, model=MECHANISMS), one)
 
 
 def check_gradient_accumulation_steps():

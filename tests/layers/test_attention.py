@@ -1,5 +1,7 @@
 """Multi-head attention against NumPy in float64 and against Flax."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import numpy as np
@@ -7,7 +9,10 @@ import pytest
 
 from tests.helpers import numpy_transformer as numpy64
 from tests.helpers.layer_cases import B, D, H, L, M, attention, noisy, random
+from tests.helpers.numpy_transformer import wide
+from tests.helpers.programs import FAST
 from tfm import layers
+from tfm.masks import ends_mask
 
 
 @pytest.mark.parametrize("use_bias", [False, True])
@@ -50,3 +55,102 @@ def test_attention_drops_weights_in_training_alone():
     rngs = {"dropout": jax.random.key(1)}
     assert not np.allclose(run(dropping, True, rngs=rngs), run(plain, True))
     np.testing.assert_array_equal(run(plain, True, rngs=rngs), run(plain, False))
+
+
+@pytest.mark.parametrize("shared", [1, 2])
+def test_grouped_keys_and_values_are_those_of_repeated_heads(shared):
+    module = layers.MultiHeadAttention(D, 4, use_bias=True, key_value_heads=shared)
+    x, memory = random(B, L, D), random(B, M, D, seed=1)
+    mask = np.random.default_rng(2).random((B, 1, L, M)) < 0.7
+    params = noisy(module.init(jax.random.key(0), x, memory, mask=mask, train=False))
+    assert params["key"]["kernel"].shape == params["value"]["kernel"].shape == (D, shared, 2)
+    found = module.apply({"params": params}, x, memory, mask=mask, train=False)
+    repeated = {
+        name: {key: np.repeat(x, 4 // shared, axis=-2) for key, x in params[name].items()}
+        for name in ("key", "value")
+    }
+    np.testing.assert_allclose(found, numpy64.attention({**params, **repeated}, x, memory, mask), atol=1e-5)
+
+
+def test_keys_and_values_are_cached_once_for_a_group():
+    module, memory = layers.MultiHeadAttention(D, 4, key_value_heads=2), random(B, M, D)
+    variables = module.init(jax.random.key(0), memory, memory, mask=None, train=False)
+    key, value = module.apply(variables, memory, method="keys_values")
+    assert key.shape == value.shape == (B, M, 2, 2)
+
+
+def test_groups_must_divide_the_heads():
+    with pytest.raises(ValueError, match="4 heads do not divide into 3"):
+        layers.MultiHeadAttention(D, 4, key_value_heads=3).init(
+            jax.random.key(0), random(1, 2, D), random(1, 2, D), mask=None, train=False
+        )
+
+
+@functools.partial(jax.jit, static_argnums=0, compiler_options=FAST)
+def collect(module, params, x, positions, mask):
+    """(output, the collected attention) of self-attention at positions [B, L]."""
+    where = {"positions": positions, "memory_positions": positions}
+    return module.apply({"params": params}, x, x, mask=mask, **where, train=False, mutable=["attention"])
+
+
+def relative_keys(params, distance, query):
+    """Shaw et al. 2018, equation 4: the query's product with the distance's vector, clipped at 2."""
+    return wide(params["keys"])[np.clip(distance, -2, 2) + 2] @ query
+
+
+def relative_bias(params, distance, query):
+    """With 8 buckets up to distance 6: 4 a direction, which begin at 0, 1, 2 and 4 (2 * 3^(1/2) = 3.46)."""
+    bucket = np.searchsorted([1, 2, 4], abs(distance), side="right") + 4 * (distance > 0)
+    return wide(params["biases"])[bucket]
+
+
+@pytest.mark.parametrize(
+    ("bias", "reference"),
+    [
+        (layers.RelativeKeys(max_distance=2), relative_keys),
+        (layers.RelativeBias(H, buckets=8, max_distance=6), relative_bias),
+    ],
+    ids=["keys", "bias"],
+)
+@pytest.mark.parametrize("scale", [None, 0.7])
+@pytest.mark.parametrize("implementation", [None, "xla"])
+def test_relative_positions_against_loops(bias, reference, scale, implementation):
+    module = attention(position_bias=bias, scale=scale, implementation=implementation)
+    x, positions = random(B, L, D), np.array([[0, 1, 2, 3, 4], [3, 0, 1, 9, 2]])
+    mask = np.random.default_rng(2).random((B, 1, L, L)) < 0.7
+    where = {"positions": positions, "memory_positions": positions}
+    params = noisy(module.init(jax.random.key(0), x, x, mask=mask, **where, train=False))
+    output, collected = collect(module, params, x, positions, mask)
+    query, key, value = (
+        numpy64.project(params[name], x, "bld,dhk->blhk") for name in ("query", "key", "value")
+    )
+    scale = scale or key.shape[-1] ** -0.5
+    weights = np.zeros((B, H, L, L))
+    for b, h, i in np.ndindex(B, H, L):
+        distances = positions[b] - positions[b, i]
+        terms = [
+            np.broadcast_to(reference(params["position_bias"], d, scale * query[b, i, h]), H)[h]
+            for d in distances
+        ]
+        logits = scale * key[b, :, h] @ query[b, i, h] + np.array(terms)
+        exponentials = np.where(mask[b, 0, i], np.exp(logits), 0)
+        weights[b, h, i] = exponentials / max(exponentials.sum(), 1e-9)
+    found = collected["attention"]["weights"][0]
+    np.testing.assert_allclose(found, weights, atol=1e-5)
+    expected = numpy64.project(
+        params["output"], np.einsum("bhlm,bmhv->blhv", weights, value), "blhv,hvd->bld"
+    )
+    np.testing.assert_allclose(output, expected, atol=1e-5)
+
+
+def test_ends_only_attention_by_mask():
+    """Each position sees the first and the last: the field `restrict_mask` and `tfm.masks.ends_mask`."""
+    module = attention(restrict_mask=lambda mask, *positions: ends_mask(mask))
+    x, positions = random(B, L, D), np.broadcast_to(np.arange(L), (B, L))
+    mask = np.arange(L) < np.array([5, 3])[:, None, None, None]
+    params = noisy(attention().init(jax.random.key(0), x, x, mask=mask, train=False))
+    output, collected = collect(module, params, x, positions, np.broadcast_to(mask, (B, 1, L, L)))
+    seen = np.asarray(collected["attention"]["weights"][0] > 0)
+    np.testing.assert_array_equal(seen[0].any((0, 1)), [True, False, False, False, True])
+    np.testing.assert_array_equal(seen[1].any((0, 1)), [True, False, True, False, False])
+    np.testing.assert_allclose(output, numpy64.attention(params, x, x, ends_mask(mask)), atol=1e-5)

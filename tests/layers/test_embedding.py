@@ -15,3 +15,24 @@ def test_embedding_is_scaled_tied_and_initialized():
     np.testing.assert_allclose(module.apply(variables, tokens), table[tokens] * 8, rtol=1e-6)
     x = random(2, 3, 64)
     np.testing.assert_allclose(module.apply(variables, x, method="logits"), x @ table.T, atol=1e-5)
+
+
+def test_an_untied_embedding_has_a_matrix_for_the_logits():
+    module, tokens = layers.Embedding(20, 8, tied=False), np.array([[3, 19, 0]])
+    variables = module.init(jax.random.key(0), tokens)
+    table, output = variables["params"]["table"], variables["params"]["output"]
+    assert table.shape == output.shape
+    assert not np.allclose(table, output)
+    np.testing.assert_allclose(module.apply(variables, tokens), np.asarray(table)[tokens] * 8**0.5, rtol=1e-6)
+    x = random(2, 3, 8)
+    np.testing.assert_allclose(module.apply(variables, x, method="logits"), x @ output.T, atol=1e-5)
+
+
+def test_one_hot_positions_beside_the_input_are_a_learned_table_added():
+    """[x, one-hot(position)] times [identity; table] is x + table[position]."""
+    x, positions = random(2, 5, 8), np.array([[0, 1, 2, 3, 4], [0, 1, 0, 1, 6]])
+    module = layers.LearnedPositions(7, 8)
+    variables = module.init(jax.random.key(0), positions)
+    beside = np.concatenate([x, np.eye(7)[positions]], axis=-1)
+    kernel = np.concatenate([np.eye(8), variables["params"]["table"]])
+    np.testing.assert_allclose(beside @ kernel, x + module.apply(variables, positions), atol=1e-6)

@@ -2,6 +2,7 @@
 
 import math
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +20,32 @@ def test_feed_forward_is_equation_2(activation):
     hidden = np.asarray(layers.ACTIVATIONS.get(activation, activation)(hidden))
     expected = hidden @ params["output"]["kernel"] + params["output"]["bias"]
     np.testing.assert_allclose(module.apply({"params": params}, x, train=False), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "swish"])
+def test_gated_feed_forward(activation):
+    """GLU and SwiGLU of Shazeer 2020."""
+    module, x = layers.FeedForward(D, F, activation, gated=True), random(B, L, D)
+    params = noisy(module.init(jax.random.key(0), x, train=False))
+    first, gate = (
+        x.astype(float) @ params[name]["kernel"] + params[name]["bias"] for name in ("hidden", "gate")
+    )
+    sigmoid = 1 / (1 + np.exp(-first))
+    hidden = (sigmoid if activation == "sigmoid" else first * sigmoid) * gate
+    expected = hidden @ params["output"]["kernel"] + params["output"]["bias"]
+    np.testing.assert_allclose(module.apply({"params": params}, x, train=False), expected, atol=1e-5)
+
+
+def test_two_convolutions_of_kernel_1_are_the_feed_forward_network():
+    """Section 3.3: "another way of describing this is as two convolutions with kernel size 1"."""
+    module, x = layers.FeedForward(D, F), random(B, L, D)
+    params = noisy(module.init(jax.random.key(0), x, train=False))
+    hidden, output = (
+        {**params[name], "kernel": params[name]["kernel"][None]} for name in ("hidden", "output")
+    )
+    found = nn.Conv(F, (1,)).apply({"params": hidden}, x)
+    found = nn.Conv(D, (1,)).apply({"params": output}, nn.relu(found))
+    np.testing.assert_allclose(found, module.apply({"params": params}, x, train=False), atol=1e-5)
 
 
 def test_gelu_is_exact_and_gelu_tanh_approximate():

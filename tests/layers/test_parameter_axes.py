@@ -29,8 +29,16 @@ def test_axes_by_the_end_of_a_path(path, rank, names):
     assert parameter_axes.parameter_axes(path, rank) == names
 
 
-def test_every_matrix_of_the_transformer_is_named():
-    config = TransformerConfig(encoder_layers=1, decoder_layers=1, attention_bias=True, positions="learned")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"attention_bias": True, "positions": "learned"},
+        {"positions": "relative_keys", "gated": True, "tied_embeddings": "none"},
+        {"positions": "relative_bias", "key_value_heads": 2},
+    ],
+)
+def test_every_matrix_of_the_transformer_is_named(fields):
+    config = TransformerConfig(encoder_layers=1, decoder_layers=1, **fields)
     token = jnp.ones((1, 1), jnp.int32)
     model = Transformer(config, vocabulary_size=37_000)
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), token, token, train=False))
@@ -40,16 +48,16 @@ def test_every_matrix_of_the_transformer_is_named():
 
 
 def test_a_users_module_declares_its_axes():
-    assert parameter_axes.parameter_axes("encoder/ffn/gate/kernel", 2) == (None, None)
+    assert parameter_axes.parameter_axes("encoder/ffn/route/kernel", 2) == (None, None)
 
-    @declare_axes({"gate/kernel": ("model", "hidden"), "special/gate/kernel": (None, "hidden")})
-    class Gated(nn.Module):
+    @declare_axes({"route/kernel": ("model", "hidden"), "special/route/kernel": (None, "hidden")})
+    class Routed(nn.Module):
         pass
 
-    assert parameter_axes.parameter_axes("encoder/ffn/gate/kernel", 2) == ("model", "hidden")
-    assert parameter_axes.parameter_axes("encoder/special/gate/kernel", 2) == (None, "hidden")
+    assert parameter_axes.parameter_axes("encoder/ffn/route/kernel", 2) == ("model", "hidden")
+    assert parameter_axes.parameter_axes("encoder/special/route/kernel", 2) == (None, "hidden")
     assert parameter_axes.parameter_axes("encoder/ffn/aggregate/kernel", 2) == (None, None)
-    assert parameter_axes.parameter_axes("encoder/ffn/gate/kernel", 3) == (None, None, None)
+    assert parameter_axes.parameter_axes("encoder/ffn/route/kernel", 3) == (None, None, None)
 
 
 def test_conflicting_axes_are_an_error():

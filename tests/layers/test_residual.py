@@ -21,6 +21,22 @@ def test_residual_orders(order):
     np.testing.assert_allclose(found, numpy64.residual(params, x, sublayer, order), atol=1e-5)
 
 
+@pytest.mark.parametrize("order", layers.NORM_ORDERS)
+def test_the_weight_of_the_input(order):
+    alpha, x = 3.0, random(B, L, D)
+    module = layers.Residual(order, input_weight=alpha)
+    params = noisy(module.init(jax.random.key(0), x, lambda x: x, train=False))
+    found = module.apply({"params": params}, x, lambda x: x**2, train=False)
+
+    norm = numpy64.layer_norm
+    expected = {
+        "post": lambda: norm(params["norm"], alpha * x + x**2),
+        "pre": lambda: alpha * x + norm(params["norm"], x) ** 2,
+        "norm_then_add": lambda: alpha * x + norm(params["norm"], x**2),
+    }[order]()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 def test_unknown_norm_orders_are_errors():
     with pytest.raises(ValueError, match="order must be one of"):
         layers.Residual("sandwich").init(jax.random.key(0), random(1, D), lambda x: x, train=False)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 
 import flax.linen as nn
 import jax
@@ -87,7 +88,17 @@ def count_parameters(config, traced):
     return others + in_layers * config.layers // traced
 
 
-@pytest.mark.parametrize("config", [SINUSOIDS, dataclasses.replace(TINY, key_features=3, value_features=5)])
+MECHANISMS = [
+    dataclasses.replace(TINY, positions="rotary", key_value_heads=1, norm="rms_norm", gated=True),
+    dataclasses.replace(TINY, positions="relative_keys", attention_window=4, scale_attention=False),
+    dataclasses.replace(TINY, positions="relative_bias", tied_embeddings=False),
+    dataclasses.replace(TINY, positions="alibi", norm_order="post", deep_norm=True),
+]
+
+
+@pytest.mark.parametrize(
+    "config", [SINUSOIDS, dataclasses.replace(TINY, key_features=3, value_features=5), *MECHANISMS]
+)
 def test_estimated_count_is_exact(config):
     model, params = build(config)
     assert model.memory_estimate.count_parameters() == sum(x.size for x in jax.tree.leaves(params))
@@ -139,8 +150,9 @@ def test_no_gradient_from_later_tokens(config):
     assert (gradient[5:] == 0).all()
 
 
-def test_packed_texts_equal_each_alone():
-    model, params = build()
+@pytest.mark.parametrize("config", [TINY, *MECHANISMS[:2]])
+def test_packed_texts_equal_each_alone(config):
+    model, params = build(config)
     row = np.concatenate([TOKENS[:1, :4], TOKENS[1:2, :5], np.zeros((1, 1), int)], axis=1)
     segments = np.array([[1] * 4 + [2] * 5 + [0]])
     positions = np.array([[*range(4), *range(5), 0]])
@@ -156,8 +168,15 @@ def padded(first, last):
     return np.where(columns < LENGTHS[:, None], TOKENS[:, first:last], 0)
 
 
-@pytest.mark.parametrize("config", [TINY, SINUSOIDS, dataclasses.replace(TINY, scan=True)])
-@pytest.mark.parametrize("chunks", [[(0, 6)], [(0, 2), (2, 6)]])
+@pytest.mark.parametrize(
+    ("config", "chunks"),
+    [
+        *itertools.product(
+            (TINY, SINUSOIDS, dataclasses.replace(TINY, scan=True)), ([(0, 6)], [(0, 2), (2, 6)])
+        ),
+        *((config, [(0, 2), (2, 6)]) for config in MECHANISMS),
+    ],
+)
 def test_cached_decoding_equals_forward_pass(config, chunks):
     """After a prefix that is read in one pass or in two, whose rows differ in length; beams change places."""
     model, params = build(config)
@@ -225,7 +244,7 @@ def test_parts_are_replaced_by_a_subclass():
     [
         ({"heads": 5}, "model.d_model 768 does not divide into 5 heads"),
         ({"layers": 0}, "model.layers must be from 1 to 1,000"),
-        ({"positions": "rotary"}, "model.positions must be one of"),
+        ({"positions": "spiral"}, "model.positions must be one of"),
         ({"d_model": 9, "heads": 3, "positions": "interleaved"}, "model.d_model must be even"),
         ({"attention": "xla"}, "model.attention 'xla' has no dropout of attention weights"),
     ],

@@ -118,6 +118,14 @@ MODELS = {
     cls.__name__: cls(CONFIG, VOCABULARY)
     for cls in (Transformer, SigmoidAttention, Gated, RMSNorm, Rotary, NearnessMixer, Untied, AllAtOnce)
 }
+MECHANISMS = {
+    "positions": "relative_bias",
+    "key_value_heads": 1,
+    "attention_window": 3,
+    "gated": True,
+    "tied_embeddings": "none",
+}
+MODELS["fields"] = Transformer(dataclasses.replace(CONFIG, **MECHANISMS), VOCABULARY)
 USERS = (sigmoid_attention, SigmoidAttention, SwiGLU, Gated, RMSNorm, rotate, Rotary, NearnessMixer, Untied)
 RNG = np.random.default_rng(0)
 BATCH, LENGTH = 8, 5
@@ -368,6 +376,13 @@ def test_weights_of_an_attention_function(keys):
     np.testing.assert_array_equal(
         weights_of(dot_product_attention, query, key, mask=mask), attention_weights(query, key, mask=mask)
     )
+    terms = {"scale": 0.3, "bias": RNG.normal(size=(2, 3, 5, keys)).astype(np.float32)}
+    for attention in (functools.partial(dot_product_attention), dot_product_attention):
+        np.testing.assert_allclose(
+            weights_of(attention, query, key, mask=mask, **terms),
+            attention_weights(query, key, mask=mask, **terms),
+            atol=1e-6,
+        )
 
 
 def test_weights_where_features_must_be_equal():

@@ -310,7 +310,9 @@ def test_attention_weights_are_collected():
     [
         ("activation", "tanh"),
         ("norm_order", "middle"),
-        ("positions", "rotary"),
+        ("positions", "spiral"),
+        ("norm", "batch_norm"),
+        ("tied_embeddings", "four"),
         ("max_positions", 0),
         ("layer_norm_epsilon", 0.0),
         ("dtype", "float8"),

@@ -17,6 +17,7 @@ CHECKS = (
     "pmap",
     "mesh",
     "mesh_dropout",
+    "mechanisms",
     "gradient_accumulation_steps",
     "sharding",
     "restore",

@@ -70,12 +70,13 @@ def test_attention_is_that_of_alignments(run, translated):
     assert translated.read == ["<s>", *translated.predicted[:-1]]
 
 
-def test_the_vectors_whose_norms_are_shown_are_the_output():
+@pytest.mark.parametrize("shared", [2, 1])
+def test_the_vectors_whose_norms_are_shown_are_the_output(shared):
     """Over the keys they sum to what the attention module returns."""
-    module = MultiHeadAttention(features=8, heads=2, use_bias=True)
+    module = MultiHeadAttention(features=8, heads=2, use_bias=True, key_value_heads=shared)
     x = jax.random.normal(jax.random.key(0), (1, 5, 8))
     params = module.init(jax.random.key(1), x, x, mask=None, train=False)["params"]
-    params["value"]["bias"] = jnp.arange(8.0).reshape(2, 4)
+    params["value"]["bias"] = jnp.arange(4.0 * shared).reshape(shared, 4)
     output, collected = module.apply({"params": params}, x, x, mask=None, train=False, mutable=["attention"])
     weights = np.asarray(collected["attention"]["weights"][0])
     value = jnp.einsum("bmd,dhv->bmhv", x, params["value"]["kernel"]) + params["value"]["bias"]

@@ -108,7 +108,8 @@ FIXED = {
     *("task", "model.name", "model.encoder_layers", "model.decoder_layers"),
     *("model.d_model", "model.d_ff", "model.heads", "model.key_features", "model.value_features"),
     *("model.attention_bias", "model.activation", "model.norm_order", "model.positions"),
-    *("model.max_positions", "model.layer_norm_epsilon"),
+    *("model.max_positions", "model.layer_norm_epsilon", "model.norm", "model.deep_norm", "model.gated"),
+    *("model.key_value_heads", "model.scale_attention", "model.attention_window", "model.tied_embeddings"),
     *("data.vocabulary_size", "data.vocabulary_pairs"),
 }
 RESET = {

@@ -12,11 +12,14 @@ from tfm.layers.matmul import dot_general
 from tfm.layers.parameter_axes import declare_axes
 
 
-@declare_axes({"embedding/table": ("vocabulary", "model")})
+@declare_axes(
+    {
+        **{f"{name}/table": ("vocabulary", "model") for name in ("embedding", "source_embedding")},
+        "embedding/output": ("vocabulary", "model"),
+    }
+)
 class Embedding(nn.Module):
     """Token embedding whose matrix is also the pre-softmax projection, section 3.4.
-
-    A subclass that sets `output_table` to another parameter, at the end of its `setup`, unties the two.
 
     Attributes:
       vocabulary_size: V.
@@ -24,6 +27,7 @@ class Embedding(nn.Module):
       dtype: compute dtype.
       scale: factor of the embeddings; sqrt(D) when None, as in the paper.
       table_init: initializer of the matrix; normal with deviation 1 / sqrt(D) when None.
+      tied: False makes the projection a matrix of its own, initialized alike.
     """
 
     vocabulary_size: int
@@ -31,11 +35,13 @@ class Embedding(nn.Module):
     dtype: jnp.dtype = jnp.float32
     scale: float | None = None
     table_init: Initializer | None = None
+    tied: bool = True
 
     def setup(self) -> None:
         init = self.table_init or nn.initializers.normal(self.features**-0.5)
-        self.table = self.param("table", init, (self.vocabulary_size, self.features))
-        self.output_table = self.table
+        shape = (self.vocabulary_size, self.features)
+        self.table = self.param("table", init, shape)
+        self.output_table = self.table if self.tied else self.param("output", init, shape)
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """[...] -> [..., D], multiplied by `scale`."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.nn.initializers import Initializer
 
 from tfm.layers import activations
-from tfm.layers.dense import KERNEL_INIT, dense
+from tfm.layers.dense import KERNEL_INIT, dense, scale_initializer
 from tfm.layers.dropout import Dropout
 from tfm.layers.parameter_axes import declare_axes
 
@@ -21,6 +21,7 @@ ACTIVATIONS = {
     "gelu": functools.partial(nn.gelu, approximate=False),
     "gelu_tanh": functools.partial(nn.gelu, approximate=True),  # of Hendrycks and Gimpel 2016, GPT-2 and BERT
     "swish": nn.swish,
+    "sigmoid": nn.sigmoid,
 }
 
 
@@ -28,11 +29,16 @@ ACTIVATIONS = {
     {
         "hidden/kernel": ("model", "hidden"),
         "hidden/bias": ("hidden",),
+        "gate/kernel": ("model", "hidden"),
+        "gate/bias": ("hidden",),
         "output/kernel": ("hidden", "model"),
     }
 )
 class FeedForward(nn.Module):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, equation 2; [..., D] -> [..., D].
+
+    Gated (Shazeer 2020), the activation of one product is multiplied by another: (f(x W_1 + b_1) * (x W + b))
+    W_2 + b_2, GLU with sigmoid, SwiGLU with swish, GEGLU with gelu, ReGLU with relu.
 
     Attributes:
       features: D.
@@ -40,7 +46,9 @@ class FeedForward(nn.Module):
       activation: a name in `ACTIVATIONS`, or a function of arrays; relu in the paper.
       dropout_rate: of the hidden layer (0 in the paper).
       dtype: compute dtype.
-      kernel_init, output_init: initializers of the kernels of the hidden and of the output layer.
+      kernel_init, output_init: initializers of the kernels of the hidden layer, the gate's among them, and of
+        the output layer.
+      gated: whether there is a gate.
     """
 
     features: int
@@ -50,13 +58,25 @@ class FeedForward(nn.Module):
     dtype: jnp.dtype = jnp.float32
     kernel_init: Initializer = KERNEL_INIT
     output_init: Initializer = KERNEL_INIT
+    gated: bool = False
+
+    @nn.nowrap
+    def scale_initialization(self, factor: float) -> "FeedForward":
+        """A copy whose kernels begin `factor` times as large, as in DeepNorm."""
+        inits = {
+            name: scale_initializer(getattr(self, name), factor) for name in ("kernel_init", "output_init")
+        }
+        return self.clone(**inits)
 
     @nn.compact
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
         activation = ACTIVATIONS.get(self.activation, self.activation)
         if not callable(activation):
             raise ValueError(f"activation must be a function or one of {(*ACTIVATIONS,)}, got {activation!r}")
-        x = dense(self.hidden, kernel_init=self.kernel_init, dtype=self.dtype, name="hidden")(x)
-        x = activations.observe(self, "hidden", activation(x), "BLF")
+        make = functools.partial(dense, self.hidden, kernel_init=self.kernel_init, dtype=self.dtype)
+        hidden = activation(make(name="hidden")(x))
+        if self.gated:
+            hidden = hidden * make(name="gate")(x)
+        x = activations.observe(self, "hidden", hidden, "BLF")
         x = Dropout(self.dropout_rate)(x, train=train)
         return dense(self.features, kernel_init=self.output_init, dtype=self.dtype, name="output")(x)

@@ -1,4 +1,4 @@
-"""Layer normalization (Ba et al. 2016), as each residual connection and each stack's end use it."""
+"""The norms of each residual connection and of each stack's end: LayerNorm (Ba et al. 2016) or RMSNorm."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -17,3 +17,16 @@ def layer_norm(
       name: of the module.
     """
     return nn.LayerNorm(epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name)
+
+
+def rms_norm(
+    dtype: jnp.dtype = jnp.float32, epsilon: float = LAYER_NORM_EPSILON, name: str | None = None
+) -> nn.Module:
+    """RMSNorm (Zhang and Sennrich 2019), in float32: no mean is subtracted, no bias added.
+
+    Arguments as in `layer_norm`, the epsilon added to the mean square.
+    """
+    return nn.RMSNorm(epsilon=epsilon, dtype=dtype, name=name)
+
+
+NORMS = {"layer_norm": layer_norm, "rms_norm": rms_norm}

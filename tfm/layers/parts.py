@@ -14,15 +14,28 @@ from jax.nn.initializers import Initializer
 
 from tfm.errors import UserError
 from tfm.layers import activations
-from tfm.layers.attention import MultiHeadAttention
+from tfm.layers.attention import MultiHeadAttention, RestrictMask
 from tfm.layers.composition import ComposedModule
 from tfm.layers.dense import KERNEL_INIT
 from tfm.layers.embedding import LearnedPositions
 from tfm.layers.feed_forward import FeedForward
-from tfm.layers.normalization import layer_norm
+from tfm.layers.normalization import NORMS
+from tfm.layers.position_bias import RelativeBias, RelativeKeys, linear_bias
 from tfm.layers.residual import Residual
 from tfm.layers.stack import Stack
-from tfm.positions import sinusoidal_encoding
+from tfm.masks import combine_masks, local_mask
+from tfm.positions import LAYOUTS, rotary_encoding, sinusoidal_encoding
+
+# What is not added to embeddings: {name: config -> fields of the `MultiHeadAttention` of self-attention}.
+ATTENTION_POSITIONS = {
+    "none": lambda config: {},
+    "rotary": lambda config: {"encode_positions": rotary_encoding},
+    "relative_keys": lambda config: {"position_bias": RelativeKeys()},
+    "relative_bias": lambda config: {"position_bias": RelativeBias(config.heads)},
+    "alibi": lambda config: {"position_bias": linear_bias},
+}
+BIAS_POSITIONS = ("relative_keys", "relative_bias", "alibi")  # which add to the logits
+POSITIONS = (*LAYOUTS, "learned", *ATTENTION_POSITIONS)
 
 
 class TransformerParts(ComposedModule):
@@ -44,11 +57,14 @@ class TransformerParts(ComposedModule):
         config = self.config
         if config.positions == "learned":
             return LearnedPositions(config.max_positions, config.d_model, self.make_table_init())
+        if config.positions in ATTENTION_POSITIONS:
+            return None
         return functools.partial(sinusoidal_encoding, features=config.d_model, layout=config.positions)
 
     def make_norm(self, name: str | None = None) -> nn.Module:
         """The norm of each residual connection, and of a stack's output for orders other than "post"."""
-        return layer_norm(jnp.dtype(self.config.dtype), self.config.layer_norm_epsilon, name)
+        config = self.config
+        return NORMS[config.norm](jnp.dtype(config.dtype), config.layer_norm_epsilon, name)
 
     def make_attention(self) -> nn.Module:
         """Each attention, a `tfm.layers.Mixer`."""
@@ -59,9 +75,11 @@ class TransformerParts(ComposedModule):
             heads=config.heads,
             key_features=config.key_features,
             value_features=config.value_features,
+            key_value_heads=config.key_value_heads,
             use_bias=config.attention_bias,
             dropout_rate=config.attention_dropout,
             implementation=config.attention,
+            scale=None if config.scale_attention else 1.0,
             dtype=jnp.dtype(config.dtype),
             kernel_init=kernel_init,
             output_init=output_init,
@@ -69,7 +87,25 @@ class TransformerParts(ComposedModule):
 
     def make_mixer(self) -> nn.Module:
         """Self-attention of each layer, or its replacement, a `tfm.layers.Mixer`."""
-        return self.make_attention()
+        config = self.config
+        fields = (
+            ATTENTION_POSITIONS[config.positions](config) if config.positions in ATTENTION_POSITIONS else {}
+        )
+        if config.attention_window is not None:
+            fields["restrict_mask"] = restrict_to_window(config.attention_window)
+        attention = self.make_attention()
+        return attention.clone(**fields) if fields else attention
+
+    def make_causal_mixer(self) -> nn.Module:
+        """Masked self-attention of each layer of a decoder: `make_mixer`'s.
+
+        A relative bias has all its buckets for earlier positions there.
+        """
+        mixer = self.make_mixer()
+        bias = getattr(mixer, "position_bias", None)
+        if not isinstance(bias, RelativeBias):
+            return mixer
+        return mixer.clone(position_bias=bias.clone(bidirectional=False))
 
     def make_feed_forward(self) -> nn.Module:
         """The position-wise network; called as `tfm.layers.FeedForward` is."""
@@ -83,6 +119,7 @@ class TransformerParts(ComposedModule):
             jnp.dtype(config.dtype),
             kernel_init,
             output_init,
+            config.gated,
         )
 
     def make_residual(self) -> nn.Module:
@@ -144,3 +181,12 @@ class TransformerParts(ComposedModule):
         max_length = self.config.max_length
         if max_length is not None and length > max_length:
             raise ValueError(f"{length} positions are more than the {max_length} of model.max_positions")
+
+
+def restrict_to_window(window: int) -> RestrictMask:
+    """The `restrict_mask` of a `MultiHeadAttention` that sees a neighbourhood, see `tfm.masks.local_mask`."""
+
+    def restrict(mask, positions, memory_positions):
+        return combine_masks(mask, local_mask(positions, memory_positions, window))
+
+    return restrict

@@ -22,11 +22,13 @@ class Residual(nn.Module):
         "norm_then_add": x + Dropout(LayerNorm(Sublayer(x))).
       dropout_rate: P_drop.
       norm: makes the norm; called as norm(name="norm").
+      input_weight: of x in the sum, alpha of DeepNorm.
     """
 
     order: str = "post"
     dropout_rate: float = 0.1
     norm: Callable[..., nn.Module] = layer_norm
+    input_weight: float = 1.0
 
     @nn.compact
     def __call__(self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array], *, train: bool) -> jax.Array:
@@ -43,8 +45,9 @@ class Residual(nn.Module):
         def call(x):
             return activations.observe(self, "sublayer_output", sublayer(x))
 
+        kept = x if self.input_weight == 1 else self.input_weight * x
         if self.order == "pre":
-            return x + drop(call(norm(x)), train=train)
+            return kept + drop(call(norm(x)), train=train)
         if self.order == "norm_then_add":
-            return x + drop(norm(call(x)), train=train)
-        return norm(x + drop(call(x), train=train))
+            return kept + drop(norm(call(x)), train=train)
+        return norm(kept + drop(call(x), train=train))

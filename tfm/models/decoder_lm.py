@@ -36,9 +36,15 @@ class DecoderLMConfig:
     heads: int = same_field("heads", 12)
     key_features: int | None = same_field("key_features")
     value_features: int | None = same_field("value_features")
+    key_value_heads: int | None = same_field("key_value_heads")
+    scale_attention: bool = same_field("scale_attention")
+    attention_window: int | None = same_field("attention_window")
     attention_bias: bool = same_field("attention_bias", True)
     activation: str = same_field("activation", "gelu_tanh")
+    gated: bool = same_field("gated")
+    norm: str = same_field("norm")
     norm_order: str = same_field("norm_order", "pre")
+    deep_norm: bool = same_field("deep_norm")
     layer_norm_epsilon: float = same_field("layer_norm_epsilon", 1e-5)
     scale_embedding: bool = fixed_field(
         False, "Multiplies embeddings by sqrt(D), as the paper does; suits sinusoids, which are not small."
@@ -48,6 +54,7 @@ class DecoderLMConfig:
     feed_forward_dropout: float = same_field("feed_forward_dropout", 0.0)
     positions: str = same_field("positions", "learned")
     max_positions: int = same_field("max_positions", 1024)
+    tied_embeddings: bool = fixed_field(True, "One matrix for tokens and logits.")
     attention: str | None = same_field("attention")
     remat: bool = same_field("remat")
     scan: bool = same_field("scan")
@@ -107,11 +114,14 @@ class DecoderLM(layers.TransformerParts):
             jnp.dtype(config.dtype),
             scale=None if config.scale_embedding else 1.0,
             table_init=self.make_table_init(),
+            tied=config.tied_embeddings,
         )
 
     def make_layer(self) -> nn.Module:
         """One layer of the stack."""
-        return layers.CausalLayer(self.make_mixer(), self.make_feed_forward(), self.make_residual)
+        layer = layers.CausalLayer(self.make_causal_mixer(), self.make_feed_forward(), self.make_residual)
+        constants = layers.single_stack_constants(self.config.layers)
+        return layers.apply_deep_norm(layer, constants) if self.config.deep_norm else layer
 
     def __call__(
         self,

@@ -43,20 +43,48 @@ class TransformerConfig:
     value_features: int | None = fixed_field(
         None, "Of each head's values; None is D / H.", least=1, most=65_536, unit="features"
     )
+    key_value_heads: int | None = fixed_field(
+        None,
+        "G, heads of keys and values, which divides H: each serves H / G heads of queries; None is H.",
+        least=1,
+        most=1024,
+        unit="heads",
+    )
+    scale_attention: bool = fixed_field(
+        True, "Divides the logits of attention by sqrt(K), as the paper does."
+    )
+    attention_window: int | None = fixed_field(
+        None,
+        "r of restricted self-attention (section 4): the positions that each one sees, itself in the middle; "
+        "None for all.",
+        least=1,
+        most=1 << 20,
+        unit="tokens",
+    )
     attention_bias: bool = fixed_field(False, "Biases on the attention projections, as in the authors' code.")
     activation: str = fixed_field(
         "relu",
         "Of the feed-forward networks; gelu is exact, gelu_tanh its approximation of GPT-2 and BERT.",
         choices=tuple(layers.ACTIVATIONS),
     )
+    gated: bool = fixed_field(
+        False,
+        "Multiplies the hidden layer by a second product: GLU with activation sigmoid, SwiGLU with swish, "
+        "GEGLU with gelu.",
+    )
+    norm: str = fixed_field("layer_norm", "layer_norm (the paper) or rms_norm.", choices=tuple(layers.NORMS))
     norm_order: str = fixed_field(
         "post",
-        "post (the paper), pre or norm_then_add; the latter two end each stack in a LayerNorm.",
+        "post (the paper), pre or norm_then_add; the latter two end each stack in a norm.",
         choices=layers.NORM_ORDERS,
+    )
+    deep_norm: bool = fixed_field(
+        False,
+        "DeepNorm: weights of the residual connections and initialization by depth; needs norm_order post.",
     )
     layer_norm_epsilon: float = fixed_field(
         layers.LAYER_NORM_EPSILON,
-        "Added to the variance; the paper names none, 1e-6 is its authors' code's.",
+        "Added to the variance, or mean square; the paper names none, 1e-6 is its authors' code's.",
         least=1e-12,
         most=1,
     )
@@ -65,9 +93,10 @@ class TransformerConfig:
     feed_forward_dropout: float = rate_field(0.0, "Of the hidden layer; 0.1 in the authors' later code.")
     positions: str = fixed_field(
         "interleaved",
-        "Layout of the sinusoids, interleaved (the paper) or concatenated (its authors' code); or learned "
-        "(Table 3, row E): a table for the encoder and one for the decoder.",
-        choices=(*LAYOUTS, "learned"),
+        "Layout of the sinusoids, interleaved (the paper) or concatenated (its authors' code); learned "
+        "(Table 3, row E): a table for the encoder and one for the decoder; none; or in self-attention "
+        "rotary, relative_keys (Shaw), relative_bias (T5) or alibi.",
+        choices=layers.POSITIONS,
     )
     max_positions: int = fixed_field(
         1024,
@@ -75,6 +104,12 @@ class TransformerConfig:
         least=1,
         most=1 << 20,
         unit="tokens",
+    )
+    tied_embeddings: str = fixed_field(
+        "three",
+        "Of the matrices of source, target and logits: three are one (the paper), two, those of target and "
+        "logits, or none.",
+        choices=("three", "two", "none"),
     )
     attention: str | None = field(
         None,
@@ -127,16 +162,39 @@ def check_sizes(config: Any) -> None:
     Raises:
       UserError: they do not.
     """
-    if config.d_model % 2 and config.positions != "learned":
+    if config.d_model % 2 and config.positions in LAYOUTS:
         raise UserError(f"model.d_model must be even for sinusoidal positions, got {config.d_model}.")
     if None in (config.key_features, config.value_features) and config.d_model % config.heads:
         raise UserError(
             f"model.d_model {config.d_model} does not divide into {config.heads} heads: choose another "
             "number of heads, or set model.key_features and model.value_features."
         )
+    if config.deep_norm and config.norm_order != "post":
+        raise UserError(
+            f"model.deep_norm needs model.norm_order 'post', got {config.norm_order!r}: set one or the other."
+        )
+    _check_attention(config)
+
+
+def _check_attention(config):
+    """Raises a UserError where heads, positions and implementation of attention do not fit together."""
+    key_features = config.key_features or config.d_model // config.heads
+    if key_features % 2 and config.positions == "rotary":
+        raise UserError(
+            f"model.positions 'rotary' needs even key features, got {key_features}: set model.key_features."
+        )
+    if config.heads % (config.key_value_heads or 1):
+        raise UserError(
+            f"model.key_value_heads must divide model.heads {config.heads}, got {config.key_value_heads}."
+        )
+    if config.attention == "cudnn" and config.positions in layers.BIAS_POSITIONS:
+        raise UserError(
+            f"model.attention 'cudnn' is not for positions that add to the logits, got model.positions "
+            f"{config.positions!r}: set model.attention to None or 'xla', or choose other positions."
+        )
     reason = unsupported_reason(
         config.attention,
-        key_features=config.key_features or config.d_model // config.heads,
+        key_features=key_features,
         value_features=config.value_features or config.d_model // config.heads,
         dropout_rate=config.attention_dropout,
         dtype=config.dtype,
@@ -171,6 +229,7 @@ class Transformer(layers.TransformerParts):
         config = self.config
         self._check_device()
         self.embedding = self.make_embedding()
+        self.source_embedding = self.make_source_embedding() or self.embedding
         self.encoder_positions, self.decoder_positions = self.make_positions(), self.make_positions()
         self.dropout = layers.Dropout(config.dropout)
         self.encoder = self.make_stack(self.make_encoder_layer, config.encoder_layers)
@@ -179,6 +238,14 @@ class Transformer(layers.TransformerParts):
     def make_embedding(self) -> nn.Module:
         """Embeds source and target and makes the logits, see `tfm.layers.Embedding`."""
         config = self.config
+        tied = config.tied_embeddings != "none"
+        return layers.Embedding(self.vocabulary_size, config.d_model, jnp.dtype(config.dtype), tied=tied)
+
+    def make_source_embedding(self) -> nn.Module | None:
+        """Embeds the source; None where the matrix of `make_embedding` does."""
+        config = self.config
+        if config.tied_embeddings == "three":
+            return None
         return layers.Embedding(self.vocabulary_size, config.d_model, jnp.dtype(config.dtype))
 
     def make_cross_attention(self) -> nn.Module:
@@ -187,13 +254,26 @@ class Transformer(layers.TransformerParts):
 
     def make_encoder_layer(self) -> nn.Module:
         """One layer of the encoder."""
-        return layers.EncoderLayer(self.make_mixer(), self.make_feed_forward(), self.make_residual)
+        layer = layers.EncoderLayer(self.make_mixer(), self.make_feed_forward(), self.make_residual)
+        constants, _ = self._deep_norm_constants()
+        return layers.apply_deep_norm(layer, constants) if self.config.deep_norm else layer
 
     def make_decoder_layer(self) -> nn.Module:
         """One layer of the decoder."""
-        return layers.DecoderLayer(
-            self.make_mixer(), self.make_cross_attention(), self.make_feed_forward(), self.make_residual
+        layer = layers.DecoderLayer(
+            self.make_causal_mixer(),
+            self.make_cross_attention(),
+            self.make_feed_forward(),
+            self.make_residual,
         )
+        _, constants = self._deep_norm_constants()
+        return layers.apply_deep_norm(layer, constants) if self.config.deep_norm else layer
+
+    @nn.nowrap
+    def _deep_norm_constants(self):
+        """Of the encoder and of the decoder."""
+        config = self.config
+        return layers.encoder_decoder_constants(config.encoder_layers, config.decoder_layers)
 
     def __call__(
         self, inputs: jax.Array, targets: jax.Array, *, train: bool, **packing: jax.Array | None
@@ -258,7 +338,8 @@ class Transformer(layers.TransformerParts):
         """inputs [B, M] -> memory [B, M, D]."""
         mask = padding_mask(inputs) if segments is None else segment_mask(segments, segments)
         positions = self._positions(positions, inputs)
-        x = self._embed("encoder", inputs, self.encoder_positions, positions, train=train)
+        x = self.source_embedding(inputs)
+        x = self._add_positions("encoder", x, self.encoder_positions, positions, train=train)
         return self.encoder(x, mask=mask, positions=positions, train=train)
 
     def decode(

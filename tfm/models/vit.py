@@ -66,8 +66,14 @@ class ViTConfig:
     # What the paper does not vary, for `tfm.layers.TransformerParts`.
     key_features: ClassVar[None] = None
     value_features: ClassVar[None] = None
+    key_value_heads: ClassVar[None] = None
+    scale_attention: ClassVar[bool] = True
+    attention_window: ClassVar[None] = None
     attention_bias: ClassVar[bool] = True
+    gated: ClassVar[bool] = False
+    norm: ClassVar[str] = "layer_norm"
     norm_order: ClassVar[str] = "pre"
+    deep_norm: ClassVar[bool] = False
     positions: ClassVar[str] = "learned"
 
     def __post_init__(self):

@@ -166,7 +166,8 @@ def stack_values(
     """The values and the output kernels of all layers of a part of the attention.
 
     Args:
-      values: {name: [1, M', H, V]} of the activations of that name, M' >= M.
+      values: {name: [1, M', H, V]} of the activations of that name, M' >= M; or [1, M', G, V], each for H / G
+        neighbouring heads.
       params: of the model.
       part: one of `PARTS`.
       shape: of its weights, [layers, H, L, M].
@@ -182,7 +183,7 @@ def stack_values(
         kernel = params.get(stack, {}).get(layer, {}).get(block, {}).get("output", {}).get("kernel")
         if value is None or kernel is None or kernel.shape[:2] != (heads, value.shape[-1]):
             return None
-        found.append((value[0, :keys], kernel))
+        found.append((np.repeat(value[0, :keys], heads // value.shape[2], axis=1), kernel))
     values, kernels = (np.stack(each).astype(np.float32) for each in zip(*found, strict=True))
     return values, kernels
 

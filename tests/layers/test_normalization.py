@@ -1,0 +1,29 @@
+"""RMSNorm against NumPy in float64; LayerNorm is part of tests/layers/test_residual.py."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tests.helpers.layer_cases import B, D, L, noisy, random
+from tfm.layers import NORMS
+
+
+def test_rms_norm_divides_by_the_root_of_the_mean_square():
+    x = 3 + random(B, L, D)
+    module = NORMS["rms_norm"](epsilon=0.1)
+    params = noisy(module.init(jax.random.key(0), x))
+    assert params.keys() == {"scale"}
+    root = np.sqrt((x.astype(float) ** 2).mean(-1, keepdims=True) + 0.1)
+    np.testing.assert_allclose(module.apply({"params": params}, x), x / root * params["scale"], atol=1e-5)
+
+
+def test_norms_of_bfloat16_are_computed_in_float32():
+    """Where squares overflow bfloat16's precision, the result is the float32 one, rounded once."""
+    x = (300 + random(B, L, D)).astype(jnp.bfloat16)
+    for norm in NORMS.values():
+        module = norm(jnp.bfloat16)
+        params = noisy(module.init(jax.random.key(0), x))
+        found = module.apply({"params": params}, x)
+        assert found.dtype == jnp.bfloat16
+        expected = norm().apply({"params": params}, x.astype(jnp.float32)).astype(jnp.bfloat16)
+        np.testing.assert_array_equal(found, expected)
