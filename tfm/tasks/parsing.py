@@ -40,7 +40,7 @@ DATA = DataConfig(kind="treebank", source_language="words", target_language="tre
 # Section 6.3: beam 21, length penalty 0.3, outputs of at most the input's length + 300.
 DECODING = DecodingConfig(beam_size=21, length_penalty=0.3, max_extra_tokens=300)
 SCORE_NAMES = {"bracketing F1, all": "f1", "complete match": "complete_match"}  # those during training
-fingerprint = translation.fingerprint
+fingerprint, plan_model = translation.fingerprint, translation.plan_model
 
 
 @dataclasses.dataclass(frozen=True)
