@@ -19,7 +19,7 @@ MARKS = {CHANGEABLE: "*", WITH_RESET: "r", NEVER: "-"}
 CONFIG = "config"
 CONFIG_HELP = (
     "Config of the run: a Python file with get_config(), the config.json of another run, or the name of a "
-    "config that tfm ships, such as quickstart."
+    "config that tfm ships, such as quickstart; FILE:VARIANT or NAME:VARIANT is one of a sweep."
 )
 REPEATED = "; repeat this option to specify a list of values"  # what absl adds
 LEFT = 32  # columns of names and defaults
