@@ -76,7 +76,7 @@ def make_table(variants: Sequence[Variant], rows: Sequence[Mapping[str, Any]], n
     scores = {variant.name: _scores_of(rows, variant.name) for variant in variants}
     header = ["variant", "seeds", "parameters (millions)", "FLOP"]
     for name in names:
-        header += [name, "published", "minus base", "published", "found again"]
+        header += [name, f"{name}, published", f"{name} - base", "published - base", "found again"]
     lines = [_line(header), _line(["---"] * len(header))]
     for variant in variants:
         if found := [row for row in rows if row["variant"] == variant.name]:
