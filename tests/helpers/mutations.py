@@ -705,8 +705,8 @@ _LIST = {
         ("len(tokenizer) <= 1 << 16", "len(tokenizer) <= 1 << 18", "data/test_batching"),
         ("{pairs.fingerprint} {tokenizer.fingerprint}", "{pairs.fingerprint}", "data/test_batching"),
     ],
-    "tfm/data/text_pairs.py": [
-        ('.decode("utf-8").strip()', '.decode("utf-8").rstrip()', "data/test_sources"),
+    "tfm/data/lines.py": [
+        ("self.read(index).strip()", "self.read(index).rstrip()", "data/test_sources"),
         ("len(BOM) if self._bytes[:3] == BOM else 0", "0", "data/test_sources"),
     ],
     "tfm/data/tokenizer.py": [

@@ -67,3 +67,29 @@ def decompress(path: str, cache_dir: str) -> str:
                 f"{path} does not unpack ({error}): it may be cut short; fetch it again."
             ) from None
     return unpacked
+
+
+def check_unchanged(path: str, state: os.stat_result, shown_as: str) -> None:
+    """Checks a file that is read while others may write to it.
+
+    Args:
+      path: of the file.
+      state: of the file when it was opened.
+      shown_as: what error messages call it.
+
+    Raises:
+      UserError: it was written to after that. One that was deleted or replaced is still read as it was.
+    """
+    try:
+        now = os.stat(path)
+    except OSError:
+        return
+    if os.path.samestat(now, state) and _version(now) != _version(state):
+        raise UserError(
+            f"{shown_as} changed while it was read: start again, and replace data files instead of writing "
+            "to them while they are in use."
+        )
+
+
+def _version(state):
+    return state.st_size, state.st_mtime_ns
