@@ -14,8 +14,15 @@ LANGUAGE = re.compile(r"\w[\w.-]*")  # it becomes part of file names
 LANGUAGE_FORM = "letters, digits, '.', '_' or '-'"
 # Without the namespaces of TFDS's community, whose data sets are code that it would fetch and run.
 TFDS_NAME = re.compile(r"\w+(/[\w.+-]+)?(:[\d.*]+)?")
+HUGGINGFACE_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.+-]+)?")
 SPLITS = ("train", "validation", "test")
-KINDS = ("text", "tfds", "builtin")
+KINDS = ("text", "table", "huggingface", "tfds", "builtin")
+FORMATS = ("tsv", "csv", "jsonl", "parquet")  # of tables
+PIPE = "-"  # the name of a split that is read from standard input
+NOT_READ = (
+    f"The split '{PIPE}' is standard input, which tfm train reads once for data.kind=table: its config.json "
+    "then names the file that keeps it."
+)
 VOCABULARY_FILE = "vocabulary.model"  # in the work directory
 MOST_TOKENS = 65_536  # of one side of a pair
 
@@ -26,23 +33,25 @@ class DataConfig:
 
     kind: str = field(
         "tfds",
-        "text files, a tfds data set, the builtin language, or a function of your own that opens the pairs "
-        "of a split: (DataConfig, split) -> what `tfm.data.sources` calls a source.",
+        "text: two files of lines. table: TSV, CSV, JSON Lines or Parquet files. huggingface: a data set of "
+        "the package datasets. tfds: one of TFDS. builtin: the built-in language. Or a function of your own "
+        "that opens the pairs of a split: (DataConfig, split) -> what `tfm.data.sources` calls a source.",
         pattern=re.compile(rf"{'|'.join(KINDS)}|{DOTTED.pattern}", re.ASCII),
         form=f"one of {', '.join(KINDS)}, or package.module:function",
         asset=VOCABULARY_FILE,
     )
     name: str = field(
         "wmt14_translate/de-en",
-        "Name of the TFDS data set.",
-        pattern=TFDS_NAME,
+        "Name of the TFDS data set; of Hugging Face's with its configuration, such as wmt/wmt14:de-en.",
+        pattern=re.compile(f"{TFDS_NAME.pattern}|{HUGGINGFACE_NAME.pattern}"),
         form="a name such as wmt14_translate/de-en",
         asset=VOCABULARY_FILE,
     )
     directory: str = field(
         "",
-        "text: the folder of the files. tfds: TFDS's data_dir, empty for its default. The data of a run may "
-        "move; other content in the new folder is refused.",
+        "text, table: the folder of the files. huggingface: the folder that save_to_disk wrote, empty to "
+        "load data.name. tfds: TFDS's data_dir, empty for its default. The data of a run may move; other "
+        "content in the new folder is refused.",
         resume=CHANGEABLE,
         asset=VOCABULARY_FILE,
     )
@@ -60,10 +69,26 @@ class DataConfig:
         form=LANGUAGE_FORM,
         asset=VOCABULARY_FILE,
     )
+    source_column: str = field(
+        "",
+        "table, huggingface: column of the source, empty is source_language; a number counts the columns of "
+        "a TSV or CSV file without header from 1.",
+        asset=VOCABULARY_FILE,
+    )
+    target_column: str = field(
+        "", "table, huggingface: column of the target, empty is target_language.", asset=VOCABULARY_FILE
+    )
+    format: str = field(
+        "",
+        "table: tsv, csv, jsonl or parquet; empty takes it from the ending of each file.",
+        choices=("", *FORMATS),
+        asset=VOCABULARY_FILE,
+    )
     train: str = field(
         "train",
-        "text: stem of the two files (train for train.en and train.de; .gz and .xz are found too). Otherwise "
-        "a TFDS split such as train or train[:90%].",
+        "text: stem of the two files (train for train.en and train.de; .gz and .xz are found too). table: "
+        "the file. Both: several between commas, or a pattern (part-*). Otherwise a split, of TFDS such as "
+        "train or train[:90%].",
         asset=VOCABULARY_FILE,
     )
     validation: str = field("validation", "The same for the validation split.")
@@ -115,6 +140,7 @@ class DataConfig:
 
     def __post_init__(self):
         check_fields(self, "data")
+        check_name(self.kind, self.name)
         row = self.row_length if self.batching == "packed" else self.max_length
         if self.batch_tokens < row:
             raise UserError(
@@ -127,13 +153,36 @@ class DataConfig:
         return self.cache_dir or user_cache()
 
     @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target."""
+        return self.source_language, self.target_language
+
+    @property
+    def columns(self) -> tuple[str, str]:
+        """Columns of source and target in a table."""
+        return self.source_column or self.source_language, self.target_column or self.target_language
+
+    @property
     def max_side_length(self) -> int:
         """Maximum tokens of a side of a pair: `max_length`, but what does not fit into a packed row."""
         return min(self.max_length, self.row_length) if self.batching == "packed" else self.max_length
 
 
+def check_name(kind: str, name: str) -> None:
+    """
+    Raises:
+      UserError: TFDS would look for a data set of this name elsewhere.
+    """
+    if kind == "tfds" and name and not TFDS_NAME.fullmatch(name):
+        raise UserError(f"data.name must be a name such as wmt14_translate/de-en for tfds, got {name!r}.")
+
+
 def remove_paths(data: Any) -> Any:
     """A data section without folders, and without the folders in the names of its splits."""
-    names = {split: getattr(data, split) for split in SPLITS}
-    names = {split: os.path.basename(name) if os.path.isabs(name) else name for split, name in names.items()}
+    names = {split: _remove_folders(getattr(data, split)) for split in SPLITS}
     return dataclasses.replace(data, directory="", cache_dir="", **names)
+
+
+def _remove_folders(name):
+    parts = (part.strip() for part in name.split(","))
+    return ",".join(os.path.basename(part) if os.path.isabs(part) else part for part in parts)

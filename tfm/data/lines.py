@@ -127,8 +127,11 @@ class Lines:
         if not len(self):
             raise UserError(f"{self.shown_as} is empty: expected {self._expected}.")
 
-    def check(self) -> None:
+    def check(self, longest: int = LONGEST_LINE) -> None:
         """Reads the whole file.
+
+        Args:
+          longest: bytes of a line.
 
         Raises:
           UserError: it is empty, no UTF-8 text, or a line is too long.
@@ -137,10 +140,10 @@ class Lines:
         self._check_characters()
         lengths = self.lengths
         line = int(lengths.argmax())
-        if lengths[line] > LONGEST_LINE:
+        if lengths[line] > longest:
             raise UserError(
                 f"Line {self.number(line):,} of {self.shown_as} has {lengths[line]:,} bytes: expected "
-                f"{self._expected}, of at most {LONGEST_LINE:,} bytes."
+                f"{self._expected}, of at most {longest:,} bytes."
             )
         self._check_encoding()
 
