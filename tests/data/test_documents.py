@@ -2,6 +2,7 @@
 
 import dataclasses
 import gzip
+import json
 
 import pytest
 
@@ -55,6 +56,23 @@ def test_documents_of_tfds(tmp_path):
     assert sorted(documents[:6]) == [(f"sentence {i}",) for i in range(6)]
     with pytest.raises(UserError, match="has no feature 'text'"):
         open_documents(dataclasses.replace(config, feature="text"), "train")
+
+
+@pytest.mark.parametrize("name", ["docs.jsonl", "docs.csv"])
+def test_rows_of_a_table_are_documents(tmp_path, name):
+    """With their line ends; the same documents as those of a text file have the same tokens."""
+    texts = ["one\n\ntwo", 'a "b", c', "three"]
+    if name == "docs.jsonl":
+        content = "".join(json.dumps({"id": 1, "text": text}) + "\n" for text in texts)
+    else:
+        content = 'id,text\n1,"one\n\ntwo"\n2,"a ""b"", c"\n3,three\n'
+    (tmp_path / name).write_text(content)
+    documents = open_documents(make(tmp_path, kind="table", train=name), "train")
+    assert documents[:] == [(text,) for text in texts]
+    for number, text in enumerate(texts):
+        (tmp_path / f"part-{number}").write_text(text)
+    files = open_documents(make(tmp_path, train="part-*"), "train")
+    assert files[:] == documents[:]
 
 
 def test_documents_of_the_standard_library():

@@ -60,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     limit_malloc_arenas()
     chosen = cli.read_config(arguments)
     join_hosts(arguments)
+    chosen = cli.read_pipe(chosen)
     cli.check_device()
     if arguments.topology and not arguments.dry_run:
         raise UserError("--topology is for --dry_run alone: a run takes the devices that are here.")
