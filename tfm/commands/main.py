@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from tfm.commands import terminal
 
 COMMANDS = {
+    "data": "Show what is in the data of a config: lengths, characters, duplicates, overlap.",
     "train": "Train a model from a config, or resume a run.",
     "evaluate": "Score a run or an export on a split, and write its outputs.",
     "translate": "Translate lines of text.",

@@ -220,7 +220,8 @@ def _open_dataset(config, name):
 
 def _clean(text):
     """A side of a pair is one line, as in text files."""
-    return LINE_ENDS.sub(" ", text).strip()
+    text = text.strip()
+    return LINE_ENDS.sub(" ", text) if "\n" in text or "\r" in text else text
 
 
 def _find_builder(config):
