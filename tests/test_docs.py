@@ -1,11 +1,13 @@
 """What the documents point to is there."""
 
 import re
+import shlex
 
 import pytest
 
 from tests.helpers.doc_links import FILE_LINK, LINE_LINK, documents, find_line
 from tests.helpers.paths import ROOT
+from tfm.commands import cli, data, train
 from tfm.commands.plot import KINDS
 from tfm.fields import leaves
 from tfm.tasks.translation.task import Config
@@ -45,6 +47,19 @@ def test_excerpts_stand_in_their_files():
         for line in filter(str.strip, block.splitlines()):
             assert line in rest, f"{path} has no line {line!r} there"
             rest = rest[rest.index(line) + len(line) :]
+
+
+@pytest.mark.parametrize("document", ["data.md"])
+def test_commands_of_a_page_are_understood(document):
+    """Their flags and fields are there and take these values; nothing is run."""
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8").replace("\\\n", " ")
+    found = re.findall(r"tfm (train|data) (--config=.*)", text)
+    assert len(found) > 7
+    for command, arguments in found:
+        if "WORKDIR" not in arguments and "=runs/" not in arguments.split()[0]:
+            module = {"train": train, "data": data}[command]
+            values, _ = cli.parse(module.__name__, shlex.split(arguments), module.define_flags)
+            assert cli.read_config(values).data.train
 
 
 def test_the_gallery_has_a_small_figure_of_every_plot():
