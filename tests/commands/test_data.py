@@ -59,6 +59,22 @@ def test_a_report_without_a_run_counts_words(corpus, capsys):
     assert f"    {longest:<12}{counts[longest]:>12,} {'#' * data.BAR}\n" in shown
 
 
+def test_overlap_is_with_the_training_split(corpus, capsys):
+    """Whatever the order in which splits are asked for."""
+    for name in ("en", "de"):
+        lines = (corpus / f"train.{name}").read_text().splitlines(keepends=True)
+        (corpus / f"val.{name}").write_text("".join(["new\n", *lines[:3]]))
+        (corpus / f"test.{name}").write_text("new\n")
+    path = write_config_file(corpus, make_config(corpus))
+    splits = [f"--split={name}" for name in ("test", "validation", "train")]
+    found = {split["name"]: split["overlap"] for split in read_json(capsys, f"--config={path}", *splits)}
+    assert found == {
+        "train": None,
+        "validation": {"rows": 3, "sources": 3},
+        "test": {"rows": 0, "sources": 0},
+    }
+
+
 def test_a_report_of_a_run_counts_tokens(corpus, capsys):
     config = make_config(corpus)
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, max_length=12))

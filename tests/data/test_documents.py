@@ -98,7 +98,7 @@ def test_all_problems_are_named_at_once(tmp_path):
     [
         ({"batch_tokens": 100}, "holds not one row of 1024"),
         ({"kind": "builtin"}, r"data\.name must be one of .*pydoc_topics"),
-        ({"kind": "tfds"}, r"data\.name must be the name of a TFDS data set"),
+        ({"kind": "tfds"}, r"data\.name must be a name such as .* lm1b for data\.kind=tfds, got ''"),
         ({"tokenizer": "words"}, r"data\.tokenizer must be one of"),
         ({"kind": "tfds", "name": "huggingface:x"}, r"data\.name must be a name"),
     ],

@@ -101,6 +101,8 @@ def test_what_is_missing_is_an_error_message(datasets, saved, tmp_path, monkeypa
 
 def test_the_package_is_asked_for(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match=r"set data\.name or data\.directory"):
+        huggingface.open_dataset("", "", "train", ("en", "de"), str.strip)
     for directory in ("", str(tmp_path)):
         with pytest.raises(UserError, match=r"pip install 'tfm\[huggingface\]'"):
             huggingface.open_dataset("name", directory, "train", ("en", "de"), str.strip)

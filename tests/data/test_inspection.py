@@ -116,6 +116,8 @@ def test_unknown_characters_are_those_that_become_bytes(tmp_path):
         ("O cão não está em uma casa com os gatos do João.", "pt"),
         ("Zdravo, ovo je recenica.", ""),
         ("the der", ""),
+        ("the of and der die", ""),
+        ("the of and to der die", "en"),
         ("", ""),
     ],
 )

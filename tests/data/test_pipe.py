@@ -36,7 +36,10 @@ def test_a_pipe_is_a_table_that_stays(tmp_path, content):
         table_config(tmp_path, train="-", format="jsonl"), io.BytesIO(b'{"en": "a", "de": "b"}')
     )
     assert pairs_of(other) == [("a", "b")]
-    assert len(os.listdir(tmp_path / "cache" / "pipes")) == 2  # and no temporary file
+    changed = store_pipe(table_config(tmp_path, train="-"), io.BytesIO(content + b"six\tsechs\n"))
+    assert pairs_of(changed) == [*PAIRS, ("six", "sechs")]
+    assert pairs_of(config) == PAIRS
+    assert len(os.listdir(tmp_path / "cache" / "pipes")) == 3  # and no temporary file
 
 
 def test_documents_from_a_pipe(tmp_path, content):

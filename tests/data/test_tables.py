@@ -48,7 +48,7 @@ def write_jsonl(path, pairs):
 
 def write_parquet(path, pairs):
     columns = {"de": [b for _, b in pairs], "id": list(range(len(pairs))), "en": [a for a, _ in pairs]}
-    pyarrow.parquet.write_table(pyarrow.table(columns), path, row_group_size=2)
+    pyarrow.parquet.write_table(pyarrow.table(columns), path, row_group_size=3)
 
 
 def write_text(folder, pairs, stem="train"):
@@ -332,6 +332,6 @@ def test_a_table_changed_while_read_is_an_error(tmp_path):
 
 def test_tfds_names_stay_those_of_tfds():
     assert DataConfig(kind="huggingface", name="wmt/wmt14:de-en").name == "wmt/wmt14:de-en"
-    for name in ("wmt/wmt14:de-en", "huggingface:x"):
-        with pytest.raises(UserError, match=r"data\.name must be a name such as wmt14_translate/de-en for"):
+    for name in ("wmt/wmt14:de-en", "huggingface:x", ""):
+        with pytest.raises(UserError, match=r"data\.name must be a name such as wmt14_translate/de-en or"):
             DataConfig(kind="tfds", name=name)

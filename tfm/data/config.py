@@ -43,7 +43,7 @@ class DataConfig:
     name: str = field(
         "wmt14_translate/de-en",
         "Name of the TFDS data set; of Hugging Face's with its configuration, such as wmt/wmt14:de-en.",
-        pattern=re.compile(f"{TFDS_NAME.pattern}|{HUGGINGFACE_NAME.pattern}"),
+        pattern=re.compile(f"({TFDS_NAME.pattern}|{HUGGINGFACE_NAME.pattern})?"),
         form="a name such as wmt14_translate/de-en",
         asset=VOCABULARY_FILE,
     )
@@ -171,15 +171,22 @@ class DataConfig:
 def check_name(kind: str, name: str) -> None:
     """
     Raises:
-      UserError: TFDS would look for a data set of this name elsewhere.
+      UserError: TFDS has no data set of this name, or would look for it elsewhere.
     """
-    if kind == "tfds" and name and not TFDS_NAME.fullmatch(name):
-        raise UserError(f"data.name must be a name such as wmt14_translate/de-en for tfds, got {name!r}.")
+    if kind == "tfds" and not TFDS_NAME.fullmatch(name):
+        raise UserError(
+            f"data.name must be a name such as wmt14_translate/de-en or lm1b for data.kind=tfds, got {name!r}."
+        )
 
 
 def remove_paths(data: Any) -> Any:
-    """A data section without folders, and without the folders in the names of its splits."""
+    """A data section without folders, and without the folders in the names of its splits.
+
+    A data set that was saved in a folder then has no name: it would be that of another one.
+    """
     names = {split: _remove_folders(getattr(data, split)) for split in SPLITS}
+    if data.kind == "huggingface" and data.directory:
+        names["name"] = ""
     return dataclasses.replace(data, directory="", cache_dir="", **names)
 
 

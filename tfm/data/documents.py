@@ -125,8 +125,6 @@ class DocumentsConfig:
             )
         if self.kind == "builtin" and self.name not in BUILTIN:
             raise UserError(f"data.name must be one of {BUILTIN} for builtin data, got {self.name!r}.")
-        if self.kind == "tfds" and not self.name:
-            raise UserError("data.name must be the name of a TFDS data set, such as lm1b, got ''.")
 
     @property
     def cache(self) -> str:
@@ -139,7 +137,7 @@ class DocumentsConfig:
         where = {
             "text": "text files",
             "table": "tables",
-            "huggingface": f"Hugging Face `{self.name or self.directory}`",
+            "huggingface": f"Hugging Face `{self.name}`" if self.name else "a saved data set",
             "tfds": f"TFDS `{self.name}`",
             "builtin": f"the built-in `{self.name}`",
         }

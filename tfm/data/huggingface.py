@@ -76,6 +76,8 @@ def open_dataset(
     Raises:
       UserError: `datasets` is not installed, or it has no such data set, split or columns.
     """
+    if not directory and not name:
+        raise UserError("Expected the name or the folder of a data set: set data.name or data.directory.")
     if directory:
         dataset, shown_as = _load_saved(directory, split), f"the split '{split}' in {directory}"
     else:

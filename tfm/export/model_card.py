@@ -177,7 +177,7 @@ def _data(data):
     if data.kind == "table":
         return f"tables {splits}"
     if data.kind == "huggingface":
-        return f"{'a saved data set' if data.directory else f'Hugging Face `{data.name}`'}, {splits}"
+        return f"{f'Hugging Face `{data.name}`' if data.name else 'a saved data set'}, {splits}"
     if data.kind == "text":
         return f"text files {splits}"
     if data.kind == "builtin":
