@@ -175,7 +175,8 @@ def check_name(kind: str, name: str) -> None:
     """
     if kind == "tfds" and not TFDS_NAME.fullmatch(name):
         raise UserError(
-            f"data.name must be a name such as wmt14_translate/de-en or lm1b for data.kind=tfds, got {name!r}."
+            "data.name must be a name such as wmt14_translate/de-en or lm1b for data.kind=tfds, got "
+            f"{name!r}."
         )
 
 
