@@ -8,7 +8,6 @@ import pytest
 
 from tfm.data import inspection
 from tfm.data.character_tokenizers import CharacterTokenizer
-from tfm.data.function_words import WORDS, count_function_words, guess_language
 from tfm.data.inspection import SplitReader, find_hints, make_histogram, read_split
 from tfm.data.tokenizer import Tokenizer
 
@@ -102,34 +101,6 @@ def test_unknown_characters_are_those_that_become_bytes(tmp_path):
     characters = CharacterTokenizer("abc")
     assert characters.unknown_characters("abxc\n") == ["x", "\n"]
     assert characters.unknown_characters("") == CharacterTokenizer().unknown_characters("abc") == []
-
-
-@pytest.mark.parametrize(
-    ("text", "language"),
-    [
-        ("The dog is in the garden of the house.", "en"),
-        ("DER HUND IST NICHT GROSS, und das ist gut.", "de"),
-        ("Le chat est dans la maison et les chiens sont ici.", "fr"),
-        ("El perro no está en la casa con los gatos.", "es"),
-        ("Il cane non è nella casa della nonna.", "it"),
-        ("Het huis is niet van een man op zijn fiets.", "nl"),
-        ("O cão não está em uma casa com os gatos do João.", "pt"),
-        ("Zdravo, ovo je recenica.", ""),
-        ("the der", ""),
-        ("the of and der die", ""),
-        ("the of and to der die", "en"),
-        ("", ""),
-    ],
-)
-def test_function_words_tell_languages_apart(text, language):
-    assert guess_language(count_function_words(text)[0]) == language
-
-
-def test_function_words_are_counted_without_case_and_punctuation():
-    counts, words = count_function_words("The (THE) cat, „und“ der Hund.")
-    assert counts == {"en": 2, "de": 2}
-    assert words == 6
-    assert sum(len(known) for known in WORDS.values()) > 100
 
 
 def test_swapped_languages_are_a_hint():

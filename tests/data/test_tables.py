@@ -15,10 +15,9 @@ import pytest
 
 from tests.data.test_batching import Letters
 from tests.data.test_sources import pairs_of, text_config
-from tfm.data import lines, sources
+from tfm.data import sources
 from tfm.data.batching import TrainBatches
 from tfm.data.config import DataConfig, remove_paths
-from tfm.data.text_source import JoinedSource, split_indices
 from tfm.data.token_cache import TokenCache
 from tfm.errors import UserError
 
@@ -120,23 +119,6 @@ def test_line_ends_within_a_text_are_blanks(tmp_path, form):
     assert pairs_of(table_config(tmp_path)) == [("a b", "c d"), ("e", "f")]
 
 
-def test_csv_records_are_those_of_python(tmp_path, monkeypatch):
-    """Quotes and line ends anywhere, and chunks that cut them; the csv module reads the whole file."""
-    rng = random.Random(5)
-    rows = [("".join(rng.choices('a,"\n\r', k=rng.randrange(9))), f"{i}") for i in range(200)]
-    write_csv(tmp_path / "train.csv", rows)
-    with open(tmp_path / "train.csv", encoding="utf-8", newline="") as file:
-        expected = [tuple(row) for row in csv.reader(file)][1:]
-    assert expected == rows
-    for chunk in (1, 3, 64):
-        monkeypatch.setattr(lines, "CHUNK", chunk)
-        records = lines.Lines(str(tmp_path / "train.csv"), "file", lines.find_record_ends)
-        found = [next(csv.reader([records.read(i).rstrip("\r")])) for i in range(1, len(records))]
-        assert [tuple(row) for row in found] == rows
-    pairs = sources.open_pairs(table_config(tmp_path), "train")
-    assert [int(target) for _, target in pairs[:]] == list(range(200))
-
-
 @pytest.mark.parametrize("write", [write_tsv, write_csv])
 def test_columns_of_a_file_without_header_have_numbers(tmp_path, write):
     path = tmp_path / f"train.{'tsv' if write is write_tsv else 'csv'}"
@@ -228,14 +210,6 @@ def test_a_pattern_takes_a_packed_file_once(tmp_path):
 def test_a_name_with_brackets_and_commas_is_itself(tmp_path):
     write_text(tmp_path, PAIRS, "t[x],y*")
     assert pairs_of(text_config(tmp_path, train="t[x],y*")) == PAIRS
-
-
-def test_joined_sources_are_one_list():
-    texts = [[(str(i), str(-i))] * count for i, count in enumerate((3, 0, 1, 5))]
-    joined, expected = JoinedSource(texts), list(itertools.chain(*texts))
-    for first, last, step in itertools.product([0, 2, 4], [3, 4, 9], [1, 2, 4, -1]):
-        assert joined[first:last:step] == expected[first:last:step]
-    assert list(split_indices(range(0), [3, 4])) == []
 
 
 HOSTILE = {

@@ -722,9 +722,9 @@ _LIST = {
         ("(PAIR, column), ", "", "data/test_tables::test_columns_within_columns"),
     ],
     "tfm/data/text_source.py": [
-        ("self.read(indices[::-1])[::-1]", "self.read(indices[::-1])", "data/test_tables"),
-        ("chosen[-1] - begin + 1, chosen.step", "chosen[-1] - begin + 1", "data/test_tables"),
-        ("chosen.start : chosen.stop : chosen.step", "chosen.start : chosen.stop", "data/test_tables"),
+        ("self.read(indices[::-1])[::-1]", "self.read(indices[::-1])", "data/test_text_source"),
+        ("chosen[-1] - begin + 1, chosen.step", "chosen[-1] - begin + 1", "data/test_text_source"),
+        ("chosen.start : chosen.stop : chosen.step", "chosen.start : chosen.stop", "data/test_text_source"),
     ],
     "tfm/data/text_files.py": [
         ("paths += sorted(found)", "paths += sorted(found, reverse=True)", "data/test_tables"),
@@ -740,7 +740,7 @@ _LIST = {
         ("if not file.tell():", "if False:", "data/test_pipe"),
     ],
     "tfm/data/function_words.py": [
-        ("most >= CLEAR * second", "most > second", "data/test_inspection"),
+        ("most >= CLEAR * second", "most > second", "data/test_function_words"),
     ],
     "tfm/data/inspection.py": [
         ("if self._rows % self._stride == 0:", "if True:", "data/test_inspection"),
@@ -762,9 +762,9 @@ _LIST = {
         (
             "np.searchsorted(quotes, newlines)) % 2 == 0",
             "np.searchsorted(quotes, newlines)) % 2 >= 0",
-            "data/test_tables",
+            "data/test_lines",
         ),
-        ("        before += len(quotes)", "        before += 0", "data/test_tables"),
+        ("        before += len(quotes)", "        before += 0", "data/test_lines"),
         ("self.read(index).strip()", "self.read(index).rstrip()", "data/test_sources"),
         ("len(BOM) if self._bytes[:3] == BOM else 0", "0", "data/test_sources"),
     ],
