@@ -2,11 +2,13 @@
 
 import importlib.util
 import re
+import shlex
 
 import pytest
 
 from tests.helpers.doc_links import FILE_LINK, LINE_LINK, documents, find_line
 from tests.helpers.paths import ROOT
+from tfm.commands import cli, data, train
 from tfm.commands.plot import KINDS
 from tfm.fields import leaves
 from tfm.tasks.translation.task import Config
@@ -58,6 +60,19 @@ def test_the_reference_names_modules_that_exist():
     for page in (ROOT / "docs" / "reference").glob("*.md"):
         for module in re.findall(r"^::: (\S+)", page.read_text(encoding="utf-8"), re.MULTILINE):
             assert importlib.util.find_spec(module), f"{page.name} names {module}"
+
+
+@pytest.mark.parametrize("document", ["data.md"])
+def test_commands_of_a_page_are_understood(document):
+    """Their flags and fields are there and take these values; nothing is run."""
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8").replace("\\\n", " ")
+    found = re.findall(r"tfm (train|data) (--config=.*)", text)
+    assert len(found) > 7
+    for command, arguments in found:
+        if "WORKDIR" not in arguments and "=runs/" not in arguments.split()[0]:
+            module = {"train": train, "data": data}[command]
+            values, _ = cli.parse(module.__name__, shlex.split(arguments), module.define_flags)
+            assert cli.read_config(values).data.train
 
 
 def test_the_gallery_has_a_small_figure_of_every_plot():

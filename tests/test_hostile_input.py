@@ -1,7 +1,9 @@
 """Any input gives a result or one error message: property-based tests."""
 
+import csv
 import dataclasses
 import gzip
+import io
 import json
 import lzma
 
@@ -93,6 +95,33 @@ CONTENTS = st.one_of(
         )
     ),
 )
+
+
+def rows_of(excluded):
+    """Rows of two texts without some characters."""
+    text = st.text(st.characters(exclude_characters=excluded, exclude_categories=["Cs"]), max_size=9)
+    return st.lists(st.tuples(text, text), min_size=1, max_size=5)
+
+
+@given(rows_of("\0\r"), st.sampled_from(["\n", "\r\n"]), st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]))
+def test_a_csv_table_is_read_as_it_was_written(rows, line_end, quoting):
+    file = io.StringIO(newline="")
+    csv.writer(file, lineterminator=line_end, quoting=quoting).writerows([("en", "de"), *rows])
+    assert in_folder(entries.table, file.getvalue().encode("utf-8"), "csv") == rows
+
+
+@given(rows_of("\0\r\n\t"), st.sampled_from(["", "\ufeff"]), st.sampled_from(["\n", "\r\n", "\n\n"]))
+def test_a_tsv_table_is_read_as_it_was_written(rows, mark, line_end):
+    content = mark + "".join(f"{source}\t{target}{line_end}" for source, target in [("en", "de"), *rows])
+    assert in_folder(entries.table, content.encode("utf-8"), "tsv") == rows
+
+
+@given(
+    st.one_of(CONTENTS, CONTENTS.map(b'en,de\n"'.__add__), CONTENTS.map(b"en\tde\n".__add__)),
+    st.sampled_from(["tsv", "csv", "jsonl", "parquet"]),
+)
+def test_any_file_is_a_table_or_an_error(content, form):
+    in_folder(entries.table, content, form)
 
 
 @given(CONTENTS, CONTENTS)

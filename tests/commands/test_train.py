@@ -1,10 +1,14 @@
 """The flags of training that fit or do not fit each other, found before any work."""
 
+import dataclasses
+import json
 import types
 
 import jax
 import pytest
 
+from tests.commands.test_commands import run
+from tests.helpers.tiny import make_config, write_config_file, write_corpus
 from tfm.commands import train
 from tfm.errors import UserError
 
@@ -27,3 +31,27 @@ def test_hosts_that_cannot_be_joined_are_refused(flags, message, monkeypatch):
     monkeypatch.setattr(jax.distributed, "initialize", fail)
     with pytest.raises(UserError, match=message):
         train.join_hosts(types.SimpleNamespace(**arguments))
+
+
+@pytest.mark.long
+def test_a_run_from_a_pipe_resumes_without_it(tmp_path):
+    """Its config names the file that keeps the rows; others are refused."""
+    write_corpus(tmp_path)
+    for split in ("train", "val"):
+        sides = [(tmp_path / f"{split}.{language}").read_text().splitlines() for language in ("en", "de")]
+        (tmp_path / f"{split}.tsv").write_text("".join(map("{}\t{}\n".format, *sides)))
+    rows = (tmp_path / "train.tsv").read_text()
+    table = {"kind": "table", "source_column": "1", "target_column": "2", "train": "-", "test": ""}
+    config = make_config(tmp_path)
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, **table))
+    path, workdir = write_config_file(tmp_path, config), tmp_path / "run"
+    arguments = ("-m", "tfm", "train", f"--config={path}", f"--workdir={workdir}")
+    assert run(*arguments, stdin=rows).returncode == 0
+    (kept,) = (tmp_path / "cache" / "pipes").iterdir()
+    assert json.loads((workdir / "config.json").read_text())["data"]["train"] == str(kept)
+    assert kept.read_text() == rows
+    resumed = run("-m", "tfm", "train", f"--config={workdir}/config.json", f"--workdir={workdir}")
+    assert resumed.returncode == 0, resumed.stderr.decode()
+    refused = run(*arguments, stdin=rows + "red\trot\n")
+    assert refused.returncode == 2
+    assert "data.train" in refused.stderr.decode()

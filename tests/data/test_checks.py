@@ -14,7 +14,7 @@ from tests.data.test_batching import Letters, random_pairs
 from tests.data.test_sources import text_config, write
 from tests.helpers.io_conditions import open_folder, unwritable
 from tests.helpers.tiny import make_config, write_corpus
-from tfm.data import sources, text_pairs, token_cache
+from tfm.data import lines, sources, text_pairs, token_cache
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
@@ -71,10 +71,10 @@ def test_a_text_with_oddities_is_accepted(tmp_path, content):
 
 @pytest.mark.parametrize("bad", [0, 1, 17, 49])
 def test_the_first_bad_line_is_named_in_any_chunk(tmp_path, monkeypatch, bad):
-    monkeypatch.setattr(text_pairs, "CHUNK", 7)
-    lines = [f"line {i} ä".encode() for i in range(50)]
-    lines[bad] = lines[-1] = b"bad \xe4 line"
-    write(tmp_path, b"\n".join(lines), b"x\n" * 50)
+    monkeypatch.setattr(lines, "CHUNK", 7)
+    texts = [f"line {i} ä".encode() for i in range(50)]
+    texts[bad] = texts[-1] = b"bad \xe4 line"
+    write(tmp_path, b"\n".join(texts), b"x\n" * 50)
     assert f"Line {bad + 1} of" in check(tmp_path)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gzip
+import json
 
 import pytest
 
@@ -57,6 +58,23 @@ def test_documents_of_tfds(tmp_path):
         open_documents(dataclasses.replace(config, feature="text"), "train")
 
 
+@pytest.mark.parametrize("name", ["docs.jsonl", "docs.csv"])
+def test_rows_of_a_table_are_documents(tmp_path, name):
+    """With their line ends; the same documents as those of a text file have the same tokens."""
+    texts = ["one\n\ntwo", 'a "b", c', "three"]
+    if name == "docs.jsonl":
+        content = "".join(json.dumps({"id": 1, "text": text}) + "\n" for text in texts)
+    else:
+        content = 'id,text\n1,"one\n\ntwo"\n2,"a ""b"", c"\n3,three\n'
+    (tmp_path / name).write_text(content)
+    documents = open_documents(make(tmp_path, kind="table", train=name), "train")
+    assert documents[:] == [(text,) for text in texts]
+    for number, text in enumerate(texts):
+        (tmp_path / f"part-{number}").write_text(text)
+    files = open_documents(make(tmp_path, train="part-*"), "train")
+    assert files[:] == documents[:]
+
+
 def test_documents_of_the_standard_library():
     config = DocumentsConfig(kind="builtin", name="pydoc_topics")
     assert len(open_documents(config, "train")) > len(open_documents(config, "test")) > 3
@@ -80,7 +98,7 @@ def test_all_problems_are_named_at_once(tmp_path):
     [
         ({"batch_tokens": 100}, "holds not one row of 1024"),
         ({"kind": "builtin"}, r"data\.name must be one of .*pydoc_topics"),
-        ({"kind": "tfds"}, r"data\.name must be the name of a TFDS data set"),
+        ({"kind": "tfds"}, r"data\.name must be a name such as .* lm1b for data\.kind=tfds, got ''"),
         ({"tokenizer": "words"}, r"data\.tokenizer must be one of"),
         ({"kind": "tfds", "name": "huggingface:x"}, r"data\.name must be a name"),
     ],

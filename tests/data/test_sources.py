@@ -41,7 +41,7 @@ def test_only_newlines_separate_lines(tmp_path):
 
 
 def test_lines_cross_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfm.data.text_pairs.CHUNK", 7)
+    monkeypatch.setattr("tfm.data.lines.CHUNK", 7)
     lines = [f"line {i} ä" * (i % 4) for i in range(50)]
     text = "".join(line + "\n" for line in lines).encode()
     write(tmp_path, text, text)

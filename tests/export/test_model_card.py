@@ -6,9 +6,12 @@ import shutil
 import jax
 import pytest
 
+from tfm.data.config import DataConfig
+from tfm.data.documents import DocumentsConfig
 from tfm.errors import UserError
 from tfm.export import model_card
 from tfm.export.bundle import write_bundle
+from tfm.tasks import language_modeling, translation
 from tfm.workdir import runs
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
@@ -52,6 +55,27 @@ def test_the_card_says_what_the_model_is(run, tiny_run, tmp_path):
         assert fact in card
     assert "stablehlo" not in card
     assert "max_positions" not in card  # a limit of learned positions, which this model has not
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (DataConfig(kind="table"), "tables `train`, validated on `validation`"),
+        (DataConfig(kind="huggingface", name="a/b:c"), "Hugging Face `a/b:c`, `train`, validated on"),
+        (DataConfig(kind="huggingface", directory="/home/me/set"), "a saved data set, `train`, validated on"),
+        (DocumentsConfig(kind="table"), "tables, `train`, validated on `validation`, as bytes"),
+        (DocumentsConfig(kind="huggingface", name="a/b"), "Hugging Face `a/b`, `train`, validated on"),
+        (DocumentsConfig(kind="huggingface", directory="/home/me/set"), "a saved data set, `train`"),
+    ],
+)
+def test_the_card_says_where_the_data_are_from(data, told):
+    """And no folder of the machine that trained."""
+    task = translation if isinstance(data, DataConfig) else language_modeling
+    settings = task.Config(data=data).without_paths()
+    pieces = 20 if task is translation else None
+    card = model_card.write(settings, [1], 10, pieces, {}, ())
+    assert told in card
+    assert "/home/me" not in card
 
 
 def test_the_card_has_scores_and_signatures(run, tiny_run, tmp_path):

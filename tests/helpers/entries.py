@@ -22,6 +22,7 @@ from tfm.commands import compare, config_flag
 from tfm.commands.translate import as_json, as_text, open_output, translate_file, translate_lines
 from tfm.data.config import DataConfig
 from tfm.data.sources import SPLITS, find_problems, open_pairs
+from tfm.data.tables import TableOptions, open_table
 from tfm.data.text_pairs import TextPairs
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
@@ -61,6 +62,18 @@ def texts(folder, source, target, ending=""):
     pairs = TextPairs(os.path.join(folder, "data"), ("en", "de"), os.path.join(folder, "cache"))
     assert len(pairs.fingerprint) > 64
     return pairs[:]
+
+
+def table(folder, content, form):
+    """All rows of a table with this content, in both orders of reading: one by one, and all at once."""
+    write(folder, f"data.{form}", content)
+    options = TableOptions(("en", "de"), form, os.path.join(folder, "cache"), str)
+    source = open_table(os.path.join(folder, f"data.{form}"), options)
+    source.check()
+    rows = source[:]
+    assert [source[i] for i in range(len(source))] == rows
+    assert all(len(row) == 2 for row in rows)
+    return rows
 
 
 def tokenizer(folder, content):

@@ -15,6 +15,7 @@ import tempfile
 
 import atheris
 import numpy as np
+import pyarrow.parquet
 
 with atheris.instrument_imports(
     include=["tfm", "ml_collections", "tests.helpers.entries", "numpy.lib", "gzip"]
@@ -46,6 +47,13 @@ def npy():
     """The bytes of an array file."""
     file = io.BytesIO()
     np.save(file, np.arange(5, dtype=np.uint16))
+    return file.getvalue()
+
+
+def parquet_file():
+    """The bytes of a Parquet file."""
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table({"en": ["one"], "de": ["eins"]}), file)
     return file.getvalue()
 
 
@@ -81,6 +89,10 @@ def entry_points(folder):
         ),
         "config": (lambda x: entries.saved_config(place, x), saved["config.json"]),
         "texts": (lambda x: entries.texts(place, *split(x)), b"one\r\ntwo\n\0eins\nzwei"),
+        "tsv": (lambda x: entries.table(place, x, "tsv"), b"en\tde\none\teins\n"),
+        "csv": (lambda x: entries.table(place, x, "csv"), b'en,de\r\n"one, ""1""",eins\r\n'),
+        "jsonl": (lambda x: entries.table(place, x, "jsonl"), b'{"en": "\\u0031", "de": null}\n'),
+        "parquet": (lambda x: entries.table(place, x, "parquet"), parquet_file()),
         "round trip": (round_trip, "The cat \u2581 <s> \U0001f600 \u00e9e\u0301".encode()),
         "vocabulary": (lambda x: entries.tokenizer(place, x), saved[VOCABULARY_FILE]),
         "metrics": (lambda x: entries.metrics(place, x), METRICS),

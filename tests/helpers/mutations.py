@@ -782,8 +782,67 @@ _LIST = {
         ("len(tokenizer) <= 1 << 16", "len(tokenizer) <= 1 << 18", "data/test_batching"),
         ("{pairs.fingerprint} {tokenizer.fingerprint}", "{pairs.fingerprint}", "data/test_batching"),
     ],
-    "tfm/data/text_pairs.py": [
-        ('.decode("utf-8").strip()', '.decode("utf-8").rstrip()', "data/test_sources"),
+    "tfm/data/tables.py": [
+        ("return parse, 0 if numbered else 1", "return parse, 1", "data/test_tables"),
+        ("return int(column) - 1", "return int(column)", "data/test_tables"),
+        ("if len(fields) != len(names):", "if len(fields) < len(names):", "data/test_tables"),
+        ("if names.count(column) > 1:", "if False:", "data/test_tables"),
+        (
+            "(fields,) = csv.reader([text], strict=True)",
+            "fields = next(csv.reader([text]))",
+            "data/test_tables",
+        ),
+        ('if not lines.read(int(i)).strip("\\r")', "if not lines.read(int(i)).strip()", "data/test_tables"),
+        ("if len(found) > 1:", "if False:", "data/test_tables"),
+    ],
+    "tfm/data/columns.py": [
+        ("(PAIR, column), ", "", "data/test_tables::test_columns_within_columns"),
+    ],
+    "tfm/data/text_source.py": [
+        ("self.read(indices[::-1])[::-1]", "self.read(indices[::-1])", "data/test_text_source"),
+        ("chosen[-1] - begin + 1, chosen.step", "chosen[-1] - begin + 1", "data/test_text_source"),
+        ("chosen.start : chosen.stop : chosen.step", "chosen.start : chosen.stop", "data/test_text_source"),
+    ],
+    "tfm/data/text_files.py": [
+        ("paths += sorted(found)", "paths += sorted(found, reverse=True)", "data/test_tables"),
+        ("glob.escape(directory)", "directory", "data/test_tables"),
+        ("max(filter(match.endswith, endings), key=len)", "ending", "data/test_tables"),
+    ],
+    "tfm/data/arrow_tables.py": [
+        ("text or", "text and", "data/test_tables"),
+        ("to_pylist()[:: chosen.step]", "to_pylist()", "data/test_tables"),
+    ],
+    "tfm/data/pipe.py": [
+        ("digest.update(chunk)", "pass", "data/test_pipe"),
+        ("if not file.tell():", "if False:", "data/test_pipe"),
+    ],
+    "tfm/data/function_words.py": [
+        ("most >= CLEAR * second", "most > second", "data/test_function_words"),
+    ],
+    "tfm/data/inspection.py": [
+        ("if self._rows % self._stride == 0:", "if True:", "data/test_inspection"),
+        (
+            "np.unique(hashes.sources[first], return_counts",
+            "np.unique(hashes.sources, return_counts",
+            "data/test_inspection",
+        ),
+        ('hash_text(" ".join(map(str, hashes)))', "hashes[0] ^ hashes[1]", "data/test_inspection"),
+        ('texts[0] == texts[1] != ""', "texts[0] == texts[1]", "data/test_inspection"),
+        ("guesses == self._languages[::-1]", "guesses == self._languages", "data/test_inspection"),
+        ("each[1] < RARE]", "each[1] <= RARE]", "data/test_inspection"),
+    ],
+    "tfm/commands/data.py": [
+        ('if name == "train":\n            training', "if True:\n            training", "commands/test_data"),
+        ('key=lambda name: name != "train"', 'key=lambda name: name == "train"', "commands/test_data"),
+    ],
+    "tfm/data/lines.py": [
+        (
+            "np.searchsorted(quotes, newlines)) % 2 == 0",
+            "np.searchsorted(quotes, newlines)) % 2 >= 0",
+            "data/test_lines",
+        ),
+        ("        before += len(quotes)", "        before += 0", "data/test_lines"),
+        ("self.read(index).strip()", "self.read(index).rstrip()", "data/test_sources"),
         ("len(BOM) if self._bytes[:3] == BOM else 0", "0", "data/test_sources"),
     ],
     "tfm/data/tokenizer.py": [

@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import io
 import itertools
 import os
 import pathlib
@@ -32,6 +33,8 @@ from tests.helpers.tiny import make_config, train_run, write_config_file
 from tfm import config
 from tfm.commands import cli
 from tfm.data import text_pairs
+from tfm.data.config import DataConfig
+from tfm.data.pipe import store_pipe
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
@@ -56,6 +59,9 @@ WRITERS = {
     "vocabulary": lambda folder: Tokenizer.train(TEXTS, 310, os.path.join(folder, "old")),
     "cache": lambda folder: TokenCache.open(random_pairs(50), Letters(), folder),
     "unpacked": lambda folder: text_pairs.TextPairs(os.path.join(folder, "data"), ("en", "de"), folder),
+    "pipe": lambda folder: store_pipe(
+        DataConfig(kind="table", train="-", cache_dir=folder), io.BytesIO(b"a\tb\n" * 100)
+    ),
     "picture": lambda folder: draw_curves([], os.path.join(folder, "old.png")),
 }
 
@@ -69,10 +75,10 @@ def test_a_failed_write_changes_nothing(name):
         before = files_of(folder)
         with smallest_files(LIMIT), pytest.raises(UserError, match=r"Cannot write .*File too large; raise"):
             WRITERS[name](folder)
-        for made in ("tokens", "unpacked"):
+        for made in ("tokens", "unpacked", "pipes"):
             pathlib.Path(folder, f"{made}.lock").unlink(missing_ok=True)  # which is empty, and stays
         assert files_of(folder) == before
-        for made in ("tokens", "unpacked"):
+        for made in ("tokens", "unpacked", "pipes"):
             shutil.rmtree(os.path.join(folder, made), ignore_errors=True)
         with unwritable(folder), Answer() as answer:
             WRITERS[name](folder)

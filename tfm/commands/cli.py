@@ -6,6 +6,7 @@ error message on stderr and exit code 2; anything else is a bug and shows its tr
 """
 
 import contextlib
+import dataclasses
 import functools
 import gc
 import glob
@@ -21,6 +22,8 @@ from absl import flags
 
 from tfm import config
 from tfm.commands import config_flag, help_text, terminal
+from tfm.data.config import PIPE, SPLITS
+from tfm.data.pipe import store_pipe
 from tfm.errors import UserError
 from tfm.runtime.files import io_error_message, user_cache
 from tfm.workdir import runs
@@ -171,6 +174,20 @@ def define_finished_run(values: flags.FlagValues, argv: Sequence[str]) -> None:
 def read_config(arguments: flags.FlagValues) -> Any:
     """--config as the frozen dataclass of its task."""
     return runs.parse_config(arguments.config)
+
+
+def read_pipe(chosen: Any) -> Any:
+    """The config with a split "-" as the file that keeps standard input; see `tfm.data.pipe`.
+
+    Raises:
+      UserError: there are other processes, which have no such input, or it cannot be used.
+    """
+    data = getattr(chosen, "data", None)
+    if PIPE not in [getattr(data, split, None) for split in SPLITS]:
+        return chosen
+    if jax.process_count() > 1:
+        raise UserError("A run on several hosts reads no standard input: store it in a file.")
+    return dataclasses.replace(chosen, data=store_pipe(data, sys.stdin.buffer))
 
 
 def check_device() -> None:

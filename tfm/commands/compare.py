@@ -14,8 +14,8 @@ from absl import flags
 
 from tfm import config
 from tfm.commands import cli, config_flag
+from tfm.data.lines import Lines
 from tfm.data.sources import fingerprint_texts, read_sides
-from tfm.data.text_pairs import Lines
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
 from tfm.workdir import runs

@@ -11,6 +11,7 @@ from tfm.commands import terminal
 
 COMMANDS = {
     "quickstart": "Train on the built-in language, evaluate and draw: six minutes, no download.",
+    "data": "Show what is in the data of a config: lengths, characters, duplicates, overlap.",
     "train": "Train a model from a config, or resume a run.",
     "evaluate": "Score a run or an export on a split, and write its outputs.",
     "translate": "Translate lines of text.",

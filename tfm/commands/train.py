@@ -64,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     limit_malloc_arenas()
     chosen = cli.read_config(arguments)
     join_hosts(arguments)
+    chosen = cli.read_pipe(chosen)
     cli.check_device()
     if arguments.profile:
         parse_range(arguments.profile)  # before minutes of preparation

@@ -56,6 +56,11 @@ class TrainBatches:
         return step // len(self._boundaries)
 
     @property
+    def batches(self) -> int:
+        """Batches of an epoch."""
+        return len(self._boundaries)
+
+    @property
     def shapes(self) -> list[tuple[int, int]]:
         """All shapes (rows, width) of this host's batches; both sides have the same width."""
         return sorted({(count // self._host_count, width) for _, _, count, width in self._boundaries})

@@ -31,6 +31,9 @@ class TextTokenizer(Protocol):
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
         """Texts -> lists of ids, without special ids."""
 
+    def unknown_characters(self, characters: Iterable[str]) -> list[str]:
+        """Those of some characters that it knows only as bytes."""
+
     def decode(self, ids: Sequence[int]) -> str:
         """Ids up to the first EOS -> text."""
 
@@ -88,6 +91,10 @@ class CharacterTokenizer:
             part = ascii(error.object[max(error.start - 20, 0) : error.end + 20])
             message = f"Expected text, got half of a character in {part}: convert it to UTF-8."
             raise UserError(message) from None
+
+    def unknown_characters(self, characters: Iterable[str]) -> list[str]:
+        """Those of some characters that become bytes; none of a tokenizer of bytes, which knows all alike."""
+        return [each for each in characters if self._characters and each not in self._ids]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Ids up to the first EOS -> text; bytes that are no UTF-8 become replacement characters."""

@@ -14,8 +14,15 @@ LANGUAGE = re.compile(r"\w[\w.-]*")  # it becomes part of file names
 LANGUAGE_FORM = "letters, digits, '.', '_' or '-'"
 # Without the namespaces of TFDS's community, whose data sets are code that it would fetch and run.
 TFDS_NAME = re.compile(r"\w+(/[\w.+-]+)?(:[\d.*]+)?")
+HUGGINGFACE_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.+-]+)?")
 SPLITS = ("train", "validation", "test")
-KINDS = ("text", "tfds", "builtin", "treebank", "builtin_treebank")
+KINDS = ("text", "table", "huggingface", "tfds", "builtin", "treebank", "builtin_treebank")
+FORMATS = ("tsv", "csv", "jsonl", "parquet")  # of tables
+PIPE = "-"  # the name of a split that is read from standard input
+NOT_READ = (
+    f"The split '{PIPE}' is standard input, which tfm train reads once for data.kind=table: its config.json "
+    "then names the file that keeps it."
+)
 VOCABULARY_FILE = "vocabulary.model"  # in the work directory
 MOST_TOKENS = 65_536  # of one side of a pair
 
@@ -26,24 +33,26 @@ class DataConfig:
 
     kind: str = field(
         "tfds",
-        "text files, a tfds data set, the builtin language, a treebank of bracketed files or of the builtin "
-        "language, or a function of your own that opens the pairs of a split: (DataConfig, split) -> what "
-        "`tfm.data.sources` calls a source.",
+        "text: two files of lines. table: TSV, CSV, JSON Lines or Parquet files. huggingface: a data set of "
+        "the package datasets. tfds: one of TFDS. builtin: the built-in language. treebank: bracketed files; "
+        "builtin_treebank: trees of the built-in language. Or a function of your own that opens the pairs of "
+        "a split: (DataConfig, split) -> what `tfm.data.sources` calls a source.",
         pattern=re.compile(rf"{'|'.join(KINDS)}|{DOTTED.pattern}", re.ASCII),
         form=f"one of {', '.join(KINDS)}, or package.module:function",
         asset=VOCABULARY_FILE,
     )
     name: str = field(
         "wmt14_translate/de-en",
-        "Name of the TFDS data set.",
-        pattern=TFDS_NAME,
+        "Name of the TFDS data set; of Hugging Face's with its configuration, such as wmt/wmt14:de-en.",
+        pattern=re.compile(f"({TFDS_NAME.pattern}|{HUGGINGFACE_NAME.pattern})?"),
         form="a name such as wmt14_translate/de-en",
         asset=VOCABULARY_FILE,
     )
     directory: str = field(
         "",
-        "text, treebank: the folder of the files. tfds: TFDS's data_dir, empty for its default. The data of "
-        "a run may move; other content in the new folder is refused.",
+        "text, table, treebank: the folder of the files. huggingface: the folder that save_to_disk wrote, "
+        "empty to load data.name. tfds: TFDS's data_dir, empty for its default. The data of a run may move; "
+        "other content in the new folder is refused.",
         resume=CHANGEABLE,
         asset=VOCABULARY_FILE,
     )
@@ -61,10 +70,26 @@ class DataConfig:
         form=LANGUAGE_FORM,
         asset=VOCABULARY_FILE,
     )
+    source_column: str = field(
+        "",
+        "table, huggingface: column of the source, empty is source_language; a number counts the columns of "
+        "a TSV or CSV file without header from 1.",
+        asset=VOCABULARY_FILE,
+    )
+    target_column: str = field(
+        "", "table, huggingface: column of the target, empty is target_language.", asset=VOCABULARY_FILE
+    )
+    format: str = field(
+        "",
+        "table: tsv, csv, jsonl or parquet; empty takes it from the ending of each file.",
+        choices=("", *FORMATS),
+        asset=VOCABULARY_FILE,
+    )
     train: str = field(
         "train",
-        "text: stem of the two files (train for train.en and train.de; .gz and .xz are found too). treebank: "
-        "name of the file, with or without .mrg or .txt. Otherwise a split, of TFDS such as train[:90%].",
+        "text: stem of the two files (train for train.en and train.de; .gz and .xz are found too). table: "
+        "the file. Both: several between commas, or a pattern (part-*). treebank: name of the file, with or "
+        "without .mrg or .txt. Otherwise a split, of TFDS such as train or train[:90%].",
         asset=VOCABULARY_FILE,
     )
     validation: str = field("validation", "The same for the validation split.")
@@ -116,6 +141,7 @@ class DataConfig:
 
     def __post_init__(self):
         check_fields(self, "data")
+        check_name(self.kind, self.name)
         row = self.row_length if self.batching == "packed" else self.max_length
         if self.batch_tokens < row:
             raise UserError(
@@ -128,13 +154,44 @@ class DataConfig:
         return self.cache_dir or user_cache()
 
     @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target."""
+        return self.source_language, self.target_language
+
+    @property
+    def columns(self) -> tuple[str, str]:
+        """Columns of source and target in a table."""
+        return self.source_column or self.source_language, self.target_column or self.target_language
+
+    @property
     def max_side_length(self) -> int:
         """Maximum tokens of a side of a pair: `max_length`, but what does not fit into a packed row."""
         return min(self.max_length, self.row_length) if self.batching == "packed" else self.max_length
 
 
+def check_name(kind: str, name: str) -> None:
+    """
+    Raises:
+      UserError: TFDS has no data set of this name, or would look for it elsewhere.
+    """
+    if kind == "tfds" and not TFDS_NAME.fullmatch(name):
+        raise UserError(
+            "data.name must be a name such as wmt14_translate/de-en or lm1b for data.kind=tfds, got "
+            f"{name!r}."
+        )
+
+
 def remove_paths(data: Any) -> Any:
-    """A data section without folders, and without the folders in the names of its splits."""
-    names = {split: getattr(data, split) for split in SPLITS}
-    names = {split: os.path.basename(name) if os.path.isabs(name) else name for split, name in names.items()}
+    """A data section without folders, and without the folders in the names of its splits.
+
+    A data set that was saved in a folder then has no name: it would be that of another one.
+    """
+    names = {split: _remove_folders(getattr(data, split)) for split in SPLITS}
+    if data.kind == "huggingface" and data.directory:
+        names["name"] = ""
     return dataclasses.replace(data, directory="", cache_dir="", **names)
+
+
+def _remove_folders(name):
+    parts = (part.strip() for part in name.split(","))
+    return ",".join(os.path.basename(part) if os.path.isabs(part) else part for part in parts)

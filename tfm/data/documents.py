@@ -1,4 +1,4 @@
-"""Texts of one language: from text files, TFDS or the standard library, behind one interface.
+"""Texts of one language: from files, Hugging Face, TFDS or the standard library, behind one interface.
 
 A source of documents has `len(documents)`, `documents[i] -> (text,)`, slices, and `documents.fingerprint`,
 which identifies its content.
@@ -7,13 +7,23 @@ which identifies its content.
 import dataclasses
 import functools
 import hashlib
-import os
 import re
 
-from tfm.data import tfds_records
-from tfm.data.config import MOST_TOKENS, SPLITS, TFDS_NAME, DataConfig
+from tfm.data import huggingface, tables, tfds_records
+from tfm.data.config import (
+    HUGGINGFACE_NAME,
+    MOST_TOKENS,
+    NOT_READ,
+    PIPE,
+    SPLITS,
+    TFDS_NAME,
+    DataConfig,
+    check_name,
+)
 from tfm.data.problems import collect, raise_all
-from tfm.data.text_files import decompress, find_file
+from tfm.data.tables import TableOptions
+from tfm.data.text_files import OPENERS, decompress, expand_names, find_file
+from tfm.data.text_source import TextSource, iterate
 from tfm.data.tfds_records import RecordPairs
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field, field_like
@@ -33,27 +43,30 @@ class DocumentsConfig:
 
     kind: str = field(
         "text",
-        "text files, a tfds data set, or a builtin one.",
-        choices=("text", "tfds", "builtin"),
+        "text files; a table, whose rows are documents (TSV, CSV, JSON Lines, Parquet); a data set of the "
+        "package datasets (huggingface), of TFDS, or a builtin one.",
+        choices=("text", "table", "huggingface", "tfds", "builtin"),
         asset=TOKENIZER_FILE,
     )
     name: str = field(
         "",
-        "Name of the TFDS data set, such as lm1b, or of a builtin one: pydoc_topics, the texts of Python's "
-        "help().",
-        pattern=re.compile(rf"({TFDS_NAME.pattern})?"),
+        "Name of the TFDS data set, such as lm1b, of Hugging Face's with its configuration, such as "
+        "Salesforce/wikitext:wikitext-2-v1, or of a builtin one: pydoc_topics, the texts of Python's help().",
+        pattern=re.compile(rf"({TFDS_NAME.pattern}|{HUGGINGFACE_NAME.pattern})?"),
         form="a name such as lm1b or pydoc_topics",
         asset=TOKENIZER_FILE,
     )
     directory: str = field(
         "",
-        "text: the folder of the files. tfds: TFDS's data_dir, empty for its default.",
+        "text, table: the folder of the files. huggingface: the folder that save_to_disk wrote, empty to "
+        "load data.name. tfds: TFDS's data_dir, empty for its default.",
         resume=CHANGEABLE,
         asset=TOKENIZER_FILE,
     )
     feature: str = field(
         "text",
-        "tfds: the feature that holds the text.",
+        "table, huggingface: the column of the text, a number counts those of a TSV or CSV file without "
+        "header from 1. tfds: the feature.",
         pattern=FEATURE,
         form="letters, digits, '.', '_' or '-'",
         asset=TOKENIZER_FILE,
@@ -64,10 +77,11 @@ class DocumentsConfig:
         choices=("file", "paragraph", "line"),
         asset=TOKENIZER_FILE,
     )
+    format: str = shared_field("format")
     train: str = field(
         "train",
-        "text: the name of the file (.gz and .xz are found too). Otherwise a split, of TFDS such as "
-        "train[:90%].",
+        "text, table: the name of the file (.gz and .xz are found too), of several between commas, or a "
+        "pattern (part-*). Otherwise a split, of TFDS such as train[:90%].",
         asset=TOKENIZER_FILE,
     )
     validation: str = shared_field("validation")
@@ -104,14 +118,13 @@ class DocumentsConfig:
 
     def __post_init__(self):
         check_fields(self, "data")
+        check_name(self.kind, self.name)
         if self.batch_tokens < self.row_length:
             raise UserError(
                 f"data.batch_tokens {self.batch_tokens} holds not one row of {self.row_length} tokens."
             )
         if self.kind == "builtin" and self.name not in BUILTIN:
             raise UserError(f"data.name must be one of {BUILTIN} for builtin data, got {self.name!r}.")
-        if self.kind == "tfds" and not self.name:
-            raise UserError("data.name must be the name of a TFDS data set, such as lm1b, got ''.")
 
     @property
     def cache(self) -> str:
@@ -123,6 +136,8 @@ class DocumentsConfig:
         """What the data are, in a line of the model card."""
         where = {
             "text": "text files",
+            "table": "tables",
+            "huggingface": f"Hugging Face `{self.name}`" if self.name else "a saved data set",
             "tfds": f"TFDS `{self.name}`",
             "builtin": f"the built-in `{self.name}`",
         }
@@ -153,7 +168,7 @@ class Documents:
         return f"documents-{digest.hexdigest()}"
 
 
-def open_documents(config: DocumentsConfig, split: str) -> Documents | RecordPairs:
+def open_documents(config: DocumentsConfig, split: str) -> Documents | TextSource | RecordPairs:
     """The documents of a split.
 
     Args:
@@ -167,7 +182,15 @@ def open_documents(config: DocumentsConfig, split: str) -> Documents | RecordPai
     name = getattr(config, split) if split in SPLITS else split
     if not name:
         raise UserError(f"There is no split to read: data.{split} is empty; name one, or choose another.")
-    if config.kind == "tfds":
+    if name == PIPE:
+        raise UserError(NOT_READ)
+    if config.kind == "table":
+        options = TableOptions((config.feature,), config.format, config.cache, str.strip)
+        documents = tables.open_tables(config.directory, name, options)
+    elif config.kind == "huggingface":
+        columns = (config.feature,)
+        documents = huggingface.open_dataset(config.name, config.directory, name, columns, str.strip)
+    elif config.kind == "tfds":
         builder = tfds_records.prepare(
             tfds_records.find_builder(config.name, config.directory), config.name, config.directory
         )
@@ -175,9 +198,8 @@ def open_documents(config: DocumentsConfig, split: str) -> Documents | RecordPai
     elif config.kind == "builtin":
         documents = Documents(_read_builtin(config.name, name))
     else:
-        path = os.path.join(config.directory, name)
-        documents = Documents(_split(_read_text(path, config.cache), config.documents))
-    if not any(text for (text,) in documents[: len(documents)]):
+        documents = Documents(_read_files(config, name))
+    if not any(text for (text,) in iterate(documents)):
         raise UserError(f"The split '{name}' of the data has no text: check the data.")
     return documents
 
@@ -204,6 +226,12 @@ def _read_builtin(name, split):
     if split not in SPLITS:
         raise UserError(f"The builtin data set {name} has the splits {', '.join(SPLITS)}, got {split!r}.")
     return documents(split)
+
+
+def _read_files(config, name):
+    """The documents of one file after the other."""
+    paths = expand_names(config.directory, name, list(OPENERS))
+    return [text for path in paths for text in _split(_read_text(path, config.cache), config.documents)]
 
 
 def _read_text(path, cache_dir):

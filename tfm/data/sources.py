@@ -1,4 +1,4 @@
-"""Sentence pairs from text files, TFDS, the built-in language, treebanks or a function of the user.
+"""Sentence pairs from files, Hugging Face, TFDS, the built-in language, treebanks or a function of the user.
 
 A source of pairs has `len(pairs)`, `pairs[i] -> (source, target)`, slices, and `pairs.fingerprint`, which
 identifies its content. None needs TensorFlow: TFDS data sets are prepared as array_record files, which can be
@@ -8,17 +8,23 @@ read at random.
 import hashlib
 import json
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from tfm.config import find_by_name, is_dotted
-from tfm.data import text_pairs, tfds_records, treebank
-from tfm.data.config import SPLITS, DataConfig
+from tfm.data import huggingface, tables, text_pairs, tfds_records, treebank
+from tfm.data.columns import check_columns
+from tfm.data.config import NOT_READ, PIPE, SPLITS, DataConfig
 from tfm.data.problems import collect, raise_all
-from tfm.data.text_pairs import TextPairs
+from tfm.data.tables import TableOptions
+from tfm.data.text_files import OPENERS, expand_names
+from tfm.data.text_pairs import TextPairs, require_usable
+from tfm.data.text_source import iterate, join
 from tfm.data.tfds_records import RecordPairs
 from tfm.errors import UserError
 
+LINE_ENDS = re.compile(r"[\r\n]+")
 SOURCE = ("__len__", "__getitem__", "fingerprint")
 # Kinds that one function opens, as it does a kind of the user's own: (DataConfig, name of a split) -> source.
 OPENED_BY_FUNCTION = {
@@ -41,12 +47,17 @@ def open_pairs(config: DataConfig, split: str) -> Any:
     name = getattr(config, split) if split in SPLITS else split
     if not name:
         raise UserError(f"There is no split to read: data.{split} is empty; name one, or choose another.")
-    languages = (config.source_language, config.target_language)
+    if name == PIPE and not is_dotted(config.kind):
+        raise UserError(NOT_READ)
     if _is_opened_by_function(config):
         return _find_function(config)(config, name)
     if config.kind == "text":
-        return TextPairs(_stem(config, name), languages, config.cache)
-    return RecordPairs(_prepare(config, _find_builder(config)), name, languages)
+        return join([TextPairs(stem, config.languages, config.cache) for stem in _find_stems(config, name)])
+    if config.kind == "table":
+        return tables.open_tables(config.directory, name, _table_options(config))
+    if config.kind == "huggingface":
+        return _open_dataset(config, name)
+    return RecordPairs(_prepare(config, _find_builder(config)), name, config.languages)
 
 
 def read_sides(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
@@ -98,28 +109,68 @@ def find_problems(config: DataConfig, splits: Sequence[str]) -> list[str]:
     wanted = list(dict.fromkeys(name for name in names.values() if name))
     optional = {DataConfig.test} if names.get("test") == DataConfig.test else set()
     optional -= {name for split, name in names.items() if split != "test"}
+    if PIPE in wanted and not is_dotted(config.kind):
+        return [*problems, NOT_READ]
     if _is_opened_by_function(config):
-        find = _find_source_problems
-    else:
-        find = _find_text_problems if config.kind == "text" else _find_record_problems
-    return problems + find(config, wanted, optional)
+        return problems + _find_source_problems(config, wanted, optional)
+    return problems + FINDERS.get(config.kind, _find_record_problems)(config, wanted, optional)
 
 
 def _find_text_problems(config, names, optional):
-    if config.directory and not os.path.isdir(config.directory):
-        return [
-            f"Expected a folder of text files at {config.directory}, but there is none: set data.directory."
-        ]
-    languages, problems = (config.source_language, config.target_language), []
-    for name in names:
-        stem = _stem(config, name)
-        if name not in optional or text_pairs.some_file_exists(stem, languages):
-            problems += text_pairs.find_problems(stem, languages, config.cache)
+    problems = _find_folder_problems(config)
+    for name in () if problems else names:
+        stem = os.path.join(config.directory, name)
+        if name in optional and not text_pairs.some_file_exists(stem, config.languages):
+            continue
+        with collect(problems):
+            for stem in _find_stems(config, name):
+                problems += text_pairs.find_problems(stem, config.languages, config.cache)
     return problems
 
 
+def _find_table_problems(config, names, optional):
+    problems = _find_folder_problems(config)
+    with collect(problems):
+        check_columns(config.columns)
+    for name in () if problems else names:
+        if name in optional and not tables.some_table_exists(config.directory, name):
+            continue
+        with collect(problems):
+            for path in tables.find_tables(config.directory, name):
+                with collect(problems):
+                    _check_rows(tables.open_table(path, _table_options(config)), path)
+    return problems
+
+
+def _find_dataset_problems(config, names, optional):
+    problems = []
+    with collect(problems):
+        check_columns(config.columns)
+    for name in () if problems else names:
+        found = []
+        with collect(found):
+            _check_rows(_open_dataset(config, name), f"the split '{name}'")
+        problems += [] if name in optional else found
+    return problems
+
+
+def _find_folder_problems(config):
+    if not config.directory or os.path.isdir(config.directory):
+        return []
+    return [f"Expected a folder of text files at {config.directory}, but there is none: set data.directory."]
+
+
+def _check_rows(pairs, shown_as):
+    """Reads all pairs of a table, so that no error is found later, behind a long tokenisation."""
+    pairs.check()
+    rows = iterate(pairs)
+    require_usable(rows, shown_as)
+    for _ in rows:  # behind the first usable one
+        pass
+
+
 def _find_record_problems(config, names, optional):
-    languages, builder = (config.source_language, config.target_language), _find_builder(config)
+    languages, builder = config.languages, _find_builder(config)
     known = tfds_records.split_names(builder)
     names = [name for name in names if name not in optional or name in known or not known]
     problems = tfds_records.feature_problems(builder, languages) + tfds_records.split_problems(builder, names)
@@ -159,8 +210,30 @@ def _find_function(config):
     return find_by_name(OPENED_BY_FUNCTION, config.kind, "config.data.kind", needs=("__call__",))
 
 
-def _stem(config, name):
-    return os.path.join(config.directory, name) if config.directory else name
+FINDERS = {
+    "text": _find_text_problems,
+    "table": _find_table_problems,
+    "huggingface": _find_dataset_problems,
+}
+
+
+def _find_stems(config, name):
+    endings = [f".{language}{packed}" for language in config.languages for packed in OPENERS]
+    return expand_names(config.directory, name, endings)
+
+
+def _table_options(config):
+    return TableOptions(config.columns, config.format, config.cache, _clean)
+
+
+def _open_dataset(config, name):
+    return huggingface.open_dataset(config.name, config.directory, name, config.columns, _clean)
+
+
+def _clean(text):
+    """A side of a pair is one line, as in text files."""
+    text = text.strip()
+    return LINE_ENDS.sub(" ", text) if "\n" in text or "\r" in text else text
 
 
 def _find_builder(config):

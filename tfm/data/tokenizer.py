@@ -116,6 +116,16 @@ class Tokenizer:
             ids = ids[: ids.index(EOS_ID)]
         return self._processor.decode([i for i in ids if i not in (PAD_ID, BOS_ID)])
 
+    def unknown_characters(self, characters: Iterable[str]) -> list[str]:
+        """Those of some characters that have no piece of their own, and become bytes."""
+        characters = list(characters)
+        is_byte = self._processor.is_byte
+        return [
+            character
+            for character, ids in zip(characters, self.encode(characters), strict=True)
+            if any(map(is_byte, ids))
+        ]
+
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Ids -> the pieces as written in the model, for pictures."""
         return [self._processor.id_to_piece(int(i)) for i in ids]

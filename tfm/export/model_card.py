@@ -174,6 +174,10 @@ def _architecture(model):
 
 def _data(data):
     splits = f"`{data.train}`, validated on `{data.validation}`"
+    if data.kind == "table":
+        return f"tables {splits}"
+    if data.kind == "huggingface":
+        return f"{f'Hugging Face `{data.name}`' if data.name else 'a saved data set'}, {splits}"
     if data.kind == "text":
         return f"text files {splits}"
     if data.kind == "builtin":

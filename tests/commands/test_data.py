@@ -1,0 +1,146 @@
+"""`tfm data`: what it prints of pairs and documents, with and without a run, and what it refuses."""
+
+import dataclasses
+import io
+import json
+
+import pytest
+
+from tests.helpers.tiny import make_config, write_config_file, write_corpus
+from tests.helpers.tiny_lm import make_lm_config, write_documents
+from tfm.commands import data
+from tfm.config import save
+from tfm.data.batching import TrainBatches
+from tfm.data.document_batches import DocumentBatches
+from tfm.data.documents import open_documents
+from tfm.data.sources import open_pairs
+from tfm.data.token_cache import TEXT, TokenCache
+from tfm.errors import UserError
+from tfm.tasks import language_modeling, translation
+from tfm.workdir import runs
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    write_corpus(tmp_path, sizes=(("train", 60), ("val", 10)))
+    return tmp_path
+
+
+def read_json(capsys, *arguments):
+    data.main([*arguments, "--format=json"])
+    return json.loads(capsys.readouterr().out)
+
+
+def make_run(folder, config, task):
+    """A work directory with a tokenizer, as training makes it before its first step."""
+    workdir = folder / "run"
+    workdir.mkdir()
+    save(config, runs.config_path(str(workdir)))
+    return str(workdir), task.create(config, str(workdir)).tokenizer
+
+
+def test_a_report_without_a_run_counts_words(corpus, capsys):
+    path = write_config_file(corpus, make_config(corpus))
+    for name in ("en", "de"):
+        (corpus / f"val.{name}").write_text((corpus / f"train.{name}").read_text())
+    train, validation = read_json(capsys, f"--config={path}")  # there is no test split
+    words = (corpus / "train.en").read_text().split()
+    assert (train["rows"], train["sides"][0]["words"], train["sides"][0]["unit"]) == (60, len(words), "words")
+    assert train["overlap"] is train["batching"] is train["sides"][0]["unknown"] is None
+    assert validation["overlap"] == {"rows": 60, "sources": 60}
+    assert validation["hints"][-1].startswith("60 rows are also in the training split")
+    data.main([f"--config={path}"])
+    shown = capsys.readouterr().out
+    assert "train: 60 pairs\n" in shown
+    assert "overlap     60 rows and 60 sources are also in the training split\n" in shown
+    assert "hint: 60 rows are also" in shown
+    counts = train["sides"][0]["histogram"]
+    longest = max(counts, key=counts.get)
+    assert f"    {longest:<12}{counts[longest]:>12,} {'#' * data.BAR}\n" in shown
+
+
+def test_overlap_is_with_the_training_split(corpus, capsys):
+    """Whatever the order in which splits are asked for."""
+    for name in ("en", "de"):
+        lines = (corpus / f"train.{name}").read_text().splitlines(keepends=True)
+        (corpus / f"val.{name}").write_text("".join(["new\n", *lines[:3]]))
+        (corpus / f"test.{name}").write_text("new\n")
+    path = write_config_file(corpus, make_config(corpus))
+    splits = [f"--split={name}" for name in ("test", "validation", "train")]
+    found = {split["name"]: split["overlap"] for split in read_json(capsys, f"--config={path}", *splits)}
+    assert found == {
+        "train": None,
+        "validation": {"rows": 3, "sources": 3},
+        "test": {"rows": 0, "sources": 0},
+    }
+
+
+def test_a_report_of_a_run_counts_tokens(corpus, capsys):
+    config = make_config(corpus)
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, max_length=12))
+    workdir, tokenizer = make_run(corpus, config, translation)
+    (corpus / "val.de").write_text("☃ rot\n" * 10)
+    train, validation = read_json(capsys, f"--workdir={workdir}")
+    batches = TrainBatches(
+        TokenCache.open(open_pairs(config.data, "train"), tokenizer, config.data.cache),
+        config.data,
+        config.training.seed,
+    )
+    assert train["batching"] == {
+        "shapes": [list(shape) for shape in batches.shapes],
+        "batches": batches.batches,
+        "padding": batches.padding_fraction,
+        "left_out": 60 - batches.pairs,
+    }
+    assert 0 < train["batching"]["left_out"] < 60
+    assert train["sides"][1]["unit"] == "tokens"
+    assert validation["sides"][1]["unknown"] == [["☃", 10]]
+    data.main([f"--workdir={workdir}", "--split=val"])
+    shown = capsys.readouterr().out
+    assert "unknown     1 ☃(10)\n" in shown
+    assert shown.startswith("val: 10 pairs\n")
+    path = write_config_file(corpus, config)
+    assert read_json(capsys, f"--config={path}", f"--workdir={workdir}") == [train, validation]
+
+
+@pytest.mark.parametrize("rows", ["contiguous", "packed"])
+def test_documents_are_reported(tmp_path, capsys, rows):
+    write_documents(tmp_path)
+    config = make_lm_config(tmp_path, data={"rows": rows})
+    workdir, tokenizer = make_run(tmp_path, config, language_modeling)
+    train, validation, test = read_json(capsys, f"--workdir={workdir}")
+    cache = TokenCache.open(open_documents(config.data, "train"), tokenizer, config.data.cache, TEXT)
+    assert train["batching"]["padding"] == DocumentBatches(cache, config.data, 0).padding_fraction
+    assert (train["rows"], len(train["sides"])) == (60, 1)
+    assert (validation["name"], validation["rows"], test["rows"]) == ("validation", 8, 8)
+    data.main([f"--workdir={workdir}", "--split=train"])
+    shown = capsys.readouterr().out
+    assert "train: 60 documents\n" in shown
+    assert f"an epoch, {rows}, of 4 x 16; padding" in shown
+
+
+def test_a_pipe_is_reported(corpus, capsys, monkeypatch):
+    config = make_config(corpus)
+    table = {"kind": "table", "source_column": "1", "target_column": "2", "train": "-"}
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, **table))
+    path = write_config_file(corpus, config)
+    stream = io.TextIOWrapper(io.BytesIO(b"red\trot\nred\trosa\n"))
+    monkeypatch.setattr("sys.stdin", stream)
+    (train,) = read_json(capsys, f"--config={path}", "--split=train")
+    assert (train["rows"], train["ambiguous"]) == (2, 1)
+
+
+def test_what_has_no_text_is_refused(corpus, capsys):
+    with pytest.raises(UserError, match="tfm data reads sentence pairs and documents, and the task of this"):
+        data.main(["--config=vit_digits"])
+    path = write_config_file(corpus, make_config(corpus))
+    with pytest.raises(UserError, match=r"dev\.en"):
+        data.main([f"--config={path}", "--split=dev"])
+    (corpus / "val.de").write_bytes(b"")
+    with pytest.raises(UserError, match=r"val\.de is empty"):
+        data.main([f"--config={path}"])
+    (corpus / "lm").mkdir()
+    save(make_lm_config(corpus), runs.config_path(str(corpus / "lm")))
+    with pytest.raises(UserError, match="has the task 'language_modeling', and the config 'translation'"):
+        data.main([f"--config={path}", f"--workdir={corpus / 'lm'}"])
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,108 @@
+"""Data sets of the package `datasets`: saved on disk, by name, nested columns, and what is refused.
+
+Skipped where the package is not installed (extra tfm[huggingface]).
+"""
+
+import sys
+
+import pytest
+
+from tests.data.test_sources import pairs_of, text_config
+from tests.data.test_tables import PAIRS, problem, table_config, write_tsv
+from tfm.data import huggingface, sources
+from tfm.data.documents import DocumentsConfig, open_documents
+from tfm.errors import UserError
+
+FLAT = {"en": [a for a, _ in PAIRS], "de": [b for _, b in PAIRS], "id": list(range(len(PAIRS)))}
+
+
+@pytest.fixture
+def datasets():
+    return pytest.importorskip("datasets", reason="needs pip install 'tfm[huggingface]'")
+
+
+@pytest.fixture
+def saved(datasets, tmp_path):
+    """Two splits in one folder, as save_to_disk writes them."""
+    languages = datasets.Features({"translation": datasets.Translation(languages=("de", "en"))})
+    rows = [{"translation": {"de": b, "en": a}} for a, b in PAIRS]
+    nested = datasets.Dataset.from_list(rows, features=languages)
+    folder = tmp_path / "saved"
+    datasets.DatasetDict(train=datasets.Dataset.from_dict(FLAT), validation=nested).save_to_disk(folder)
+    return folder
+
+
+def saved_config(folder, **fields):
+    return text_config(folder, **{"kind": "huggingface"} | fields)
+
+
+def test_a_saved_data_set_gives_the_pairs_of_a_table(saved):
+    config = saved_config(saved)
+    assert problem(config, "train", "validation", "test") == ""  # the default test split may be absent
+    write_tsv(saved / "train.tsv", PAIRS)
+    table = sources.open_pairs(table_config(saved), "train")
+    for split in ("train", "validation"):
+        pairs = sources.open_pairs(config, split)
+        assert len(pairs) == len(table)
+        assert pairs[:] == table[:] == PAIRS
+        assert pairs[4:0:-2] == PAIRS[4:0:-2]
+        assert pairs[3] == PAIRS[3]
+    train, validation = (sources.open_pairs(config, split).fingerprint for split in ("train", "validation"))
+    assert train == validation  # of the texts, however they are stored
+
+
+def test_a_folder_for_each_split(datasets, tmp_path):
+    datasets.Dataset.from_dict(FLAT).save_to_disk(tmp_path / "train")
+    assert pairs_of(saved_config(tmp_path)) == PAIRS
+    reverse = saved_config(tmp_path, source_column="de", target_column="en")
+    assert pairs_of(reverse) == [(b, a) for a, b in PAIRS]
+
+
+def test_documents_of_a_saved_data_set(saved):
+    config = DocumentsConfig(kind="huggingface", directory=str(saved), feature="de")
+    texts = [(b,) for _, b in PAIRS]
+    assert open_documents(config, "train")[:] == open_documents(config, "validation")[:] == texts
+
+
+def test_a_data_set_is_loaded_by_name(datasets, monkeypatch, tmp_path):
+    """With its configuration and split; nothing is fetched."""
+    asked = []
+
+    def load_dataset(path, configuration, *, split):
+        asked.append((path, configuration, split))
+        return datasets.Dataset.from_dict(FLAT)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    for name in ("wmt/wmt14:de-en", "pairs"):
+        config = saved_config(tmp_path, directory="", name=name, train="train[:5]")
+        assert pairs_of(config) == PAIRS
+    assert asked == [("wmt/wmt14", "de-en", "train[:5]"), ("pairs", None, "train[:5]")]
+
+
+def test_what_is_missing_is_an_error_message(datasets, saved, tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    empty = datasets.Dataset.from_dict(FLAT).select([])
+    datasets.DatasetDict(train=empty).save_to_disk(tmp_path / "empty")
+    for fields, message in {
+        ("train", "dev"): "has no split 'dev', but train, validation",
+        ("directory", str(saved / "train" / "no")): "Expected a data set that save_to_disk has written in",
+        ("directory", str(saved / "validation")): "has one data set without splits",
+        ("target_column", "fr"): "it has no column 'fr', but 'en', 'de', 'id'",
+        ("target_column", "id"): "The column 'id' of the split 'train' in .* is not text, but int64",
+        ("directory", str(tmp_path / "empty")): "empty, but it cannot be read",
+        ("directory", ""): r"datasets cannot load the split 'train' of no/such \(",
+    }.items():
+        config = saved_config(saved, **{"name": "no/such"} | dict([fields]))
+        with pytest.raises(UserError, match=message):
+            sources.check_splits(config, ("train",))
+    with pytest.raises(UserError, match="the set has no rows"):
+        huggingface.DatasetTexts(empty, "the set", ("en", "de"), str.strip)
+
+
+def test_the_package_is_asked_for(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match=r"set data\.name or data\.directory"):
+        huggingface.open_dataset("", "", "train", ("en", "de"), str.strip)
+    for directory in ("", str(tmp_path)):
+        with pytest.raises(UserError, match=r"pip install 'tfm\[huggingface\]'"):
+            huggingface.open_dataset("name", directory, "train", ("en", "de"), str.strip)

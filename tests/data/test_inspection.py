@@ -1,0 +1,148 @@
+"""What is said of a split, against counts over plain lists, and hints on real sentences."""
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tfm.data import inspection
+from tfm.data.character_tokenizers import CharacterTokenizer
+from tfm.data.inspection import SplitReader, find_hints, make_histogram, read_split
+from tfm.data.tokenizer import Tokenizer
+
+LANGUAGES = ("en", "de")
+SENTENCES = [
+    ("The dog is in the garden of the house.", "Der Hund ist in dem Garten und das Haus ist groß."),
+    ("It was on the table for an hour.", "Es war mit der Katze nicht auf dem Tisch."),
+    ("We went to the town and it was late.", "Wir sind zu einer Stadt, die nicht groß ist."),
+]
+
+
+def random_rows(count, seed):
+    """Rows of few different short texts, some empty: duplicates of every kind are frequent."""
+    rng = random.Random(seed)
+    return [tuple("".join(rng.choices("ab ä", k=rng.randrange(4))) for _ in range(2)) for _ in range(count)]
+
+
+def summarize(rows, training=None, languages=LANGUAGES, lengths=None, tokenizer=None):
+    """A split of rows, read in parts."""
+    reader = SplitReader(list(languages))
+    for first in range(0, len(rows), 7):
+        reader.add(rows[first : first + 7])
+    return reader.summarize("split", training, lengths, tokenizer, None)
+
+
+def hashes(rows):
+    reader = SplitReader(list(LANGUAGES))
+    reader.add(rows)
+    return reader.hashes()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_counts_are_those_of_lists(seed):
+    rows, training = random_rows(60, seed), random_rows(20, seed + 100)
+    found = summarize(rows, hashes(training))
+    assert found.rows == len(rows)
+    assert found.duplicates == len(rows) - len(set(rows))
+    targets = {source: {b for a, b in rows if a == source} for source, _ in rows}
+    assert found.ambiguous == sum(len(each) > 1 for each in targets.values())
+    assert found.identical == sum(a == b != "" for a, b in rows)
+    sources = {a for a, _ in training}
+    assert found.overlap == {
+        "rows": sum(row in training for row in rows),
+        "sources": sum(a in sources for a, _ in rows),
+    }
+    for side, texts in zip(found.sides, zip(*rows, strict=True), strict=True):
+        assert side.empty == sum(not text.split() for text in texts)
+        assert side.words == sum(len(text.split()) for text in texts)
+        characters = Counter("".join(texts))
+        assert (side.characters, side.distinct) == (characters.total(), len(characters))
+        row, longest = side.longest
+        assert longest == max(map(len, texts)) == len(texts[row - 1])
+        assert sum(side.histogram.values()) == len(rows)
+
+
+def test_sides_are_not_mistaken_for_each_other():
+    rows = [("a", "b c"), ("a b", "c"), ("b", "a")]
+    assert summarize(rows).duplicates == 0
+    assert summarize(rows, hashes([("b", "a"), ("a b", "x"), ("b c", "a")])).overlap == {
+        "rows": 1,
+        "sources": 2,
+    }
+
+
+def test_a_histogram_has_ranges_of_powers_of_two():
+    lengths = Counter({0: 1, 1: 2, 2: 3, 3: 4, 4: 5, 7: 6, 8: 7})
+    assert make_histogram(lengths) == {"0": 1, "1": 2, "2-3": 7, "4-7": 11, "8-15": 7}
+    tokens = np.array([[1, 9], [4, 2]])
+    found = summarize([("a", "b"), ("c", "d")], lengths=tokens)
+    assert [side.histogram for side in found.sides] == [
+        {"0": 0, "1": 1, "2-3": 0, "4-7": 1},
+        {"0": 0, "1": 0, "2-3": 1, "4-7": 0, "8-15": 1},
+    ]
+    assert {side.unit for side in found.sides} == {"tokens"}
+
+
+def test_rare_characters_are_the_rarest():
+    found = summarize([("aaaaabbbbc", "x" * 4), ("dd", "y" * 5)])
+    assert found.sides[0].rare == [("c", 1), ("d", 2), ("b", 4)]
+    assert (found.sides[1].rare, found.sides[1].rare_count) == ([("x", 4)], 1)
+    assert found.sides[0].unknown is found.sides[0].unknown_count is None
+
+
+def test_unknown_characters_are_those_that_become_bytes(tmp_path):
+    tokenizer = Tokenizer.train(["the red dog"] * 9 + ["grün"], 275, str(tmp_path / "model"))
+    assert tokenizer.unknown_characters("theü zß☃") == ["z", "ß", "☃"]
+    found = summarize([("the dogß", "ßß"), ("☃ grün", "red")], tokenizer=tokenizer)
+    assert sorted(found.sides[0].unknown) == [("ß", 1), ("☃", 1)]
+    assert found.sides[1].unknown == [("ß", 2)]
+    assert any("2 characters of 'en' are unknown to the tokenizer" in hint for hint in find_hints(found))
+    characters = CharacterTokenizer("abc")
+    assert characters.unknown_characters("abxc\n") == ["x", "\n"]
+    assert characters.unknown_characters("") == CharacterTokenizer().unknown_characters("abc") == []
+
+
+def test_swapped_languages_are_a_hint():
+    straight, swapped = summarize(SENTENCES), summarize([(b, a) for a, b in SENTENCES])
+    assert straight.swapped == (3, 0)
+    assert find_hints(straight) == []
+    assert swapped.swapped == (3, 3)
+    source, target, pairs = find_hints(swapped)
+    assert source.startswith("the source looks like 'de'")
+    assert target.startswith("the target looks like 'en'")
+    assert pairs == "100.0 % of 3 pairs look like source and target swapped"
+    mixed = summarize(SENTENCES * 5 + [SENTENCES[0][::-1]])
+    assert find_hints(mixed)[0] == "6.2 % of 16 pairs look like source and target swapped"
+
+
+def test_rows_that_may_be_mistakes_are_hints():
+    rows = [(f"{i} the", f"{i} der") for i in range(198)]
+    assert find_hints(summarize(rows)) == []
+    poor = summarize([*rows, ("x", "x"), ("x", "x"), ("", "y"), ("", "z"), ("", "ü")], hashes(rows[:3]))
+    found = find_hints(poor)
+    assert found == [
+        "1.5 % of the rows have an empty side",
+        "3 rows are also in the training split: scores on them are too good",
+    ]
+    copies = summarize([*rows, *[("a", "a")] * 5])
+    assert find_hints(copies) == [
+        "2.5 % of the rows are copies: source and target are equal",
+        "2.0 % of the rows repeat an earlier one",
+    ]
+
+
+def test_documents_have_one_side():
+    found = summarize([("the cat",), ("the cat",), ("",)], languages=("",))
+    assert (found.rows, found.duplicates, found.identical, len(found.sides)) == (3, 1, 0, 1)
+    assert "33.3 % of the rows repeat an earlier one" in find_hints(found)
+
+
+def test_words_are_of_a_sample_and_progress_is_told(monkeypatch):
+    monkeypatch.setattr(inspection, "SAMPLED", 4)
+    monkeypatch.setattr(inspection, "READ_AT_ONCE", 5)
+    monkeypatch.setattr(inspection, "PROGRESS", -1)
+    told = []
+    found = read_split(SENTENCES * 4, LANGUAGES, told.append).summarize("train", None, None, None, None)
+    assert found.swapped == (4, 0)
+    assert [line.split(" rows")[0] for line in told] == ["Read 5 of 12", "Read 10 of 12", "Read 12 of 12"]

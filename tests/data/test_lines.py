@@ -1,0 +1,24 @@
+"""Records of a CSV file as lines, against Python's csv module; lines of text are in test_sources.py."""
+
+import csv
+import random
+
+from tests.data.test_tables import table_config, write_csv
+from tfm.data import lines, sources
+
+
+def test_csv_records_are_those_of_python(tmp_path, monkeypatch):
+    """Quotes and line ends anywhere, and chunks that cut them; the csv module reads the whole file."""
+    rng = random.Random(5)
+    rows = [("".join(rng.choices('a,"\n\r', k=rng.randrange(9))), f"{i}") for i in range(200)]
+    write_csv(tmp_path / "train.csv", rows)
+    with open(tmp_path / "train.csv", encoding="utf-8", newline="") as file:
+        expected = [tuple(row) for row in csv.reader(file)][1:]
+    assert expected == rows
+    for chunk in (1, 3, 64):
+        monkeypatch.setattr(lines, "CHUNK", chunk)
+        records = lines.Lines(str(tmp_path / "train.csv"), "file", lines.find_record_ends)
+        found = [next(csv.reader([records.read(i).rstrip("\r")])) for i in range(1, len(records))]
+        assert [tuple(row) for row in found] == rows
+    pairs = sources.open_pairs(table_config(tmp_path), "train")
+    assert [int(target) for _, target in pairs[:]] == list(range(200))

@@ -1,0 +1,66 @@
+"""A split from standard input: kept once, found again by its content, and what is refused."""
+
+import io
+import os
+
+import pytest
+
+from tests.data.test_sources import pairs_of
+from tests.data.test_tables import PAIRS, problem, table_config, write_tsv
+from tfm.data import sources
+from tfm.data.documents import DocumentsConfig, open_documents
+from tfm.data.pipe import store_pipe
+from tfm.errors import UserError
+
+
+@pytest.fixture
+def content(tmp_path):
+    write_tsv(tmp_path / "train.tsv", PAIRS)
+    return (tmp_path / "train.tsv").read_bytes()
+
+
+class Terminal(io.BytesIO):
+    def isatty(self):
+        return True
+
+
+def test_a_pipe_is_a_table_that_stays(tmp_path, content):
+    config = store_pipe(table_config(tmp_path, train="-"), io.BytesIO(content))
+    assert problem(config) == ""
+    assert pairs_of(config) == PAIRS
+    file = sources.open_pairs(table_config(tmp_path), "train")
+    assert sources.open_pairs(config, "train").fingerprint == file.fingerprint
+    again = store_pipe(table_config(tmp_path, train="-"), io.BytesIO(content))
+    assert again == config == store_pipe(config, Terminal())
+    other = store_pipe(
+        table_config(tmp_path, train="-", format="jsonl"), io.BytesIO(b'{"en": "a", "de": "b"}')
+    )
+    assert pairs_of(other) == [("a", "b")]
+    changed = store_pipe(table_config(tmp_path, train="-"), io.BytesIO(content + b"six\tsechs\n"))
+    assert pairs_of(changed) == [*PAIRS, ("six", "sechs")]
+    assert pairs_of(config) == PAIRS
+    assert len(os.listdir(tmp_path / "cache" / "pipes")) == 3  # and no temporary file
+
+
+def test_documents_from_a_pipe(tmp_path, content):
+    config = DocumentsConfig(kind="table", feature="de", train="-", cache_dir=str(tmp_path))
+    documents = open_documents(store_pipe(config, io.BytesIO(content)), "train")
+    assert documents[:] == [(b,) for _, b in PAIRS]
+    with pytest.raises(UserError, match="The split '-' is standard input, which tfm train reads once"):
+        open_documents(config, "train")
+
+
+def test_what_is_no_pipe_is_refused(tmp_path, content):
+    config = table_config(tmp_path, train="-")
+    for fields, stream, message in (
+        ({}, io.BytesIO(), "Standard input is empty: .* takes --config=WORKDIR/config.json"),
+        ({}, Terminal(content), "which is a terminal; a run that has begun takes"),
+        ({"test": "-"}, io.BytesIO(content), "one split of data.kind=table may do, got train, test"),
+        ({"kind": "text"}, io.BytesIO(content), "got train of data.kind=text"),
+    ):
+        with pytest.raises(UserError, match=message):
+            store_pipe(table_config(tmp_path, **{"train": "-"} | fields), stream)
+    assert not os.path.exists(tmp_path / "cache" / "pipes") or not os.listdir(tmp_path / "cache" / "pipes")
+    assert "which tfm train reads once" in problem(config)
+    with pytest.raises(UserError, match="which tfm train reads once"):
+        sources.open_pairs(config, "train")

@@ -1,0 +1,311 @@
+"""TSV, CSV, JSON Lines and Parquet files give what text files give; hostile ones an error message."""
+
+import csv
+import gzip
+import itertools
+import json
+import lzma
+import os
+import random
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from tests.data.test_batching import Letters
+from tests.data.test_sources import pairs_of, text_config
+from tfm.data import sources
+from tfm.data.batching import TrainBatches
+from tfm.data.config import DataConfig, remove_paths
+from tfm.data.token_cache import TokenCache
+from tfm.errors import UserError
+
+FORMATS = ("tsv", "csv", "jsonl", "parquet")
+PAIRS = [
+    ("one", "eins"),
+    ("two half", "zwei ä"),
+    ("", "drei"),
+    ('say "hi", you', "sag 'ja'; du"),
+    ("five", "fünf"),
+]
+
+
+def write_tsv(path, pairs, header=("en", "de")):
+    rows = ([header] if header else []) + list(pairs)
+    path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def write_csv(path, pairs, header=("en", "de")):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(([header] if header else []) + list(pairs))
+
+
+def write_jsonl(path, pairs):
+    path.write_text("".join(json.dumps({"en": a, "de": b}) + "\n" for a, b in pairs), encoding="utf-8")
+
+
+def write_parquet(path, pairs):
+    columns = {"de": [b for _, b in pairs], "id": list(range(len(pairs))), "en": [a for a, _ in pairs]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path, row_group_size=3)
+
+
+def write_text(folder, pairs, stem="train"):
+    for language, side in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+        (folder / f"{stem}.{language}").write_text("".join(f"{text}\n" for text in side), encoding="utf-8")
+
+
+WRITERS = dict(zip(FORMATS, (write_tsv, write_csv, write_jsonl, write_parquet), strict=True))
+
+
+def table_config(folder, **fields):
+    return text_config(folder, **{"kind": "table", "validation": "train"} | fields)
+
+
+def problem(config, *splits):
+    """The error message of the check of some splits, "" for none."""
+    try:
+        sources.check_splits(config, splits or ("train",))
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def random_pairs(count):
+    rng = random.Random(0)
+    texts = [
+        "".join(rng.choices("ab \"',;ä", k=rng.randrange(1, 30))).strip() or "x" for _ in range(2 * count)
+    ]
+    return list(zip(texts[::2], texts[1::2], strict=True))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_table_gives_the_batches_of_text_files(tmp_path, form):
+    pairs = random_pairs(60)
+    write_text(tmp_path, pairs)
+    WRITERS[form](tmp_path / f"train.{form}", pairs)
+
+    def make_batches(config):
+        cache = TokenCache.open(sources.open_pairs(config, "train"), Letters(), config.cache)
+        return TrainBatches(cache, config, seed=3)
+
+    fields = {"batch_tokens": 64, "max_length": 32}
+    expected = make_batches(text_config(tmp_path, **fields))
+    found = make_batches(table_config(tmp_path, **fields))
+    assert found.shapes == expected.shapes
+    for step in range(12):
+        for name, array in expected.batch(step).items():
+            np.testing.assert_array_equal(found.batch(step)[name], array)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_rows_are_read_at_random(tmp_path, form):
+    WRITERS[form](tmp_path / f"train.{form}", PAIRS)
+    assert problem(table_config(tmp_path)) == ""
+    pairs = sources.open_pairs(table_config(tmp_path), "train")
+    assert len(pairs) == len(PAIRS)
+    for index in random.Random(1).sample(range(len(PAIRS)), len(PAIRS)):
+        assert pairs[index] == PAIRS[index]
+    ends = [None, 0, 1, 3, 5, -1]
+    for first, last, step in itertools.product(ends, ends, [None, 1, 2, 3, -1, -2]):
+        assert pairs[first:last:step] == PAIRS[first:last:step]
+    with pytest.raises(IndexError):
+        pairs[len(PAIRS)]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_line_ends_within_a_text_are_blanks(tmp_path, form):
+    WRITERS[form](tmp_path / f"train.{form}", [("a\nb", "c\r\n\r\nd"), ("e\n", "f")])
+    assert pairs_of(table_config(tmp_path)) == [("a b", "c d"), ("e", "f")]
+
+
+@pytest.mark.parametrize("write", [write_tsv, write_csv])
+def test_columns_of_a_file_without_header_have_numbers(tmp_path, write):
+    path = tmp_path / f"train.{'tsv' if write is write_tsv else 'csv'}"
+    write(path, [("0", *pair) for pair in PAIRS], header=None)
+    config = table_config(tmp_path, source_column="2", target_column="3")
+    assert pairs_of(config) == PAIRS
+    message = problem(table_config(tmp_path, source_column="2", target_column="4"))
+    assert "it has 3 columns, so there is no column 4" in message
+
+
+def test_columns_within_columns(tmp_path):
+    """As Hugging Face's WMT has them; a language is looked for in "translation"."""
+    nested = [{"translation": {"en": a, "de": b}, "of": {"id": "x"}} for a, b in PAIRS]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(each) + "\n" for each in nested))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(nested), tmp_path / "b.parquet")
+    for name in ("a.jsonl", "b.parquet"):
+        assert pairs_of(table_config(tmp_path, train=name)) == PAIRS
+        other = table_config(tmp_path, train=name, target_column="of.id")
+        assert pairs_of(other) == [(a, "x") for a, _ in PAIRS]
+        message = problem(table_config(tmp_path, train=name, target_column="fr"))
+        assert "it has no column 'fr', but 'translation." in message
+        assert "'of.id'" in message
+
+
+def test_what_is_missing_is_empty(tmp_path):
+    (tmp_path / "train.jsonl").write_text('{"en": null, "de": "a"}\n\n{"en": "b", "de": "c"}\n\r\n')
+    assert pairs_of(table_config(tmp_path)) == [("", "a"), ("b", "c")]
+    table = pyarrow.table({"en": [None, "b"], "de": pyarrow.array(["a", "c"]).dictionary_encode()})
+    pyarrow.parquet.write_table(table, tmp_path / "other.parquet")
+    assert pairs_of(table_config(tmp_path, train="other")) == [("", "a"), ("b", "c")]
+
+
+def test_compressed_tables_and_their_formats(tmp_path):
+    write_tsv(tmp_path / "plain.txt", PAIRS)
+    content = (tmp_path / "plain.txt").read_bytes()
+    (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(content))
+    (tmp_path / "b.tsv.xz").write_bytes(lzma.compress(content))
+    prints = set()
+    for name in ("a.tsv.gz", "a.tsv", "a", "b"):
+        config = table_config(tmp_path, train=name)
+        assert pairs_of(config) == PAIRS
+        prints.add(sources.open_pairs(config, "train").fingerprint)
+    assert len(prints) == 1
+    assert "does not say its format: set data.format" in problem(table_config(tmp_path, train="plain.txt"))
+    assert pairs_of(table_config(tmp_path, train="plain.txt", format="tsv")) == PAIRS
+    (tmp_path / "a.csv").write_text("en,de\nx,y\n")
+    message = problem(table_config(tmp_path, train="a"))
+    assert "a.tsv and " in message
+    assert "give the split's name with its ending" in message
+
+
+@pytest.mark.parametrize("kind", ["text", "table"])
+def test_several_files_and_patterns(tmp_path, kind):
+    """In the order of their names, or as they are named; the folder's name makes no difference."""
+    prints = {}
+    for folder in (tmp_path / "a", tmp_path / "z[1]"):
+        folder.mkdir()
+        for number, first in ((2, 3), (1, 0)):
+            if kind == "text":
+                write_text(folder, PAIRS[first : first + 3], f"part-{number}")
+            else:
+                write_tsv(folder / f"part-{number}.tsv", PAIRS[first : first + 3])
+        config = text_config(folder, kind=kind, train="part-*", validation="part-1")
+        assert problem(config) == ""
+        assert pairs_of(config) == PAIRS
+        named = text_config(folder, kind=kind, train="part-2, part-1")
+        assert pairs_of(named) == PAIRS[3:] + PAIRS[:3]
+        same, other = (sources.open_pairs(each, "train").fingerprint for each in (config, named))
+        prints[folder.name] = same
+        assert same != other
+        assert pairs_of(config, "validation") == PAIRS[:3]
+        absolute = text_config(folder, kind=kind, train=f"{folder}/part-1,{folder}/part-2")
+        assert remove_paths(absolute).train == "part-1,part-2"
+    assert len(set(prints.values())) == 1
+    config = text_config(tmp_path, kind=kind, train="**/part-1*")
+    assert pairs_of(config) == PAIRS[:3] * 2
+    for name, message in (("part-1,part-1", "named more than once"), ("no-*", "No file has a name such as")):
+        assert message in problem(text_config(tmp_path / "a", kind=kind, train=name))
+
+
+def test_a_pattern_takes_a_packed_file_once(tmp_path):
+    write_tsv(tmp_path / "part-1.tsv", PAIRS)
+    (tmp_path / "part-1.tsv.gz").write_bytes(gzip.compress((tmp_path / "part-1.tsv").read_bytes()))
+    (tmp_path / "part-2.tsv.gz").write_bytes(gzip.compress((tmp_path / "part-1.tsv").read_bytes()))
+    for pattern in ("part-*", "*.tsv", "part-*.tsv*"):
+        assert pairs_of(table_config(tmp_path, train=pattern)) == PAIRS * 2
+
+
+def test_a_name_with_brackets_and_commas_is_itself(tmp_path):
+    write_text(tmp_path, PAIRS, "t[x],y*")
+    assert pairs_of(text_config(tmp_path, train="t[x],y*")) == PAIRS
+
+
+HOSTILE = {
+    "torn.jsonl": (
+        b'{"en": "a", "de": "b"}\n{"en": "c", "d',
+        r"Line 2 of .*torn.jsonl .*no JSON \(Unterm",
+    ),
+    "list.jsonl": (b'["a", "b"]\n', r"Line 1 of .* expected a JSON object .*got a list"),
+    "deep.jsonl": (b"[" * 100_000 + b"\n", "Line 1 .*nested too deeply"),
+    "number.jsonl": (
+        b'{"en": "a", "de": "b"}\n{"en": 3, "de": "b"}\n',
+        "Line 2 .* column 'en', got int",
+    ),
+    "half.jsonl": (b'{"en": "\\ud83d", "de": "b"}\n', "Line 1 .*the column 'en' has half of a character"),
+    "key.jsonl": (b'{"en": "a", "de": "b"}\n{"en": "c"}\n', "Line 2 .*it has no column 'de'"),
+    "column.tsv": (b"en\tfr\na\tb\n", "Line 1 of .*it has no column 'de', but 'en', 'fr'"),
+    "twice.tsv": (b"en\tde\tde\na\tb\tc\n", "Line 1 of .*it names 2 columns 'de'"),
+    "fewer.tsv": (b"en\tde\na\tb\n\nc\n", "Line 4 of .*it has 1 column and the first line has 2"),
+    "more.tsv": (b"en\tde\na\tb\tc\n", "Line 2 of .*it has 3 columns and the first line has 2"),
+    "quotes.csv": (b'en,de\na,"b\nc,d\n', "Line 2 of .*the quotes of this record do not fit"),
+    "stray.csv": (
+        b'en,de\n"a\nb","c"\n5" pipe,d\n6" pipe,e\n',
+        "Line 4 of .*the quotes of this record",
+    ),
+    "after.csv": (b'en,de\n"a"b,c\n', "Line 2 of .*the quotes of this record do not fit"),
+    "nul.tsv": ("en\tde\na\tb\n".encode("utf-16"), "UTF-16"),
+    "nul.csv": (b"en,de\n\0,\0\n\0,\0\n", "NUL"),
+    "mixed.tsv": (b"en\tde\na\tb\ngr\xfcn\tx\nc\td\n", "Line 3 of .*mixed.tsv is not UTF-8"),
+    "empty.tsv": (b"", "empty.tsv is empty: expected one row a line"),
+    "blank.jsonl": (b"\n \n\n", "Line 2 of .*blank.jsonl cannot be read: it is no JSON"),
+    "header.csv": (b"en,de\n", "header.csv has no row behind its first line"),
+    "sides.tsv": (b"en\tde\na\t\n\tb\n", "No pair of .*sides.tsv has text on both sides"),
+    "packed.tsv": (gzip.compress(b"en\tde\na\tb\n"), "packed.tsv is a compressed file: add the ending .gz"),
+    "text.parquet": (b"en\tde\n", "text.parquet is no Parquet file, or it is damaged"),
+    "empty.parquet": (b"", "empty.parquet is no Parquet file, or it is damaged"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_table_is_an_error_message(tmp_path, name):
+    content, message = HOSTILE[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        sources.check_splits(table_config(tmp_path, train=name), ("train",))
+
+
+def test_hostile_parquet_files(tmp_path):
+    write_parquet(tmp_path / "whole.parquet", PAIRS)
+    content = (tmp_path / "whole.parquet").read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(content[: len(content) // 2])
+    (tmp_path / "flipped.parquet").write_bytes(content[:4] + bytes(60) + content[64:])
+    bad = pyarrow.array([b"a", b"\xff"]).view(pyarrow.string())
+    pyarrow.parquet.write_table(pyarrow.table({"en": bad, "de": ["a", "b"]}), tmp_path / "latin.parquet")
+    pyarrow.parquet.write_table(pyarrow.table({"en": [1, 2], "de": ["a", "b"]}), tmp_path / "int.parquet")
+    none = pyarrow.table(
+        {"en": pyarrow.array([], pyarrow.string()), "de": pyarrow.array([], pyarrow.string())}
+    )
+    pyarrow.parquet.write_table(none, tmp_path / "none.parquet")
+    for name, message in {
+        "cut": "is no Parquet file, or it is damaged",
+        "flipped": "is no Parquet file, or it is damaged",
+        "latin": "The column 'en' of .* is not UTF-8",
+        "int": "The column 'en' of .* is not text, but int64",
+        "none": "has no rows",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            sources.check_splits(table_config(tmp_path, train=f"{name}.parquet"), ("train",))
+
+
+def test_what_is_no_table_is_named(tmp_path):
+    os.mkfifo(tmp_path / "pipe.tsv")
+    (tmp_path / "folder.tsv").mkdir()
+    assert "pipe.tsv, but it is a named pipe" in problem(table_config(tmp_path, train="pipe.tsv"))
+    assert "folder.tsv, but it is a folder" in problem(table_config(tmp_path, train="folder.tsv"))
+    assert "Expected a table" in problem(table_config(tmp_path))
+    assert "no.tsv (or " in problem(table_config(tmp_path, train="no.tsv"))
+    assert "Expected a folder" in problem(table_config(tmp_path / "no"))
+    write_tsv(tmp_path / "train.tsv", PAIRS)
+    assert "are both the column 'en'" in problem(table_config(tmp_path, target_column="en"))
+    assert problem(table_config(tmp_path), "train", "test") == ""  # the default test split may be absent
+    assert "tset" in problem(table_config(tmp_path, test="tset"), "train", "test")
+
+
+def test_a_table_changed_while_read_is_an_error(tmp_path):
+    for form in FORMATS:
+        path = tmp_path / f"{form}.{form}"
+        WRITERS[form](path, PAIRS)
+        pairs = sources.open_pairs(table_config(tmp_path, train=path.name), "train")
+        with open(path, "ab") as file:
+            file.write(b" ")
+        with pytest.raises(UserError, match=r"changed while it was read"):
+            pairs[:]
+
+
+def test_tfds_names_stay_those_of_tfds():
+    assert DataConfig(kind="huggingface", name="wmt/wmt14:de-en").name == "wmt/wmt14:de-en"
+    for name in ("wmt/wmt14:de-en", "huggingface:x", ""):
+        with pytest.raises(UserError, match=r"data\.name must be a name such as wmt14_translate/de-en or"):
+            DataConfig(kind="tfds", name=name)

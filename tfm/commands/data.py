@@ -1,0 +1,222 @@
+"""Shows what is in the data of a config: tfm data --config=configs/quickstart.py
+
+For each split: pairs or documents, words, a histogram of lengths, rare characters, duplicates, sources with
+several targets, rows that are also in the training split, and hints at swapped languages. With
+--workdir=DIR, a run, lengths are in tokens of its tokenizer, characters unknown to it are listed, and the
+padding of the batches is computed; without --config the data are those of the run. --split=train
+--split=dev reads only these. Each split is checked, then read once; of each row two hashes are kept.
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from absl import flags
+
+from tfm import config, tasks
+from tfm.commands import cli, config_flag
+from tfm.data import documents, sources
+from tfm.data.batching import TrainBatches
+from tfm.data.config import SPLITS, DataConfig
+from tfm.data.document_batches import DocumentBatches
+from tfm.data.documents import DocumentsConfig
+from tfm.data.inspection import Side, Split, find_hints, read_split
+from tfm.data.token_cache import SIDES, TEXT, TokenCache
+from tfm.errors import UserError
+from tfm.workdir import runs
+
+BAR = 40  # characters of the longest bar
+log = logging.getLogger(__name__)
+
+
+def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """The flags of the command, in `values`."""
+    config_flag.define_import(values, argv)
+    path, workdir = (config_flag.value_of(name, argv) for name in ("config", "workdir"))
+    if path is not None:
+        config_flag.define(config_flag.read_file(path), values, argv)
+    elif workdir is not None:
+        config_flag.define(config.to_config_dict(runs.read_config(workdir)), values, argv)
+    else:
+        text = "Config whose data are read; with --workdir, the default is that of the run."
+        flags.DEFINE_string("config", None, text, values, required=True)
+    flags.DEFINE_string("workdir", None, "Run or export whose tokenizer counts.", values)
+    text = "Split to read; all three when not given."
+    flags.DEFINE_multi_string("split", [], text, values)
+    flags.DEFINE_enum("format", "text", ("text", "json"), "Text, or one JSON object.", values)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Shows the data; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    arguments, _ = cli.parse(__name__, argv, define_flags)
+    chosen = cli.read_pipe(cli.read_config(arguments))
+    if not isinstance(getattr(chosen, "data", None), DataConfig | DocumentsConfig):
+        raise UserError(
+            f"tfm data reads sentence pairs and documents, and the task of this config is '{chosen.task}'."
+        )
+    tokenizer = arguments.workdir and load_tokenizer(arguments.workdir, chosen)
+    found = inspect_splits(chosen, list(dict.fromkeys(arguments.split)), tokenizer)
+    if arguments.format == "json":
+        print(json.dumps([as_json(split) for split in found], ensure_ascii=False, indent=2))
+        return
+    print("\n\n".join("\n".join(show_split(split, chosen.data)) for split in found))
+
+
+def load_tokenizer(workdir: str, chosen: Any) -> Any:
+    """The tokenizer of a run, which must be of the task of the config that is chosen.
+
+    Raises:
+      UserError: it is of another task, or there is none.
+    """
+    own = runs.read_config(workdir)
+    if own.task != chosen.task:
+        raise UserError(f"The run in {workdir} has the task '{own.task}', and the config '{chosen.task}'.")
+    return tasks.find(own.task).create(own, workdir, new=False).tokenizer
+
+
+def inspect_splits(chosen: Any, names: Sequence[str], tokenizer: Any = None) -> list[Split]:
+    """Reads splits, the training split first.
+
+    Args:
+      chosen: config of a task with sentence pairs or documents.
+      names: of the splits; all there are when empty.
+      tokenizer: counts tokens; None counts words.
+
+    Raises:
+      UserError: a split cannot be used; its message has all problems.
+    """
+    names = sorted(names, key=lambda name: name != "train") or _find_splits(chosen.data)
+    _check(chosen.data, names)
+    found, training = [], None
+    for name in names:
+        source = _open(chosen.data, name)
+        reader = read_split(source, _languages(chosen.data), lambda line: log.info("%s", line))
+        lengths = batching = None
+        if tokenizer is not None:
+            cache = TokenCache.open(source, tokenizer, chosen.data.cache, _sides(chosen.data))
+            lengths, batching = cache.lengths, _plan(cache, chosen)
+        found.append(reader.summarize(name, training, lengths, tokenizer, batching))
+        if name == "train":
+            training = reader.hashes()
+    return found
+
+
+def as_json(split: Split) -> dict[str, Any]:
+    """A split as an object of JSON, with its hints."""
+    content = split._asdict() | {"sides": [side._asdict() for side in split.sides]}
+    return content | {"hints": find_hints(split)}
+
+
+def show_split(split: Split, data: Any) -> Iterator[str]:
+    """Lines of text about a split of the data section of a config."""
+    unit = "pairs" if len(split.sides) > 1 else "documents"
+    yield f"{split.name}: {split.rows:,} {unit}"
+    yield from _show_rows(split)
+    if split.batching:
+        yield _row("batches", _describe_batching(split.batching, data))
+    for side in split.sides:
+        yield ""
+        yield from _show_side(side)
+    hints = find_hints(split)
+    if hints:
+        yield ""
+    yield from (f"  hint: {hint}" for hint in hints)
+
+
+def _show_rows(split):
+    yield _row("duplicates", f"{split.duplicates:,} rows equal an earlier one")
+    if len(split.sides) > 1:
+        yield _row("", f"{split.ambiguous:,} sources have several targets")
+        yield _row("copies", f"{split.identical:,} pairs have equal sides")
+    if split.overlap:
+        also = f"{split.overlap['rows']:,} rows"
+        if len(split.sides) > 1:
+            also += f" and {split.overlap['sources']:,} sources"
+        yield _row("overlap", f"{also} are also in the training split")
+
+
+def _show_side(side: Side):
+    yield f"  {side.language or 'text'}"
+    average = side.characters / max(side.words, 1)
+    yield _row("words", f"{side.words:,}, of {average:.1f} characters with the space behind")
+    row, longest = side.longest
+    yield _row("longest", f"row {row:,}, {longest:,} characters")
+    yield _row("empty", f"{side.empty:,}")
+    yield _row("characters", f"{side.distinct:,} different, {side.rare_count:,} of them rare")
+    if side.rare:
+        yield _row("rare", _show_characters(side.rare))
+    if side.unknown is not None:
+        yield _row("unknown", f"{side.unknown_count:,} {_show_characters(side.unknown)}".rstrip())
+    yield _row("length", f"in {side.unit}")
+    most = max(side.histogram.values())
+    for name, count in side.histogram.items():
+        bar = "#" * -(-count * BAR // max(most, 1))
+        yield _row(name, f"{count:>12,} {bar}".rstrip())
+
+
+def _row(name, text):
+    return f"    {name:<12}{text}"
+
+
+def _show_characters(characters):
+    return " ".join(f"{_show_character(each)}({count:,})" for each, count in characters)
+
+
+def _show_character(character):
+    return character if character.isprintable() and not character.isspace() else f"U+{ord(character):04X}"
+
+
+def _describe_batching(batching, data):
+    shapes = ", ".join(f"{rows} x {width}" for rows, width in batching["shapes"])
+    how = getattr(data, "batching", None) or data.rows
+    return (
+        f"{batching['batches']:,} an epoch, {how}, of {shapes}; padding {100 * batching['padding']:.1f} %, "
+        f"{batching['left_out']:,} rows left out"
+    )
+
+
+def _find_splits(data):
+    """Those that the config names; the test split of the default name only where it is there."""
+    names = [split for split in SPLITS if getattr(data, split)]
+    if data.test == DataConfig.test:
+        try:
+            _open(data, "test")
+        except UserError:
+            names.remove("test")
+    return names
+
+
+def _check(data, names):
+    if isinstance(data, DataConfig):
+        sources.check_splits(data, names)
+    else:
+        documents.check_documents(data, tuple(names))
+
+
+def _open(data, name):
+    return (sources.open_pairs if isinstance(data, DataConfig) else documents.open_documents)(data, name)
+
+
+def _languages(data):
+    return data.languages if isinstance(data, DataConfig) else ("",)
+
+
+def _sides(data):
+    return SIDES if isinstance(data, DataConfig) else TEXT
+
+
+def _plan(cache, chosen) -> dict[str, Any]:
+    """How the rows of a cache become batches."""
+    if isinstance(chosen.data, DocumentsConfig):
+        batches = DocumentBatches(cache, chosen.data, chosen.training.seed)
+        shapes, left_out, count = [batches.shape], 0, batches.batches
+    else:
+        batches = TrainBatches(cache, chosen.data, chosen.training.seed)
+        shapes, left_out, count = batches.shapes, len(cache) - batches.pairs, batches.batches
+    return {
+        "shapes": shapes,
+        "batches": count,
+        "padding": float(batches.padding_fraction),
+        "left_out": left_out,
+    }
