@@ -27,7 +27,8 @@ lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# The site of the documents, in site/: index.html opens from disk.
+# The site of the documents, in site/: index.html opens from disk; search needs a server, such as
+# python -m http.server --directory site
 docs: .venv/documented
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
