@@ -9,23 +9,32 @@ from collections.abc import Sequence
 
 from tfm.commands import terminal
 
-COMMANDS = {
-    "quickstart": "Train on the built-in language, evaluate and draw: six minutes, no download.",
-    "data": "Show what is in the data of a config: lengths, characters, duplicates, overlap.",
-    "train": "Train a model from a config, or resume a run.",
-    "evaluate": "Score a run or an export on a split, and write its outputs.",
-    "translate": "Translate lines of text.",
-    "generate": "Continue texts with a language model.",
-    "sweep": "Train and evaluate all variants of a config, and write their table.",
-    "compare": "Compare two runs on one test set, with significance.",
-    "visualize": "Draw training curves and attention, and make a page to explore translations.",
-    "plot": "Draw curves of several runs, positions, masks, schedules, calibration and more.",
-    "replay": "Make one step of a run again, and read what happened in it.",
-    "export": "Write a run as one portable folder.",
-    "status": "Show what a run has done so far.",
-    "list": "List the runs in folders, with their scores.",
-    "config": "Show a config, or how two differ.",
+GROUPS = {
+    "Train": {
+        "quickstart": "Train on the built-in language, evaluate and draw: six minutes, no download.",
+        "data": "Show what is in the data of a config: lengths, characters, duplicates, overlap.",
+        "train": "Train a model from a config, or resume a run.",
+        "sweep": "Train and evaluate all variants of a config, and write their table.",
+    },
+    "Use a model": {
+        "evaluate": "Score a run or an export on a split, and write its outputs.",
+        "compare": "Compare two runs on one test set, with significance.",
+        "translate": "Translate lines of text.",
+        "generate": "Continue texts with a language model.",
+        "export": "Write a run as one portable folder.",
+    },
+    "Look inside": {
+        "visualize": "Draw training curves and attention, and make a page to explore translations.",
+        "plot": "Draw curves of several runs, positions, masks, schedules, calibration and more.",
+        "replay": "Make one step of a run again, and read what happened in it.",
+    },
+    "Look after runs": {
+        "status": "Show what a run has done so far.",
+        "list": "List the runs in folders, with their scores.",
+        "config": "Show a config, or how two differ.",
+    },
 }
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 HELP = ("-h", "--help", "help")
 USER_ERROR = 2
 
@@ -53,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def usage() -> str:
-    """The commands, a line each."""
-    lines = [f"  {name:<12}{text}" for name, text in COMMANDS.items()]
-    return "\n".join(["usage: tfm COMMAND [arguments]", "", *lines, "", "tfm COMMAND --help says more."])
+    """The commands, a line each, by what they are for."""
+    lines = ["usage: tfm COMMAND [arguments]"]
+    for title, commands in GROUPS.items():
+        lines += ["", f"{title}:", *(f"  {name:<12}{text}" for name, text in commands.items())]
+    return "\n".join([*lines, "", "tfm COMMAND --help says more."])
