@@ -23,7 +23,11 @@ def terminal(monkeypatch):
 
     def read():
         stream.flush()
-        return os.read(reader, 1 << 16).decode()
+        parts = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                parts.append(os.read(reader, 1 << 16))
+        return b"".join(parts).decode()
 
     with os.fdopen(writer, "w") as stream, monkeypatch.context() as patch:
         patch.setattr("sys.stderr", stream)

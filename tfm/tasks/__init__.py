@@ -1,4 +1,7 @@
-"""One file a task: what a batch is, its loss, its evaluation. Each defines `Config` and `create`."""
+"""One file a task: what a batch is, its loss, its evaluation. Each defines `Config` and `create`.
+
+It may define `plan_model(config)` too, the Linen module before there are data, for the plan of a sweep.
+"""
 
 import sys
 from typing import Any
