@@ -122,16 +122,7 @@ def execute_runs(
         while waiting or running:
             while waiting and len(running) < at_once:
                 running.append(RunProcess(waiting.pop(0), evaluate, programs))
-            for each in list(running):
-                code = each.poll()
-                if code is None:
-                    continue
-                running.remove(each)
-                if code:
-                    failures.append(Failure(each.run.name, code, each.last_line()))
-                    log.warning("%s; its log is %s", failures[-1], each.log_path)
-                else:
-                    on_finished(each.run)
+            failures += _remove_ended(running, on_finished)
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
                 _report(running, len(runs) - len(waiting) - len(running), len(runs), reported - began)
@@ -141,6 +132,22 @@ def execute_runs(
             each.stop()
         for each in running:
             each.wait()
+    return failures
+
+
+def _remove_ended(running, on_finished):
+    """Removes the runs that have ended from the list `running`, and returns those that failed."""
+    failures = []
+    for each in list(running):
+        code = each.poll()
+        if code is None:
+            continue
+        running.remove(each)
+        if code == 0:
+            on_finished(each.run)
+            continue
+        failures.append(Failure(each.run.name, code, each.last_line()))
+        log.warning("%s; its log is %s", failures[-1], each.log_path)
     return failures
 
 
