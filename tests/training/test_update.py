@@ -28,9 +28,9 @@ def papers_rate(step, d_model, warmup_steps=4000, scale=1.0):
     return scale * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
 
 
-def falling_rate(step, d_model, warmup_steps, scale, steps):
-    """Rises in a line to the peak of equation 3, then falls in a line to 0 at steps + 1."""
-    peak = scale / (d_model * warmup_steps) ** 0.5
+def falling_rate(step, d_model, warmup_steps, scale, steps, peak):
+    """Rises in a line to `peak`, or that of equation 3 for None, then falls in a line to 0 at steps + 1."""
+    peak = scale * ((d_model * warmup_steps) ** -0.5 if peak is None else peak)
     return peak * min(step / warmup_steps, (steps + 1 - step) / (steps + 1 - warmup_steps))
 
 
@@ -93,7 +93,7 @@ def rate_of(config, d_model, step):
     arguments = (step, d_model, config.warmup_steps, config.learning_rate_scale)
     if config.schedule == "inverse_sqrt":
         return papers_rate(*arguments)
-    return falling_rate(*arguments, config.steps)
+    return falling_rate(*arguments, config.steps, config.peak_learning_rate)
 
 
 def assert_updates_are_adam(config, d_model):
