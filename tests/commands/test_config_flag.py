@@ -231,7 +231,7 @@ def test_shipped_configs_are_found_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert config_flag.read_file("quickstart").training.steps == 900
     (tmp_path / "quickstart").mkdir()  # what is there comes first
-    with pytest.raises(UserError, match="or name one that tfm ships: lm_pydoc, .*, quickstart, "):
+    with pytest.raises(UserError, match=r"or name one that tfm ships: lm_pydoc, .*, quickstart, "):
         config_flag.read_file("quickstart")
 
 
