@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "tfm.workdir": {
         *(*CONFIG, *BASE, "tfm.tasks", "tfm.training", "tfm.runtime", "tfm.data", "tfm.evaluation"),
     },
-    "tfm.sweep": {*BASE, "tfm.tasks", "tfm.training", "tfm.runtime"},
+    "tfm.sweep": {*CONFIG, *BASE, "tfm.tasks", "tfm.training", "tfm.runtime"},
     "tfm.export": {*CONFIG, *BASE, "tfm.workdir", "tfm.runtime", "tfm.decoding", "tfm.layers"},
     "tfm.visualize": {*EQUATIONS, *BASE, "tfm.layers", "tfm.data", "tfm.decoding", "tfm.runtime"},
     "tfm.commands": None,  # all

@@ -124,5 +124,5 @@ def test_a_sweep_trains_evaluates_and_resumes(path, tmp_path, capsys):
     sweep.main(command)  # all is finished
     assert (workdir / "sgd" / "seed_7" / "log.txt").read_text() == log
     assert capsys.readouterr().out == table
-    with pytest.raises(UserError, match=r"another config \(model.noise was 0.1 and is 0.3\)"):
+    with pytest.raises(UserError, match=r"another config \(model.noise was 0.1 and is now 0.3\)"):
         sweep.main([*command, "--config.model.noise=0.3"])

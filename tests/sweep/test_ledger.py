@@ -64,9 +64,13 @@ def test_no_ledger_has_no_rows(tmp_path):
 def test_a_finished_run_of_another_config_is_refused():
     config = json.loads(json.dumps(dataclasses.asdict(BASE)))
     ledger.check_ledger([ROW | {"config": config}], [planned()], "sweep")
+    del config["model"]["remat"]  # as of a version before that field
+    ledger.check_ledger([ROW | {"config": config}], [planned()], "sweep")
     config["model"]["d_ff"] = 99
     ledger.check_ledger([ROW | {"config": config, "variant": "other"}], [planned()], "sweep")
-    with pytest.raises(UserError, match=r"base seed 0 with another config \(model.d_ff was 99 and is 2048\)"):
+    with pytest.raises(
+        UserError, match=r"base seed 0 with another config \(model.d_ff was 99 and is now 2048\)"
+    ):
         ledger.check_ledger([ROW | {"config": config}], [planned()], "sweep")
 
 

@@ -9,9 +9,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from tfm.config import from_mapping
 from tfm.errors import UserError
+from tfm.fields import changes
 from tfm.runtime.files import end_last_line
-from tfm.runtime.provenance import changed_fields, last_start
+from tfm.runtime.provenance import last_start
 from tfm.sweep.plan import PlannedRun
 from tfm.training.reporting import read_metrics
 
@@ -42,17 +44,17 @@ def read_ledger(workdir: str) -> list[dict[str, Any]]:
 
 
 def check_ledger(rows: Sequence[dict[str, Any]], runs: Sequence[PlannedRun], workdir: str) -> None:
-    """Raises a UserError where a finished run had another config than the one that is planned."""
+    """Raises a UserError where a finished run had another config than the one that is planned, or none."""
     planned = {(run.variant.name, run.seed): run for run in runs}
     for row in rows:
         run = planned.get((row["variant"], row["seed"]))
         if run is None:
             continue
-        changed = changed_fields(row["config"], json.loads(json.dumps(dataclasses.asdict(run.config))))
-        if changed:
-            several = "; ".join(f"{path} was {old!r} and is {new!r}" for path, (old, new) in changed.items())
+        before = from_mapping(type(run.config), row["config"])  # which has the fields of later versions, too
+        if before != run.config:
+            changed = "; ".join(map(str, changes(before, run.config)))
             raise UserError(
-                f"{workdir} has finished {run.name} with another config ({several}): give another --workdir, "
+                f"{workdir} has finished {run.name} with another config ({changed}): give another --workdir, "
                 "or the config of before."
             )
 
