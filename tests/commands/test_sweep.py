@@ -105,6 +105,13 @@ def test_a_pattern_without_a_variant_is_an_error_message(path, tmp_path):
         sweep.main([str(path), f"--workdir={tmp_path}", "--only=C-*", "--dry_run"])
 
 
+def test_a_variant_is_chosen_by_only(path, tmp_path, capsys):
+    with pytest.raises(UserError, match="choose some by --only"):
+        sweep.main([f"{path}:sgd", f"--workdir={tmp_path}", "--dry_run"])
+    sweep.main([str(path), f"--workdir={tmp_path}", "--only=s*", "--dry_run"])
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:2]] == ["sgd"]
+
+
 @pytest.mark.long
 def test_a_sweep_trains_evaluates_and_resumes(path, tmp_path, capsys):
     workdir = tmp_path / "out"

@@ -51,6 +51,8 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the sweep; see `tfm.commands.cli.parse` for `argv` and what is raised."""
     argv = name_config(sys.argv[1:] if argv is None else argv)
+    if config_flag.replace_variant(argv) != argv:
+        raise UserError("A sweep is of a whole file: name it without a variant, and choose some by --only.")
     arguments, _ = cli.parse(__name__, argv, define_flags)
     path, workdir = config_flag.value_of("config", argv), arguments.workdir
     variants = config_flag.read_variants(path)
