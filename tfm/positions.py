@@ -115,7 +115,7 @@ def relative_buckets(
     holds all from `max_distance` on.
 
     Args:
-      distance: [...], as of `relative_distance`.
+      distance: [...], see `relative_distance`.
       buckets: how many there are; a multiple of 2, of 4 where bidirectional.
       max_distance: above half of the buckets of a direction.
       bidirectional: earlier keys, and the query's own position, have the first half of the buckets, later

@@ -54,7 +54,7 @@ def read_variants(path: str) -> list[Variant]:
     """The variants that a config file of a sweep yields, in its order.
 
     Args:
-      path: as of `read_file`.
+      path: see `read_file`.
 
     Raises:
       UserError: there is no such file, it fails, or it has no get_variants() that yields variants.

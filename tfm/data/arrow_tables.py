@@ -59,9 +59,6 @@ class ParquetTable(TextSource):
         check_unchanged(self._path, self._state, self._shown_as)
         return rows
 
-    def check(self) -> None:
-        """Nothing: what a file is was seen when it was opened."""
-
     @functools.cached_property
     def fingerprint(self) -> str:
         """Identity of the content and of the columns."""

@@ -46,9 +46,6 @@ class DatasetTexts(TextSource):
         rows = read_texts(table, self._paths, range(len(table)), self._shown_as)
         return [tuple(map(self._clean, row)) for row in rows]
 
-    def check(self) -> None:
-        """Nothing: what a data set is was seen when it was opened."""
-
     @functools.cached_property
     def fingerprint(self) -> str:
         """Identity of the texts, wherever their files are."""

@@ -27,6 +27,9 @@ class TextSource:
         """The rows of indices that rise."""
         raise NotImplementedError
 
+    def check(self) -> None:
+        """Checks what opening the source has not seen; nothing, where a subclass does not say."""
+
     def __getitem__(self, index):
         if not isinstance(index, slice):
             if not 0 <= index < len(self):

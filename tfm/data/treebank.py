@@ -8,9 +8,9 @@ import functools
 import hashlib
 import logging
 import os
-from collections.abc import Iterable, Iterator
 
 from tfm.data.config import DataConfig
+from tfm.data.lines import Lines
 from tfm.data.text_files import OPENERS, decompress, find_file
 from tfm.data.trees import Node, clean_tree, linearize, list_leaves, read_trees
 from tfm.errors import UserError
@@ -94,8 +94,7 @@ def _find_endings(stem):
 @functools.lru_cache(maxsize=SPLITS_IN_MEMORY)
 def _read_file(path, cache_dir, size, changed):
     del size, changed  # they identify the content
-    with open(decompress(path, cache_dir), "rb") as file:
-        return _collect(read_trees(_decode(file, path), path), path)
+    return _collect(read_trees(Lines(decompress(path, cache_dir), path), path), path)
 
 
 @functools.lru_cache(maxsize=SPLITS_IN_MEMORY)
@@ -105,17 +104,6 @@ def _read_builtin(name):
     if name not in SIZES:
         raise UserError(f"The built-in treebank has the splits {', '.join(SIZES)}, got {name!r}.")
     return _collect(read_trees(generate(name), name), name)
-
-
-def _decode(lines: Iterable[bytes], path: str) -> Iterator[str]:
-    for number, line in enumerate(lines, 1):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"Line {number:,} of {path} is not UTF-8 ({error.reason} at its byte {error.start}): convert "
-                "the file to UTF-8."
-            ) from None
 
 
 def _collect(trees, path):

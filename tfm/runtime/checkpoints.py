@@ -39,6 +39,12 @@ NO_STEP = -1  # among steps, where None cannot be sent
 log = logging.getLogger(__name__)
 
 
+def list_steps(directory: str) -> list[int]:
+    """The steps with a checkpoint in a folder, ascending; [] where there is no folder."""
+    names = os.listdir(directory) if os.path.isdir(directory) else []
+    return sorted(int(name) for name in names if STEP_NAME.fullmatch(name))
+
+
 class CheckpointDeleted(UserError):
     """The chosen checkpoint no longer exists: a run in training deletes older ones."""
 
@@ -101,8 +107,7 @@ class Checkpoints:
     def steps(self) -> list[int]:
         """Steps with a checkpoint, damaged ones among them, ascending."""
         self.wait()
-        names = os.listdir(self.directory) if os.path.isdir(self.directory) else []
-        return sorted(int(name) for name in names if STEP_NAME.fullmatch(name))
+        return list_steps(self.directory)
 
     def latest(self) -> int | None:
         """The newest intact step, or None if there is no checkpoint. Warns of damaged ones that it skips.

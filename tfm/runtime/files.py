@@ -3,13 +3,14 @@
 import contextlib
 import errno
 import fcntl
+import json
 import logging
 import os
 import re
 import shutil
 import uuid
 from collections.abc import Iterator
-from typing import IO, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from tfm.errors import UserError
 
@@ -238,6 +239,14 @@ def atomic_folder(path: str) -> Iterator[str]:
         os.rename(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def read_json_lines(path: str) -> Iterator[Any]:
+    """The values of the lines of a file, without those that are no JSON, as one that a kill cut short."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            with contextlib.suppress(ValueError, RecursionError):
+                yield json.loads(line)
 
 
 def end_last_line(path: str) -> None:

@@ -1,6 +1,5 @@
 """Records all that is needed to repeat a run: one line of JSON for each of its starts."""
 
-import contextlib
 import dataclasses
 import importlib.metadata
 import json
@@ -15,7 +14,7 @@ from typing import Any
 import jax
 
 import tfm
-from tfm.runtime.files import end_last_line
+from tfm.runtime.files import end_last_line, read_json_lines
 
 RECORD_FILE = "starts.jsonl"
 VARIABLES = ("JAX_", "XLA_")  # of the environment, that are recorded
@@ -70,13 +69,9 @@ def record_start(workdir: str, config: Any, identity: dict[str, str], step: int)
 
 def last_start(workdir: str) -> dict:
     """The last whole line of the record; {} where there is none."""
-    path, found = os.path.join(workdir, RECORD_FILE), {}
-    if os.path.isfile(path):
-        with open(path, encoding="utf-8", errors="replace") as file:
-            for line in file:
-                with contextlib.suppress(ValueError, RecursionError):  # a kill may have cut it short
-                    found = start if _is_start(start := json.loads(line)) else found
-    return found
+    path = os.path.join(workdir, RECORD_FILE)
+    starts = list(filter(_is_start, read_json_lines(path))) if os.path.isfile(path) else []
+    return starts[-1] if starts else {}
 
 
 def _is_start(line):

@@ -12,7 +12,7 @@ from typing import Any
 from tfm.config import from_mapping
 from tfm.errors import UserError
 from tfm.fields import changes
-from tfm.runtime.files import end_last_line
+from tfm.runtime.files import end_last_line, read_json_lines
 from tfm.runtime.provenance import last_start
 from tfm.sweep.plan import PlannedRun
 from tfm.training.reporting import read_metrics
@@ -27,20 +27,14 @@ def read_ledger(workdir: str) -> list[dict[str, Any]]:
 
     A line that a kill cut short is left out: its run is evaluated again.
     """
-    path, rows = os.path.join(workdir, LEDGER_FILE), []
+    path = os.path.join(workdir, LEDGER_FILE)
     if not os.path.isfile(path):
-        return rows
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(row, dict) and all(
-                isinstance(row.get(name), kind) for name, kind in FIELDS.items()
-            ):
-                rows.append(row)
-    return rows
+        return []
+    return [row for row in read_json_lines(path) if _is_row(row)]
+
+
+def _is_row(row):
+    return isinstance(row, dict) and all(isinstance(row.get(name), kind) for name, kind in FIELDS.items())
 
 
 def check_ledger(rows: Sequence[dict[str, Any]], runs: Sequence[PlannedRun], workdir: str) -> None:

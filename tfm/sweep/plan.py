@@ -79,12 +79,12 @@ def describe_plan(runs: Sequence[PlannedRun], rows: Sequence[Mapping[str, Any]])
     """
     finished = {(row["variant"], row["seed"]) for row in rows}
     lines = [f"{'variant':<18}{'finished':>9}{'parameters':>14}{'FLOP':>12}{'hours':>9}  differs in"]
-    total = 0.0
+    hours_left = []
     for variant in dict.fromkeys(run.variant.name for run in runs):
         several = [run for run in runs if run.variant.name == variant]
         first, left = several[0], [run for run in several if (variant, run.seed) not in finished]
         hours = estimate_hours(first, rows)
-        total += (hours or 0.0) * len(left)
+        hours_left += [] if hours is None else [hours * len(left)]
         parameters, flops = first.count_parameters(), first.count_flops()
         columns = (
             f"{variant:<18}",
@@ -95,7 +95,7 @@ def describe_plan(runs: Sequence[PlannedRun], rows: Sequence[Mapping[str, Any]])
             "  " + ", ".join(f"{path}={value}" for path, value in first.variant.overrides.items()),
         )
         lines.append("".join(columns).rstrip())
-    measured = any(estimate_hours(run, rows) is not None for run in runs)
+    total = sum(hours_left)
     speed = f"{total:,.2f} hours of training left, one run after the other, at the speed of the last one"
-    lines.append(speed if measured else "hours: no run of this sweep has been measured here yet")
+    lines.append(speed if hours_left else "hours: no run of this sweep has been measured here yet")
     return lines

@@ -71,7 +71,7 @@ class ParseHypothesis(NamedTuple):
 
 
 class Parsing(translation.Translation):
-    """A `tfm.training.task.Task` that translates words into trees; attributes as of `Translation`."""
+    """A `tfm.training.task.Task` that translates words into trees; for its attributes see `Translation`."""
 
     best = Best("validation/f1", "max")
 

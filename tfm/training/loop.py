@@ -85,8 +85,7 @@ def train(
         log.info("%s parameters, %s device(s)", f"{setup.parameters:,}", devices)
         example, accumulation = data.example(), config.gradient_accumulation_steps
         step, _, compiled = compile_step(setup, example, accumulation)
-        for hook in hooks:
-            hook.on_compiled(compiled)
+        Hooks(hooks).on_compiled(compiled)
         del compiled
         state.state = place_state(setup, get_state, example, accumulation)
         del get_state  # which may keep the restored state in memory

@@ -1,7 +1,6 @@
 """Metrics of steps: added up, reported as lines on the terminal, and read back from metrics.jsonl."""
 
 import contextlib
-import json
 import logging
 import math
 import os
@@ -10,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from tfm.errors import UserError
 from tfm.fields import LARGEST_INT
+from tfm.runtime.files import read_json_lines
 from tfm.schedules import Schedule
 from tfm.training.task import SumAndCount
 
@@ -30,15 +30,8 @@ def read_metrics(workdir: str, up_to: int | None = None) -> list[dict[str, float
     path = os.path.join(workdir, METRICS_FILE)
     if not os.path.isfile(path):
         raise UserError(f"Expected the metrics of a run at {path}, but there are none; an export has none.")
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if not _is_row(row):
-                continue
-            rows[row["step"], any(name.startswith("train/") for name in row)] = row
+    for row in filter(_is_row, read_json_lines(path)):
+        rows[row["step"], any(name.startswith("train/") for name in row)] = row
     return [row for _, row in sorted(rows.items()) if up_to is None or row["step"] <= up_to]
 
 

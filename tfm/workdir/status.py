@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tfm import tasks
 from tfm.errors import UserError
-from tfm.runtime.checkpoints import STEP_NAME
+from tfm.runtime.checkpoints import list_steps
 from tfm.runtime.lock import find_holder
 from tfm.runtime.provenance import last_start
 from tfm.training.reporting import read_metrics
@@ -148,9 +148,7 @@ def _seconds_left(rows, steps):
 
 def _find_checkpoints(workdir):
     folder = os.path.join(workdir, CHECKPOINT_FOLDER)
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    steps = sorted(int(name) for name in names if STEP_NAME.fullmatch(name))
-    return {step: folder_bytes(os.path.join(folder, str(step))) for step in steps}
+    return {step: folder_bytes(os.path.join(folder, str(step))) for step in list_steps(folder)}
 
 
 def _read_evaluations(workdir) -> Iterator[tuple[str, list[dict[str, Any]]]]:
