@@ -69,7 +69,7 @@ def test_a_finished_run_of_another_config_is_refused():
     config["model"]["d_ff"] = 99
     ledger.check_ledger([ROW | {"config": config, "variant": "other"}], [planned()], "sweep")
     with pytest.raises(
-        UserError, match=r"base seed 0 with another config \(model.d_ff was 99 and is now 2048\)"
+        UserError, match=r"other configs .* base seed 0 \(model.d_ff was 99 and is now 2048\)"
     ):
         ledger.check_ledger([ROW | {"config": config}], [planned()], "sweep")
 

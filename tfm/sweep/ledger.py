@@ -38,19 +38,21 @@ def _is_row(row):
 
 
 def check_ledger(rows: Sequence[dict[str, Any]], runs: Sequence[PlannedRun], workdir: str) -> None:
-    """Raises a UserError where a finished run had another config than the one that is planned, or none."""
-    planned = {(run.variant.name, run.seed): run for run in runs}
-    for row in rows:
-        run = planned.get((row["variant"], row["seed"]))
-        if run is None:
+    """Raises a UserError that names all finished runs whose config is not the planned one."""
+    finished = {(row["variant"], row["seed"]): row["config"] for row in rows}
+    found = []
+    for run in runs:
+        config = finished.get((run.variant.name, run.seed))
+        if config is None:
             continue
-        before = from_mapping(type(run.config), row["config"])  # which has the fields of later versions, too
+        before = from_mapping(type(run.config), config)  # which has the fields of later versions, too
         if before != run.config:
-            changed = "; ".join(map(str, changes(before, run.config)))
-            raise UserError(
-                f"{workdir} has finished {run.name} with another config ({changed}): give another --workdir, "
-                "or the config of before."
-            )
+            found.append(f"{run.name} ({'; '.join(map(str, changes(before, run.config)))})")
+    if found:
+        raise UserError(
+            f"{workdir} has finished runs with other configs than the planned ones: {', '.join(found)}. "
+            "Give another --workdir, or the config of before."
+        )
 
 
 def append_row(workdir: str, row: dict[str, Any]) -> None:
