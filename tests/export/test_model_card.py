@@ -11,7 +11,7 @@ from tfm.data.documents import DocumentsConfig
 from tfm.errors import UserError
 from tfm.export import model_card
 from tfm.export.bundle import write_bundle
-from tfm.tasks import language_modeling, translation
+from tfm.tasks import language_modeling, parsing, translation
 from tfm.workdir import runs
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
@@ -42,7 +42,7 @@ def test_the_card_says_what_the_model_is(run, tiny_run, tmp_path):
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     count = sum(x.size for x in jax.tree.leaves(run.params))
     for fact in (
-        "Translation from en to de",
+        "# Translation from en to de",
         "encoder_layers 1, decoder_layers 1, d_model 32, d_ff 64, heads 4",
         f"| {count:,}, float32 |",
         f"| {len(run.task.tokenizer)} word pieces",
@@ -76,6 +76,12 @@ def test_the_card_says_where_the_data_are_from(data, told):
     card = model_card.write(settings, [1], 10, pieces, {}, ())
     assert told in card
     assert "/home/me" not in card
+
+
+def test_the_card_names_another_task():
+    card = model_card.write(parsing.Config().without_paths(), [1], 10, 20, {}, ())
+    assert card.startswith("# A model of the task parsing\n")
+    assert "| source and target | words, trees |" in card
 
 
 def test_the_card_has_scores_and_signatures(run, tiny_run, tmp_path):

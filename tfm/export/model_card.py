@@ -10,16 +10,16 @@ from tfm import __version__, config
 from tfm.errors import UserError
 
 TEMPLATE = """\
-# Translation from {source} to {target}
+# {title}
 
 A sequence-to-sequence model after "Attention Is All You Need", exported by tfm {version}.
 
 | | |
 | --- | --- |
-| language pair | {source} to {target} |
+| source and target | {source}, {target} |
 | architecture | {architecture} |
 | parameters | {parameters:,}, float32 |
-| vocabulary | {pieces:,} word pieces, joint for both languages |
+| vocabulary | {pieces:,} word pieces, joint for both sides |
 | data | {data} |
 | training | {training} |
 | decoding by default | {decoding} |
@@ -127,6 +127,7 @@ def write(
         )
     card = TEMPLATE.format(
         **facts,
+        title=_title(settings),
         source=settings.data.source_language,
         target=settings.data.target_language,
         pieces=pieces,
@@ -163,6 +164,12 @@ def _read_report(path, name):
         }
     except (KeyError, TypeError, ValueError, OverflowError):
         raise UserError(f"{path} is not a report of eval.py: evaluate again or move it away.") from None
+
+
+def _title(settings):
+    if settings.task != "translation":
+        return f"A model of the task {settings.task}"
+    return f"Translation from {settings.data.source_language} to {settings.data.target_language}"
 
 
 def _architecture(model):
