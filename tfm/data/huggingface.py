@@ -127,6 +127,6 @@ def _import_datasets():
         import datasets
     except ImportError:
         raise UserError(
-            "data.kind=huggingface needs the package datasets: pip install 'tfm[huggingface]'."
+            "data.kind=huggingface needs the package datasets: pip install 'tfm[datasets]'."
         ) from None
     return datasets
