@@ -1,5 +1,6 @@
 # make quickstart: train, evaluate and draw on the built-in language.  make test: lint and all tests.
 # make unit: the tests that start no processes and train no runs.  make docs: the site of the documents.
+# make coverage: all tests, and the lines and branches of each module that they leave out.
 # Each makes its own .venv where there is none.
 
 PYTHON ?= python3
@@ -10,9 +11,9 @@ RUN ?= runs/quickstart
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 # Programs that an earlier call compiled, see tests/conftest.py: a second call takes four fifths of the time.
-test unit: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.pytest_cache/compiled
+test unit coverage: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.pytest_cache/compiled
 
-.PHONY: quickstart test unit lint docs clean
+.PHONY: quickstart test unit coverage lint docs clean
 
 quickstart: .venv/installed
 	$(BIN)/tfm quickstart --workdir=$(RUN)
@@ -22,6 +23,14 @@ test: lint
 
 unit: .venv/installed
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not long"
+
+# Every process writes a file of its own, those that tests start as well.
+coverage: export COVERAGE_FOLDER = $(CURDIR)/.coverage
+coverage: .venv/installed
+	rm -rf $(COVERAGE_FOLDER) && mkdir $(COVERAGE_FOLDER)
+	$(BIN)/coverage run -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 lint: .venv/installed
 	$(BIN)/ruff check .
@@ -42,4 +51,4 @@ docs: .venv/documented
 	touch $@
 
 clean:
-	rm -rf .venv .pytest_cache runs build site *.egg-info
+	rm -rf .venv .coverage .pytest_cache runs build site *.egg-info
