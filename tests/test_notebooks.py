@@ -14,10 +14,12 @@ LARGEST = 100_000  # bytes, pictures included
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where all run, so that one run is trained for two; with one layer on each side; word pieces stay."""
+    """Where all run, so that one run is trained for two; a small model, small batches; word pieces stay."""
     found = tmp_path_factory.mktemp("notebooks")
     config = get_config()
     config.model.encoder_layers = config.model.decoder_layers = 1
+    config.model.d_model, config.model.d_ff = 32, 64
+    config.data.batch_tokens, config.data.vocabulary_pairs = 512, 4000
     config.validation_sentences = 4
     (found / "config.json").write_text(config.to_json(), encoding="utf-8")
     return found
