@@ -14,12 +14,13 @@ ZONE=${ZONE:-us-west4-a}
 TYPE=${TYPE:-v5litepod-16}                # 16 chips on 4 hosts
 VERSION=${VERSION:-v2-alpha-tpuv5-lite}   # the system of the hosts, by the generation of the TPU
 NFS=${NFS:-}                              # HOST:/SHARE for the work directory, which has to outlive the TPU
-PACKAGE=${PACKAGE:-'tfm[tpu]'}            # what pip installs: a package, or the URL of a wheel
+WHEEL=${WHEEL:-dist/tfm-0.1.0-py3-none-any.whl} # of: pip wheel --no-deps --wheel-dir=dist .
 PYTHON=${PYTHON:-python3.11}              # on the hosts, 3.11 or newer
 CONFIG=${CONFIG:-quickstart}
 RETRIES=${RETRIES:-3}                     # after errors; a preemption does not count
 SECONDS_BETWEEN=${SECONDS_BETWEEN:-30}    # looks at the TPU's state
 SHARE=/mnt/tfm                            # where the hosts mount NFS
+VENV=tfm-venv                             # in the home folder of the hosts
 
 # A command on all hosts. ssh gives no terminal, so nothing typed here reaches them.
 on_all_hosts() {
@@ -31,15 +32,26 @@ state() {
     gcloud compute tpus tpu-vm describe "$NAME" --zone="$ZONE" --format='value(state)' 2> /dev/null || true
 }
 
+request_state() {
+    gcloud compute tpus queued-resources describe "$NAME" --zone="$ZONE" --format='value(state.state)'
+}
+
 # A queued resource: the request waits until there is a spot TPU, instead of failing at once.
 create() {
     delete # of a preempted one, the request stays and keeps the name
     gcloud compute tpus queued-resources create "$NAME" --node-id="$NAME" --zone="$ZONE" \
         --accelerator-type="$TYPE" --runtime-version="$VERSION" --spot
-    until [[ $(state) == READY ]]; do sleep "$SECONDS_BETWEEN"; done
+    until [[ $(state) == READY ]]; do
+        if [[ $(request_state) == FAILED ]]; then
+            echo "error: the request for the TPU failed: gcloud compute tpus queued-resources describe $NAME" >&2
+            return 1
+        fi
+        sleep "$SECONDS_BETWEEN"
+    done
+    gcloud compute tpus tpu-vm scp "$WHEEL" "$NAME:" --zone="$ZONE" --worker=all
     on_all_hosts "sudo apt-get update -q && sudo apt-get install -qy nfs-common $PYTHON-venv \
 && sudo mkdir -p $SHARE && sudo mount -t nfs $NFS $SHARE \
-&& $PYTHON -m venv ~/tfm && ~/tfm/bin/pip install -q $(printf '%q' "$PACKAGE")"
+&& $PYTHON -m venv $VENV && $VENV/bin/pip install -q './${WHEEL##*/}[tpu]'"
 }
 
 delete() {
@@ -48,7 +60,7 @@ delete() {
 
 # The same command on each host; JAX finds the others by the metadata of the TPU.
 train_once() {
-    on_all_hosts "~/tfm/bin/tfm train --config=$(printf '%q' "$CONFIG") --workdir=$SHARE/runs/$NAME \
+    on_all_hosts "$VENV/bin/tfm train --config=$(printf '%q' "$CONFIG") --workdir=$SHARE/runs/$NAME \
 --distributed --config.training.parallel=mesh"
 }
 

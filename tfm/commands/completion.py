@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from absl import flags
 
-from tfm.commands import cli, config_flag, help_text, main as console
+from tfm.commands import cli, config_flag, help_text
+from tfm.commands import main as console
 from tfm.errors import UserError
 from tfm.fields import Leaf, leaves
 from tfm.workdir import runs
