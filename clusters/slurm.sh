@@ -32,9 +32,9 @@ code=0
 srun --kill-on-bad-exit=0 --wait=120 "${TFM[@]}" train \
     --config="$CONFIG" --workdir="$WORKDIR" --distributed --config.training.parallel=mesh "$@" || code=$?
 
-# An error is not tried again. Where SLURM itself has preempted the job, or a node has failed, it is queued
-# again by --requeue, and this line is not reached.
+# An error is not tried again. A node that fails, and a preemption that leaves no time, are SLURM's own to
+# queue again: --requeue.
 if [[ $code -eq $PREEMPTED ]]; then
-    scontrol requeue "$SLURM_JOB_ID"
+    scontrol requeue "$SLURM_JOB_ID" || echo "error: not queued again; submit it to resume" >&2
 fi
 exit "$code"

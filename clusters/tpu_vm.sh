@@ -50,7 +50,7 @@ create() {
     done
     gcloud compute tpus tpu-vm scp "$WHEEL" "$NAME:" --zone="$ZONE" --worker=all
     on_all_hosts "sudo apt-get update -q && sudo apt-get install -qy nfs-common $PYTHON-venv \
-&& sudo mkdir -p $SHARE && sudo mount -t nfs $NFS $SHARE \
+&& sudo mkdir -p $SHARE && sudo mount -t nfs $NFS $SHARE && sudo install -d -m 1777 $SHARE/runs $SHARE/cache \
 && $PYTHON -m venv $VENV && $VENV/bin/pip install -q './${WHEEL##*/}[tpu]'"
 }
 
@@ -60,7 +60,7 @@ delete() {
 
 # The same command on each host; JAX finds the others by the metadata of the TPU.
 train_once() {
-    on_all_hosts "$VENV/bin/tfm train --config=$(printf '%q' "$CONFIG") --workdir=$SHARE/runs/$NAME \
+    on_all_hosts "XDG_CACHE_HOME=$SHARE/cache $VENV/bin/tfm train --config=$(printf '%q' "$CONFIG") --workdir=$SHARE/runs/$NAME \
 --distributed --config.training.parallel=mesh"
 }
 

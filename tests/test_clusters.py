@@ -139,7 +139,7 @@ def test_a_slurm_job_saves_at_sigterm_is_queued_again_and_resumes(tmp_path):
         "TFM": f"{sys.executable} -m tfm",
         "SLURM_JOB_ID": job,
     }
-    arguments = ("slurm.sh", tmp_path, "--config.data.pause=0.5")  # 4 s of evaluations at least
+    arguments = ("slurm.sh", tmp_path, "--config.data.pause=0.3")  # 2.4 s of evaluations at least
     process = start(*arguments, **variables)
     metrics = tmp_path / "run" / "metrics.jsonl"
     wait_until(lambda: metrics.exists() and '"step": 6' in metrics.read_text(), "step 6", process)
@@ -358,7 +358,8 @@ def test_all_hosts_of_a_tpu_vm_get_the_same_command(tmp_path):
     prepare, command = (call[-1].removeprefix("--command=") for call in remote)
     subprocess.run(["bash", "-n", "-c", prepare], check=True, timeout=LIMIT)
     assert "mount -t nfs 10.0.0.2:/share /mnt/tfm" in prepare
-    program, name, *arguments = shlex.split(command)
+    cache, program, name, *arguments = shlex.split(command)
+    assert cache == "XDG_CACHE_HOME=/mnt/tfm/cache"
     assert (program, name) == ("tfm-venv/bin/tfm", "train")
     values = parse_train(arguments)
     assert values.workdir == "/mnt/tfm/runs/mine"
