@@ -863,6 +863,13 @@ _LIST = {
             "commands/test_completion::test_zsh_completes_at_a_tab",
         ),
     ],
+    "tfm/commands/train.py": [
+        (
+            "    check_workdir(arguments.workdir)\n",
+            "",
+            "commands/test_train::test_a_work_directory_in_a_bucket_is_refused",
+        ),
+    ],
     "clusters/requirements.py": [
         (
             "for extra in extras), start=project",

@@ -63,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments, _ = cli.parse(__name__, argv, define_flags)
     limit_malloc_arenas()
     chosen = cli.read_config(arguments)
+    check_workdir(arguments.workdir)
     join_hosts(arguments)
     chosen = cli.read_pipe(chosen)
     cli.check_device()
@@ -138,6 +139,19 @@ def dry_run(chosen: Any, workdir: str, topology: str = "") -> None:
         else:
             lines = describe_run(task, chosen.training, workdir)
         print("\n".join(lines))
+
+
+def check_workdir(workdir: str) -> None:
+    """Checks that the work directory is no URL, of which a folder called "gs:" would be made here.
+
+    Raises:
+      UserError: it is one.
+    """
+    if re.match(r"[a-z0-9]+://", workdir):
+        raise UserError(
+            f"--workdir must be a folder of the file system, got {workdir!r}: give one that all hosts mount, "
+            "such as NFS; a run locks files and renames folders, which a bucket has not."
+        )
 
 
 def join_hosts(arguments: flags.FlagValues) -> None:
