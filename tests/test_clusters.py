@@ -153,6 +153,8 @@ def test_a_slurm_job_saves_at_sigterm_is_queued_again_and_resumes(tmp_path):
     assert code == 0, errors[-3000:]
     assert "Resuming from step" in errors
     assert calls_in(tmp_path) == [["requeue", job]]
+    starts = (tmp_path / "run" / "starts.jsonl").read_text().splitlines()
+    assert [json.loads(start)["processes"] for start in starts] == [TASKS, TASKS]
     steps = [row["step"] for row in read_metrics(str(tmp_path / "run")) if "train/loss" in row]
     assert steps == list(range(1, 41))
 
@@ -163,6 +165,19 @@ def test_a_slurm_job_that_fails_is_not_queued_again(code, tmp_path):
     install(tmp_path, "scontrol", RECORD)
     install(tmp_path, "fail", f"raise SystemExit({code})")
     assert run("slurm.sh", tmp_path, TFM="fail", SLURM_JOB_ID="7")[0] == code
+    assert not calls_in(tmp_path)
+
+
+def test_a_slurm_job_whose_script_is_ended_is_not_queued_again(tmp_path):
+    """As by scancel, which ends all: the processes save, but the job stays cancelled."""
+    install(tmp_path, "srun", SRUN)
+    install(tmp_path, "scontrol", RECORD)
+    install(tmp_path, "save", f"import time; time.sleep(0.5); raise SystemExit({SAVED_AT_SIGTERM})")
+    process = start("slurm.sh", tmp_path, TFM="save", SLURM_JOB_ID="7")
+    wait_until((tmp_path / "tasks").exists, "the processes", process)
+    process.terminate()
+    finish(process)  # and the processes, which hold its pipes
+    assert process.returncode == -signal.SIGTERM
     assert not calls_in(tmp_path)
 
 

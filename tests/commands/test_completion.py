@@ -96,8 +96,8 @@ def test_the_script_for_bash_passes_shellcheck(scripts):
     assert not output_of("shellcheck", "--shell=bash", str(scripts["bash"]))
 
 
-def type_into_zsh(script, keys, expected, folder):
-    """What a zsh on a terminal has written when it shows `expected`, or after a while."""
+def type_into_zsh(setup, keys, expected, folder):
+    """What a zsh on a terminal has written, after `setup`, when it shows `expected`, or after a while."""
     controller, terminal = pty.openpty()
     environment = os.environ | {"TERM": "dumb", "ZDOTDIR": str(folder), "HOME": str(folder)}
     shell = subprocess.Popen(
@@ -105,10 +105,9 @@ def type_into_zsh(script, keys, expected, folder):
     )
     os.close(terminal)
     os.set_blocking(controller, False)
-    setup = f"PS1=; autoload -U compinit; compinit -u -D; source {script}; print re''ady\n"
     written = ""
     try:
-        os.write(controller, setup.encode())
+        os.write(controller, f"PS1=; autoload -U compinit; {setup}; print re''ady\n".encode())
         for text, wanted in ((None, "ready"), (keys, expected)):
             os.write(controller, (text or "").encode())
             deadline = time.monotonic() + 30
@@ -136,7 +135,17 @@ def type_into_zsh(script, keys, expected, folder):
     ],
 )
 def test_zsh_completes_at_a_tab(typed, expected, scripts, tmp_path):
-    assert expected in type_into_zsh(scripts["zsh"], f"{typed}\t", expected, tmp_path)
+    (tmp_path / "_tfm").write_text(scripts["zsh"].read_text())
+    setup = f"fpath=({tmp_path} $fpath); compinit -u -D"
+    assert expected in type_into_zsh(setup, f"{typed}\t", expected, tmp_path)
+
+
+@needs("zsh")
+@pytest.mark.long
+def test_zsh_completes_after_the_script_is_sourced(scripts, tmp_path):
+    setup = f"compinit -u -D; source {scripts['zsh']}"
+    expected = "tfm quickstart"
+    assert expected in type_into_zsh(setup, "tfm qui\t", expected, tmp_path)
 
 
 def test_every_command_is_described_with_its_flags(commands):

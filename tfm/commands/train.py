@@ -51,7 +51,7 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     flags.DEFINE_bool("reset_schedule", False, text, values)
     text = "Field, such as training.seed, that may change although the numbers of the run depend on it."
     flags.DEFINE_multi_string("allow_change", [], text, values)
-    text = "Join the other processes as SLURM or Kubernetes tell of them."
+    text = "Join the other processes as SLURM, Kubernetes or the TPU VM tell of them."
     flags.DEFINE_bool("distributed", False, text, values)
     flags.DEFINE_string("coordinator", "", "Or by hand: HOST:PORT of the first process ...", values)
     flags.DEFINE_integer("processes", 1, "... how many there are ...", 1, flag_values=values)
