@@ -1,8 +1,9 @@
 #!/bin/bash
 # Trains on Cloud TPU VMs: NAME=tfm ZONE=us-west4-a NFS=10.0.0.2:/share CONFIG=quickstart clusters/tpu_vm.sh train
 #
-#   tpu_vm.sh create   asks for the TPU, waits until it is there, and installs tfm on all of its hosts
-#   tpu_vm.sh train    creates it where it is not there, trains, and does both again after a preemption
+#   tpu_vm.sh create   asks for the TPU, and waits until it is there
+#   tpu_vm.sh train    creates it where it is not there, installs tfm on all of its hosts, and trains; all
+#                      again after a preemption
 #   tpu_vm.sh delete   gives it back
 #
 # Runs on a machine that is not preempted, with gcloud; what it needs: docs/clusters.md.
@@ -22,7 +23,7 @@ SECONDS_BETWEEN=${SECONDS_BETWEEN:-30}    # looks at the TPU's state
 SHARE=/mnt/tfm                            # where the hosts mount NFS
 VENV=tfm-venv                             # in the home folder of the hosts
 
-# A command on all hosts. ssh gives no terminal, so nothing typed here reaches them.
+# A command on all hosts; the exit code is 0 if it is 0 on all.
 on_all_hosts() {
     gcloud compute tpus tpu-vm ssh "$NAME" --zone="$ZONE" --worker=all --command="$1"
 }
@@ -48,9 +49,14 @@ create() {
         fi
         sleep "$SECONDS_BETWEEN"
     done
+}
+
+# Makes the hosts ready for training; does no harm where that was begun before.
+prepare() {
     gcloud compute tpus tpu-vm scp "$WHEEL" "$NAME:" --zone="$ZONE" --worker=all
     on_all_hosts "sudo apt-get update -q && sudo apt-get install -qy nfs-common $PYTHON-venv \
-&& sudo mkdir -p $SHARE && sudo mount -t nfs $NFS $SHARE && sudo install -d -m 1777 $SHARE/runs $SHARE/cache \
+&& sudo mkdir -p $SHARE && (mountpoint -q $SHARE || sudo mount -t nfs $NFS $SHARE) \
+&& sudo install -d -m 1777 $SHARE/runs $SHARE/cache \
 && $PYTHON -m venv $VENV && $VENV/bin/pip install -q './${WHEEL##*/}[tpu]'"
 }
 
@@ -68,9 +74,11 @@ train_once() {
 train() {
     local errors=0
     [[ $(state) == READY ]] || create
+    prepare
     until train_once; do
         if [[ $(state) != READY ]]; then
             create
+            prepare
         elif (((errors += 1) > RETRIES)); then
             echo "error: training failed $errors times on a TPU that is there: read the messages above." >&2
             return 1

@@ -46,15 +46,17 @@ RECORD = """
     with open("calls", "a") as file:
         print(json.dumps(sys.argv[1:]), file=file)
 """
-# The TPU is there from the next request on. Training ends as the next line of "trainings" says: done, error,
-# or preempted, which also takes the TPU away.
+# The TPU is there from the next request on, unless none is left. Training ends as the next word of
+# "trainings" says: done, error, or preempted, which also takes the TPU away.
 GCLOUD = (
     RECORD
     + """
     import pathlib
     tpu, trainings = pathlib.Path("tpu"), pathlib.Path("trainings")
-    if "create" in sys.argv:
+    if "create" in sys.argv and not pathlib.Path("none_left").exists():
         tpu.touch()
+    elif "describe" in sys.argv and "queued-resources" in sys.argv:
+        print("FAILED")
     elif "describe" in sys.argv and "tpu-vm" in sys.argv:
         print("READY" if tpu.exists() else "PREEMPTED")
     elif "tfm train" in sys.argv[-1]:
@@ -346,7 +348,8 @@ def names_of(calls):
     return [name for name in found if name != "describe"]
 
 
-CREATE = ["delete", "create", "scp", "ssh"]
+PREPARE = ["scp", "ssh"]
+CREATE = ["delete", "create", *PREPARE]
 
 
 @pytest.mark.parametrize(
@@ -365,6 +368,19 @@ def test_training_on_a_tpu_vm_goes_on_after_a_preemption(trainings, code, expect
     assert all("--zone=us-west4-a" in call and "mine" in " ".join(call) for call in calls)
 
 
+def test_a_tpu_vm_that_is_there_is_taken(tmp_path):
+    (tmp_path / "tpu").touch()
+    code, _, calls = train_on_tpu(tmp_path, "done")
+    assert (code, names_of(calls)) == (0, [*PREPARE, "train"])
+
+
+def test_a_request_for_a_tpu_vm_that_fails_ends_the_script(tmp_path):
+    (tmp_path / "none_left").touch()
+    code, errors, calls = train_on_tpu(tmp_path, "done")
+    assert (code, names_of(calls)) == (1, ["delete", "create"])
+    assert "the request for the TPU failed" in errors
+
+
 def test_all_hosts_of_a_tpu_vm_get_the_same_command(tmp_path):
     _, _, calls = train_on_tpu(tmp_path, "done", CONFIG="wmt14:large_batch")
     remote = [call for call in calls if call[3] == "ssh"]
@@ -373,6 +389,7 @@ def test_all_hosts_of_a_tpu_vm_get_the_same_command(tmp_path):
     prepare, command = (call[-1].removeprefix("--command=") for call in remote)
     subprocess.run(["bash", "-n", "-c", prepare], check=True, timeout=LIMIT)
     assert "mount -t nfs 10.0.0.2:/share /mnt/tfm" in prepare
+    assert "install -q ./tfm-0.1.0-py3-none-any.whl[tpu]" in " ".join(shlex.split(prepare))
     cache, program, name, *arguments = shlex.split(command)
     assert cache == "XDG_CACHE_HOME=/mnt/tfm/cache"
     assert (program, name) == ("tfm-venv/bin/tfm", "train")
