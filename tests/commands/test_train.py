@@ -33,6 +33,13 @@ def test_hosts_that_cannot_be_joined_are_refused(flags, message, monkeypatch):
         train.join_hosts(types.SimpleNamespace(**arguments))
 
 
+def test_a_work_directory_in_a_bucket_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"must be a folder of the file system, got 'gs://bucket/run'"):
+        train.main(["--config=quickstart", "--workdir=gs://bucket/run"])
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.long
 def test_a_run_from_a_pipe_resumes_without_it(tmp_path):
     """Its config names the file that keeps the rows; others are refused."""

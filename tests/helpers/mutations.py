@@ -831,6 +831,59 @@ _LIST = {
         ("guesses == self._languages[::-1]", "guesses == self._languages", "data/test_inspection"),
         ("each[1] < RARE]", "each[1] <= RARE]", "data/test_inspection"),
     ],
+    "tfm/commands/completion.py": [
+        (
+            "if begins or (opens and leaf.path",
+            "if begins and (opens or leaf.path",
+            "commands/test_completion::test_every_command_is_described_with_its_flags",
+        ),
+        (
+            "found.setdefault(leaf.path, leaf)",
+            "found = {leaf.path: leaf}",
+            "commands/test_completion::test_every_command_is_described_with_its_flags",
+        ),
+        (
+            "closed=isinstance(flag.parser, flags.EnumParser),",
+            "closed=False,",
+            "commands/test_completion::test_a_shell_completes_commands_flags_and_values",
+        ),
+        (
+            'return f"--{option.name}" + ("" if option.is_switch else "=")',
+            'return f"--{option.name}" + ("=" if option.is_switch else "")',
+            "commands/test_completion::test_bash_completes_the_word_at_the_cursor",
+        ),
+        (
+            "if [[ $COMP_CWORD -eq 2 ]]; then",
+            "if [[ $COMP_CWORD -ge 2 ]]; then",
+            "commands/test_completion::test_bash_completes_the_word_at_the_cursor",
+        ),
+        (
+            'yield "  shift words; (( CURRENT-- ))"',
+            'yield "  shift words"',
+            "commands/test_completion::test_zsh_completes_at_a_tab",
+        ),
+    ],
+    "tfm/commands/train.py": [
+        (
+            "    check_workdir(arguments.workdir)\n",
+            "",
+            "commands/test_train::test_a_work_directory_in_a_bucket_is_refused",
+        ),
+    ],
+    "clusters/requirements.py": [
+        (
+            "for extra in extras), start=project",
+            "for extra in extras[:1]), start=project",
+            "test_clusters::test_dependencies_of_an_image_are_those_of_the_package",
+        ),
+    ],
+    "tfm/commands/help_text.py": [
+        (
+            'return "ensemble" in values',
+            'return "checkpoint" in values',
+            "commands/test_completion::test_every_command_is_described_with_its_flags",
+        ),
+    ],
     "tfm/commands/data.py": [
         ('if name == "train":\n            training', "if True:\n            training", "commands/test_data"),
         ('key=lambda name: name != "train"', 'key=lambda name: name == "train"', "commands/test_data"),

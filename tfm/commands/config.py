@@ -19,6 +19,7 @@ from tfm.fields import leaves
 from tfm.workdir import runs
 
 ACTIONS = {"show": 1, "diff": 2}  # configs that they take
+FIRST_WORDS = tuple(ACTIONS)  # what a shell completes behind the command
 
 
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:

@@ -44,9 +44,8 @@ def text(module: str, argv: Sequence[str], values: flags.FlagValues, positional:
       values: its flags.
       positional: names of the positional arguments.
     """
-    begins = CONFIG in values and "checkpoint" not in values
-    opens = "checkpoint" in values and "workdir" in values
-    own = _own_flags(values)
+    begins, opens = begins_run(values), opens_run(values)
+    own = own_flags(values)
     if begins:
         own = [flag for flag in own if flag.name != CONFIG]
     required = [f"--{flag.name}={flag.name.upper()}" for flag in own if _is_required(flag)]
@@ -63,6 +62,16 @@ def text(module: str, argv: Sequence[str], values: flags.FlagValues, positional:
     if opens:
         lines += ["", *_decoding_fields(_config(argv, values))]
     return "\n".join(lines)
+
+
+def begins_run(values: flags.FlagValues) -> bool:
+    """Whether a command with these flags begins a run, and takes all fields of its config."""
+    return CONFIG in values and not opens_run(values)
+
+
+def opens_run(values: flags.FlagValues) -> bool:
+    """Whether a command with these flags opens a run, and takes the fields of `decoding`."""
+    return "ensemble" in values
 
 
 def all_fields(config: Any) -> Iterator[str]:
@@ -107,14 +116,14 @@ def _flag_columns(flag):
         name += f"={flag.name.upper()}"
     elif not isinstance(parser, flags.BooleanParser):
         name += f"={flag.default}"
-    return name, " ".join([_meaning(flag), *["Required."] * _is_required(flag)])
+    return name, " ".join([meaning(flag), *["Required."] * _is_required(flag)])
 
 
-def _meaning(flag):
+def meaning(flag: flags.Flag) -> str:
     """The help of a flag; absl breaks the lines of what it adds."""
     words = " ".join(flag.help.split())
-    meaning = words.removesuffix(REPEATED)
-    return meaning if meaning == words or "repeat" in meaning else f"{meaning} May be repeated."
+    own = words.removesuffix(REPEATED)
+    return own if own == words or "repeat" in own else f"{own} May be repeated."
 
 
 def _row(left: str, right: str) -> Iterator[str]:
@@ -126,7 +135,7 @@ def _row(left: str, right: str) -> Iterator[str]:
     return iter([left, *lines])
 
 
-def _own_flags(values):
+def own_flags(values: flags.FlagValues) -> list[flags.Flag]:
     """The flags in their order, without the fields of the config."""
     found = [flag for defined in values.flags_by_module_dict().values() for flag in defined]
     return [flag for flag in found if not flag.name.startswith(f"{CONFIG}.")]

@@ -33,6 +33,9 @@ GROUPS = {
         "list": "List the runs in folders, with their scores.",
         "config": "Show a config, or how two differ.",
     },
+    "Set up": {
+        "completion": "Print a script with which a shell completes commands, flags and fields.",
+    },
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 HELP = ("-h", "--help", "help")

@@ -219,6 +219,7 @@ KINDS = {
     "neighbours": Kind(draw_neighbours, ("checkpoint",), 1, None, "the folder of a run, and word pieces"),
     "norms": Kind(draw_norms, ("checkpoint",), 1, 1, "the folder of one run"),
 }
+FIRST_WORDS = tuple(KINDS)  # what a shell completes behind the command
 
 
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:

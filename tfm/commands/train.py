@@ -51,7 +51,7 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     flags.DEFINE_bool("reset_schedule", False, text, values)
     text = "Field, such as training.seed, that may change although the numbers of the run depend on it."
     flags.DEFINE_multi_string("allow_change", [], text, values)
-    text = "Join the other processes as SLURM or Kubernetes tell of them."
+    text = "Join the other processes as SLURM, Kubernetes or the TPU VM tell of them."
     flags.DEFINE_bool("distributed", False, text, values)
     flags.DEFINE_string("coordinator", "", "Or by hand: HOST:PORT of the first process ...", values)
     flags.DEFINE_integer("processes", 1, "... how many there are ...", 1, flag_values=values)
@@ -63,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments, _ = cli.parse(__name__, argv, define_flags)
     limit_malloc_arenas()
     chosen = cli.read_config(arguments)
+    check_workdir(arguments.workdir)
     join_hosts(arguments)
     chosen = cli.read_pipe(chosen)
     cli.check_device()
@@ -138,6 +139,19 @@ def dry_run(chosen: Any, workdir: str, topology: str = "") -> None:
         else:
             lines = describe_run(task, chosen.training, workdir)
         print("\n".join(lines))
+
+
+def check_workdir(workdir: str) -> None:
+    """Checks that the work directory is no URL, of which a folder called "gs:" would be made here.
+
+    Raises:
+      UserError: it is one.
+    """
+    if re.match(r"[a-z0-9]+://", workdir):
+        raise UserError(
+            f"--workdir must be a folder of the file system, got {workdir!r}: give one that all hosts mount, "
+            "such as NFS; a run locks files and renames folders, which a bucket has not."
+        )
 
 
 def join_hosts(arguments: flags.FlagValues) -> None:

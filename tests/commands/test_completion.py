@@ -1,0 +1,174 @@
+"""The scripts of `tfm completion`, in the shells themselves."""
+
+import contextlib
+import os
+import pty
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from tests.helpers.processes import LIMIT
+from tfm.commands import completion, config, main, plot
+from tfm.commands.config_flag import shipped_configs
+from tfm.errors import UserError
+
+
+def needs(program):
+    """Skips a test where the program is not installed."""
+    return pytest.mark.skipif(shutil.which(program) is None, reason=f"{program} is not installed")
+
+
+@pytest.fixture(scope="module")
+def commands():
+    return completion.describe_commands()
+
+
+@pytest.fixture(scope="module")
+def scripts(commands, tmp_path_factory):
+    """{shell: path of its script}."""
+    folder = tmp_path_factory.mktemp("scripts")
+    paths = {shell: folder / f"tfm.{shell}" for shell in completion.SHELLS}
+    for shell, path in paths.items():
+        path.write_text("\n".join(completion.SHELLS[shell](commands)) + "\n")
+    return paths
+
+
+def output_of(*command, cwd=None):
+    result = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=LIMIT)
+    assert (result.returncode, result.stderr) == (0, ""), result.stderr
+    return result.stdout.splitlines()
+
+
+def complete_in_bash(script, line, cwd=None):
+    """What bash offers at the end of a line; readline takes `=` for a word of its own."""
+    code = (
+        'source "$0"; COMP_LINE=$1; COMP_POINT=${#1}; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1));'
+        ' _tfm; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    words = line.replace("=", " = ").split(" ")
+    return set(output_of("bash", "-c", code, str(script), line, *words, cwd=cwd)) - {""}
+
+
+def complete_in_fish(script, line, cwd=None):
+    """What fish offers at the end of a line, without the descriptions."""
+    rows = output_of("fish", "--no-config", "-c", f"source {script}; complete -C '{line}'", cwd=cwd)
+    return {row.partition("\t")[0].removeprefix(f"{line.split()[-1].partition('=')[0]}=") for row in rows}
+
+
+SHELLS = [
+    pytest.param("bash", complete_in_bash, marks=needs("bash")),
+    pytest.param("fish", complete_in_fish, marks=needs("fish")),
+]
+
+
+@pytest.mark.parametrize(("shell", "complete"), SHELLS)
+def test_a_shell_completes_commands_flags_and_values(shell, complete, scripts, tmp_path):
+    (tmp_path / "mine.py").touch()
+
+    def offers(line):
+        return complete(scripts[shell], line, cwd=tmp_path)
+
+    assert offers("tfm tra") == {"train", "translate"}
+    assert {each.rstrip("=") for each in offers("tfm train --d")} == {"--distributed", "--dry_run"}
+    assert {each.rstrip("=") for each in offers("tfm evaluate --c")} >= {"--checkpoint"}
+    assert {each.rstrip("=") for each in offers("tfm train --config.training.st")} == {
+        "--config.training.steps"
+    }
+    assert offers("tfm train --config=multi") == {"multi30k_en_de"}
+    assert offers("tfm train --config=mi") == {"mine.py"}
+    assert offers("tfm train --config.training.schedule=co") == {"constant", "cosine_decay"}
+    assert offers("tfm translate --format=") == {"text", "jsonl"}  # and no file
+    assert offers("tfm plot po") == {"positions"}
+    assert offers("tfm config d") == {"diff"}
+    assert offers("tfm status mi") == {"mine.py"}
+
+
+@needs("bash")
+def test_bash_completes_the_word_at_the_cursor(scripts):
+    assert complete_in_bash(scripts["bash"], "tfm plot positions --outp") == {"--output="}
+    assert complete_in_bash(scripts["bash"], "tfm plot positions mas") == set()  # the kind stands first
+
+
+@needs("shellcheck")
+def test_the_script_for_bash_passes_shellcheck(scripts):
+    assert not output_of("shellcheck", "--shell=bash", str(scripts["bash"]))
+
+
+def type_into_zsh(setup, keys, expected, folder):
+    """What a zsh on a terminal has written, after `setup`, when it shows `expected`, or after a while."""
+    controller, terminal = pty.openpty()
+    environment = os.environ | {"TERM": "dumb", "ZDOTDIR": str(folder), "HOME": str(folder)}
+    shell = subprocess.Popen(
+        ["zsh", "-f", "-i"], stdin=terminal, stdout=terminal, stderr=terminal, env=environment, cwd=folder
+    )
+    os.close(terminal)
+    os.set_blocking(controller, False)
+    written = ""
+    try:
+        os.write(controller, f"PS1=; autoload -U compinit; {setup}; print re''ady\n".encode())
+        for text, wanted in ((None, "ready"), (keys, expected)):
+            os.write(controller, (text or "").encode())
+            deadline = time.monotonic() + 30
+            while wanted not in written and time.monotonic() < deadline:
+                with contextlib.suppress(BlockingIOError):
+                    written += os.read(controller, 65536).decode(errors="replace")
+                time.sleep(0.01)
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(controller)
+    return written
+
+
+@needs("zsh")
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("tfm qui", "tfm quickstart"),
+        ("tfm train --dry", "--dry_run"),
+        ("tfm train --config.training.st", "--config.training.steps="),
+        ("tfm train --config=multi", "--config=multi30k_en_de"),
+        ("tfm config d", "tfm config diff"),
+    ],
+)
+def test_zsh_completes_at_a_tab(typed, expected, scripts, tmp_path):
+    (tmp_path / "_tfm").write_text(scripts["zsh"].read_text())
+    setup = f"fpath=({tmp_path} $fpath); compinit -u -D"
+    assert expected in type_into_zsh(setup, f"{typed}\t", expected, tmp_path)
+
+
+@needs("zsh")
+@pytest.mark.long
+def test_zsh_completes_after_the_script_is_sourced(scripts, tmp_path):
+    setup = f"compinit -u -D; source {scripts['zsh']}"
+    expected = "tfm quickstart"
+    assert expected in type_into_zsh(setup, "tfm qui\t", expected, tmp_path)
+
+
+def test_every_command_is_described_with_its_flags(commands):
+    described = {each.name: each for each in commands}
+    assert list(described) == list(main.COMMANDS)
+    assert described["plot"].words == tuple(plot.KINDS)
+    assert described["config"].words == tuple(config.ACTIONS)
+    options = {each.name: {option.name: option for option in each.options} for each in commands}
+    assert options["train"]["config"].words == tuple(shipped_configs())
+    assert options["train"]["dry_run"].is_switch
+    assert options["train"]["allow_change"].repeats
+    assert options["sweep"]["checkpoint"].words == ("last", "best")
+    assert "config.training.steps" in options["sweep"]
+    assert "config.model.patch_size" in options["train"]  # of another task than translation
+    assert "config.decoding.beam_size" in options["translate"]
+    assert "config.training.steps" not in options["translate"]
+
+
+def test_the_command_prints_a_script(capsys, scripts):
+    completion.main(["fish"])
+    assert capsys.readouterr().out == scripts["fish"].read_text()
+
+
+def test_another_shell_is_refused():
+    with pytest.raises(UserError, match=r"Expected one of bash, zsh, fish, got 'tcsh'"):
+        completion.main(["tcsh"])

@@ -1,0 +1,243 @@
+r"""Prints a script that completes commands, flags and config fields: tfm completion bash|zsh|fish
+
+  tfm completion bash > ~/.local/share/bash-completion/completions/tfm
+  tfm completion zsh > "${fpath[1]}/_tfm"
+  tfm completion fish > ~/.config/fish/completions/tfm.fish
+
+The script has all words in it, so that a completion starts no Python; write it again after an upgrade. Fields
+are those of the configs that tfm ships.
+"""
+
+import importlib
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from absl import flags
+
+from tfm.commands import cli, config_flag, help_text
+from tfm.commands import main as console
+from tfm.errors import UserError
+from tfm.fields import Leaf, leaves
+from tfm.workdir import runs
+
+ANY_NUMBER = "*"  # of _arguments of zsh: an option that may be given again
+BOOLEANS = ("true", "false")
+
+
+class Option(NamedTuple):
+    """A flag, or a field of the config.
+
+    Attributes:
+      name: without the dashes.
+      meaning: a line.
+      words: values it takes; () where it is a file, a folder, a number or a text.
+      closed: whether it takes no others, so that no file is completed.
+      is_switch: whether it needs no value.
+      repeats: whether it may be given several times.
+    """
+
+    name: str
+    meaning: str
+    words: tuple[str, ...] = ()
+    closed: bool = False
+    is_switch: bool = False
+    repeats: bool = False
+
+
+class Command(NamedTuple):
+    """A command, with its options and the words that may stand first behind it."""
+
+    name: str
+    meaning: str
+    options: list[Option]
+    words: tuple[str, ...]
+
+
+def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """The command has none."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Prints the script; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    _, (shell,) = cli.parse(__name__, argv, define_flags, ["|".join(SHELLS)])
+    if shell not in SHELLS:
+        raise UserError(f"Expected one of {', '.join(SHELLS)}, got {shell!r}.")
+    print("\n".join(SHELLS[shell](describe_commands())))
+
+
+def describe_commands() -> list[Command]:
+    """All commands of the console, as they declare their flags."""
+    fields = list(_shipped_fields())
+    return [_describe_command(name, meaning, fields) for name, meaning in console.COMMANDS.items()]
+
+
+def _describe_command(name, meaning, fields):
+    module, values = importlib.import_module(f"tfm.commands.{name}"), flags.FlagValues()
+    module.define_flags(values, [])
+    begins, opens = help_text.begins_run(values), help_text.opens_run(values)
+    chosen = [leaf for leaf in fields if begins or (opens and leaf.path.startswith("decoding."))]
+    options = [_from_flag(flag) for flag in help_text.own_flags(values)] + list(map(_from_field, chosen))
+    return Command(name, meaning, options, tuple(getattr(module, "FIRST_WORDS", ())))
+
+
+def _shipped_fields() -> Iterator[Leaf]:
+    """The fields of the configs that tfm ships, each path once."""
+    found = {}
+    for path in config_flag.shipped_configs().values():
+        for leaf in leaves(runs.parse_config(config_flag.read_file(path))):
+            found.setdefault(leaf.path, leaf)
+    return iter(found.values())
+
+
+def _from_flag(flag: flags.Flag) -> Option:
+    words = tuple(getattr(flag.parser, "enum_values", None) or ())
+    if flag.name == config_flag.NAME:
+        words = tuple(config_flag.shipped_configs())
+    return Option(
+        flag.name,
+        help_text.meaning(flag),
+        words,
+        closed=isinstance(flag.parser, flags.EnumParser),
+        is_switch=isinstance(flag.parser, flags.BooleanParser),
+        repeats=isinstance(flag, flags.MultiFlag),
+    )
+
+
+def _from_field(leaf: Leaf) -> Option:
+    choices = BOOLEANS if isinstance(leaf.value, bool) else tuple(map(str, leaf.info.choices))
+    return Option(f"{config_flag.NAME}.{leaf.path}", leaf.info.help, choices, closed=bool(choices))
+
+
+def bash_script(commands: Sequence[Command]) -> Iterator[str]:
+    """The lines of the script for bash.
+
+    Readline takes `=` for the end of a word, so the function reads the line itself, and answers with what
+    follows the `=`.
+    """
+    yield "# Completion of tfm for bash, written by: tfm completion bash"
+    yield "_tfm_options() {"
+    yield from _bash_case("$1", [(each.name, list(map(_bash_option, each.options))) for each in commands])
+    yield "}"
+    yield "_tfm_words() {"
+    rows = [(f"{each.name} {option.name}", option.words) for each in commands for option in each.options]
+    rows += [(each.name, each.words) for each in commands]
+    yield from _bash_case("$1", rows)
+    yield "}"
+    yield "_tfm_is_closed() {"
+    closed = [(f"{each.name} {it.name}", ["yes"]) for each in commands for it in each.options if it.closed]
+    yield from _bash_case("$1", closed)
+    yield "}"
+    names = " ".join(each.name for each in commands)
+    yield BASH.replace("COMMANDS", names)
+
+
+def _bash_option(option: Option) -> str:
+    return f"--{option.name}" + ("" if option.is_switch else "=")
+
+
+def _bash_case(subject: str, rows: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    """A statement that prints the words, a line each, of the row whose name the subject is."""
+    yield f'    case "{subject}" in'
+    for name, words in (row for row in rows if row[1]):
+        yield f"    {shlex.quote(name)}) printf '%s\\n' {' '.join(map(shlex.quote, words))} ;;"
+    yield "    esac"
+
+
+BASH = r"""
+_tfm() {
+    local line=${COMP_LINE:0:COMP_POINT} command=${COMP_WORDS[1]} IFS=$' \t\n'
+    local word=${line##*[[:space:]]} option
+    COMPREPLY=()
+    if [[ $COMP_CWORD -eq 1 ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "COMMANDS" -- "$word")
+    elif [[ $word == --*=* ]]; then
+        option=${word%%=*}
+        word=${word#*=}
+        IFS=$'\n'
+        mapfile -t COMPREPLY < <(compgen -W "$(_tfm_words "$command ${option#--}")" -- "$word")
+        if [[ -z $(_tfm_is_closed "$command ${option#--}") ]]; then
+            compopt -o filenames 2> /dev/null
+            mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -- "$word")
+        fi
+    elif [[ $word == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(_tfm_options "$command")" -- "$word")
+        if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]]; then
+            compopt -o nospace 2> /dev/null
+        fi
+    else
+        if [[ $COMP_CWORD -eq 2 ]]; then
+            mapfile -t COMPREPLY < <(compgen -W "$(_tfm_words "$command")" -- "$word")
+        fi
+        compopt -o filenames 2> /dev/null
+        mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -- "$word")
+    fi
+}
+complete -F _tfm tfm"""
+
+
+def zsh_script(commands: Sequence[Command]) -> Iterator[str]:
+    """The lines of the script for zsh: one list of `_arguments` a command."""
+    yield "#compdef tfm"
+    yield "# Completion of tfm for zsh, written by: tfm completion zsh"
+    yield "_tfm() {"
+    yield "  local -a commands"
+    described = " ".join(shlex.quote(f"{each.name}:{each.meaning}") for each in commands)
+    yield f"  commands=({described})"
+    yield "  if (( CURRENT == 2 )); then _describe -t commands command commands; return; fi"
+    yield "  local command=$words[2]"
+    yield "  shift words; (( CURRENT-- ))"
+    yield "  case $command in"
+    for command in commands:
+        specs = [*map(_zsh_option, command.options), *_zsh_words(command.words)]
+        yield f"  {command.name}) _arguments {' '.join(map(shlex.quote, specs))} ;;"
+    yield "  esac"
+    yield "}"
+    yield 'if [[ $funcstack[1] == _tfm ]]; then _tfm "$@"; else compdef _tfm tfm; fi'
+
+
+def _zsh_option(option: Option) -> str:
+    meaning = option.meaning.replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
+    again = ANY_NUMBER if option.repeats else ""
+    if option.is_switch:
+        return f"{again}--{option.name}[{meaning}]"
+    return f"{again}--{option.name}=[{meaning}]:value:{_zsh_values(option.words, option.closed)}"
+
+
+def _zsh_values(words: Iterable[str], closed: bool) -> str:
+    if not words:
+        return "_files"
+    listed = " ".join(words)
+    return f"({listed})" if closed else f"{{compadd -- {listed}; _files}}"
+
+
+def _zsh_words(words: Sequence[str]) -> list[str]:
+    first = [f"1:word:{_zsh_values(words, closed=False)}"] if words else []
+    return [*first, "*:file:_files"]
+
+
+def fish_script(commands: Sequence[Command]) -> Iterator[str]:
+    """The lines of the script for fish: one `complete` an option."""
+    yield "# Completion of tfm for fish, written by: tfm completion fish"
+    for command in commands:
+        yield (
+            f"complete -c tfm -f -n __fish_use_subcommand -a {command.name} -d {_fish_quote(command.meaning)}"
+        )
+    for command in commands:
+        condition = f"-n '__fish_seen_subcommand_from {command.name}'"
+        if command.words:
+            yield f"complete -c tfm {condition} -a {_fish_quote(' '.join(command.words))}"
+        for option in command.options:
+            value = "" if option.is_switch else " -x" if option.closed else " -r"
+            words = f" -a {_fish_quote(' '.join(option.words))}" if option.words else ""
+            meaning = _fish_quote(option.meaning)
+            yield f"complete -c tfm {condition} -l {option.name}{value}{words} -d {meaning}"
+
+
+def _fish_quote(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+SHELLS = {"bash": bash_script, "zsh": zsh_script, "fish": fish_script}
+FIRST_WORDS = tuple(SHELLS)
