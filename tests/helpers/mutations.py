@@ -307,6 +307,11 @@ _LIST = {
         ("_finalize(_finalize(counter ^ low) ^ high)", "_finalize(counter ^ low)", "test_dropout"),
         ("_finalize(_finalize(counter ^ low) ^ high)", "((counter ^ low) * high)", "test_dropout"),
         (".reshape(shape) +", ".reshape(shape) % shape[-1] +", "test_dropout"),
+        (
+            "    if rng is None:\n        raise",
+            "    if rng is x:\n        raise",
+            "test_dropout::test_a_rate_above_0_without_a_key_is_an_error",
+        ),
     ],
     "tfm/layers/attention.py": [
         (
@@ -496,8 +501,8 @@ _LIST = {
     ],
     "tfm/models/transformer.py": [
         (
-            "mask = combine_masks(mask, segment_mask(segments, segments))",
-            "mask = combine_masks(mask)",
+            "mask = mask & segment_mask(segments, segments)",
+            "mask = mask | segment_mask(segments, segments)",
             "tasks/translation/test_loss::test_the_loss_is_that_of_the_sentences_alone",
         ),
         (
@@ -712,7 +717,7 @@ _LIST = {
             "decoding/test_generate",
         ),
         ("(PAD_ID, BOS_ID), prefix)", "(BOS_ID,), prefix)", "decoding/test_generate"),
-        ("row_keys = keys[np.array(rows)]", "row_keys = keys[: len(rows)]", "decoding/test_generate"),
+        ("keys[np.array(rows)]", "keys[: len(rows)]", "decoding/test_generate"),
         ("config.min_length, (", "1, (", "decoding/test_generate"),
     ],
     "tfm/decoding/scoring.py": [
@@ -733,7 +738,7 @@ _LIST = {
         ),
     ],
     "tfm/tasks/translation/pipeline.py": [
-        ("ranked.get, reverse=True)", "ranked.get)", "decoding/test_generate"),
+        ("item[1], reverse=True)", "item[1])", "decoding/test_generate"),
         (
             "sum(part[n].score for part in parts)",
             "max(part[n].score for part in parts)",

@@ -91,6 +91,7 @@ def _run(arguments, folder):
     )
     with process:
         try:
+            assert process.stdout is not None  # a pipe
             answer = process.stdout.read()
             code = process.wait()
         finally:
@@ -151,7 +152,8 @@ def _bound_requests():
         options["timeout"] = options.get("timeout") or (CONNECT_SECONDS, SILENT_SECONDS)
         return send(self, request, **options)
 
-    requests.adapters.HTTPAdapter.send = send_bounded
+    # TFDS passes no timeout on, and requests has no default to set.
+    requests.adapters.HTTPAdapter.send = send_bounded  # type: ignore[method-assign, assignment]
     downloader.MAX_RETRIES = RETRIES
     socket.setdefaulttimeout(SILENT_SECONDS)
 

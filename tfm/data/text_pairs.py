@@ -3,6 +3,7 @@
 import functools
 import os
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tfm.data.lines import Lines
 from tfm.data.problems import collect
@@ -16,7 +17,8 @@ def find_problems(stem: str, languages: Sequence[str], cache_dir: str) -> list[s
 
     Reads both files whole, so that no error is found later, behind a long tokenisation.
     """
-    problems, sides = [], []
+    problems: list[str] = []
+    sides: list[Any] = []
     for language in languages:
         with collect(problems):
             side = _open_side(stem, language, cache_dir)
@@ -101,7 +103,7 @@ def _check_pairs(source, target):
     require_usable(zip(source, target, strict=True), f"{source.shown_as} and {target.shown_as}")
 
 
-def require_usable(pairs: Iterable[tuple[str, str]], shown_as: str) -> None:
+def require_usable(pairs: Iterable[tuple[str, ...]], shown_as: str) -> None:
     """Reads pairs up to the first that can be trained on.
 
     Raises:

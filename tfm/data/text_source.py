@@ -13,12 +13,12 @@ class TextSource:
     """Rows of texts by index: `source[i]` is a tuple of texts, `source[a:b:c]` a list of such tuples.
 
     A subclass has `__len__`, `read` and `fingerprint`.
-
-    Attributes:
-      fingerprint: identifies the content.
     """
 
-    fingerprint: str
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the content."""
+        raise NotImplementedError
 
     def __len__(self) -> int:
         raise NotImplementedError

@@ -5,7 +5,7 @@ Shape letters as in `tfm.layers`.
 
 import functools
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import flax.linen as nn
 import jax
@@ -163,7 +163,7 @@ class MultiHeadAttention(nn.Module):
         """
         key, value = self.keys_values(memory, memory_positions)
         query = self._make_query(x, positions)
-        options = {}
+        options: dict[str, Any] = {}
         if self.implementation is not None:
             options["implementation"] = self.implementation
         if train and self.dropout_rate:
