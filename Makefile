@@ -26,6 +26,7 @@ unit: .venv/installed
 lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 # The site of the documents, in site/: index.html opens from disk; search needs a server, such as
 # python -m http.server --directory site
@@ -42,4 +43,4 @@ docs: .venv/documented
 	touch $@
 
 clean:
-	rm -rf .venv .pytest_cache runs build site *.egg-info
+	rm -rf .venv .pytest_cache .mypy_cache runs build site *.egg-info

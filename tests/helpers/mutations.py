@@ -23,7 +23,7 @@ from tests.helpers.paths import ROOT
 
 NEEDED = 0.95  # share of mutations that must be killed
 SECONDS = 900  # for the tests of one mutation, which may make a loop endless
-LEFT_OUT = (".git", ".venv", "runs", "__pycache__", ".pytest_cache", ".ruff_cache", "*.egg-info")
+LEFT_OUT = (".git", ".venv", "runs", "__pycache__", ".*_cache", "*.egg-info")
 PASSED, FAILED = 0, 1  # exit codes of pytest; others are mistakes in the list
 
 

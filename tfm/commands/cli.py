@@ -207,6 +207,7 @@ def check_device() -> None:
 
 
 def _jax_option(name):
+    """JAX makes the attributes of its options when it is imported, so that a type checker sees none."""
     return getattr(jax.config, name)
 
 

@@ -152,8 +152,7 @@ def _bound_requests():
         options["timeout"] = options.get("timeout") or (CONNECT_SECONDS, SILENT_SECONDS)
         return send(self, request, **options)
 
-    # TFDS passes no timeout on, and requests has no default to set.
-    requests.adapters.HTTPAdapter.send = send_bounded  # type: ignore[method-assign, assignment]
+    requests.adapters.HTTPAdapter.send = send_bounded
     downloader.MAX_RETRIES = RETRIES
     socket.setdefaulttimeout(SILENT_SECONDS)
 

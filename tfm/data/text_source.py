@@ -4,7 +4,7 @@ import bisect
 import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 READ_AT_ONCE = 10_000  # rows
 
@@ -13,12 +13,15 @@ class TextSource:
     """Rows of texts by index: `source[i]` is a tuple of texts, `source[a:b:c]` a list of such tuples.
 
     A subclass has `__len__`, `read` and `fingerprint`.
+
+    Attributes:
+      fingerprint: identifies the content.
     """
 
-    @property
-    def fingerprint(self) -> str:
-        """Identity of the content."""
-        raise NotImplementedError
+    if TYPE_CHECKING:  # a subclass has an attribute or a property of this name
+
+        @property
+        def fingerprint(self) -> str: ...
 
     def __len__(self) -> int:
         raise NotImplementedError
