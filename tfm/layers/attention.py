@@ -11,6 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.nn.initializers import Initializer
+from jax.typing import DTypeLike
 
 from tfm.attention import (
     attention_logits,
@@ -120,7 +121,7 @@ class MultiHeadAttention(nn.Module):
     position_bias: Callable[[jax.Array, jax.Array, jax.Array], jax.Array] | None = None
     restrict_mask: RestrictMask | None = None
     scale: float | None = None
-    dtype: jnp.dtype = jnp.float32
+    dtype: DTypeLike = jnp.float32
     kernel_init: Initializer = KERNEL_INIT
     output_init: Initializer = KERNEL_INIT
     value_init: Initializer | None = None

@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.nn.initializers import Initializer
+from jax.typing import DTypeLike
 
 from tfm.layers import activations
 from tfm.layers.dense import KERNEL_INIT, dense, scale_initializer
@@ -55,7 +56,7 @@ class FeedForward(nn.Module):
     hidden: int
     activation: str | Callable[[jax.Array], jax.Array] = "relu"
     dropout_rate: float = 0.0
-    dtype: jnp.dtype = jnp.float32
+    dtype: DTypeLike = jnp.float32
     kernel_init: Initializer = KERNEL_INIT
     output_init: Initializer = KERNEL_INIT
     gated: bool = False
