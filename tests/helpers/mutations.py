@@ -847,6 +847,7 @@ _LIST = {
             "data/test_lines",
         ),
         ("        before += len(quotes)", "        before += 0", "data/test_lines"),
+        ("range(len(self)))", "range(1, len(self)))", "data/test_lines"),
         ("self.read(index).strip()", "self.read(index).rstrip()", "data/test_sources"),
         ("len(BOM) if self._bytes[:3] == BOM else 0", "0", "data/test_sources"),
     ],

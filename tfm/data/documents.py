@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import hashlib
 import re
-from typing import Any
 
 from tfm.data import huggingface, tables, tfds_records
 from tfm.data.config import (
@@ -185,7 +184,7 @@ def open_documents(config: DocumentsConfig, split: str) -> Documents | TextSourc
         raise UserError(f"There is no split to read: data.{split} is empty; name one, or choose another.")
     if name == PIPE:
         raise UserError(NOT_READ)
-    documents: Any
+    documents: Documents | TextSource | RecordPairs
     if config.kind == "table":
         options = TableOptions((config.feature,), config.format, config.cache, str.strip)
         documents = tables.open_tables(config.directory, name, options)

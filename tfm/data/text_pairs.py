@@ -3,7 +3,6 @@
 import functools
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from tfm.data.lines import Lines
 from tfm.data.problems import collect
@@ -18,7 +17,7 @@ def find_problems(stem: str, languages: Sequence[str], cache_dir: str) -> list[s
     Reads both files whole, so that no error is found later, behind a long tokenisation.
     """
     problems: list[str] = []
-    sides: list[Any] = []
+    sides: list[Lines] = []
     for language in languages:
         with collect(problems):
             side = _open_side(stem, language, cache_dir)
