@@ -56,18 +56,18 @@ def local_mask(
     return jnp.asarray((ahead >= -(window // 2)) & (ahead <= (window - 1) // 2))[..., None, :, :]
 
 
-def ends_mask(mask: Bool[Array, "*batch M"]) -> Bool[Array, "*batch M"]:
+def ends_mask(mask: Bool[Array, "*batch M"]) -> Bool[jax.Array, "*batch M"]:
     """The first and the last True of each row of a mask alone: of all that a query sees, both ends.
 
     Of a packed row that is each segment's first and last position; under a causal mask a query's own is last.
     """
     count = jnp.cumsum(mask, axis=-1)
-    return mask & ((count == 1) | (count == count[..., -1:]))
+    return jnp.logical_and(mask, (count == 1) | (count == count[..., -1:]))
 
 
-def combine_masks(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
+def combine_masks(*masks: Bool[Array, "..."] | None) -> Bool[jax.Array, "..."] | None:
     """Logical and of broadcastable masks. None is neutral; nothing but None gives None."""
     present = [mask for mask in masks if mask is not None]
     if not present:
         return None
-    return functools.reduce(jnp.logical_and, present)
+    return functools.reduce(jnp.logical_and, map(jnp.asarray, present))

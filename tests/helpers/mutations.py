@@ -246,8 +246,8 @@ _LIST = {
         ("(tokens != pad_id)", "(tokens > 0)", "test_masks"),
         ("(ahead <= (window - 1) // 2)", "(ahead <= window // 2)", "test_masks::test_local_mask_is_a_band"),
         (
-            "mask & ((count == 1) |",
-            "((count == 1) |",
+            "jnp.logical_and(mask, (count == 1) |",
+            "jnp.logical_and(True, (count == 1) |",
             "test_masks::test_ends_of_segments_and_of_padded_rows",
         ),
     ],
