@@ -35,6 +35,7 @@ coverage: .venv/installed
 lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 # The site of the documents, in site/: index.html opens from disk; search needs a server, such as
 # python -m http.server --directory site
@@ -51,4 +52,4 @@ docs: .venv/documented
 	touch $@
 
 clean:
-	rm -rf .venv .coverage .pytest_cache runs build site *.egg-info
+	rm -rf .venv .coverage .pytest_cache .mypy_cache runs build site *.egg-info

@@ -161,6 +161,11 @@ def test_a_rate_out_of_range_is_an_error(rate):
         dropout(jax.random.key(0), jnp.ones(3), rate)
 
 
+def test_a_rate_above_0_without_a_key_is_an_error():
+    with pytest.raises(ValueError, match=r"needs a random key, got none for rate 0\.5"):
+        dropout(None, jnp.ones(3), 0.5)
+
+
 def test_the_highest_rate_keeps_finite_values():
     x = dropout(jax.random.key(0), jnp.ones(1 << 18), 1 - 1e-9)
     assert set(np.unique(x)) <= {0.0, 2.0**16}

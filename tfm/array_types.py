@@ -1,7 +1,7 @@
-"""The array type of signatures with shapes, `Float[Array, "*batch L H K"]`: a JAX or a NumPy array.
+"""The array type of arguments with shapes, `Float[Array, "*batch L H K"]`: a JAX or a NumPy array.
 
-The annotations are jaxtyping's. Nothing reads them at run time; tests check them, see
-tests/helpers/shape_checks.py.
+Results are JAX arrays, `Float[jax.Array, "*batch L H V"]`. The annotations are jaxtyping's. Nothing reads
+them at run time; tests check them, see tests/helpers/shape_checks.py.
 """
 
 import jax

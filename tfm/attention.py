@@ -27,7 +27,7 @@ def attention_weights(
     mask: Mask | None = None,
     bias: Bias | None = None,
     scale: float | None = None,
-) -> Float[Array, "*batch H L M"]:
+) -> Float[jax.Array, "*batch H L M"]:
     """softmax(Q K^T / sqrt(d_k)): how much each query attends to each key.
 
     Args:
@@ -54,7 +54,7 @@ def attention_logits(
     *,
     bias: Bias | None = None,
     scale: float | None = None,
-) -> Float[Array, "*batch H L M"]:
+) -> Float[jax.Array, "*batch H L M"]:
     """Q K^T / sqrt(d_k) in float32, without the mask; arguments as in `attention_weights`."""
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     logits = jnp.einsum("...lhk,...mhk->...hlm", query * scale, key, preferred_element_type=jnp.float32)
@@ -72,7 +72,7 @@ def dot_product_attention(
     dropout_rate: float = 0.0,
     dropout_rng: jax.Array | None = None,
     implementation: str | None = None,
-) -> Float[Array, "*batch L H V"]:
+) -> Float[jax.Array, "*batch L H V"]:
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, equation 1.
 
     Args:
@@ -101,14 +101,14 @@ def dot_product_attention(
 
 def weighted_sum(
     weights: Float[Array, "*batch H L M"], value: Float[Array, "*batch M H V"]
-) -> Float[Array, "*batch L H V"]:
+) -> Float[jax.Array, "*batch L H V"]:
     """The sum of the values by their weights, in the dtype of `value`: the output of each head."""
     return jnp.einsum("...hlm,...mhv->...hlv", weights.astype(value.dtype), value).swapaxes(-2, -3)
 
 
 def masked_softmax(
     logits: Float[Array, "*batch M"], mask: Bool[Array, "*#batch #M"] | None
-) -> Float[Array, "*batch M"]:
+) -> Float[jax.Array, "*batch M"]:
     """Softmax over the last axis of float32 logits; rows without a True in `mask` become zeros, not NaN."""
     if mask is None:
         return jax.nn.softmax(logits)
@@ -127,7 +127,7 @@ def weights_of(
     *,
     mask: Mask | None = None,
     **terms: Any,
-) -> Float[Array, "*batch H L M"]:
+) -> Float[jax.Array, "*batch H L M"]:
     """The weights that an attention function gives the keys: its output for values that are one-hot.
 
     Args:

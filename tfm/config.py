@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 def to_config_dict(config: Any) -> config_dict.ConfigDict:
     """A frozen dataclass, sections nested in it -> a locked ConfigDict with typed fields."""
     result = config_dict.ConfigDict()
-    hints = hints_of(type(config))
+    hints = hints_of(config.__class__)
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if dataclasses.is_dataclass(value):
@@ -65,7 +65,8 @@ def from_mapping(cls: type, mapping: Mapping[str, Any] | config_dict.ConfigDict,
       UserError: names all unknown fields (with the nearest known one), missing sections and values of another
         type or out of their range.
     """
-    problems, upgrades = [], []
+    problems: list[str] = []
+    upgrades: list[str] = []
     made = _read(cls, mapping, path, problems, upgrades)
     if upgrades:
         _warn_once(f"The config was written by an older version: {'; '.join(upgrades)}.")
@@ -168,7 +169,9 @@ def _with_field(cls, mapping, names, value, old):
         if name in mapping:
             raise UserError(f"{old} is the old name of {name}, which is there as well: give one of them.")
         return {**mapping, name: value}
-    default = next(each for each in dataclasses.fields(cls) if each.name == name).default_factory()
+    field = next(each for each in dataclasses.fields(cls) if each.name == name)
+    assert field.default_factory is not dataclasses.MISSING  # a section's class, see `tfm.fields.field`
+    default = field.default_factory()
     section = mapping.get(name, {"name": default.name} if hasattr(default, "name") else {})
     if not _is_section(section):
         return mapping  # which is an error of its own
@@ -203,10 +206,14 @@ def find_by_name(
       UserError: there is no such part, its module is not allowed or cannot be imported, or it lacks an
         attribute.
     """
-    is_table = isinstance(known, Mapping)
-    names = list(known) if is_table else [module.name for module in pkgutil.iter_modules(known.__path__)]
+    if isinstance(known, Mapping):
+        names = list(known)
+    else:
+        names = [module.name for module in pkgutil.iter_modules(known.__path__)]
     if name in names:
-        return known[name] if is_table else importlib.import_module(f"{known.__name__}.{name}")
+        if isinstance(known, Mapping):
+            return known[name]
+        return importlib.import_module(f"{known.__name__}.{name}")
     if not is_dotted(name):
         raise UserError(
             f"{path} must be one of {names}, or 'package.module:attribute' of your own package, got {name!r}."

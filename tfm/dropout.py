@@ -24,12 +24,14 @@ def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
       The shape and dtype of `x`. The scaling is computed in float32 at least and rounded once.
 
     Raises:
-      ValueError: a rate out of range.
+      ValueError: a rate out of range, or no key for one above 0.
     """
     if not 0 <= rate < 1:
         raise ValueError(f"the rate of dropout must be at least 0 and below 1, got {rate}")
     if rate == 0:
         return x
+    if rng is None:
+        raise ValueError(f"dropout at a rate above 0 needs a random key, got none for rate {rate}")
     threshold = min(round(rate * 2**16), 2**16 - 1)
     keep = random_bits16(rng, x.shape) >= threshold
     # A bfloat16 has 8 bits: the factor itself, 10/9 for instance, must not be rounded to one.

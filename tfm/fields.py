@@ -133,7 +133,7 @@ def check_fields(config: Any, section: str = "") -> None:
     Raises:
       UserError: names all that do not fit, each with what was expected and what came.
     """
-    hints = hints_of(type(config))
+    hints = hints_of(config.__class__)
     found = (
         problem_of(getattr(config, each.name), hints[each.name], info_of(each), join(section, each.name))
         for each in dataclasses.fields(config)
@@ -236,7 +236,7 @@ def kind_of(hint: Any) -> Any:
 
 def problem_of(value: Any, hint: Any, info: FieldInfo, path: str) -> str:
     """What is wrong with the value of a field, as an error message; "" for nothing."""
-    kind = kind_of(hint)
+    kind: type = kind_of(hint)
     if dataclasses.is_dataclass(kind) or kind is Any:
         is_instance = dataclasses.is_dataclass(value) and not isinstance(value, type)
         fits = isinstance(value, kind) if dataclasses.is_dataclass(kind) else is_instance

@@ -14,7 +14,7 @@ from jaxtyping import Float, Float32, Int, Shaped
 from tfm.array_types import Array
 from tfm.search import token_scores
 
-SumAndCount = tuple[Float32[Array, ""], Float32[Array, ""]]
+SumAndCount = tuple[Float32[jax.Array, ""], Float32[jax.Array, ""]]
 
 
 def smoothed_cross_entropy(
@@ -100,7 +100,7 @@ def fused_linear_cross_entropy(
     """
 
     def add(total, chunk):
-        return jax.tree.map(jnp.add, total, _chunk_sums(table, *chunk, smoothing)[0]), None
+        return jax.tree.map(jnp.add, total, _chunk_sums(table, chunk, smoothing)[0]), None
 
     sums, _ = jax.lax.scan(add, (0.0, 0.0, 0.0), _split(features, labels, weights, chunk_size))
     return _name_sums(sums, weights)
@@ -109,7 +109,7 @@ def fused_linear_cross_entropy(
 def _forward(features, table, labels, weights, smoothing, chunk_size):
     def add(carry, chunk):
         total, table_gradient = carry
-        sums, logit_gradient = _chunk_sums(table, *chunk, smoothing)
+        sums, logit_gradient = _chunk_sums(table, chunk, smoothing)
         product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
         logit_gradient = logit_gradient().astype(features.dtype)
         table_gradient += product("blv,bld->vd", logit_gradient, chunk[0])
@@ -133,7 +133,7 @@ fused_linear_cross_entropy.defvjp(_forward, _backward)
 
 def chunked_log_probabilities(
     features: Float[Array, "B L D"], table: Float[Array, "V D"], labels: Int[Array, "B L"], chunk_size: int
-) -> Float32[Array, "B L"]:
+) -> Float32[jax.Array, "B L"]:
     """`tfm.search.token_scores` of the logits `features @ table.T`, computed in chunks of positions.
 
     Args:
@@ -180,8 +180,9 @@ def _logits(table, features):
     )
 
 
-def _chunk_sums(table, features, labels, weights, smoothing):
+def _chunk_sums(table, chunk, smoothing):
     """Sums of loss, nll and correct labels of one chunk, and a function: the gradient of its logits."""
+    features, labels, weights = chunk
     logits = _logits(table, features)
     classes = logits.shape[-1]
     other = _other_probability(smoothing, classes)

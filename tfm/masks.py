@@ -10,20 +10,21 @@ shape [..., 1, L, M] (or broadcast to it), where the 1 is the head axis. For two
 
 import functools
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int
 
 from tfm.array_types import Array
 
 
-def padding_mask(tokens: Int[Array, "*batch M"], pad_id: int = 0) -> Bool[Array, "*batch 1 1 M"]:
+def padding_mask(tokens: Int[Array, "*batch M"], pad_id: int = 0) -> Bool[jax.Array, "*batch 1 1 M"]:
     """[B, M] tokens -> bool [B, 1, 1, M]: every query may attend to the keys that are not padding."""
     return jnp.asarray(tokens != pad_id)[..., None, None, :]
 
 
 def causal_mask(
     query_positions: Int[Array, "*#batch L"], key_positions: Int[Array, "*#batch M"]
-) -> Bool[Array, "*#batch 1 L M"]:
+) -> Bool[jax.Array, "*#batch 1 L M"]:
     """[.., L], [.., M] -> bool [.., 1, L, M]: a query attends to keys at its own position and before it.
 
     Positions are absolute, so that one query at position 7 works against a cache of positions 0 to 31.
@@ -33,7 +34,7 @@ def causal_mask(
 
 def segment_mask(
     query_segments: Int[Array, "*#batch L"], key_segments: Int[Array, "*#batch M"]
-) -> Bool[Array, "*#batch 1 L M"]:
+) -> Bool[jax.Array, "*#batch 1 L M"]:
     """[.., L], [.., M] -> bool [.., 1, L, M]: only within one segment of a packed row.
 
     Segments count from 1; 0 is padding, which neither attends nor is attended to.
@@ -45,7 +46,7 @@ def segment_mask(
 
 def local_mask(
     query_positions: Int[Array, "*#batch L"], key_positions: Int[Array, "*#batch M"], window: int
-) -> Bool[Array, "*#batch 1 L M"]:
+) -> Bool[jax.Array, "*#batch 1 L M"]:
     """[.., L], [.., M] -> bool [.., 1, L, M]: keys at most (window - 1) / 2 positions before or behind.
 
     The restricted self-attention of section 4, whose neighbourhood of size r is the window, centred on the
@@ -55,18 +56,18 @@ def local_mask(
     return jnp.asarray((ahead >= -(window // 2)) & (ahead <= (window - 1) // 2))[..., None, :, :]
 
 
-def ends_mask(mask: Bool[Array, "*batch M"]) -> Bool[Array, "*batch M"]:
+def ends_mask(mask: Bool[Array, "*batch M"]) -> Bool[jax.Array, "*batch M"]:
     """The first and the last True of each row of a mask alone: of all that a query sees, both ends.
 
     Of a packed row that is each segment's first and last position; under a causal mask a query's own is last.
     """
     count = jnp.cumsum(mask, axis=-1)
-    return mask & ((count == 1) | (count == count[..., -1:]))
+    return jnp.logical_and(mask, (count == 1) | (count == count[..., -1:]))
 
 
-def combine_masks(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
+def combine_masks(*masks: Bool[Array, "..."] | None) -> Bool[jax.Array, "..."] | None:
     """Logical and of broadcastable masks. None is neutral; nothing but None gives None."""
     present = [mask for mask in masks if mask is not None]
     if not present:
         return None
-    return functools.reduce(jnp.logical_and, present)
+    return functools.reduce(jnp.logical_and, map(jnp.asarray, present))

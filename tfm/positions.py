@@ -3,6 +3,7 @@
 Shape letters: L query length, M key length, H heads, K key features; `...` are batch axes.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Int, Int32, Num
@@ -15,7 +16,7 @@ MAX_TIMESCALE = 10_000.0
 
 def sinusoidal_encoding(
     positions: Num[Array, "*shape"], features: int, *, layout: str = "interleaved"
-) -> Float32[Array, "*shape {features}"]:
+) -> Float32[jax.Array, "*shape {features}"]:
     """Sines and cosines whose wavelengths run geometrically from 2 pi to 10000 * 2 pi.
 
     Computed from the position itself, so there is no table and no maximum length.
@@ -49,7 +50,7 @@ def sinusoidal_encoding(
 
 def rotary_encoding(
     x: Float[Array, "*batch L H K"], positions: Num[Array, "*#batch L"]
-) -> Float[Array, "*batch L H K"]:
+) -> Float[jax.Array, "*batch L H K"]:
     """Queries or keys, each pair of features rotated by an angle that grows with the position.
 
     RoFormer (Su et al. 2021), equation 34: features 2i and 2i + 1 turn by position / 10000^(2i/K). The
@@ -78,7 +79,7 @@ def rotary_encoding(
 
 def relative_distance(
     query_positions: Int[Array, "*#batch L"], key_positions: Int[Array, "*#batch M"]
-) -> Int[Array, "*#batch L M"]:
+) -> Int[jax.Array, "*#batch L M"]:
     """[..., L], [..., M] -> [..., L, M]: the key's position minus the query's, negative for earlier keys."""
     return jnp.asarray(key_positions)[..., None, :] - jnp.asarray(query_positions)[..., :, None]
 
@@ -97,7 +98,7 @@ def alibi_slopes(heads: int) -> np.ndarray:
 
 def alibi_bias(
     query_positions: Int[Array, "*#batch L"], key_positions: Int[Array, "*#batch M"], heads: int
-) -> Float32[Array, "*#batch {heads} L M"]:
+) -> Float32[jax.Array, "*#batch {heads} L M"]:
     """[..., L], [..., M] -> [..., H, L, M]: minus the distance, times each head's slope.
 
     Press et al. have it in a decoder, where all keys are earlier; later keys count alike here.
@@ -108,7 +109,7 @@ def alibi_bias(
 
 def relative_buckets(
     distance: Int[Array, "*shape"], *, buckets: int = 32, max_distance: int = 128, bidirectional: bool
-) -> Int32[Array, "*shape"]:
+) -> Int32[jax.Array, "*shape"]:
     """The bucket of each relative distance: T5 (Raffel et al. 2020), section 2.1.
 
     Half of the buckets of a direction hold one distance each; those beyond grow logarithmically, and the last

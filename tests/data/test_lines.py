@@ -22,3 +22,9 @@ def test_csv_records_are_those_of_python(tmp_path, monkeypatch):
         assert [tuple(row) for row in found] == rows
     pairs = sources.open_pairs(table_config(tmp_path), "train")
     assert [int(target) for _, target in pairs[:]] == list(range(200))
+
+
+def test_iterating_gives_every_line_stripped(tmp_path):
+    path = tmp_path / "train.en"
+    path.write_text(" one\ntwo \n\nthree", encoding="utf-8")
+    assert list(lines.Lines(str(path), "file")) == ["one", "two", "", "three"]

@@ -202,8 +202,13 @@ def check_device() -> None:
         reason = f" ({str(error).splitlines()[0]})" if str(error) else ""
         raise UserError(
             f"JAX finds no device to compute on{reason}: check JAX_PLATFORMS, which is "
-            f"{jax.config.jax_platforms!r}, and that JAX is installed for it."
+            f"{_jax_option('jax_platforms')!r}, and that JAX is installed for it."
         ) from None
+
+
+def _jax_option(name):
+    """JAX makes the attributes of its options when it is imported, so that a type checker sees none."""
+    return getattr(jax.config, name)
 
 
 def enable_compilation_cache(folder: str) -> None:
@@ -214,7 +219,7 @@ def enable_compilation_cache(folder: str) -> None:
     used; where none can be written, none.
     """
     folder = os.path.join(folder, COMPILED_FOLDER)
-    if jax.config.jax_compilation_cache_dir:
+    if _jax_option("jax_compilation_cache_dir"):
         return
     with contextlib.suppress(OSError):
         os.makedirs(folder, exist_ok=True)

@@ -174,7 +174,7 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Compares; see `tfm.commands.cli.parse` for `argv` and what is raised."""
     arguments, (first, second) = cli.parse(__name__, argv, define_flags, ("DIR_A", "DIR_B"))
-    systems = read_systems(first, second, arguments.split, arguments.name)
-    show_scores(*systems)
-    show_significance(*systems)
-    show_differences(*systems, arguments.sentences)
+    a, b = read_systems(first, second, arguments.split, arguments.name)
+    show_scores(a, b)
+    show_significance(a, b)
+    show_differences(a, b, arguments.sentences)

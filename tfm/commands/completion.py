@@ -83,7 +83,7 @@ def _describe_command(name, meaning, fields):
 
 def _shipped_fields() -> Iterator[Leaf]:
     """The fields of the configs that tfm ships, each path once."""
-    found = {}
+    found: dict[str, Leaf] = {}
     for path in config_flag.shipped_configs().values():
         for leaf in leaves(runs.parse_config(config_flag.read_file(path))):
             found.setdefault(leaf.path, leaf)

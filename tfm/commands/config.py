@@ -50,7 +50,7 @@ def read(path: str) -> Any:
     if os.path.isdir(path):
         return runs.read_config(path)
     argv = config_flag.replace_variant([f"--config={path}"])
-    return read_fields(config_flag.read_file(config_flag.value_of("config", argv)), argv)
+    return read_fields(config_flag.read_file(config_flag.value_of("config", argv) or path), argv)
 
 
 def read_fields(mapping: config_dict.ConfigDict, argv: Sequence[str]) -> Any:

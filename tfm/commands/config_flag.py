@@ -263,7 +263,7 @@ def _with_name(argument, name):
 
 def _found(name, argv):
     """[(value, positions of its arguments)] of --name=value and --name value, in order."""
-    found = []
+    found: list[tuple[str, tuple[int, ...]]] = []
     for i, argument in enumerate(argv):
         _, equals, value = argument.partition("=")
         if _flag_name(argument) != name:

@@ -136,7 +136,7 @@ def _show_rows(split):
         yield _row("overlap", f"{also} are also in the training split")
 
 
-def _show_side(side: Side):
+def _show_side(side: Side) -> Iterator[str]:
     yield f"  {side.language or 'text'}"
     average = side.characters / max(side.words, 1)
     yield _row("words", f"{side.words:,}, of {average:.1f} characters with the space behind")
@@ -206,8 +206,9 @@ def _sides(data):
     return SIDES if isinstance(data, DataConfig) else TEXT
 
 
-def _plan(cache, chosen) -> dict[str, Any]:
+def _plan(cache: TokenCache, chosen: Any) -> dict[str, Any]:
     """How the rows of a cache become batches."""
+    batches: DocumentBatches | TrainBatches
     if isinstance(chosen.data, DocumentsConfig):
         batches = DocumentBatches(cache, chosen.data, chosen.training.seed)
         shapes, left_out, count = [batches.shape], 0, batches.batches

@@ -80,7 +80,8 @@ def write_results(run: runs.Run, arguments: flags.FlagValues, stem: str) -> None
       UserError: an I/O error.
       KeyboardInterrupt: as it came; its text says what is written.
     """
-    report, before, done = None, [], ""
+    report, done = None, ""
+    before: list[Any] = []
     try:
         for report, before in run_measurements(run, arguments):
             if not done:

@@ -98,7 +98,7 @@ def draw_masks(values: flags.FlagValues, _: Sequence[str]) -> Figure:
         "padding": masks.padding_mask(tokens),
         "causal": causal,
         "packed": packed,
-        "packed, causal": masks.combine_masks(causal, packed),
+        "packed, causal": causal & packed,
     }
     query, key = jax.random.normal(jax.random.key(0), (2, MASKED_LENGTH, 1, 16))
     logits = np.einsum("lhk,mhk->lm", query, key) / 4

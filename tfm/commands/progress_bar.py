@@ -8,6 +8,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
@@ -44,7 +45,7 @@ class ProgressBar(Hook):
             refresh_per_second=DRAWN_PER_SECOND,
             speed_estimate_period=SPEED_SECONDS,
         )
-        self._task = None
+        self._task: TaskID | None = None
         self._loss = self._rest = ""
 
     def on_step(self, step: int, metrics: Mapping[str, tuple[float, float]]) -> None:

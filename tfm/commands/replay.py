@@ -60,7 +60,7 @@ def write_arrays(path: str, replay: Replay) -> None:
         "gradient": replay.gradients,
         "read": replay.reads,
     }
-    arrays = {
+    arrays: dict[str, Any] = {
         jax.tree_util.keystr(where, simple=True, separator="/"): np.asarray(x)
         for where, x in jax.tree_util.tree_leaves_with_path(trees)
     }

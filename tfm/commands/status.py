@@ -44,8 +44,8 @@ def describe(status: Status) -> Iterator[tuple[str, str]]:
     if status.checkpoints:
         steps = ", ".join(f"{step:,}" for step in status.checkpoints)
         yield "checkpoints", f"{steps} ({format_bytes(sum(status.checkpoints.values()))})"
-    for name, scores in status.evaluations.items():
-        yield name, "  ".join(f"{score['name']} {score['value']:.2f}" for score in scores[:3])
+    for name, evaluated in status.evaluations.items():
+        yield name, "  ".join(f"{score['name']} {score['value']:.2f}" for score in evaluated[:3])
     if status.start:
         commit = (status.start.get("code") or {}).get("commit", "")
         yield (

@@ -55,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise UserError("A sweep is of a whole file: name it without a variant, and choose some by --only.")
     arguments, _ = cli.parse(__name__, argv, define_flags)
     path, workdir = config_flag.value_of("config", argv), arguments.workdir
+    assert path is not None  # `parse` requires the flag
     variants = config_flag.read_variants(path)
     planned = plan_runs(variants, arguments, argv)
     rows = ledger.read_ledger(workdir)

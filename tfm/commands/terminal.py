@@ -6,6 +6,7 @@ carries that line from where it is known.
 
 import contextlib
 import functools
+import io
 import os
 import signal
 import sys
@@ -74,7 +75,7 @@ def prepare_streams() -> None:
         if getattr(sys, name) is None:  # the lowest free number, that of the stream, goes to the null device
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (it stays open to the end)
     for stream in (sys.stdout, sys.stderr):
-        if getattr(stream, "errors", None) in ("strict", "surrogateescape"):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="backslashreplace")
 
 

@@ -118,7 +118,7 @@ def begin(chosen: Any, arguments: flags.FlagValues, signals: preemption.SignalHa
 
 def make_hooks(task: Any, steps: int, arguments: flags.FlagValues) -> list[Hook]:
     """On the first host a profiler, if --profile is given, and a progress bar, if a terminal shows it."""
-    hooks = []
+    hooks: list[Hook] = []
     if jax.process_index() > 0:
         return hooks
     if arguments.profile:

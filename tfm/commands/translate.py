@@ -18,7 +18,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import jax
 import numpy as np
@@ -28,7 +28,6 @@ from tfm.commands import cli, terminal
 from tfm.decoding.generate import check_n_best
 from tfm.errors import UserError
 from tfm.runtime.files import atomic_file, open_locked
-from tfm.tasks.translation.pipeline import Hypothesis
 from tfm.workdir import runs
 from tfm.workdir.translator import Translator
 
@@ -42,7 +41,14 @@ PROGRESS_SECONDS = 10
 LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
 
-def read_lines(source: BinaryIO) -> Iterator[str]:
+class LineReader(Protocol):
+    """A binary file that is read by lines, or what stands in its place."""
+
+    def readline(self, size: int, /) -> bytes:
+        """The next line, or `size` bytes of it; b"" at the end."""
+
+
+def read_lines(source: LineReader) -> Iterator[str]:
     """The lines of a binary file as texts.
 
     A line ends in "\\n"; "\\r" before it is dropped. What is not UTF-8 becomes a replacement character, and
@@ -90,15 +96,14 @@ def as_json(
     A score is that of `tfm.tasks.translation.pipeline.Hypothesis`.
     """
     found = translator.hypotheses(lines, n_best=n_best)
-    found = [[Hypothesis(one_line(text), score) for text, score in each] for each in found]
-    rows = [
-        {"source": line, "translations": [hypothesis._asdict() for hypothesis in each]}
+    rows: list[dict[str, Any]] = [
+        {"source": line, "translations": [{"text": one_line(text), "score": score} for text, score in each]}
         for line, each in zip(lines, found, strict=True)
     ]
     if alignments:
         pairs = [(row["source"], one) for row in rows for one in row["translations"]]
-        found = translator.align([source for source, _ in pairs], [one["text"] for _, one in pairs])
-        for (_, one), alignment in zip(pairs, found, strict=True):
+        aligned = translator.align([source for source, _ in pairs], [one["text"] for _, one in pairs])
+        for (_, one), alignment in zip(pairs, aligned, strict=True):
             one["alignment"] = alignment
     return [json.dumps(row, ensure_ascii=False) for row in rows]
 
@@ -110,7 +115,7 @@ def one_line(text: str) -> str:
 
 def translate_lines(
     translate: Callable[[list[str]], list[str]],
-    source: BinaryIO,
+    source: LineReader,
     target: BinaryIO,
     *,
     done: int = 0,
@@ -200,11 +205,11 @@ def translate_file(
     done, lines, checksum = _whole_lines(part, about, origin)
     if done:
         log.info("Resuming after line %s of %s", f"{done:,}", part)
-    source = _CheckedLines(source, part, lines, checksum)
-    note = functools.partial(_write_origin, about, origin, source)
+    checked = _CheckedLines(source, part, lines, checksum)
+    note = functools.partial(_write_origin, about, origin, checked)
     with _explain_kept_part(part):
         try:
-            translate_lines(translate, source, target, done=done, on_chunk=note, **options)
+            translate_lines(translate, checked, target, done=done, on_chunk=note, **options)
         except KeyboardInterrupt:
             target.flush()
             if not os.path.getsize(part):
@@ -299,7 +304,7 @@ def _whole_lines(part, about, origin):
     try:
         with open(about, encoding="utf-8") as file:
             before = json.load(file)
-        noted = int(before["lines"]), str(before["checksum"])
+        noted: tuple = int(before["lines"]), str(before["checksum"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         before, noted = {}, ()
     if before.get("origin") != json.loads(json.dumps(origin)):

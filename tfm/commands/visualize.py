@@ -212,7 +212,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with only_writer(os.path.join(folder, LIST_FILE), "--output"):
         remove_temporary(folder)
         run = cli.load_run(arguments)
-        sentences = sentences_to_draw([*(arguments.sentence or []), *sentences], run.task.config)
+        texts = sentences_to_draw([*(arguments.sentence or []), *sentences], run.task.config)
         options = (arguments.max_tokens, selection, arguments.format, arguments.difference)
-        paths = draw_run(run, arguments.workdir, sentences, folder, *options)
+        paths = draw_run(run, arguments.workdir, texts, folder, *options)
     print("\n".join(paths))

@@ -44,7 +44,7 @@ class ParquetTable(TextSource):
         self._ends = list(itertools.accumulate(sizes))
         if not metadata.num_rows:
             raise UserError(f"{shown_as} has no rows: expected a text in each column.")
-        self._read_group = functools.lru_cache(maxsize=1)(self._read_group)
+        self._group = functools.lru_cache(maxsize=1)(self._read_group)
 
     def __len__(self):
         return self._ends[-1]
@@ -54,7 +54,7 @@ class ParquetTable(TextSource):
         check_unchanged(self._path, self._state, self._shown_as)
         rows = []
         for group, chosen in split_indices(indices, self._ends):
-            found = read_texts(self._read_group(group), self._paths, chosen, self._shown_as)
+            found = read_texts(self._group(group), self._paths, chosen, self._shown_as)
             rows += [tuple(map(self._clean, row)) for row in found]
         check_unchanged(self._path, self._state, self._shown_as)
         return rows

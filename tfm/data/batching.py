@@ -12,7 +12,7 @@ Segments count the sentences of a row from 1, positions the tokens of a sentence
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -170,7 +170,14 @@ def pad_sentences(sentences: Sequence[Sequence[int]], fill: int = PAD_ID) -> np.
     return array
 
 
-def prefetch(batches: TrainBatches, start_step: int) -> Iterator[Batch]:
+class Batches(Protocol):
+    """Batches without end, which depend on nothing but the step."""
+
+    def batch(self, step: int) -> Batch:
+        """The batch of `step`, counted from 0 over all epochs."""
+
+
+def prefetch(batches: Batches, start_step: int) -> Iterator[Batch]:
     """Batches from `start_step` on, prepared ahead of their use by Grain; resuming takes only the step."""
     import grain  # takes a tenth of a second, which only training needs to wait for
 

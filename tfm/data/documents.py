@@ -184,6 +184,7 @@ def open_documents(config: DocumentsConfig, split: str) -> Documents | TextSourc
         raise UserError(f"There is no split to read: data.{split} is empty; name one, or choose another.")
     if name == PIPE:
         raise UserError(NOT_READ)
+    documents: Documents | TextSource | RecordPairs
     if config.kind == "table":
         options = TableOptions((config.feature,), config.format, config.cache, str.strip)
         documents = tables.open_tables(config.directory, name, options)
@@ -212,7 +213,7 @@ def check_documents(config: DocumentsConfig, splits: tuple[str, ...] = SPLITS) -
     """
     problems = []
     for split in splits:
-        found = []
+        found: list[str] = []
         with collect(found):
             open_documents(config, split)
         if split != "test" or getattr(config, split) not in ("", DocumentsConfig.test):

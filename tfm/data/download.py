@@ -91,6 +91,7 @@ def _run(arguments, folder):
     )
     with process:
         try:
+            assert process.stdout is not None  # a pipe
             answer = process.stdout.read()
             code = process.wait()
         finally:

@@ -195,7 +195,7 @@ def check_splits(config: ImageDataConfig, splits: Sequence[str] = SPLITS) -> Non
     Raises:
       UserError: its message lists all problems.
     """
-    problems = []
+    problems: list[str] = []
     for split in splits:
         with collect(problems):
             open_images(config, split)

@@ -105,9 +105,9 @@ class SplitReader:
     def __init__(self, languages: Sequence[str], stride: int = 1):
         self._languages, self._stride = languages, stride
         self._row_hashes, self._source_hashes = array.array("Q"), array.array("Q")
-        self._characters = [Counter() for _ in languages]
-        self._word_counts = [Counter() for _ in languages]
-        self._function_words = [Counter() for _ in languages]
+        self._characters: list[Counter[str]] = [Counter() for _ in languages]
+        self._word_counts: list[Counter[int]] = [Counter() for _ in languages]
+        self._function_words: list[Counter[str]] = [Counter() for _ in languages]
         self._sampled_words = [0 for _ in languages]
         self._longest = [(0, 0) for _ in languages]
         self._rows = self._identical = self._guessed = self._swapped = 0
@@ -242,7 +242,7 @@ def find_overlap(hashes: Hashes, training: Hashes) -> dict[str, int]:
 
 def make_histogram(lengths: Counter[int]) -> dict[str, int]:
     """How many texts there are of each range of lengths: 0, 1, 2-3, 4-7, 8-15, ..., up to the longest."""
-    bins = Counter()
+    bins: Counter[int] = Counter()
     for length, count in lengths.items():
         bins[int(length).bit_length()] += count
     return {_name_range(bits): bins[bits] for bits in range(max(bins, default=0) + 1)}

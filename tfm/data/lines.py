@@ -5,7 +5,7 @@ import itertools
 import mmap
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -44,11 +44,11 @@ def find_record_ends(data: bytes | mmap.mmap) -> np.ndarray:
 
 def _find_ends(data, find):
     """What `find` finds in each chunk, as offsets in the file, and the end of the file."""
-    ends = [
+    found = [
         find(np.frombuffer(data[begin : begin + CHUNK], np.uint8)) + begin
         for begin in range(0, len(data), CHUNK)
     ]
-    ends = np.concatenate(ends) if ends else np.zeros(0, np.int64)
+    ends = np.concatenate(found) if found else np.zeros(0, np.int64)
     if len(data) and (not len(ends) or ends[-1] != len(data) - 1):
         ends = np.append(ends, len(data))
     return ends
@@ -91,8 +91,11 @@ class Lines:
     def __len__(self):
         return len(self._ends)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> str:
         return self.read(index).strip()
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.__getitem__, range(len(self)))
 
     def read(self, index: int) -> str:
         """A line with the white space at its ends, without "\\n"."""

@@ -2,7 +2,7 @@
 
 import array
 import logging
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -80,7 +80,8 @@ def find_usable_pairs(lengths: np.ndarray, config: DataConfig) -> np.ndarray:
 
 def pack(order: np.ndarray, lengths: np.ndarray, width: int) -> Rows:
     """First-fit packing: a pair goes into the first open row with room for both its sides."""
-    pairs, counts, opened = array.array("q"), array.array("q"), []
+    pairs, counts = array.array("q"), array.array("q")
+    opened: list[list[Any]] = []
 
     def close(row):
         opened.remove(row)

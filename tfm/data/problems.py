@@ -15,9 +15,10 @@ def collect(problems: list[str]) -> Iterator[None]:
     except UserError as error:
         problems.append(str(error))
     except OSError as error:
-        if io_error_message(error) is None:
+        message = io_error_message(error)
+        if message is None:
             raise
-        problems.append(io_error_message(error))
+        problems.append(message)
 
 
 def raise_all(problems: list[str]) -> None:

@@ -143,11 +143,11 @@ def _find_table_problems(config, names, optional):
 
 
 def _find_dataset_problems(config, names, optional):
-    problems = []
+    problems: list[str] = []
     with collect(problems):
         check_columns(config.columns)
     for name in () if problems else names:
-        found = []
+        found: list[str] = []
         with collect(found):
             _check_rows(_open_dataset(config, name), f"the split '{name}'")
         problems += [] if name in optional else found
@@ -185,9 +185,9 @@ def _find_source_problems(config, names, optional):
     """What the function of the kind says to each split; it raises a UserError for one that is not there."""
     if config.kind == "treebank":  # of a file that is there and damaged the message matters
         optional = {name for name in optional if not treebank.some_file_exists(config, name)}
-    problems = []
+    problems: list[str] = []
     for name in names:
-        found = []
+        found: list[str] = []
         with collect(found):
             pairs = _find_function(config)(config, name)
         if found:

@@ -8,12 +8,12 @@ import os
 import shutil
 import stat
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tfm.errors import UserError
 from tfm.runtime.files import atomic_file, clean_folder
 
-OPENERS = {"": open, ".gz": gzip.open, ".xz": lzma.open}
+OPENERS: dict[str, Callable] = {"": open, ".gz": gzip.open, ".xz": lzma.open}
 DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 CHUNK = 1 << 24
 KINDS = {

@@ -16,7 +16,8 @@ def find_problems(stem: str, languages: Sequence[str], cache_dir: str) -> list[s
 
     Reads both files whole, so that no error is found later, behind a long tokenisation.
     """
-    problems, sides = [], []
+    problems: list[str] = []
+    sides: list[Lines] = []
     for language in languages:
         with collect(problems):
             side = _open_side(stem, language, cache_dir)
@@ -101,7 +102,7 @@ def _check_pairs(source, target):
     require_usable(zip(source, target, strict=True), f"{source.shown_as} and {target.shown_as}")
 
 
-def require_usable(pairs: Iterable[tuple[str, str]], shown_as: str) -> None:
+def require_usable(pairs: Iterable[tuple[str, ...]], shown_as: str) -> None:
     """Reads pairs up to the first that can be trained on.
 
     Raises:

@@ -4,7 +4,7 @@ import bisect
 import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 READ_AT_ONCE = 10_000  # rows
 
@@ -18,7 +18,10 @@ class TextSource:
       fingerprint: identifies the content.
     """
 
-    fingerprint: str
+    if TYPE_CHECKING:  # a subclass has an attribute or a property of this name
+
+        @property
+        def fingerprint(self) -> str: ...
 
     def __len__(self) -> int:
         raise NotImplementedError

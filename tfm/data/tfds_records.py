@@ -143,7 +143,7 @@ def require_splits(builder: Any) -> Any:
 def feature_problems(builder: Any, features: Sequence[str]) -> list[str]:
     """An error message for each of these features that the data set has not, or not as text."""
     known = dict(builder.info.features.items()) if hasattr(builder.info.features, "items") else {}
-    problems = []
+    problems: list[str] = []
     for name in features:
         if name not in known:
             problems.append(
@@ -163,7 +163,7 @@ def split_problems(builder: Any, names: Iterable[str]) -> list[str]:
         name: tfds.core.SplitInfo(name=name, shard_lengths=[MANY], num_bytes=0, filename_template=None)
         for name in split_names(builder)
     }
-    problems = []
+    problems: list[str] = []
     for name in names if infos else ():
         try:
             parts = tfds.core.ReadInstruction.from_spec(name).to_absolute(infos)
@@ -223,7 +223,7 @@ class _FakeDownloadManager:
 
 def find_problems(builder: Any, splits: Iterable[str], languages: Sequence[str]) -> list[str]:
     """Why these splits of a prepared data set cannot be used: error messages, none where they can."""
-    problems = []
+    problems: list[str] = []
     for split in splits:
         with collect(problems):
             pairs = RecordPairs(builder, split, languages)

@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import sentencepiece
 
@@ -16,7 +17,7 @@ WORD_START = "\u2581"  # SentencePiece writes a space so
 LARGEST_MODEL = 1 << 26  # bytes; 37,000 pieces take less than one million
 MOST_PIECES = (1 << 31) - 1  # SentencePiece counts in 32 bits
 LONGEST_TEXT = 1 << 16  # bytes; the vocabulary is not trained on longer ones
-LOSSLESS = {
+LOSSLESS: dict[str, Any] = {
     "normalization_rule_name": "identity",
     "remove_extra_whitespaces": False,
     "add_dummy_prefix": False,

@@ -149,7 +149,9 @@ def restore_tree(tokens: Iterable[str], words: Sequence[str]) -> Restored:
       tokens: of the sequence.
       words: of the sentence.
     """
-    stack, repairs, left = [(TOP, [])], set(), list(reversed(words))
+    stack: list[tuple[str, list[Node | Leaf]]] = [(TOP, [])]
+    repairs: set[str] = set()
+    left = list(reversed(words))
     for token in tokens:
         label = token[1:].translate({ord("("): None, ord(")"): None})
         if token[0] not in "()":

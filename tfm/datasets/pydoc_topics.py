@@ -50,7 +50,8 @@ def split_labels(texts: dict[str, str]) -> dict[str, list[str]]:
     groups = sorted(group_labels(texts), key=lambda group: hashlib.sha256(group[0].encode()).hexdigest())
     sizes = {group[0]: sum(len(texts[label]) for label in group) for group in groups}
     budget = HELD_OUT * sum(sizes.values())
-    found, left = {split: [] for split in SPLITS}, dict.fromkeys(SPLITS[:2], budget)
+    found: dict[str, list[str]] = {split: [] for split in SPLITS}
+    left = dict.fromkeys(SPLITS[:2], budget)
     for group in groups:
         split = next((name for name in SPLITS[:2] if sizes[group[0]] <= left[name]), "train")
         found[split] += group
@@ -62,7 +63,7 @@ def split_labels(texts: dict[str, str]) -> dict[str, list[str]]:
 def group_labels(texts: dict[str, str]) -> list[list[str]]:
     """Labels in groups, each sorted: two texts with a long paragraph in common are in one group."""
     group_of = {label: [label] for label in sorted(texts)}
-    first_with = {}
+    first_with: dict[str, str] = {}
     for label in sorted(texts):
         for paragraph in map(str.strip, texts[label].split("\n\n")):
             if len(paragraph) < SHARED_CHARACTERS:

@@ -62,7 +62,8 @@ def generate(split: str) -> Iterator[str]:
     """
     if split not in SIZES:
         raise UserError(f"Expected a split out of {', '.join(SIZES)}, got {split!r}: choose one of these.")
-    rng, seen = Random(_SEED + list(SIZES).index(split)), set()
+    rng = Random(_SEED + list(SIZES).index(split))
+    seen: set[str] = set()
     while len(seen) < SIZES[split]:
         meaning = sentence(rng)
         tokens = _split_tokens(english.say(meaning))
@@ -117,7 +118,7 @@ def _sentence(meaning, tokens):
         if meaning.links[number].subordinate:
             inner = ("S", clauses[number + 1].children)
             clauses[number].verb_phrase.append(("SBAR", [("IN", links[number]), inner]))
-    parts = [("S", clauses[0].children)]
+    parts: list[Tree] = [("S", clauses[0].children)]
     for link, text, clause in zip(meaning.links, links, clauses[1:], strict=True):
         if not link.subordinate:
             parts += [(",", ",")] * link.en_comma + [("CC", text), ("S", clause.children)]
@@ -209,7 +210,7 @@ def _expression(texts):
     return ("ADVP" if set(tags) == {"RB"} else "NP", leaves)
 
 
-def _noun_phrase(item: Participant, tokens):
+def _noun_phrase(item: Participant, tokens: list[_Token]) -> Tree:
     if not isinstance(item, NounPhrase):
         return ("NP", [("PRP", token.text) for token in tokens])
     leaves = [(_tag_noun(item, token), token.text) for token in tokens]

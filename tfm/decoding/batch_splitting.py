@@ -43,7 +43,8 @@ def run_batches(
     Raises:
       UserError: a single row does not fit.
     """
-    runner, pending = _Runner(compute, estimate, describe), collections.deque()
+    runner = _Runner(compute, estimate, describe)
+    pending: collections.deque = collections.deque()
     pool = ThreadPoolExecutor(BATCHES_AT_ONCE)
 
     def finish():
@@ -117,9 +118,9 @@ class _Runner:
     def _fits(self, rows):
         """Whether to try all rows at once; raises a UserError for a single row that is too large."""
         if len(rows) == 1:
-            estimate = self._estimate(rows)
-            if self._exceeds(estimate, 1):
-                there = format_bytes(self._memory)
+            estimate, memory = self._estimate(rows), self._memory
+            if memory is not None and self._exceeds(estimate, 1):
+                there = format_bytes(memory)
                 self._raise_too_large(rows, f"needs about {format_bytes(estimate)} and there are {there}")
             return True
         if self._max_rows is not None and len(rows) > self._max_rows:

@@ -156,7 +156,7 @@ def continue_tokens(
     numbers = first + np.arange(len(prompts))
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(config.seed), numbers)
     weight_bytes = sum(x.nbytes for x in jax.tree.leaves((params, members)))
-    results = [None] * len(prompts)
+    results: list[Any] = [None] * len(prompts)
 
     def search_rows(rows):
         context = pad_sentences([prompts[i][:-1] for i in rows], fill=PAD_ID)

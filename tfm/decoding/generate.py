@@ -165,18 +165,18 @@ def decode(
         input does not fit into the memory even by itself, or probabilities are NaN.
     """
     check_n_best(n_best, config)
-    pairs = itertools.zip_longest(sentences, prefixes or [], fillvalue=[])
+    pairs = itertools.zip_longest(sentences, prefixes or [], fillvalue=())
     check_lengths(model, [len(ids) + len(prefix) + config.max_extra_tokens for ids, prefix in pairs])
     members = tuple(search_parameters(each, config.dtype) for each in as_members(params))
     keys = jax.random.split(jax.random.key(config.seed), len(sentences)) if config.samples else None
     weight_bytes = sum(x.nbytes for x in jax.tree.leaves((params, members)))
-    results = [None] * len(sentences)
+    results: list[Any] = [None] * len(sentences)
 
     def search_rows(rows):
         inputs = pad_sentences([sentences[i] for i in rows])
         inputs = inputs[:, : model.config.max_length]  # the columns beyond are padding
         prefix = pad_sentences([prefixes[i] for i in rows], fill=-1) if prefixes else None
-        row_keys = keys[np.array(rows)] if config.samples else None
+        row_keys = None if keys is None else keys[np.array(rows)]
         return search_batch(model, members, inputs, config, n_best, prefix, row_keys)
 
     def estimate(rows):
@@ -312,6 +312,7 @@ def run_search(
       **common: arguments of all three.
     """
     if config.samples:
+        assert keys is not None, "samples need random keys"
         truncation = {"temperature": config.temperature, "top_k": config.top_k, "top_p": config.top_p}
         return search.sample(step, states, keys, samples=config.samples, **truncation, **common)
     penalty = {"length_penalty": config.length_penalty}

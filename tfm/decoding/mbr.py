@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu import BLEU, CHRF
 
 UTILITIES = {
     "chrf": lambda: CHRF().sentence_score,

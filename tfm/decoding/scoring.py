@@ -46,7 +46,7 @@ def score_pairs(
       UserError: a side is longer than the model has positions for, or a pair does not fit into the memory
         even by itself.
     """
-    scores = [None] * len(sources)
+    scores: list[Any] = [None] * len(sources)
     members, chunk_size = as_members(params), config.batch_size * config.width
 
     def score_rows(inputs, labels):
@@ -73,7 +73,7 @@ def attend_pairs(
     Raises:
       UserError: as `score_pairs`.
     """
-    attention = [None] * len(sources)
+    attention: list[Any] = [None] * len(sources)
     members = as_members(params)
 
     def attend_rows(inputs, labels):
@@ -99,7 +99,8 @@ def predict_pairs(
     Raises:
       UserError: as `score_pairs`.
     """
-    predicted, members = [None] * len(sources), as_members(params)
+    predicted: list[Any] = [None] * len(sources)
+    members = as_members(params)
 
     def predict_rows(inputs, labels):
         return _predict_batch(model, members, inputs, labels)
@@ -180,7 +181,8 @@ def _predict_batch(model, members, inputs, labels):
     def predict_row(rows):  # a row at a time: the logits of a batch are large
         pairs = zip(rows, (table for _, table in found), strict=True)
         logits = (features @ table.astype(features.dtype).T for features, table in pairs)
-        probabilities = sum(jax.nn.softmax(each.astype(jnp.float32)) for each in logits) / len(members)
+        total = sum(jax.nn.softmax(each.astype(jnp.float32)) for each in logits)
+        probabilities = jnp.asarray(total) / len(members)
         return probabilities.argmax(-1).astype(jnp.int32), probabilities.max(-1)
 
     return jax.lax.map(predict_row, [features for features, _ in found])

@@ -90,7 +90,7 @@ def paired_bootstrap(
         n_samples=RESAMPLES,
     )
     signatures, results = test()
-    return [_comparison(name, *results[name], str(signature)) for name, signature in signatures.items()]
+    return [_comparison(name, results[name], str(signature)) for name, signature in signatures.items()]
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
@@ -160,7 +160,8 @@ def _corpus(metric, name, hypotheses, references):
     return Score(name, value, str(metric.get_signature()))
 
 
-def _comparison(name, first, second, signature):
+def _comparison(name, scores, signature):
+    first, second = scores
     # sacreBLEU counts resamples beyond the difference, not at it: p of two equal systems would be 1/1001.
     p_value = 1.0 if first.score == second.score else second.p_value
     return Comparison(name, first, second, p_value, signature)

@@ -98,7 +98,7 @@ def write(
     settings: Any,
     steps: Sequence[int],
     parameters: int,
-    pieces: int,
+    pieces: int | None,
     reports: Mapping[str, dict[str, Any]],
     programs: Sequence[str],
 ) -> str:

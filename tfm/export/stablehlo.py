@@ -62,9 +62,10 @@ def serialized(program: export.Exported) -> bytes:
 @contextlib.contextmanager
 def _no_source_locations():
     """A module otherwise carries the path of every source file that it was traced from."""
-    limit = jax.config.jax_traceback_in_locations_limit
-    jax.config.update("jax_traceback_in_locations_limit", 0)
+    name = "jax_traceback_in_locations_limit"
+    limit = getattr(jax.config, name)
+    jax.config.update(name, 0)
     try:
         yield
     finally:
-        jax.config.update("jax_traceback_in_locations_limit", limit)
+        jax.config.update(name, limit)

@@ -3,7 +3,7 @@
 Shape letters as in `tfm.layers`; N rows of the model in a search, B * W.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import flax.linen as nn
@@ -29,7 +29,7 @@ class EditedModel:
     def __init__(self, model: nn.Module, edit: Mapping[str, Edit]):
         """`edit`: as in `tfm.interpret.run`."""
         self._model, self._edit = model, dict(edit)
-        self._met = set()
+        self._met: set[str] = set()
 
     def __getattr__(self, name):
         if name == "_model":  # of an object that is being copied
@@ -48,7 +48,11 @@ class EditedModel:
         Raises:
           UserError: a glob matches nothing of a forward pass, or of the cached steps with what precedes them.
         """
-        cached = {"init_cache": self._init_cache, "prefill": self._prefill, "decode_step": self._decode_step}
+        cached: dict[str, Callable] = {
+            "init_cache": self._init_cache,
+            "prefill": self._prefill,
+            "decode_step": self._decode_step,
+        }
         if method in cached:
             return cached[method](variables, *arguments, **keywords)
         interception = Interception(edit=self._edit)
@@ -84,8 +88,7 @@ class EditedModel:
         return logits.reshape(*tokens.shape, -1), cache.split(written)
 
 
-@flax.struct.dataclass
-class HypothesisRows:
+class HypothesisRows(flax.struct.PyTreeNode):
     """A cache of the model, each hypothesis a row of it: a `tfm.decoding.protocol.DecodingCache`.
 
     Attributes:

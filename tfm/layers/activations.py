@@ -60,8 +60,10 @@ class Interception:
         """
         self._read = [read] if isinstance(read, str) else [*read]
         self._edit, self._rows_of_each = dict(edit or {}), rows_of_each
-        self._reasons, self._asked = {}, []
-        self.reads, self.points = {}, {}
+        self._reasons: dict[str, str] = {}
+        self._asked: list[str] = []
+        self.reads: dict[str, jax.Array] = {}
+        self.points: dict[str, Point] = {}
 
     @property
     def patterns(self) -> list[str]:
@@ -112,8 +114,8 @@ class Interception:
         names = [*self.points, *others]
         for pattern in self.patterns:
             if not fnmatch.filter(names, pattern):
-                names = dict.fromkeys([*names, *self._asked])
-                raise UserError(_describe_no_match(pattern, names, self._reasons))
+                known = dict.fromkeys([*names, *self._asked])
+                raise UserError(_describe_no_match(pattern, known, self._reasons))
 
 
 _ACTIVE: contextvars.ContextVar[Interception | None] = contextvars.ContextVar("active", default=None)
@@ -210,9 +212,9 @@ def _make_point(name, value, axes, positions, rows_of_each):
 
 def _check_edited(pattern, point, value, edited):
     """`edited`; raises a UserError unless it is an array like `value`."""
-    found = (getattr(edited, "shape", None), getattr(edited, "dtype", None))
-    if found != (value.shape, value.dtype):
-        got = f"{found[1]}{list(found[0])}" if None not in found else repr(edited)
+    shape, dtype = getattr(edited, "shape", None), getattr(edited, "dtype", None)
+    if (shape, dtype) != (value.shape, value.dtype):
+        got = repr(edited) if shape is None or dtype is None else f"{dtype}{list(shape)}"
         raise UserError(
             f"The edit of {pattern!r} must return an activation like the one it gets: expected "
             f"{value.dtype}{list(value.shape)} at {point.name} (axes {point.axes}), got {got}."

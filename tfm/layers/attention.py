@@ -5,12 +5,13 @@ Shape letters as in `tfm.layers`.
 
 import functools
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.nn.initializers import Initializer
+from jax.typing import DTypeLike
 
 from tfm.attention import (
     attention_logits,
@@ -120,7 +121,7 @@ class MultiHeadAttention(nn.Module):
     position_bias: Callable[[jax.Array, jax.Array, jax.Array], jax.Array] | None = None
     restrict_mask: RestrictMask | None = None
     scale: float | None = None
-    dtype: jnp.dtype = jnp.float32
+    dtype: DTypeLike = jnp.float32
     kernel_init: Initializer = KERNEL_INIT
     output_init: Initializer = KERNEL_INIT
     value_init: Initializer | None = None
@@ -163,7 +164,7 @@ class MultiHeadAttention(nn.Module):
         """
         key, value = self.keys_values(memory, memory_positions)
         query = self._make_query(x, positions)
-        options = {}
+        options: dict[str, Any] = {}
         if self.implementation is not None:
             options["implementation"] = self.implementation
         if train and self.dropout_rate:

@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.nn.initializers import Initializer
+from jax.typing import DTypeLike
 
 from tfm.layers.matmul import dot_general
 from tfm.layers.parameter_axes import declare_axes
@@ -32,7 +33,7 @@ class Embedding(nn.Module):
 
     vocabulary_size: int
     features: int
-    dtype: jnp.dtype = jnp.float32
+    dtype: DTypeLike = jnp.float32
     scale: float | None = None
     table_init: Initializer | None = None
     tied: bool = True

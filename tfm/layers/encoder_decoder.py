@@ -20,7 +20,7 @@ class EncoderLayer(nn.Module):
 
     mixer: nn.Module
     feed_forward: nn.Module
-    residual: Callable[[], Residual] = Residual
+    residual: Callable[[], nn.Module] = Residual
 
     def setup(self) -> None:
         self.mixer_residual = self.residual()
@@ -107,7 +107,7 @@ class DecoderLayer(nn.Module):
     mixer: nn.Module
     cross_attention: nn.Module
     feed_forward: nn.Module
-    residual: Callable[[], Residual] = Residual
+    residual: Callable[[], nn.Module] = Residual
 
     def setup(self) -> None:
         self.mixer_residual = self.residual()

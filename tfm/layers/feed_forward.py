@@ -10,13 +10,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.nn.initializers import Initializer
+from jax.typing import DTypeLike
 
 from tfm.layers import activations
 from tfm.layers.dense import KERNEL_INIT, dense, scale_initializer
 from tfm.layers.dropout import Dropout
 from tfm.layers.parameter_axes import declare_axes
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": nn.relu,
     "gelu": functools.partial(nn.gelu, approximate=False),
     "gelu_tanh": functools.partial(nn.gelu, approximate=True),  # of Hendrycks and Gimpel 2016, GPT-2 and BERT
@@ -55,7 +56,7 @@ class FeedForward(nn.Module):
     hidden: int
     activation: str | Callable[[jax.Array], jax.Array] = "relu"
     dropout_rate: float = 0.0
-    dtype: jnp.dtype = jnp.float32
+    dtype: DTypeLike = jnp.float32
     kernel_init: Initializer = KERNEL_INIT
     output_init: Initializer = KERNEL_INIT
     gated: bool = False
@@ -63,16 +64,17 @@ class FeedForward(nn.Module):
     @nn.nowrap
     def scale_initialization(self, factor: float) -> "FeedForward":
         """A copy whose kernels begin `factor` times as large, as in DeepNorm."""
-        inits = {
-            name: scale_initializer(getattr(self, name), factor) for name in ("kernel_init", "output_init")
-        }
-        return self.clone(**inits)
+        return self.clone(
+            kernel_init=scale_initializer(self.kernel_init, factor),
+            output_init=scale_initializer(self.output_init, factor),
+        )
 
     @nn.compact
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
-        activation = ACTIVATIONS.get(self.activation, self.activation)
-        if not callable(activation):
-            raise ValueError(f"activation must be a function or one of {(*ACTIVATIONS,)}, got {activation!r}")
+        activation = self.activation if callable(self.activation) else ACTIVATIONS.get(self.activation)
+        if activation is None:
+            expected = f"a function or one of {(*ACTIVATIONS,)}"
+            raise ValueError(f"activation must be {expected}, got {self.activation!r}")
         make = functools.partial(dense, self.hidden, kernel_init=self.kernel_init, dtype=self.dtype)
         hidden = activation(make(name="hidden")(x))
         if self.gated:

@@ -11,7 +11,6 @@ Shape letters as in `tfm.layers`: B batch, H heads, K and V features, M source l
 T cached positions, P positions of the prefix.
 """
 
-import functools
 from typing import Any, Self
 
 import flax.struct
@@ -23,8 +22,7 @@ from tfm.masks import causal_mask
 from tfm.search.state import gather_beams
 
 
-@functools.partial(flax.struct.dataclass, kw_only=True)
-class KeyValueCache:
+class KeyValueCache(flax.struct.PyTreeNode, kw_only=True):
     """Keys and values of one layer's self-attention, in the memory layout that its products read.
 
     Attributes:
@@ -37,9 +35,7 @@ class KeyValueCache:
     prefix: int = flax.struct.field(pytree_node=False, default=0)
 
     @classmethod
-    def empty(
-        cls, own: tuple[jax.Array, jax.Array], width: int, max_length: int, **arrays: jax.Array
-    ) -> Self:
+    def empty(cls, own: tuple[jax.Array, jax.Array], width: int, max_length: int, **arrays: Any) -> Self:
         """A pool of T = `max_length` positions of W = `width` hypotheses, without a prefix.
 
         Args:
@@ -77,8 +73,7 @@ class KeyValueCache:
         )
 
 
-@functools.partial(flax.struct.dataclass, kw_only=True)
-class LayerCache(KeyValueCache):
+class LayerCache(KeyValueCache, kw_only=True):
     """A `KeyValueCache` of a layer that attends to an encoder's output, too.
 
     Attributes:
@@ -89,13 +84,13 @@ class LayerCache(KeyValueCache):
     memory_value: jax.Array
 
     @classmethod
-    def empty(
+    def empty(  # type: ignore[override]  # a constructor, called by the name of its class
         cls,
         own: tuple[jax.Array, jax.Array],
         memory: tuple[jax.Array, jax.Array],
         width: int,
         max_length: int,
-    ) -> "LayerCache":
+    ) -> Self:
         """A pool of T = `max_length` positions of W = `width` hypotheses.
 
         Args:
@@ -116,8 +111,7 @@ class LayerCache(KeyValueCache):
         return jnp.arange(self.memory_key.shape[-1])
 
 
-@functools.partial(flax.struct.dataclass, kw_only=True)
-class HypothesisCache:
+class HypothesisCache(flax.struct.PyTreeNode, kw_only=True):
     """The state of decoding between two positions: what each hypothesis owns of the pools.
 
     Attributes:
@@ -158,8 +152,7 @@ class HypothesisCache:
         return self.replace(ancestors=gather_beams(self.ancestors, parents))
 
 
-@functools.partial(flax.struct.dataclass, kw_only=True)
-class DecodeCache(HypothesisCache):
+class DecodeCache(HypothesisCache, kw_only=True):
     """The state of decoding of a model that attends to a source.
 
     Attributes:
@@ -170,17 +163,16 @@ class DecodeCache(HypothesisCache):
     memory_mask: jax.Array
     coverage: jax.Array
 
-    def add_coverage(self, weights: jax.Array) -> "DecodeCache":
+    def add_coverage(self, weights: jax.Array) -> Self:
         """The cache with attention weights [B, W, M] of one more position added to `coverage`."""
         return self.replace(coverage=self.coverage + weights)
 
-    def reorder(self, parents: jax.Array) -> "DecodeCache":
+    def reorder(self, parents: jax.Array) -> Self:
         """The cache of hypotheses that continue `parents`, int32 [B, W]: copies W * (T + M) numbers a row."""
         return super().reorder(parents).replace(coverage=gather_beams(self.coverage, parents))
 
 
-@functools.partial(flax.struct.dataclass, kw_only=True)
-class PrefixCache(HypothesisCache):
+class PrefixCache(HypothesisCache, kw_only=True):
     """The state of decoding of a language model: a prefix of each row, and what its hypotheses add.
 
     Attributes:
@@ -194,7 +186,7 @@ class PrefixCache(HypothesisCache):
         """int32 [B], the tokens of each row's prefix: the position of the first token behind it."""
         return self.prefix_mask.sum(-1, dtype=jnp.int32)
 
-    def append_prefix(self, mask: jax.Array) -> "PrefixCache":
+    def append_prefix(self, mask: jax.Array) -> Self:
         """The cache with tokens, bool [B, P'], behind its prefix; its layers are not changed."""
         return self.replace(prefix_mask=jnp.concatenate([self.prefix_mask, mask], axis=1))
 

@@ -2,12 +2,13 @@
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 LAYER_NORM_EPSILON = 1e-6
 
 
 def layer_norm(
-    dtype: jnp.dtype = jnp.float32, epsilon: float = LAYER_NORM_EPSILON, name: str | None = None
+    dtype: DTypeLike = jnp.float32, epsilon: float = LAYER_NORM_EPSILON, name: str | None = None
 ) -> nn.Module:
     """LayerNorm, computed in float32, the variance in two passes: in one pass it cancels.
 
@@ -20,7 +21,7 @@ def layer_norm(
 
 
 def rms_norm(
-    dtype: jnp.dtype = jnp.float32, epsilon: float = LAYER_NORM_EPSILON, name: str | None = None
+    dtype: DTypeLike = jnp.float32, epsilon: float = LAYER_NORM_EPSILON, name: str | None = None
 ) -> nn.Module:
     """RMSNorm (Zhang and Sennrich 2019), in float32: no mean is subtracted, no bias added.
 

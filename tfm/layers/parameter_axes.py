@@ -9,7 +9,7 @@ from typing import TypeVar
 
 Axes = tuple[str | None, ...]
 Module = TypeVar("Module", bound=type)
-PARAMETER_RULES = {
+PARAMETER_RULES: dict[str | None, tuple[str, ...]] = {
     "vocabulary": ("tensor",),
     "heads": ("tensor",),
     "hidden": ("tensor",),

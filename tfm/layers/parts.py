@@ -27,7 +27,7 @@ from tfm.masks import combine_masks, local_mask
 from tfm.positions import LAYOUTS, rotary_encoding, sinusoidal_encoding
 
 # What is not added to embeddings: {name: config -> fields of the `MultiHeadAttention` of self-attention}.
-ATTENTION_POSITIONS = {
+ATTENTION_POSITIONS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "none": lambda config: {},
     "rotary": lambda config: {"encode_positions": rotary_encoding},
     "relative_keys": lambda config: {"position_bias": RelativeKeys()},
@@ -176,7 +176,7 @@ class TransformerParts(ComposedModule):
         self._check_length(tokens.shape[-1])
         return jnp.arange(tokens.shape[-1])
 
-    def _check_length(self, length: int):
+    def _check_length(self, length: int) -> None:
         """Raises a ValueError for more positions than the config has."""
         max_length = self.config.max_length
         if max_length is not None and length > max_length:

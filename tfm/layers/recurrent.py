@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from tfm.attention import masked_softmax
 
@@ -44,7 +45,7 @@ class GRUCell(nn.Module):
 
     features: int
     initializers: Initializers
-    dtype: jnp.dtype = jnp.float32
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, h: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -80,7 +81,7 @@ class LSTMCell(nn.Module):
     features: int
     initializers: Initializers
     forget_bias: float = 0.0
-    dtype: jnp.dtype = jnp.float32
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(
@@ -168,7 +169,7 @@ class ScoredAttention(nn.Module):
     query_features: int
     features: int
     initializers: Initializers
-    dtype: jnp.dtype = jnp.float32
+    dtype: DTypeLike = jnp.float32
 
     def setup(self) -> None:
         if self.score == "additive":

@@ -16,7 +16,7 @@ from tfm import layers
 from tfm.fields import NEVER, check_fields, field, field_like
 from tfm.layers import activations
 from tfm.layers.kv_cache import PrefixCache
-from tfm.masks import causal_mask, combine_masks, segment_mask
+from tfm.masks import causal_mask, segment_mask
 from tfm.memory_estimate import DecoderMemory
 from tfm.models.transformer import PAD_ID, TransformerConfig, check_sizes
 
@@ -161,7 +161,7 @@ class DecoderLM(layers.TransformerParts):
         index = jnp.arange(tokens.shape[-1])
         mask = causal_mask(index, index)[None]
         if segments is not None:
-            mask = combine_masks(mask, segment_mask(segments, segments))
+            mask = mask & segment_mask(segments, segments)
         positions = self._positions(positions, tokens)
         x = self._embed("decoder", tokens, self.positions, positions, train=train)
         return self.decoder(x, mask=mask, positions=positions, train=train), self.embedding.output_table

@@ -16,7 +16,7 @@ from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.layers import activations
 from tfm.layers.collected_attention import attention_of
 from tfm.layers.kv_cache import DecodeCache
-from tfm.masks import causal_mask, combine_masks, padding_mask, segment_mask
+from tfm.masks import causal_mask, padding_mask, segment_mask
 from tfm.memory_estimate import TransformerMemory
 from tfm.positions import LAYOUTS
 
@@ -357,7 +357,7 @@ class Transformer(layers.TransformerParts):
         index = jnp.arange(targets.shape[-1])
         mask = causal_mask(index, index)[None]
         if segments is not None:
-            mask = combine_masks(mask, segment_mask(segments, segments))
+            mask = mask & segment_mask(segments, segments)
         positions = self._positions(positions, targets)
         x = self._embed("decoder", targets, self.decoder_positions, positions, train=train)
         return self.decoder(

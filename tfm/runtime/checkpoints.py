@@ -99,9 +99,9 @@ class Checkpoints:
             )
         if keep_hours:
             self._policies.append(checkpoint_managers.EveryNSeconds(keep_hours * 3600))
-        self._checked = {}
-        self._replaced = None
-        self._saving = None
+        self._checked: dict[int, tuple[str | None, bool]] = {}
+        self._replaced: str | None = None
+        self._saving: int | None = None
         self._readback = readback.ReadBack()
 
     def steps(self) -> list[int]:
@@ -182,7 +182,7 @@ class Checkpoints:
         self._readback.expect(trees)
         self._saving = int(state.step)
         if again:
-            self._rename_replaced()
+            self._rename_replaced(self._saving)
         self._manager.save(self._saving, args=ocp.args.Composite(**items), metrics=metrics)
 
     def restore(self, like: Any, step: int | None = None) -> Any:
@@ -344,12 +344,12 @@ class Checkpoints:
         os.rename(self._folder(step), aside)
         del self._checked[step]
 
-    def _rename_replaced(self):
+    def _rename_replaced(self, step):
         """Renames the checkpoint of a step that is saved again, before there is a manager."""
-        self._replaced = f"{self._folder(self._saving)}{REPLACED}"
-        self._checked.pop(self._saving, None)
+        replaced = self._replaced = f"{self._folder(step)}{REPLACED}"
+        self._checked.pop(step, None)
         if jax.process_index() == 0:
-            os.rename(self._folder(self._saving), self._replaced)
+            os.rename(self._folder(step), replaced)
         multihost_utils.sync_global_devices("replaced checkpoint")
 
     def _restore_replaced(self):

@@ -118,7 +118,7 @@ def writing(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = ADVICE.get(error.errno, ELSEWHERE)
+        advice = ADVICE.get(error.errno or 0, ELSEWHERE)
         raise UserError(f"Cannot write {path}: {error.strerror or error}; {advice}.") from error
 
 
@@ -142,7 +142,7 @@ def open_locked(path: str, flag: str, shown_as: str | None = None) -> BinaryIO:
         try:
             file = open(path, "ab")  # noqa: SIM115 (the caller closes it)
         except OSError as error:
-            advice = ADVICE.get(error.errno, ELSEWHERE)
+            advice = ADVICE.get(error.errno or 0, ELSEWHERE)
             raise UserError(f"Cannot write {shown_as}: {error.strerror}; {advice} ({flag}).") from error
         if not _lock(file):
             file.close()

@@ -39,7 +39,7 @@ def limit_malloc_arenas() -> None:
     if "MALLOC_ARENA_MAX" in os.environ or "arena_max" in os.environ.get("GLIBC_TUNABLES", ""):
         return
     with contextlib.suppress(AttributeError, OSError, TypeError):
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, max(os.cpu_count(), 2))
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, max(os.cpu_count() or 1, 2))
 
 
 def return_free_memory() -> None:
@@ -50,7 +50,7 @@ def return_free_memory() -> None:
 
 def measure_memory(compiled: jax.stages.Compiled) -> Memory:
     """The `Memory` of a compiled step that donates its state."""
-    analysis = compiled.memory_analysis()
+    analysis: Any = compiled.memory_analysis()
     state = analysis.argument_size_in_bytes
     step = analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
     return Memory(state, step, available_memory())

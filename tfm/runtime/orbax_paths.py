@@ -8,7 +8,7 @@ from etils import epath
 from tfm.errors import UserError
 
 
-class _LiteralPath(type(epath.Path())):
+class _LiteralPath(type(epath.Path())):  # type: ignore[misc]  # etils chooses the class when it runs
     """A path of etils whose own characters are no pattern.
 
     Orbax merges the files of each process, which it finds by `path.glob("ocdbt.process_*")`; etils joins that

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from types import FrameType
 
 import jax
 import numpy as np
@@ -57,7 +58,7 @@ class SignalHandler:
         finally:
             self._interrupting = False
 
-    def handle(self, number: int, _) -> None:
+    def handle(self, number: int, _: FrameType | None) -> None:
         """The signal handler, which Python calls in the main thread once a running library call returns.
 
         Raises:

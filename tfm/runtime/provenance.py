@@ -81,7 +81,7 @@ def _is_start(line):
 
 def changed_fields(old: dict, new: dict, path: str = "") -> dict[str, list]:
     """The fields in which two configs, nested dicts, differ: {path: [old, new]}; None for one not there."""
-    found = {}
+    found: dict[str, list] = {}
     for name in old.keys() | new.keys():
         before, now = old.get(name), new.get(name)
         if isinstance(before, dict) and isinstance(now, dict):
@@ -120,9 +120,9 @@ def _warn_of_numbers(before, now, step):
 
 def package_versions() -> dict[str, str]:
     """{name: version} of Python and of every installed package."""
-    found = {}
+    found: dict[str, str] = {}
     for package in importlib.metadata.distributions():
-        about = package.metadata
+        about: Any = package.metadata
         if "Name" in about:  # else the rest of an installation that failed
             found.setdefault(about["Name"], about.get("Version"))  # of two, Python imports the first
     return {"python": platform.python_version()} | dict(sorted(found.items()))

@@ -67,7 +67,7 @@ def expect(tree: Any, turn: int | None = None) -> Expected:
     """
     leaves, structure = jax.tree.flatten(tree)
     chosen = range(len(leaves)) if turn is None else [turn % len(leaves)]
-    shapes = structure.unflatten([jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves])
+    shapes = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves])
     return Expected(shapes, {number: _parts(leaves[number]) for number in chosen})
 
 
@@ -92,9 +92,8 @@ def check(folder: str, expected: Expected) -> None:
 def _compare(handler, folder, expected, numbers):
     """Reads some of the leaves and compares their values."""
     named, structure = jax.tree_util.tree_flatten_with_path(expected.tree)
-    item = structure.unflatten(
-        [leaf if number in numbers else ocp.PLACEHOLDER for number, (_, leaf) in enumerate(named)]
-    )
+    wanted = [leaf if number in numbers else ocp.PLACEHOLDER for number, (_, leaf) in enumerate(named)]
+    item = jax.tree.unflatten(structure, wanted)
     as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), item)
     read = handler.restore(folder, args=ocp.args.PyTreeRestore(item=item, restore_args=as_numpy))
     found = jax.tree.leaves(read)
@@ -110,7 +109,8 @@ def _compare(handler, folder, expected, numbers):
 def _groups(expected):
     """The numbers of the leaves whose values count, in groups of about `AT_ONCE` bytes."""
     sizes = [x.size * x.dtype.itemsize for x in jax.tree.leaves(expected.tree)]
-    group, size = [], 0
+    group: list[int] = []
+    size = 0
     for number in expected.values:
         if group and size + sizes[number] > AT_ONCE:
             yield group
@@ -132,4 +132,4 @@ def _parts(x):
 
 def _digest(x):
     elements = np.ascontiguousarray(x).reshape(-1)  # a scalar has no bytes to view
-    return hashlib.sha256(elements.view(np.uint8)).digest()
+    return hashlib.sha256(elements.view(np.uint8).data).digest()

@@ -46,10 +46,12 @@ class Constraints(NamedTuple):
 
     def at_limit(self, position: jax.Array) -> jax.Array:
         """bool [B]: where the token at `position` is the last one that the limit allows."""
+        assert self.limits is not None, "made by `resolve`"
         return position + 1 >= self.limits
 
     def forced_tokens(self, position: jax.Array) -> jax.Array:
         """int32 [B]: the token that the prefix requires at `position`, -1 where any is allowed."""
+        assert self.prefix is not None
         column = jnp.minimum(position, self.prefix.shape[1] - 1)
         forced = jnp.where(position < self.prefix.shape[1], self.prefix[:, column], -1)
         return jnp.where(self.at_limit(position), -1, forced)

@@ -43,7 +43,7 @@ class RunProcess:
         self.run = run
         self._left = [["train", *run.arguments, workdir], ["evaluate", workdir, *evaluate]]
         self._environment = {"JAX_COMPILATION_CACHE_DIR": programs} | os.environ
-        self._process = None
+        self._process: subprocess.Popen | None = None
         os.makedirs(run.workdir, exist_ok=True)
         self.log_path = os.path.join(run.workdir, LOG_FILE)
 
@@ -116,7 +116,8 @@ def execute_runs(
       The runs that failed.
     """
     programs = os.path.join(os.path.abspath(workdir), COMPILED_FOLDER)
-    waiting, running, failures = list(runs), [], []
+    waiting, failures = list(runs), []
+    running: list[RunProcess] = []
     began = reported = time.monotonic()
     try:
         while waiting or running:

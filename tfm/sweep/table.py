@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scipy.special import stdtrit
@@ -84,7 +84,7 @@ def make_table(variants: Sequence[Variant], rows: Sequence[Mapping[str, Any]], n
     return "\n".join(lines) + "\n"
 
 
-def _cells(variant, base, rows, scores, names) -> Iterator[str]:
+def _cells(variant, base, rows, scores, names):
     yield from (variant.name, str(len(rows)), _parameters(rows[-1], variant))
     flops = rows[-1]["flops"]
     yield "" if flops is None else f"{flops:.1e}"
@@ -114,7 +114,7 @@ def _parameters(row, variant):
 
 def _scores_of(rows, variant):
     """{name of a score: its values, one for each seed}."""
-    found = {}
+    found: dict[str, list[float]] = {}
     for row in rows:
         if row["variant"] == variant:
             for score in row["scores"]:

@@ -20,8 +20,9 @@ import numpy as np
 
 from tfm import models
 from tfm.data.batching import prefetch
+from tfm.data.config import SPLITS
 from tfm.data.image_batches import ImageBatches, assemble, eval_batches
-from tfm.data.images import SPLITS, ImageDataConfig, Images, check_splits, open_images
+from tfm.data.images import ImageDataConfig, Images, check_splits, open_images
 from tfm.errors import UserError
 from tfm.evaluation.classification_metrics import classification_scores
 from tfm.fields import NEVER, check_fields, field
@@ -206,7 +207,7 @@ class Classification:
 
     def evaluate(self, params: Any, data: ClassificationData) -> dict[str, float]:
         """Loss and accuracy on the validation split: {name: float}."""
-        sums = {}
+        sums: dict[str, Any] = {}
         for batch in data.validation_batches():
             add_sums(sums, self._evaluation_loss(params, batch))
         return {f"validation/{name}": mean for name, mean in means(sums).items()}

@@ -63,7 +63,7 @@ class Roofline(NamedTuple):
             "HBM": self.memory,
             "interconnect": self.exposed + self.overlapped,
         }
-        return max(parts, key=parts.get)
+        return max(parts, key=lambda name: parts[name])
 
     @property
     def utilisation(self) -> float:

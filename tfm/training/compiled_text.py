@@ -170,8 +170,8 @@ def trip_count(program: Program, loop: Instruction) -> int | None:
     """
     if known := re.search(r'known_trip_count":\{"n":"(\d+)"', loop.attributes):
         return int(known[1])
-    condition = re.search(r"condition=%?([\w.\-]+)", loop.attributes)
-    instructions = list(program.computations[condition[1]].values())
+    condition, *_ = re.findall(r"condition=%?([\w.\-]+)", loop.attributes)
+    instructions = list(program.computations[condition].values())
     if not any("direction=LT" in each.attributes for each in instructions):
         return None
     limits = [each for each in instructions if each.opcode == "constant" and each.outputs[0].dtype == "s32"]
@@ -181,14 +181,15 @@ def trip_count(program: Program, loop: Instruction) -> int | None:
 
 def find_collectives(program: Program) -> list[Collective]:
     """All collectives that a run of the program makes, in order; a start and its done are one."""
-    found, chains = [], {}
+    found: list[Collective] = []
+    chains: dict[tuple[str, str], int] = {}
     for run in executed(program):
         kind = run.instruction.opcode.removesuffix("-start")
         if kind not in COLLECTIVES:
             continue
         # On a TPU, several fusions each carry a part of one collective beside products of their own.
-        chain = re.search(r'chain_id="(\d+)"', run.instruction.attributes)
-        chain = chain and (chain[1], kind)
+        named = re.search(r'chain_id="(\d+)"', run.instruction.attributes)
+        chain = named and (named[1], kind)
         if chain in chains:
             index = chains[chain]
             found[index] = found[index]._replace(overlaps=True)
@@ -316,7 +317,7 @@ def _overlaps(instruction, computation):
 
 def _dot_flops(instruction, computation):
     left = _arrays(computation, instruction.operands[0])[0]
-    contracted = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", instruction.attributes)[1]
+    contracted, *_ = re.findall(r"lhs_contracting_dims=\{([\d,]*)\}", instruction.attributes)
     inputs = math.prod(left.shape[int(axis)] for axis in contracted.split(",") if axis)
     return 2 * math.prod(instruction.outputs[0].shape) * inputs
 
@@ -324,14 +325,14 @@ def _dot_flops(instruction, computation):
 def _convolution_flops(instruction, computation):
     """A TPU's products are convolutions, whose windows may hit padding and holes: these do not count."""
     attributes = instruction.attributes
-    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", attributes).groups()
+    labels, *_ = re.findall(r"dim_labels=(\w+)_(\w+)->(\w+)", attributes)
     left, kernel = (
         dict(zip(axes, _arrays(computation, name)[0].shape, strict=True))
         for axes, name in zip(labels, instruction.operands, strict=False)
     )
     output = dict(zip(labels[2], instruction.outputs[0].shape, strict=True))
-    window = re.search(r"window=\{([^}]*)\}", attributes)
-    window = dict(re.findall(r"(\w+)=(\S+)", window[1])) if window else {}
+    windows = re.search(r"window=\{([^}]*)\}", attributes)
+    window = dict(re.findall(r"(\w+)=(\S+)", windows[1])) if windows else {}
     positions = 1
     for index, axis in enumerate(sorted(axis for axis in output if axis.isdigit())):
         positions *= _window_positions(left[axis], kernel[axis], output[axis], window, index)
@@ -372,7 +373,7 @@ def _memory_bytes(program, instruction, computation):
 
 def _fusion_bytes(fused, operands, outputs):
     """A fusion reads its operands, of those it only takes slices of the slices, and writes its outputs."""
-    users = {}
+    users: dict[str, list[Instruction]] = {}
     for each in fused.values():
         for name in each.operands:
             users.setdefault(name, []).append(each)

@@ -83,7 +83,7 @@ class DeferredMetrics:
     ):
         self._monitor, self._accumulator, self._count = monitor, accumulator, count
         self._explain, self._hooks = explain, hooks
-        self._unread = None
+        self._unread: tuple[int, Batch, Mapping[str, SumAndCount]] | None = None
 
     def put(self, step: int, batch: Batch, metrics: Mapping[str, SumAndCount]) -> None:
         """Stores what `read` reads next: a step, its host batch, and its metrics on the devices."""

@@ -109,7 +109,7 @@ def _forward(loss, params, batch, key):
     Nothing is compiled as a whole, so that outputs have values. Inside of what Flax compiles all the same
     (remat, scan) they have none, and the module around it is named.
     """
-    found = []
+    found: list[str] = []
 
     def look(method, args, kwargs, context):
         output = method(*args, **kwargs)

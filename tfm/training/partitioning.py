@@ -108,9 +108,9 @@ def _pmap_partitioner(devices):
 
     def place_shapes(state, batch):
         split = {name: (count, -(-len(x) // count), *x.shape[1:]) for name, x in batch.items()}
-        split = {name: jax.ShapeDtypeStruct(split[name], x.dtype) for name, x in batch.items()}
+        shapes = {name: jax.ShapeDtypeStruct(split[name], x.dtype) for name, x in batch.items()}
         stacked = jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape), x.dtype), state)
-        return _place_shapes(stacked, sharding), _place_shapes(split, sharding)
+        return _place_shapes(stacked, sharding), _place_shapes(shapes, sharding)
 
     return Partitioner(
         count, compile_step, place_state, place_batch, place_shapes, fetch_state=first, fetch_metrics=first

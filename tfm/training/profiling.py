@@ -6,7 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -61,7 +61,7 @@ class Profiler(Hook):
         self._first, self._last = first, last
         self._folder = os.path.join(workdir, FOLDER)
         self._began = self._records = False
-        self._sources = {}
+        self._sources: dict[str, str] = {}
 
     def on_compiled(self, compiled: jax.stages.Compiled) -> None:
         """Keeps which line of the model each operation is of; begins where the first step is recorded."""
@@ -117,7 +117,7 @@ def read_operations(folder: str) -> list[list[Operation]]:
     return [line for line in lines if line]
 
 
-def _operations(events) -> Iterator[Operation]:
+def _operations(events: Iterable[Any]) -> Iterator[Operation]:
     """Those that are of a compiled program, and not one that executes others."""
     for event in events:
         name = dict(event.stats).get("hlo_op")
@@ -138,14 +138,15 @@ def summarize(lines: Sequence[Sequence[Operation]], sources: Mapping[str, str]) 
     busy = sum(end - start for start, end in merge_intervals(everything))
     began = min(operation.start for operation in everything)
     whole = max(operation.start + operation.duration for operation in everything) - began
-    seconds, calls = collections.Counter(), collections.Counter()
+    seconds: collections.defaultdict[str, float] = collections.defaultdict(float)
+    calls: collections.Counter[str] = collections.Counter()
     for operation in everything:
         seconds[operation.name] += operation.duration / NANOSECONDS
         calls[operation.name] += 1
     total = sum(seconds.values())
     shown = [
         f"{time:9.4f}  {100 * time / total:5.1f} %  {calls[name]:7,}  {name}  {sources.get(name, '')}"
-        for name, time in seconds.most_common(SHOWN)
+        for name, time in sorted(seconds.items(), key=lambda item: -item[1])[:SHOWN]
     ]
     return [
         f"{whole / NANOSECONDS:.3f} s, idle for {100 * (1 - busy / whole):.1f} %: no operation ran; "
@@ -157,7 +158,7 @@ def summarize(lines: Sequence[Sequence[Operation]], sources: Mapping[str, str]) 
 
 def merge_intervals(operations: Iterable[Operation]) -> list[tuple[float, float]]:
     """The times in which at least one operation ran: (start, end), ascending and apart."""
-    merged = []
+    merged: list[tuple[float, float]] = []
     for operation in sorted(operations, key=lambda each: each.start):
         end = operation.start + operation.duration
         if merged and operation.start <= merged[-1][1]:

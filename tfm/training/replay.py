@@ -14,7 +14,7 @@ from tfm.layers.parameter_axes import parameter_axes
 from tfm.training.config import TrainingConfig
 from tfm.training.partitioning import uses_mesh
 from tfm.training.reporting import means
-from tfm.training.setup import TrainSetup, make_setup, open_checkpoints
+from tfm.training.setup import make_setup, open_checkpoints
 from tfm.training.step import TrainState
 from tfm.training.task import Batch, Task
 
@@ -132,7 +132,7 @@ def describe_changes(replay: Replay, heads: bool = False) -> Iterator[Change]:
             yield Change(name, head, *(_norm(np.take(x, head, axis)) for x in arrays))
 
 
-def _restore_before(setup: TrainSetup, task: Task, config: TrainingConfig, workdir: str, step: int):
+def _restore_before(setup, task, config, workdir, step):
     """(step, state) of the newest checkpoint before a step."""
     with contextlib.closing(open_checkpoints(task, config, workdir)) as checkpoints:
         steps = checkpoints.steps()

@@ -1,7 +1,7 @@
 """One update: a pure function of state and batch."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import flax.struct
 import jax
@@ -15,8 +15,7 @@ from tfm.training.task import Batch
 COUNTERS = ("count", "step")  # in the optimizer's state, as Optax names them
 
 
-@flax.struct.dataclass
-class TrainState:
+class TrainState(flax.struct.PyTreeNode):
     """All that an update changes.
 
     Attributes:
@@ -34,9 +33,7 @@ class TrainState:
     halted: jax.Array = flax.struct.field(default_factory=lambda: jnp.zeros((), bool))
 
     @classmethod
-    def create(
-        cls, params: Any, optimizer: optax.GradientTransformation, ema_decay: float = 0.0
-    ) -> "TrainState":
+    def create(cls, params: Any, optimizer: optax.GradientTransformation, ema_decay: float = 0.0) -> Self:
         """The state before the first update; with an average where `ema_decay` is above 0."""
         return cls(jnp.zeros((), jnp.int32), params, optimizer.init(params), params if ema_decay else None)
 
@@ -46,12 +43,12 @@ class TrainState:
         return items if self.average is None else items | {"average": self.average}
 
     @classmethod
-    def from_items(cls, items: dict[str, Any]) -> "TrainState":
+    def from_items(cls, items: dict[str, Any]) -> Self:
         """The state of which `items` were saved."""
         optimizer = items["optimizer"]
         return cls(optimizer["step"], items["params"], optimizer["state"], items.get("average"))
 
-    def with_params(self, params: Any) -> "TrainState":
+    def with_params(self, params: Any) -> Self:
         """This state, before its first update, with other parameters."""
         average = None if self.average is None else jax.tree.map(jnp.copy, params)
         return self.replace(params=params, average=average)
@@ -159,6 +156,7 @@ def split_batch(
     """
     split = {name: np.split(pad_rows(x, devices), devices) for name, x in batch.items()}
     keys = [key] if devices == 1 else [jax.random.fold_in(key, device) for device in range(devices)]
+    found: list[tuple[Batch, jax.Array]]
     found = [({name: x[device] for name, x in split.items()}, own) for device, own in enumerate(keys)]
     if gradient_accumulation_steps == 1:
         return found

@@ -10,7 +10,7 @@ import itertools
 import math
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 from jax.experimental import topologies
@@ -21,7 +21,7 @@ from tfm.runtime.memory import explain_out_of_memory, format_bytes, measure_memo
 from tfm.training import compiled_text
 from tfm.training.chips import CHIPS, Chip, Roofline, estimate
 from tfm.training.config import TrainingConfig
-from tfm.training.setup import TrainSetup, make_setup
+from tfm.training.setup import make_setup
 from tfm.training.task import Batch, Task
 
 COLUMN = 20  # characters of a name
@@ -146,9 +146,9 @@ def _keep_out_of_cache():
         jax.config.update(name, before)
 
 
-def _measure(setup: TrainSetup, state: Any, batch: Any, compiled: jax.stages.Compiled, chip: Chip | None):
+def _measure(setup, state, batch, compiled, chip):
     memory = measure_memory(compiled)
-    program = compiled_text.parse(compiled.as_text())
+    program = compiled_text.parse(compiled.as_text() or "")
     collectives = compiled_text.find_collectives(program)
     flops, memory_bytes = compiled_text.count_flops(program), compiled_text.count_memory_bytes(program)
     sent = {

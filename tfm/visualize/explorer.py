@@ -88,14 +88,15 @@ def describe_beam(steps: Sequence[Sequence[Extension]], pieces: Any) -> list[lis
       steps: as `Translated.beam`.
       pieces: ids -> pieces.
     """
-    described, before = [], [0.0]  # the log-probability of the empty prefix
+    described = []
+    before: list[float | None] = [0.0]  # the log-probability of the empty prefix
     for step in steps:
         described.append([_describe_extension(each, before[each.parent], pieces) for each in step])
         before = [each.log_probability for each in step]
     return described
 
 
-def align_sentences(translations: Sequence[Translated]) -> dict[str, dict[str, list[list[int]]]]:
+def align_sentences(translations: Sequence[Translated]) -> dict[str, dict[str, list[tuple[int, int]]]]:
     """{"0,1": {side and unit: pairs of tokens that correspond}} of every two translations."""
     described = [{side: describe_tokens(getattr(each, side)) for side in SIDES} for each in translations]
     return {

@@ -3,7 +3,7 @@
 import os
 import textwrap
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -15,7 +15,7 @@ from tfm.runtime.memory import check_estimate, host_memory
 
 FORMATS = ("png", "svg", "pdf")
 # Text stays text in SVG and PDF; a figure of the same numbers is the same file.
-SAVING = {"svg.fonttype": "none", "svg.hashsalt": "tfm", "pdf.fonttype": 42}
+SAVING: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "tfm", "pdf.fonttype": 42}
 UNDATED = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 DPI = 110
 MOST_PIXELS = (1 << 16) - 1  # on a side, of Matplotlib's renderer
@@ -101,12 +101,14 @@ def draw_attention(panels: Panels, title: str, path: str) -> None:
     """
     weights, queries, keys = panels.weights, panels.queries, panels.keys
     queries, keys = (axis._replace(labels=list(map(_shortened, axis.labels))) for axis in (queries, keys))
-    grid = _Grid.of(*weights.shape[:2], queries.labels, keys.labels)
+    layers, heads = weights.shape[:2]
+    grid = _Grid.of(layers, heads, queries.labels, keys.labels)
     lines = _wrapped(title, int(grid.size[0] / TITLE_CHARACTER))
     grid = grid._replace(header=TITLE * max(len(lines), 1))
     _check_size(grid.size)
-    as_it_is = {"parse_math": False}
-    colours = {"cmap": "PuOr" if panels.least < 0 else "Blues", "vmin": panels.least, "vmax": panels.largest}
+    as_it_is: dict[str, Any] = {"parse_math": False}
+    palette = "PuOr" if panels.least < 0 else "Blues"
+    colours: dict[str, Any] = {"cmap": palette, "vmin": panels.least, "vmax": panels.largest}
     figure = Figure(figsize=grid.size)
     left, top = 0.1 / grid.size[0], 1 - 0.1 / grid.size[1]
     figure.text(left, top, "\n".join(lines), va="top", fontsize=TEXT_SIZE + 2, **as_it_is)
@@ -166,9 +168,9 @@ class _Grid(NamedTuple):
     @classmethod
     def of(cls, layers, heads, rows, columns):
         """The grid for labels of rows and columns, lists of texts."""
-        size = tuple(max(CELL * len(labels), LEAST_PANEL) for labels in (columns, rows))
+        width, height = (max(CELL * len(labels), LEAST_PANEL) for labels in (columns, rows))
         left, below = (max(map(len, labels), default=0) * CHARACTER + GAP for labels in (rows, columns))
-        return cls(layers, heads, size, left + 1.5 * TITLE, below)
+        return cls(layers, heads, (width, height), left + 1.5 * TITLE, below)
 
     @property
     def size(self):

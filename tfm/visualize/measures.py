@@ -25,7 +25,7 @@ class Calibration(NamedTuple):
 
     confidence: np.ndarray
     accuracy: np.ndarray
-    count: np.ndarray
+    count: np.ndarray  # type: ignore[assignment]  # hides the method of tuples, which nobody calls
 
     @property
     def error(self) -> float:
@@ -49,7 +49,7 @@ def calibrate(probabilities: np.ndarray, correct: np.ndarray, bins: int = 10) ->
     return Calibration(confidence, accuracy, count[filled])
 
 
-def split_by_length(lengths: Sequence[int], groups: int) -> list[np.ndarray]:
+def split_by_length(lengths: Sequence[int] | np.ndarray, groups: int) -> list[np.ndarray]:
     """Indices of at most `groups` groups of about equal size, shorter ones first; no length is in two."""
     lengths = np.asarray(lengths)
     edges = np.unique(np.quantile(lengths, np.linspace(0, 1, groups + 1)[1:-1]).round())
@@ -99,7 +99,7 @@ def group_norms(tree: Mapping[str, Any]) -> dict[str, float]:
 
     Layers are named "encoder.layers_0", in order; other parts by their first name.
     """
-    squares = {}
+    squares: dict[str, float] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         first, second = [*(str(key.key) for key in path), ""][:2]
         is_layer = second.startswith(LAYER) and second.removeprefix(LAYER).isdecimal()
@@ -119,7 +119,7 @@ def measure_norms(task: Any, params: Any, batch: Any) -> tuple[dict[str, float],
     Raises:
       UserError: the batch has nothing to learn from.
     """
-    names = []  # in the order of the computation, which the results of jit lose
+    names: list[str] = []  # in the order of the computation, which the results of jit lose
 
     @jax.jit
     def compute(params, batch):

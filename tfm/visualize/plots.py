@@ -8,7 +8,6 @@ import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -34,7 +33,8 @@ def plot_curves(runs: Mapping[str, Sequence[Mapping[str, float]]], metrics: Sequ
         for (name, rows), style in zip(runs.items(), _styles(), strict=False):
             points = [(row["step"], row[metric]) for row in rows if metric in row]
             if points:
-                _line(axes, *zip(*points, strict=True), name, style)
+                steps, values = zip(*points, strict=True)
+                _line(axes, steps, values, name, style)
         _label(axes, "training step (updates)", _axis_of(metric))
     _legend(figure, panels)
     return figure
@@ -218,7 +218,7 @@ def _stroke(style):
     return {"color": style[0], "linestyle": style[1], "linewidth": 1.4}
 
 
-def _line(axes: Axes, x, y, name, style):
+def _line(axes, x, y, name, style):
     marker = style[2] if len(x) <= FEW else None
     axes.plot(x, y, **_stroke(style), marker=marker, markersize=4, label=name)
 

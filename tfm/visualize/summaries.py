@@ -129,7 +129,8 @@ def _is_special(piece):
 
 def _decode_bytes(word):
     """The word with runs of pieces such as <0xF0> as the characters that they encode."""
-    parts, run = [], b""
+    parts: list[str] = []
+    run = b""
     while word:
         if word.startswith("<0x") and word[5:6] == ">":
             run, word = run + bytes.fromhex(word[3:5]), word[6:]

@@ -184,8 +184,8 @@ def stack_values(
         if value is None or kernel is None or kernel.shape[:2] != (heads, value.shape[-1]):
             return None
         found.append((np.repeat(value[0, :keys], heads // value.shape[2], axis=1), kernel))
-    values, kernels = (np.stack(each).astype(np.float32) for each in zip(*found, strict=True))
-    return values, kernels
+    stacked, kernels = (np.stack(each).astype(np.float32) for each in zip(*found, strict=True))
+    return stacked, kernels
 
 
 def trace_steps(trace: BeamTrace) -> list[list[Extension]]:

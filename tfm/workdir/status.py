@@ -151,7 +151,7 @@ def _find_checkpoints(workdir):
     return {step: folder_bytes(os.path.join(folder, str(step))) for step in list_steps(folder)}
 
 
-def _read_evaluations(workdir) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def _read_evaluations(workdir: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     for name in sorted(os.listdir(workdir)):
         if not name.endswith(SCORES_SUFFIX):
             continue

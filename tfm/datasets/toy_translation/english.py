@@ -82,6 +82,7 @@ def _auxiliaries(clause: Clause) -> list[Word]:
 
 
 def _want(clause: Clause) -> list[Word]:
+    assert clause.modal is not None  # the word for it is "want"
     if clause.negated:
         return [Word(_do(clause), ("modal",)), Word("want", ("modal",))]
     if clause.modal.tense == "past":

@@ -97,7 +97,8 @@ def _verb_final(finite: Word, rest: list[Word], clause: Clause) -> list[Word]:
 
 def _middle_field(clause: Clause, time: list[Word]) -> list[Word]:
     """Pronouns, time, noun objects, "nicht", then what belongs closest to the verb."""
-    pronouns, nouns = [], []
+    pronouns: list[Word] = []
+    nouns: list[Word] = []
     for index, item in enumerate(clause.objects):
         case, _ = clause.verb.objects[index]
         negated = clause.negated and index == clause.indefinite_object

@@ -75,7 +75,7 @@ def find_pronoun_words() -> Iterator[tuple[PronounWords, PronounWords, bool]]:
 
 def _find_words(said: list[Word]) -> PronounWords:
     found = {node: number for number, word in enumerate(said) for node in word.nodes}
-    return PronounWords(*(found.get(node) for node in _NODES))
+    return PronounWords._make(found.get(node) for node in _NODES)
 
 
 def generate(split: str) -> Iterator[Example]:

@@ -61,6 +61,7 @@ class Puzzle(NamedTuple):
 
     @property
     def nouns(self) -> tuple[Noun, Noun]:
+        assert isinstance(self.subject, NounPhrase)
         return self.subject.noun, self.object.noun
 
 

@@ -27,7 +27,8 @@ from tfm.datasets.toy_translation.places import SIDES, goal, location
 T = TypeVar("T")
 
 _POSSESSIVE, _NUMBER = "possessive", "number"
-_SINGULAR = (
+_Choices = tuple[tuple[Determiner | str, int], ...]  # with their weights
+_SINGULAR: _Choices = (
     (words.THE, 50),
     (_POSSESSIVE, 12),
     (words.THIS, 8),
@@ -35,8 +36,8 @@ _SINGULAR = (
     (words.EVERY, 3),
     (words.NO, 3),
 )
-_MASS = ((words.THE, 50), (_POSSESSIVE, 12), (words.THIS, 8), (words.BARE, 30))
-_PLURAL = (
+_MASS: _Choices = ((words.THE, 50), (_POSSESSIVE, 12), (words.THIS, 8), (words.BARE, 30))
+_PLURAL: _Choices = (
     (words.THE, 40),
     (_POSSESSIVE, 12),
     (words.THIS, 8),
@@ -87,7 +88,7 @@ def noun_phrase(
 def _determiner(rng: Random, choice: Determiner | str, noun: Noun) -> Determiner:
     if choice is _POSSESSIVE:
         return pick(rng, words.POSSESSIVES) if _can_be_owned(noun) else words.THE
-    return words.BARE if choice is _NUMBER else choice
+    return words.BARE if isinstance(choice, str) else choice
 
 
 def _can_be_owned(noun: Noun) -> bool:

@@ -6,7 +6,7 @@ both directions), F of a state, O of the output layer.
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import flax.linen as nn
 import flax.struct
@@ -25,8 +25,7 @@ from tfm.search.state import gather_beams
 PAD_ID = 0
 
 
-@flax.struct.dataclass
-class RecurrentCache:
+class RecurrentCache(flax.struct.PyTreeNode):
     """The state of decoding between two positions.
 
     Attributes:
@@ -42,11 +41,11 @@ class RecurrentCache:
     carry: Any
     coverage: jax.Array
 
-    def add_coverage(self, weights: jax.Array) -> "RecurrentCache":
+    def add_coverage(self, weights: jax.Array) -> Self:
         """The cache with attention weights [B, W, M] of one more position added to `coverage`."""
         return self.replace(coverage=self.coverage + weights)
 
-    def reorder(self, parents: jax.Array) -> "RecurrentCache":
+    def reorder(self, parents: jax.Array) -> Self:
         """The cache of hypotheses that continue `parents`, int32 [B, W]."""
         carry, coverage = gather_beams((self.carry, self.coverage), parents)
         return self.replace(carry=carry, coverage=coverage)

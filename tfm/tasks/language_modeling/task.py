@@ -17,9 +17,8 @@ import jax.numpy as jnp
 
 from tfm import models
 from tfm.data.character_tokenizers import BYTES, CharacterTokenizer, TextTokenizer
-from tfm.data.config import remove_paths
+from tfm.data.config import SPLITS, remove_paths
 from tfm.data.documents import (
-    SPLITS,
     TOKENIZER_FILE,
     DocumentsConfig,
     check_documents,
@@ -149,12 +148,11 @@ class LanguageModeling:
     @functools.partial(jax.jit, static_argnums=0)
     def log_probabilities(self, members: tuple[Any, ...], batch: Any) -> jax.Array:
         """float32 [B, L], the log-probability of each target: of the mean of the members' probabilities."""
-        found = [
-            chunked_log_probabilities(
-                *self._features(params, batch, None), batch["targets"], self.config.loss_chunk_size
-            )
-            for params in members
-        ]
+        found = []
+        for params in members:
+            features, table = self._features(params, batch, None)
+            chunk = self.config.loss_chunk_size
+            found.append(chunked_log_probabilities(features, table, batch["targets"], chunk))
         return jax.nn.logsumexp(jnp.stack(found), axis=0) - math.log(len(found))
 
     def _features(self, params, batch, rng):

@@ -1,5 +1,6 @@
 """Translation: pairs of sentences, a sequence-to-sequence model, BLEU. See `task`, `pipeline`, `report`."""
 
-from tfm.tasks.translation.task import VOCABULARY_FILE, Config, Translation, create, fingerprint, plan_model
+from tfm.data.config import VOCABULARY_FILE
+from tfm.tasks.translation.task import Config, Translation, create, fingerprint, plan_model
 
 __all__ = ["VOCABULARY_FILE", "Config", "Translation", "create", "fingerprint", "plan_model"]

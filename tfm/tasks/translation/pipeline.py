@@ -58,13 +58,14 @@ def translate_texts(
         sentences, prefixes = _check_paired(sentences=sentences, prefixes=prefixes)
     tokens = tokenizer.encode(sentences)
     parts = [(i, part) for i, ids in enumerate(tokens) for part in _split_input(tokenizer, ids, config)]
+    begins: list[list[int]] | None = None
     starts = [i == 0 or parts[i - 1][0] != sentence for i, (sentence, _) in enumerate(parts)]
     if prefixes is not None:
         encoded = tokenizer.encode(prefixes)
-        prefixes = [encoded[i] if first else [] for (i, _), first in zip(parts, starts, strict=True)]
+        begins = [encoded[i] if first else [] for (i, _), first in zip(parts, starts, strict=True)]
     inputs = [[*part, EOS_ID] for _, part in parts]
-    found = decode(model, params, inputs, config, n_best=n_best, prefixes=prefixes)
-    translations = [[] for _ in sentences]
+    found = decode(model, params, inputs, config, n_best=n_best, prefixes=begins)
+    translations: list[list[list[Hypothesis]]] = [[] for _ in sentences]
     for (i, _), hypotheses in zip(parts, found, strict=True):
         texts = [Hypothesis(tokenizer.decode(ids), score) for ids, score in hypotheses]
         translations[i].append(_rank_by_utility(texts, config.utility) if config.samples else texts)
@@ -85,8 +86,8 @@ def score_texts(
       UserError: no lists of texts, or of unlike length.
     """
     sides = _check_paired(sources=sources, targets=targets)
-    sources, targets = ([[*ids, EOS_ID] for ids in tokenizer.encode(side)] for side in sides)
-    return score_pairs(model, params, sources, targets, config)
+    inputs, labels = ([[*ids, EOS_ID] for ids in tokenizer.encode(side)] for side in sides)
+    return score_pairs(model, params, inputs, labels, config)
 
 
 def align_texts(
@@ -113,7 +114,7 @@ def align_texts(
     ]
     pairs = [[[*side, EOS_ID] for side in encoded[i]] for i in usable]
     attention = attend_pairs(model, params, [s for s, _ in pairs], [t for _, t in pairs], config)
-    alignments = [set() for _ in encoded]
+    alignments: list[Links] = [set() for _ in encoded]
     for i, weights in zip(usable, attention, strict=True):
         alignments[i] = align_words(weights, *map(tokenizer.words, encoded[i]))
     return alignments
@@ -149,7 +150,8 @@ def _split_input(tokenizer, ids, config):
 def _rank_by_utility(texts, utility):
     utilities = expected_utilities([text for text, _ in texts], utility)
     ranked = dict(zip((text for text, _ in texts), utilities, strict=True))
-    return [Hypothesis(text, ranked[text]) for text in sorted(ranked, key=ranked.get, reverse=True)]
+    best_first = sorted(ranked.items(), key=lambda item: item[1], reverse=True)
+    return [Hypothesis(text, score) for text, score in best_first]
 
 
 def _join(parts, n_best):

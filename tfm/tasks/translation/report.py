@@ -12,7 +12,8 @@ import numpy as np
 from tfm.data.sources import fingerprint_texts, read_feature, read_sides
 from tfm.errors import UserError
 from tfm.evaluation.alignment import alignment_error_rate, from_pharaoh
-from tfm.evaluation.translation_metrics import Score, bleu, exact_match, scores
+from tfm.evaluation.score import Score
+from tfm.evaluation.translation_metrics import bleu, exact_match, scores
 from tfm.training.task import Report
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import models
-from tfm.data.config import VOCABULARY_FILE, DataConfig, remove_paths
-from tfm.data.sources import SPLITS, check_splits, find_problems, open_pairs
+from tfm.array_types import Array
+from tfm.data.config import SPLITS, VOCABULARY_FILE, DataConfig, remove_paths
+from tfm.data.sources import check_splits, find_problems, open_pairs
 from tfm.data.token_cache import check_folder
 from tfm.data.tokenizer import BOS_ID, Tokenizer
 from tfm.decoding.generate import DecodingConfig
@@ -170,7 +171,7 @@ class Translation:
 
     def evaluate(self, params: Any, data: TranslationData) -> dict[str, float]:
         """Loss and scores on the validation split: {name: float}."""
-        sums = {}
+        sums: dict[str, Any] = {}
         for batch in data.validation_batches:
             add_sums(sums, self._evaluation_loss(params, batch))
         metrics = {f"validation/{name}": mean for name, mean in means(sums).items()}
@@ -272,7 +273,7 @@ def sample_evenly(pairs: Any, most: int) -> Iterator[str]:
             yield from pair
 
 
-def shift_right(targets: jax.Array, positions: jax.Array) -> jax.Array:
+def shift_right(targets: Array, positions: Array) -> jax.Array:
     """Decoder input [B, L]: each sentence's tokens one place to the right, BOS at its position 0."""
     shifted = jnp.roll(targets, 1, axis=-1)
     return jnp.where(positions == 0, BOS_ID, shifted)
