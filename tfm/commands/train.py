@@ -31,6 +31,7 @@ from tfm.training.hooks import Hook
 from tfm.training.loop import train
 from tfm.training.profiling import Profiler, parse_range
 from tfm.training.topology import describe_topology, find_devices
+from tfm.training.trackers import find_tracker
 from tfm.workdir import initialization
 
 log = logging.getLogger("tfm.train")
@@ -73,6 +74,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if arguments.dry_run:
         dry_run(chosen, arguments.workdir, arguments.topology)
         return
+    for name in chosen.training.trackers:
+        find_tracker(name)  # before the data are read
     if arguments.warm_start and arguments.reset_schedule:
         raise UserError(
             "--warm_start begins a new run and --reset_schedule a new schedule in this one: choose one."
