@@ -32,8 +32,8 @@ class StepSamples(NamedTuple):
 class SamplesWriter(Hook):
     """Writes the samples of each evaluation into the work directory.
 
-    samples.jsonl has one object a line: {"step": int, "time": seconds since the epoch, "rows": [{name: text}],
-    "pictures": [name]}; the pictures are PNG files in the folder samples.
+    samples.jsonl has one object a line: {"step": int, "time": seconds since the epoch, "rows": [{name:
+    text}], "pictures": [name]}; the pictures are PNG files in the folder samples.
 
     Raises:
       UserError: from any method, an I/O error.
@@ -90,6 +90,38 @@ def format_table(rows: Sequence[Mapping[str, str]]) -> str:
     names = list(rows[0])
     lines = [names, ["---"] * len(names), *(list(row.values()) for row in rows)]
     return "\n".join(f"| {' | '.join(map(_format_cell, line))} |" for line in lines)
+
+
+def format_samples(found: Sequence[StepSamples], folder: str) -> str:
+    """A page in Markdown: each example with its texts over the steps, and all pictures.
+
+    Texts that are the same at all steps, such as a source, stand once above the table of the others.
+
+    Args:
+      found: as `read_samples` gives them.
+      folder: of the page, from which it links the pictures.
+    """
+    parts = [
+        _format_example(number, [(each.step, each.rows[number]) for each in found if number < len(each.rows)])
+        for number in range(max(len(each.rows) for each in found))
+    ]
+    pictures = [
+        f"![{name}, step {each.step:,}](<{os.path.relpath(path, folder)}>)"
+        for each in found
+        for name, path in each.pictures.items()
+    ]
+    parts += ["## Pictures", *pictures] if pictures else []
+    return "\n\n".join(["# Samples", *parts]) + "\n"
+
+
+def _format_example(number, rows):
+    """The part of the page about one example, from its (step, row) pairs."""
+    (_, first), *_ = rows
+    same = [name for name in first if len(rows) > 1 and len({row.get(name) for _, row in rows}) == 1]
+    varying = [name for name in first if name not in same] or same[-1:]
+    table = [{"step": f"{step:,}"} | {name: row.get(name, "") for name in varying} for step, row in rows]
+    once = [f"{name}: {_format_cell(first[name])}" for name in same if name not in varying]
+    return "\n\n".join([f"## {number + 1}", *once, format_table(table)])
 
 
 def _format_cell(text):

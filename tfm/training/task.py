@@ -58,7 +58,7 @@ class Samples(NamedTuple):
     """What a model in training makes of a few examples, the same ones at each evaluation.
 
     Attributes:
-      rows: the texts of each example, such as {"source": text, "hypothesis": text}, with the same names in all.
+      rows: the texts of each example, such as {"source": text, "hypothesis": text}; all have the same names.
       pictures: {name: function that draws a picture into the PNG file at a path}; the first host calls it.
     """
 
@@ -141,5 +141,5 @@ class SamplingTask(Protocol):
     """What a `Task` may have beside; a task without it has no samples."""
 
     def evaluate_with_samples(self, params: Any, data: Data) -> tuple[dict[str, float], Samples]:
-        """The scores of `Task.evaluate`, and samples, perhaps none, from the same outputs where it has any."""
+        """The scores of `Task.evaluate`, in place of which training calls it, and samples, perhaps none."""
         ...

@@ -12,7 +12,7 @@ PICTURE = "attention"
 def make_samples(
     task: Any, params: Any, pairs: Sequence[tuple[str, str]], hypotheses: Sequence[str]
 ) -> Samples:
-    """Source, reference and hypothesis of `validation_samples` pairs, and a picture of the first one's attention.
+    """Source, reference and hypothesis of `validation_samples` pairs; a picture of the first attention.
 
     Args:
       task: a `tfm.tasks.translation.Translation`.

@@ -19,9 +19,9 @@ METHODS = ("log_config", "log_scalars", "log_samples", "log_picture", "close")  
 class Tracker(Protocol):
     """What a tracker does with what a run logs.
 
-    It is made by a call with the work directory. The calls then come in order, from one thread. After a kill a
-    run repeats steps: what is logged of them comes again, with the same values. An error in any method ends
-    the tracker, not the run.
+    It is made by a call with the work directory. The calls then come in order, from one thread. After a
+    kill a run repeats steps: what is logged of them comes again, with the same values. An error in any method
+    ends the tracker, not the run.
     """
 
     def log_config(self, config: Mapping[str, Any]) -> None:
@@ -29,7 +29,7 @@ class Tracker(Protocol):
         ...
 
     def log_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Means since the last line of the log, {"train/...": value}, or scores, {"validation/...": value}."""
+        """Means since the last line of the log, "train/...", or scores, "validation/..."."""
         ...
 
     def log_samples(self, step: int, rows: Sequence[Mapping[str, str]]) -> None:
@@ -72,9 +72,7 @@ def find_tracker(name: str) -> Callable[[str], Tracker]:
     if name not in PACKAGES:
         return find_by_name(PACKAGES, name, PATH, METHODS)
     found = importlib.util.find_spec(PACKAGES[name])
-    if (
-        found is None or found.origin is None
-    ):  # a folder called wandb, which offline runs leave, is no package
+    if found is None or found.origin is None:  # the folder wandb of offline runs is no package
         raise UserError(
             f"{PATH} names {name!r}, whose package {PACKAGES[name]} is not installed: "
             "pip install 'tfm[tracking]', or leave the name out."

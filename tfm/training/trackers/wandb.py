@@ -15,8 +15,8 @@ STEP = "step"  # the horizontal axis of all charts
 class WandbTracker:
     """Writes to one run of Weights & Biases; a `tfm.training.trackers.Tracker`.
 
-    The step is a value like others, as a step of Weights & Biases never goes back, but a run that resumes from
-    a checkpoint does.
+    The step is a value like others: a step of Weights & Biases never goes back, but a run that resumes from a
+    checkpoint does.
     """
 
     def __init__(self, workdir: str):
