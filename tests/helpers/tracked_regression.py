@@ -1,6 +1,7 @@
 """The tiny regression with samples, and a tracker that keeps what it gets: for tests of both."""
 
 import functools
+from typing import ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -43,7 +44,7 @@ def train_tracked(workdir, *trackers, **training):
 class Memory:
     """A tracker; `made` has all, and `broken` names a method that fails."""
 
-    made = []
+    made: ClassVar[list] = []
     broken = ""
 
     def __init__(self, workdir):

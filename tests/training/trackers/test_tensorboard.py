@@ -1,4 +1,4 @@
-"""The events of TensorBoard: texts and pictures; the framing of the file is in tests/runtime/test_io_errors.py."""
+"""The events of TensorBoard. tests/runtime/test_io_errors.py has the framing of the file."""
 
 import json
 
