@@ -91,6 +91,11 @@ def test_the_page_has_each_example_over_the_steps():
     )
 
 
+def test_half_a_character_does_not_end_the_page():
+    page = format_samples([StepSamples(7, [{"source": "a\ud800b"}], {})], "/")
+    assert "| 7 | a?b |" in page
+
+
 def test_the_page_of_one_evaluation_has_all_texts():
     page = format_samples([StepSamples(7, ROWS, {})], "/")
     assert "| step | source | hypothesis |" in page

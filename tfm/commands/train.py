@@ -69,13 +69,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     cli.check_device()
     if arguments.profile:
         parse_range(arguments.profile)  # before minutes of preparation
+    for name in chosen.training.trackers:
+        find_tracker(name)  # is installed
     if arguments.topology and not arguments.dry_run:
         raise UserError("--topology is for --dry_run alone: a run takes the devices that are here.")
     if arguments.dry_run:
         dry_run(chosen, arguments.workdir, arguments.topology)
         return
-    for name in chosen.training.trackers:
-        find_tracker(name)  # before the data are read
     if arguments.warm_start and arguments.reset_schedule:
         raise UserError(
             "--warm_start begins a new run and --reset_schedule a new schedule in this one: choose one."

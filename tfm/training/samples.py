@@ -111,7 +111,8 @@ def format_samples(found: Sequence[StepSamples], folder: str) -> str:
         for name, path in each.pictures.items()
     ]
     parts += ["## Pictures", *pictures] if pictures else []
-    return "\n\n".join(["# Samples", *parts]) + "\n"
+    page = "\n\n".join(["# Samples", *parts]) + "\n"
+    return page.encode("utf-8", "replace").decode("utf-8")  # JSON may hold halves of characters
 
 
 def _format_example(number, rows):

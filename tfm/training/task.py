@@ -138,7 +138,10 @@ class Task(Protocol):
 
 @runtime_checkable
 class SamplingTask(Protocol):
-    """What a `Task` may have beside; a task without it has no samples."""
+    """What a `Task` may have beside; a task without it has no samples.
+
+    A subclass of such a task that overrides `evaluate` overrides this as well.
+    """
 
     def evaluate_with_samples(self, params: Any, data: Data) -> tuple[dict[str, float], Samples]:
         """The scores of `Task.evaluate`, in place of which training calls it, and samples, perhaps none."""
