@@ -17,6 +17,8 @@ def read_records(path):
             at += left
             continue
         length, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
+        if at + HEADER + length > len(content):
+            break  # is still being written
         assert kind in (FULL, FIRST, MIDDLE, LAST)
         parts += content[at + HEADER : at + HEADER + length]
         at += HEADER + length
@@ -42,3 +44,8 @@ def read_config(path):
         updates = [*record.config.update, *record.run.config.update]
         found |= {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in updates}
     return found
+
+
+def has_ended(path):
+    """Whether the record of the run's end is there."""
+    return any(record.HasField("exit") for record in read_records(path))

@@ -1,11 +1,13 @@
 """Weights & Biases itself, offline: what a run and its resumption leave in the file that it would send."""
 
 import json
+import time
 
 import pytest
 
+from tests.helpers.processes import LIMIT
 from tests.helpers.tracked_regression import train_tracked
-from tests.helpers.wandb_file import read_config, read_history
+from tests.helpers.wandb_file import has_ended, read_config, read_history
 from tfm.training.samples import read_samples
 from tfm.training.trackers.run_ids import read_id
 
@@ -34,6 +36,9 @@ def files(workdir):
         (workdir / "wandb").glob("offline-run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime
     )
     assert len(found) == 2
+    deadline = time.monotonic() + LIMIT  # a process of wandb writes the last block, after `finish` returned
+    while not all(has_ended(path) for path in found) and time.monotonic() < deadline:
+        time.sleep(0.1)
     return found
 
 
