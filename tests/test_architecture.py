@@ -37,16 +37,16 @@ MAY_IMPORT = {
     "tfm.decoding": {*EQUATIONS, *CONFIG, *BASE, "tfm.layers", "tfm.data", "tfm.runtime", "tfm.evaluation"},
     "tfm.interpret": {*EQUATIONS, "tfm.layers", "tfm.data", "tfm.decoding"},
     "tfm.training": {*EQUATIONS, *CONFIG, *BASE, "tfm.layers", "tfm.runtime"},
+    "tfm.visualize": {*EQUATIONS, *BASE, "tfm.layers", "tfm.data", "tfm.decoding", "tfm.runtime"},
     "tfm.tasks": {
         *(*EQUATIONS, *CONFIG, *BASE, "tfm.models", "tfm.data", "tfm.decoding", "tfm.evaluation"),
-        *("tfm.training", "tfm.runtime"),
+        *("tfm.training", "tfm.runtime", "tfm.visualize"),
     },
     "tfm.workdir": {
         *(*CONFIG, *BASE, "tfm.tasks", "tfm.training", "tfm.runtime", "tfm.data", "tfm.evaluation"),
     },
     "tfm.sweep": {*CONFIG, *BASE, "tfm.tasks", "tfm.training", "tfm.runtime"},
     "tfm.export": {*CONFIG, *BASE, "tfm.workdir", "tfm.runtime", "tfm.decoding", "tfm.layers"},
-    "tfm.visualize": {*EQUATIONS, *BASE, "tfm.layers", "tfm.data", "tfm.decoding", "tfm.runtime"},
     "tfm.commands": None,  # all
 }
 WITHOUT_JAX = ("tfm.data", "tfm.datasets", "tfm.evaluation", *sorted(CONFIG), "tfm.errors", "tfm.arguments")

@@ -28,7 +28,7 @@ from tfm.training.hooks import Hook
 from tfm.training.loop import train
 from tfm.training.setup import make_setup, open_checkpoints
 from tfm.training.step import check_zero_rows
-from tfm.training.task import Best, Data, Report, Task
+from tfm.training.task import Best, Data, Report, Samples, SamplingTask, Task
 from tfm.workdir import runs
 
 ADVICE = "add an entry to {} in tests/helpers/conformance.py"
@@ -209,6 +209,24 @@ def test_an_evaluation_has_the_best_metric(case, data, trained):
     scores = case.task.evaluate(trained.params, data)
     assert case.task.best.metric in scores
     assert all(name.startswith("validation/") and type(value) is float for name, value in scores.items())
+
+
+def test_samples_are_texts_and_pictures(case, data, params, tmp_path):
+    if not isinstance(case.task, SamplingTask):
+        return
+    config = dataclasses.replace(case.config, validation_samples=2)
+    task = tasks.find(case.config.task).create(config, str(case.workdir), new=False)
+    scores, samples = task.evaluate_with_samples(params, data)
+    assert scores == task.evaluate(params, data)
+    assert isinstance(samples, Samples)
+    assert len(samples.rows) == 2
+    assert len({tuple(row) for row in samples.rows}) == 1, "all rows have the same names"
+    assert all(isinstance(text, str) for row in samples.rows for text in row.values())
+    for name, draw in samples.pictures.items():
+        assert os.path.basename(name) == name
+        draw(path := str(tmp_path / f"{name}.png"))
+        with open(path, "rb") as file:
+            assert file.read(8) == b"\x89PNG\r\n\x1a\n"
 
 
 @pytest.mark.long

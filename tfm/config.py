@@ -34,7 +34,7 @@ IDENTIFIER = r"[A-Za-z_]\w*"
 MODULE = re.compile(rf"{IDENTIFIER}(\.{IDENTIFIER})*", re.ASCII)
 # "package.module:attribute" or "package.module": what is not in tfm.
 DOTTED = re.compile(rf"{MODULE.pattern}(\.{IDENTIFIER}|:{IDENTIFIER})", re.ASCII)
-NAME_FIELDS = ("name", "task", "kind")
+NAME_FIELDS = ("name", "task", "kind", "trackers")
 _allowed_modules: set[str] = set()
 log = logging.getLogger(__name__)
 
@@ -255,8 +255,9 @@ def dotted_names(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> list[st
     for key in mapping:
         if _is_section(mapping[key]):
             found += dotted_names(mapping[key])
-        elif key in NAME_FIELDS and is_dotted(mapping[key]):
-            found.append(mapping[key])
+        elif key in NAME_FIELDS:
+            value = mapping[key]
+            found += filter(is_dotted, value if isinstance(value, tuple | list) else [value])
     return found
 
 

@@ -1,5 +1,7 @@
 """tfm plot: every kind from a run, and the mistakes that it tells of."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -181,3 +183,18 @@ def test_a_file_is_written(tmp_path):
     path = tmp_path / "schedules.pdf"
     plot.main(["schedules", f"--output={path}"])
     assert path.read_bytes().startswith(b"%PDF")
+
+
+def test_samples_of_a_run_become_a_page(tiny_run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    plot.main(["samples", str(tiny_run)])
+    assert capsys.readouterr().out == "samples.md\n"
+    page = (tmp_path / "samples.md").read_text(encoding="utf-8")
+    assert page.count("\n## ") == 4 + 1  # sentences, and the pictures
+    pictures = re.findall(r"\(<(.+)>\)", page)
+    assert len(pictures) == 2
+    assert all((tmp_path / each).is_file() for each in pictures)
+    with pytest.raises(UserError, match=r"to end in \.md"):
+        plot.main(["samples", str(tiny_run), "--output=a.png"])
+    with pytest.raises(UserError, match="Expected samples of a run"):
+        plot.main(["samples", str(tmp_path)])

@@ -908,6 +908,88 @@ _LIST = {
         ("pieces[i - 1].endswith(SENTENCE_ENDS)", "pieces[i].endswith(SENTENCE_ENDS)", "data/test_tokenizer"),
         ("ids = ids[: ids.index(EOS_ID)]", "ids = [i for i in ids if i != EOS_ID]", "data/test_tokenizer"),
     ],
+    "tfm/training/trackers/hook.py": [
+        (
+            "        self._put(self._tracker.log_scalars, step, dict(scores))",
+            "        self._put(self._tracker.log_scalars, step + 1, dict(scores))",
+            "training/trackers/test_hook::test_a_tracker_gets_all_that_is_logged_in_order",
+        ),
+        (
+            "except Exception as error:\n                self._give_up",
+            "except OSError as error:\n                raise\n                self._give_up",
+            "training/trackers/test_hook::test_an_error_ends_the_tracker_with_one_warning_but_not_the_run",
+        ),
+        (
+            "            if not resumed:",
+            "            if resumed:",
+            "training/trackers/test_hook::test_a_new_run_says_which_tracker_cannot_be_opened_and_a_resumed_one_goes_on",
+        ),
+        (
+            "queue.Queue(MOST_WAITING)",
+            "queue.Queue()",
+            "training/trackers/test_hook::test_a_tracker_that_is_too_slow_gets_no_more",
+        ),
+    ],
+    "tfm/training/trackers/wandb.py": [
+        (
+            'self._run.log({STEP: step, f"samples/{name}"',
+            'self._run.log({STEP: 0, f"samples/{name}"',
+            "training/trackers/test_wandb::test_samples_and_pictures_are_there",
+        ),
+        (
+            "        run_id = run_id or uuid.uuid4().hex[:8]",
+            "        run_id = uuid.uuid4().hex[:8]",
+            "training/trackers/test_wandb::test_a_resumed_run_has_the_id_of_the_first_start",
+        ),
+    ],
+    "tfm/training/trackers/mlflow.py": [
+        (
+            "            write_id(workdir, NAME, run_id)",
+            "            pass",
+            "training/trackers/test_mlflow::test_a_resumed_run_goes_on_in_the_same_and_ends",
+        ),
+        (
+            "            if name not in known",
+            "            if name",
+            "training/trackers/test_mlflow::test_config_is_there",
+        ),
+    ],
+    "tfm/training/trackers/__init__.py": [
+        (
+            "if found is None or found.origin is None:",
+            "if found is None:",
+            "training/trackers/test_names::test_a_folder_of_the_name_is_no_package",
+        ),
+    ],
+    "tfm/training/samples.py": [
+        (
+            'found = {line["step"]: line for line in lines if _is_line(line)}',
+            'found = {line["step"]: line for line in reversed(list(lines)) if _is_line(line)}',
+            "training/trackers/test_hook::test_samples_survive_a_restart",
+        ),
+        (
+            "os.mkdir(folder)",
+            "os.makedirs(folder)",
+            "training/test_samples::test_a_work_directory_that_was_deleted_is_not_made_again",
+        ),
+        (
+            '.replace("|", "\\\\|")',
+            "",
+            "training/test_samples::test_texts_stay_in_their_cells",
+        ),
+    ],
+    "tfm/tasks/translation/samples.py": [
+        (
+            "task.show_reference(source, reference)",
+            "reference",
+            "tasks/test_parsing::test_samples_are_trees",
+        ),
+        (
+            "Selection(layer=layer,",
+            "Selection(layer=layer - 1,",
+            "tasks/translation/test_samples::test_the_picture_is_of_the_attention_of_the_layer_that_aligns",
+        ),
+    ],
     "tfm/training/chips.py": [
         (
             "max(self.compute, self.memory, self.overlapped)",

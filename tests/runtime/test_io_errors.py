@@ -42,6 +42,7 @@ from tfm.export.bundle import write_bundle
 from tfm.runtime.checkpoints import Checkpoints
 from tfm.runtime.files import atomic_file, atomic_folder, io_error_message, require_space
 from tfm.training.metrics_writer import MetricsWriter
+from tfm.training.trackers.tensorboard import TensorBoardTracker
 from tfm.visualize.figures import draw_curves
 from tfm.workdir import runs
 
@@ -106,7 +107,6 @@ def test_an_export_without_space_leaves_nothing(tiny_run, tmp_path):
 
 
 def test_metrics_without_space_end_the_run(tmp_path):
-    """The thread of tensorboardX died in silence; ten points later its queue was full: training waited."""
     answers = []
 
     def report():
@@ -131,9 +131,9 @@ def test_metrics_without_space_end_the_run(tmp_path):
 
 def test_tensorboard_reads_what_was_written(tmp_path):
     """The framing is that of TFRecord: length, its checksum, data, their checksum."""
-    reporter = MetricsWriter(str(tmp_path))
-    reporter.on_log(7, {"train/loss": 0.5, "train/accuracy": 0.25})
-    reporter.close()
+    tracker = TensorBoardTracker(str(tmp_path))
+    tracker.log_scalars(7, {"train/loss": 0.5, "train/accuracy": 0.25})
+    tracker.close()
     (path,) = (tmp_path / "tensorboard").iterdir()
     content, events = path.read_bytes(), []
     while content:

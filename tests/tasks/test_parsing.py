@@ -82,6 +82,21 @@ def test_a_report_of_perfect_parses(run, answers):
     assert report.outputs == [format_tree(tree) for tree in stored_trees(run, "test")]
 
 
+def test_samples_are_trees(run, answers):
+    """Reference and hypothesis are bracketed text; the picture reads the tokens of the tree."""
+    data = run.task.open_data()
+    answers |= dict(data.validation_pairs)
+    scores, samples = run.task.evaluate_with_samples(run.params, data)
+    assert scores["validation/f1"] == 100
+    assert samples.rows
+    for row in samples.rows:
+        assert row["hypothesis"] == row["reference"]
+        assert format_tree(next(read_trees([row["reference"]], "a tree"))) == row["reference"]
+    first = samples.rows[0]
+    assert run.task.target_tokens(first["hypothesis"]) == dict(data.validation_pairs)[first["source"]]
+    assert run.task.target_tokens("") == ""
+
+
 def test_a_report_counts_what_is_wrong(run, answers):
     """Of five outputs the first is empty, a tree of words alone, which has one word too many for evalb.
 

@@ -102,6 +102,7 @@ FREE = {
         "loss_chunk_size",
         "validation_sentences",
     ),
+    *("validation_samples", "training.trackers"),
     *("model.attention", "model.remat", "model.scan", "data.cache_dir", "data.directory", "data.test"),
 }
 FIXED = {
@@ -404,7 +405,12 @@ def test_impossible_warm_starts_are_refused(known, corpus, tmp_path):
 def test_a_reset_keeps_the_newest_weights(known_of_any_task):
     known, config = known_of_any_task, any_task()
     newest = weights(known, 6)
+    logged = {"samples.jsonl", "trackers.json", "tensorboard"}  # of the schedule before
+    for name in logged - {"tensorboard"}:
+        (known / name).write_text("{}")
     begin(config, known, reset=True, steps=3)
+    assert logged <= {path.name for path in (known / "before_reset").iterdir()}
+    assert not (known / "trackers.json").exists()
     jax.tree.map(np.testing.assert_array_equal, weights(known, 0), newest)
     first = [row for row in stream(known) if "train/loss" in row]
     assert [row["step"] for row in first] == [2, 3]  # the metrics begin anew, and so does the learning rate

@@ -203,7 +203,10 @@ def _allow_names(arguments):
     """Lets the config name what the arguments name, as the user trusts it."""
     for flag in set(map(_flag_name, arguments)):
         if flag.startswith(f"{NAME}.") and flag.rpartition(".")[2] in config.NAME_FIELDS:
-            config.allow_modules(value for value, _ in _found(flag, arguments) if config.is_dotted(value))
+            given = (
+                part.strip(" ()[]'\"") for value, _ in _found(flag, arguments) for part in value.split(",")
+            )
+            config.allow_modules(filter(config.is_dotted, given))  # one name, or those of a tuple
 
 
 def _change_names(saved, config_class, arguments):

@@ -8,10 +8,12 @@
   tfm plot lengths DIR [DIR ...]       BLEU by length of the source, of what eval.py translated
   tfm plot neighbours DIR [PIECE ...]  word pieces whose embeddings are the nearest
   tfm plot norms DIR                   norms of gradients and activations by layer, of one training batch
+  tfm plot samples DIR                 what a run made of the same examples at each evaluation, with pictures
 
-Writes KIND.png, or --output=FILE.png, .svg or .pdf.
+Writes KIND.png, or --output=FILE.png, .svg or .pdf; of samples, samples.md, or --output=FILE.md.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -28,8 +30,10 @@ from tfm.data.tokenizer import EOS_ID
 from tfm.decoding.scoring import predict_pairs
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
+from tfm.runtime.files import atomic_file
 from tfm.tasks.translation.task import sample_evenly
 from tfm.training.reporting import read_metrics
+from tfm.training.samples import format_samples, read_samples
 from tfm.visualize import measures, plots
 from tfm.visualize.figures import save
 from tfm.workdir import runs
@@ -44,17 +48,19 @@ class Kind(NamedTuple):
     """A kind of plot.
 
     Attributes:
-      draw: (flags, arguments behind the kind) -> figure.
+      draw: (flags, arguments behind the kind) -> figure, or the text of a page in Markdown.
       flags: names of those that it reads, beside --output.
       least, most: numbers of folders or other arguments that it takes; most None is any.
       takes: what these are, for error messages.
+      ending: of the file's name, if --output does not name it.
     """
 
-    draw: Callable[[flags.FlagValues, Sequence[str]], Figure]
+    draw: Callable[[flags.FlagValues, Sequence[str]], Figure | str]
     flags: tuple[str, ...] = ()
     least: int = 0
     most: int | None = 0
     takes: str = "no folder"
+    ending: str = "png"
 
 
 def draw_curves(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
@@ -171,6 +177,14 @@ def draw_norms(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
     return plots.plot_norms(*measures.measure_norms(run.task, runs.single_model_params(run), batch))
 
 
+def write_samples(values: flags.FlagValues, folders: Sequence[str]) -> str:
+    """A page of the samples of a run over its steps, which links its pictures."""
+    if values.output and not values.output.endswith(".md"):
+        raise UserError(f"Expected the name of a page to end in .md, got --output={values.output!r}.")
+    page = os.path.abspath(values.output or "samples.md")
+    return format_samples(read_samples(folders[0]), os.path.dirname(page))
+
+
 def _name_runs(folders):
     """A name for each folder.
 
@@ -218,6 +232,7 @@ KINDS = {
     "lengths": Kind(draw_lengths, ("split", "name"), 1, None, "folders of runs"),
     "neighbours": Kind(draw_neighbours, ("checkpoint",), 1, None, "the folder of a run, and word pieces"),
     "norms": Kind(draw_norms, ("checkpoint",), 1, 1, "the folder of one run"),
+    "samples": Kind(write_samples, (), 1, 1, "the folder of one run", "md"),
 }
 FIRST_WORDS = tuple(KINDS)  # what a shell completes behind the command
 
@@ -225,7 +240,9 @@ FIRST_WORDS = tuple(KINDS)  # what a shell completes behind the command
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     """The flags of the command, in `values`."""
     config_flag.define_import(values, argv)
-    text = "File of the plot, in the format of its ending: png, svg or pdf; KIND.png if not given."
+    text = (
+        "File of the plot, in the format of its ending: png, svg, pdf, of samples md; KIND.png if not given."
+    )
     flags.DEFINE_string("output", "", text, values)
     text = "curves: metric to draw, such as train/nll; the training loss and all of validation if not given."
     flags.DEFINE_multi_string("metric", [], text, values)
@@ -247,8 +264,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     values, arguments = cli.parse(__name__, argv, define_flags, ("KIND|DIR", "[DIR ...]"))
     name, rest = (arguments[0], arguments[1:]) if arguments[0] in KINDS else ("curves", arguments)
     _check(name, values, rest)
-    path = values.output or f"{name}.png"
-    save(KINDS[name].draw(values, rest), path, DPI)
+    kind = KINDS[name]
+    path = values.output or f"{name}.{kind.ending}"
+    drawn = kind.draw(values, rest)
+    if isinstance(drawn, str):
+        with atomic_file(path, "w") as file:
+            file.write(drawn)
+    else:
+        save(drawn, path, DPI)
     print(path)
 
 

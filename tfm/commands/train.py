@@ -31,6 +31,7 @@ from tfm.training.hooks import Hook
 from tfm.training.loop import train
 from tfm.training.profiling import Profiler, parse_range
 from tfm.training.topology import describe_topology, find_devices
+from tfm.training.trackers import find_tracker
 from tfm.workdir import initialization
 
 log = logging.getLogger("tfm.train")
@@ -69,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     cli.check_device()
     if arguments.profile:
         parse_range(arguments.profile)  # before minutes of preparation
+    for name in chosen.training.trackers:
+        find_tracker(name)  # is installed
     if arguments.topology and not arguments.dry_run:
         raise UserError("--topology is for --dry_run alone: a run takes the devices that are here.")
     if arguments.dry_run:

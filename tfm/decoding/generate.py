@@ -366,8 +366,12 @@ def as_members(params: Params | Members) -> Members:
 
 def select_layer(attention: jax.Array, config: DecodingConfig) -> jax.Array:
     """The layer of attention [layers, ...] that `config.attention_layer` names, or the nearest one."""
-    layers = len(attention)
-    return attention[int(np.clip(config.attention_layer, -layers, layers - 1))]
+    return attention[find_layer(len(attention), config)]
+
+
+def find_layer(layers: int, config: DecodingConfig) -> int:
+    """The number of the layer that `config.attention_layer` names among so many, or of the nearest one."""
+    return range(layers)[int(np.clip(config.attention_layer, -layers, layers - 1))]
 
 
 def _mean_coverage_penalty(beta: float) -> Callable[[tuple], jax.Array] | None:

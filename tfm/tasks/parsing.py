@@ -127,6 +127,14 @@ class Parsing(translation.Translation):
         found = _score_trees(list(map(_read, hypotheses)), list(golds))
         return {SCORE_NAMES[score.name]: score.value for score in found if score.name in SCORE_NAMES}
 
+    def show_reference(self, source: str, reference: str) -> str:
+        """The tree of the treebank as bracketed text."""
+        return format_tree(_gold_tree(reference, source))
+
+    def target_tokens(self, hypothesis: str) -> str:
+        """The tokens of a tree in bracketed text; none of an empty one."""
+        return " ".join(linearize(_read(hypothesis))) if hypothesis else ""
+
     def report(self, params: Any, split: str) -> Iterator[Report]:
         """Parses of a split, bracketing scores, and how many outputs were well-formed."""
         sources, references = read_sides(self.config.data, split)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, WITH_RESET, check_fields, field
 from tfm.training.optimizers import DECAYING, Adam, find_optimizer
+from tfm.training.trackers import check_names
 
 MOST = 10**9  # of what counts steps; the step itself is an int32
 
@@ -135,6 +136,12 @@ class TrainingConfig:
         unit="hours",
         resume=CHANGEABLE,
     )
+    trackers: tuple[str, ...] = field(
+        ("tensorboard",),
+        "What shows the run beside its log and its metrics.jsonl: tensorboard, wandb, mlflow, or trackers of "
+        "your own package, package.module:Class.",
+        resume=CHANGEABLE,
+    )
     parallel: str = field(
         "auto",
         "jit runs on one device; pmap splits each batch over all local devices; mesh does so over the "
@@ -178,6 +185,7 @@ class TrainingConfig:
 
     def __post_init__(self):
         check_fields(self, "training")
+        check_names(self.trackers)
         if self.parallel in ("jit", "pmap") and self.mesh_fsdp * self.mesh_tensor > 1:
             raise UserError(
                 "training.mesh_fsdp and mesh_tensor are for training.parallel 'mesh' or 'auto', got "

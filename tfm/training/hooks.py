@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 
 import jax
 
+from tfm.training.task import Samples
+
 
 class Hook:
     """Does nothing; a subclass overrides what it needs. Each host calls its own."""
@@ -19,6 +21,9 @@ class Hook:
 
     def on_evaluation(self, step: int, scores: Mapping[str, float]) -> None:
         """After each evaluation: {"validation/...": value}."""
+
+    def on_samples(self, step: int, samples: Samples) -> None:
+        """After `on_evaluation`, where the task gave samples."""
 
     def close(self) -> None:
         """At the end of the run, also where it fails."""
@@ -49,3 +54,8 @@ class Hooks(Hook):
         """See `Hook`."""
         for hook in self._hooks:
             hook.on_evaluation(step, scores)
+
+    def on_samples(self, step: int, samples: Samples) -> None:
+        """See `Hook`."""
+        for hook in self._hooks:
+            hook.on_samples(step, samples)

@@ -22,6 +22,7 @@ from tfm.training.hooks import Hook, Hooks
 from tfm.training.metrics_writer import MetricsWriter
 from tfm.training.non_finite import explain
 from tfm.training.reporting import MetricAccumulator
+from tfm.training.samples import SamplesWriter
 from tfm.training.setup import (
     TrainSetup,
     compile_step,
@@ -31,7 +32,9 @@ from tfm.training.setup import (
     restore_or_initialize,
 )
 from tfm.training.step import TrainState
-from tfm.training.task import Batch, Data, Task
+from tfm.training.task import Batch, Data, Samples, SamplingTask, Task
+from tfm.training.trackers import find_tracker
+from tfm.training.trackers.hook import open_trackers
 
 log = logging.getLogger(__name__)
 
@@ -61,11 +64,13 @@ def train(
     Raises:
       SystemExit: 128 + the signal's number, after a run that was asked to end has saved its state.
       UserError: the checkpoint there is of another model or tokenizer, all are damaged, the data cannot be
-        used, a step needs more memory than a device has, one is not finite, or the work directory was
-        deleted, moved or replaced.
+        used, a tracker is not installed or cannot be opened, a step needs more memory than a device has, one
+        is not finite, or the work directory was deleted, moved or replaced.
     """
     began = time.monotonic()
     signals, hooks = signals or SignalHandler(), list(hooks)
+    for name in config.trackers:
+        find_tracker(name)  # before any work
     setup = make_setup(task, config)
     with contextlib.ExitStack() as stack:
         for hook in hooks:
@@ -78,6 +83,13 @@ def train(
         if state.is_over(config) and not state.unevaluated:
             log.info("Nothing to do: %s", state.describe_end(config))
             return
+        if jax.process_index() == 0:  # the first of several hosts writes
+            guard.check()
+            writers: list[Hook] = [SamplesWriter(workdir)]  # draws before trackers look for the pictures
+            for tracker in open_trackers(config.trackers, workdir, task.config, resumed=state.step > 0):
+                stack.callback(tracker.close)
+                writers.append(tracker)
+            hooks = [*writers, *hooks]
         data = task.open_data()
         guard.check()  # preparing may have taken long, and what follows makes files and folders
         record_start(workdir, task.config, data.identity(), state.step)
@@ -246,11 +258,14 @@ class _Loop:
         try:
             with self._preemption.interrupting():
                 weights = self._setup.partitioner.fetch_weights(state.weights)
-                scores = self._task.evaluate(weights, self._data)
+                scores, samples = _evaluate_task(self._task, weights, self._data)
         except Interrupted:
             log.info("validation at step %s was cut short; it is made when the run resumes", f"{step:,}")
             return None
+        self._guard.check()
         self._hooks.on_evaluation(step, scores)
+        if samples.rows or samples.pictures:
+            self._hooks.on_samples(step, samples)
         shown = "  ".join(f"{name.removeprefix('validation/')} {value:.4g}" for name, value in scores.items())
         log.info("validation at step %s: %s  (%.0f s)", f"{step:,}", shown, time.monotonic() - began)
         return scores
@@ -259,3 +274,10 @@ class _Loop:
         self._guard.check()  # it makes a folder there
         where = self._task, self._data, self._config, self._setup, self._guard.path
         return explain(*where, state, step, batch)
+
+
+def _evaluate_task(task: Task, weights: Any, data: Data) -> tuple[dict[str, float], Samples]:
+    """Scores and samples; no samples of a task that gives none."""
+    if isinstance(task, SamplingTask):
+        return task.evaluate_with_samples(weights, data)
+    return task.evaluate(weights, data), Samples([], {})

@@ -11,7 +11,7 @@ A batch is a dict of NumPy arrays that all begin with the axis of rows. A row of
 must not count it, so that a batch can be divided over any number of devices.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -52,6 +52,18 @@ class Report(NamedTuple):
     settings: dict[str, Any]
     rate: float
     identity: str
+
+
+class Samples(NamedTuple):
+    """What a model in training makes of a few examples, the same ones at each evaluation.
+
+    Attributes:
+      rows: the texts of each example, such as {"source": text, "hypothesis": text}; all have the same names.
+      pictures: {name: function that draws a picture into the PNG file at a path}; the first host calls it.
+    """
+
+    rows: list[dict[str, str]]
+    pictures: dict[str, Callable[[str], None]]
 
 
 @runtime_checkable
@@ -121,4 +133,16 @@ class Task(Protocol):
 
     def assets(self) -> dict[str, str]:
         """{file name: fingerprint} of files in the work directory that belong to the weights."""
+        ...
+
+
+@runtime_checkable
+class SamplingTask(Protocol):
+    """What a `Task` may have beside; a task without it has no samples.
+
+    A subclass of such a task that overrides `evaluate` overrides this as well.
+    """
+
+    def evaluate_with_samples(self, params: Any, data: Data) -> tuple[dict[str, float], Samples]:
+        """The scores of `Task.evaluate`, in place of which training calls it, and samples, perhaps none."""
         ...

@@ -103,14 +103,51 @@ def examine(task: Any, params: Any, sentence: str, max_tokens: int = MAX_TOKENS)
     """
     source, _ = check_sentence(task, params, sentence, max_tokens)
     found, trace = _search(task, params, source)
-    target = found[0][0]
+    target, pieces = found[0][0], task.tokenizer.pieces
     if len(target) > max_tokens:
         log.warning(
             "Drawing the first %s of the %s tokens of a translation (--max_tokens)", max_tokens, len(target)
         )
-    kept = target[:max_tokens]
+    translated = _examine_ids(task, params, sentence, (source, target[:max_tokens]), pad_sentences)
+    return translated._replace(
+        translation=task.tokenizer.decode(target),
+        beam=trace_steps(trace)[:max_tokens],
+        finished=[(pieces(ids), score) for ids, score in found],
+    )
+
+
+def examine_pair(
+    task: Any, params: Any, source: str, target: str, max_tokens: int = MAX_TOKENS
+) -> Translated | None:
+    """What the model computes for a translation that is known: `Translated` without a search.
+
+    All pairs take one program. Sides of more tokens are cut, as the model has no more positions for them or a
+    picture no more room.
+
+    Args:
+      task, params: of one model.
+      source, target: texts.
+      max_tokens: of a side.
+
+    Returns:
+      None where a side has no token.
+    """
+    width = min(max_tokens, task.model.config.max_length or max_tokens)
+    sides = [[*ids, EOS_ID][:width] for ids in task.tokenizer.encode([source, target])]
+    if min(map(len, sides)) < 2:
+        return None
+
+    def pad(sentences):
+        return np.stack([np.pad(ids, (0, width - len(ids))) for ids in sentences]).astype(np.int32)
+
+    return _examine_ids(task, params, source, sides, pad)
+
+
+def _examine_ids(task, params, sentence, ids_of_sides, pad):
+    """`Translated` of the ids of both sides, which `pad` makes rows of a batch, without a search."""
+    source, kept = ids_of_sides
     read = [BOS_ID, *kept[:-1]]
-    sides = (pad_sentences([ids])[:, : task.model.config.max_length] for ids in (source, read, kept))
+    sides = (pad([ids])[:, : task.model.config.max_length] for ids in (source, read, kept))
     attention, values, probabilities, best = jax.device_get(_forward(task.model, params, *sides))
     lengths = {"encoder": (len(source),) * 2, "decoder": (len(kept),) * 2, "cross": (len(kept), len(source))}
     weights = {part: _cut(attention[part][:, 0], *lengths[part]) for part in PARTS if part in attention}
@@ -118,7 +155,7 @@ def examine(task: Any, params: Any, sentence: str, max_tokens: int = MAX_TOKENS)
     pieces = task.tokenizer.pieces
     return Translated(
         sentence=sentence,
-        translation=task.tokenizer.decode(target),
+        translation=task.tokenizer.decode(kept),
         weights=weights,
         norms=norms,
         joint_norms=joint_norms,
@@ -130,8 +167,8 @@ def examine(task: Any, params: Any, sentence: str, max_tokens: int = MAX_TOKENS)
             list(zip(pieces(best.ids[0, i]), best.probabilities[0, i].tolist(), strict=True))
             for i in range(len(kept))
         ],
-        beam=trace_steps(trace)[:max_tokens],
-        finished=[(pieces(ids), score) for ids, score in found],
+        beam=[],
+        finished=[],
         pieces=pieces,
     )
 

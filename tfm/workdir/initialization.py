@@ -18,8 +18,10 @@ from tfm.runtime.checkpoints import Checkpoints
 from tfm.runtime.files import atomic_file
 from tfm.runtime.provenance import RECORD_FILE, last_start
 from tfm.training.reporting import METRICS_FILE
+from tfm.training.samples import SAMPLES_FILE, SAMPLES_FOLDER
 from tfm.training.setup import CHECKPOINT_FOLDER, open_checkpoints
 from tfm.training.task import Task
+from tfm.training.trackers.run_ids import TRACKERS_FILE
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 
@@ -209,7 +211,8 @@ def reset(task: Task, workdir: str) -> None:
     with contextlib.closing(open_checkpoints(task, task.config.training, workdir)) as checkpoints:
         log.info("Beginning a new schedule with the weights of step %s", f"{checkpoints.latest():,}")
     os.makedirs(aside, exist_ok=True)
-    for name in (METRICS_FILE, "tensorboard", CHECKPOINT_FOLDER):  # the last one makes it a reset
+    logged = (METRICS_FILE, SAMPLES_FILE, SAMPLES_FOLDER, "tensorboard", TRACKERS_FILE)
+    for name in (*logged, CHECKPOINT_FOLDER):  # the last one makes it a reset
         if os.path.exists(os.path.join(workdir, name)):
             os.replace(os.path.join(workdir, name), os.path.join(aside, name))
     config.save(task.config, runs.config_path(workdir))

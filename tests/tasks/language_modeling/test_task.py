@@ -12,11 +12,14 @@ import scipy.special
 from tests.helpers.initialize import random_parameters
 from tests.helpers.tiny_lm import make_lm_config, write_documents
 from tfm.data.documents import TOKENIZER_FILE
+from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.decoding import continuation
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.tasks import language_modeling
 from tfm.tasks.language_modeling.data import TokenizedDocuments
 from tfm.tasks.language_modeling.report import document_nats
+from tfm.tasks.language_modeling.samples import PROMPT_WORDS, make_samples
 from tfm.training.task import Data, Task
 
 
@@ -154,6 +157,37 @@ def test_an_ensemble_averages_probabilities(task, params):
 def test_few_documents_are_validated(folder, tmp_path):
     task = language_modeling.create(make_lm_config(folder, validation_documents=3), str(tmp_path))
     assert len(task.open_data().validation.texts) == 3
+
+
+def test_samples_continue_documents_greedily(task, params):
+    """As a loop over the whole model does; the first evaluation compiles the search, the others nothing."""
+    sampled = language_modeling.LanguageModeling(
+        dataclasses.replace(task.config, validation_samples=2), task.tokenizer
+    )
+    texts = ["red dog", " \n", "cat", "not wanted"]
+    found = make_samples(sampled, params, texts)
+    programs = continuation.continue_batch._cache_size()
+    make_samples(sampled, initialize(task, seed=1), texts)
+    assert continuation.continue_batch._cache_size() == programs
+    for row, prompt in zip(found.rows, ("red dog", "cat"), strict=True):
+        start = [BOS_ID, *task.tokenizer.encode([prompt])[0]]
+        tokens = list(start)
+        while len(tokens) < len(start) + task.config.decoding.max_tokens and tokens[-1] != EOS_ID:
+            tokens.append(int(logits_of(task, params, tokens)[-1][EOS_ID:].argmax()) + EOS_ID)
+        text = task.tokenizer.decode([token for token in tokens if token > EOS_ID])
+        assert row == {"prompt": prompt, "reference": "", "continuation": text.removeprefix(prompt)}
+    assert not found.pictures
+
+
+def test_samples_begin_with_the_first_words_of_documents(task, params):
+    assert task.evaluate_with_samples(params, task.open_data())[1].rows == []  # off by default
+    config = dataclasses.replace(task.config, validation_samples=3)
+    sampled = language_modeling.LanguageModeling(config, task.tokenizer)
+    data = sampled.open_data()
+    rows = sampled.evaluate_with_samples(params, data)[1].rows
+    for row, text in zip(rows, data.validation.texts[:3], strict=True):
+        assert f"{row['prompt']} {row['reference']}".split() == text.split()
+        assert len(row["prompt"].split()) == min(PROMPT_WORDS, len(text.split()))
 
 
 @pytest.mark.parametrize(("tokenizer", "size"), [("bytes", None), ("characters", None), ("word_pieces", 290)])

@@ -35,8 +35,9 @@ from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.runtime.memory import check_batches_fit, check_training_fits
 from tfm.tasks.language_modeling.data import LanguageModelingData
 from tfm.tasks.language_modeling.report import document_nats, report_split, score_documents
+from tfm.tasks.language_modeling.samples import make_samples
 from tfm.training.config import TrainingConfig
-from tfm.training.task import Batch, Best, Report, SumAndCount
+from tfm.training.task import Batch, Best, Report, Samples, SumAndCount
 
 TRAINED_ON = 10_000  # paragraphs or lines read at a time for the tokenizer
 log = logging.getLogger(__name__)
@@ -73,6 +74,16 @@ class Config:
         "So many documents of the validation split are scored during training; 0 is all.",
         least=0,
         most=10**9,
+        unit="documents",
+        resume=CHANGEABLE,
+    )
+
+    validation_samples: int = field(
+        0,
+        "So many documents of the validation split are continued greedily beside each evaluation, from their "
+        "first words on, and written; 0 writes none. The first time, it compiles the search.",
+        least=0,
+        most=1000,
         unit="documents",
         resume=CHANGEABLE,
     )
@@ -179,6 +190,12 @@ class LanguageModeling:
         nats = document_nats(self, params, data.validation)
         scores = score_documents(self, nats, data.validation)
         return {f"validation/{score.name.replace(' ', '_')}": score.value for score in scores}
+
+    def evaluate_with_samples(
+        self, params: Any, data: LanguageModelingData
+    ) -> tuple[dict[str, float], Samples]:
+        """As `evaluate`, and greedy continuations of the first words of some documents."""
+        return self.evaluate(params, data), make_samples(self, params, data.validation.texts)
 
     def report(self, params: Any, split: str) -> Iterator[Report]:
         """The scores of a split, and the bits per byte of each document."""

@@ -32,9 +32,10 @@ from tfm.runtime.memory import check_batches_fit, check_training_fits
 from tfm.tasks.translation.data import TranslationData
 from tfm.tasks.translation.pipeline import Hypothesis, align_texts, score_texts, translate_texts
 from tfm.tasks.translation.report import report_split
+from tfm.tasks.translation.samples import make_samples
 from tfm.training.config import TrainingConfig
 from tfm.training.reporting import add_sums, means
-from tfm.training.task import Batch, Best, Report, SumAndCount
+from tfm.training.task import Batch, Best, Report, Samples, SumAndCount
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,16 @@ class Config:
         "the best checkpoint; its loss is over the whole split.",
         least=0,
         most=10**9,
+        unit="sentences",
+        resume=CHANGEABLE,
+    )
+
+    validation_samples: int = field(
+        4,
+        "So many of these, spread over them, are written beside each evaluation with what the model made of "
+        "them, and the attention of the first is drawn; 0 writes none.",
+        least=0,
+        most=1000,
         unit="sentences",
         resume=CHANGEABLE,
     )
@@ -171,6 +182,16 @@ class Translation:
 
     def evaluate(self, params: Any, data: TranslationData) -> dict[str, float]:
         """Loss and scores on the validation split: {name: float}."""
+        return self._evaluate(params, data)[0]
+
+    def evaluate_with_samples(self, params: Any, data: TranslationData) -> tuple[dict[str, float], Samples]:
+        """As `evaluate`, and some of the translations that were scored, with the attention of one."""
+        scores, hypotheses = self._evaluate(params, data)
+        return scores, make_samples(self, params, data.validation_pairs, hypotheses)
+
+    def _evaluate(self, params, data):
+        """The scores, and the translations of `data.validation_pairs`."""
+        hypotheses: list[Any] = []
         sums: dict[str, Any] = {}
         for batch in data.validation_batches:
             add_sums(sums, self._evaluation_loss(params, batch))
@@ -181,7 +202,7 @@ class Translation:
             hypotheses = self.translate(params, sources, greedy)
             found = self.score_hypotheses(hypotheses, sources, references)
             metrics |= {f"validation/{name}": value for name, value in found.items()}
-        return metrics
+        return metrics, hypotheses
 
     def score_hypotheses(
         self, hypotheses: list[str], sources: Sequence[str], references: Sequence[str]
@@ -189,6 +210,15 @@ class Translation:
         """{name: score} of what `translate` made of the sources: the scores during training."""
         del sources
         return {"bleu": bleu(hypotheses, references).value}
+
+    def show_reference(self, source: str, reference: str) -> str:
+        """A reference in the form of the texts that `translate` returns."""
+        del source
+        return reference
+
+    def target_tokens(self, hypothesis: str) -> str:
+        """The text that the model reads and predicts, of one that `translate` returned."""
+        return hypothesis
 
     def report(self, params: Any, split: str) -> Iterator[Report]:
         """Translations of a split and their scores; on the built-in language's test, its challenges too."""

@@ -1,0 +1,74 @@
+"""The tiny regression with samples, and a tracker that keeps what it gets: for tests of both."""
+
+import functools
+from typing import ClassVar
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from tests.helpers import tiny_regression
+from tests.helpers.tiny_regression import Regression, make_config
+from tfm.config import allow_modules
+from tfm.training.loop import train
+from tfm.training.task import Samples
+from tfm.visualize.figures import save
+
+allow_modules([__name__])
+NAME = f"{__name__}:Memory"
+
+
+class SampledRegression(Regression):
+    """Gives the predictions of two points as samples, and a picture of the parameters."""
+
+    def evaluate_with_samples(self, params, data):
+        points = tiny_regression.make_points("validation")
+        found = tiny_regression.predict(params, points["x"][:2])
+        rows = [
+            {"target": f"{y:.3f}", "prediction": f"{z:.3f}"} for y, z in zip(points["y"], found, strict=False)
+        ]
+        return self.evaluate(params, data), Samples(rows, {"slope": functools.partial(draw, params)})
+
+
+def draw(params, path):
+    figure = Figure(figsize=(1, 1))
+    figure.subplots().plot(np.asarray(params["slope"]))
+    save(figure, path)
+
+
+def train_tracked(workdir, *trackers, **training):
+    """Trains the six steps in `workdir` with these trackers."""
+    config = make_config(trackers=trackers, **training)
+    train(SampledRegression(config), config.training, str(workdir))
+
+
+class Memory:
+    """A tracker; `made` has all, and `broken` names a method that fails."""
+
+    made: ClassVar[list] = []
+    broken = ""
+
+    def __init__(self, workdir):
+        self.workdir, self.calls = workdir, []
+        if self.broken == "__init__":
+            raise ConnectionError("no route to host")
+        self.made.append(self)
+
+    def _keep(self, name, *arguments):
+        if name == self.broken:
+            raise ConnectionError("no route to host")
+        self.calls.append((name, *arguments))
+
+    def log_config(self, config):
+        self._keep("log_config", config)
+
+    def log_scalars(self, step, scalars):
+        self._keep("log_scalars", step, scalars)
+
+    def log_samples(self, step, rows):
+        self._keep("log_samples", step, rows)
+
+    def log_picture(self, step, name, path):
+        self._keep("log_picture", step, name, path)
+
+    def close(self):
+        self._keep("close")

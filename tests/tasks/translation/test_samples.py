@@ -1,0 +1,103 @@
+"""Samples of a run: the translations that the evaluation scored, and the attention of the first one."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from tests.helpers.tiny import randomize_weights
+from tfm.evaluation.translation_metrics import bleu
+from tfm.tasks.translation.samples import PICTURE, spread
+from tfm.tasks.translation.task import Translation
+from tfm.training.samples import read_samples
+from tfm.visualize import translation
+from tfm.visualize.translation import examine, examine_pair
+from tfm.workdir import runs
+
+SENTENCES = 4
+
+
+@pytest.fixture(scope="module")
+def run(tiny_run):
+    return randomize_weights(runs.load(str(tiny_run)))
+
+
+@pytest.fixture(scope="module")
+def data(run):
+    return run.task.open_data()
+
+
+def make_task(run, **fields):
+    """The task of the run with other fields of its config."""
+    return Translation(dataclasses.replace(run.task.config, **fields), run.task.tokenizer)
+
+
+def test_samples_are_what_was_scored(run, data):
+    task = make_task(run, validation_samples=SENTENCES)
+    scores, samples = task.evaluate_with_samples(run.params, data)
+    assert scores == task.evaluate(run.params, data)
+    assert [(row["source"], row["reference"]) for row in samples.rows] == list(data.validation_pairs)
+    columns = zip(*((row["hypothesis"], row["reference"]) for row in samples.rows), strict=True)
+    assert bleu(*map(list, columns)).value == scores["validation/bleu"]
+    greedy = dataclasses.replace(task.config.decoding, beam_size=1)
+    assert task.translate(run.params, [samples.rows[2]["source"]], greedy) == [samples.rows[2]["hypothesis"]]
+
+
+@pytest.mark.parametrize("fields", [{"validation_samples": 0}, {"validation_sentences": 0}])
+def test_no_samples_where_none_are_asked_for_or_nothing_is_translated(fields, run):
+    task = make_task(run, **fields)
+    _, samples = task.evaluate_with_samples(run.params, task.open_data())
+    assert samples.rows == []
+    assert samples.pictures == {}
+
+
+def test_samples_are_spread():
+    assert spread("abcdefgh", 3) == ["a", "d", "g"]
+    assert spread("abc", 9) == ["a", "b", "c"]
+    assert spread("abc", 0) == spread("", 4) == []
+
+
+def test_the_picture_is_of_the_attention_of_the_layer_that_aligns(run, data, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("tfm.visualize.figures.draw_attention", lambda *arguments: drawn.append(arguments))
+    task = make_task(run, decoding=dataclasses.replace(run.task.config.decoding, attention_layer=0))
+    _, samples = task.evaluate_with_samples(run.params, data)
+    samples.pictures[PICTURE]("a.png")
+    ((panels, title, path),) = drawn
+    row = samples.rows[0]
+    translated = examine_pair(task, run.params, row["source"], row["hypothesis"])
+    expected = translated.weights["cross"][:1].mean(1, keepdims=True)
+    np.testing.assert_allclose(panels.weights, expected, rtol=1e-6)
+    np.testing.assert_allclose(panels.weights.sum(-1), 1, atol=1e-5)
+    assert (row["source"] in title, path) == (True, "a.png")
+
+
+def test_a_known_translation_is_examined_as_one_that_was_searched(run):
+    searched = examine(run.task, run.params, "red dog runs")
+    known = examine_pair(run.task, run.params, "red dog runs", searched.translation)
+    if known.predicted == searched.predicted:  # or the search chose other pieces of the same text
+        for part, weights in searched.weights.items():
+            np.testing.assert_allclose(known.weights[part], weights, atol=1e-5)
+        np.testing.assert_allclose(known.probabilities, searched.probabilities, rtol=1e-4)
+    assert known.source == searched.source
+    assert known.sentence == searched.sentence
+    assert known.weights["cross"].shape[2:] == (len(known.predicted), len(known.source))
+
+
+def test_all_pictures_take_one_program(run):
+    examine_pair(run.task, run.params, "red dog", "rot hund")
+    before = translation._forward._cache_size()
+    long = " ".join(["red"] * 50)
+    translated = examine_pair(run.task, run.params, f"small {long}", f"klein {long}")
+    assert translation._forward._cache_size() == before
+    assert len(translated.source) <= translation.MAX_TOKENS
+    assert examine_pair(run.task, run.params, "red", "") is None
+
+
+def test_a_run_leaves_its_samples(tiny_run):
+    found = read_samples(str(tiny_run))
+    assert [each.step for each in found] == [3, 6]
+    assert all(len(each.rows) == SENTENCES for each in found)
+    assert found[0].rows[1]["source"] == found[1].rows[1]["source"]
+    assert imread(found[1].pictures[PICTURE]).ndim == 3

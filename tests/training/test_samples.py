@@ -1,0 +1,103 @@
+"""samples.jsonl and its pictures: what is read back, and the page that `tfm plot samples` writes."""
+
+import json
+
+import pytest
+
+from tfm.errors import UserError
+from tfm.training.samples import (
+    SAMPLES_FILE,
+    SamplesWriter,
+    StepSamples,
+    format_samples,
+    format_table,
+    picture_path,
+    read_samples,
+)
+from tfm.training.task import Samples
+
+ROWS = [{"source": "a", "hypothesis": "b"}]
+
+
+def write_picture(path):
+    with open(path, "wb") as file:
+        file.write(b"picture")
+
+
+def test_what_is_written_is_read(tmp_path):
+    writer = SamplesWriter(str(tmp_path))
+    writer.on_samples(20, Samples(ROWS, {"attention": write_picture}))
+    writer.on_samples(3, Samples(ROWS, {}))
+    path = picture_path(str(tmp_path), 20, "attention")
+    expected = [StepSamples(3, ROWS, {}), StepSamples(20, ROWS, {"attention": path})]
+    assert read_samples(str(tmp_path)) == expected
+    (tmp_path / "samples" / "step-0000000020-attention.png").unlink()
+    assert read_samples(str(tmp_path))[1].pictures == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        [],
+        {"step": "3", "rows": [], "pictures": []},
+        {"step": True, "rows": [], "pictures": []},
+        {"step": 3, "rows": [{"source": 1}], "pictures": []},
+        {"step": 3, "rows": "text", "pictures": []},
+        {"step": 3, "rows": [], "pictures": ["../../secret"]},
+        {"step": 3, "rows": []},
+    ],
+)
+def test_other_lines_are_left_out(line, tmp_path):
+    (tmp_path / SAMPLES_FILE).write_text(json.dumps(line) + "\n")
+    with pytest.raises(UserError, match=r"Expected samples of a run at .*samples\.jsonl"):
+        read_samples(str(tmp_path))
+
+
+def test_a_work_directory_that_was_deleted_is_not_made_again(tmp_path):
+    gone = tmp_path / "gone"
+    for pictures in ({}, {"attention": write_picture}):
+        with pytest.raises(UserError, match="Cannot write"):
+            SamplesWriter(str(gone)).on_samples(3, Samples(ROWS, pictures))
+        assert not gone.exists()
+
+
+def test_texts_stay_in_their_cells():
+    table = format_table([{"a|b": "x\n| y", "c": "\\|"}])
+    assert table == "| a\\|b | c |\n| --- | --- |\n| x \\| y | \\\\\\| |"
+
+
+def test_the_page_has_each_example_over_the_steps():
+    steps = {1: "das", 1200: "der Hund"}
+    found = [
+        StepSamples(
+            step,
+            [
+                {"source": "the dog", "hypothesis": text},
+                {"source": "x", "hypothesis": "same"},
+            ],
+            {"attention": f"/runs/a/samples/{step}.png"},
+        )
+        for step, text in steps.items()
+    ]
+    assert format_samples(found, "/runs/pages") == (
+        "# Samples\n\n"
+        "## 1\n\nsource: the dog\n\n"
+        "| step | hypothesis |\n| --- | --- |\n| 1 | das |\n| 1,200 | der Hund |\n\n"
+        "## 2\n\nsource: x\n\n"
+        "| step | hypothesis |\n| --- | --- |\n| 1 | same |\n| 1,200 | same |\n\n"
+        "## Pictures\n\n"
+        "![attention, step 1](<../a/samples/1.png>)\n\n"
+        "![attention, step 1,200](<../a/samples/1200.png>)\n"
+    )
+
+
+def test_half_a_character_does_not_end_the_page():
+    page = format_samples([StepSamples(7, [{"source": "a\ud800b"}], {})], "/")
+    assert "| 7 | a?b |" in page
+
+
+def test_the_page_of_one_evaluation_has_all_texts():
+    page = format_samples([StepSamples(7, ROWS, {})], "/")
+    assert "| step | source | hypothesis |" in page
+    assert "| 7 | a | b |" in page
+    assert "Pictures" not in page

@@ -1,0 +1,130 @@
+"""Trackers in a run: what they get and in which order, and that none can end it or make it wait."""
+
+import json
+import re
+import threading
+
+import pytest
+
+from tests.helpers.tracked_regression import NAME, Memory, train_tracked
+from tfm.errors import UserError
+from tfm.training.reporting import read_metrics
+from tfm.training.samples import read_samples
+from tfm.training.trackers import hook
+from tfm.training.trackers.hook import TrackerHook
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    """The class of the tracker, without those of other tests."""
+    monkeypatch.setattr(Memory, "made", [])
+    monkeypatch.setattr(Memory, "broken", "")
+    return Memory
+
+
+def warnings_of(caplog):
+    return [each.getMessage() for each in caplog.records if "tracker" in each.getMessage().lower()]
+
+
+def test_a_tracker_gets_all_that_is_logged_in_order(memory, tmp_path):
+    train_tracked(tmp_path, NAME)
+    (tracker,) = memory.made
+    assert tracker.workdir == str(tmp_path)
+    assert [call[:2] if call[0] != "log_config" else call[0] for call in tracker.calls] == [
+        "log_config",
+        ("log_scalars", 2),
+        ("log_scalars", 3),
+        ("log_samples", 3),
+        ("log_picture", 3),
+        ("log_scalars", 4),
+        ("log_scalars", 6),
+        ("log_scalars", 6),
+        ("log_samples", 6),
+        ("log_picture", 6),
+        ("close",),
+    ]
+    assert tracker.calls[0][1]["training"]["trackers"] == (NAME,)
+    rows = [{name: row[name] for name in row if "/" in name} for row in read_metrics(str(tmp_path))]
+    logged = [call[2] for call in tracker.calls if call[0] == "log_scalars"]
+    assert sorted(rows, key=str) == sorted(logged, key=str)
+    samples = [(call[1], call[2]) for call in tracker.calls if call[0] == "log_samples"]
+    assert samples == [(each.step, each.rows) for each in read_samples(str(tmp_path))]
+    for _, step, name, path in (call for call in tracker.calls if call[0] == "log_picture"):
+        assert name == "slope"
+        assert re.fullmatch(rf"{re.escape(str(tmp_path))}/samples/step-0*{step}-slope\.png", path)
+        with open(path, "rb") as file:
+            assert file.read(4) == b"\x89PNG"
+
+
+@pytest.mark.parametrize("method", ["log_config", "log_scalars", "log_samples", "log_picture", "close"])
+def test_an_error_ends_the_tracker_with_one_warning_but_not_the_run(method, memory, tmp_path, caplog):
+    memory.broken = method
+    train_tracked(tmp_path, NAME, "tensorboard")
+    (warning,) = warnings_of(caplog)
+    assert "ConnectionError: no route to host" in warning
+    assert NAME in warning
+    assert [row["step"] for row in read_metrics(str(tmp_path)) if "train/loss" in row] == [2, 4, 6]
+    assert [each.step for each in read_samples(str(tmp_path))] == [3, 6]
+    assert list((tmp_path / "tensorboard").iterdir())
+    names = [call[0] for call in memory.made[0].calls]
+    assert names == names[: len({"log_config": [], "log_scalars": [1]}.get(method, names))]
+
+
+def test_a_new_run_says_which_tracker_cannot_be_opened_and_a_resumed_one_goes_on(memory, tmp_path, caplog):
+    memory.broken = "__init__"
+    with pytest.raises(UserError, match=r"Memory' cannot be opened \(ConnectionError: no route to host\)"):
+        train_tracked(tmp_path, NAME)
+    assert not (tmp_path / "metrics.jsonl").exists()
+    memory.broken = ""
+    train_tracked(tmp_path, NAME, steps=4)
+    memory.broken = "__init__"
+    train_tracked(tmp_path, NAME)
+    (warning,) = warnings_of(caplog)
+    assert "the run goes on without it" in warning
+    assert read_metrics(str(tmp_path))[-1]["step"] == 6
+
+
+def test_a_tracker_that_hangs_makes_no_run_wait(memory, tmp_path, monkeypatch, caplog):
+    released = threading.Event()
+    monkeypatch.setattr(hook, "CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr(memory, "log_scalars", lambda *_: released.wait(60))
+    train_tracked(tmp_path, NAME)
+    released.set()
+    (warning,) = warnings_of(caplog)
+    assert "has not ended after 0.2 s" in warning
+    assert read_metrics(str(tmp_path))[-1]["step"] == 6
+
+
+def test_a_tracker_that_is_too_slow_gets_no_more(memory, tmp_path, monkeypatch, caplog):
+    released = threading.Event()
+    monkeypatch.setattr(hook, "MOST_WAITING", 3)
+    tracker = memory(str(tmp_path))
+    monkeypatch.setattr(tracker, "log_scalars", lambda *_: released.wait(60))
+    given = TrackerHook("slow", tracker, str(tmp_path))
+    for step in range(9):
+        given.on_log(step, {"train/loss": 1.0})
+    released.set()
+    given.close()
+    (warning,) = warnings_of(caplog)
+    assert "3 calls wait for it" in warning
+
+
+def test_the_first_of_several_hosts_alone_has_trackers(memory, tmp_path, monkeypatch):
+    monkeypatch.setattr("jax.process_index", lambda *_: 1)
+    train_tracked(tmp_path, NAME, "tensorboard", parallel="jit")
+    assert not memory.made
+    assert not {"tensorboard", "samples", "samples.jsonl"} & {path.name for path in tmp_path.iterdir()}
+
+
+def test_samples_survive_a_restart(memory, tmp_path):
+    """A repeated step has two lines, of which the later one counts."""
+    train_tracked(tmp_path, NAME, steps=3)
+    path = tmp_path / "samples.jsonl"
+    old = json.loads(path.read_text()) | {"rows": [{"prediction": "old"}]}
+    path.write_text(json.dumps(old) + "\n" + json.dumps(old)[:30])  # a kill cut the second line short
+    (before,) = read_samples(str(tmp_path))
+    assert before.rows == [{"prediction": "old"}]
+    train_tracked(tmp_path, NAME)
+    assert [each.step for each in read_samples(str(tmp_path))] == [3, 6]
+    path.write_text(path.read_text() + json.dumps(old | {"rows": []}) + "\n")
+    assert [each.rows == [] for each in read_samples(str(tmp_path))] == [True, False]

@@ -1,0 +1,95 @@
+"""MLflow itself with a SQLite store: what a run and its resumption leave there."""
+
+import json
+
+import pytest
+
+from tests.helpers.tracked_regression import train_tracked
+from tfm.training.reporting import read_metrics
+from tfm.training.samples import read_samples
+from tfm.training.trackers.mlflow import flatten
+from tfm.training.trackers.run_ids import TRACKERS_FILE, read_id, write_id
+
+mlflow = pytest.importorskip("mlflow", reason="needs the extra tracking")
+pytest.importorskip("sqlalchemy", reason="needs the extra tracking")
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Of the store, and of a run in it that is stopped after four steps and resumed."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'store.db'}")
+        patch.setenv("MLFLOW_EXPERIMENT_NAME", "lines")
+        for steps in (4, 6):
+            (folder / "my run").mkdir(exist_ok=True)
+            train_tracked(folder / "my run", "mlflow", steps=steps, eval_every=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(folder):
+    return mlflow.MlflowClient(f"sqlite:///{folder / 'store.db'}")
+
+
+@pytest.fixture(scope="module")
+def run(client):
+    """The only run of the store."""
+    (run,) = client.search_runs([client.get_experiment_by_name("lines").experiment_id])
+    return run
+
+
+def artifact(client, run, path, folder):
+    return client.download_artifacts(run.info.run_id, path, str(folder))
+
+
+def test_a_resumed_run_goes_on_in_the_same_and_ends(folder, run):
+    assert run.info.run_id == read_id(str(folder / "my run"), "mlflow")
+    assert (run.info.run_name, run.info.status) == ("my run", "FINISHED")
+
+
+def test_config_is_there(client, run, tmp_path):
+    """A parameter keeps its first value; config.json has the new one."""
+    assert run.data.params["training.steps"] == "4"
+    assert run.data.params["model.d_model"] == "4"
+    with open(artifact(client, run, "config.json", tmp_path), encoding="utf-8") as file:
+        assert json.load(file)["training"]["steps"] == 6
+
+
+def test_scalars_have_their_steps(folder, client, run):
+    rows = read_metrics(str(folder / "my run"))
+    for name in ("train/loss", "validation/score"):
+        found = client.get_metric_history(run.info.run_id, name)
+        expected = [(row["step"], row[name]) for row in rows if name in row]
+        assert [(point.step, point.value) for point in found] == expected
+        assert len(expected) == 3
+
+
+def test_samples_and_pictures_are_there(folder, client, run, tmp_path):
+    there = artifact(client, run, "samples", tmp_path)
+    samples = read_samples(str(folder / "my run"))
+    assert [each.step for each in samples] == [2, 4, 6]
+    for each in samples:
+        stem = f"{there}/step-{each.step:010}"
+        with open(f"{stem}.md", encoding="utf-8") as file:
+            table = file.read()
+        assert all(text in table for row in each.rows for text in row.values())
+        with open(f"{stem}-slope.png", "rb") as copy, open(each.pictures["slope"], "rb") as original:
+            assert copy.read() == original.read()
+
+
+def test_sections_become_names_with_dots():
+    assert flatten({"a": {"b": {"c": 1}, "d": ()}, "e": None}) == {"a.b.c": 1, "a.d": (), "e": None}
+
+
+def test_ids_are_kept_beside_each_other_and_damage_is_none(tmp_path):
+    workdir = str(tmp_path)
+    assert read_id(workdir, "mlflow") is None
+    for name in ("mlflow", "wandb"):
+        write_id(workdir, name, f"id of {name}")
+    assert [read_id(workdir, name) for name in ("mlflow", "wandb")] == ["id of mlflow", "id of wandb"]
+    for content in ("[1]", "{", '{"mlflow": 3}'):
+        (tmp_path / TRACKERS_FILE).write_text(content)
+        assert read_id(workdir, "mlflow") is None

@@ -1,0 +1,78 @@
+"""training.trackers: the names that it takes, and what a missing package says."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers.paths import ROOT
+from tests.helpers.processes import LIMIT
+from tests.helpers.tracked_regression import NAME, Memory, train_tracked
+from tfm import config
+from tfm.commands import config_flag
+from tfm.errors import UserError
+from tfm.training.config import TrainingConfig
+from tfm.training.trackers import PACKAGES, find_tracker
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("wanbd",), "training.trackers must have names out of .*'wandb'.*, got 'wanbd'"),
+        (("wandb", "wandb"), "training.trackers has 'wandb' twice"),
+        ((3,), "each of training.trackers must be of type str"),
+    ],
+)
+def test_wrong_names_are_errors_of_the_config(names, message):
+    with pytest.raises(UserError, match=message):
+        TrainingConfig(trackers=names)
+
+
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+def test_a_missing_package_names_the_extra_before_any_work(name, monkeypatch, tmp_path):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda each: None if each == name else real(each))
+    with pytest.raises(UserError, match=rf"package {name} is not installed: pip install 'tfm\[tracking\]'"):
+        train_tracked(tmp_path, "tensorboard", name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_the_name_is_no_package(monkeypatch, tmp_path):
+    """Offline runs leave a folder wandb, which Python takes for a namespace package."""
+    (tmp_path / "no_such_package").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(PACKAGES, "wandb", "no_such_package")
+    assert importlib.util.find_spec("no_such_package")
+    with pytest.raises(UserError, match="no_such_package is not installed"):
+        find_tracker("wandb")
+
+
+def test_a_class_of_the_users_own_has_all_methods():
+    assert find_tracker(NAME) is Memory
+    with pytest.raises(UserError, match="it has no log_config"):
+        find_tracker("tests.helpers.tracked_regression:SampledRegression")
+
+
+def test_own_trackers_are_imported_only_if_the_user_names_them(monkeypatch):
+    monkeypatch.setattr(config, "_allowed_modules", set())
+    with pytest.raises(UserError, match="give --import=tests"):
+        find_tracker(NAME)
+    config_flag._allow_names([f"--config.training.trackers='tensorboard',\"{NAME}\""])
+    assert find_tracker(NAME) is Memory
+
+
+def test_a_config_names_its_own_trackers():
+    made = config.to_config_dict(TrainingConfig(trackers=("tensorboard", NAME)))
+    assert config.dotted_names(made) == [NAME]
+
+
+@pytest.mark.long
+def test_nothing_imports_a_tracker_that_is_not_chosen():
+    code = (
+        "import sys, tfm, tfm.commands.train, tfm.training.loop\n"
+        "found = {'wandb', 'mlflow', 'tensorboardX', 'matplotlib'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {found}' if found else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr.decode()

@@ -1,0 +1,47 @@
+"""The events of TensorBoard. tests/runtime/test_io_errors.py has the framing of the file."""
+
+import json
+
+import matplotlib.image
+from tensorboardX.proto.event_pb2 import Event
+
+from tests.helpers.tracked_regression import train_tracked
+from tfm.training.samples import picture_path, read_samples
+
+
+def read_values(folder):
+    """(step, value) of all events of all files."""
+    found = []
+    for path in sorted(folder.iterdir()):
+        content = path.read_bytes()
+        while content:
+            length = int.from_bytes(content[:8], "little")
+            event = Event.FromString(content[12 : 12 + length])
+            found += [(event.step, value) for value in event.summary.value]
+            content = content[16 + length :]
+    return found
+
+
+def test_tensorboard_has_scalars_config_samples_and_pictures(tmp_path):
+    train_tracked(tmp_path, "tensorboard", steps=3)
+    found = {(step, value.tag): value for step, value in read_values(tmp_path / "tensorboard")}
+    assert found[2, "train/loss"].simple_value > 0
+    assert found[3, "validation/score"].simple_value < 0
+    (config,) = found[0, "config"].tensor.string_val
+    assert json.loads(config)["training"]["steps"] == 3
+    assert found[0, "config"].metadata.plugin_data.plugin_name == "text"
+    (table,) = found[3, "samples"].tensor.string_val
+    (samples,) = read_samples(str(tmp_path))
+    assert all(text in table.decode() for row in samples.rows for text in row.values())
+    path = picture_path(str(tmp_path), 3, "slope")
+    image = found[3, "samples/slope"].image
+    with open(path, "rb") as file:
+        assert image.encoded_image_string == file.read()
+    assert matplotlib.image.imread(path).shape == (image.height, image.width, image.colorspace)
+
+
+def test_each_start_has_a_file_of_its_own(tmp_path):
+    for steps in (2, 4):
+        train_tracked(tmp_path, "tensorboard", steps=steps)
+    steps = [step for step, value in read_values(tmp_path / "tensorboard") if value.tag == "train/loss"]
+    assert sorted(steps) == [2, 4]

@@ -1,0 +1,77 @@
+"""Weights & Biases itself, offline: what a run and its resumption leave in the file that it would send."""
+
+import json
+import time
+
+import pytest
+
+from tests.helpers.processes import LIMIT
+from tests.helpers.tracked_regression import train_tracked
+from tests.helpers.wandb_file import has_ended, read_config, read_history
+from tfm.training.samples import read_samples
+from tfm.training.trackers.run_ids import read_id
+
+pytest.importorskip("wandb", reason="needs the extra tracking")
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    """Of a run that is stopped after four steps and resumed."""
+    workdir = tmp_path_factory.mktemp("wandb") / "my run"
+    workdir.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_MODE", "offline")
+        patch.setenv("WANDB_SILENT", "true")
+        patch.delenv("WANDB_PROJECT", raising=False)
+        for steps in (4, 6):
+            train_tracked(workdir, "wandb", steps=steps, eval_every=2)
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def files(workdir):
+    """Those of both starts, in order."""
+    found = sorted(
+        (workdir / "wandb").glob("offline-run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime
+    )
+    assert len(found) == 2
+    deadline = time.monotonic() + LIMIT  # a process of wandb writes the last block, after `finish` returned
+    while not all(has_ended(path) for path in found) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
+
+
+def test_a_resumed_run_has_the_id_of_the_first_start(workdir, files):
+    assert {path.stem for path in files} == {f"run-{read_id(str(workdir), 'wandb')}"}
+
+
+def test_config_is_there_and_changes_with_the_run(files):
+    configs = list(map(read_config, files))
+    assert [each["training"]["steps"] for each in configs] == [4, 6]
+    assert configs[0]["model"]["d_model"] == 4
+
+
+def test_scalars_have_their_steps(workdir, files):
+    history = [row for path in files for row in read_history(path)]
+    assert [row["step"] for row in history if "train/loss" in row] == [2, 4, 6]
+    assert [row["step"] for row in history if "validation/score" in row] == [2, 4, 6]
+    with open(workdir / "metrics.jsonl", encoding="utf-8") as file:
+        logged = [row["train/loss"] for row in map(json.loads, file) if "train/loss" in row]
+    assert [row["train/loss"] for row in history if "train/loss" in row] == logged
+
+
+def test_samples_and_pictures_are_there(workdir, files):
+    history = [row for path in files for row in read_history(path)]
+    tables = [path for each in files for path in each.parent.glob("files/media/table/samples/*.json")]
+    assert [row["step"] for row in history if "samples/slope" in row or "samples/slope/path" in row] == [
+        2,
+        4,
+        6,
+    ]
+    found = sorted(json.loads(path.read_text())["data"] for path in tables)
+    assert found == sorted([[*row.values()] for row in each.rows] for each in read_samples(str(workdir)))
+    pictures = {
+        path.read_bytes() for each in files for path in each.parent.glob("files/media/images/samples/*")
+    }
+    assert pictures == {path.read_bytes() for path in (workdir / "samples").iterdir()}

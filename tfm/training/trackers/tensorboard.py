@@ -1,0 +1,82 @@
+"""TensorBoard: event files in the folder tensorboard of the work directory."""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
+from tensorboardX.proto.tensor_pb2 import TensorProto
+from tensorboardX.record_writer import RecordWriter
+
+from tfm.runtime.files import writing
+from tfm.training.samples import format_table
+
+FOLDER = "tensorboard"
+FLUSH_SECONDS = 60
+COLOURS = 4  # channels of a PNG that Matplotlib writes: red, green, blue, alpha
+TEXT = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
+
+
+class TensorBoardTracker:
+    """Writes a file of events; a `tfm.training.trackers.Tracker`.
+
+    The file is written here and not by tensorboardX's thread, which dies where the disk is full: what puts
+    events into its queue would wait for ever.
+    """
+
+    def __init__(self, workdir: str):
+        folder = os.path.join(workdir, FOLDER)
+        with writing(folder):
+            os.makedirs(folder, exist_ok=True)
+            name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+            self._writer = RecordWriter(os.path.join(folder, name))
+        self._folder = folder
+        self._write(file_version="brain.Event:2")
+        self._flushed = time.monotonic()
+
+    def log_config(self, config: Mapping[str, Any]) -> None:
+        """As a text, the JSON of the config."""
+        lines = json.dumps(config, indent=2).splitlines()
+        self._write_text(0, "config", "\n".join(f"    {line}" for line in lines))  # Markdown's code
+
+    def log_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+        """A point of each curve."""
+        self._write_values(step, [Summary.Value(tag=tag, simple_value=x) for tag, x in scalars.items()])
+
+    def log_samples(self, step: int, rows: Sequence[Mapping[str, str]]) -> None:
+        """A table in Markdown, among the texts."""
+        self._write_text(step, "samples", format_table(rows))
+
+    def log_picture(self, step: int, name: str, path: str) -> None:
+        """The picture, among the images."""
+        with open(path, "rb") as file:
+            png = file.read()
+        width, height = (int.from_bytes(png[i : i + 4]) for i in (16, 20))  # of the header of a PNG
+        image = Summary.Image(height=height, width=width, colorspace=COLOURS, encoded_image_string=png)
+        self._write_values(step, [Summary.Value(tag=f"samples/{name}", image=image)])
+
+    def close(self) -> None:
+        """Writes what is still in memory."""
+        with writing(self._folder):
+            self._writer.close()
+
+    def _write_text(self, step, tag, text):
+        tensor = TensorProto(dtype="DT_STRING", string_val=[text.encode()])
+        self._write_values(step, [Summary.Value(tag=tag, metadata=TEXT, tensor=tensor)])
+
+    def _write_values(self, step, values):
+        self._write(step=step, summary=Summary(value=values))
+        if time.monotonic() - self._flushed > FLUSH_SECONDS:
+            self._writer.flush()
+            self._flushed = time.monotonic()
+
+    def _write(self, **fields):
+        with writing(self._folder):
+            self._writer.write(Event(wall_time=time.time(), **fields).SerializeToString())
+
+
+make_tracker = TensorBoardTracker
