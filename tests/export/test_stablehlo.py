@@ -46,7 +46,7 @@ def padded(run, texts):
     return inputs
 
 
-def check_search(run, texts, tokens, scores, lengths):
+def check_search(run, texts, tokens, scores, lengths, rtol=1e-5):
     """What a program found is what the translator finds."""
     found = [run.task.tokenizer.decode(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
     assert len(set(found)) > 1
@@ -56,7 +56,7 @@ def check_search(run, texts, tokens, scores, lengths):
     assert [row[:length].tolist() for row, length in zip(tokens, lengths, strict=True)] == [
         ids for ids, _ in expected
     ]
-    np.testing.assert_allclose(scores, [score for _, score in expected], rtol=1e-5)
+    np.testing.assert_allclose(scores, [score for _, score in expected], rtol=rtol)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_the_program_has_the_decoding_dtype(run, program, monkeypatch):
     decoding = dataclasses.replace(run.task.config.decoding, dtype="bfloat16")
     monkeypatch.setattr(run.task, "config", dataclasses.replace(run.task.config, decoding=decoding))
     found = stablehlo.search_program(run, *SHAPE).call(parameters, inputs)
-    check_search(run, TEXTS, *map(np.asarray, found))
+    check_search(run, TEXTS, *map(np.asarray, found), rtol=0.03)  # programs round at other places
     assert (found[1] != program.call(parameters, inputs)[1]).all()
 
 

@@ -5,6 +5,7 @@ import glob
 import logging
 import os
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -113,7 +114,9 @@ def read_operations(folder: str) -> list[list[Operation]]:
     """The operations of the newest trace, those of each thread or device in a list of their own."""
     paths = glob.glob(os.path.join(glob.escape(folder), "plugins", "profile", "*", "*.xplane.pb"))
     data = jax.profiler.ProfileData.from_file(max(paths, key=os.path.getmtime))
-    lines = ([*_operations(line.events)] for plane in data.planes for line in plane.lines)
+    with warnings.catch_warnings():  # that Python 3.12 has of its types: as an error it would end the process
+        warnings.simplefilter("ignore", DeprecationWarning)
+        lines = [[*_operations(line.events)] for plane in data.planes for line in plane.lines]
     return [line for line in lines if line]
 
 
