@@ -277,7 +277,13 @@ class _Loop:
 
 
 def _evaluate_task(task: Task, weights: Any, data: Data) -> tuple[dict[str, float], Samples]:
-    """Scores and samples; no samples of a task that gives none."""
-    if isinstance(task, SamplingTask):
+    """Scores and samples; no samples of a task that gives none, or that overrides `evaluate` alone."""
+    if isinstance(task, SamplingTask) and _level(task, "evaluate") >= _level(task, "evaluate_with_samples"):
         return task.evaluate_with_samples(weights, data)
     return task.evaluate(weights, data), Samples([], {})
+
+
+def _level(task: Task, name: str) -> int:
+    """Where a method is defined: 0 is the task itself, 1 its class, and so on through the bases."""
+    owners = enumerate((task, *type(task).__mro__))
+    return next((level for level, each in owners if name in getattr(each, "__dict__", ())), 0)

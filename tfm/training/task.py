@@ -140,7 +140,7 @@ class Task(Protocol):
 class SamplingTask(Protocol):
     """What a `Task` may have beside; a task without it has no samples.
 
-    A subclass of such a task that overrides `evaluate` overrides this as well.
+    A subclass that overrides `evaluate` alone has no samples: those of its base would have other scores.
     """
 
     def evaluate_with_samples(self, params: Any, data: Data) -> tuple[dict[str, float], Samples]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from tests.helpers.tiny import randomize_weights
+from tests.helpers.tiny import make_config, randomize_weights, train_run
 from tfm.evaluation.translation_metrics import bleu
 from tfm.tasks.translation.samples import PICTURE, spread
 from tfm.tasks.translation.task import Translation
@@ -29,12 +29,13 @@ def data(run):
 
 
 def make_task(run, **fields):
-    """The task of the run with other fields of its config."""
+    """The task of the run with samples, and other fields of its config."""
+    fields = {"validation_samples": SENTENCES} | fields
     return Translation(dataclasses.replace(run.task.config, **fields), run.task.tokenizer)
 
 
 def test_samples_are_what_was_scored(run, data):
-    task = make_task(run, validation_samples=SENTENCES)
+    task = make_task(run)
     scores, samples = task.evaluate_with_samples(run.params, data)
     assert scores == task.evaluate(run.params, data)
     assert [(row["source"], row["reference"]) for row in samples.rows] == list(data.validation_pairs)
@@ -95,9 +96,12 @@ def test_all_pictures_take_one_program(run):
     assert examine_pair(run.task, run.params, "red", "") is None
 
 
-def test_a_run_leaves_its_samples(tiny_run):
-    found = read_samples(str(tiny_run))
-    assert [each.step for each in found] == [3, 6]
+@pytest.mark.long
+def test_a_run_leaves_its_samples(corpus, tmp_path):
+    config = dataclasses.replace(make_config(corpus, steps=2, eval_every=1), validation_samples=SENTENCES)
+    train_run(config, tmp_path)
+    found = read_samples(str(tmp_path))
+    assert [each.step for each in found] == [1, 2]
     assert all(len(each.rows) == SENTENCES for each in found)
     assert found[0].rows[1]["source"] == found[1].rows[1]["source"]
     assert imread(found[1].pictures[PICTURE]).ndim == 3

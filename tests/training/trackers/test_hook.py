@@ -109,13 +109,6 @@ def test_a_tracker_that_is_too_slow_gets_no_more(memory, tmp_path, monkeypatch, 
     assert "3 calls wait for it" in warning
 
 
-def test_the_first_of_several_hosts_alone_has_trackers(memory, tmp_path, monkeypatch):
-    monkeypatch.setattr("jax.process_index", lambda *_: 1)
-    train_tracked(tmp_path, NAME, "tensorboard", parallel="jit")
-    assert not memory.made
-    assert not {"tensorboard", "samples", "samples.jsonl"} & {path.name for path in tmp_path.iterdir()}
-
-
 def test_samples_survive_a_restart(memory, tmp_path):
     """A repeated step has two lines, of which the later one counts."""
     train_tracked(tmp_path, NAME, steps=3)

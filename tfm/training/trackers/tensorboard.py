@@ -32,7 +32,7 @@ class TensorBoardTracker:
         folder = os.path.join(workdir, FOLDER)
         with writing(folder):
             os.makedirs(folder, exist_ok=True)
-            name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+            name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
             self._writer = RecordWriter(os.path.join(folder, name))
         self._folder = folder
         self._write(file_version="brain.Event:2")
