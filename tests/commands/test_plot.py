@@ -1,9 +1,11 @@
 """tfm plot: every kind from a run, and the mistakes that it tells of."""
 
+import functools
 import re
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from tests.helpers.tiny import randomize_weights
 from tfm.commands import plot
@@ -12,6 +14,9 @@ from tfm.decoding.scoring import predict_pairs, score_pairs
 from tfm.errors import UserError
 from tfm.schedules import linear_decay
 from tfm.training.reporting import read_metrics
+from tfm.training.samples import SamplesWriter
+from tfm.training.task import Samples
+from tfm.visualize import figures
 from tfm.workdir import runs
 
 
@@ -185,9 +190,15 @@ def test_a_file_is_written(tmp_path):
     assert path.read_bytes().startswith(b"%PDF")
 
 
-def test_samples_of_a_run_become_a_page(tiny_run, tmp_path, monkeypatch, capsys):
+def test_samples_of_a_run_become_a_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    plot.main(["samples", str(tiny_run)])
+    run = tmp_path / "run"
+    run.mkdir()
+    rows = [{"source": word, "hypothesis": word.upper()} for word in "abcd"]
+    for step in (3, 6):
+        draw = functools.partial(figures.save, Figure())
+        SamplesWriter(str(run)).on_samples(step, Samples(rows, {"attention": draw}))
+    plot.main(["samples", str(run)])
     assert capsys.readouterr().out == "samples.md\n"
     page = (tmp_path / "samples.md").read_text(encoding="utf-8")
     assert page.count("\n## ") == 4 + 1  # sentences, and the pictures
@@ -195,6 +206,6 @@ def test_samples_of_a_run_become_a_page(tiny_run, tmp_path, monkeypatch, capsys)
     assert len(pictures) == 2
     assert all((tmp_path / each).is_file() for each in pictures)
     with pytest.raises(UserError, match=r"to end in \.md"):
-        plot.main(["samples", str(tiny_run), "--output=a.png"])
+        plot.main(["samples", str(run), "--output=a.png"])
     with pytest.raises(UserError, match="Expected samples of a run"):
         plot.main(["samples", str(tmp_path)])

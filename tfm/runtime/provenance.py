@@ -122,7 +122,10 @@ def package_versions() -> dict[str, str]:
     """{name: version} of Python and of every installed package."""
     found: dict[str, str] = {}
     for package in importlib.metadata.distributions():
-        about: Any = package.metadata
+        try:
+            about: Any = package.metadata
+        except FileNotFoundError:  # importlib-metadata, where it is installed, raises it
+            continue
         if "Name" in about:  # else the rest of an installation that failed
             found.setdefault(about["Name"], about.get("Version"))  # of two, Python imports the first
     return {"python": platform.python_version()} | dict(sorted(found.items()))
