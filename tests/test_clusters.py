@@ -130,7 +130,7 @@ def free_job():
 
 
 @pytest.mark.long
-def test_a_slurm_job_saves_at_sigterm_is_queued_again_and_resumes(tmp_path):
+def test_a_slurm_job_is_queued_again_and_resumes(tmp_path):
     config = make_config(steps=40, eval_every=5, log_every=1, checkpoint_every=1000)
     install(tmp_path, "srun", SRUN)
     install(tmp_path, "scontrol", RECORD)
@@ -170,7 +170,7 @@ def test_a_slurm_job_that_fails_is_not_queued_again(code, tmp_path):
     assert not calls_in(tmp_path)
 
 
-def test_a_slurm_job_whose_script_is_ended_is_not_queued_again(tmp_path):
+def test_a_slurm_job_that_is_ended_stays_so(tmp_path):
     """As by scancel, which ends all: the processes save, but the job stays cancelled."""
     install(tmp_path, "srun", SRUN)
     install(tmp_path, "scontrol", RECORD)
@@ -183,7 +183,7 @@ def test_a_slurm_job_whose_script_is_ended_is_not_queued_again(tmp_path):
     assert not calls_in(tmp_path)
 
 
-def test_slurm_sends_one_sigterm_to_the_processes_and_gives_each_a_gpu():
+def test_slurm_sends_one_sigterm_to_each_process():
     text = (CLUSTERS / "slurm.sh").read_text(encoding="utf-8")
     options = dict(re.findall(r"^#SBATCH --([\w-]+)=?(.*)$", text, re.MULTILINE))
     assert re.fullmatch(r"TERM@\d+", options["signal"])  # "B:" would be the script alone
@@ -281,7 +281,7 @@ def test_the_manifest_has_fields_of_the_api_only(manifest):
     assert (job_set["apiVersion"], job_set["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
 
 
-def test_the_hosts_of_the_job_have_the_chips_of_the_slice(job):
+def test_the_hosts_have_the_chips_of_the_slice(job):
     pod = job["template"]["spec"]
     (container,) = pod["containers"]
     topology = pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"]
@@ -291,7 +291,7 @@ def test_the_hosts_of_the_job_have_the_chips_of_the_slice(job):
     assert job["completionMode"] == "Indexed"
 
 
-def test_a_preemption_restarts_all_hosts_and_an_error_some_times(manifest, job):
+def test_a_preemption_restarts_all_hosts(manifest, job):
     policy = manifest[1]["spec"]["failurePolicy"]
     pod = job["template"]["spec"]
     assert policy["maxRestarts"] > 0
@@ -361,7 +361,7 @@ CREATE = ["delete", "create", *PREPARE]
         ("error preempted error done", 1, [*CREATE, "train", "train", *CREATE, "train"]),
     ],
 )
-def test_training_on_a_tpu_vm_goes_on_after_a_preemption(trainings, code, expected, tmp_path):
+def test_a_tpu_vm_goes_on_after_a_preemption(trainings, code, expected, tmp_path):
     found, errors, calls = train_on_tpu(tmp_path, trainings, RETRIES="1")
     assert (found, names_of(calls)) == (code, expected), errors
     assert ("training failed 2 times" in errors) == bool(code)
@@ -374,7 +374,7 @@ def test_a_tpu_vm_that_is_there_is_taken(tmp_path):
     assert (code, names_of(calls)) == (0, [*PREPARE, "train"])
 
 
-def test_a_request_for_a_tpu_vm_that_fails_ends_the_script(tmp_path):
+def test_a_failed_request_for_a_tpu_vm_is_an_error(tmp_path):
     (tmp_path / "none_left").touch()
     code, errors, calls = train_on_tpu(tmp_path, "done")
     assert (code, names_of(calls)) == (1, ["delete", "create"])
@@ -446,7 +446,7 @@ def requirements(*extras):
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
 
 
-def test_dependencies_of_an_image_are_those_of_the_package():
+def test_an_image_has_the_dependencies():
     plain = requirements("").stdout.splitlines()
     assert [line for line in plain if re.match(r"jax[>=<]", line)]
     assert not [line for line in plain if line.startswith("jax[")]

@@ -879,7 +879,7 @@ _LIST = {
         (
             "for extra in extras), start=project",
             "for extra in extras[:1]), start=project",
-            "test_clusters::test_dependencies_of_an_image_are_those_of_the_package",
+            "test_clusters::test_an_image_has_the_dependencies",
         ),
     ],
     "tfm/commands/help_text.py": [
@@ -917,12 +917,12 @@ _LIST = {
         (
             "except Exception as error:\n                self._give_up",
             "except OSError as error:\n                raise\n                self._give_up",
-            "training/trackers/test_hook::test_an_error_ends_the_tracker_with_one_warning_but_not_the_run",
+            "training/trackers/test_hook::test_an_error_ends_the_tracker_and_not_the_run",
         ),
         (
             "            if not resumed:",
             "            if resumed:",
-            "training/trackers/test_hook::test_a_new_run_says_which_tracker_cannot_be_opened_and_a_resumed_one_goes_on",
+            "training/trackers/test_hook::test_a_tracker_cannot_be_opened",
         ),
         (
             "queue.Queue(MOST_WAITING)",
@@ -970,7 +970,7 @@ _LIST = {
         (
             "os.mkdir(folder)",
             "os.makedirs(folder)",
-            "training/test_samples::test_a_work_directory_that_was_deleted_is_not_made_again",
+            "training/test_samples::test_a_deleted_work_directory_stays_so",
         ),
         (
             '.replace("|", "\\\\|")',
@@ -987,7 +987,7 @@ _LIST = {
         (
             "Selection(layer=layer,",
             "Selection(layer=layer - 1,",
-            "tasks/translation/test_samples::test_the_picture_is_of_the_attention_of_the_layer_that_aligns",
+            "tasks/translation/test_samples::test_the_picture_is_of_the_layer_that_aligns",
         ),
     ],
     "tfm/training/chips.py": [

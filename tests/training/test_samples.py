@@ -57,7 +57,7 @@ def test_other_lines_are_left_out(line, tmp_path):
         read_samples(str(tmp_path))
 
 
-def test_a_work_directory_that_was_deleted_is_not_made_again(tmp_path):
+def test_a_deleted_work_directory_stays_so(tmp_path):
     gone = tmp_path / "gone"
     for pictures in ({}, {"attention": write_picture}):
         with pytest.raises(UserError, match="Cannot write"):
@@ -115,7 +115,7 @@ class Rescored(SampledRegression):
 
 
 @pytest.mark.long
-def test_a_task_that_overrides_evaluate_alone_has_its_scores(tmp_path):
+def test_scores_of_an_override_count(tmp_path):
     config = make_config(steps=2, eval_every=2)
     train(Rescored(config), config.training, str(tmp_path))
     assert [row["validation/score"] for row in read_metrics(str(tmp_path)) if "validation/score" in row] == [

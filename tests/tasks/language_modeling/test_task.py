@@ -179,7 +179,7 @@ def test_samples_continue_documents_greedily(task, params):
     assert not found.pictures
 
 
-def test_samples_begin_with_the_first_words_of_documents(task, params):
+def test_samples_begin_as_the_documents(task, params):
     assert task.evaluate_with_samples(params, task.open_data())[1].rows == []  # off by default
     config = dataclasses.replace(task.config, validation_samples=3)
     sampled = language_modeling.LanguageModeling(config, task.tokenizer)

@@ -46,7 +46,7 @@ def test_samples_are_what_was_scored(run, data):
 
 
 @pytest.mark.parametrize("fields", [{"validation_samples": 0}, {"validation_sentences": 0}])
-def test_no_samples_where_none_are_asked_for_or_nothing_is_translated(fields, run):
+def test_no_samples_where_none_are_asked_for(fields, run):
     task = make_task(run, **fields)
     _, samples = task.evaluate_with_samples(run.params, task.open_data())
     assert samples.rows == []
@@ -59,7 +59,7 @@ def test_samples_are_spread():
     assert spread("abc", 0) == spread("", 4) == []
 
 
-def test_the_picture_is_of_the_attention_of_the_layer_that_aligns(run, data, tmp_path, monkeypatch):
+def test_the_picture_is_of_the_layer_that_aligns(run, data, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr("tfm.visualize.figures.draw_attention", lambda *arguments: drawn.append(arguments))
     task = make_task(run, decoding=dataclasses.replace(run.task.config.decoding, attention_layer=0))
@@ -74,7 +74,7 @@ def test_the_picture_is_of_the_attention_of_the_layer_that_aligns(run, data, tmp
     assert (row["source"] in title, path) == (True, "a.png")
 
 
-def test_a_known_translation_is_examined_as_one_that_was_searched(run):
+def test_a_known_translation_is_examined_alike(run):
     searched = examine(run.task, run.params, "red dog runs")
     known = examine_pair(run.task, run.params, "red dog runs", searched.translation)
     if known.predicted == searched.predicted:  # or the search chose other pieces of the same text

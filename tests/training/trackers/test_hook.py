@@ -57,7 +57,7 @@ def test_a_tracker_gets_all_that_is_logged_in_order(memory, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["log_config", "log_scalars", "log_samples", "log_picture", "close"])
-def test_an_error_ends_the_tracker_with_one_warning_but_not_the_run(method, memory, tmp_path, caplog):
+def test_an_error_ends_the_tracker_and_not_the_run(method, memory, tmp_path, caplog):
     memory.broken = method
     train_tracked(tmp_path, NAME, "tensorboard")
     (warning,) = warnings_of(caplog)
@@ -70,7 +70,7 @@ def test_an_error_ends_the_tracker_with_one_warning_but_not_the_run(method, memo
     assert names == names[: len({"log_config": [], "log_scalars": [1]}.get(method, names))]
 
 
-def test_a_new_run_says_which_tracker_cannot_be_opened_and_a_resumed_one_goes_on(memory, tmp_path, caplog):
+def test_a_tracker_cannot_be_opened(memory, tmp_path, caplog):
     memory.broken = "__init__"
     with pytest.raises(UserError, match=r"Memory' cannot be opened \(ConnectionError: no route to host\)"):
         train_tracked(tmp_path, NAME)

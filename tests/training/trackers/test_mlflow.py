@@ -84,7 +84,7 @@ def test_sections_become_names_with_dots():
     assert flatten({"a": {"b": {"c": 1}, "d": ()}, "e": None}) == {"a.b.c": 1, "a.d": (), "e": None}
 
 
-def test_ids_are_kept_beside_each_other_and_damage_is_none(tmp_path):
+def test_ids_are_kept_beside_each_other(tmp_path):
     workdir = str(tmp_path)
     assert read_id(workdir, "mlflow") is None
     for name in ("mlflow", "wandb"):

@@ -30,7 +30,7 @@ def test_wrong_names_are_errors_of_the_config(names, message):
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
-def test_a_missing_package_names_the_extra_before_any_work(name, monkeypatch, tmp_path):
+def test_a_missing_package_names_the_extra(name, monkeypatch, tmp_path):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda each: None if each == name else real(each))
     with pytest.raises(UserError, match=rf"package {name} is not installed: pip install 'tfm\[tracking\]'"):
@@ -54,7 +54,7 @@ def test_a_class_of_the_users_own_has_all_methods():
         find_tracker("tests.helpers.tracked_regression:SampledRegression")
 
 
-def test_own_trackers_are_imported_only_if_the_user_names_them(monkeypatch):
+def test_own_trackers_are_imported_if_named(monkeypatch):
     monkeypatch.setattr(config, "_allowed_modules", set())
     with pytest.raises(UserError, match="give --import=tests"):
         find_tracker(NAME)

@@ -22,7 +22,7 @@ def read_values(folder):
     return found
 
 
-def test_tensorboard_has_scalars_config_samples_and_pictures(tmp_path):
+def test_tensorboard_has_all_that_was_logged(tmp_path):
     train_tracked(tmp_path, "tensorboard", steps=3)
     found = {(step, value.tag): value for step, value in read_values(tmp_path / "tensorboard")}
     assert found[2, "train/loss"].simple_value > 0
