@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
@@ -22,6 +23,8 @@ from tfm.workdir import runs
 
 TEXTS = ["red dog", "big green bird sleeps", "small blue cat runs red", "dog \U0001f600"]
 SHAPE = (4, 24)
+# With JAX 0.12 a program that is exported rounds to bfloat16 at other places than one that is not.
+BFLOAT16_RTOL = 1e-5 if jax.__version_info__ < (0, 12) else 0.03
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +78,7 @@ def test_the_program_has_the_decoding_dtype(run, program, monkeypatch):
     decoding = dataclasses.replace(run.task.config.decoding, dtype="bfloat16")
     monkeypatch.setattr(run.task, "config", dataclasses.replace(run.task.config, decoding=decoding))
     found = stablehlo.search_program(run, *SHAPE).call(parameters, inputs)
-    check_search(run, TEXTS, *map(np.asarray, found), rtol=0.03)  # programs round at other places
+    check_search(run, TEXTS, *map(np.asarray, found), rtol=BFLOAT16_RTOL)
     assert (found[1] != program.call(parameters, inputs)[1]).all()
 
 

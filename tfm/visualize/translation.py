@@ -121,8 +121,8 @@ def examine_pair(
 ) -> Translated | None:
     """What the model computes for a translation that is known: `Translated` without a search.
 
-    All pairs take one program. Sides of more tokens are cut, as the model has no more positions for them or a
-    picture no more room.
+    All pairs take one program. Sides of more tokens are cut: the model has no positions for them, or a
+    picture of them would be too large to read.
 
     Args:
       task, params: of one model.
