@@ -46,6 +46,7 @@ class RunProcess:
         self._process: subprocess.Popen | None = None
         os.makedirs(run.workdir, exist_ok=True)
         self.log_path = os.path.join(run.workdir, LOG_FILE)
+        self._first_step = self._read_step()[0]
 
     def poll(self) -> int | None:
         """Starts the next command where the last one is done.
@@ -79,12 +80,26 @@ class RunProcess:
         """Where it is, for the line of progress."""
         if not self._left:
             return f"{self.run.name}: evaluates"
+        step, loss = self._read_step()
+        if loss is None:
+            return f"{self.run.name}: starts"
+        return f"{self.run.name}: step {step:,}/{self.run.config.training.steps:,} loss {loss:.4f}"
+
+    def count_steps(self) -> int:
+        """Steps that it has made since this object was made."""
+        return self._read_step()[0] - self._first_step
+
+    def count_steps_left(self) -> int:
+        """Steps that it has still to make."""
+        return self.run.config.training.steps - self._read_step()[0]
+
+    def _read_step(self):
+        """(newest step, its loss); (0, None) before the first."""
         try:
             row = [row for row in read_metrics(self.run.workdir) if "train/loss" in row][-1]
         except (UserError, IndexError):
-            return f"{self.run.name}: starts"
-        steps = self.run.config.training.steps
-        return f"{self.run.name}: step {row['step']:,}/{steps:,} loss {row['train/loss']:.4f}"
+            return 0, None
+        return row["step"], row["train/loss"]
 
     def _start(self, arguments):
         command = [*COMMAND, *arguments]
@@ -118,15 +133,16 @@ def execute_runs(
     programs = os.path.join(os.path.abspath(workdir), COMPILED_FOLDER)
     waiting, failures = list(runs), []
     running: list[RunProcess] = []
+    ended: list[RunProcess] = []
     began = reported = time.monotonic()
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
                 running.append(RunProcess(waiting.pop(0), evaluate, programs))
-            failures += _remove_ended(running, on_finished)
+            failures += _move_ended(running, ended, on_finished)
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
-                _report(running, len(runs) - len(waiting) - len(running), len(runs), reported - began)
+                _report(waiting, running, ended, reported - began)
             time.sleep(POLL_SECONDS)
     finally:
         for each in running:
@@ -136,14 +152,15 @@ def execute_runs(
     return failures
 
 
-def _remove_ended(running, on_finished):
-    """Removes the runs that have ended from the list `running`, and returns those that failed."""
+def _move_ended(running, ended, on_finished):
+    """Moves what has ended from the list `running` to the list `ended`, and returns the runs that failed."""
     failures = []
     for each in list(running):
         code = each.poll()
         if code is None:
             continue
         running.remove(each)
+        ended.append(each)
         if code == 0:
             on_finished(each.run)
             continue
@@ -152,10 +169,20 @@ def _remove_ended(running, on_finished):
     return failures
 
 
-def _report(running, done, total, seconds):
-    left = (
-        f"about {format_duration(seconds / done * (total - done))} left"
-        if done
-        else "time left not known yet"
+def _report(waiting, running, ended, seconds):
+    where = "; ".join(each.describe() for each in running)
+    total = len(waiting) + len(running) + len(ended)
+    left = _estimate_left(waiting, running, ended, seconds)
+    time_left = "time left not known yet" if left is None else f"about {format_duration(left)} left"
+    log.info("%s; %s of %s runs done, %s", where, len(ended), total, time_left)
+
+
+def _estimate_left(waiting, running, ended, seconds):
+    """Seconds left if each step takes as long as those before, evaluation included; None before the first."""
+    made = sum(each.count_steps() for each in [*running, *ended])
+    if not made:
+        return None
+    left = sum(run.config.training.steps for run in waiting) + sum(
+        each.count_steps_left() for each in running
     )
-    log.info("%s; %s of %s runs done, %s", "; ".join(each.describe() for each in running), done, total, left)
+    return seconds / made * left

@@ -34,17 +34,23 @@ def mean_interval(values: Sequence[float]) -> Interval:
     return Interval(mean, _quantile(degrees) * statistics.stdev(values) / math.sqrt(len(values)))
 
 
-def difference_interval(values: Sequence[float], base: Sequence[float]) -> Interval:
-    """mean(values) - mean(base) and its interval by Welch's t, which supposes no equal variances."""
-    mean = statistics.fmean(values) - statistics.fmean(base)
-    if min(len(values), len(base)) < 2:
-        return Interval(mean, math.nan)
-    parts = [(statistics.variance(each) / len(each), len(each) - 1) for each in (values, base)]
-    total = sum(part for part, _ in parts)
-    if total == 0:
-        return Interval(mean, 0.0)
-    degrees = total**2 / sum(part**2 / count for part, count in parts)
-    return Interval(mean, _quantile(degrees) * math.sqrt(total))
+def difference_interval(values: Mapping[int, float], base: Mapping[int, float]) -> Interval | None:
+    """The mean of values[seed] - base[seed], and its interval by Student's t on these differences.
+
+    The differences are paired, as runs of one seed share their batches and their initial random numbers: a
+    good seed raises both.
+
+    Args:
+      values: {seed: score} of a variant.
+      base: {seed: score} of the base.
+
+    Returns:
+      The interval, None where no seed has both.
+    """
+    shared = values.keys() & base.keys()
+    if not shared:
+        return None
+    return mean_interval([values[seed] - base[seed] for seed in sorted(shared)])
 
 
 def judge(difference: Interval, published: float) -> str:
@@ -89,16 +95,16 @@ def _cells(variant, base, rows, scores, names):
     flops = rows[-1]["flops"]
     yield "" if flops is None else f"{flops:.1e}"
     for name in names:
-        values, of_base = scores[variant.name].get(name, []), scores[base.name].get(name, [])
+        values, of_base = scores[variant.name].get(name, {}), scores[base.name].get(name, {})
         published, published_base = variant.published.get(name), base.published.get(name)
-        yield mean_interval(values).format() if values else ""
+        yield mean_interval(list(values.values())).format() if values else ""
         yield "" if published is None else f"{published:.{DIGITS}f}"
-        if variant is base or not values or not of_base:
+        difference = None if variant is base else difference_interval(values, of_base)
+        if difference is None:
             yield from ("", "", "")
             continue
-        difference = difference_interval(values, of_base)
         yield difference.format("+")
-        if None in (published, published_base):
+        if published is None or published_base is None:
             yield from ("", "")
             continue
         yield f"{published - published_base:+.{DIGITS}f}"
@@ -113,12 +119,12 @@ def _parameters(row, variant):
 
 
 def _scores_of(rows, variant):
-    """{name of a score: its values, one for each seed}."""
-    found: dict[str, list[float]] = {}
+    """{name of a score: {seed: its value}}."""
+    found: dict[str, dict[int, float]] = {}
     for row in rows:
         if row["variant"] == variant:
             for score in row["scores"]:
-                found.setdefault(score["name"], []).append(score["value"])
+                found.setdefault(score["name"], {})[row["seed"]] = score["value"]
     return found
 
 
