@@ -236,7 +236,7 @@ def gradient_sizes(features, scale):
     return float((weights * (1 - weights)).max(-1).mean())
 
 
-def test_unscaled_softmax_gradients_vanish_as_features_grow():
+def test_unscaled_softmax_gradients_vanish():
     """Section 3.2.1: products of K features have variance K, and push the softmax where it is flat."""
     scaled, unscaled = (
         [gradient_sizes(features, scale) for features in (4, 64, 4096)] for scale in (None, 1.0)

@@ -162,7 +162,7 @@ def test_a_slurm_job_is_queued_again_and_resumes(tmp_path):
 
 
 @pytest.mark.parametrize("code", [1, 2, 137])
-def test_a_slurm_job_that_fails_is_not_queued_again(code, tmp_path):
+def test_failed_slurm_job_is_not_queued_again(code, tmp_path):
     install(tmp_path, "srun", SRUN)
     install(tmp_path, "scontrol", RECORD)
     install(tmp_path, "fail", f"raise SystemExit({code})")
@@ -310,7 +310,7 @@ def test_a_preemption_restarts_all_hosts(manifest, job):
     }
 
 
-def test_the_work_directory_is_on_the_claimed_volume(manifest, job):
+def test_work_directory_is_on_the_claimed_volume(manifest, job):
     pod = job["template"]["spec"]
     (container,), (volume,) = pod["containers"], pod["volumes"]
     (mount,) = container["volumeMounts"]
@@ -374,14 +374,14 @@ def test_a_tpu_vm_that_is_there_is_taken(tmp_path):
     assert (code, names_of(calls)) == (0, [*PREPARE, "train"])
 
 
-def test_a_failed_request_for_a_tpu_vm_is_an_error(tmp_path):
+def test_failed_request_for_a_tpu_vm_is_an_error(tmp_path):
     (tmp_path / "none_left").touch()
     code, errors, calls = train_on_tpu(tmp_path, "done")
     assert (code, names_of(calls)) == (1, ["delete", "create"])
     assert "the request for the TPU failed" in errors
 
 
-def test_all_hosts_of_a_tpu_vm_get_the_same_command(tmp_path):
+def test_all_hosts_of_a_tpu_vm_get_one_command(tmp_path):
     _, _, calls = train_on_tpu(tmp_path, "done", CONFIG="wmt14:large_batch")
     remote = [call for call in calls if call[3] == "ssh"]
     assert len(remote) == 2
@@ -406,7 +406,7 @@ def test_all_hosts_of_a_tpu_vm_get_the_same_command(tmp_path):
     ("arguments", "variables", "error"),
     [(["train"], {}, "Expected NFS=HOST:/SHARE"), (["traim"], {"NFS": "x:/y"}, "create|train|delete")],
 )
-def test_a_mistake_ends_the_script_before_any_call(arguments, variables, error, tmp_path):
+def test_mistake_ends_the_script_before_any_call(arguments, variables, error, tmp_path):
     install(tmp_path, "gcloud", GCLOUD)
     code, errors = run("tpu_vm.sh", tmp_path, *arguments, **variables)
     assert code == 2
@@ -423,7 +423,7 @@ def sources_of_dockerfile():
     return {path for line in re.findall(r"^COPY (.*)$", text, re.MULTILINE) for path in line.split()[:-1]}
 
 
-def test_images_get_all_that_the_package_is_made_of():
+def test_images_get_all_files_of_the_package():
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8")
     assert set(re.findall(r"^!(.*)$", ignored, re.MULTILINE)) == sources_of_dockerfile()
     recipe = (CLUSTERS / "tfm.def").read_text(encoding="utf-8")

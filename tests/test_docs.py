@@ -75,7 +75,7 @@ def test_commands_of_a_page_are_understood(document):
             assert cli.read_config(values).data.train
 
 
-def test_the_gallery_has_a_small_figure_of_every_plot():
+def test_gallery_has_a_small_figure_of_every_plot():
     text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
     figures = re.findall(r"!\[[^]]+\]\((\S+)\)", text)
     assert len(figures) == len(KINDS) + 3  # attention, rollout and the page

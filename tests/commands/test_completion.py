@@ -64,7 +64,7 @@ SHELLS = [
 
 
 @pytest.mark.parametrize(("shell", "complete"), SHELLS)
-def test_a_shell_completes_commands_flags_and_values(shell, complete, scripts, tmp_path):
+def test_shell_completes_flags_and_values(shell, complete, scripts, tmp_path):
     (tmp_path / "mine.py").touch()
 
     def offers(line):
@@ -142,13 +142,13 @@ def test_zsh_completes_at_a_tab(typed, expected, scripts, tmp_path):
 
 @needs("zsh")
 @pytest.mark.long
-def test_zsh_completes_after_the_script_is_sourced(scripts, tmp_path):
+def test_zsh_completes_after_sourcing_the_script(scripts, tmp_path):
     setup = f"compinit -u -D; source {scripts['zsh']}"
     expected = "tfm quickstart"
     assert expected in type_into_zsh(setup, "tfm qui\t", expected, tmp_path)
 
 
-def test_every_command_is_described_with_its_flags(commands):
+def test_every_command_is_described_with_flags(commands):
     described = {each.name: each for each in commands}
     assert list(described) == list(main.COMMANDS)
     assert described["plot"].words == tuple(plot.KINDS)

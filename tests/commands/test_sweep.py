@@ -50,7 +50,7 @@ def test_flags_beside_a_variant_are_stronger(path):
     assert read("--config.model.noise=0.25", f"--config={path}:sgd").model.noise == 0.25
 
 
-def test_a_shipped_config_has_its_variants_by_name():
+def test_shipped_config_has_variants_by_name():
     assert read("--config=table3:big").model.d_model == 1024
 
 
@@ -61,7 +61,7 @@ def test_an_unknown_variant_names_the_nearest(path):
         read(f"--config={path}:zzz")
 
 
-def test_a_file_with_a_colon_in_its_name_is_a_file(path):
+def test_file_with_a_colon_in_its_name_is_a_file(path):
     other = path.with_name("own:sgd")
     other.write_text("{}")
     assert config_flag.replace_variant([f"--config={path.with_name('own')}:sgd"]) == [f"--config={other}"]
@@ -76,7 +76,7 @@ def test_a_file_with_a_colon_in_its_name_is_a_file(path):
         ("def get_variants():\n    return 3\n", "Expected a function get_variants"),
     ],
 )
-def test_a_file_without_variants_is_an_error_message(tmp_path, content, message):
+def test_file_without_variants_is_an_error(tmp_path, content, message):
     (tmp_path / "bad.py").write_text(content)
     with pytest.raises(UserError, match=message):
         config_flag.read_variants(str(tmp_path / "bad.py"))
@@ -100,7 +100,7 @@ def test_all_variants_that_do_not_fit_are_named(tmp_path):
     assert "Variant b" not in str(error.value)
 
 
-def test_a_pattern_without_a_variant_is_an_error_message(path, tmp_path):
+def test_pattern_without_a_variant_is_an_error(path, tmp_path):
     with pytest.raises(UserError, match="matches none of the variants adam, sgd"):
         sweep.main([str(path), f"--workdir={tmp_path}", "--only=C-*", "--dry_run"])
 

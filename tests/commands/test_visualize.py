@@ -202,7 +202,7 @@ def test_recurrent_models_have_a_page(corpus, tmp_path, quick, attention, parts)
         assert {"rollout", "norms"}.isdisjoint(part)
 
 
-def test_a_run_that_does_not_translate_has_no_page(regression_run, tmp_path, quick):
+def test_run_without_translation_has_no_page(regression_run, tmp_path, quick):
     assert call(regression_run, tmp_path / "out") == {"curves.png"}
     with pytest.raises(UserError, match="A sentence is for runs that translate, and the task of this one"):
         call(regression_run, tmp_path / "out", "red dog")

@@ -26,7 +26,7 @@ def test_function_words_tell_languages_apart(text, language):
     assert guess_language(count_function_words(text)[0]) == language
 
 
-def test_function_words_are_counted_without_case_and_punctuation():
+def test_counts_ignore_case_and_punctuation():
     counts, words = count_function_words("The (THE) cat, „und“ der Hund.")
     assert counts == {"en": 2, "de": 2}
     assert words == 6

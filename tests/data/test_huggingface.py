@@ -36,7 +36,7 @@ def saved_config(folder, **fields):
     return text_config(folder, **{"kind": "huggingface"} | fields)
 
 
-def test_a_saved_data_set_gives_the_pairs_of_a_table(saved):
+def test_saved_data_set_equals_the_table(saved):
     config = saved_config(saved)
     assert problem(config, "train", "validation", "test") == ""  # the default test split may be absent
     write_tsv(saved / "train.tsv", PAIRS)

@@ -91,7 +91,7 @@ def test_rare_characters_are_the_rarest():
     assert found.sides[0].unknown is found.sides[0].unknown_count is None
 
 
-def test_unknown_characters_are_those_that_become_bytes(tmp_path):
+def test_unknown_characters_become_bytes(tmp_path):
     tokenizer = Tokenizer.train(["the red dog"] * 9 + ["grün"], 275, str(tmp_path / "model"))
     assert tokenizer.unknown_characters("theü zß☃") == ["z", "ß", "☃"]
     found = summarize([("the dogß", "ßß"), ("☃ grün", "red")], tokenizer=tokenizer)
@@ -138,7 +138,7 @@ def test_documents_have_one_side():
     assert "33.3 % of the rows repeat an earlier one" in find_hints(found)
 
 
-def test_words_are_of_a_sample_and_progress_is_told(monkeypatch):
+def test_words_are_sampled_and_progress_is_told(monkeypatch):
     monkeypatch.setattr(inspection, "SAMPLED", 4)
     monkeypatch.setattr(inspection, "READ_AT_ONCE", 5)
     monkeypatch.setattr(inspection, "PROGRESS", -1)

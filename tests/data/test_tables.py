@@ -120,7 +120,7 @@ def test_line_ends_within_a_text_are_blanks(tmp_path, form):
 
 
 @pytest.mark.parametrize("write", [write_tsv, write_csv])
-def test_columns_of_a_file_without_header_have_numbers(tmp_path, write):
+def test_columns_without_header_have_numbers(tmp_path, write):
     path = tmp_path / f"train.{'tsv' if write is write_tsv else 'csv'}"
     write(path, [("0", *pair) for pair in PAIRS], header=None)
     config = table_config(tmp_path, source_column="2", target_column="3")
@@ -207,7 +207,7 @@ def test_a_pattern_takes_a_packed_file_once(tmp_path):
         assert pairs_of(table_config(tmp_path, train=pattern)) == PAIRS * 2
 
 
-def test_a_name_with_brackets_and_commas_is_itself(tmp_path):
+def test_name_with_brackets_and_commas_is_itself(tmp_path):
     write_text(tmp_path, PAIRS, "t[x],y*")
     assert pairs_of(text_config(tmp_path, train="t[x],y*")) == PAIRS
 

@@ -37,7 +37,7 @@ def test_pairs_are_words_and_tokens_of_trees(folder, caplog):
     assert read_sides(make(folder), "validation") == (["a"], ["NN"])
 
 
-def test_any_ending_and_compression_is_the_same_treebank(folder):
+def test_any_file_ending_gives_the_same_treebank(folder):
     plain = open_pairs(make(folder), "train")
     (folder / "other.mrg.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + LINES.encode()))
     (folder / "bare").write_text(LINES.replace("\n", "\r\n"), encoding="utf-8")
@@ -55,7 +55,7 @@ def test_a_file_that_changed_is_read_again(folder):
     assert read_sides(make(folder), "validation")[0] == ["a", "c"]
 
 
-def test_all_splits_are_checked_and_all_problems_told(folder):
+def test_problems_of_all_splits_are_told(folder):
     check_splits(make(folder))  # there is no test split, and none is asked for
     (folder / "validation.txt").write_bytes(b"(NN a)\n(NN \xff)\n")
     with pytest.raises(UserError) as raised:
@@ -66,7 +66,7 @@ def test_all_splits_are_checked_and_all_problems_told(folder):
     assert f"Expected the file {folder / 'absent'}.mrg" in message
 
 
-def test_a_test_split_that_is_there_and_damaged_is_told(folder):
+def test_damaged_test_split_is_an_error(folder):
     (folder / "test.mrg").write_text("(NN a", encoding="utf-8")
     with pytest.raises(UserError, match=r"test\.mrg ends inside of the tree"):
         check_splits(make(folder))
@@ -81,7 +81,7 @@ def test_a_test_split_that_is_there_and_damaged_is_told(folder):
         (b"(NN a)\n" + b"(S " * 10_000, r"Line 2 of .*validation\.txt opens more than"),
     ],
 )
-def test_a_damaged_file_is_an_error_with_file_and_line(folder, content, message):
+def test_damaged_file_error_has_file_and_line(folder, content, message):
     (folder / "validation.txt").write_bytes(content)
     with pytest.raises(UserError, match=message):
         check_splits(make(folder))

@@ -50,7 +50,7 @@ def test_any_outermost_bracket_is_the_top(outer):
     assert format_tree(read(outer.format(inner))) == "(TOP (S (NP (NNP John)) (VP (VBZ sleeps))))"
 
 
-def test_several_trees_and_several_constituents_of_one():
+def test_several_trees_and_constituents():
     trees = list(read_trees(["((S (NN a)) (. .)) (NN b)", "", "(FRAG (NN c))"], "text"))
     assert list(map(format_tree, trees)) == [
         "(TOP (S (NN a)) (. .))",
@@ -59,7 +59,7 @@ def test_several_trees_and_several_constituents_of_one():
     ]
 
 
-def test_empty_elements_and_function_tags_are_removed():
+def test_empty_elements_and_functions_are_removed():
     tree = read(
         "( (S (NP-SBJ-1 (NNP Ann)) (VP (VBZ is) (VP (VBN seen) (NP (-NONE- *-1)) (PRT|ADVP (RP up))"
         "(SBAR (-NONE- 0) (S (-NONE- *T*-2))) (NP=2 (-LRB- -LRB-) (NN x))))))"
@@ -126,7 +126,7 @@ def test_each_rule_of_repair(tokens, words, tree, repairs):
     assert restore(tokens, words) == (tree, repairs)
 
 
-def test_a_sequence_too_deep_is_cut_to_what_can_be_read():
+def test_too_deep_a_sequence_is_cut():
     tokens = ["(S"] * 10_000 + ["XX"] + [")S"] * 10_000
     found = restore_tree(tokens, ["a"])
     assert found.repairs == ("too deep", "unopened")
@@ -139,7 +139,7 @@ def test_a_sequence_too_deep_is_cut_to_what_can_be_read():
     st.lists(st.text("()SNPX.,|- ", min_size=1, max_size=4)),
     st.lists(st.text(st.characters(categories=("L", "P", "S")), min_size=1, max_size=4)),
 )
-def test_whatever_the_sequence_the_tree_has_all_words_and_can_be_read(pieces, words):
+def test_any_sequence_gives_a_whole_readable_tree(pieces, words):
     words = split_words(" ".join(words))
     tree = restore_tree(" ".join(pieces).split(), words).tree
     assert [leaf.word for leaf in list_leaves(tree)] == words
@@ -169,7 +169,7 @@ def test_parentheses_of_a_sentence_are_escaped():
         (["", "(S " * 10_000], r"Line 2 of text opens more than 200 brackets inside each other"),
     ],
 )
-def test_what_is_no_tree_is_an_error_with_its_line(lines, message):
+def test_malformed_tree_error_has_its_line(lines, message):
     with pytest.raises(UserError, match=message):
         list(read_trees(lines, "text"))
 

@@ -108,7 +108,7 @@ def test_a_row_that_fits_by_itself_is_computed(monkeypatch):
     assert waiting.most == 2
 
 
-def test_batches_that_nobody_reads_are_not_computed():
+def test_unread_batches_are_not_computed():
     device = Device()
     batches = run_batches(decode_rows(LENGTHS, 1), device.compute, lambda rows: None, None)
     next(batches)

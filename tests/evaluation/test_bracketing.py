@@ -46,32 +46,32 @@ def test_a_wrong_label_and_a_missing_bracket():
     assert count(GOLD, test) == Counts(3, 6, 4, False)  # S, NP and VP of 4 match
 
 
-def test_the_end_of_a_sentence_may_be_inside_or_outside():
+def test_sentence_end_may_be_inside_or_outside():
     """Punctuation is deleted before spans are counted, so its attachment does not matter."""
     assert count(GOLD, GOLD.replace(") (. .)))", " (. .))))")) == Counts(6, 6, 6, False)
 
 
-def test_equal_brackets_match_as_often_as_they_are_there():
+def test_equal_brackets_match_by_count():
     one, two = "(TOP (NP (NN a)))", "(TOP (NP (NP (NN a))))"
     assert count(two, two) == Counts(2, 2, 2, False)
     assert count(one, two) == Counts(1, 1, 2, False)
     assert count(two, one) == Counts(1, 2, 1, False)
 
 
-def test_prt_equals_advp_and_labels_end_at_their_function():
+def test_prt_equals_advp_and_functions_are_cut():
     gold = "(TOP (VP (VB get) (PRT (RP up))))"
     assert count(gold, gold.replace("PRT", "ADVP")) == Counts(2, 2, 2, False)
     assert count(gold, gold.replace("VP", "VP-SBJ")) == Counts(2, 2, 2, False)
     assert count(gold, gold.replace("VP", "VP=1")) == Counts(2, 2, 2, False)
 
 
-def test_a_bracket_of_punctuation_alone_does_not_count():
+def test_bracket_of_punctuation_does_not_count():
     assert count("(TOP (S (NN a) (PRN (, ,) (: --))))", "(TOP (S (NN a) (, ,) (: --)))") == Counts(
         1, 1, 1, False
     )
 
 
-def test_tags_do_not_count_but_those_of_punctuation():
+def test_only_tags_of_punctuation_count():
     assert count(GOLD, GOLD.replace("VBD", "XX")) == Counts(6, 6, 6, False)
     assert count(GOLD, GOLD.replace("(. .)", "(XX .)")) == Counts(0, 6, 6, True)
 
@@ -81,7 +81,7 @@ def test_other_words_are_an_error(test):
     assert count("(TOP (S (NN a) (NN b)))", test).is_error
 
 
-def test_a_sentence_of_punctuation_alone_is_left_out():
+def test_sentence_of_punctuation_is_left_out():
     assert count("(TOP (X (. a) (. b)))", "(TOP (X (. a) (. b)))") == Counts(0, 0, 0, True)
 
 

@@ -73,7 +73,7 @@ _LIST = {
         (
             'name = f"{name}#{uses + 1}" if uses else name',
             "name = name",
-            "layers/test_activations::test_a_second_use_of_a_module_has_a_name_of_its_own",
+            "layers/test_activations::test_second_use_of_a_module_has_its_own_name",
         ),
         (
             "if any(fnmatch.fnmatchcase(name, pattern) for pattern in self._read):",
@@ -83,7 +83,7 @@ _LIST = {
         (
             "if not editable:",
             "if False:",
-            "interpret/test_passes::test_the_attention_of_a_recurrent_model_is_read",
+            "interpret/test_passes::test_attention_of_a_recurrent_model_is_read",
         ),
     ],
     "tfm/interpret/edits.py": [
@@ -95,7 +95,7 @@ _LIST = {
         (
             "chosen = point.positions[letter] == position",
             "chosen = jnp.arange(value.shape[point.axes.index(letter)])[None] == position",
-            "interpret/test_edited::test_greedy_search_equals_edited_forward_passes",
+            "interpret/test_edited::test_greedy_search_equals_edited_forward_pass",
         ),
         (
             "return (value * factor).astype(value.dtype)",
@@ -107,7 +107,7 @@ _LIST = {
         (
             "interception = Interception(edit=self._edit, rows_of_each=cache.width)\n        arguments",
             "interception = Interception(edit={}, rows_of_each=cache.width)\n        arguments",
-            "interpret/test_edited::test_greedy_search_equals_edited_forward_passes",
+            "interpret/test_edited::test_greedy_search_equals_edited_forward_pass",
         ),
         (
             "return self.replace(cache=gather_beams(self.cache, parents))",
@@ -119,7 +119,7 @@ _LIST = {
         (
             "jnp.roll(targets, 1, axis=-1)",
             "jnp.roll(targets, 0, axis=-1)",
-            "interpret/test_passes::test_scores_are_log_probabilities_under_the_edits",
+            "interpret/test_passes::test_scores_are_log_probabilities_under_edits",
         ),
     ],
     "tfm/models/decoder_lm.py": [
@@ -342,7 +342,7 @@ _LIST = {
         (
             "return x if shared == 1 else jnp.repeat(x, shared, axis=-2)",
             "return x if shared == 1 else jnp.concatenate([x] * shared, axis=-2)",
-            "layers/test_attention::test_grouped_keys_and_values_are_those_of_repeated_heads",
+            "layers/test_attention::test_grouped_keys_and_values_equal_repeated",
         ),
         (
             "self.position_bias(query * scale, *where)",
@@ -369,7 +369,7 @@ _LIST = {
         (
             "bidirectional=self.bidirectional",
             "bidirectional=True",
-            "models/test_mechanisms::test_buckets_of_later_positions_are_of_no_use_to_a_decoder",
+            "models/test_mechanisms::test_decoder_has_no_buckets_of_the_future",
         ),
     ],
     "tfm/layers/deep_norm.py": [
@@ -496,7 +496,7 @@ _LIST = {
         (
             "return mixer.clone(position_bias=bias.clone(bidirectional=False))",
             "return mixer",
-            "models/test_mechanisms::test_buckets_of_later_positions_are_of_no_use_to_a_decoder",
+            "models/test_mechanisms::test_decoder_has_no_buckets_of_the_future",
         ),
     ],
     "tfm/models/transformer.py": [
@@ -840,17 +840,17 @@ _LIST = {
         (
             "if begins or (opens and leaf.path",
             "if begins and (opens or leaf.path",
-            "commands/test_completion::test_every_command_is_described_with_its_flags",
+            "commands/test_completion::test_every_command_is_described_with_flags",
         ),
         (
             "found.setdefault(leaf.path, leaf)",
             "found = {leaf.path: leaf}",
-            "commands/test_completion::test_every_command_is_described_with_its_flags",
+            "commands/test_completion::test_every_command_is_described_with_flags",
         ),
         (
             "closed=isinstance(flag.parser, flags.EnumParser),",
             "closed=False,",
-            "commands/test_completion::test_a_shell_completes_commands_flags_and_values",
+            "commands/test_completion::test_shell_completes_flags_and_values",
         ),
         (
             'return f"--{option.name}" + ("" if option.is_switch else "=")',
@@ -886,7 +886,7 @@ _LIST = {
         (
             'return "ensemble" in values',
             'return "checkpoint" in values',
-            "commands/test_completion::test_every_command_is_described_with_its_flags",
+            "commands/test_completion::test_every_command_is_described_with_flags",
         ),
     ],
     "tfm/commands/data.py": [
@@ -912,12 +912,12 @@ _LIST = {
         (
             "        self._put(self._tracker.log_scalars, step, dict(scores))",
             "        self._put(self._tracker.log_scalars, step + 1, dict(scores))",
-            "training/trackers/test_hook::test_a_tracker_gets_all_that_is_logged_in_order",
+            "training/trackers/test_hook::test_tracker_gets_everything_logged_in_order",
         ),
         (
             "except Exception as error:\n                self._give_up",
             "except OSError as error:\n                raise\n                self._give_up",
-            "training/trackers/test_hook::test_an_error_ends_the_tracker_and_not_the_run",
+            "training/trackers/test_hook::test_error_ends_the_tracker_and_not_the_run",
         ),
         (
             "            if not resumed:",
@@ -939,14 +939,14 @@ _LIST = {
         (
             "        run_id = run_id or uuid.uuid4().hex[:8]",
             "        run_id = uuid.uuid4().hex[:8]",
-            "training/trackers/test_wandb::test_a_resumed_run_has_the_id_of_the_first_start",
+            "training/trackers/test_wandb::test_resumed_run_keeps_its_first_id",
         ),
     ],
     "tfm/training/trackers/mlflow.py": [
         (
             "            write_id(workdir, NAME, run_id)",
             "            pass",
-            "training/trackers/test_mlflow::test_a_resumed_run_goes_on_in_the_same_and_ends",
+            "training/trackers/test_mlflow::test_resumed_run_continues_the_same_and_ends",
         ),
         (
             "            if name not in known",

@@ -117,7 +117,7 @@ def edits(request):
     return ABLATIONS if request.param == "ablations" else patches()
 
 
-def test_greedy_search_equals_edited_forward_passes(edits):
+def test_greedy_search_equals_edited_forward_pass(edits):
     @functools.partial(jax.jit, compiler_options=FAST)
     def forward(read):
         return interpret.run(MODEL, PARAMS, INPUTS, read, edit=edits)[0]
@@ -154,7 +154,7 @@ def test_beam_scores_equal_edited_scores(edits):
     assert (found.tokens != plain_search(BEAM).tokens).any()
 
 
-def test_a_cached_step_has_the_activations_of_the_forward_pass():
+def test_cached_step_has_forward_pass_activations():
     """Each of them, position by position."""
     edit = ABLATIONS
 
@@ -206,7 +206,7 @@ def visible(name, axes):
     return words.reshape(*words.shape, *[1] * (len(axes) - 2))
 
 
-def test_activations_of_hypotheses_are_those_of_a_forward_pass_over_them():
+def test_hypotheses_have_forward_pass_activations():
     name = f"{SECOND}.cross_attention.weights"
     edit = patches()
 
@@ -241,7 +241,7 @@ def test_an_edited_model_is_copied_with_its_edits():
     assert not logits.any()
 
 
-def test_an_edited_model_stands_where_the_model_does():
+def test_edited_model_works_where_the_model_does():
     """In `decode`, whose batches are sorted; what was compiled without edits is not found again."""
     edited = interpret.EditedModel(MODEL, {f"{SECOND}.cross_attention.head_outputs": interpret.zero_head(1)})
     sentences = [[9, 10, 2], [5, 6, 7, 8, 2]]
@@ -339,7 +339,7 @@ def test_mistakes_are_user_errors(edit, config, message):
         jax.eval_shape(lambda: interpret.decode(MODEL, PARAMS, INPUTS, config, edit=edit)[0])
 
 
-def test_scoring_by_features_has_no_logits_to_edit():
+def test_feature_scores_have_no_logits_to_edit():
     edited = interpret.EditedModel(MODEL, {"logits": interpret.zero})
     with pytest.raises(UserError, match="'logits', which matches none"):
         jax.eval_shape(lambda: edited.apply({"params": PARAMS}, INPUTS, READ, train=False, method="features"))

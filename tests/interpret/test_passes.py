@@ -73,7 +73,7 @@ def test_points_are_listed_with_their_shapes():
 
 
 @pytest.mark.parametrize("attention", ["encoder.layers_0.mixer", "decoder.layers_0.mixer", CROSS])
-def test_without_a_head_is_without_its_slice_of_the_output_matrix(attention):
+def test_ablated_head_equals_zeroed_output_slice(attention):
     kept = np.array([1.0, 0.0])[:, None, None]
     expected = forward(scale_parameters(f"{attention}.output.kernel", kept))
     assert np.abs(expected - forward(PARAMS)).max() > 0.01
@@ -101,14 +101,14 @@ def test_all_heads_in_one_program():
         )
 
 
-def test_without_a_neuron_is_without_its_row_of_the_output_matrix():
+def test_ablated_neuron_equals_zeroed_output_row():
     kept = (np.arange(24) != 5).astype(np.float32)[:, None]
     expected = forward(scale_parameters("decoder.layers_0.feed_forward.output.kernel", kept))
     found, _ = run({"decoder.layers_0.feed_forward.hidden": interpret.zero_neuron(5)})
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_without_a_sublayer_is_with_an_output_matrix_of_zeros():
+def test_ablated_sublayer_equals_zeroed_output():
     expected = forward(scale_parameters(f"{CROSS}.output.kernel", 0.0))
     found, _ = run({f"{CROSS}_residual.sublayer_output": interpret.zero})
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -137,7 +137,7 @@ def test_a_position_that_nothing_is_taken_from():
     assert np.abs(found - forward(PARAMS))[0].max() > 0.01
 
 
-def test_a_position_of_the_target_changes_it_and_later_ones():
+def test_target_position_changes_no_earlier_one():
     found, _ = run({"decoder.layers_0.mixer_residual.input": interpret.zero_position(2)})
     changed = np.abs(found - forward(PARAMS)).max(-1)
     assert (changed[:, :2] < 1e-6).all()
@@ -160,7 +160,7 @@ def test_positions_are_those_within_a_packed_row():
     assert {name: x.tolist() for name, x in seen.items()} == {"L": [[0, 1, 0, 1, 2]], "M": [[0, 1, 0, 1, 2]]}
 
 
-def test_patching_every_activation_gives_the_other_runs_logits():
+def test_patching_all_gives_the_other_logits():
     other, reads = run({}, inputs=OTHER_INPUTS, read="*")
     expected = forward(PARAMS, OTHER_INPUTS)
     np.testing.assert_allclose(other, expected, atol=1e-6)
@@ -170,14 +170,14 @@ def test_patching_every_activation_gives_the_other_runs_logits():
     assert np.abs(found - forward(PARAMS)).max() > 0.01
 
 
-def test_patching_the_memory_alone_gives_the_other_source():
+def test_patched_memory_gives_the_other_source():
     """All that the decoder knows of a source is its memory."""
     other, reads = run({}, inputs=OTHER_INPUTS[:1].repeat(2, 0), read="encoder.output")
     found, _ = run(interpret.patch(reads), inputs=INPUTS[:1].repeat(2, 0))
     np.testing.assert_allclose(found, other, atol=1e-5)
 
 
-def test_patching_a_run_with_its_own_activations_changes_nothing():
+def test_patching_own_activations_changes_nothing():
     _, reads = run({}, read=["decoder.*.weights", "*.positions", "*.key"])
     found, _ = run(interpret.patch(reads))
     np.testing.assert_allclose(found, forward(PARAMS), atol=1e-6)
@@ -227,7 +227,7 @@ def test_gradient_through_edits():
 @pytest.mark.parametrize(
     "fields", [{"scan": True, "remat": True}, {"remat": True}, {"attention": "xla"}], ids=str
 )
-def test_every_form_of_the_model_is_read_and_edited_alike(fields):
+def test_all_model_forms_are_read_and_edited(fields):
     model = MODEL.clone(config=dataclasses.replace(CONFIG, **fields))
     edit = {f"{CROSS}.weights": interpret.zero_head(1), "encoder.*.hidden": interpret.zero_neuron(2)}
     expected, expected_reads = run(edit, read="*")
@@ -308,7 +308,7 @@ def test_mistakes_are_user_errors(edit, message):
         jax.eval_shape(lambda: interpret.run(MODEL, PARAMS, INPUTS, TARGETS, edit=edit)[0])
 
 
-def test_scores_are_log_probabilities_under_the_edits():
+def test_scores_are_log_probabilities_under_edits():
     edit = {f"{CROSS}.weights": interpret.zero_head(1)}
     targets = np.array([[4, 9, 13, 2], [7, 7, 2, 0]])
 
@@ -375,7 +375,7 @@ def test_other_models_have_points_too(name):
     assert np.abs(without_head - plain).max() > 1e-3
 
 
-def test_the_attention_of_a_recurrent_model_is_read():
+def test_attention_of_a_recurrent_model_is_read():
     config = rnn_seq2seq.Config(
         embedding_features=6, hidden_features=8, attention_features=5, output_features=6
     )

@@ -85,7 +85,7 @@ class Twice(nn.Module):
         return self.layer(self.layer(x, train=False), train=False)
 
 
-def test_a_second_use_of_a_module_has_a_name_of_its_own():
+def test_second_use_of_a_module_has_its_own_name():
     x = np.ones((1, 2, 4), np.float32)
     params = Twice().init(jax.random.key(0), x)
     interception = Interception("*", {"layer.hidden#2": lambda value, point: 0 * value})
@@ -108,7 +108,7 @@ class AttendsTwice(nn.Module):
         return self.attention(x, x, mask=None, train=False)
 
 
-def test_weights_of_a_second_use_are_computed_for_their_own_name():
+def test_weights_of_a_second_use_have_its_name():
     x = np.random.default_rng(0).normal(size=(1, 3, 4)).astype(np.float32)
     params = AttendsTwice().init(jax.random.key(0), x)
     interception = Interception("attention.weights#2")

@@ -43,7 +43,7 @@ def test_heads_must_divide_the_features():
         )
 
 
-def test_attention_drops_weights_in_training_alone():
+def test_attention_drops_weights_only_in_training():
     plain, dropping = attention(), attention(dropout_rate=0.5)
     x, memory = random(B, L, D), random(B, M, D, seed=1)
     params = noisy(plain.init(jax.random.key(0), x, memory, mask=None, train=False))
@@ -58,7 +58,7 @@ def test_attention_drops_weights_in_training_alone():
 
 
 @pytest.mark.parametrize("shared", [1, 2])
-def test_grouped_keys_and_values_are_those_of_repeated_heads(shared):
+def test_grouped_keys_and_values_equal_repeated(shared):
     module = layers.MultiHeadAttention(D, 4, use_bias=True, key_value_heads=shared)
     x, memory = random(B, L, D), random(B, M, D, seed=1)
     mask = np.random.default_rng(2).random((B, 1, L, M)) < 0.7
@@ -72,7 +72,7 @@ def test_grouped_keys_and_values_are_those_of_repeated_heads(shared):
     np.testing.assert_allclose(found, numpy64.attention({**params, **repeated}, x, memory, mask), atol=1e-5)
 
 
-def test_keys_and_values_are_cached_once_for_a_group():
+def test_groups_cache_keys_and_values_once():
     module, memory = layers.MultiHeadAttention(D, 4, key_value_heads=2), random(B, M, D)
     variables = module.init(jax.random.key(0), memory, memory, mask=None, train=False)
     key, value = module.apply(variables, memory, method="keys_values")

@@ -17,7 +17,7 @@ def test_embedding_is_scaled_tied_and_initialized():
     np.testing.assert_allclose(module.apply(variables, x, method="logits"), x @ table.T, atol=1e-5)
 
 
-def test_an_untied_embedding_has_a_matrix_for_the_logits():
+def test_untied_embedding_has_a_logit_matrix():
     module, tokens = layers.Embedding(20, 8, tied=False), np.array([[3, 19, 0]])
     variables = module.init(jax.random.key(0), tokens)
     table, output = variables["params"]["table"], variables["params"]["output"]
@@ -28,7 +28,7 @@ def test_an_untied_embedding_has_a_matrix_for_the_logits():
     np.testing.assert_allclose(module.apply(variables, x, method="logits"), x @ output.T, atol=1e-5)
 
 
-def test_one_hot_positions_beside_the_input_are_a_learned_table_added():
+def test_one_hot_positions_equal_a_learned_table():
     """[x, one-hot(position)] times [identity; table] is x + table[position]."""
     x, positions = random(2, 5, 8), np.array([[0, 1, 2, 3, 4], [0, 1, 0, 1, 6]])
     module = layers.LearnedPositions(7, 8)

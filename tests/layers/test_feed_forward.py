@@ -36,7 +36,7 @@ def test_gated_feed_forward(activation):
     np.testing.assert_allclose(module.apply({"params": params}, x, train=False), expected, atol=1e-5)
 
 
-def test_two_convolutions_of_kernel_1_are_the_feed_forward_network():
+def test_kernel_1_convolutions_equal_feed_forward():
     """Section 3.3: "another way of describing this is as two convolutions with kernel size 1"."""
     module, x = layers.FeedForward(D, F), random(B, L, D)
     params = noisy(module.init(jax.random.key(0), x, train=False))

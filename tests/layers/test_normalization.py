@@ -8,7 +8,7 @@ from tests.helpers.layer_cases import B, D, L, noisy, random
 from tfm.layers import NORMS
 
 
-def test_rms_norm_divides_by_the_root_of_the_mean_square():
+def test_rms_norm_divides_by_root_mean_square():
     x = 3 + random(B, L, D)
     module = NORMS["rms_norm"](epsilon=0.1)
     params = noisy(module.init(jax.random.key(0), x))
@@ -17,7 +17,7 @@ def test_rms_norm_divides_by_the_root_of_the_mean_square():
     np.testing.assert_allclose(module.apply({"params": params}, x), x / root * params["scale"], atol=1e-5)
 
 
-def test_norms_of_bfloat16_are_computed_in_float32():
+def test_bfloat16_norms_are_computed_in_float32():
     """Where squares overflow bfloat16's precision, the result is the float32 one, rounded once."""
     x = (300 + random(B, L, D)).astype(jnp.bfloat16)
     for norm in NORMS.values():

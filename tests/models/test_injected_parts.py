@@ -62,7 +62,7 @@ def difference(a, b):
     return np.abs(np.asarray(a) - np.asarray(b)).max(-1)
 
 
-def test_the_table_names_fields_and_all_their_choices():
+def test_table_names_fields_and_all_choices():
     _, *rows = re.findall(r"^\| [^|]+ \| (`[^|]+) \|", TEXT, re.MULTILINE)
     assert len(rows) == 17
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
@@ -152,7 +152,7 @@ def test_batch_norm_excludes_padding():
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_batch_norm_reads_the_other_sentences_and_no_padding():
+def test_batch_norm_reads_batch_without_padding():
     model, params = build("BatchNormTransformer")
     plain = encode(model, params, PADDED)
     wider = encode(model, params, np.pad(PADDED, ((0, 1), (0, 2))))
@@ -167,7 +167,7 @@ def test_batch_norm_reads_the_other_sentences_and_no_padding():
 
 
 @pytest.mark.long
-def test_a_variant_of_the_users_own_package_trains(corpus, tmp_path, monkeypatch):
+def test_variant_of_a_users_package_trains(corpus, tmp_path, monkeypatch):
     """Attention function, feed-forward network, norm and positions from 15 lines, for 50 steps."""
     lines = [line for line in PACKAGE.splitlines() if line and not line.startswith(("#", "import", "from"))]
     assert len(lines) <= 15

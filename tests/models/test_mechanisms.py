@@ -159,7 +159,7 @@ def encode(params, inputs, model):
 @pytest.mark.parametrize(
     ("positions", "equivariant"), [("none", True), ("interleaved", False), ("alibi", False)]
 )
-def test_an_encoder_without_positions_is_permutation_equivariant(positions, equivariant):
+def test_no_positions_is_permutation_equivariant(positions, equivariant):
     model = Transformer(dataclasses.replace(BASE, positions=positions), VOCABULARY)
     params = random_parameters(model, INPUTS, INPUTS)
     order = np.array([4, 0, 6, 2, 5, 1, 3])
@@ -168,7 +168,7 @@ def test_an_encoder_without_positions_is_permutation_equivariant(positions, equi
 
 
 @pytest.mark.parametrize("positions", ["rotary", "relative_keys", "relative_bias", "alibi"])
-def test_relative_positions_do_not_depend_on_where_a_sentence_begins(positions):
+def test_relative_positions_ignore_the_offset(positions):
     model = Transformer(dataclasses.replace(BASE, positions=positions), VOCABULARY)
     params = random_parameters(model, INPUTS, INPUTS)
 
@@ -191,7 +191,7 @@ def test_each_position_sees_its_window_alone():
     np.testing.assert_array_equal(reached[0], [False, False, True, True, True, False, False])
 
 
-def test_buckets_of_later_positions_are_of_no_use_to_a_decoder():
+def test_decoder_has_no_buckets_of_the_future():
     """All 32 buckets of a decoder are of earlier positions, 16 of one distance each; in the encoder 8 are."""
     model = Transformer(dataclasses.replace(BASE, positions="relative_bias"), VOCABULARY)
     params = random_parameters(model, INPUTS, INPUTS)
@@ -256,6 +256,6 @@ def test_deep_norm_of_other_sublayers_is_an_error():
     ],
 )
 @pytest.mark.parametrize("config", [BASE, DecoderLMConfig(heads=4, d_model=16)])
-def test_combinations_that_make_no_sense_are_errors(config, fields, message):
+def test_senseless_combinations_are_errors(config, fields, message):
     with pytest.raises(UserError, match=message):
         dataclasses.replace(config, **fields)

@@ -192,7 +192,7 @@ def test_training_makes_a_damaged_step_again(copy):
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.EACCES, errno.ESTALE])
-def test_a_file_that_cannot_be_read_is_not_damaged(code, copy, monkeypatch):
+def test_unreadable_file_is_not_damaged(code, copy, monkeypatch):
     """The files may be as they were: nothing is renamed, no older step taken for the newest."""
 
     def fail(path):

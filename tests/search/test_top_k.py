@@ -34,7 +34,7 @@ def test_ties_go_to_the_lowest_index(length, levels):
             np.testing.assert_array_equal(one, other)
 
 
-def test_ties_of_two_blocks_go_to_the_lowest_index():
+def test_ties_of_blocks_go_to_the_lowest_index():
     """The block of the larger index has the larger maximum, and is selected first."""
     block = 240  # of 7,200
     x = np.full(7200, -1, np.float32)

@@ -61,7 +61,7 @@ def test_no_ledger_has_no_rows(tmp_path):
     assert ledger.read_ledger(str(tmp_path)) == []
 
 
-def test_a_finished_run_of_another_config_is_refused():
+def test_finished_run_of_other_config_is_refused():
     config = json.loads(json.dumps(dataclasses.asdict(BASE)))
     ledger.check_ledger([ROW | {"config": config}], [planned()], "sweep")
     del config["model"]["remat"]  # as of a version before that field

@@ -66,7 +66,7 @@ def row(variant, seed, bleu, parameters=1_500_000):
     return {"variant": variant, "seed": seed, "scores": scores, "parameters": parameters, "flops": 2.5e15}
 
 
-def test_the_table_has_a_line_for_each_finished_variant():
+def test_table_has_a_line_per_finished_variant():
     variants = [
         Variant("base", {}, {"BLEU": 25.8, "parameters": 65e6}),
         Variant("wide", {}, {"BLEU": 26.2}),

@@ -141,7 +141,7 @@ def test_scores_during_training(run, answers):
     }
 
 
-def test_the_score_of_a_tree_is_that_of_its_tokens(run):
+def test_tree_score_is_that_of_its_tokens(run):
     params = random_parameters(run.task.model, *np.ones((2, 1, 1), int))
     sentence, tokens = (side[0] for side in read_sides(run.task.config.data, "test"))
     tree = format_tree(restore_tree(tokens.split(), sentence.split()).tree)

@@ -30,7 +30,7 @@ def test_a_range_of_one_step():
     assert profiling.parse_range("20:20") == (20, 20)
 
 
-def test_sources_are_those_of_the_compiled_program():
+def test_sources_are_of_the_compiled_program():
     assert profiling.find_sources(COMPILED) == {
         "fusion.2": "jit(step)/encoder/add",
         "dot.1": "jit(step)/logits/dot_general",
@@ -42,7 +42,7 @@ def test_intervals_that_touch_are_one():
     assert profiling.merge_intervals(operations) == [(0, 2), (5, 11)]
 
 
-def test_the_summary_has_idle_time_and_the_slowest_first():
+def test_summary_has_idle_time_and_slowest_first():
     second = 1_000_000_000
     lines = [
         [Operation("dot.1", 0, 2 * second), Operation("fusion.2", 8 * second, second)],
@@ -73,7 +73,7 @@ def test_a_run_is_profiled(tmp_path, caplog):
     assert "not profiled" not in caplog.text
 
 
-def test_a_run_that_ends_sooner_writes_what_it_has(tmp_path):
+def test_run_that_ends_sooner_writes_what_it_has(tmp_path):
     train_profiled(tmp_path, 1, 99)
     assert (tmp_path / "profile" / "summary.txt").read_text().count("jit(train_step)") > 0
 

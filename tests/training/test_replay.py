@@ -89,7 +89,7 @@ def test_activations_are_those_of_the_step(translation):
     assert found.facts == task.open_data().describe_batch(5)
 
 
-def test_dropout_of_scanned_layers_is_another_pass(tiny_run):
+def test_dropout_of_scanned_layers_differs(tiny_run):
     task, training, workdir = open_run(tiny_run)
     model = task.config.model
     scanned = Translation(

@@ -80,7 +80,7 @@ def test_a_tpu_that_does_not_exist_is_refused():
 @needs_libtpu
 @pytest.mark.long
 @pytest.mark.parametrize("parallel", ["mesh", "pmap"])
-def test_data_parallel_tpus_add_each_gradient_once(parallel, corpus, tmp_path):
+def test_data_parallel_tpus_add_a_gradient_once(parallel, corpus, tmp_path):
     task = translation.create(make_config(corpus, parallel=parallel), str(tmp_path))
     devices, chip = topology.find_devices("v5e:2x2")
     found = topology.compile_for(task, task.config.training, task.open_data().example(), devices, chip)

@@ -90,7 +90,7 @@ def test_packing_is_exact_to_half_a_level():
     assert explorer.unpack(explorer.pack(np.zeros((2, 2)))).tolist() == [[0, 0], [0, 0]]
 
 
-def test_probabilities_of_the_beam_are_those_of_the_last_token():
+def test_beam_probabilities_are_of_the_last_token():
     steps = [
         [Extension(1, -0.5, None, 0, True), Extension(2, -1.5, None, 0, False)],
         [
@@ -132,7 +132,7 @@ def test_a_page_too_large_is_refused(monkeypatch):
         explorer.make_page([make_translated()], "run")
 
 
-def test_sixty_tokens_take_less_than_five_megabytes():
+def test_sixty_tokens_take_under_five_megabytes():
     pieces = [*(f"▁w{i}" for i in range(59)), "</s>"]
     page = explorer.make_page([make_translated(0, pieces, pieces, layers=6, heads=8)], "run")
     assert len(page) < 5e6

@@ -23,7 +23,7 @@ def test_calibration_by_hand():
     np.testing.assert_allclose(found.error, (0.05 + 2 * 0.37 + 3 * (2.87 / 3 - 2 / 3)) / 6)
 
 
-def test_a_model_that_knows_how_sure_it_is_has_no_error():
+def test_calibrated_model_has_no_error():
     rng = np.random.default_rng(0)
     probabilities = rng.random(200_000)
     found = measures.calibrate(probabilities, rng.random(200_000) < probabilities)
@@ -55,7 +55,7 @@ def test_scores_by_length():
     assert scores == [1.0, 0.0]
 
 
-def test_neighbours_are_those_of_the_largest_cosine():
+def test_neighbours_have_the_largest_cosine():
     table = np.array([[1, 0], [10, 1], [0, 5], [-3, 0], [1, 1]], np.float32)
     indices, similarities = measures.nearest_neighbours(table, 0, 4)
     assert indices.tolist() == [1, 4, 2, 3]

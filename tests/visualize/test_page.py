@@ -115,7 +115,7 @@ def test_selections_change_the_drawing(show):
     assert page.evaluate("document.querySelectorAll('.cells rect').length") == 5 * 5 + 2  # frame and mark
 
 
-def test_a_token_under_the_mouse_shows_where_it_looks(show, translations):
+def test_token_under_the_mouse_shows_attention(show, translations):
     page = show("part=cross&layer=0&head=0&drawing=lines&least=0.5")
     before = page.evaluate(VISIBLE)
     page.point(".token[data-side=queries][data-index='3']")
@@ -229,7 +229,7 @@ def test_models_without_some_attention(page, tmp_path, parts):
     assert page.problems == []
 
 
-def test_a_translation_cut_short_has_the_beginning_of_its_beam(page, tmp_path):
+def test_short_translation_has_start_of_its_beam(page, tmp_path):
     path = tmp_path / "page.html"
     translated = make_translated()
     cut = translated._replace(beam=translated.beam[:3])

@@ -32,7 +32,7 @@ def figures():
 
 
 @pytest.mark.parametrize("name", figures())
-def test_axes_have_titles_and_text_has_a_legible_size(name):
+def test_axes_have_titles_and_legible_text(name):
     figure = figures()[name]
     assert figure.get_size_inches()[0] <= plots.COLUMN * 3
     for axes in figure.axes:
@@ -120,5 +120,5 @@ def test_norms_without_activations():
         (["same", "same"], ["same", "same"]),
     ],
 )
-def test_runs_are_named_as_shortly_as_tells_them_apart(folders, names):
+def test_run_names_are_the_shortest_distinct_ones(folders, names):
     assert plots.name_runs(folders) == names

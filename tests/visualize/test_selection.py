@@ -99,7 +99,7 @@ def test_norms(translated):
         select(translated._replace(norms={}), "cross", Selection(measure="norms"))
 
 
-def test_a_difference_is_of_tokens_that_correspond(translated):
+def test_difference_is_of_corresponding_tokens(translated):
     """The second has another word at place 3, and a piece less there."""
     other = make_translated(1, target=[*TARGET[:3], "▁breit", *TARGET[5:]])
     panels = select_difference(translated, other, "cross", Selection(layer=1, head=0))

@@ -54,7 +54,7 @@ def test_rollout_of_causal_attention_is_causal():
     assert (np.triu(rollout, 1) == 0).all()
 
 
-def test_cross_rollout_ends_at_the_input_of_the_encoder():
+def test_cross_rollout_ends_at_the_encoder_input():
     cross, encoder = random_weights(3, (2, 2, 3, 4)), random_weights(4, (3, 2, 4, 4))
     through = summaries.attention_rollout(encoder)[-1]
     found = summaries.cross_rollout(cross, encoder)
@@ -63,7 +63,7 @@ def test_cross_rollout_ends_at_the_input_of_the_encoder():
     np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
 
 
-def test_value_norms_are_those_of_the_vectors_added():
+def test_value_norms_are_of_the_vectors_added():
     rng = np.random.default_rng(5)
     weights = random_weights(5, (2, 3, 4, 5))
     values, kernels = rng.normal(size=(2, 5, 3, 6)), rng.normal(size=(2, 3, 6, 7))

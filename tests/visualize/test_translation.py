@@ -71,7 +71,7 @@ def test_attention_is_that_of_alignments(run, translated):
 
 
 @pytest.mark.parametrize("shared", [2, 1])
-def test_the_vectors_whose_norms_are_shown_are_the_output(shared):
+def test_vectors_of_shown_norms_sum_to_output(shared):
     """Over the keys they sum to what the attention module returns."""
     module = MultiHeadAttention(features=8, heads=2, use_bias=True, key_value_heads=shared)
     x = jax.random.normal(jax.random.key(0), (1, 5, 8))
@@ -110,7 +110,7 @@ def test_attention_of_other_modules_has_no_norms(params):
     assert stack_values({}, params, "encoder", (1, 2, 5, 5)) is None
 
 
-def test_steps_of_the_beam_are_those_of_its_hypotheses():
+def test_beam_steps_are_those_of_its_hypotheses():
     """Each extension's log-probability is its parent's and that of its token in the table."""
     table = make_table(3, 1)
     found, traced = trace(table, width=3, length=6)
@@ -187,7 +187,7 @@ def test_weights_that_are_not_numbers_are_refused(run):
         examine(run.task, broken, SENTENCE)
 
 
-def test_two_sentences_of_one_length_share_a_program(run, translated):
+def test_sentences_of_one_length_share_a_program(run, translated):
     compiled = translation._forward._cache_size()
     examine(run.task, run.params, "blue cat runs")
     assert translation._forward._cache_size() == compiled

@@ -42,7 +42,7 @@ def test_a_run_that_has_not_begun(workdir):
     assert found.disk == (workdir / "config.json").stat().st_size
 
 
-def test_a_run_in_training_tells_its_process_and_time_left(workdir):
+def test_running_run_has_process_and_time_left(workdir):
     write_metrics(workdir, logged(10, 100.0), validated(10, 0.5), logged(30, 140.0))
     with lock_workdir(str(workdir)):
         found = status.read_status(str(workdir))
@@ -60,7 +60,7 @@ def test_looking_does_not_take_the_lock(workdir):
             pass
 
 
-def test_the_best_is_that_of_the_task_and_the_newest_of_equals(workdir):
+def test_best_is_the_tasks_and_newest_of_equals(workdir):
     scores = [(10, -3.0), (20, -1.0), (30, -1.0), (40, -2.0), (50, float("nan"))]
     write_metrics(workdir, *(validated(*each) for each in scores))
     found = status.read_status(str(workdir))

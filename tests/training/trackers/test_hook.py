@@ -26,7 +26,7 @@ def warnings_of(caplog):
     return [each.getMessage() for each in caplog.records if "tracker" in each.getMessage().lower()]
 
 
-def test_a_tracker_gets_all_that_is_logged_in_order(memory, tmp_path):
+def test_tracker_gets_everything_logged_in_order(memory, tmp_path):
     train_tracked(tmp_path, NAME)
     (tracker,) = memory.made
     assert tracker.workdir == str(tmp_path)
@@ -57,7 +57,7 @@ def test_a_tracker_gets_all_that_is_logged_in_order(memory, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["log_config", "log_scalars", "log_samples", "log_picture", "close"])
-def test_an_error_ends_the_tracker_and_not_the_run(method, memory, tmp_path, caplog):
+def test_error_ends_the_tracker_and_not_the_run(method, memory, tmp_path, caplog):
     memory.broken = method
     train_tracked(tmp_path, NAME, "tensorboard")
     (warning,) = warnings_of(caplog)

@@ -45,7 +45,7 @@ def artifact(client, run, path, folder):
     return client.download_artifacts(run.info.run_id, path, str(folder))
 
 
-def test_a_resumed_run_goes_on_in_the_same_and_ends(folder, run):
+def test_resumed_run_continues_the_same_and_ends(folder, run):
     assert run.info.run_id == read_id(str(folder / "my run"), "mlflow")
     assert (run.info.run_name, run.info.status) == ("my run", "FINISHED")
 

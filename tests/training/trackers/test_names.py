@@ -68,7 +68,7 @@ def test_a_config_names_its_own_trackers():
 
 
 @pytest.mark.long
-def test_nothing_imports_a_tracker_that_is_not_chosen():
+def test_only_chosen_trackers_are_imported():
     code = (
         "import sys, tfm, tfm.commands.train, tfm.training.loop\n"
         "found = {'wandb', 'mlflow', 'tensorboardX', 'matplotlib'} & set(sys.modules)\n"

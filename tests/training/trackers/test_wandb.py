@@ -42,7 +42,7 @@ def files(workdir):
     return found
 
 
-def test_a_resumed_run_has_the_id_of_the_first_start(workdir, files):
+def test_resumed_run_keeps_its_first_id(workdir, files):
     assert {path.stem for path in files} == {f"run-{read_id(str(workdir), 'wandb')}"}
 
 
