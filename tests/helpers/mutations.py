@@ -879,7 +879,7 @@ _LIST = {
         (
             "for extra in extras), start=project",
             "for extra in extras[:1]), start=project",
-            "test_clusters::test_an_image_has_the_dependencies",
+            "clusters/test_images::test_an_image_has_the_dependencies",
         ),
     ],
     "tfm/commands/help_text.py": [

@@ -1,0 +1,53 @@
+"""Dockerfile and clusters/tfm.def: the files that they copy, and clusters/requirements.py."""
+
+import re
+import subprocess
+import sys
+
+from tests.helpers.clusters import CLUSTERS
+from tests.helpers.paths import ROOT
+from tests.helpers.processes import LIMIT
+
+
+def sources_of_dockerfile():
+    """The paths that the Dockerfile copies."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    return {path for line in re.findall(r"^COPY (.*)$", text, re.MULTILINE) for path in line.split()[:-1]}
+
+
+def test_images_get_all_files_of_the_package():
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8")
+    assert set(re.findall(r"^!(.*)$", ignored, re.MULTILINE)) == sources_of_dockerfile()
+    recipe = (CLUSTERS / "tfm.def").read_text(encoding="utf-8")
+    files = re.search(r"%files\n(.*?)\n\n", recipe, re.DOTALL)[1]
+    pairs = [line.split() for line in files.splitlines()]
+    assert {source for source, _ in pairs} == sources_of_dockerfile()
+    assert all(target == f"/src/{source}" for source, target in pairs)
+    assert all((ROOT / source).exists() for source in sources_of_dockerfile())
+
+
+def test_the_dependencies_come_before_the_code():
+    """A change of the code alone installs no dependency again."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert text.index("pip install --requirement") < text.index("COPY tfm tfm")
+    assert text.index("useradd") < text.index("\nUSER tfm") < text.index("ENTRYPOINT")
+
+
+def requirements(*extras):
+    command = [sys.executable, str(CLUSTERS / "requirements.py"), *extras]
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+
+
+def test_an_image_has_the_dependencies():
+    plain = requirements("").stdout.splitlines()
+    assert [line for line in plain if re.match(r"jax[>=<]", line)]
+    assert not [line for line in plain if line.startswith("jax[")]
+    both = requirements("cuda,digits").stdout.splitlines()
+    assert both[: len(plain)] == plain
+    added = both[len(plain) :]
+    assert len(added) == 2
+    assert added[0].startswith("jax[cuda")
+    assert added[1].startswith("scikit-learn")
+    wrong = requirements("gpu")
+    assert wrong.returncode != 0
+    assert "got gpu" in wrong.stderr

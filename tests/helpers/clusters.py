@@ -1,0 +1,57 @@
+"""Scripts of clusters/, run with programs in place of those of a cluster."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+from tests.helpers.paths import ROOT
+from tests.helpers.processes import finish
+from tfm.commands import cli, train
+
+CLUSTERS = ROOT / "clusters"
+SAVED_AT_SIGTERM = 128 + signal.SIGTERM
+RECORD = """
+    import json, sys
+    with open("calls", "a") as file:
+        print(json.dumps(sys.argv[1:]), file=file)
+"""
+
+
+def install(folder, name, code):
+    """Makes a program of Python code, to be found before any other of its name."""
+    path = folder / "bin" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!{sys.executable}\n{textwrap.dedent(code)}")
+    path.chmod(0o755)
+
+
+def start(script, folder, *arguments, **variables):
+    """A process of a script in a folder, with the programs of `install` first on its path."""
+    path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT), "PATH": path} | variables
+    command = ["bash", str(CLUSTERS / script), *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, env=environment, **pipes)
+
+
+def run(*arguments, **variables):
+    """Exit code and standard error of a script."""
+    process = start(*arguments, **variables)
+    _, errors = finish(process)
+    return process.returncode, errors
+
+
+def calls_in(folder):
+    """The calls of the programs that record them, each a list of arguments."""
+    path = folder / "calls"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def parse_train(arguments):
+    """The flags of a `tfm train`, once its config is found to be good."""
+    values, _ = cli.parse(train.__name__, arguments, train.define_flags)
+    cli.read_config(values)
+    return values
