@@ -875,6 +875,20 @@ _LIST = {
             "commands/test_train::test_a_work_directory_in_a_bucket_is_refused",
         ),
     ],
+    "tfm/sweep/table.py": [
+        (
+            "difference.mean * published > 0",
+            "difference.mean * published >= 0",
+            "sweep/test_table::test_a_published_difference_is_judged",
+        ),
+    ],
+    "tfm/sweep/processes.py": [
+        (
+            "return self._read_step()[0] - self._first_step",
+            "return self._read_step()[0]",
+            "sweep/test_processes::test_time_left_counts_steps",
+        ),
+    ],
     "clusters/requirements.py": [
         (
             "for extra in extras), start=project",

@@ -49,8 +49,9 @@ def test_one_value_has_no_interval():
         (Interval(-1.0, 0.5), -0.3, "yes"),
         (Interval(1.0, 0.5), -0.3, "no"),
         (Interval(1.0, 1.5), -0.3, "open"),
-        (Interval(0.1, 0.5), 0.0, "yes"),
+        (Interval(0.1, 0.5), 0.0, "open"),
         (Interval(1.0, 0.5), 0.0, "no"),
+        (Interval(-1.0, 0.5), 0.0, "no"),
         (Interval(1.0, math.nan), 0.3, "open"),
     ],
 )

@@ -57,18 +57,13 @@ def judge(difference: Interval, published: float) -> str:
     """Whether a published difference from the base is found here as well.
 
     Returns:
-      "yes": it has the same sign, and 0 is outside the interval; where none was published, 0 is inside.
-      "no": it has the other sign, and 0 is outside; where none was published, 0 is outside.
-      "open": the interval does not tell.
+      "yes": it has the same sign, and 0 is outside the interval.
+      "no": it has the other sign, or none was published, and 0 is outside.
+      "open": the interval does not tell. It never tells that two variants are equal.
     """
-    if math.isnan(difference.half):
+    if not abs(difference.mean) > difference.half:  # nor where the half is nan
         return "open"
-    differs = abs(difference.mean) > difference.half
-    if published == 0:
-        return "no" if differs else "yes"
-    if not differs:
-        return "open"
-    return "yes" if (difference.mean > 0) == (published > 0) else "no"
+    return "yes" if difference.mean * published > 0 else "no"
 
 
 def make_table(variants: Sequence[Variant], rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
