@@ -37,6 +37,14 @@ def test_without_libtpu_the_message_says_how(monkeypatch):
         topology.find_devices("v5e:4x4")
 
 
+@needs_libtpu
+@pytest.mark.parametrize("name", ["v4:2x2x1", "v5e:2x2", "v5p:2x2x1", "v6e:2x2"])
+def test_each_chip_is_one_device(name):
+    devices, chip = topology.find_devices(name)
+    assert chip == CHIPS[name.partition(":")[0]]
+    assert len(devices) == len({tuple(device.coords) for device in devices}) == 4
+
+
 def test_a_topology_is_for_dry_runs(tmp_path):
     with pytest.raises(UserError, match="--topology is for --dry_run alone"):
         train.main(["--config=configs/quickstart.py", f"--workdir={tmp_path}", "--topology=v5e:4x4"])

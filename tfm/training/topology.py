@@ -33,6 +33,8 @@ LIBTPU_SETTINGS = {
     "TPU_MIN_LOG_LEVEL": "3",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # several processes may compile at a time
 }
+# Both cores of a chip as one device, as on Cloud TPUs; libtpu does so by itself for all generations but this.
+CHIP_SETTINGS = {"v4": {"chip_config_name": "megacore"}}
 
 
 class CompiledStep(NamedTuple):
@@ -66,7 +68,7 @@ class CompiledStep(NamedTuple):
 
 
 def find_devices(topology: str) -> tuple[Sequence[jax.Device], Chip]:
-    """The devices of a topology such as "v5e:4x4", and their chip.
+    """The devices of a topology such as "v5e:4x4", one for each chip, and the figures of a chip.
 
     Raises:
       UserError: libtpu is not installed, or has no such topology.
@@ -82,7 +84,8 @@ def find_devices(topology: str) -> tuple[Sequence[jax.Device], Chip]:
     for name, value in LIBTPU_SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
-        found = topologies.get_topology_desc(platform="tpu", topology_name=topology)
+        settings = CHIP_SETTINGS.get(generation, {})
+        found = topologies.get_topology_desc(platform="tpu", topology_name=topology, **settings)
     except (jax.errors.JaxRuntimeError, RuntimeError, ValueError) as error:
         first_line = str(error).split("\n")[0]
         raise UserError(f"--topology: libtpu does not know {topology!r} ({first_line}).") from None
