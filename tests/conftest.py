@@ -19,7 +19,7 @@ from tests.helpers import (
     tiny_regression,
 )
 from tests.helpers.tiny import make_config, train_run, write_corpus
-from tfm.commands import cli, main
+from tfm.commands import cli
 
 # Programs of tests, and of the processes that they start, take longer to compile than to run: XLA rewrites
 # and fuses as ever, but hardly optimises machine code, and writes it without MLIR, which takes longest,
@@ -29,8 +29,6 @@ FAST_TO_COMPILE = "--xla_backend_optimization_level=0"
 if jax.__version_info__ < (0, 11):  # later ones do not know the first, and end the process that has it
     FAST_TO_COMPILE += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ["XLA_FLAGS"] = f"{FAST_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}"
-
-gc.set_threshold(main.OBJECTS_BETWEEN_COLLECTIONS)  # as in a command
 
 MOST_MEMORY = 1 << 30  # bytes of a worker, about: compiled programs go where a file ends above it
 

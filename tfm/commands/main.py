@@ -3,7 +3,6 @@
 Imports nothing that takes long: the module of a command is imported when it is called.
 """
 
-import gc
 import importlib
 import sys
 from collections.abc import Sequence
@@ -41,8 +40,6 @@ GROUPS = {
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 HELP = ("-h", "--help", "help")
 USER_ERROR = 2
-# Python looks for cycles at every 700 objects that are added, a fifth of the time of imports and tracing.
-OBJECTS_BETWEEN_COLLECTIONS = 50_000
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -54,7 +51,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
       SystemExit: at the end of a command that ends with another exit code than 0, or an unknown one.
     """
-    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     terminal.exit_on_interrupt()  # the imports take seconds
     name, *arguments = [*(sys.argv[1:] if argv is None else argv)] or HELP[:1]
     if name in HELP:
