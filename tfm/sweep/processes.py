@@ -182,7 +182,6 @@ def _estimate_left(waiting, running, ended, seconds):
     made = sum(each.count_steps() for each in [*running, *ended])
     if not made:
         return None
-    left = sum(run.config.training.steps for run in waiting) + sum(
-        each.count_steps_left() for each in running
-    )
+    left = sum(run.config.training.steps for run in waiting)
+    left += sum(each.count_steps_left() for each in running)
     return seconds / made * left
