@@ -1,11 +1,13 @@
 """Speed and memory of the input, on a synthetic corpus: python -m benchmarks.input --folder=FOLDER
 
 Writes train.en and train.de (made-up words, their frequencies after Zipf) of about the tokens asked for, if
-they are not there already, and a small validation split. Then a vocabulary of 8,000 pieces, tokenising on all
-cores, and batches of 25,000 tokens a side on their way to the device as in training, but without a model.
-Prints one JSON line for each way of batching.
+they are not there already, and other.en and other.de, a ninth of it. Then a vocabulary of 8,000 pieces,
+tokenising on all cores, and batches of 25,000 tokens a side on their way to the device as in training, but
+without a model: those of train alone, and those of both corpora, tagged and mixed half and half, in two
+segmentations by BPE dropout. Prints one JSON line for each of these and each way of batching.
 """
 
+import dataclasses
 import json
 import os
 import time
@@ -14,11 +16,11 @@ import jax
 import numpy as np
 from absl import app, flags
 
-from tfm.data.batching import TrainBatches, prefetch
+from tfm.data.batching import prefetch
 from tfm.data.config import DataConfig
 from tfm.data.sources import open_pairs
-from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
+from tfm.data.train_split import open_train_split
 from tfm.tasks.translation.data import count_tokens
 from tfm.tasks.translation.task import sample_evenly
 
@@ -30,36 +32,44 @@ flags.DEFINE_integer("batches", 300, "Batches to time, beside ten to warm up.", 
 WORDS = 30_000
 WORDS_OF_A_SENTENCE = (4, 30)
 TOKENS_OF_A_WORD = 1.7  # about, with 8,000 pieces
+TAGS = ("<train>", "<other>")
 BLOCK = 100_000  # pairs written at a time
 SYLLABLES = [first + second for first in "bdfgklmnprstvz" for second in ("a", "e", "i", "o", "u", "en", "ar")]
 
 
 def main():
     pairs = round(FLAGS.tokens / 2 / TOKENS_OF_A_WORD / np.mean(WORDS_OF_A_SENTENCE))
-    for split, count in (("train", pairs), ("validation", 200)):
+    for split, count in (("train", pairs), ("other", pairs // 9)):
         if not os.path.exists(os.path.join(FLAGS.folder, f"{split}.de")):
             write_corpus(FLAGS.folder, split, count)
-    config = DataConfig(
+    plain = DataConfig(
         kind="text",
         directory=FLAGS.folder,
         cache_dir=os.path.join(FLAGS.folder, "cache"),
         vocabulary_size=8000,
     )
-    pairs = open_pairs(config, "train")
     path = os.path.join(FLAGS.folder, "vocabulary.model")
     if not os.path.exists(path):
-        Tokenizer.train(sample_evenly(pairs, BLOCK), config.vocabulary_size, path)
-    began = time.perf_counter()
-    cache = TokenCache.open(pairs, Tokenizer.load(path), config.cache)
-    opened = time.perf_counter() - began
-    for batching in ("buckets", "packed"):
-        feed(cache, DataConfig(**vars(config) | {"batching": batching}), opened)
+        texts = sample_evenly(open_pairs(plain, "train"), BLOCK)
+        Tokenizer.train(texts, plain.vocabulary_size, path, symbols=TAGS)
+    tokenizer = Tokenizer.load(path)
+    mixed = dataclasses.replace(
+        plain,
+        train="train,other",
+        tags=",".join(TAGS),
+        mixing="1,1",
+        subword_dropout=0.1,
+        subword_samples=2,
+    )
+    for name, config in (("one corpus", plain), ("tags, mixture and subword sampling", mixed)):
+        for batching in ("buckets", "packed"):
+            feed(name, dataclasses.replace(config, batching=batching), tokenizer)
 
 
-def feed(cache, config, opened):
+def feed(name, config, tokenizer):
     """Times batches on their way to the device, and prints what it finds."""
     began = time.perf_counter()
-    batches = TrainBatches(cache, config, seed=0)
+    batches = open_train_split(config, 0, tokenizer).batches
     feed = prefetch(batches, 0)
     for _ in range(10):
         jax.block_until_ready(jax.device_put(next(feed)))
@@ -73,10 +83,9 @@ def feed(cache, config, opened):
     print(
         json.dumps(
             {
+                "data": name,
                 "batching": config.batching,
-                "pairs": len(cache),
-                "tokens": int(cache.lengths.sum()),
-                "tokens_opened_after_seconds": round(opened, 1),
+                "pairs": batches.pairs,
                 "first_batches_after_seconds": round(started, 2),
                 "tokens_per_second": round(tokens / seconds),
                 "padding_fraction": round(batches.padding_fraction, 3),

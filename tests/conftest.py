@@ -20,6 +20,7 @@ from tests.helpers import (
 )
 from tests.helpers.tiny import make_config, train_run, write_corpus
 from tfm.commands import cli
+from tfm.runtime.memory import return_free_memory
 
 # Programs of tests, and of the processes that they start, take longer to compile than to run: XLA rewrites
 # and fuses as ever, but hardly optimises machine code, and writes it without MLIR, which takes longest,
@@ -95,11 +96,15 @@ def _compilation_cache(shared_folder):
 
 @pytest.fixture(scope="module", autouse=True)
 def _clear_programs():
-    """Compiled programs of many files take GB; those that files share are compiled again after this."""
+    """Compiled programs of many files take GB; those that files share are compiled again after this.
+
+    Without its last line the process keeps what they took, and the programs of every later file go as well.
+    """
     yield
     if resident_bytes() > MOST_MEMORY:
         jax.clear_caches()
         gc.collect()
+        return_free_memory()
 
 
 def resident_bytes():

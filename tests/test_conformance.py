@@ -26,9 +26,9 @@ from tfm.fields import leaves
 from tfm.runtime.preemption import SignalHandler
 from tfm.training.hooks import Hook
 from tfm.training.loop import train
-from tfm.training.setup import make_setup, open_checkpoints
+from tfm.training.setup import list_shapes, make_setup, open_checkpoints
 from tfm.training.step import check_zero_rows
-from tfm.training.task import Best, Data, Report, Samples, SamplingTask, Task
+from tfm.training.task import Best, Data, PlanningTask, Report, Samples, SamplingTask, Task
 from tfm.workdir import runs
 
 ADVICE = "add an entry to {} in tests/helpers/conformance.py"
@@ -202,6 +202,14 @@ def test_batches_follow_from_seed_and_step(case):
     )
     assert not all(map(equal, batches, other.open_data().train_batches(0)))
     assert first.identity() == resumed.identity()
+
+
+def test_a_planned_example_is_that_of_the_data(case, data):
+    """So that what is compiled while the data are opened is what the run needs."""
+    planned = case.task.plan_example() if isinstance(case.task, PlanningTask) else None
+    if planned is not None:
+        assert list_shapes(planned) == list_shapes(data.example())
+        assert not any(array.any() for array in planned.values())
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import shutil
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ import pytest
 from tests.helpers import tiny
 from tests.helpers.kills import stream
 from tests.helpers.tiny import train_run
-from tests.helpers.tiny_regression import Regression, make_config
+from tests.helpers.tiny_regression import ROWS, Regression, make_config
 from tfm.errors import UserError
 from tfm.runtime import checkpoints as saved
 from tfm.training.config import TrainingConfig
@@ -123,6 +124,46 @@ def test_the_step_is_compiled_once(tmp_path, monkeypatch):
     monkeypatch.setattr(Regression, "loss", counting)
     train_run(make_config(steps=5), tmp_path)
     assert len(compiled) == 1
+
+
+@pytest.mark.parametrize(("rows", "shapes"), [(ROWS, [ROWS]), (ROWS + 1, [ROWS + 1, ROWS])])
+def test_a_planned_step_is_compiled_beside_the_data(rows, shapes, tmp_path, monkeypatch):
+    """It is that of the run, or another is compiled; here the data wait for it."""
+    compiled, traced = [], threading.Event()
+    plain, open_data = Regression.loss, Regression.open_data
+
+    def counting(self, params, batch, rng):
+        if rng is not None:
+            compiled.append(len(batch["x"]))
+            traced.set()
+        return plain(self, params, batch, rng)
+
+    def plan_example(self):
+        return {name: x[:1].repeat(rows, 0) for name, x in open_data(self).example().items()}
+
+    def waiting(self):
+        assert traced.wait(60)
+        return open_data(self)
+
+    monkeypatch.setattr(Regression, "loss", counting)
+    monkeypatch.setattr(Regression, "plan_example", plan_example, raising=False)
+    monkeypatch.setattr(Regression, "open_data", waiting)
+    train_run(make_config(steps=3), tmp_path)
+    assert compiled == shapes
+    assert runs.load(str(tmp_path), checkpoint="last").steps == [3]
+
+
+def test_a_planned_step_that_is_too_large_ends_the_run(tmp_path, monkeypatch):
+    def plan_example(self):
+        return self.open_data().example()
+
+    def refuse(memory, accumulation):
+        raise UserError("too large")
+
+    monkeypatch.setattr(Regression, "plan_example", plan_example, raising=False)
+    monkeypatch.setattr("tfm.training.setup.check_memory", refuse)
+    with pytest.raises(UserError, match="too large"):
+        train_run(make_config(steps=3), tmp_path)
 
 
 def test_checkpoints_keep_the_newest_and_the_best(tmp_path):

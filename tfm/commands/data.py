@@ -7,6 +7,7 @@ padding of the batches is computed; without --config the data are those of the r
 --split=dev reads only these. Each split is checked, then read once; of each row two hashes are kept.
 """
 
+import dataclasses
 import json
 import logging
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,9 @@ from tfm.data.config import SPLITS, DataConfig
 from tfm.data.document_batches import DocumentBatches
 from tfm.data.documents import DocumentsConfig
 from tfm.data.inspection import Side, Split, find_hints, read_split
+from tfm.data.subword_sampling import AlternatingBatches
 from tfm.data.token_cache import SIDES, TEXT, TokenCache
+from tfm.data.train_split import open_train_split
 from tfm.errors import UserError
 from tfm.workdir import runs
 
@@ -95,7 +98,7 @@ def inspect_splits(chosen: Any, names: Sequence[str], tokenizer: Any = None) -> 
         lengths = batching = None
         if tokenizer is not None:
             cache = TokenCache.open(source, tokenizer, chosen.data.cache, _sides(chosen.data))
-            lengths, batching = cache.lengths, _plan(cache, chosen)
+            lengths, batching = cache.lengths, _plan(cache, chosen, name, tokenizer)
         found.append(reader.summarize(name, training, lengths, tokenizer, batching))
         if name == "train":
             training = reader.hashes()
@@ -206,14 +209,18 @@ def _sides(data):
     return SIDES if isinstance(data, DataConfig) else TEXT
 
 
-def _plan(cache: TokenCache, chosen: Any) -> dict[str, Any]:
-    """How the rows of a cache become batches."""
-    batches: DocumentBatches | TrainBatches
-    if isinstance(chosen.data, DocumentsConfig):
-        batches = DocumentBatches(cache, chosen.data, chosen.training.seed)
+def _plan(cache: TokenCache, chosen: Any, name: str, tokenizer: Any) -> dict[str, Any]:
+    """How the rows of a cache, that of the split of this name, become batches."""
+    data, seed = chosen.data, chosen.training.seed
+    batches: DocumentBatches | TrainBatches | AlternatingBatches
+    if isinstance(data, DocumentsConfig):
+        batches = DocumentBatches(cache, data, seed)
         shapes, left_out, count = [batches.shape], 0, batches.batches
     else:
-        batches = TrainBatches(cache, chosen.data, chosen.training.seed)
+        if name == "train":
+            batches = open_train_split(data, seed, tokenizer).batches
+        else:
+            batches = TrainBatches(cache, dataclasses.replace(data, mixing=""), seed)
         shapes, left_out, count = batches.shapes, len(cache) - batches.pairs, batches.batches
     return {
         "shapes": shapes,

@@ -17,38 +17,62 @@ from typing import Any, Protocol
 import numpy as np
 
 from tfm.data.config import DataConfig
+from tfm.data.mixture import EveryRow, Mixture
 from tfm.data.packing import Rows, bucket_width, concatenate_ranges, make_rows
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import PAD_ID
 
 Batch = dict[str, np.ndarray]
+ARRAYS = [f"{side}{kind}" for side in ("input", "target") for kind in ("s", "_positions", "_segments")]
 
 
 class TrainBatches:
     """Batches without end: `batch(step)` is a pure function of the step, the seed and the share of the host.
 
-    Every usable pair is in each epoch once. Each epoch has as many batches as any other, with rows of another
-    order; pairs with an empty side or one longer than the limit are left out and counted in the log.
+    Every usable pair is in each epoch once, unless corpora are mixed (`tfm.data.mixture`). Each epoch has as
+    many batches as any other, with rows of another order; pairs with an empty side or one longer than the
+    limit are left out and counted in the log.
+
+    Args:
+      cache: the tokenised pairs.
+      config: how they are batched.
+      seed: decides the order.
+      corpora: pairs of each corpus, one behind the other in the cache; () is one corpus.
+      host_index, host_count: this host among those that share each batch.
+
+    Raises:
+      UserError: no pair is usable, or the shares of `config.mixing` are not as many as the corpora.
     """
 
     def __init__(
-        self, cache: TokenCache, config: DataConfig, seed: int, *, host_index: int = 0, host_count: int = 1
+        self,
+        cache: TokenCache,
+        config: DataConfig,
+        seed: int,
+        *,
+        corpora: Sequence[int] = (),
+        host_index: int = 0,
+        host_count: int = 1,
     ):
         self.cache = cache
         self._seed, self._host_index, self._host_count = seed, host_index, host_count
-        self._rows = make_rows(cache.lengths, config, seed)
-        self._boundaries = _batch_boundaries(self._rows.widths, config.batch_tokens, host_count)
+        self._epochs: EveryRow | Mixture
+        if config.mixing:
+            self._epochs = Mixture(cache.lengths, config, seed, corpora or [len(cache)])
+        else:
+            self._epochs = EveryRow(cache.lengths, config, seed)
+        self._boundaries = _batch_boundaries(self._epochs.widths, config.batch_tokens, host_count)
         self._order = functools.lru_cache(maxsize=2)(self._shuffle)
 
     def batch(self, step: int) -> Batch:
         """The batch of `step`, counted from 0 over all epochs."""
         chosen, count, width = self._chosen(step)
         mine = chosen[self._host_index :: self._host_count]
-        return assemble(self.cache, self._rows, mine, count // self._host_count, width)
+        return assemble(self.cache, self._epochs.rows, mine, count // self._host_count, width)
 
     def describe(self, step: int) -> dict[str, Any]:
         """Where the batch of `step` comes from: its epoch, its place there, and its pairs on all hosts."""
-        pairs, _ = self._rows.take(self._chosen(step)[0])
+        pairs, _ = self._epochs.rows.take(self._chosen(step)[0])
         return {"epoch": self.epoch_of(step), "batch": step % len(self._boundaries), "pairs": pairs.tolist()}
 
     def epoch_of(self, step: int) -> int:
@@ -68,18 +92,18 @@ class TrainBatches:
     def largest_batch(self) -> Batch:
         """A batch of zeros of the largest shape."""
         count, width = max(self.shapes, key=math.prod)
-        return assemble(self.cache, self._rows, np.zeros(0, int), count, width)
+        return assemble(self.cache, self._epochs.rows, np.zeros(0, int), count, width)
 
     @property
     def padding_fraction(self) -> float:
-        """Share of the places of an epoch's batches that hold no token, both sides."""
+        """Share of the places of an epoch's batches that hold no token; of a mixture on average."""
         places = sum(2 * count * width for _, _, count, width in self._boundaries)
-        return 1 - self.cache.lengths[self._rows.pairs].sum() / places
+        return 1 - self._epochs.tokens / places
 
     @property
     def pairs(self) -> int:
-        """Pairs of an epoch."""
-        return len(self._rows.pairs)
+        """Usable pairs of all corpora."""
+        return len(self._epochs.rows.pairs)
 
     def _chosen(self, step):
         """(rows, count, width): the rows of a step's batch on all hosts, and the shape of their array."""
@@ -90,9 +114,9 @@ class TrainBatches:
     def _shuffle(self, epoch):
         """(order, turns): of the rows, each within its width, and of the batches."""
         rng = np.random.default_rng((self._seed, epoch))
-        order = np.arange(len(self._rows.ends))
+        order = self._epochs.choose(epoch)
         first = 0
-        for _, count in self._rows.widths:
+        for _, count in self._epochs.widths:
             rng.shuffle(order[first : first + count])
             first += count
         return order, rng.permutation(len(self._boundaries))
@@ -141,6 +165,14 @@ def assemble(cache: TokenCache, rows: Rows, chosen: np.ndarray, count: int, widt
             batch[key] = np.zeros((count, width), np.int32)
             batch[key].flat[places] = values
     return batch
+
+
+def plan_largest_batch(config: DataConfig, host_count: int) -> Batch | None:
+    """`TrainBatches.largest_batch` before there are data; None for buckets, which depend on their lengths."""
+    if config.batching != "packed":
+        return None
+    _, _, count, width = _batch_boundaries([(config.row_length, 1)], config.batch_tokens, host_count)[0]
+    return {name: np.zeros((count // host_count, width), np.int32) for name in ARRAYS}
 
 
 def decode_rows(lengths: Sequence[int], batch_size: int) -> Iterator[tuple[list[int], list[int]]]:

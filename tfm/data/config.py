@@ -25,6 +25,11 @@ NOT_READ = (
 )
 VOCABULARY_FILE = "vocabulary.model"  # in the work directory
 MOST_TOKENS = 65_536  # of one side of a pair
+SHARE = r"(?=[\d.]*[1-9])(\d{1,9}(\.\d{0,9})?|\.\d{1,9})"  # a number above 0
+MIXING = re.compile(rf"(temperature:{SHARE}|{SHARE}(,{SHARE})*)?", re.ASCII)
+TAG = r"(?!(<s>|</s>|<pad>|<unk>|<0x..>)(,|$))(<[^\s,\0]{1,60}>|>>[^\s,\0]{1,60}<<|__[^\s,\0]{1,60}__)"
+TAGS = re.compile(rf"(?!,*$)({TAG})?(,({TAG})?)*|")
+OF_SEVERAL_FILES = ("text", "table")  # kinds whose splits may be several names between commas
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +99,21 @@ class DataConfig:
     )
     validation: str = field("validation", "The same for the validation split.")
     test: str = field("test", "The same for the test split, which only eval.py reads.", resume=CHANGEABLE)
+    mixing: str = field(
+        "",
+        "Shares of the corpora between the commas of data.train, in the pairs of an epoch, such as 3,1; or "
+        "temperature:5, which raises their sizes to the power 1/5. Empty takes each pair once.",
+        pattern=MIXING,
+        form="numbers above 0 between commas, or temperature: and a number",
+    )
+    tags: str = field(
+        "",
+        "A text before each source, one for each name between the commas of a split, such as <de>,<fr>; "
+        "each is one piece of a new vocabulary.",
+        pattern=TAGS,
+        form="tags such as <de>, >>de<< or __de__ between commas",
+        asset=VOCABULARY_FILE,
+    )
     vocabulary_size: int = field(
         37_000,
         "Word pieces, joint for both languages.",
@@ -111,6 +131,20 @@ class DataConfig:
         unit="pairs",
         resume=NEVER,
         asset=VOCABULARY_FILE,
+    )
+    subword_dropout: float = field(
+        0.0,
+        "BPE dropout (Provilkov et al. 2020): the probability that a merge of two pieces is left out, in the "
+        "training split, on both sides; the paper of it has 0.1.",
+        least=0,
+        below=1,
+    )
+    subword_samples: int = field(
+        8,
+        "With subword_dropout, the training split is tokenised so many times, before training; epochs read "
+        "these in turn.",
+        least=1,
+        most=1000,
     )
     max_length: int = field(
         256,
@@ -142,6 +176,11 @@ class DataConfig:
     def __post_init__(self):
         check_fields(self, "data")
         check_name(self.kind, self.name)
+        if (self.mixing or self.tags) and self.kind not in OF_SEVERAL_FILES:
+            raise UserError(
+                f"data.mixing and data.tags are for data.kind={' and '.join(OF_SEVERAL_FILES)}, got "
+                f"{self.kind!r}: write the pairs to files."
+            )
         row = self.row_length if self.batching == "packed" else self.max_length
         if self.batch_tokens < row:
             raise UserError(

@@ -23,6 +23,7 @@ from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.errors import UserError
 
 Batch = dict[str, np.ndarray]
+ARRAYS = ("targets", "inputs", "positions", "segments", "weights")
 
 
 class Parts(NamedTuple):
@@ -63,7 +64,7 @@ class DocumentBatches:
         self, cache: TokenCache, config: Any, seed: int, *, host_index: int = 0, host_count: int = 1
     ):
         self._tokens, self._ends = cache.stream()
-        self._length, self._seed = config.row_length, seed
+        self._config, self._length, self._seed = config, config.row_length, seed
         self._host_index, self._host_count = host_index, host_count
         self._rows_of_batch = max(config.batch_tokens // config.row_length, 1)
         self._packed = None
@@ -82,7 +83,7 @@ class DocumentBatches:
     @property
     def shape(self) -> tuple[int, int]:
         """(rows, tokens) of this host's batches."""
-        return -(-self._rows_of_batch // self._host_count), self._length
+        return plan_shape(self._config, self._host_count)
 
     @property
     def padding_fraction(self) -> float:
@@ -189,6 +190,17 @@ def window_batches(tokens: np.ndarray, windows: Parts, batch_tokens: int) -> Ite
         chosen = windows.take(order[first : first + rows])
         yield chosen, assemble(tokens, chosen, np.ones(len(chosen.starts), int), (rows, width))
         first += rows
+
+
+def plan_shape(config: Any, host_count: int) -> tuple[int, int]:
+    """(rows, tokens) of the batches of a host, of a data section."""
+    rows = max(config.batch_tokens // config.row_length, 1)
+    return -(-rows // host_count), config.row_length
+
+
+def plan_largest_batch(config: Any, host_count: int) -> Batch:
+    """`DocumentBatches.largest_batch` before there are data."""
+    return {name: np.zeros(plan_shape(config, host_count), np.int32) for name in ARRAYS}
 
 
 def assemble(tokens: np.ndarray, parts: Parts, counts: np.ndarray, shape: tuple[int, int]) -> Batch:

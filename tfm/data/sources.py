@@ -16,6 +16,7 @@ from tfm.config import find_by_name, is_dotted
 from tfm.data import huggingface, tables, text_pairs, tfds_records, treebank
 from tfm.data.columns import check_columns
 from tfm.data.config import NOT_READ, PIPE, SPLITS, DataConfig
+from tfm.data.corpora import TaggedPairs, split_corpora
 from tfm.data.problems import collect, raise_all
 from tfm.data.tables import TableOptions
 from tfm.data.text_files import OPENERS, expand_names
@@ -49,6 +50,21 @@ def open_pairs(config: DataConfig, split: str) -> Any:
         raise UserError(f"There is no split to read: data.{split} is empty; name one, or choose another.")
     if name == PIPE and not is_dotted(config.kind):
         raise UserError(NOT_READ)
+    return join(open_corpora(config, name))
+
+
+def open_corpora(config: DataConfig, name: str) -> list[Any]:
+    """The pairs of each corpus of the split of this name: one, where the config neither tags nor mixes.
+
+    Raises:
+      UserError: whatever is missing or unusable.
+    """
+    corpora = [(_open(config, each), tag) for each, tag in split_corpora(config, name)]
+    return [TaggedPairs(pairs, tag) if tag else pairs for pairs, tag in corpora]
+
+
+def _open(config, name):
+    """The pairs of a name, which may stand for several files."""
     if _is_opened_by_function(config):
         return _find_function(config)(config, name)
     if config.kind == "text":
@@ -111,6 +127,9 @@ def find_problems(config: DataConfig, splits: Sequence[str]) -> list[str]:
     optional -= {name for split, name in names.items() if split != "test"}
     if PIPE in wanted and not is_dotted(config.kind):
         return [*problems, NOT_READ]
+    for name in wanted if config.tags else ():
+        with collect(problems if name not in optional else []):
+            split_corpora(config, name)
     if _is_opened_by_function(config):
         return problems + _find_source_problems(config, wanted, optional)
     return problems + FINDERS.get(config.kind, _find_record_problems)(config, wanted, optional)

@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import sentencepiece
@@ -16,12 +17,12 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 WORD_START = "\u2581"  # SentencePiece writes a space so
 LARGEST_MODEL = 1 << 26  # bytes; 37,000 pieces take less than one million
 MOST_PIECES = (1 << 31) - 1  # SentencePiece counts in 32 bits
+SAMPLED_AT_ONCE = 5_000  # texts of one random stream
 LONGEST_TEXT = 1 << 16  # bytes; the vocabulary is not trained on longer ones
 LOSSLESS: dict[str, Any] = {
     "normalization_rule_name": "identity",
     "remove_extra_whitespaces": False,
     "add_dummy_prefix": False,
-    "user_defined_symbols": ["\n"],
 }
 SENTENCE_ENDS = (".", "!", "?", ";", "\u3002")
 
@@ -59,7 +60,15 @@ class Tokenizer:
         return tokenizer
 
     @classmethod
-    def train(cls, sentences: Iterable[str], size: int, path: str, *, lossless: bool = False) -> "Tokenizer":
+    def train(
+        cls,
+        sentences: Iterable[str],
+        size: int,
+        path: str,
+        *,
+        lossless: bool = False,
+        symbols: Iterable[str] = (),
+    ) -> "Tokenizer":
         """Learns `size` pieces from an iterable of texts and writes the model to `path`, whole or not at all.
 
         Args:
@@ -67,12 +76,14 @@ class Tokenizer:
           size: of the vocabulary.
           path: of the file.
           lossless: pieces keep every character, white space and line ends too, instead of normalised text.
+          symbols: texts that are one piece each, wherever they stand.
 
         Raises:
           UserError: `size` does not fit the text, there is no text, or the file cannot be written.
         """
         if size > MOST_PIECES:
             raise UserError(f"data.vocabulary_size must be at most {MOST_PIECES:,}, got {size:,}.")
+        symbols = [*symbols, *("\n" if lossless else "")]
         with atomic_file(path) as file:
             try:
                 sentencepiece.SentencePieceTrainer.train(
@@ -87,6 +98,7 @@ class Tokenizer:
                     eos_id=EOS_ID,
                     unk_id=UNK_ID,
                     max_sentence_length=LONGEST_TEXT,
+                    user_defined_symbols=symbols,
                     minloglevel=2,
                     **(LOSSLESS if lossless else {}),
                 )
@@ -109,6 +121,29 @@ class Tokenizer:
         except TypeError:
             _require_characters(texts)
             raise
+
+    def sample(self, texts: Iterable[str], dropout: float, seed: int) -> list[list[int]]:
+        """Texts -> lists of ids, each merge left out with probability `dropout`; on all cores.
+
+        The same texts with the same dropout and seed have the same ids, on any number of cores: SentencePiece
+        seeds the generator of a new thread, and each `SAMPLED_AT_ONCE` texts have one.
+
+        Raises:
+          UserError: as `encode`.
+        """
+        texts = list(texts)
+        _require_characters(texts)
+        sentencepiece.set_random_generator_seed(seed)
+
+        def encode(first):
+            part = texts[first : first + SAMPLED_AT_ONCE]
+            return self._processor.encode(
+                part, enable_sampling=True, alpha=dropout, nbest_size=-1, num_threads=1
+            )
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            parts = pool.map(encode, range(0, len(texts), SAMPLED_AT_ONCE))
+            return list(itertools.chain.from_iterable(parts))
 
     def decode(self, ids: Iterable[int]) -> str:
         """Ids up to the first EOS -> text."""

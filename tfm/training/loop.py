@@ -25,11 +25,11 @@ from tfm.training.reporting import MetricAccumulator
 from tfm.training.samples import SamplesWriter
 from tfm.training.setup import (
     TrainSetup,
-    compile_step,
     make_setup,
     open_checkpoints,
     place_state,
     restore_or_initialize,
+    start_compiling,
 )
 from tfm.training.step import TrainState
 from tfm.training.task import Batch, Data, Samples, SamplingTask, Task
@@ -77,7 +77,7 @@ def train(
             stack.callback(hook.close)
         guard = guard or stack.enter_context(contextlib.closing(DirectoryGuard(workdir)))
         checkpoints = stack.enter_context(contextlib.closing(open_checkpoints(task, config, workdir, guard)))
-        pool = stack.enter_context(ThreadPoolExecutor(1, "initialization"))
+        pool = stack.enter_context(ThreadPoolExecutor(2, "compilation"))
         first, get_state, progress = restore_or_initialize(setup, checkpoints, load_initial_params, pool)
         state = LoopState.from_progress(first, progress)
         if state.is_over(config) and not state.unevaluated:
@@ -90,13 +90,15 @@ def train(
                 stack.callback(tracker.close)
                 writers.append(tracker)
             hooks = [*writers, *hooks]
+        accumulation = config.gradient_accumulation_steps
+        finish_compiling = start_compiling(task, setup, accumulation, pool)
         data = task.open_data()
         guard.check()  # preparing may have taken long, and what follows makes files and folders
         record_start(workdir, task.config, data.identity(), state.step)
         devices = f"{setup.partitioner.devices} {jax.default_backend()}"
         log.info("%s parameters, %s device(s)", f"{setup.parameters:,}", devices)
-        example, accumulation = data.example(), config.gradient_accumulation_steps
-        step, _, compiled = compile_step(setup, example, accumulation)
+        example = data.example()
+        step, _, compiled = finish_compiling(example)
         Hooks(hooks).on_compiled(compiled)
         del compiled
         state.state = place_state(setup, get_state, example, accumulation)

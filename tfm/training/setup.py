@@ -16,7 +16,7 @@ from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import make_optimizer, make_schedule
 from tfm.training.partitioning import Partitioner, make_partitioner
 from tfm.training.step import TrainState, check_zero_rows, make_train_step, split_batch
-from tfm.training.task import Batch, Task
+from tfm.training.task import Batch, PlanningTask, Task
 
 CHECKPOINT_FOLDER = "checkpoints"
 log = logging.getLogger(__name__)
@@ -170,6 +170,36 @@ def compile_step(
     memory = measure_memory(compiled)
     check_memory(memory, gradient_accumulation_steps)
     return step, memory, compiled
+
+
+def start_compiling(
+    task: Task, setup: TrainSetup, gradient_accumulation_steps: int, pool: Executor
+) -> Callable[[Batch], tuple[Callable, Memory, jax.stages.Compiled]]:
+    """Compiles the step in the background, where the task foretells its shape: opening data takes as long.
+
+    Args:
+      task, setup, gradient_accumulation_steps: of the run.
+      pool: has a thread to compile in.
+
+    Returns:
+      A function that is called with the data's example, and returns and raises as `compile_step` of it.
+    """
+    planned = task.plan_example() if isinstance(task, PlanningTask) else None
+    if planned is None:
+        return lambda example: compile_step(setup, example, gradient_accumulation_steps)
+    compiled = pool.submit(compile_step, setup, planned, gradient_accumulation_steps)
+
+    def finish(example):
+        if list_shapes(example) == list_shapes(planned):
+            return compiled.result()
+        return compile_step(setup, example, gradient_accumulation_steps)
+
+    return finish
+
+
+def list_shapes(batch: Batch) -> dict[str, tuple[tuple[int, ...], Any]]:
+    """{name: (shape, type)} of the arrays of a batch."""
+    return {name: (array.shape, array.dtype) for name, array in batch.items()}
 
 
 def check_padding(

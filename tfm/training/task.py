@@ -137,6 +137,15 @@ class Task(Protocol):
 
 
 @runtime_checkable
+class PlanningTask(Protocol):
+    """What a `Task` may have beside, so that the step is compiled while the data are opened."""
+
+    def plan_example(self) -> Batch | None:
+        """`Data.example` as the config alone foretells it; None where it depends on the data."""
+        ...
+
+
+@runtime_checkable
 class SamplingTask(Protocol):
     """What a `Task` may have beside; a task without it has no samples.
 

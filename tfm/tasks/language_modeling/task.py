@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from tfm import models
 from tfm.data.character_tokenizers import BYTES, CharacterTokenizer, TextTokenizer
 from tfm.data.config import SPLITS, remove_paths
+from tfm.data.document_batches import plan_largest_batch
 from tfm.data.documents import (
     TOKENIZER_FILE,
     DocumentsConfig,
@@ -176,6 +177,10 @@ class LanguageModeling:
             rngs=None if rng is None else {"dropout": rng},
             method="features",
         )
+
+    def plan_example(self) -> Batch | None:
+        """See `tfm.training.task.PlanningTask`."""
+        return plan_largest_batch(self.config.data, jax.process_count())
 
     def open_data(self) -> LanguageModelingData:
         """Opens, tokenises and cuts training and validation data."""

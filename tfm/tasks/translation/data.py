@@ -7,10 +7,11 @@ from typing import Any
 
 import jax
 
-from tfm.data.batching import TrainBatches, eval_batches, prefetch
+from tfm.data.batching import eval_batches, prefetch
 from tfm.data.sources import open_pairs
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
+from tfm.data.train_split import open_train_split
 from tfm.training.task import Batch
 
 PAPER_TOKENS = 25_000  # of a batch, on each side: section 5.1
@@ -28,17 +29,22 @@ class TranslationData:
 
     def __init__(self, config: Any, tokenizer: Tokenizer):
         self._config = config
-        self._identity = {"vocabulary": tokenizer.fingerprint}
-        self._train = TrainBatches(
-            self._open_cache("train", tokenizer),
+        self._train, train_identity = open_train_split(
             config.data,
             config.training.seed,
+            tokenizer,
             host_index=jax.process_index(),
             host_count=jax.process_count(),
         )
-        validation = self._open_cache("validation", tokenizer)
-        self.validation_batches = list(eval_batches(validation, config.data))
-        self.validation_pairs = open_pairs(config.data, "validation")[: config.validation_sentences]
+        validation = open_pairs(config.data, "validation")
+        cache = TokenCache.open(validation, tokenizer, config.data.cache)
+        self.validation_batches = list(eval_batches(cache, config.data))
+        self.validation_pairs = validation[: config.validation_sentences]
+        self._identity = {
+            "vocabulary": tokenizer.fingerprint,
+            "train": train_identity,
+            "validation": validation.fingerprint,
+        }
         log.info(
             "%s training pairs, vocabulary %s, batch shapes %s, padding %.1f%%",
             f"{self._train.pairs:,}",
@@ -85,11 +91,6 @@ class TranslationData:
         ]
         advice = advise_batch_size(tokens, self._config.training.gradient_accumulation_steps)
         return [*lines, ("warning", advice)] if advice else lines
-
-    def _open_cache(self, split, tokenizer):
-        pairs = open_pairs(self._config.data, split)
-        self._identity[split] = pairs.fingerprint
-        return TokenCache.open(pairs, tokenizer, self._config.data.cache)
 
 
 def advise_batch_size(tokens: float, gradient_accumulation_steps: int) -> str:

@@ -16,7 +16,9 @@ import numpy as np
 
 from tfm import models
 from tfm.array_types import Array
+from tfm.data.batching import plan_largest_batch
 from tfm.data.config import SPLITS, VOCABULARY_FILE, DataConfig, remove_paths
+from tfm.data.corpora import split_tags
 from tfm.data.sources import check_splits, find_problems, open_pairs
 from tfm.data.token_cache import check_folder
 from tfm.data.tokenizer import BOS_ID, Tokenizer
@@ -172,6 +174,10 @@ class Translation:
         )
         return metrics.pop("loss"), metrics
 
+    def plan_example(self) -> Batch | None:
+        """See `tfm.training.task.PlanningTask`."""
+        return plan_largest_batch(self.config.data, jax.process_count())
+
     def open_data(self) -> TranslationData:
         """Opens, tokenises and plans training and validation data."""
         return TranslationData(self.config, self.tokenizer)
@@ -277,7 +283,12 @@ def prepare_tokenizer(config: Config, workdir: str, *, new: bool) -> Tokenizer:
     if new and not os.path.exists(path):
         pairs = open_pairs(config.data, "train")
         log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")
-        Tokenizer.train(sample_evenly(pairs, config.data.vocabulary_pairs), config.data.vocabulary_size, path)
+        Tokenizer.train(
+            sample_evenly(pairs, config.data.vocabulary_pairs),
+            config.data.vocabulary_size,
+            path,
+            symbols=sorted(set(split_tags(config.data.tags)) - {""}),
+        )
     return Tokenizer.load(path)
 
 

@@ -1,0 +1,106 @@
+"""Tags before sources and shares of corpora: texts, arithmetic, and errors before any work."""
+
+import numpy as np
+import pytest
+
+from tests.data.test_sources import pairs_of, text_config, write
+from tfm.data.config import DataConfig
+from tfm.data.corpora import compute_repeats
+from tfm.data.sources import check_splits, open_pairs
+from tfm.data.tokenizer import Tokenizer
+from tfm.errors import UserError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write(tmp_path, b"one\ntwo\n\n", b"eins\nzwei\nleer\n", "train_de")
+    write(tmp_path, b"one\n", b"un\n", "train_fr")
+    write(tmp_path, b"three\n", b"drei\n", "dev_de")
+    write(tmp_path, b"three\n", b"trois\n", "dev_fr")
+    return tmp_path
+
+
+def test_a_tag_is_before_each_source(folder):
+    config = text_config(folder, train="train_de, train_fr", tags="<de>,<fr>")
+    pairs = [("<de> one", "eins"), ("<de> two", "zwei"), ("", "leer"), ("<fr> one", "un")]
+    assert pairs_of(config) == pairs
+    assert open_pairs(config, "train")[::-2] == pairs[::-2]
+
+
+def test_a_corpus_may_have_no_tag(folder):
+    config = text_config(folder, train="train_de,train_fr", tags=",<fr>")
+    assert pairs_of(config) == [("one", "eins"), ("two", "zwei"), ("", "leer"), ("<fr> one", "un")]
+
+
+def test_a_pattern_is_one_corpus(folder):
+    config = text_config(folder, train="train_*", tags="<x>")
+    assert [source for source, _ in pairs_of(config)] == ["<x> one", "<x> two", "", "<x> one"]
+
+
+def test_tags_are_part_of_the_identity(folder):
+    prints = {
+        open_pairs(text_config(folder, train="train_de,train_fr", tags=tags), "train").fingerprint
+        for tags in ("", "<de>,<fr>", "<fr>,<de>", "<de>,", ",<de>")
+    }
+    assert len(prints) == 5
+
+
+def test_a_tag_is_one_piece(tmp_path):
+    texts = [f"<2de> the {word} house" for word in ("red", "blue", "small", "big")] * 20
+    path = str(tmp_path / "vocabulary.model")
+    tokenizer = Tokenizer.train(texts, 310, path, symbols=["<2de>", "<2fr>"])
+    for tag in ("<2de>", "<2fr>"):
+        ids = tokenizer.encode([f"{tag} the house"])[0]
+        assert tag in tokenizer.pieces(ids)
+        assert tokenizer.decode(ids) == f"{tag} the house"
+
+
+def test_every_split_needs_as_many_names(folder):
+    config = text_config(folder, train="train_de,train_fr", validation="dev_de", tags="<de>,<fr>")
+    with pytest.raises(UserError, match="2 tags, and the split 'dev_de' 1 names"):
+        check_splits(config)
+    check_splits(text_config(folder, train="train_de,train_fr", validation="dev_de,dev_fr", tags="<de>,<fr>"))
+
+
+@pytest.mark.parametrize(
+    "tags", ["<s>", "<de>,</s>", "<pad>", "<unk>", "<0x41>", "de", "<d e>", ",", "<de>;"]
+)
+def test_what_is_no_tag_is_an_error(tags):
+    with pytest.raises(UserError, match=r"data\.tags must be tags such as <de>"):
+        DataConfig(kind="text", tags=tags)
+
+
+@pytest.mark.parametrize(
+    "mixing", ["0", "1,0", "1,,2", "-1,2", "temperature:0", "temperature:", "nan", "inf", "1e3"]
+)
+def test_what_is_no_share_is_an_error(mixing):
+    with pytest.raises(UserError, match=r"data\.mixing must be numbers above 0"):
+        DataConfig(kind="text", mixing=mixing)
+
+
+@pytest.mark.parametrize("fields", [{"mixing": "1,2"}, {"tags": "<de>,<fr>"}])
+def test_one_data_set_is_not_several_corpora(fields):
+    with pytest.raises(UserError, match=r"data\.kind=text and table, got 'tfds'"):
+        DataConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    ("mixing", "expected"),
+    [
+        ("", [1, 1]),
+        ("1,1", [500 / 100, 500 / 900]),
+        ("3,1", [750 / 100, 250 / 900]),
+        ("1.5,.5", [750 / 100, 250 / 900]),
+        ("temperature:1", [1, 1]),
+        ("temperature:2", [250 / 100, 750 / 900]),  # square roots: 10 to 30
+        ("temperature:999999999", [500 / 100, 500 / 900]),
+    ],
+)
+def test_repeats_make_the_shares(mixing, expected):
+    np.testing.assert_allclose(compute_repeats([100, 900], mixing), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("mixing", ["1", "1,2,3"])
+def test_there_is_a_share_for_each_corpus(mixing):
+    with pytest.raises(UserError, match=r"shares, and data\.train 2 names"):
+        compute_repeats([100, 900], mixing)

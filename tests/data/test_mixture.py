@@ -1,0 +1,115 @@
+"""Mixed corpora: shares, every pair in turn, and an order that the step and the seed decide alone."""
+
+import collections
+import itertools
+
+import numpy as np
+import pytest
+
+from tests.data.test_batching import Letters, Pairs, config, random_pairs, sentences
+from tests.helpers.tiny import ids
+from tfm.data.batching import TrainBatches
+from tfm.data.token_cache import TokenCache
+from tfm.errors import UserError
+
+SIZES = (150, 50)  # of the corpora in a cache of 200 pairs
+BATCHINGS = pytest.mark.parametrize("batching", ["packed", "buckets"])
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return TokenCache.open(random_pairs(sum(SIZES)), Letters(60_000), str(tmp_path))
+
+
+def open_batches(cache, seed=3, corpora=SIZES, mixing="1,1", **fields):
+    hosts = {name: fields.pop(name) for name in ("host_index", "host_count") if name in fields}
+    return TrainBatches(cache, config(kind="text", mixing=mixing, **fields), seed, corpora=corpora, **hosts)
+
+
+def pairs_of_epoch(batches, epoch):
+    """Indices of the pairs of an epoch: the first letter of pair i is the number 1000 + i."""
+    steps = range(epoch * batches.batches, (epoch + 1) * batches.batches)
+    return [source[0] - 1000 for step in steps for source, _ in sentences(batches.batch(step))]
+
+
+@BATCHINGS
+@pytest.mark.parametrize(("mixing", "share"), [("1,1", 0.5), ("1,3", 0.75), ("temperature:2", 0.366)])
+def test_an_epoch_has_the_shares(cache, batching, mixing, share):
+    batches = open_batches(cache, batching=batching, mixing=mixing)
+    found = [pair for epoch in range(8) for pair in pairs_of_epoch(batches, epoch)]
+    assert len(found) == pytest.approx(8 * sum(SIZES), rel=0.05)
+    assert np.mean(np.array(found) >= SIZES[0]) == pytest.approx(share, abs=0.03)
+
+
+@BATCHINGS
+def test_none_comes_twice_before_all_have_come(cache, batching):
+    """Rows of one corpus and width: over many epochs, counts differ by one at most."""
+    batches = open_batches(cache, batching=batching)
+    counts = collections.Counter(itertools.chain(*(pairs_of_epoch(batches, epoch) for epoch in range(13))))
+    widths = (8, 12, 16, 24, 32) if batching == "buckets" else (32,)
+    groups = collections.defaultdict(list)
+    for pair, lengths in enumerate(cache.lengths):
+        groups[pair < SIZES[0], np.searchsorted(widths, lengths.max())].append(counts[pair])
+    assert all(min(group) > 0 and max(group) - min(group) <= 1 for group in groups.values())
+    assert max(counts.values()) > min(counts.values()) + 10  # the small corpus comes more often
+
+
+@BATCHINGS
+def test_a_packed_row_has_one_corpus(cache, batching):
+    batches = open_batches(cache, batching=batching)
+    for step in range(batches.batches):
+        batch = batches.batch(step)
+        for row in batch["inputs"]:
+            corpora = {letter - 1000 < SIZES[0] for letter in row[row >= 1000].tolist()}
+            assert len(corpora) <= 1
+
+
+@BATCHINGS
+def test_a_batch_depends_on_step_and_seed_alone(cache, batching):
+    first, again = open_batches(cache, batching=batching), open_batches(cache, batching=batching)
+    steps = [0, 5, 3 * first.batches + 1, 40 * first.batches]
+    for step in reversed(steps):
+        again.batch(step)
+    for step in steps:
+        for name, array in first.batch(step).items():
+            np.testing.assert_array_equal(array, again.batch(step)[name])
+    assert pairs_of_epoch(first, 0) != pairs_of_epoch(first, 1)
+    assert pairs_of_epoch(first, 0) != pairs_of_epoch(open_batches(cache, seed=4, batching=batching), 0)
+
+
+@BATCHINGS
+def test_hosts_share_the_same_batches(cache, batching):
+    whole = open_batches(cache, batching=batching)
+    hosts = [open_batches(cache, batching=batching, host_index=i, host_count=2) for i in range(2)]
+    for step in (0, 7, whole.batches + 2):
+        parts = [pair for host in hosts for pair in sentences(host.batch(step))]
+        assert collections.Counter(parts) == collections.Counter(sentences(whole.batch(step)))
+
+
+@BATCHINGS
+def test_padding_is_that_of_the_batches(cache, batching):
+    batches = open_batches(cache, batching=batching)
+    steps = range(20 * batches.batches)
+    padding = np.mean([np.mean(batches.batch(step)["inputs"] == 0) for step in steps])
+    assert batches.padding_fraction == pytest.approx(padding, abs=0.05)
+
+
+def test_equal_shares_of_one_corpus_are_each_pair_once(cache):
+    batches = open_batches(cache, corpora=(), mixing="1", batching="buckets")
+    assert sorted(pairs_of_epoch(batches, 2)) == list(range(len(cache)))
+
+
+def test_a_corpus_without_usable_pairs_is_named(tmp_path):
+    pairs = Pairs([("a", "b"), ("", "b")])
+    cache = TokenCache.open(pairs, Letters(60_000), str(tmp_path))
+    with pytest.raises(UserError, match=r"Corpus 2 of data\.train: None of the 1 pairs"):
+        open_batches(cache, corpora=(1, 1))
+
+
+def test_a_description_names_the_pairs(cache):
+    batches = open_batches(cache, batching="packed")
+    step = batches.batches + 3
+    found = batches.describe(step)
+    sources = {source for source, _ in sentences(batches.batch(step))}
+    assert (found["epoch"], found["batch"]) == (1, 3)
+    assert {tuple(ids(cache, 0, pair)) for pair in found["pairs"]} == sources

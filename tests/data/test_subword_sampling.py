@@ -1,0 +1,130 @@
+"""BPE dropout: other pieces for the same text, the same on any machine, and epochs in turn."""
+
+import collections
+import os
+
+import numpy as np
+import pytest
+
+from tests.data.test_batching import config, sentences
+from tests.data.test_sources import text_config
+from tests.helpers.tiny import WORDS, write_corpus
+from tfm.data import tokenizer as tokenizers
+from tfm.data.batching import TrainBatches
+from tfm.data.sources import open_pairs
+from tfm.data.subword_sampling import AlternatingBatches, SampledTokenizer, derive_seed
+from tfm.data.token_cache import TokenCache
+from tfm.data.tokenizer import Tokenizer
+from tfm.data.train_split import open_train_split
+from tfm.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    write_corpus(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder):
+    texts = [text for pair in open_pairs(text_config(folder), "train")[:] for text in pair]
+    return Tokenizer.train(texts, 330, str(folder / "vocabulary.model"))
+
+
+TEXTS = [" ".join(WORDS[i % 10] for i in range(start, start + 6)) for start in range(40)]
+
+
+def test_sampled_pieces_are_the_text(tokenizer):
+    sampled = SampledTokenizer(tokenizer, 0.3, 5)
+    ids = sampled.encode(TEXTS)
+    assert [tokenizer.decode(each) for each in ids] == TEXTS
+    assert len(sampled) == len(tokenizer)
+    assert sum(map(len, ids)) > 1.1 * sum(map(len, tokenizer.encode(TEXTS)))
+
+
+def test_no_dropout_is_the_best_segmentation(tokenizer):
+    assert tokenizer.sample(TEXTS, 0.0, 5) == tokenizer.encode(TEXTS)
+
+
+def test_more_dropout_makes_shorter_pieces(tokenizer):
+    lengths = [sum(map(len, tokenizer.sample(TEXTS, dropout, 1))) for dropout in (0.0, 0.1, 0.5, 0.99)]
+    assert lengths == sorted(set(lengths))
+
+
+def test_seeds_make_other_pieces(tokenizer):
+    first, again, other = (tokenizer.sample(TEXTS, 0.3, seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_pieces_do_not_depend_on_the_cores(tokenizer, monkeypatch):
+    monkeypatch.setattr(tokenizers, "SAMPLED_AT_ONCE", 7)
+    found = []
+    for cores in (1, 3):
+        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
+        found.append(tokenizer.sample(TEXTS, 0.3, 1))
+    assert found[0] == found[1]
+
+
+def test_half_of_a_character_is_an_error(tokenizer):
+    with pytest.raises(UserError, match="half of a character"):
+        tokenizer.sample(["a\ud800"], 0.1, 1)
+
+
+def test_derived_seeds_differ():
+    seeds = {derive_seed(seed, version) for seed in range(20) for version in range(20)}
+    assert len(seeds) == 400
+    assert all(0 <= seed < 1 << 31 for seed in seeds)
+
+
+def open_split(folder, tokenizer, **fields):
+    defaults = {"subword_dropout": 0.3, "subword_samples": 3, "batch_tokens": 256, "row_length": 64}
+    return open_train_split(text_config(folder, **defaults | fields), 7, tokenizer).batches
+
+
+@pytest.mark.parametrize("batching", ["packed", "buckets"])
+def test_each_epoch_has_each_pair_once(folder, tokenizer, batching):
+    batches = open_split(folder, tokenizer, batching=batching)
+    expected = collections.Counter(open_pairs(text_config(folder), "train")[:])
+    step, pieces = 0, []
+    for epoch in range(7):
+        found = []
+        while batches.epoch_of(step) == epoch:
+            assert batches.describe(step)["segmentation"] == epoch % 3
+            found += sentences(batches.batch(step))
+            step += 1
+        texts = [tuple(map(tokenizer.decode, pair)) for pair in found]
+        assert collections.Counter(texts) == expected
+        pieces.append(sorted(found))
+    assert pieces[0] == pieces[3] == pieces[6]
+    assert pieces[0] != pieces[1] != pieces[2] != pieces[0]
+
+
+def test_a_batch_depends_on_the_step_alone(folder, tokenizer):
+    first = open_split(folder, tokenizer)
+    again = open_split(folder, tokenizer, cache_dir=str(folder / "other_cache"))
+    for step in (100, 0, 37):
+        for name, array in first.batch(step).items():
+            np.testing.assert_array_equal(array, again.batch(step)[name])
+
+
+def test_the_order_differs_between_segmentations(tmp_path, tokenizer, folder):
+    """Of equal pieces: segmentations without dropout differ in nothing but their seeds."""
+    cache = TokenCache.open(open_pairs(text_config(folder), "train"), tokenizer, str(tmp_path))
+    versions = [TrainBatches(cache, config(), derive_seed(0, version)) for version in range(2)]
+    batches = AlternatingBatches(versions)
+    first, second = batches.describe(0)["pairs"], batches.describe(versions[0].batches)["pairs"]
+    assert sorted(first) != sorted(second)
+
+
+def test_shapes_are_those_of_all_segmentations(folder, tokenizer):
+    batches = open_split(folder, tokenizer, batching="buckets")
+    shapes = {batches.batch(step)["inputs"].shape for step in range(3 * batches.batches + 3)}
+    assert shapes <= set(batches.shapes)
+    assert batches.largest_batch()["inputs"].shape == max(batches.shapes, key=np.prod)
+    assert 0 < batches.padding_fraction < 1
+    assert batches.pairs == 200
+
+
+def test_without_dropout_there_is_one_segmentation(folder, tokenizer):
+    assert isinstance(open_split(folder, tokenizer, subword_dropout=0.0), TrainBatches)
