@@ -72,6 +72,7 @@ def test_output_is_weights_times_values():
     np.testing.assert_allclose(dot_product_attention(query, key, value, mask=mask), mixed, atol=1e-6)
 
 
+@pytest.mark.long
 def test_fully_masked_rows_are_zero():
     query, key, value, mask, _ = random_inputs()
     mask[0, 1, 2] = False
@@ -171,6 +172,7 @@ def test_bfloat16_inputs_keep_a_float32_softmax():
     assert dot_product_attention(query, key, key).dtype == jnp.bfloat16
 
 
+@pytest.mark.long
 def test_dropout_of_weights_keeps_the_mean():
     query, key, value, mask, _ = random_inputs()
     plain = dot_product_attention(query, key, value, mask=mask)
@@ -236,6 +238,7 @@ def gradient_sizes(features, scale):
     return float((weights * (1 - weights)).max(-1).mean())
 
 
+@pytest.mark.long
 def test_unscaled_softmax_gradients_vanish():
     """Section 3.2.1: products of K features have variance K, and push the softmax where it is flat."""
     scaled, unscaled = (

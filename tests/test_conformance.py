@@ -136,6 +136,7 @@ def test_the_example_is_as_large_as_any_batch(data):
         assert all(x.size <= example[name].size for name, x in batch.items())
 
 
+@pytest.mark.long
 def test_parameters_are_drawn_from_the_key(case):
     init = jax.jit(case.task.init, compiler_options=FAST)
     one, again, other = (jax.tree.leaves(init(jax.random.key(seed))) for seed in (0, 0, 1))
@@ -144,6 +145,7 @@ def test_parameters_are_drawn_from_the_key(case):
     assert any((a != b).any() for a, b in zip(one, other, strict=True))
 
 
+@pytest.mark.long
 def test_the_loss_is_sums_and_counts(loss, params, batch):
     pair, metrics = loss(params, batch)
     assert all(isinstance(name, str) for name in metrics)
@@ -151,6 +153,7 @@ def test_the_loss_is_sums_and_counts(loss, params, batch):
     assert pair[1] > 0
 
 
+@pytest.mark.long
 def test_a_row_of_zeros_counts_for_nothing(case, data, loss, params, batch):
     check_zero_rows(case.task.loss, params, data.example())
     wider = {name: np.pad(x, [(0, 2)] + [(0, 0)] * (x.ndim - 1)) for name, x in batch.items()}
@@ -159,6 +162,7 @@ def test_a_row_of_zeros_counts_for_nothing(case, data, loss, params, batch):
     assert data.count(wider) == data.count(batch)
 
 
+@pytest.mark.long
 def test_dropout_follows_the_key(case, params, batch):
     loss = jax.jit(lambda seed: case.task.loss(params, batch, jax.random.key(seed))[0], compiler_options=FAST)
     assert loss(0)[0] == loss(0)[0]
@@ -219,6 +223,7 @@ def test_an_evaluation_has_the_best_metric(case, data, trained):
     assert all(name.startswith("validation/") and type(value) is float for name, value in scores.items())
 
 
+@pytest.mark.long
 def test_samples_are_texts_and_pictures(case, data, params, tmp_path):
     if not isinstance(case.task, SamplingTask):
         return
@@ -315,11 +320,13 @@ def test_a_resumed_run_equals_the_unbroken_one(case, trained, tmp_path):
     assert int(one.step) == STEPS
 
 
+@pytest.mark.long
 def test_incremental_models_say_how_they_decode():
     found = {name for name in MODELS if hasattr(models.find(name).Model, "decode_step")}
     assert found == {name for name in MODELS if MODELS[name].decoding}, "set `decoding` in MODELS"
 
 
+@pytest.mark.long
 def test_cached_decoding_equals_the_forward_pass(case, names, params):
     """Hypotheses continue random parents, as in a beam; each sees the tokens of its own ancestors alone."""
     if MODELS[names[1]].decoding is None:

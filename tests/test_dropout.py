@@ -80,6 +80,7 @@ def test_dropout_under_jit_and_in_gradients():
     assert dropout(None, x, 0.0) is x
 
 
+@pytest.mark.long
 def test_ten_million_draws_are_uniform(bits):
     """All 2 ** 16 values, and the pairs of neighbours by their upper 6 bits each."""
     words = np.asarray(bits(jax.random.key(0), (10_000_000,)))
@@ -88,6 +89,7 @@ def test_ten_million_draws_are_uniform(bits):
     assert_uniform(np.bincount(pairs[:, 0] << 6 | pairs[:, 1], minlength=1 << 12))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bit", range(16))
 def test_each_bit_is_uniform(bit, bits):
     words = np.asarray(bits(jax.random.key(1), (1_000_000,)))
@@ -171,6 +173,7 @@ def test_the_highest_rate_keeps_finite_values():
     assert set(np.unique(x)) <= {0.0, 2.0**16}
 
 
+@pytest.mark.long
 def test_a_part_of_the_rows_drops_as_the_whole():
     """What each device of a mesh does: its first element has the index that it has in the whole."""
     whole = hashed_bits16(jax.random.key(2), (4, 6, 5))

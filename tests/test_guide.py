@@ -36,6 +36,7 @@ def test_no_figure_is_left_over():
     assert shown == {f"figures/{path.name}" for path in (GUIDE / "figures").iterdir()}
 
 
+@pytest.mark.long
 def test_a_page_is_updated_to_what_it_prints(tmp_path):
     text = "A\n\n```python\nx = 2\n```\n\n```python\nprint(x)\n```\n\n```text\n{}\n```\n\nB\n"
     page = tmp_path / "page.md"

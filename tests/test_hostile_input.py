@@ -39,6 +39,7 @@ VALUES = st.one_of(
 )
 
 
+@pytest.mark.long
 @given(st.lists(st.tuples(st.sampled_from(list(fields(Config()))), VALUES), min_size=1, max_size=3))
 @settings(max_examples=150)
 def test_any_override_is_valid_or_an_error(chosen):
@@ -48,11 +49,13 @@ def test_any_override_is_valid_or_an_error(chosen):
         assert config.from_mapping(Config, config.to_config_dict(made)) == made
 
 
+@pytest.mark.long
 @given(st.lists(st.text(max_size=20).map("--config".__add__), min_size=1, max_size=2))
 def test_an_override_of_any_name_does_so_too(arguments):
     answer(entries.overrides, arguments)
 
 
+@pytest.mark.long
 @given(st.sampled_from(list(fields(Config()))), JSON)
 @settings(max_examples=200)
 @example("config.training.steps", 10**400)
@@ -137,6 +140,7 @@ def test_any_two_files_are_pairs_or_an_error(source, target):
         assert len(lines) - len(side) == (lines[-1] == "")
 
 
+@pytest.mark.long
 @given(
     st.sampled_from([(".gz", gzip.compress), (".xz", lzma.compress)]),
     st.integers(0, 40),
@@ -159,6 +163,7 @@ TREEBANKS = st.lists(
 )
 
 
+@pytest.mark.long
 @given(st.binary(max_size=50) | st.text(max_size=50).map(str.encode) | TREEBANKS.map(b"".join))
 @example(b"(S " * 100_000)
 @example(b"(" * 100_000)
@@ -182,6 +187,7 @@ SPECIAL = st.sampled_from(["<pad>", "<s>", "</s>", "<unk>", "\u2581", "<0x0A>", 
 ANY_TEXT = st.lists(st.text(st.characters(codec="utf-8"), max_size=20) | SPECIAL, max_size=5).map("".join)
 
 
+@pytest.mark.long
 @given(text=ANY_TEXT)
 @settings(max_examples=300)
 def test_any_text_survives_encoding_twice(tokenizer, text):
@@ -216,6 +222,7 @@ def translator(tiny_run):
     return tfm.Translator(randomize_weights(runs.load(str(tiny_run))))
 
 
+@pytest.mark.long
 @given(content=CONTENTS)
 @settings(max_examples=5)
 def test_a_line_in_is_a_line_out_with_a_model_too(translator, content):
@@ -225,6 +232,7 @@ def test_a_line_in_is_a_line_out_with_a_model_too(translator, content):
 # Files of a run.
 
 
+@pytest.mark.long
 @given(st.binary(max_size=200) | JSON.map(lambda x: json.dumps(x).encode()))
 @example(b"[" * 100_000)
 @example(b'{"config": {"training": 5}}')
@@ -241,6 +249,7 @@ def test_a_resumed_output_keeps_what_it_has(content):
     in_folder(entries.resumed, content, b'{"origin": {"beam": 4}, "lines": 0, "checksum": ""}')
 
 
+@pytest.mark.long
 @given(CONTENTS, CONTENTS)
 def test_data_without_a_problem_can_be_read(source, target):
     in_folder(entries.data_problems, source, target)

@@ -38,6 +38,7 @@ def test_loss_against_smoothed_labels_in_float64(smoothing):
     assert count == weights.sum()
 
 
+@pytest.mark.long
 def test_sums_and_counts_add_up_over_splits():
     logits, labels, weights = loss_case()
     whole = smoothed_cross_entropy(logits, labels, weights, smoothing=0.1)
@@ -48,6 +49,7 @@ def test_sums_and_counts_add_up_over_splits():
     np.testing.assert_allclose(np.sum(parts, axis=0), whole, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_smoothing_entropy_is_the_lowest_loss():
     smoothing, classes = 0.1, 9
     best = np.full((1, classes), np.log(smoothing / (classes - 1)), np.float32)
@@ -66,6 +68,7 @@ def test_loss_of_bfloat16_logits_is_float32():
     assert total.dtype == jnp.float32
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("chunk", [1, 5, 12, 64])
 def test_fused_loss_and_gradient_equal_the_plain(smoothing, chunk):

@@ -42,6 +42,7 @@ def shapes(config):
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fields",
     [
@@ -84,6 +85,7 @@ def test_training_bytes_are_those_of_the_state(fields):
     assert 0 <= counted - estimated < 20  # the counters of steps
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("search", "rows", "source", "fields"),
     [
@@ -114,6 +116,7 @@ def test_decoding_bytes_are_near_the_compilers(search, rows, source, fields):
     assert 0.7 < estimated / counted < 1.5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("source", "target"), [(512, 64), (64, 512)])
 def test_scoring_bytes_are_near_the_compilers(source, target):
     model, params = shapes(SMALL)

@@ -55,6 +55,7 @@ PREPARE = ["scp", "ssh"]
 CREATE = ["delete", "create", *PREPARE]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("trainings", "code", "expected"),
     [

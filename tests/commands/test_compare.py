@@ -186,6 +186,7 @@ def test_hypotheses_of_other_texts_are_refused(folder):
     compare.read_systems(first, second, SPLIT)
 
 
+@pytest.mark.long
 def test_compare_prints_scores_and_sentences(folder):
     right = references(folder)
     wrong = [right[0] + "x", *worse(right[1:], 0.9)]

@@ -130,6 +130,7 @@ def test_a_pipe_is_reported(corpus, capsys, monkeypatch):
     assert (train["rows"], train["ambiguous"]) == (2, 1)
 
 
+@pytest.mark.long
 def test_what_has_no_text_is_refused(corpus, capsys):
     with pytest.raises(UserError, match="tfm data reads sentence pairs and documents, and the task of this"):
         data.main(["--config=vit_digits"])

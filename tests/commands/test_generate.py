@@ -33,6 +33,7 @@ def bundle(tmp_path_factory):
     return str(folder / "bundle")
 
 
+@pytest.mark.long
 def test_objects_are_what_the_class_gives(bundle, capsys):
     arguments = [f"--workdir={bundle}", "--format=jsonl", "--config.decoding.samples=2"]
     generate.main([*arguments, "--prefix=red dog", "--prefix=a"])
@@ -44,6 +45,7 @@ def test_objects_are_what_the_class_gives(bundle, capsys):
         assert [one["score"] for one in row["continuations"]] == pytest.approx([one.score for one in each])
 
 
+@pytest.mark.long
 def test_lines_of_standard_input(bundle, capsys, monkeypatch):
     """An empty line begins a text; chunks do not change the samples."""
     monkeypatch.setattr(generate, "CHUNK_LINES", 1)

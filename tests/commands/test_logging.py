@@ -39,6 +39,7 @@ def test_late_callbacks_of_tensorstore_are_hidden():
     assert [str(each.exc_value) for each in shown] == ["a bug"]
 
 
+@pytest.mark.long
 def test_a_full_memory_is_an_error_message(capsys):
     with pytest.raises(SystemExit) as end, cli.exit_on_error():
         raise MemoryError

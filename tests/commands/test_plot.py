@@ -57,6 +57,7 @@ def test_positions(drawn):
     )  # sin^2 + cos^2, three times
 
 
+@pytest.mark.long
 def test_masks(drawn):
     axes = [each for each in draw(drawn, "masks") if each.images and each.get_label() != "<colorbar>"]
     before, after = axes[:4], axes[4:]
@@ -84,6 +85,7 @@ def test_schedules(drawn):
         np.testing.assert_allclose(points(axes, line)[9, 1], peak, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_predictions_are_those_of_scoring(tiny_run):
     """Each predicted token, put in its place, has the probability that scoring gives it there."""
     run = randomize_weights(runs.load(str(tiny_run)))
@@ -122,6 +124,7 @@ def test_lengths(drawn, tiny_run, tmp_path):
     assert scores[0] < 1 < 99 < scores[-1]
 
 
+@pytest.mark.long
 def test_neighbours(drawn, tiny_run):
     run = runs.load(str(tiny_run))
     (index,) = run.task.tokenizer.encode(["r"])[0]
@@ -136,6 +139,7 @@ def test_neighbours(drawn, tiny_run):
         plot.main(["neighbours", str(tiny_run), "reddest"])
 
 
+@pytest.mark.long
 def test_norms(drawn, tiny_run):
     gradients, activations = draw(drawn, "norms", tiny_run)
     assert [label.get_text() for label in gradients.get_yticklabels()] == [
@@ -190,6 +194,7 @@ def test_a_file_is_written(tmp_path):
     assert path.read_bytes().startswith(b"%PDF")
 
 
+@pytest.mark.long
 def test_samples_of_a_run_become_a_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "run"

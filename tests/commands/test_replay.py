@@ -15,6 +15,7 @@ def entries(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
+@pytest.mark.long
 def test_a_step_is_printed_and_written(tiny_run, tmp_path, capsys):
     before, name = entries(tiny_run), "decoder.layers_0.cross_attention.weights"
     output = tmp_path / "step.npz"
@@ -55,6 +56,7 @@ def test_tables_have_a_row_for_each():
     ]
 
 
+@pytest.mark.long
 def test_an_export_has_no_steps(tiny_run, tmp_path):
     run = randomize_weights(runs.load(str(tiny_run)))
     write_bundle(run, str(tmp_path / "export"), workdir=str(tiny_run))

@@ -42,6 +42,7 @@ def translator(tiny_run):
     return tfm.Translator(randomize_weights(runs.load(str(tiny_run))))
 
 
+@pytest.mark.long
 def test_texts_keep_their_order_in_any_batch(translator):
     together = translator.translate(TEXTS, beam_size=2)
     alone = [translator.translate([text], beam_size=2)[0] for text in TEXTS]
@@ -54,6 +55,7 @@ def test_no_texts_give_no_texts(translator):
     assert translator.translate([]) == []
 
 
+@pytest.mark.long
 def test_any_iterable_of_texts_is_translated(translator):
     assert translator.translate(iter(TEXTS[:2])) == translator.translate(tuple(TEXTS[:2]))
 
@@ -94,6 +96,7 @@ def test_lists_of_unlike_length_are_refused(translator):
             call(TEXTS[:2], ["hund"])
 
 
+@pytest.mark.long
 def test_n_best_are_distinct_and_sorted(translator):
     found = translator.hypotheses(TEXTS[:4], n_best=3, beam_size=4)
     for each, text in zip(found, translator.translate(TEXTS[:4], beam_size=4), strict=True):
@@ -107,6 +110,7 @@ def test_n_best_are_distinct_and_sorted(translator):
         translator.hypotheses(["red"], n_best=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_search_scores_equal_a_forward_pass(translator, beam_size):
     run = translator.run
@@ -118,6 +122,7 @@ def test_search_scores_equal_a_forward_pass(translator, beam_size):
     np.testing.assert_allclose([score for _, score in found], expected, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_a_translation_goes_on_from_its_prefix(translator):
     free = translator.translate(TEXTS[:4])
     prefixes = ["rot hund", "", "gross", "katze"]
@@ -127,6 +132,7 @@ def test_a_translation_goes_on_from_its_prefix(translator):
     assert forced[0] != free[0]
 
 
+@pytest.mark.long
 def test_a_minimum_length_holds_in_tokens(tiny_run):
     run = runs.load(str(tiny_run))  # which ends at once
     source = [[*run.task.tokenizer.encode(["red"])[0], EOS_ID]]
@@ -135,6 +141,7 @@ def test_a_minimum_length_holds_in_tokens(tiny_run):
         assert len(decode(run.task.model, run.params, source, config)[0][0].ids) == minimum
 
 
+@pytest.mark.long
 def test_an_ensemble_of_equal_models_is_the_model(translator, tiny_run):
     params = translator.run.params
     twice = tfm.Translator(translator.run._replace(params=(params, params)))
@@ -154,6 +161,7 @@ def test_an_ensemble_of_equal_models_is_the_model(translator, tiny_run):
         tfm.Translator.load(str(tiny_run), ensemble_last=2, average_last=2)
 
 
+@pytest.mark.long
 def test_samples_depend_on_the_seed(translator):
     options = {"samples": 6, "temperature": 0.5}
     first = translator.hypotheses(TEXTS, n_best=6, **options)
@@ -165,16 +173,19 @@ def test_samples_depend_on_the_seed(translator):
         assert utilities == sorted(utilities, reverse=True)
 
 
+@pytest.mark.long
 def test_the_coverage_penalty_counts(translator):
     plain = translator.translate(TEXTS, length_penalty=0.0)
     assert translator.translate(TEXTS, length_penalty=0.0, coverage_penalty=1e-9) == plain
     assert translator.translate(TEXTS, length_penalty=0.0, coverage_penalty=50.0) != plain
 
 
+@pytest.mark.long
 def test_bfloat16_weights_translate(translator):
     assert all(translator.translate(TEXTS[:4], dtype="bfloat16"))
 
 
+@pytest.mark.long
 def test_long_inputs_are_split_between_words(translator, caplog):
     long = "red dog " * 8 + "big cat"
     with caplog.at_level("WARNING", "tfm"):
@@ -189,6 +200,7 @@ def test_long_inputs_are_split_between_words(translator, caplog):
     assert split[1][0].text == translator.translate(["cat"], beam_size=2)[0]
 
 
+@pytest.mark.long
 def test_input_over_the_limit_is_cut_on_request(translator, caplog):
     with caplog.at_level("WARNING", "tfm"):
         cut = translator.translate(["red dog " * 40], beam_size=1, max_input=9, overflow="cut")
@@ -204,6 +216,7 @@ def test_input_over_the_limit_is_cut_on_request(translator, caplog):
 # Lines.
 
 
+@pytest.mark.long
 def test_no_line_is_lost_between_chunks(translator):
     lines = ["red dog", "", "cat", "blue bird runs"] * 3
     target = io.BytesIO()
@@ -211,6 +224,7 @@ def test_no_line_is_lost_between_chunks(translator):
     assert target.getvalue().decode().split("\n")[:-1] == translator.translate(lines)
 
 
+@pytest.mark.long
 def test_every_line_is_one_line_whatever_it_holds(translator, caplog):
     lines = [
         b"red\tdog",
@@ -247,6 +261,7 @@ def test_line_ends_in_a_translation_become_spaces():
     assert one_line("a\r\nb\u2028c\x85d\n") == "a b c d"
 
 
+@pytest.mark.long
 def test_json_lines_have_scores_and_alignments(translator):
     rows = [json.loads(line) for line in as_json(translator, ["red dog", ""], n_best=2, alignments=True)]
     assert [row["source"] for row in rows] == ["red dog", ""]
@@ -440,6 +455,7 @@ def test_ctrl_c_before_the_first_line(tmp_path):
     assert target.getvalue() == b"<a>\n"
 
 
+@pytest.mark.long
 def test_modules_of_tfm_are_imported_on_first_use():
     code = """
 import sys, tfm

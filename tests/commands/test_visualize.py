@@ -40,6 +40,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(visualize, "draw_curves", draw)
 
 
+@pytest.mark.long
 def test_figures_of_an_earlier_call_are_removed(run, tiny_run, quick, tmp_path):
     (tmp_path / "mine.png").write_text("mine")
     (tmp_path / "attention-9-cross.png").write_text("of nobody's list")
@@ -130,6 +131,7 @@ def call(workdir, output, *arguments):
     return {path.name for path in output.iterdir()} - {"figures.json", "figures.json.lock"}
 
 
+@pytest.mark.long
 def test_sentences_stand_beside_the_flags(tiny_run, tmp_path, quick):
     names = call(tiny_run, tmp_path, "red dog", "--sentence=blue cat", "--format=svg", "a </script> b")
     assert names == {
@@ -149,6 +151,7 @@ def test_another_format_replaces_the_figures(tiny_run, tmp_path, quick):
     assert {name.rpartition(".")[2] for name in names} == {"pdf", "html"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -172,6 +175,7 @@ def test_mistakes_are_told_and_nothing_is_drawn(tiny_run, tmp_path, arguments, m
     assert [path for path in drawn if path.suffix in (".png", ".html", ".svg")] == []
 
 
+@pytest.mark.long
 def test_a_selection_is_drawn(tiny_run, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(visualize, "draw_attention", lambda panels, *_: drawn.append(panels))
@@ -185,6 +189,7 @@ def test_a_selection_is_drawn(tiny_run, tmp_path, monkeypatch):
     assert "attention.html" in names
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("attention", "parts"), [("additive", {"cross"}), ("none", set())])
 def test_recurrent_models_have_a_page(corpus, tmp_path, quick, attention, parts):
     model = RNNConfig(**SIZES, dropout=0.0, attention=attention)
@@ -202,6 +207,7 @@ def test_recurrent_models_have_a_page(corpus, tmp_path, quick, attention, parts)
         assert {"rollout", "norms"}.isdisjoint(part)
 
 
+@pytest.mark.long
 def test_run_without_translation_has_no_page(regression_run, tmp_path, quick):
     assert call(regression_run, tmp_path / "out") == {"curves.png"}
     with pytest.raises(UserError, match="A sentence is for runs that translate, and the task of this one"):

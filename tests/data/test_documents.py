@@ -49,6 +49,7 @@ def test_document_ends_are_part_of_identity(tmp_path):
     assert open_documents(config, "train").fingerprint != open_documents(config, "validation").fingerprint
 
 
+@pytest.mark.long
 def test_documents_of_tfds(tmp_path):
     name = tfds_sets.TinyTranslate.name
     config = DocumentsConfig(kind="tfds", name=name, feature="en", directory=str(tmp_path))

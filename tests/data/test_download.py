@@ -84,6 +84,7 @@ def test_wmt14_is_checked_before_a_download(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.long
 def test_whole_downloads_of_a_failure_are_used(tmp_path, monkeypatch):
     """Nothing else of it stays. The folder was there before, and keeps what it had."""
     (tmp_path / "mine").write_text("text")
@@ -102,6 +103,7 @@ def test_whole_downloads_of_a_failure_are_used(tmp_path, monkeypatch):
     assert len(sources.open_pairs(config_of(tmp_path), "train")) == 6  # there is no server any more
 
 
+@pytest.mark.long
 def test_a_failed_connection_leaves_nothing(tmp_path, monkeypatch):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # and does not listen

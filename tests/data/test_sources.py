@@ -105,6 +105,7 @@ def tfds_config(folder, **fields):
     return DataConfig(**{"kind": "tfds", "name": "tiny_translate", "directory": str(folder)} | fields)
 
 
+@pytest.mark.long
 def test_a_tfds_set_is_prepared_once(tfds_dir):
     pairs = sources.open_pairs(tfds_config(tfds_dir), "train")
     assert sorted(pairs[i] for i in range(len(pairs))) == [(f"sentence {i}", f"Satz {i}") for i in range(6)]
@@ -143,6 +144,7 @@ def test_wmt14_is_known_without_tensorflow(tmp_path):
     assert tensorflow_datasets.translate
 
 
+@pytest.mark.long
 def test_the_builtin_language_is_a_source(monkeypatch, tmp_path):
     from tfm.data import toy_translation as builder
     from tfm.datasets.toy_translation import grammar

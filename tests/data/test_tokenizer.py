@@ -112,6 +112,7 @@ def test_texts_are_split_after_sentences_or_words(trained):
     ]
 
 
+@pytest.mark.long
 def test_words_number_the_pieces(trained):
     ids = trained.encode(["The dog sees xyz"])[0]
     words = trained.words(ids)

@@ -35,6 +35,7 @@ def corpus():
     return {split: list(islice(generate(split), TRAIN)) for split in SIZES}
 
 
+@pytest.mark.long
 def test_every_word_is_aligned(corpus):
     for example in (*corpus["train"][:5000], *corpus["pronoun"], *corpus["long"]):
         pairs = [tuple(map(int, item.split("-"))) for item in example.alignment.split()]
@@ -89,6 +90,7 @@ def test_sentences_are_written_as_sentences(corpus):
             assert "  " not in side
 
 
+@pytest.mark.long
 def test_each_english_text_has_one_translation(corpus):
     known = {example.en: example.de for example in corpus["train"]}
     rng = Random(1)

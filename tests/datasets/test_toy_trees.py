@@ -44,6 +44,7 @@ def list_nodes(tree):
     return [tree] + [node for child in getattr(tree, "children", ()) for node in list_nodes(child)]
 
 
+@pytest.mark.long
 def test_a_split_is_the_same_each_time(lines):
     assert list(itertools.islice(toy_trees.generate("test"), 300)) == lines["test"]
 

@@ -150,6 +150,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "by"),
     [("beam", "estimate"), ("beam", "device"), ("greedy", "estimate"), ("samples", "estimate")],
@@ -189,6 +190,7 @@ def test_searches_that_never_fit_are_errors(fields, translator, monkeypatch):
         translator.translate(["red dog"], **fields)
 
 
+@pytest.mark.long
 def test_scoring_splits_batches_too(translator, monkeypatch):
     task, params = translator.run.task, translator.run.params
     sources, targets = ([[7] * n + [2] for n in side] for side in ((5, 3, 9, 4), (4, 8, 2, 6)))

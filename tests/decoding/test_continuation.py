@@ -63,6 +63,7 @@ def greedy(prefix, most):
     return history[1 + len(prefix) :]
 
 
+@pytest.mark.long
 def test_greedy_search_against_a_loop():
     found = continue_tokens(MODEL, parameters(), PREFIXES, GREEDY)
     assert [[each.ids for each in one] for one in found] == [[greedy(prefix, 5)] for prefix in PREFIXES]
@@ -70,6 +71,7 @@ def test_greedy_search_against_a_loop():
         assert one.score == pytest.approx(score(prefix, one.ids), abs=1e-4)
 
 
+@pytest.mark.long
 def test_scores_are_those_of_the_model():
     for config in (SAMPLED, dataclasses.replace(GREEDY, beam_size=3)):
         for prefix, found in zip(
@@ -89,6 +91,7 @@ def test_a_beam_is_no_worse_than_greedy():
         assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
 
 
+@pytest.mark.long
 def test_samples_do_not_depend_on_neighbours():
     together = continue_tokens(MODEL, parameters(), PREFIXES, SAMPLED)
     for number, prefix in enumerate(PREFIXES):
@@ -107,6 +110,7 @@ def test_one_program_for_all_prefixes_of_a_bucket():
     assert continuation.continue_batch._cache_size() == 1
 
 
+@pytest.mark.long
 def test_a_low_temperature_is_greedy():
     for fields in ({"temperature": 0.001}, {"top_k": 1}, {"top_p": 1e-6}):
         config = dataclasses.replace(SAMPLED, **fields)
@@ -116,6 +120,7 @@ def test_a_low_temperature_is_greedy():
             assert {tuple(each.ids) for each in found} == {tuple(greedy(prefix, 5))}
 
 
+@pytest.mark.long
 def test_an_ensemble_of_equals_is_one():
     one = continue_tokens(MODEL, parameters(), PREFIXES, GREEDY)
     two = continue_tokens(MODEL, (parameters(), parameters()), PREFIXES, GREEDY)
@@ -138,6 +143,7 @@ def test_a_long_prefix_keeps_its_end(caplog):
         continue_tokens(MODEL, parameters(), [[3]], dataclasses.replace(GREEDY, max_tokens=24))
 
 
+@pytest.mark.long
 def test_texts_are_continued():
     tokenizer = CharacterTokenizer()
     model = DecoderLM(MODEL.config, vocabulary_size=len(tokenizer))
@@ -148,6 +154,7 @@ def test_texts_are_continued():
     assert [[each.text for each in one] for one in found] == expected
 
 
+@pytest.mark.long
 def test_nan_is_refused():
     broken = jax.tree.map(lambda x: x * np.nan, parameters())
     with pytest.raises(UserError, match="got NaN"):

@@ -76,6 +76,7 @@ def test_config_min_length_holds(name):
     assert {len(one.ids) for each in found for one in each[:1]} == {4}
 
 
+@pytest.mark.long
 def test_samples_depend_on_seed_and_input_number():
     inputs, params = inputs_of(3, 9, 4, 8, 5), bigrams()
 
@@ -107,6 +108,7 @@ def translate(texts, params, **options):
     return translate_texts(MODEL, params, Numbers(), texts, DecodingConfig(**options))
 
 
+@pytest.mark.long
 def test_split_inputs_add_up_their_scores():
     parts, params = ["3 4 5", "6 7 8", "9"], bigrams(eos=-30.0)
     each = translate(parts, params, max_extra_tokens=2)
@@ -126,6 +128,7 @@ def test_samples_are_ordered_by_utility():
     assert scores[0] > scores[-1]
 
 
+@pytest.mark.long
 def test_scores_beyond_float32_are_refused():
     DecodingConfig(length_penalty=10, max_input=8_000, max_extra_tokens=8_000)
     with pytest.raises(UserError, match="gives outputs of 40,000 tokens a score that no number holds"):

@@ -46,6 +46,7 @@ def tracing_for_cuda():
     jax.clear_caches()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_search_never_waits_for_the_host(name):
     compiled = make_search(name).lower(parameters(), INPUTS).compile(FAST)
@@ -55,6 +56,7 @@ def test_a_search_never_waits_for_the_host(name):
     assert compiled_text.find_host_transfers(program) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SEARCHES)
 def test_cuda_takes_the_search(name):
     with tracing_for_cuda():
@@ -63,6 +65,7 @@ def test_cuda_takes_the_search(name):
     assert exported.out_avals[0].shape == (2, 1, 12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fields", [{}, {"attention": "xla", "dtype": "bfloat16"}, {"scan": True, "remat": True}]
 )

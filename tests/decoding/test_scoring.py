@@ -19,6 +19,7 @@ def translator(tiny_run):
     return tfm.Translator(randomize_weights(runs.load(str(tiny_run))))
 
 
+@pytest.mark.long
 def test_scores_equal_the_forward_pass(translator):
     """Against the model's full forward pass, one pair at a time, of sides as unlike as can be."""
     run = translator.run
@@ -51,6 +52,7 @@ class Noting:
         return self.model.apply(variables, inputs, targets, **options)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("function", [score_pairs, attend_pairs])
 def test_scoring_batches_have_minimal_shapes(translator, function):
     model = Noting(translator.run.task.model)
@@ -64,6 +66,7 @@ def test_scoring_batches_have_minimal_shapes(translator, function):
 TINY = TransformerConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, dropout=0.0)
 
 
+@pytest.mark.long
 def test_ensemble_scores_average_probabilities():
     model, sources, targets = (
         Transformer(TINY, vocabulary_size=12),

@@ -68,11 +68,13 @@ def program(run):
     return stablehlo.search_program(run, *SHAPE)
 
 
+@pytest.mark.long
 def test_the_program_equals_the_translator(run, program):
     found = program.call(flat_parameters(run.params), padded(run, TEXTS))
     check_search(run, TEXTS, *map(np.asarray, found))
 
 
+@pytest.mark.long
 def test_the_program_has_the_decoding_dtype(run, program, monkeypatch):
     inputs, parameters = padded(run, TEXTS), flat_parameters(run.params)
     decoding = dataclasses.replace(run.task.config.decoding, dtype="bfloat16")
@@ -118,6 +120,7 @@ np.savez(f"{folder}/found.npz", *found)
 """
 
 
+@pytest.mark.long
 def test_the_program_runs_where_there_is_no_tfm(run, tiny_run, tmp_path):
     written = export.programs(run, ["4x24", "1x8"])
     write_bundle(run, str(tmp_path / "out"), workdir=str(tiny_run), programs=written)

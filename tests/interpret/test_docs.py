@@ -25,6 +25,7 @@ def test_code_of_the_document_runs():
     assert len(names["hypotheses"]) == 2
 
 
+@pytest.mark.long
 def test_table_of_points_is_whole():
     config = TransformerConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2)
     token = jnp.ones((1, 1), jnp.int32)

@@ -105,6 +105,7 @@ def plain_search(beam):
     return jax.tree.map(np.asarray, program(PARAMS))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("beam", [1, BEAM])
 def test_without_edits_the_search_is_the_models(beam):
     found, expected = search(beam, {}), plain_search(beam)
@@ -117,6 +118,7 @@ def edits(request):
     return ABLATIONS if request.param == "ablations" else patches()
 
 
+@pytest.mark.long
 def test_greedy_search_equals_edited_forward_pass(edits):
     @functools.partial(jax.jit, compiler_options=FAST)
     def forward(read):
@@ -139,6 +141,7 @@ def test_greedy_search_equals_edited_forward_pass(edits):
     assert (found.tokens != plain_search(1).tokens).any()
 
 
+@pytest.mark.long
 def test_beam_scores_equal_edited_scores(edits):
     found = search(BEAM, edits)
 
@@ -154,6 +157,7 @@ def test_beam_scores_equal_edited_scores(edits):
     assert (found.tokens != plain_search(BEAM).tokens).any()
 
 
+@pytest.mark.long
 def test_cached_step_has_forward_pass_activations():
     """Each of them, position by position."""
     edit = ABLATIONS
@@ -206,6 +210,7 @@ def visible(name, axes):
     return words.reshape(*words.shape, *[1] * (len(axes) - 2))
 
 
+@pytest.mark.long
 def test_hypotheses_have_forward_pass_activations():
     name = f"{SECOND}.cross_attention.weights"
     edit = patches()
@@ -227,12 +232,14 @@ def test_hypotheses_have_forward_pass_activations():
         np.testing.assert_allclose(value[:, 1], expected[each], atol=1e-5)
 
 
+@pytest.mark.long
 def test_what_is_read_has_the_dtype_of_the_search():
     config = DecodingConfig(max_extra_tokens=EXTRA, dtype="bfloat16")
     _, reads = jax.eval_shape(lambda: interpret.decode(MODEL, PARAMS, INPUTS, config, read="encoder.output"))
     assert reads["encoder.output"].dtype == jnp.bfloat16
 
 
+@pytest.mark.long
 def test_an_edited_model_is_copied_with_its_edits():
     edited = interpret.EditedModel(MODEL, {"logits": interpret.zero})
     copied = copy.copy(edited)
@@ -241,6 +248,7 @@ def test_an_edited_model_is_copied_with_its_edits():
     assert not logits.any()
 
 
+@pytest.mark.long
 def test_edited_model_works_where_the_model_does():
     """In `decode`, whose batches are sorted; what was compiled without edits is not found again."""
     edited = interpret.EditedModel(MODEL, {f"{SECOND}.cross_attention.head_outputs": interpret.zero_head(1)})
@@ -268,6 +276,7 @@ CONTEXT = np.array([[1, 5, 9], [1, 7, 0]])
 LAST = np.array([4, 8])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("beam", [1, BEAM])
 def test_continuations_under_edits(beam):
     """Positions are those of the whole text: its prefix is read in one pass."""
@@ -301,6 +310,7 @@ def test_continuations_under_edits(beam):
         np.testing.assert_allclose(found.scores[row, 0], score, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_a_prefix_may_be_appended():
     params = random_parameters(LM, CONTEXT)
     edited = interpret.EditedModel(LM, {f"{FIRST}.mixer.weights": interpret.zero_head(1)})
@@ -339,6 +349,7 @@ def test_mistakes_are_user_errors(edit, config, message):
         jax.eval_shape(lambda: interpret.decode(MODEL, PARAMS, INPUTS, config, edit=edit)[0])
 
 
+@pytest.mark.long
 def test_feature_scores_have_no_logits_to_edit():
     edited = interpret.EditedModel(MODEL, {"logits": interpret.zero})
     with pytest.raises(UserError, match="'logits', which matches none"):

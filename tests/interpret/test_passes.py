@@ -52,6 +52,7 @@ def scale_parameters(path, factor):
     return jax.tree_util.tree_map_with_path(leaf, PARAMS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ["post", "pre", "norm_then_add"])
 def test_each_activation_against_numpy(order):
     model = MODEL.clone(config=dataclasses.replace(CONFIG, norm_order=order))
@@ -63,6 +64,7 @@ def test_each_activation_against_numpy(order):
         np.testing.assert_allclose(found[name], value, atol=3e-5, err_msg=name)
 
 
+@pytest.mark.long
 def test_points_are_listed_with_their_shapes():
     points = interpret.list_points(MODEL, INPUTS, TARGETS)
     _, found = run({}, read="*")
@@ -72,6 +74,7 @@ def test_points_are_listed_with_their_shapes():
     assert points[f"{CROSS}.weights"][0] == "BHLM"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("attention", ["encoder.layers_0.mixer", "decoder.layers_0.mixer", CROSS])
 def test_ablated_head_equals_zeroed_output_slice(attention):
     kept = np.array([1.0, 0.0])[:, None, None]
@@ -82,6 +85,7 @@ def test_ablated_head_equals_zeroed_output_slice(attention):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_all_heads_in_one_program():
     """A head may be traced."""
 
@@ -101,6 +105,7 @@ def test_all_heads_in_one_program():
         )
 
 
+@pytest.mark.long
 def test_ablated_neuron_equals_zeroed_output_row():
     kept = (np.arange(24) != 5).astype(np.float32)[:, None]
     expected = forward(scale_parameters("decoder.layers_0.feed_forward.output.kernel", kept))
@@ -120,6 +125,7 @@ def test_globs_edit_all_that_they_match():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_edits_of_one_point_apply_in_their_order():
     edit = {
         f"{CROSS}.head_outputs": interpret.zero,
@@ -129,6 +135,7 @@ def test_edits_of_one_point_apply_in_their_order():
     np.testing.assert_array_equal(found[f"{CROSS}.head_outputs"], 1.0)
 
 
+@pytest.mark.long
 def test_a_position_that_nothing_is_taken_from():
     """Values at a source position of zero are as the weights of that position set to zero."""
     expected, _ = run({f"{CROSS}.weights": interpret.zero_position(2, "M")})
@@ -160,6 +167,7 @@ def test_positions_are_those_within_a_packed_row():
     assert {name: x.tolist() for name, x in seen.items()} == {"L": [[0, 1, 0, 1, 2]], "M": [[0, 1, 0, 1, 2]]}
 
 
+@pytest.mark.long
 def test_patching_all_gives_the_other_logits():
     other, reads = run({}, inputs=OTHER_INPUTS, read="*")
     expected = forward(PARAMS, OTHER_INPUTS)
@@ -170,6 +178,7 @@ def test_patching_all_gives_the_other_logits():
     assert np.abs(found - forward(PARAMS)).max() > 0.01
 
 
+@pytest.mark.long
 def test_patched_memory_gives_the_other_source():
     """All that the decoder knows of a source is its memory."""
     other, reads = run({}, inputs=OTHER_INPUTS[:1].repeat(2, 0), read="encoder.output")
@@ -177,12 +186,14 @@ def test_patched_memory_gives_the_other_source():
     np.testing.assert_allclose(found, other, atol=1e-5)
 
 
+@pytest.mark.long
 def test_patching_own_activations_changes_nothing():
     _, reads = run({}, read=["decoder.*.weights", "*.positions", "*.key"])
     found, _ = run(interpret.patch(reads))
     np.testing.assert_allclose(found, forward(PARAMS), atol=1e-6)
 
 
+@pytest.mark.long
 def test_one_row_replaces_all():
     _, reads = run({}, inputs=OTHER_INPUTS, read="encoder.output")
     first = {name: value[:1] for name, value in reads.items()}
@@ -191,6 +202,7 @@ def test_one_row_replaces_all():
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.long
 def test_packed_rows_are_patched_index_by_index():
     segments = jnp.array([[1, 1, 2, 2, 2]])
     positions = jnp.array([[0, 1, 0, 1, 2]])
@@ -207,6 +219,7 @@ def test_packed_rows_are_patched_index_by_index():
     np.testing.assert_allclose(*program(PARAMS), atol=1e-5)
 
 
+@pytest.mark.long
 def test_gradient_through_edits():
     names = (f"{CROSS}.head_outputs", "encoder.layers_0.feed_forward.hidden", f"{CROSS}.logits")
 
@@ -224,6 +237,7 @@ def test_gradient_through_edits():
     assert (np.abs(found) > 0.01).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fields", [{"scan": True, "remat": True}, {"remat": True}, {"attention": "xla"}], ids=str
 )
@@ -246,6 +260,7 @@ def test_all_model_forms_are_read_and_edited(fields):
         np.testing.assert_allclose(value, expected_reads[name], atol=1e-5, err_msg=name)
 
 
+@pytest.mark.long
 def test_bfloat16_stays_bfloat16():
     model = MODEL.clone(config=dataclasses.replace(CONFIG, dtype="bfloat16"))
     edit = {
@@ -270,6 +285,7 @@ class SigmoidAttention(Transformer):
         return super().make_attention().clone(attention=sigmoid_attention)
 
 
+@pytest.mark.long
 def test_an_attention_function_of_ones_own():
     """Its weights are found by values that are one-hot; what it does inside is its own."""
     model = SigmoidAttention(CONFIG, 20)
@@ -308,6 +324,7 @@ def test_mistakes_are_user_errors(edit, message):
         jax.eval_shape(lambda: interpret.run(MODEL, PARAMS, INPUTS, TARGETS, edit=edit)[0])
 
 
+@pytest.mark.long
 def test_scores_are_log_probabilities_under_edits():
     edit = {f"{CROSS}.weights": interpret.zero_head(1)}
     targets = np.array([[4, 9, 13, 2], [7, 7, 2, 0]])
@@ -353,6 +370,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_models_have_points_too(name):
     model, inputs, expected = OTHERS[name]
@@ -375,6 +393,7 @@ def test_other_models_have_points_too(name):
     assert np.abs(without_head - plain).max() > 1e-3
 
 
+@pytest.mark.long
 def test_attention_of_a_recurrent_model_is_read():
     config = rnn_seq2seq.Config(
         embedding_features=6, hidden_features=8, attention_features=5, output_features=6

@@ -63,6 +63,7 @@ def without_points():
         yield
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_off_means_off(name):
     """The program is the one of layers without points, byte for byte, also after one with edits."""
@@ -85,6 +86,7 @@ class Twice(nn.Module):
         return self.layer(self.layer(x, train=False), train=False)
 
 
+@pytest.mark.long
 def test_second_use_of_a_module_has_its_own_name():
     x = np.ones((1, 2, 4), np.float32)
     params = Twice().init(jax.random.key(0), x)
@@ -108,6 +110,7 @@ class AttendsTwice(nn.Module):
         return self.attention(x, x, mask=None, train=False)
 
 
+@pytest.mark.long
 def test_weights_of_a_second_use_have_its_name():
     x = np.random.default_rng(0).normal(size=(1, 3, 4)).astype(np.float32)
     params = AttendsTwice().init(jax.random.key(0), x)

@@ -15,6 +15,7 @@ from tfm import layers
 from tfm.masks import ends_mask
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("use_bias", [False, True])
 @pytest.mark.parametrize("features", [{}, {"key_features": 3, "value_features": 5}])
 def test_multi_head_attention_against_numpy(use_bias, features):
@@ -57,6 +58,7 @@ def test_attention_drops_weights_only_in_training():
     np.testing.assert_array_equal(run(plain, True, rngs=rngs), run(plain, False))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shared", [1, 2])
 def test_grouped_keys_and_values_equal_repeated(shared):
     module = layers.MultiHeadAttention(D, 4, use_bias=True, key_value_heads=shared)
@@ -104,6 +106,7 @@ def relative_bias(params, distance, query):
     return wide(params["biases"])[bucket]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("bias", "reference"),
     [
@@ -143,6 +146,7 @@ def test_relative_positions_against_loops(bias, reference, scale, implementation
     np.testing.assert_allclose(output, expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_ends_only_attention_by_mask():
     """Each position sees the first and the last: the field `restrict_mask` and `tfm.masks.ends_mask`."""
     module = attention(restrict_mask=lambda mask, *positions: ends_mask(mask))

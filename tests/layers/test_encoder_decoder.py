@@ -11,6 +11,7 @@ from tests.helpers.layer_cases import B, D, F, L, M, attention, causal, count, n
 from tfm import layers
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", layers.NORM_ORDERS)
 def test_encoder_and_decoder_layer_against_numpy(order):
     def residual():
@@ -62,6 +63,7 @@ def test_mixers_are_arguments():
     )
 
 
+@pytest.mark.long
 def test_dropout_is_active_only_in_training():
     module = layers.EncoderLayer(
         attention(dropout_rate=0.5),

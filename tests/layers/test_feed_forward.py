@@ -48,6 +48,7 @@ def test_kernel_1_convolutions_equal_feed_forward():
     np.testing.assert_allclose(found, module.apply({"params": params}, x, train=False), atol=1e-5)
 
 
+@pytest.mark.long
 def test_gelu_is_exact_and_gelu_tanh_approximate():
     x = np.linspace(-4, 4, 81)
     exact = [value * 0.5 * (1 + math.erf(value / 2**0.5)) for value in x]

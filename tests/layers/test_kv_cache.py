@@ -13,6 +13,7 @@ def test_positions_beyond_the_cache_are_errors():
             cache_of(3).begin(position)
 
 
+@pytest.mark.long
 def test_cache_sums_coverage_of_each_hypothesis():
     weights = np.random.default_rng(0).random((3, 2, 3, 5)).astype(np.float32)
     cache = cache_of(4).add_coverage(weights[0]).add_coverage(weights[1])

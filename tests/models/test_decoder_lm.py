@@ -109,6 +109,7 @@ def test_forward_pass_against_numpy():
     np.testing.assert_allclose(apply(params, TOKENS, model), numpy64.decoder_lm(params, TOKENS), atol=2e-5)
 
 
+@pytest.mark.long
 def test_initialization_of_gpt2():
     config = dataclasses.replace(TINY, d_model=64, d_ff=256, layers=8)
     model = DecoderLM(config, vocabulary_size=500)
@@ -168,6 +169,7 @@ def padded(first, last):
     return np.where(columns < LENGTHS[:, None], TOKENS[:, first:last], 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("config", "chunks"),
     [
@@ -223,6 +225,7 @@ def test_too_many_positions_are_refused():
         model.apply({"params": params}, np.ones((1, 8), int), width=1, max_length=5, method="init_cache")
 
 
+@pytest.mark.long
 def test_dropout_only_in_training():
     model, params = build()
     rngs = {"dropout": jax.random.key(0)}

@@ -83,6 +83,7 @@ def test_all_parts_are_here():
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["EndsOnly", "OneHotPositions", "Convolutional", "BatchNormTransformer"])
 def test_cached_decoding_equals_the_forward_pass(name):
     model, params = build(name)
@@ -130,6 +131,7 @@ def test_one_hot_positions_equal_learned_ones():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_convolutions_are_those_of_flax():
     module = defined()["Convolutions"](16, 24)
     x, mask = RNG.normal(size=(2, 6, 16)).astype(np.float32), np.ones((2, 1, 1, 6), bool)
@@ -152,6 +154,7 @@ def test_batch_norm_excludes_padding():
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.long
 def test_batch_norm_reads_batch_without_padding():
     model, params = build("BatchNormTransformer")
     plain = encode(model, params, PADDED)

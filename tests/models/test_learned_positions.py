@@ -61,6 +61,7 @@ def with_tables(params, change):
     return params | {name: {"table": change(params[name]["table"])} for name in names}
 
 
+@pytest.mark.long
 def test_tables_of_sinusoids_equal_sinusoids():
     model, params = build(SINUSOIDS)
     assert parameters().keys() - params.keys() == {"encoder_positions", "decoder_positions"}
@@ -90,6 +91,7 @@ def squares(params, model, positions):
 PACKED = {"input_positions": np.array([[0, 1, 2, 0, 1, 2, 3]] * 2)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fields", "positions", "used"), [({}, PACKED, (4, 6)), ({"remat": True, "scan": True}, {}, (7, 6))]
 )
@@ -121,6 +123,7 @@ def test_positions_beyond_the_table_are_nan():
     assert np.isnan(found[1]).all()
 
 
+@pytest.mark.long
 def test_bfloat16_computes_with_float32_tables():
     model, params = build(dataclasses.replace(LEARNED, dtype="bfloat16"))
     assert {x.dtype for x in jax.tree.leaves(params)} == {jnp.dtype("float32")}

@@ -99,6 +99,7 @@ def result(request):
     return result_of(**OPTIONS[request.param])
 
 
+@pytest.mark.long
 def test_every_parameter_has_a_gradient(result):
     for path, gradient in jax.tree_util.tree_leaves_with_path(result.gradient):
         assert np.isfinite(gradient).all(), path
@@ -125,12 +126,14 @@ def test_packed_sentences_equal_each_alone(result):
     np.testing.assert_allclose(result.packed[0, FIRST:], result.apart[1, : LENGTH - FIRST], atol=2e-5)
 
 
+@pytest.mark.long
 def test_remat_and_scan_change_no_gradient():
     fields = {"positions": "relative_bias"}
     plain, scanned = (result_of(**fields, **how).gradient for how in ({}, {"remat": True, "scan": True}))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), scanned, plain)
 
 
+@pytest.mark.long
 def test_logits_that_are_read_hold_scale_and_bias():
     config = dataclasses.replace(BASE, positions="relative_keys", key_value_heads=2, scale_attention=False)
     model = Transformer(config, VOCABULARY)
@@ -191,6 +194,7 @@ def test_each_position_sees_its_window_alone():
     np.testing.assert_array_equal(reached[0], [False, False, True, True, True, False, False])
 
 
+@pytest.mark.long
 def test_decoder_has_no_buckets_of_the_future():
     """All 32 buckets of a decoder are of earlier positions, 16 of one distance each; in the encoder 8 are."""
     model = Transformer(dataclasses.replace(BASE, positions="relative_bias"), VOCABULARY)
@@ -218,6 +222,7 @@ def initialize(model):
     return model.init(jax.random.key(0), INPUTS, INPUTS, train=False)["params"]
 
 
+@pytest.mark.long
 def test_deep_norm_begins_smaller():
     """Kernels of values, of outputs and of the feed-forward network, by beta of their stack; no other."""
     plain, deep = (

@@ -216,6 +216,7 @@ def test_models_with_other_parts_train(results, name):
     assert name == "Transformer" or not np.allclose(losses, results["Transformer"].losses, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_greedy_search_equals_the_forward_argmax():
     def run(params):
         found = search(params, model, 1)
@@ -272,6 +273,7 @@ class Spelled(Transformer):
         return layers.Residual(self.config.norm_order, self.config.dropout, self.make_norm)
 
 
+@pytest.mark.long
 def test_explicit_default_parts_change_nothing():
     plain, by_hand = MODELS["Transformer"], Spelled(CONFIG, VOCABULARY)
     params = initialize(plain)
@@ -291,6 +293,7 @@ def gradient_of(model):
     return gradient(initialize(MODELS["AllAtOnce"]), model)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fields", [{"remat": True}, {"remat": True, "scan": True}])
 def test_remat_and_scan_of_other_parts(fields):
     model = AllAtOnce(dataclasses.replace(CONFIG, **fields), VOCABULARY)
@@ -334,6 +337,7 @@ def stretched_steps(params, inputs, targets):
     return jax.lax.scan(step, cache, (targets.T, jnp.arange(targets.shape[1])))[1]
 
 
+@pytest.mark.long
 def test_packed_positions_reach_every_attention():
     params = initialize(MODELS["Transformer"])
     first, second = np.array([[5, 6, 2]]), np.array([[7, 8, 9, 2]])
@@ -363,6 +367,7 @@ def test_cached_positions_reach_every_attention():
     np.testing.assert_allclose(found.swapaxes(0, 1), full, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("keys", [3, 8, 9])
 def test_weights_of_an_attention_function(keys):
     query, key = (RNG.normal(size=(2, length, 3, 4)).astype(np.float32) for length in (5, keys))
@@ -385,6 +390,7 @@ def test_weights_of_an_attention_function(keys):
         )
 
 
+@pytest.mark.long
 def test_weights_where_features_must_be_equal():
     """JAX's own takes values only as wide as keys."""
     query, key = (RNG.normal(size=(2, length, 3, 4)).astype(np.float32) for length in (5, 6))
@@ -404,6 +410,7 @@ def test_a_mixer_without_weights_is_a_user_error():
             attention_of(collected, stack, "mixer")
 
 
+@pytest.mark.long
 def test_unknown_activations_are_errors():
     with pytest.raises(ValueError, match=r"activation must be a function or one of .*'gelu_tanh'"):
         layers.FeedForward(4, 8, "sine").init(jax.random.key(0), np.zeros((1, 4)), train=False)

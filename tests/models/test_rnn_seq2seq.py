@@ -107,6 +107,7 @@ def batched():
     return get
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_equals_numpy_sentence_by_sentence(name, batched):
     """With any padding and longer sentences in the batch."""
@@ -156,6 +157,7 @@ def test_attention_is_on_real_tokens(name, batched):
         assert attention[row, :, : len(source)].min() > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["bahdanau", "luong"])
 def test_gradients_are_causal_and_finite(name):
     """Padding, which may attend to nothing, gives no NaN; logits depend on no later target."""
@@ -216,6 +218,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("search", SEARCHES)
 def test_scores_of_the_search_are_those_of_a_pass(search):
     """Of an ensemble of two, with prefixes, whatever sentences are searched beside."""
@@ -264,6 +267,7 @@ def test_without_attention_the_last_state_counts(batched):
     assert (np.abs(logits - others).max(-1)[[0, 2]] > 1e-4).all()
 
 
+@pytest.mark.long
 def test_dropout_in_training_only(batched):
     config = dataclasses.replace(CONFIGS["luong"], dropout=0.5)
     model, (_, params) = RNNSeq2Seq(config, V), build("luong")
@@ -284,6 +288,7 @@ def test_bfloat16_is_near_float32(name, batched):
     np.testing.assert_allclose(np.asarray(found, np.float32), batched(name)[0], atol=0.4)
 
 
+@pytest.mark.long
 def test_the_gru_resets_before_its_matrix():
     """Flax's resets after it; with r = 1, or h = 0, the two are one."""
     cell = GRUCell(4, INITIALIZATIONS["glorot"])
@@ -306,6 +311,7 @@ def test_the_gru_resets_before_its_matrix():
     assert np.abs(np.subtract(*outputs(h))).max() > 1e-2
 
 
+@pytest.mark.long
 def test_the_lstm_is_that_of_flax():
     """With the constant added to the bias of the forget gate."""
     cell = LSTMCell(4, INITIALIZATIONS["glorot"], forget_bias=1.5)
@@ -339,6 +345,7 @@ def initial(config, select=lambda params: params):
     return init(jax.random.key(0))
 
 
+@pytest.mark.long
 def test_initialization_is_the_papers():
     sizes = {"hidden_features": 16, "embedding_features": 50}
     gates, decoder = initial(
@@ -399,6 +406,7 @@ def test_models_are_found_by_name_and_translate():
         assert isinstance(found.Model(found.Config(), vocabulary_size=9), SequenceToSequence)
 
 
+@pytest.mark.long
 def test_the_task_translates_and_aligns(corpus, tmp_path):
     """Through the functions of the commands; pictures are of the attention to the source."""
     config = dataclasses.replace(make_config(corpus), model=RNNConfig(**SIZES))

@@ -66,6 +66,7 @@ def count_equal_layers(vocabulary_size, **fields):
     return sum(size * (6 if "layers_0" in path else 1) for path, size in each.items())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ["post", "pre", "norm_then_add"])
 def test_forward_pass_against_numpy(order):
     model, params = build(dataclasses.replace(TINY, norm_order=order))
@@ -73,6 +74,7 @@ def test_forward_pass_against_numpy(order):
     np.testing.assert_allclose(logits(INPUTS, TARGETS, params, model), expected, atol=2e-5)
 
 
+@pytest.mark.long
 def test_every_norm_uses_the_configured_epsilon(monkeypatch):
     fields = {
         "norm_order": "pre",
@@ -93,6 +95,7 @@ ANCHORS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("fields", "parameters"), ANCHORS)
 def test_parameter_counts_are_exact(fields, parameters):
     assert count(**fields) == parameters
@@ -120,6 +123,7 @@ TABLE_3 = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("row", TABLE_3)
 def test_parameter_counts_of_table_3(row):
     """That code has biases in attention, a vocabulary of 40,960 and a table of 32 "target spaces" of its own,
@@ -137,6 +141,7 @@ def test_parameter_counts_of_the_authors_code():
         assert count_equal_layers(attention_bias=True, vocabulary_size=40_960, **fields) == total
 
 
+@pytest.mark.long
 def test_causality_by_zero_gradients():
     """Logits at a position depend on the target embeddings up to it and on no later one."""
 
@@ -157,6 +162,7 @@ def test_causality_by_zero_gradients():
         assert np.abs(gradient[:, : position + 1]).max(-1).min() > 0
 
 
+@pytest.mark.long
 def test_targets_depend_on_source_but_not_padding():
     plain = logits(INPUTS, TARGETS)
     wider = np.pad(INPUTS, ((0, 0), (0, 5)))
@@ -169,6 +175,7 @@ def test_targets_depend_on_source_but_not_padding():
         assert not difference[[0, 2]].any()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fields", [{}, LEARNED])
 def test_packed_rows_equal_separate_sentences(fields):
     model, params = build(dataclasses.replace(TINY, **fields))
@@ -202,6 +209,7 @@ def test_packed_rows_equal_separate_sentences(fields):
     np.testing.assert_allclose(packed[0, 3:9], expected[2], atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1, 3])
 def test_cached_decoding_equals_the_forward_pass(width):
     """Hypotheses extend random parents, as a beam does; each must see its own ancestors' tokens alone."""
@@ -218,6 +226,7 @@ def test_cached_decoding_equals_the_forward_pass(width):
         history = np.take_along_axis(history, parents[position][..., None], axis=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fields", [{"norm_order": "pre"}, LEARNED])
 def test_cached_decoding_of_other_models(fields):
     model, params = build(dataclasses.replace(TINY, **fields))
@@ -227,6 +236,7 @@ def test_cached_decoding_of_other_models(fields):
     np.testing.assert_allclose(found[:, :, 0].swapaxes(0, 1), full, atol=1e-5)
 
 
+@pytest.mark.long
 def test_dropout_in_training_only():
     model, params = build(dataclasses.replace(TINY, encoder_layers=1, decoder_layers=1))
 
@@ -240,6 +250,7 @@ def test_dropout_in_training_only():
     np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.long
 def test_bfloat16_is_near_float32():
     model, params = build(dataclasses.replace(TINY, dtype="bfloat16"))
     assert {x.dtype for x in jax.tree.leaves(params)} == {jnp.dtype("float32")}
@@ -270,6 +281,7 @@ def gradient_without_dropout(**fields):
     return jax.jit(jax.grad(loss, has_aux=True), compiler_options=FAST)(params)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fields", [{"remat": True}, {"scan": True}, {"remat": True, "scan": True}])
 def test_remat_and_scan_change_no_results(fields):
     model = Transformer(dataclasses.replace(TINY, dropout=0.0, **fields), vocabulary_size=30)
@@ -281,6 +293,7 @@ def test_remat_and_scan_change_no_results(fields):
     )
 
 
+@pytest.mark.long
 def test_scanned_layers_drop_differently():
     model = Transformer(dataclasses.replace(TINY, scan=True, dropout=0.5), vocabulary_size=30)
 
@@ -294,6 +307,7 @@ def test_scanned_layers_drop_differently():
     np.testing.assert_array_equal(first, again)
 
 
+@pytest.mark.long
 def test_attention_weights_are_collected():
     _, collected = apply(parameters(), INPUTS, TARGETS, MODEL, mutable=("attention",))
     leaves = jax.tree.leaves(collected["attention"])
@@ -330,6 +344,7 @@ def test_impossible_configs_are_errors(field, value):
         TransformerConfig(**{field: value})
 
 
+@pytest.mark.long
 def test_gelu_of_old_configs_is_tanh(caplog):
     older = dataclasses.asdict(TransformerConfig(activation="gelu"))
     del older["layer_norm_epsilon"]

@@ -83,6 +83,7 @@ def test_patches_are_rows_of_the_image():
         split_patches(jnp.asarray(IMAGES), 4)
 
 
+@pytest.mark.long
 def test_all_classes_are_equal_at_first():
     model = VisionTransformer(dataclasses.replace(TINY, encoder_layers=1, d_model=64, image_size=60))
     image = jnp.zeros((1, 60, 60, 2))
@@ -107,6 +108,7 @@ def test_only_positions_tell_the_order_of_patches():
     np.testing.assert_allclose(logits(same, model, swapped), logits(same, model), atol=1e-5)
 
 
+@pytest.mark.long
 def test_dropout_in_training_only():
     model = VisionTransformer(TINY)
     params = randomized(model)
@@ -116,6 +118,7 @@ def test_dropout_in_training_only():
     np.testing.assert_allclose(logits(params, still, train=True), logits(params, model), atol=1e-5)
 
 
+@pytest.mark.long
 def test_remat_and_scan_change_no_results():
     plain = VisionTransformer(TINY)
     model = VisionTransformer(dataclasses.replace(TINY, remat=True, scan=True))

@@ -75,6 +75,7 @@ def assert_is_of(state, step):
     jax.tree.map(np.testing.assert_array_equal, state, state_of(step))
 
 
+@pytest.mark.long
 def test_a_step_is_restored_with_its_progress(whole):
     with open_store(whole) as store:
         assert (store.steps(), store.latest(), store.best()) == ([2, 4, 6], 6, 4)
@@ -260,6 +261,7 @@ def test_no_intact_step_is_an_error(copy):
     assert files(copy) == before
 
 
+@pytest.mark.long
 def test_the_newest_the_best_and_one_an_hour_stay(tmp_path, monkeypatch):
     """A checkpoint every 20 minutes, at scores that fall: against the policies written out."""
     hour, stays = dt.timedelta(hours=1), {}
@@ -308,6 +310,7 @@ def test_a_lost_manifest_is_damage(copy):
 # Any path, and what was written is read back.
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["t[x]", "t*", "t?", "a b", "\xfcn\xef \u4e2d", "{a}#%20", "[", "a\nb"])
 def test_path_characters_are_literal(name, tmp_path):
     folder = tmp_path / name / "checkpoints"
@@ -387,6 +390,7 @@ def test_files_deleted_in_a_write_are_one_error(tmp_path, monkeypatch):
         store.wait()
 
 
+@pytest.mark.long
 def test_later_checkpoints_are_read_back_in_turns(tmp_path, monkeypatch):
     turns, check = [], readback.check
 
@@ -485,6 +489,7 @@ def test_a_deleted_folder_is_not_made_again(others, guard, tmp_path, monkeypatch
 # What the weights belong to.
 
 
+@pytest.mark.long
 def test_weights_need_their_own_assets(tmp_path):
     with open_store(tmp_path, assets={"vocabulary.model": "a" * 64}) as store:
         store.save(state_of(2), progress={"sums": {}})
@@ -503,6 +508,7 @@ def test_a_checkpoint_without_assets_takes_any(whole):
         assert_is_of(store.restore(state_of(0)), 6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_non_finite_parameters_are_named(value, tmp_path):
     state = state_of(2)

@@ -158,6 +158,7 @@ def test_no_checkpoint_begins_without_space(tmp_path):
         require_space(tmp_path, 2 * free)
 
 
+@pytest.mark.long
 def test_io_errors_are_messages_bugs_are_not(capsys):
     full = os.strerror(errno.ENOSPC)
     stored = ValueError(
@@ -224,6 +225,7 @@ def test_files_are_synced_before_the_rename(tmp_path, monkeypatch):
 # Whole runs.
 
 
+@pytest.mark.long
 def test_a_clock_set_back_changes_nothing(tmp_path, monkeypatch):
     settings = tiny_regression.make_config(steps=4, log_every=1, eval_every=4, checkpoint_every=1, keep=2)
     hours = itertools.count(int(time.time() // 3600), -1)

@@ -26,6 +26,7 @@ def starts(workdir):
     return [json.loads(line) for line in (workdir / "starts.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.long
 def test_each_start_that_trains_is_recorded(tmp_path):
     for steps in (1, 1, 2):
         train_run(tiny_regression.make_config(steps=steps, warmup_steps=1), tmp_path)
@@ -49,6 +50,7 @@ def test_a_record_has_all_to_repeat_the_run(corpus, tiny_run):
     assert line["data"]["validation"] == f"text-{sides[0]}-{sides[1]}"
 
 
+@pytest.mark.long
 def test_a_run_repeated_from_its_record_is_equal(regression_run, tmp_path):
     (line,) = starts(regression_run)
     train_run(configs.from_mapping(tiny_regression.Config, line["config"]), tmp_path)
@@ -171,6 +173,7 @@ def test_package_versions_has_installed_packages(name):
     assert name in package_versions()
 
 
+@pytest.mark.long
 def test_a_failed_installation_is_no_package(tmp_path, monkeypatch):
     before = package_versions()
     (tmp_path / "broken-1.0.dist-info").mkdir()

@@ -144,6 +144,7 @@ def test_a_traced_search_is_the_search():
     assert ended[-1].all()
 
 
+@pytest.mark.long
 def test_a_trace_repeats_its_last_step():
     _, trace = traced_beam(make_table(9, batch=1), width=3, max_length=T, limits=np.array([2]))
     assert trace.scores[1].max() == -np.inf < trace.scores[0].max()

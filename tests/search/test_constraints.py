@@ -149,6 +149,7 @@ def test_ensembles_average_probabilities():
         assert_found(hypotheses, row, sorted(scored, reverse=True), rtol=1e-4)
 
 
+@pytest.mark.long
 def test_rows_with_own_keys_are_independent():
     table, keys = make_table(28, B), jax.random.split(jax.random.key(3), B)
 

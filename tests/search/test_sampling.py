@@ -18,6 +18,7 @@ B, T = 40, 7  # of most tests, so that they share compiled searches
 LIMITS = np.random.default_rng(0).integers(1, T + 1, B)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "truncation",
     [

@@ -18,6 +18,7 @@ def test_length_penalty_is_equation_14(alpha):
     np.testing.assert_allclose(penalties, [2.0**alpha, 3.0**alpha, 4.0**alpha])
 
 
+@pytest.mark.long
 def test_token_scores_take_any_axes_and_dtype():
     rng = np.random.default_rng(0)
     logits = jnp.asarray(rng.normal(size=(2, 3, 5, V)), jnp.bfloat16)

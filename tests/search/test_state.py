@@ -104,6 +104,7 @@ def test_nan_logits_give_nan_scores(name):
     assert np.isnan(find(cache_of(3), **SEARCHES[name].keywords).scores).all()
 
 
+@pytest.mark.long
 def test_an_ensemble_averages_probabilities():
     logits = np.random.default_rng(0).normal(size=(3, 2, 4, 5)).astype(np.float32)  # models, B, W, V
     steps = [lambda tokens, state, position, one=one: (jnp.asarray(one), state + 1) for one in logits]

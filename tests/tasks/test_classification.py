@@ -64,6 +64,7 @@ def probabilities(logits):
     return powers / powers.sum(-1, keepdims=True)
 
 
+@pytest.mark.long
 def test_the_loss_smooths_over_other_classes(task, params):
     *_, last = task.open_data().validation_batches()  # three images and a row of padding
     loss = jax.jit(lambda params: task.loss(params, last, None), compiler_options=FAST)

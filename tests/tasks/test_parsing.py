@@ -52,6 +52,7 @@ def answers(monkeypatch):
     return found
 
 
+@pytest.mark.long
 def test_tokens_become_a_tree_over_the_words(run, answers):
     answers |= {"He -LRB- sleeps": "(S (NP PRP )NP -LRB- (VP VBZ )VP )S", "": ""}
     expected = ["(TOP (S (NP (PRP He)) (-LRB- -LRB-) (VP (VBZ sleeps))))", ""]
@@ -141,6 +142,7 @@ def test_scores_during_training(run, answers):
     }
 
 
+@pytest.mark.long
 def test_tree_score_is_that_of_its_tokens(run):
     params = random_parameters(run.task.model, *np.ones((2, 1, 1), int))
     sentence, tokens = (side[0] for side in read_sides(run.task.config.data, "test"))
@@ -157,6 +159,7 @@ def test_a_parse_has_no_alignment(run):
         Translator(run).align(["a"], ["(NN a)"])
 
 
+@pytest.mark.long
 def test_each_line_is_parsed(folder, monkeypatch, capfdbinary):
     """By `tfm translate`, whatever the line holds; the model has learned next to nothing."""
     lines = ["The dog sleeps .", "", "x ( y )\x00 \U0001f600"]
@@ -177,6 +180,7 @@ def test_each_line_is_parsed(folder, monkeypatch, capfdbinary):
         assert words == [word.replace("(", "-LRB-").replace(")", "-RRB-") for word in line.split()]
 
 
+@pytest.mark.long
 def test_evaluation_and_export(folder, tmp_path, capsys):
     evaluate.main([f"--workdir={folder / 'run'}"])
     out = capsys.readouterr().out
@@ -199,6 +203,7 @@ def test_runs_are_not_compared_by_bleu(folder):
         compare.main([str(folder / "run"), str(folder / "run")])
 
 
+@pytest.mark.long
 def test_defaults_are_the_papers():
     config = parsing.Config()
     decoding = config.decoding

@@ -54,6 +54,7 @@ def replace_dropout(monkeypatch):
     return replace
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ["post", "pre", "norm_then_add"])
 def test_positions_of_dropout_are_the_papers(order, replace_dropout):
     """With tanh for dropout: NumPy applies it to embedding sums and sublayer outputs, and nowhere else."""
@@ -64,6 +65,7 @@ def test_positions_of_dropout_are_the_papers(order, replace_dropout):
     np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
+@pytest.mark.long
 def test_dropout_rates_reach_their_layers(replace_dropout):
     rates = collections.Counter()
     replace_dropout(lambda rng, x, rate: rates.update({(rate, x.ndim): 1}) or x)
@@ -132,6 +134,7 @@ def parameters():
     return build()[1]
 
 
+@pytest.mark.long
 def test_dropout_layers_and_steps_have_own_keys(recorder):
     step = jax.jit(train_step_of(MODEL), compiler_options=FAST)
     seen = []
@@ -146,6 +149,7 @@ def test_dropout_layers_and_steps_have_own_keys(recorder):
     assert set(again) == set(seen[: len(PAPERS)])
 
 
+@pytest.mark.long
 def test_micro_batches_and_devices_have_own_keys(recorder):
     """Two devices, each with two micro-batches, as under pmap; vmap names an axis too."""
     step = train_step_of(MODEL, gradient_accumulation_steps=2)
@@ -163,6 +167,7 @@ def test_micro_batches_and_devices_have_own_keys(recorder):
     assert_distinct([key for keys in found.values() for key in keys], 4 * len(PAPERS))
 
 
+@pytest.mark.long
 def test_a_diagnosis_uses_the_keys_of_its_step(recorder):
     """`split_batch` tells what each device and micro-batch got; its keys drop as the step did."""
     step = jax.jit(train_step_of(MODEL, gradient_accumulation_steps=2), compiler_options=FAST)
@@ -187,6 +192,7 @@ def test_scanned_layers_have_their_own_keys(remat, recorder):
     assert_distinct(keys, len(PAPERS))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scan", [False, True])
 def test_recomputed_layers_drop_the_same_elements(scan):
     """With remat, the gradient is still that of the loss: against a difference quotient under one key."""

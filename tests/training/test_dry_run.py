@@ -33,6 +33,7 @@ def test_the_report_names_what_the_run_then_has(task, corpus, tmp_path):
     assert any("tokens/s when last measured here" in line for line in again)
 
 
+@pytest.mark.long
 def test_accumulation_steps_save_memory(corpus, tmp_path, monkeypatch):
     found, measure = [], setup.measure_memory
 
@@ -50,6 +51,7 @@ def test_accumulation_steps_save_memory(corpus, tmp_path, monkeypatch):
     assert found[1].step < 0.6 * found[0].step
 
 
+@pytest.mark.long
 def test_a_step_that_does_not_fit_is_refused(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "available_memory", lambda: 2**20)
     config = make_config(corpus)

@@ -32,6 +32,7 @@ def final_params(workdir):
     return runs.load(str(workdir), checkpoint="last").params
 
 
+@pytest.mark.long
 def test_a_stopped_run_resumes_exactly(regression_run, tmp_path):
     rows = read_metrics(str(regression_run))
     train_run(make_config(steps=4), tmp_path)
@@ -112,6 +113,7 @@ def test_tensorboard_has_event_files(regression_run):
     assert list((regression_run / "tensorboard").glob("events.*"))
 
 
+@pytest.mark.long
 def test_the_step_is_compiled_once(tmp_path, monkeypatch):
     compiled = []
     plain = Regression.loss
@@ -166,6 +168,7 @@ def test_a_planned_step_that_is_too_large_ends_the_run(tmp_path, monkeypatch):
         train_run(make_config(steps=3), tmp_path)
 
 
+@pytest.mark.long
 def test_checkpoints_keep_the_newest_and_the_best(tmp_path):
     store = saved.Checkpoints(tmp_path, best_metric="bleu", keep=2)
     for step, bleu in [(1, 3.0), (2, 9.0), (3, None), (4, 5.0), (5, None)]:
@@ -222,6 +225,7 @@ def test_load_averages_the_last_checkpoints(regression_run):
         runs.load(str(regression_run), checkpoint="5")
 
 
+@pytest.mark.long
 def test_the_gradient_is_the_mean_over_tokens():
     """The update of a linear model against the formula of Adam's first step in NumPy."""
 

@@ -255,6 +255,7 @@ def test_a_huge_learning_rate_is_diagnosed(corpus, tmp_path, monkeypatch):
     assert re.search(r"first tensor that is not: output of (en|de)coder\S+ \(\S+\)\.", str(raised.value))
 
 
+@pytest.mark.long
 def test_poisoned_parameters_are_named(corpus, tmp_path):
     task = translation.create(tiny.make_config(corpus), str(tmp_path))
     params = initialize(task)
@@ -263,6 +264,7 @@ def test_poisoned_parameters_are_named(corpus, tmp_path):
     assert found == "parameter decoder/layers_0/feed_forward/output/kernel"
 
 
+@pytest.mark.long
 def test_the_first_non_finite_module_is_named(corpus, tmp_path):
     """Finite parameters so large that one product overflows."""
     task = translation.create(tiny.make_config(corpus), str(tmp_path))
@@ -330,6 +332,7 @@ def test_norms_and_skips_stand_in_the_metrics(regression_run):
     assert all(row["train/skipped"] == 0 < row["train/parameter_norm"] for row in training)
 
 
+@pytest.mark.long
 def test_nan_weights_do_not_translate(corpus, tmp_path):
     """An empty output would look like a translation."""
     task = translation.create(tiny.make_config(corpus), str(tmp_path))

@@ -63,6 +63,7 @@ def train_profiled(workdir, first, last):
     )
 
 
+@pytest.mark.long
 def test_a_run_is_profiled(tmp_path, caplog):
     train_profiled(tmp_path, 2, 4)
     summary = (tmp_path / "profile" / "summary.txt").read_text().splitlines()
@@ -73,11 +74,13 @@ def test_a_run_is_profiled(tmp_path, caplog):
     assert "not profiled" not in caplog.text
 
 
+@pytest.mark.long
 def test_run_that_ends_sooner_writes_what_it_has(tmp_path):
     train_profiled(tmp_path, 1, 99)
     assert (tmp_path / "profile" / "summary.txt").read_text().count("jit(train_step)") > 0
 
 
+@pytest.mark.long
 def test_steps_that_are_not_made_are_told(tmp_path, caplog):
     with contextlib.suppress(SystemExit):
         train_profiled(tmp_path, 50, 60)

@@ -59,6 +59,7 @@ def test_what_the_step_began_with(run):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("parts", [1, 2])
 def test_the_gradient_is_that_of_the_step(tmp_path, parts):
     """Also where a batch is computed in parts, with a random key each."""
@@ -69,6 +70,7 @@ def test_the_gradient_is_that_of_the_step(tmp_path, parts):
     assert np.hypot.reduce(norms) == pytest.approx(found.metrics["gradient_norm"], rel=1e-5)
 
 
+@pytest.mark.long
 def test_activations_are_those_of_the_step(translation):
     task, found = translation
     batch, setup = found.batch, make_setup(task, task.config.training)
@@ -89,6 +91,7 @@ def test_activations_are_those_of_the_step(translation):
     assert found.facts == task.open_data().describe_batch(5)
 
 
+@pytest.mark.long
 def test_dropout_of_scanned_layers_differs(tiny_run):
     task, training, workdir = open_run(tiny_run)
     model = task.config.model
@@ -114,6 +117,7 @@ def test_heads_add_up_to_their_parameter(translation):
     assert all(change.update > 0 for change in whole.values())
 
 
+@pytest.mark.long
 def test_what_cannot_be_made_again(run, tiny_run, tmp_path):
     with pytest.raises(UserError, match=r"between 1 and training.steps 6, got 7"):
         replay_step(*run, 7)

@@ -50,6 +50,7 @@ def test_a_topology_is_for_dry_runs(tmp_path):
         train.main(["--config=configs/quickstart.py", f"--workdir={tmp_path}", "--topology=v5e:4x4"])
 
 
+@pytest.mark.long
 def test_a_step_is_described_without_being_run(task):
     """On a CPU that is here, as if it were a v5e, in all lines."""
     batch = task.open_data().example()
@@ -68,6 +69,7 @@ def test_a_step_is_described_without_being_run(task):
     assert "peak memory" in dict(topology._describe_device(found, CHIPS["v5e"]))
 
 
+@pytest.mark.long
 def test_a_step_too_large_is_an_error_message(task, monkeypatch):
     def refuse(*_, **__):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.")

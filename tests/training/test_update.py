@@ -52,6 +52,7 @@ def flat(tree):
     return np.concatenate([np.asarray(x, np.float64).ravel() for x in jax.tree.leaves(tree)])
 
 
+@pytest.mark.long
 def test_default_updates_are_the_papers():
     """Of the smoothed loss per target token; the schedule takes the model's own d_model."""
     model = dataclasses.replace(MODEL, decoder_layers=1, dropout=0.0)
@@ -140,6 +141,7 @@ def linear_state(ema_decay=0.0):
 ROWS = {"x": np.float32(np.random.default_rng(0).integers(1, 9, (4, 3)))}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("gradient_accumulation_steps", [1, 2])
 def test_split_batches_give_the_whole_update(gradient_accumulation_steps):
     """Two devices, under vmap with a named axis as under pmap."""
@@ -200,6 +202,7 @@ def test_fields_reach_the_step():
     assert (int(skipped.step), bool(skipped.halted)) == (2, False)
 
 
+@pytest.mark.long
 def test_the_seed_counts():
     """For the parameters and for the keys of the steps, which do not share one."""
     found = [make_setup(Linear(), TrainingConfig(seed=seed)) for seed in (0, 0, 1)]

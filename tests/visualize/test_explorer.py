@@ -132,6 +132,7 @@ def test_a_page_too_large_is_refused(monkeypatch):
         explorer.make_page([make_translated()], "run")
 
 
+@pytest.mark.long
 def test_sixty_tokens_take_under_five_megabytes():
     pieces = [*(f"▁w{i}" for i in range(59)), "</s>"]
     page = explorer.make_page([make_translated(0, pieces, pieces, layers=6, heads=8)], "run")

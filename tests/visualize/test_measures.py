@@ -79,6 +79,7 @@ def run(tiny_run):
     return randomize_weights(runs.load(str(tiny_run)))
 
 
+@pytest.mark.long
 def test_norms_of_a_batch_are_those_of_the_loss(run):
     batch = next(iter(run.task.open_data().train_batches(0)))
     gradients, activations = measures.measure_norms(run.task, run.params, batch)
@@ -102,6 +103,7 @@ def test_norms_of_a_batch_are_those_of_the_loss(run):
         np.testing.assert_allclose(value, 1, atol=0.2)
 
 
+@pytest.mark.long
 def test_a_batch_of_padding_is_refused(run):
     batch = next(iter(run.task.open_data().train_batches(0)))
     empty = {name: np.zeros_like(each) for name, each in batch.items()}

@@ -31,6 +31,7 @@ def figures():
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", figures())
 def test_axes_have_titles_and_legible_text(name):
     figure = figures()[name]

@@ -31,6 +31,7 @@ def translated(run):
     return examine(run.task, run.params, SENTENCE)
 
 
+@pytest.mark.long
 def test_the_translation_is_the_one_of_the_search(run, translated):
     task = run.task
     source = [*task.tokenizer.encode([SENTENCE])[0], 2]
@@ -70,6 +71,7 @@ def test_attention_is_that_of_alignments(run, translated):
     assert translated.read == ["<s>", *translated.predicted[:-1]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shared", [2, 1])
 def test_vectors_of_shown_norms_sum_to_output(shared):
     """Over the keys they sum to what the attention module returns."""
@@ -110,6 +112,7 @@ def test_attention_of_other_modules_has_no_norms(params):
     assert stack_values({}, params, "encoder", (1, 2, 5, 5)) is None
 
 
+@pytest.mark.long
 def test_beam_steps_are_those_of_its_hypotheses():
     """Each extension's log-probability is its parent's and that of its token in the table."""
     table = make_table(3, 1)
@@ -158,6 +161,7 @@ def test_steps_end_with_the_search():
     assert steps == [[Extension(5, -1.0, None, 0, True)], [Extension(2, None, -2.0, 0, True)]]
 
 
+@pytest.mark.long
 def test_long_translations_are_truncated(run, caplog):
     decoding = dataclasses.replace(run.task.config.decoding, min_length=9)
     task = type(run.task)(dataclasses.replace(run.task.config, decoding=decoding), run.task.tokenizer)
@@ -174,6 +178,7 @@ def test_an_empty_sentence_is_refused(run, sentence):
         examine(run.task, run.params, sentence)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sentence", ["</script><b>", "🐕 läuft", "הכלב ישן", "\u200b", "a\u0301\u0000b"])
 def test_any_text_is_translated(run, sentence):
     translated = examine(run.task, run.params, sentence)
@@ -187,6 +192,7 @@ def test_weights_that_are_not_numbers_are_refused(run):
         examine(run.task, broken, SENTENCE)
 
 
+@pytest.mark.long
 def test_sentences_of_one_length_share_a_program(run, translated):
     compiled = translation._forward._cache_size()
     examine(run.task, run.params, "blue cat runs")

@@ -64,6 +64,7 @@ def command(*arguments, stdin=""):
     )
 
 
+@pytest.mark.long
 def test_round_trip(run, exported):
     loaded = runs.load(str(exported))
     assert jax.tree.structure(loaded.params) == jax.tree.structure(run.params)

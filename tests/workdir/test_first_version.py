@@ -28,6 +28,7 @@ def expected(tmp_path, monkeypatch):
     return json.loads((tmp_path / "expected.json").read_text())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder", ["run", "export"])
 def test_weights_of_the_first_version_score(folder, expected):
     translator = tfm.Translator.load(folder)
@@ -37,6 +38,7 @@ def test_weights_of_the_first_version_score(folder, expected):
         np.testing.assert_allclose(scores, wanted, atol=1e-5)
 
 
+@pytest.mark.long
 def test_first_version_fields_have_new_names(expected, caplog):
     configs._warn_once.cache_clear()
     found = runs.read_config("run")
@@ -46,6 +48,7 @@ def test_first_version_fields_have_new_names(expected, caplog):
     assert evaluate.main(["--workdir=run", "--samples=0"]) is None
 
 
+@pytest.mark.long
 def test_a_run_of_the_first_version_resumes(expected):
     train.main(["--config=run/config.json", "--workdir=run", "--config.training.steps=12"])
     rows = {str(row["step"]): row["train/loss"] for row in read_metrics("run") if "train/loss" in row}

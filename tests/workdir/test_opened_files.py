@@ -52,6 +52,7 @@ def draw_length(new):
     return max(len(new) - 1, 0) if new[:1] == b"\0" else len(new)
 
 
+@pytest.mark.long
 @given(name=st.sampled_from([bundle.PARAMETERS_FILE, runs.CONFIG_FILE, "vocabulary.model"]), change=damage())
 @settings(max_examples=40)
 def test_a_damaged_export_opens_or_is_an_error(exported, name, change):
@@ -91,6 +92,7 @@ def test_any_report_gives_a_card_or_an_error(value, name):
 HEADER = b"\x93NUMPY\x01\x00\x76\x00{'descr': '<u2', 'fortran_order': False, 'shape': (%b), }"
 
 
+@pytest.mark.long
 @example("source.npy", HEADER % b"5,".ljust(60) + b"\n")
 @example("source.npy", b"\x93NUMPY\x01\x00\x76\x00{'descr': (".ljust(127) + b"\n")  # found by fuzzing
 @example("source.npy", HEADER % b"9999999999999999,")

@@ -115,6 +115,7 @@ def test_too_few_checkpoints_are_listed(tiny_run):
             runs.load(str(tiny_run), **count)
 
 
+@pytest.mark.long
 def test_the_last_checkpoint_is_scored_alone(tiny_run, monkeypatch):
     run = runs.load(str(tiny_run), average_last=2, checkpoint="4")
     result = collections.namedtuple("Result", "scores")
@@ -141,6 +142,7 @@ def test_averages_need_an_existing_last_step(tiny_run, several, checkpoint):
         runs.load(str(tiny_run), checkpoint=checkpoint, **{several: 2})
 
 
+@pytest.mark.long
 def test_the_best_checkpoint_is_the_default(tiny_run, monkeypatch):
     best = runs.load(str(tiny_run), checkpoint="best").steps
     assert best == runs.load(str(tiny_run)).steps

@@ -70,6 +70,7 @@ def test_protocols_of_training(task):
     assert isinstance(task.open_data(), Data)
 
 
+@pytest.mark.long
 def test_loss_is_the_mean_over_tokens(task, params):
     batch = task.open_data().train_batches(0).__next__()
     (total, count), metrics = jax.jit(task.loss)(params, batch, None)
@@ -91,6 +92,7 @@ def test_rows_of_zeros_count_for_nothing(task, params):
     assert data.count(more) == data.count(batch) == count
 
 
+@pytest.mark.long
 def test_a_document_alone_equals_the_model(folder, tmp_path):
     """Rows are packed, so that none sees another; windows are long enough for each."""
     config = make_lm_config(folder, data={"rows": "packed", "row_length": 32}, model={"max_positions": 64})
@@ -159,6 +161,7 @@ def test_few_documents_are_validated(folder, tmp_path):
     assert len(task.open_data().validation.texts) == 3
 
 
+@pytest.mark.long
 def test_samples_continue_documents_greedily(task, params):
     """As a loop over the whole model does; the first evaluation compiles the search, the others nothing."""
     sampled = language_modeling.LanguageModeling(
@@ -179,6 +182,7 @@ def test_samples_continue_documents_greedily(task, params):
     assert not found.pictures
 
 
+@pytest.mark.long
 def test_samples_begin_as_the_documents(task, params):
     assert task.evaluate_with_samples(params, task.open_data())[1].rows == []  # off by default
     config = dataclasses.replace(task.config, validation_samples=3)

@@ -96,6 +96,7 @@ def numpy_loss(params):
     return {name: (total, count) for name, total in sums.items()}
 
 
+@pytest.mark.long
 def test_the_loss_is_that_of_the_sentences_alone(task_and_batches):
     task, batches = task_and_batches
     params = initialize(task)
@@ -107,6 +108,7 @@ def test_the_loss_is_that_of_the_sentences_alone(task_and_batches):
         np.testing.assert_allclose(found[name], pair, rtol=1e-5, err_msg=name)
 
 
+@pytest.mark.long
 def test_validation_is_the_mean_over_all_tokens(task_and_batches):
     """Not the mean of the batches' means."""
     task, batches = task_and_batches
@@ -120,6 +122,7 @@ def test_validation_is_the_mean_over_all_tokens(task_and_batches):
         assert found[f"validation/{name}"] == pytest.approx(total / count)
 
 
+@pytest.mark.long
 def test_a_key_turns_dropout_on():
     task = Translation(Config(model=dataclasses.replace(MODEL, decoder_layers=1)), Numbers())
     params, batch = initialize(task), random_batch(np.random.default_rng(0), rows=2)
@@ -136,6 +139,7 @@ def test_tokens_of_both_sides_are_counted(task_and_batches):
     assert sum(map(count_tokens, batches)) == tokens
 
 
+@pytest.mark.long
 def test_rows_of_zeros_count_for_nothing():
     """Two rows with a row of zeros each have the sums, counts and gradient of both without."""
     task = Translation(Config(model=dataclasses.replace(MODEL, decoder_layers=1)), Numbers())
@@ -192,6 +196,7 @@ class Rows:
         return {"w": jnp.ones(2)}
 
 
+@pytest.mark.long
 def test_a_run_that_pads_rows_checks_its_loss():
     batch = {"x": np.ones((5, 2), np.float32)}
     for gradient_accumulation_steps in (1, 2):

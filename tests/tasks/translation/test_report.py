@@ -39,6 +39,7 @@ def losses(run, params, source, target):
     return (np.log(np.exp(logits).sum(-1)) - chosen).sum(), len(target)
 
 
+@pytest.mark.long
 def test_perplexity_equals_plain_forward_passes(run):
     pairs = [*open_pairs(run.task.config.data, "test")[:3], LONG, ("", "rot"), ("red", "")]
     sums, counts = np.array([losses(run, run.params, *pair) for pair in pairs]).T
@@ -54,6 +55,7 @@ def test_a_uniform_model_has_perplexity_v(run):
     assert found.value == pytest.approx(len(run.task.tokenizer), rel=1e-5)
 
 
+@pytest.mark.long
 def test_an_evaluation_ends_in_the_perplexity(run):
     pairs = open_pairs(run.task.config.data, "test")
     sources, references = map(list, zip(*pairs[:], strict=True))
@@ -62,6 +64,7 @@ def test_an_evaluation_ends_in_the_perplexity(run):
     assert found[0].name == "BLEU"
 
 
+@pytest.mark.long
 def test_pairs_without_positions_are_left_out(run):
     model = dataclasses.replace(run.task.config.model, positions="learned", max_positions=40)
     decoding = dataclasses.replace(run.task.config.decoding, max_input=20, max_extra_tokens=20)
@@ -136,6 +139,7 @@ def test_challenges_follow_the_scores(monkeypatch):
         assert reports[0].examples == [{"source": "a", "reference": "y", "hypothesis": "x"}]
 
 
+@pytest.mark.long
 def test_a_folder_of_other_data_is_refused(tmp_path):
     """As the place for what eval.py writes; another beam is no other data."""
     save(Config(), runs.config_path(str(tmp_path)))

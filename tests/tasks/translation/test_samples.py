@@ -34,6 +34,7 @@ def make_task(run, **fields):
     return Translation(dataclasses.replace(run.task.config, **fields), run.task.tokenizer)
 
 
+@pytest.mark.long
 def test_samples_are_what_was_scored(run, data):
     task = make_task(run)
     scores, samples = task.evaluate_with_samples(run.params, data)
@@ -74,6 +75,7 @@ def test_the_picture_is_of_the_layer_that_aligns(run, data, tmp_path, monkeypatc
     assert (row["source"] in title, path) == (True, "a.png")
 
 
+@pytest.mark.long
 def test_a_known_translation_is_examined_alike(run):
     searched = examine(run.task, run.params, "red dog runs")
     known = examine_pair(run.task, run.params, "red dog runs", searched.translation)

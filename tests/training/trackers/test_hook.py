@@ -26,6 +26,7 @@ def warnings_of(caplog):
     return [each.getMessage() for each in caplog.records if "tracker" in each.getMessage().lower()]
 
 
+@pytest.mark.long
 def test_tracker_gets_everything_logged_in_order(memory, tmp_path):
     train_tracked(tmp_path, NAME)
     (tracker,) = memory.made
@@ -56,6 +57,7 @@ def test_tracker_gets_everything_logged_in_order(memory, tmp_path):
             assert file.read(4) == b"\x89PNG"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["log_config", "log_scalars", "log_samples", "log_picture", "close"])
 def test_error_ends_the_tracker_and_not_the_run(method, memory, tmp_path, caplog):
     memory.broken = method
@@ -70,6 +72,7 @@ def test_error_ends_the_tracker_and_not_the_run(method, memory, tmp_path, caplog
     assert names == names[: len({"log_config": [], "log_scalars": [1]}.get(method, names))]
 
 
+@pytest.mark.long
 def test_a_tracker_cannot_be_opened(memory, tmp_path, caplog):
     memory.broken = "__init__"
     with pytest.raises(UserError, match=r"Memory' cannot be opened \(ConnectionError: no route to host\)"):
@@ -84,6 +87,7 @@ def test_a_tracker_cannot_be_opened(memory, tmp_path, caplog):
     assert read_metrics(str(tmp_path))[-1]["step"] == 6
 
 
+@pytest.mark.long
 def test_a_tracker_that_hangs_makes_no_run_wait(memory, tmp_path, monkeypatch, caplog):
     released = threading.Event()
     monkeypatch.setattr(hook, "CLOSE_SECONDS", 0.2)
@@ -109,6 +113,7 @@ def test_a_tracker_that_is_too_slow_gets_no_more(memory, tmp_path, monkeypatch, 
     assert "3 calls wait for it" in warning
 
 
+@pytest.mark.long
 def test_samples_survive_a_restart(memory, tmp_path):
     """A repeated step has two lines, of which the later one counts."""
     train_tracked(tmp_path, NAME, steps=3)

@@ -3,6 +3,7 @@
 import json
 
 import matplotlib.image
+import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from tests.helpers.tracked_regression import train_tracked
@@ -22,6 +23,7 @@ def read_values(folder):
     return found
 
 
+@pytest.mark.long
 def test_tensorboard_has_all_that_was_logged(tmp_path):
     train_tracked(tmp_path, "tensorboard", steps=3)
     found = {(step, value.tag): value for step, value in read_values(tmp_path / "tensorboard")}
@@ -40,6 +42,7 @@ def test_tensorboard_has_all_that_was_logged(tmp_path):
     assert matplotlib.image.imread(path).shape == (image.height, image.width, image.colorspace)
 
 
+@pytest.mark.long
 def test_each_start_has_a_file_of_its_own(tmp_path):
     for steps in (2, 4):
         train_tracked(tmp_path, "tensorboard", steps=steps)
