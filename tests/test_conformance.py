@@ -258,6 +258,7 @@ def test_a_report_has_an_output_for_each_example(case, trained, names):
         assert after.scores[: len(before.scores)] == before.scores
 
 
+@pytest.mark.long
 def test_assets_are_files_that_recreate_the_task(case, params, tmp_path):
     assets = case.task.assets()
     for name, fingerprint in assets.items():

@@ -78,6 +78,7 @@ def test_any_saved_value_is_valid_or_an_error(name, value):
         assert json.loads(json.dumps(dataclasses.asdict(made), allow_nan=False))
 
 
+@pytest.mark.long
 @given(st.binary(max_size=200) | JSON.map(lambda x: json.dumps(x).encode()))
 @example(b"1" * 5000)
 @example(b"\xff\xfe")

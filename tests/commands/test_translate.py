@@ -51,6 +51,7 @@ def test_texts_keep_their_order_in_any_batch(translator):
     assert together[-1] == ""
 
 
+@pytest.mark.long
 def test_no_texts_give_no_texts(translator):
     assert translator.translate([]) == []
 

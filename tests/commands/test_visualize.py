@@ -80,6 +80,7 @@ def test_what_a_killed_call_left_is_removed(tmp_path, monkeypatch):
     assert list((tmp_path / "figures").iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_list_of_figures_removes_nothing_else(run, tiny_run, quick, tmp_path):
     (tmp_path / "out").mkdir()
     for name in ("../mine", "mine.png", 5, "attention-1-cross.png/../../mine"):

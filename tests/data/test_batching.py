@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from tests.helpers.tiny import ids
-from tfm.data.batching import TrainBatches, decode_rows, eval_batches, pad_sentences, prefetch
+from tfm.data.batching import (
+    TrainBatches,
+    decode_rows,
+    eval_batches,
+    pad_sentences,
+    plan_largest_batch,
+    prefetch,
+)
 from tfm.data.config import DataConfig
 from tfm.data.packing import bucket_widths, concatenate_ranges, make_rows
 from tfm.data.token_cache import TokenCache
@@ -280,3 +287,14 @@ def test_the_seed_decides_packed_rows():
     rows = [make_rows(lengths, config(batching="packed"), seed) for seed in (0, 0, 1)]
     together = [{frozenset(each.tolist()) for each in np.split(one.pairs, one.ends[:-1])} for one in rows]
     assert together[0] == together[1] != together[2]
+
+
+@pytest.mark.parametrize("host_count", [1, 3])
+def test_packed_batches_are_planned_without_data(cache, host_count):
+    for settings in (config(batching="packed"), config(batching="packed", batch_tokens=250)):
+        batches = TrainBatches(cache, settings, seed=0, host_count=host_count)
+        planned = plan_largest_batch(settings, host_count)
+        assert {name: x.shape for name, x in planned.items()} == {
+            name: x.shape for name, x in batches.largest_batch().items()
+        }
+    assert plan_largest_batch(config(batching="buckets"), host_count) is None

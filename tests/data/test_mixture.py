@@ -87,11 +87,21 @@ def test_hosts_share_the_same_batches(cache, batching):
 
 
 @BATCHINGS
-def test_padding_is_that_of_the_batches(cache, batching):
-    batches = open_batches(cache, batching=batching)
+def test_padding_is_that_of_the_batches(tmp_path, batching):
+    """Of corpora whose lengths differ."""
+    pairs = Pairs(sorted(random_pairs(sum(SIZES)), key=lambda pair: len(pair[0] + pair[1])))
+    batches = open_batches(TokenCache.open(pairs, Letters(60_000), str(tmp_path)), batching=batching)
     steps = range(20 * batches.batches)
-    padding = np.mean([np.mean(batches.batch(step)["inputs"] == 0) for step in steps])
-    assert batches.padding_fraction == pytest.approx(padding, abs=0.05)
+    arrays = [batches.batch(step)[f"{side}_segments"] for step in steps for side in ("input", "target")]
+    padding = 1 - sum(np.count_nonzero(x) for x in arrays) / sum(x.size for x in arrays)
+    assert batches.padding_fraction == pytest.approx(padding, abs=0.005)
+
+
+def test_the_seed_chooses_from_a_large_corpus(cache):
+    """An epoch has some of its pairs, and those of other seeds are others."""
+    first, second = (set(pairs_of_epoch(open_batches(cache, seed, batching="buckets"), 0)) for seed in (3, 4))
+    assert len(first) < len(cache)
+    assert first != second
 
 
 def test_equal_shares_of_one_corpus_are_each_pair_once(cache):

@@ -68,6 +68,7 @@ def test_deciders_decide():
     assert not any(trait_of(item, street) for item in deciders(dog, street))
 
 
+@pytest.mark.long
 def test_splits_share_no_sentence(corpus):
     assert SIZES == {"train": 50_000, "validation": 1_000, "test": 1_000, "pronoun": 500, "long": 500}
     assert {split: len(examples) for split, examples in corpus.items()} == SIZES | {"train": TRAIN}

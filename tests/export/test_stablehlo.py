@@ -84,6 +84,7 @@ def test_the_program_has_the_decoding_dtype(run, program, monkeypatch):
     assert (found[1] != program.call(parameters, inputs)[1]).all()
 
 
+@pytest.mark.long
 def test_the_program_names_no_source_file(program):
     assert set(program.platforms) == {"cpu", "cuda"}
     assert not re.findall(rb"[\w./-]*\.py\b", program.mlir_module_serialized)

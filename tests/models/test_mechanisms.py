@@ -106,6 +106,7 @@ def test_every_parameter_has_a_gradient(result):
         assert gradient.any(), path
 
 
+@pytest.mark.long
 def test_each_option_changes_the_model(result):
     assert np.abs(result.forward - result_of().forward).max() > 1e-3
 

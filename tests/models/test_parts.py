@@ -358,6 +358,7 @@ def test_packed_positions_reach_every_attention():
     np.testing.assert_allclose(found[0, 3:], expected[1, :4], atol=1e-5)
 
 
+@pytest.mark.long
 def test_cached_positions_reach_every_attention():
     params = initialize(MODELS["Transformer"])
     full = stretched(params, INPUTS, SHIFTED)

@@ -120,6 +120,7 @@ def test_equals_numpy_sentence_by_sentence(name, batched):
             np.testing.assert_allclose(attention[row, : len(target), : len(source)], weights, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["bahdanau", "luong", "mixed", "none"])
 def test_packed_rows_equal_single_sentences(name, batched):
     """States restart with each segment, and each decoder with its own source's state."""

@@ -59,6 +59,7 @@ def test_tokens_become_a_tree_over_the_words(run, answers):
     assert run.task.translate(run.params, ["He ( sleeps", " "]) == expected
 
 
+@pytest.mark.long
 def test_a_sequence_that_is_no_tree_is_repaired(run, answers):
     answers["a b"] = "(S (NP NN )VP"
     ((found,),) = run.task.parse(run.params, ["a b"])

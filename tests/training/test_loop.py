@@ -20,6 +20,7 @@ from tfm.runtime import checkpoints as saved
 from tfm.training.config import TrainingConfig
 from tfm.training.divergence import first_loss
 from tfm.training.early_stopping import EarlyStopping
+from tfm.training.hooks import Hooks
 from tfm.training.optimizers import Adam, make_optimizer, make_schedule
 from tfm.training.reporting import METRICS_FILE, format_duration, read_metrics
 from tfm.training.step import TrainState, make_train_step
@@ -131,7 +132,7 @@ def test_the_step_is_compiled_once(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("rows", "shapes"), [(ROWS, [ROWS]), (ROWS + 1, [ROWS + 1, ROWS])])
 def test_a_planned_step_is_compiled_beside_the_data(rows, shapes, tmp_path, monkeypatch):
     """It is that of the run, or another is compiled; here the data wait for it."""
-    compiled, traced = [], threading.Event()
+    compiled, reported, traced = [], [], threading.Event()
     plain, open_data = Regression.loss, Regression.open_data
 
     def counting(self, params, batch, rng):
@@ -150,8 +151,10 @@ def test_a_planned_step_is_compiled_beside_the_data(rows, shapes, tmp_path, monk
     monkeypatch.setattr(Regression, "loss", counting)
     monkeypatch.setattr(Regression, "plan_example", plan_example, raising=False)
     monkeypatch.setattr(Regression, "open_data", waiting)
+    monkeypatch.setattr(Hooks, "on_compiled", lambda _, program: reported.append(program.args_info))
     train_run(make_config(steps=3), tmp_path)
     assert compiled == shapes
+    assert {x.shape[0] for x in jax.tree.leaves(reported[0][0][1])} == {ROWS}
     assert runs.load(str(tmp_path), checkpoint="last").steps == [3]
 
 

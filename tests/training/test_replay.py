@@ -103,6 +103,7 @@ def test_dropout_of_scanned_layers_differs(tiny_run):
         replay_step(scanned, training, workdir, 6, [READ])
 
 
+@pytest.mark.long
 def test_heads_add_up_to_their_parameter(translation):
     whole, heads = {}, {}
     for change in describe_changes(translation[1], heads=True):

@@ -46,6 +46,7 @@ def test_the_translation_is_the_one_of_the_search(run, translated):
     assert translated.source == task.tokenizer.pieces(source)
 
 
+@pytest.mark.long
 def test_probabilities_are_those_of_scoring(run, translated):
     source, target = ([[*run.task.tokenizer.encode([SENTENCE])[0], 2]], [_ids(run, translated.predicted)])
     (scores,) = score_pairs(run.task.model, run.params, source, target, run.task.config.decoding)
