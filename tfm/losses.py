@@ -112,7 +112,8 @@ def _forward(features, table, labels, weights, smoothing, chunk_size):
         sums, logit_gradient = _chunk_sums(table, chunk, smoothing)
         product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
         logit_gradient = logit_gradient().astype(features.dtype)
-        table_gradient += product("blv,bld->vd", logit_gradient, chunk[0])
+        flat = [x.reshape(-1, x.shape[-1]) for x in (logit_gradient, chunk[0])]
+        table_gradient += product("nv,nd->vd", *flat)
         gradient = product("blv,vd->bld", logit_gradient, table.astype(features.dtype)).astype(features.dtype)
         return (jax.tree.map(jnp.add, total, sums), table_gradient), gradient
 
