@@ -104,3 +104,5 @@ def test_repeats_make_the_shares(mixing, expected):
 def test_there_is_a_share_for_each_corpus(mixing):
     with pytest.raises(UserError, match=r"shares, and data\.train 2 names"):
         compute_repeats([100, 900], mixing)
+    with pytest.raises(UserError, match=r"shares, and data\.train 2 names"):
+        DataConfig(kind="text", train="news,talks", mixing=mixing)

@@ -22,8 +22,9 @@ def cache(tmp_path):
 
 
 def open_batches(cache, seed=3, corpora=SIZES, mixing="1,1", **fields):
+    fields |= {"kind": "text", "train": "a,b" if corpora else "a"}
     hosts = {name: fields.pop(name) for name in ("host_index", "host_count") if name in fields}
-    return TrainBatches(cache, config(kind="text", mixing=mixing, **fields), seed, corpora=corpora, **hosts)
+    return TrainBatches(cache, config(mixing=mixing, **fields), seed, corpora=corpora, **hosts)
 
 
 def pairs_of_epoch(batches, epoch):

@@ -26,7 +26,8 @@ NOT_READ = (
 VOCABULARY_FILE = "vocabulary.model"  # in the work directory
 MOST_TOKENS = 65_536  # of one side of a pair
 SHARE = r"(?=[\d.]*[1-9])(\d{1,9}(\.\d{0,9})?|\.\d{1,9})"  # a number above 0
-MIXING = re.compile(rf"(temperature:{SHARE}|{SHARE}(,{SHARE})*)?", re.ASCII)
+TEMPERATURE = "temperature:"  # the beginning of a `mixing` that is no list of shares
+MIXING = re.compile(rf"({TEMPERATURE}{SHARE}|{SHARE}(,{SHARE})*)?", re.ASCII)
 TAG = r"(?!(<s>|</s>|<pad>|<unk>|<0x..>)(,|$))(<[^\s,\0]{1,60}>|>>[^\s,\0]{1,60}<<|__[^\s,\0]{1,60}__)"
 TAGS = re.compile(rf"(?!,*$)({TAG})?(,({TAG})?)*|")
 OF_SEVERAL_FILES = ("text", "table")  # kinds whose splits may be several names between commas
@@ -181,6 +182,7 @@ class DataConfig:
                 f"data.mixing and data.tags are for data.kind={' and '.join(OF_SEVERAL_FILES)}, got "
                 f"{self.kind!r}: write the pairs to files."
             )
+        check_shares(self.mixing, len(self.train.split(",")))
         row = self.row_length if self.batching == "packed" else self.max_length
         if self.batch_tokens < row:
             raise UserError(
@@ -217,6 +219,19 @@ def check_name(kind: str, name: str) -> None:
         raise UserError(
             "data.name must be a name such as wmt14_translate/de-en or lm1b for data.kind=tfds, got "
             f"{name!r}."
+        )
+
+
+def check_shares(mixing: str, corpora: int) -> None:
+    """
+    Raises:
+      UserError: `data.mixing` gives shares to more or fewer corpora than there are.
+    """
+    shares = mixing.count(",") + 1
+    if mixing and not mixing.startswith(TEMPERATURE) and shares != corpora:
+        raise UserError(
+            f"data.mixing has {shares} shares, and data.train {corpora} names between commas: give one for "
+            "each."
         )
 
 

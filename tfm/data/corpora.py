@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tfm.data.config import DataConfig
+from tfm.data.config import TEMPERATURE, DataConfig, check_shares
 from tfm.data.text_source import TextSource
 from tfm.errors import UserError
-
-TEMPERATURE = "temperature:"  # the beginning of a `data.mixing` that is no list of shares
 
 
 class TaggedPairs(TextSource):
@@ -79,15 +77,11 @@ def compute_repeats(sizes: Sequence[int], mixing: str) -> np.ndarray:
       UserError: more or fewer shares than corpora.
     """
     pairs = np.asarray(sizes, np.float64)
+    check_shares(mixing, len(pairs))
     if not mixing:
         return np.ones_like(pairs)
     if mixing.startswith(TEMPERATURE):
         shares = pairs ** (1 / float(mixing.removeprefix(TEMPERATURE)))
     else:
         shares = np.array([float(share) for share in mixing.split(",")])
-    if len(shares) != len(pairs):
-        raise UserError(
-            f"data.mixing has {len(shares)} shares, and data.train {len(pairs)} names between commas: give "
-            "one for each."
-        )
     return shares / shares.sum() * pairs.sum() / pairs
