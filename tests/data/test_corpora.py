@@ -93,11 +93,12 @@ def test_one_data_set_is_not_several_corpora(fields):
         ("1.5,.5", [750 / 100, 250 / 900]),
         ("temperature:1", [1, 1]),
         ("temperature:2", [250 / 100, 750 / 900]),  # square roots: 10 to 30
+        ("temperature:0.001", [0, 1000 / 900]),
         ("temperature:999999999", [500 / 100, 500 / 900]),
     ],
 )
 def test_repeats_make_the_shares(mixing, expected):
-    np.testing.assert_allclose(compute_repeats([100, 900], mixing), expected, rtol=1e-6)
+    np.testing.assert_allclose(compute_repeats([100, 900], mixing), expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("mixing", ["1", "1,2,3"])

@@ -110,6 +110,15 @@ def test_equal_shares_of_one_corpus_are_each_pair_once(cache):
     assert sorted(pairs_of_epoch(batches, 2)) == list(range(len(cache)))
 
 
+def test_a_corpus_may_come_very_often(tmp_path):
+    """A pair of its own against many: one epoch has it as often as all others together."""
+    cache = TokenCache.open(random_pairs(1001), Letters(60_000), str(tmp_path))
+    batches = open_batches(cache, corpora=(1, 1000), batching="packed", batch_tokens=8192)
+    found = collections.Counter(pairs_of_epoch(batches, 0))
+    assert 400 < found[0] < 600
+    assert max(count for pair, count in found.items() if pair) == 1
+
+
 def test_a_corpus_without_usable_pairs_is_named(tmp_path):
     pairs = Pairs([("a", "b"), ("", "b")])
     cache = TokenCache.open(pairs, Letters(60_000), str(tmp_path))

@@ -81,7 +81,8 @@ def compute_repeats(sizes: Sequence[int], mixing: str) -> np.ndarray:
     if not mixing:
         return np.ones_like(pairs)
     if mixing.startswith(TEMPERATURE):
-        shares = pairs ** (1 / float(mixing.removeprefix(TEMPERATURE)))
+        logarithms = np.log(pairs) / float(mixing.removeprefix(TEMPERATURE))
+        shares = np.exp(logarithms - logarithms.max())  # whatever the temperature, no overflow
     else:
         shares = np.array([float(share) for share in mixing.split(",")])
     return shares / shares.sum() * pairs.sum() / pairs

@@ -10,9 +10,8 @@ from tfm.data.corpora import compute_repeats
 from tfm.data.packing import Rows, make_rows
 from tfm.errors import UserError
 
-PASSES = (
-    1  # marks seeds of passes: NumPy takes (seed, epoch), that of an epoch's order, for (seed, epoch, 0, 0)
-)
+# Marks the seed of a pass: to NumPy (seed, epoch), the seed of an epoch's order, is (seed, epoch, 0, 0).
+PASSES = 1
 
 
 class EveryRow:
@@ -73,15 +72,20 @@ class Mixture:
         return np.concatenate([self._take(number, epoch) for number in range(len(self._groups))])
 
     def _take(self, number, epoch):
-        """Those of one group, from its passes, of which each has a random order of its own."""
+        """Those of one group: the rest of a pass, whole passes, in whatever order, and a beginning."""
         group, count = self._groups[number], len(self._groups[number].indices)
         begin, end = epoch * group.taken, (epoch + 1) * group.taken
-        first, last = begin // count, -(-end // count)
-        passes = [
-            np.random.default_rng((self._seed, number, each, PASSES)).permutation(group.indices)
-            for each in range(first, last)
-        ]
-        return np.concatenate(passes)[begin - first * count : end - first * count]
+        first, last = -(-begin // count), end // count  # passes that begin in this epoch, that end in it
+        if first > last:
+            return self._shuffle(number, last)[begin - last * count : end - last * count]
+        rest = self._shuffle(number, first - 1)[begin - (first - 1) * count :] if begin % count else []
+        beginning = self._shuffle(number, last)[: end - last * count]
+        return np.concatenate([rest, np.tile(group.indices, last - first), beginning]).astype(int)
+
+    def _shuffle(self, number, each):
+        """The indices of a group in the order of one of its passes."""
+        rng = np.random.default_rng((self._seed, number, each, PASSES))
+        return rng.permutation(self._groups[number].indices)
 
 
 class _Group(NamedTuple):
