@@ -100,5 +100,5 @@ class AlternatingBatches:
 
 
 def derive_seed(seed: int, version: int) -> int:
-    """The seed of a segmentation, 31 bits, unlike those of all others of any run."""
+    """The seed of a segmentation: 31 bits that the seed of the run and its number decide."""
     return int(np.random.SeedSequence((seed, version)).generate_state(1)[0] >> 1)
