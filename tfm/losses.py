@@ -112,7 +112,7 @@ def _forward(features, table, labels, weights, smoothing, chunk_size):
         sums, logit_gradient = _chunk_sums(table, chunk, smoothing)
         product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
         logit_gradient = logit_gradient().astype(features.dtype)
-        # One dimension of positions: where there are two, XLA transposes the gradient first, which is as large.
+        # One dimension of positions: where there are two, XLA first writes the gradient transposed.
         flat = [x.reshape(-1, x.shape[-1]) for x in (logit_gradient, chunk[0])]
         table_gradient += product("nv,nd->vd", *flat)
         gradient = product("blv,vd->bld", logit_gradient, table.astype(features.dtype)).astype(features.dtype)
