@@ -777,7 +777,11 @@ _LIST = {
             "        order = self._epochs.choose(0)",
             "data/test_mixture",
         ),
-        ("(count // host_count, width), np.int32)", "(count, width), np.int32)", "data/test_batching"),
+        (
+            "make_empty_batch(count // host_count, width)",
+            "make_empty_batch(count, width)",
+            "data/test_batching",
+        ),
     ],
     "tfm/data/corpora.py": [
         ('if source else ""', "", "data/test_corpora"),

@@ -92,7 +92,7 @@ class TrainBatches:
     def largest_batch(self) -> Batch:
         """A batch of zeros of the largest shape."""
         count, width = max(self.shapes, key=math.prod)
-        return assemble(self.cache, self._epochs.rows, np.zeros(0, int), count, width)
+        return make_empty_batch(count, width)
 
     @property
     def padding_fraction(self) -> float:
@@ -151,7 +151,7 @@ def assemble(cache: TokenCache, rows: Rows, chosen: np.ndarray, count: int, widt
     pairs, pairs_of = rows.take(chosen)
     row = np.repeat(np.arange(len(chosen)), pairs_of)
     segment = concatenate_ranges(np.ones(len(chosen), int), pairs_of)
-    batch = {}
+    batch = make_empty_batch(count, width)
     for side, name in enumerate(("input", "target")):
         tokens, lengths = cache.tokens(side, pairs)
         before = np.cumsum(lengths) - lengths
@@ -162,9 +162,13 @@ def assemble(cache: TokenCache, rows: Rows, chosen: np.ndarray, count: int, widt
             (f"{name}_positions", concatenate_ranges(np.zeros(len(pairs), int), lengths)),
             (f"{name}_segments", np.repeat(segment, lengths)),
         ):
-            batch[key] = np.zeros((count, width), np.int32)
             batch[key].flat[places] = values
     return batch
+
+
+def make_empty_batch(count: int, width: int) -> Batch:
+    """A batch of padding alone, of shape [count, width]."""
+    return {name: np.zeros((count, width), np.int32) for name in ARRAYS}
 
 
 def plan_largest_batch(config: DataConfig, host_count: int) -> Batch | None:
@@ -172,7 +176,7 @@ def plan_largest_batch(config: DataConfig, host_count: int) -> Batch | None:
     if config.batching != "packed":
         return None
     _, _, count, width = _batch_boundaries([(config.row_length, 1)], config.batch_tokens, host_count)[0]
-    return {name: np.zeros((count // host_count, width), np.int32) for name in ARRAYS}
+    return make_empty_batch(count // host_count, width)
 
 
 def decode_rows(lengths: Sequence[int], batch_size: int) -> Iterator[tuple[list[int], list[int]]]:

@@ -59,7 +59,7 @@ def split_corpora(config: DataConfig, name: str) -> list[tuple[str, str]]:
 
 def split_tags(tags: str) -> list[str]:
     """The tags between the commas of `data.tags`; "" where a corpus has none."""
-    return [tag.strip() for tag in tags.split(",")]
+    return tags.split(",")
 
 
 def compute_repeats(sizes: Sequence[int], mixing: str) -> np.ndarray:

@@ -66,7 +66,7 @@ class DocumentBatches:
         self._tokens, self._ends = cache.stream()
         self._config, self._length, self._seed = config, config.row_length, seed
         self._host_index, self._host_count = host_index, host_count
-        self._rows_of_batch = max(config.batch_tokens // config.row_length, 1)
+        self._rows_of_batch = count_rows(config)
         self._packed = None
         if config.rows == "packed":
             parts = split_documents(self._ends, self._length)
@@ -106,8 +106,7 @@ class DocumentBatches:
 
     def largest_batch(self) -> Batch:
         """A batch of zeros."""
-        empty = np.zeros(0, int)
-        return assemble(self._tokens, Parts(empty, empty, empty), empty, self.shape)
+        return make_empty_batch(self.shape)
 
     def _chosen(self, step):
         """The rows of a step's batch on all hosts."""
@@ -192,15 +191,24 @@ def window_batches(tokens: np.ndarray, windows: Parts, batch_tokens: int) -> Ite
         first += rows
 
 
+def count_rows(config: Any) -> int:
+    """Rows of a batch on all hosts, of a data section."""
+    return max(config.batch_tokens // config.row_length, 1)
+
+
 def plan_shape(config: Any, host_count: int) -> tuple[int, int]:
     """(rows, tokens) of the batches of a host, of a data section."""
-    rows = max(config.batch_tokens // config.row_length, 1)
-    return -(-rows // host_count), config.row_length
+    return -(-count_rows(config) // host_count), config.row_length
 
 
 def plan_largest_batch(config: Any, host_count: int) -> Batch:
     """`DocumentBatches.largest_batch` before there are data."""
-    return {name: np.zeros(plan_shape(config, host_count), np.int32) for name in ARRAYS}
+    return make_empty_batch(plan_shape(config, host_count))
+
+
+def make_empty_batch(shape: tuple[int, int]) -> Batch:
+    """A batch of zeros of this shape."""
+    return {name: np.zeros(shape, np.int32) for name in ARRAYS}
 
 
 def assemble(tokens: np.ndarray, parts: Parts, counts: np.ndarray, shape: tuple[int, int]) -> Batch:
@@ -219,7 +227,7 @@ def assemble(tokens: np.ndarray, parts: Parts, counts: np.ndarray, shape: tuple[
         "segments": np.repeat(concatenate_ranges(np.ones(len(counts), int), counts), lengths),
         "weights": positions >= np.repeat(lengths - parts.counted, lengths),
     }
-    batch = {name: np.zeros(shape, np.int32) for name in values}
+    batch = make_empty_batch(shape)
     for name, value in values.items():
         batch[name].flat[places] = value
     return batch

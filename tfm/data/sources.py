@@ -35,7 +35,12 @@ OPENED_BY_FUNCTION = {
 
 
 def open_pairs(config: DataConfig, split: str) -> Any:
-    """The pairs of a split.
+    """The pairs of a split, those of all its corpora; see `open_corpora`."""
+    return join(open_corpora(config, split))
+
+
+def open_corpora(config: DataConfig, split: str) -> list[Any]:
+    """The pairs of each corpus of a split: one, where the config neither tags nor mixes.
 
     Args:
       config: a `DataConfig`.
@@ -50,15 +55,6 @@ def open_pairs(config: DataConfig, split: str) -> Any:
         raise UserError(f"There is no split to read: data.{split} is empty; name one, or choose another.")
     if name == PIPE and not is_dotted(config.kind):
         raise UserError(NOT_READ)
-    return join(open_corpora(config, name))
-
-
-def open_corpora(config: DataConfig, name: str) -> list[Any]:
-    """The pairs of each corpus of the split of this name: one, where the config neither tags nor mixes.
-
-    Raises:
-      UserError: whatever is missing or unusable.
-    """
     corpora = [(_open(config, each), tag) for each, tag in split_corpora(config, name)]
     return [TaggedPairs(pairs, tag) if tag else pairs for pairs, tag in corpora]
 

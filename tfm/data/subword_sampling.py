@@ -57,14 +57,12 @@ class AlternatingBatches:
         """Where the batch of `step` comes from, and which of the segmentations it has."""
         version, own_step = self._find(step)
         found = self._versions[version].describe(own_step)
-        return found | {
-            "epoch": found["epoch"] * len(self._versions) + version,
-            "segmentation": version,
-        }
+        return found | {"epoch": self.epoch_of(step), "segmentation": version}
 
     def epoch_of(self, step: int) -> int:
         """The epoch, counted from 0, that has the batch of `step`."""
-        return self.describe(step)["epoch"]
+        version, own_step = self._find(step)
+        return self._versions[version].epoch_of(own_step) * len(self._versions) + version
 
     @property
     def shapes(self) -> list[tuple[int, int]]:

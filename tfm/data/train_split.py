@@ -31,7 +31,7 @@ def open_train_split(
     Raises:
       UserError: the data cannot be used, or `config.mixing` has more or fewer shares than corpora.
     """
-    corpora = open_corpora(config, config.train)
+    corpora = open_corpora(config, "train")
     pairs, sizes = join(corpora), [len(corpus) for corpus in corpora]
 
     def open_batches(tokenizer, seed):
