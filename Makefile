@@ -1,5 +1,5 @@
 # make quickstart: train, evaluate and draw on the built-in language.  make test: lint and all tests.
-# make unit: the tests that take less than half a second each.  make docs: the site of the documents.
+# make unit: the tests that take less than a third of a second each.  make docs: the site of the documents.
 # make coverage: all tests, and the lines and branches of each module that they leave out.
 # Each makes its own .venv where there is none.
 

@@ -172,7 +172,7 @@ def test_dropout_follows_the_key(case, params, batch):
 @pytest.fixture(scope="module")
 def three_devices():
     """{(task, model): what differs between one and three devices}, of one process for all."""
-    options = "--xla_force_host_platform_device_count=3 --xla_backend_optimization_level=0"
+    options = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=3"
     result = subprocess.run(
         [sys.executable, "-m", "tests.helpers.conformance_worker"],
         capture_output=True,

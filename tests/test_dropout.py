@@ -44,6 +44,7 @@ def assert_uniform(counts):
     assert LEAST < stats.chi2.cdf(chi_square, counts.size - 1) < MOST
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 @pytest.mark.usefixtures("bits")
 def test_dropout_rate_and_mean(rate):
@@ -70,6 +71,7 @@ def test_kept_values_are_scaled_and_rounded_once(dtype, rate):
     assert 0.5 < kept.mean() < 1
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("bits")
 def test_dropout_under_jit_and_in_gradients():
     x, rng = jnp.arange(1.0, 1001.0), jax.random.key(5)
@@ -96,6 +98,7 @@ def test_each_bit_is_uniform(bit, bits):
     assert_uniform(np.bincount(words >> bit & 1))
 
 
+@pytest.mark.long
 def test_neighbours_and_rows_are_uncorrelated(bits):
     """Of an activation [B, L, D]: along each axis, and at distances that are powers of two."""
     values = numbers(bits, 2, 16, 128, 512)
@@ -110,6 +113,7 @@ def test_neighbours_and_rows_are_uncorrelated(bits):
         assert_uncorrelated(flat[index], flat[index | 1 << bit])
 
 
+@pytest.mark.long
 def test_steps_layers_and_keys_are_uncorrelated(bits):
     """Keys as training derives them: folded with neighbouring steps, and then with neighbouring layers."""
     root = jax.random.key(3)

@@ -114,12 +114,14 @@ def test_a_csv_table_is_read_as_it_was_written(rows, line_end, quoting):
     assert in_folder(entries.table, file.getvalue().encode("utf-8"), "csv") == rows
 
 
+@pytest.mark.long
 @given(rows_of("\0\r\n\t"), st.sampled_from(["", "\ufeff"]), st.sampled_from(["\n", "\r\n", "\n\n"]))
 def test_a_tsv_table_is_read_as_it_was_written(rows, mark, line_end):
     content = mark + "".join(f"{source}\t{target}{line_end}" for source, target in [("en", "de"), *rows])
     assert in_folder(entries.table, content.encode("utf-8"), "tsv") == rows
 
 
+@pytest.mark.long
 @given(
     st.one_of(CONTENTS, CONTENTS.map(b'en,de\n"'.__add__), CONTENTS.map(b"en\tde\n".__add__)),
     st.sampled_from(["tsv", "csv", "jsonl", "parquet"]),
@@ -212,6 +214,7 @@ def test_any_ids_are_a_text(tokenizer, ids):
 # Translation.
 
 
+@pytest.mark.long
 @given(CONTENTS, st.lists(st.text(st.characters(codec="utf-8")) | LINE_ENDS, min_size=1, max_size=4))
 @settings(max_examples=200)
 def test_each_line_in_is_a_line_out(content, answers):

@@ -23,6 +23,7 @@ def loss_case(seed=0, shape=(3, 4), classes=7):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.2])
 def test_loss_against_smoothed_labels_in_float64(smoothing):
     logits, labels, weights = loss_case()
@@ -90,6 +91,7 @@ def test_fused_loss_and_gradient_equal_the_plain(smoothing, chunk):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), found, expected)
 
 
+@pytest.mark.long
 def test_fused_loss_of_bfloat16_sums_in_float32():
     """Features and the gradient that goes back to them are rounded; the loss between is as in float32."""
     rng = np.random.default_rng(1)
@@ -147,6 +149,7 @@ def test_chunked_functions_never_hold_all_logits():
         assert "1000x333x" not in text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
 def test_smoothing_out_of_range_is_an_error(smoothing):
     with pytest.raises(ValueError, match="smoothing must be at least 0 and below 1"):
@@ -161,6 +164,7 @@ def test_one_class_cannot_be_smoothed():
         smoothed_cross_entropy(jnp.zeros((2, 1)), jnp.zeros(2, int), jnp.ones(2), smoothing=0.1)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize("shape", [(2, 1), (2, 2, 1), ()])
 def test_weights_are_not_broadcast(shape):

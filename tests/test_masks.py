@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tfm.masks import causal_mask, combine_masks, ends_mask, local_mask, padding_mask, segment_mask
 
@@ -74,6 +75,7 @@ def test_local_mask_is_a_band():
     np.testing.assert_array_equal(of_four[0], matrix("1 1 1 1 0 0"))
 
 
+@pytest.mark.long
 def test_ends_of_segments_and_of_padded_rows():
     expected = """
     1 0 1 0 0 0

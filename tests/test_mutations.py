@@ -2,6 +2,8 @@
 
 import pathlib
 
+import pytest
+
 from tests.helpers.mutations import MUTATIONS, ROOT
 
 LEAST = 60
@@ -19,6 +21,7 @@ PACKAGES = (
 )
 
 
+@pytest.mark.long
 def test_each_mutation_fits_its_file_once():
     texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in {each.path for each in MUTATIONS}}
     misfits = [

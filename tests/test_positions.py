@@ -63,6 +63,7 @@ def rotate(x, positions):
     return np.stack([turned.real, turned.imag], axis=-1).reshape(x.shape)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("positions", [np.arange(5), np.array([[0, 1, 2, 0, 1], [7, 90, 900, 0, 3]])])
 def test_rotary_encoding_turns_pairs_of_features(positions):
     x = RNG.normal(size=(2, 5, 3, 8))

@@ -101,6 +101,7 @@ def test_predictions_are_those_of_scoring(tiny_run):
     np.testing.assert_allclose(both, probabilities, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_calibration(drawn, tiny_run):
     (axes,) = draw(drawn, "calibration", tiny_run, "--sentences=5")
     assert len(axes.lines) == 2  # with the diagonal
@@ -188,6 +189,7 @@ def test_runs_that_do_not_translate_are_told(name, regression_run):
         plot.main([name, str(regression_run)])
 
 
+@pytest.mark.long
 def test_a_file_is_written(tmp_path):
     path = tmp_path / "schedules.pdf"
     plot.main(["schedules", f"--output={path}"])

@@ -343,6 +343,7 @@ def test_another_input_does_not_resume_a_file(tmp_path):
     assert path.read_text() == "<a>\n<b>\n<c>\n<d>\n<e>\n"
 
 
+@pytest.mark.long
 def test_other_weights_are_another_origin(tiny_run, monkeypatch):
     run = runs.load(str(tiny_run))
     options = {"workdir": "", "checkpoint": None, "average": 1, "ensemble": 1, "input": "", "format": "text"}

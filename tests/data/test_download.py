@@ -170,6 +170,7 @@ def test_a_silent_server_is_given_up(monkeypatch, tmp_path):
         socket.setdefaulttimeout(before)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", ["half", "empty", "missing", "info", "no info"])
 def test_damaged_files_of_a_data_set_are_named(tmp_path, damage, prepared_set):
     shutil.copytree(prepared_set, tmp_path, dirs_exist_ok=True)

@@ -134,6 +134,7 @@ def test_too_deep_a_sequence_is_cut():
     assert read(format_tree(found.tree)) == found.tree
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.text("()SNPX.,|- ", min_size=1, max_size=4)),

@@ -84,6 +84,7 @@ def test_scores_are_those_of_the_model():
                 assert len(one.ids) <= 6
 
 
+@pytest.mark.long
 def test_a_beam_is_no_worse_than_greedy():
     beams = continue_tokens(MODEL, parameters(), PREFIXES, dataclasses.replace(GREEDY, beam_size=12))
     for prefix, found in zip(PREFIXES, beams, strict=True):
@@ -127,6 +128,7 @@ def test_an_ensemble_of_equals_is_one():
     assert [each[0].ids for each in two] == [each[0].ids for each in one]
 
 
+@pytest.mark.long
 def test_a_long_prefix_keeps_its_end(caplog):
     long = list(np.random.default_rng(0).integers(3, VOCABULARY, 40))
     config = dataclasses.replace(GREEDY, max_tokens=14)

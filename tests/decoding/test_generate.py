@@ -54,6 +54,7 @@ def inputs_of(*lengths):
     return [[*range(3, 2 + length), EOS_ID] for length in lengths]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SEARCHES)
 def test_limits_depend_on_each_own_input(name):
     """Whatever the inputs beside it are: a model that never ends by itself is ended there."""
@@ -62,6 +63,7 @@ def test_limits_depend_on_each_own_input(name):
     assert [{len(one.ids) for one in each} for each in found] == [{5}, {12}, {8}]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SEARCHES)
 def test_padding_and_bos_are_never_chosen(name):
     config = DecodingConfig(max_extra_tokens=3, **SEARCHES[name])

@@ -109,16 +109,11 @@ def check_pmap():
 
 
 def check_mesh():
-    one = train(1, parallel="jit")
-    for devices, fsdp, tensor in MESHES:
-        assert_equal(train(devices, parallel="mesh", mesh_fsdp=fsdp, mesh_tensor=tensor), one)
-
-
-def check_mesh_dropout():
-    """One global mask: dropout is the same however the arrays are divided."""
+    """Dropout has one global mask, the same however the arrays are divided."""
     one = train(1, parallel="jit", dropout=0.3)
-    for devices, fsdp, tensor in ((8, 1, 1), (8, 2, 2)):
-        assert_equal(train(devices, parallel="mesh", mesh_fsdp=fsdp, mesh_tensor=tensor, dropout=0.3), one)
+    for devices, fsdp, tensor in MESHES:
+        fields = {"mesh_fsdp": fsdp, "mesh_tensor": tensor}
+        assert_equal(train(devices, parallel="mesh", dropout=0.3, **fields), one)
     assert abs(one[0][0][0] - train(1, parallel="jit")[0][0][0]) > 1e-3
 
 

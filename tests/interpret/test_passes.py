@@ -113,12 +113,14 @@ def test_ablated_neuron_equals_zeroed_output_row():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_ablated_sublayer_equals_zeroed_output():
     expected = forward(scale_parameters(f"{CROSS}.output.kernel", 0.0))
     found, _ = run({f"{CROSS}_residual.sublayer_output": interpret.zero})
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_globs_edit_all_that_they_match():
     expected = forward(scale_parameters(f"{CROSS}.output.kernel", 0.0))
     found, _ = run({"*layers_1.cross_attention.head_outputs": interpret.zero})
@@ -144,6 +146,7 @@ def test_a_position_that_nothing_is_taken_from():
     assert np.abs(found - forward(PARAMS))[0].max() > 0.01
 
 
+@pytest.mark.long
 def test_target_position_changes_no_earlier_one():
     found, _ = run({"decoder.layers_0.mixer_residual.input": interpret.zero_position(2)})
     changed = np.abs(found - forward(PARAMS)).max(-1)

@@ -44,6 +44,7 @@ def test_heads_must_divide_the_features():
         )
 
 
+@pytest.mark.long
 def test_attention_drops_weights_only_in_training():
     plain, dropping = attention(), attention(dropout_rate=0.5)
     x, memory = random(B, L, D), random(B, M, D, seed=1)

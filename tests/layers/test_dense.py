@@ -3,10 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tfm import layers
 
 
+@pytest.mark.long
 def test_kernels_are_glorot_uniform():
     """Over the flattened [D, H * K] matrix: uniform in +- sqrt(6 / (D + H K))."""
     module = layers.MultiHeadAttention(64, 4, key_features=32, value_features=32)

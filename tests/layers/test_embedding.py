@@ -2,11 +2,13 @@
 
 import jax
 import numpy as np
+import pytest
 
 from tests.helpers.layer_cases import random
 from tfm import layers
 
 
+@pytest.mark.long
 def test_embedding_is_scaled_tied_and_initialized():
     module, tokens = layers.Embedding(5000, 64), np.array([[3, 4999, 0]])
     variables = module.init(jax.random.key(0), tokens)

@@ -12,6 +12,7 @@ from tests.helpers.layer_cases import B, D, F, L, noisy, random
 from tfm import layers
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "swish", jnp.tanh])
 def test_feed_forward_is_equation_2(activation):
     module, x = layers.FeedForward(D, F, activation), random(B, L, D)

@@ -9,6 +9,7 @@ from tests.helpers.layer_cases import B, D, L, noisy, random
 from tfm import layers
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", layers.NORM_ORDERS)
 def test_residual_orders(order):
     module, x = layers.Residual(order), random(B, L, D)

@@ -60,6 +60,7 @@ def decode_step(params, tokens, cache, position, model):
     return model.apply({"params": params}, tokens, cache, position, method="decode_step")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("layers", "d_model", "heads", "count"),
     [
@@ -129,6 +130,7 @@ def test_initialization_of_gpt2():
         assert float(table["table"].std()) == pytest.approx(0.02, rel=0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", [TINY, SINUSOIDS])
 def test_no_gradient_from_later_tokens(config):
     model, params = build(config)
@@ -151,6 +153,7 @@ def test_no_gradient_from_later_tokens(config):
     assert (gradient[5:] == 0).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", [TINY, *MECHANISMS[:2]])
 def test_packed_texts_equal_each_alone(config):
     model, params = build(config)
@@ -201,6 +204,7 @@ def test_cached_decoding_equals_forward_pass(config, chunks):
         cache = cache.reorder(parents)
 
 
+@pytest.mark.long
 def test_cache_without_a_prefix():
     model, params = build()
     cache = init_cache(params, np.zeros((3, 0), np.int32), model)

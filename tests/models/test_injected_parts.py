@@ -93,6 +93,7 @@ def test_cached_decoding_equals_the_forward_pass(name):
     np.testing.assert_allclose(found[:, :, 0].swapaxes(0, 1), full, atol=2e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["EndsOnly", "OneHotPositions", "Convolutional"])
 def test_packed_sentences_equal_each_alone(name):
     model, params = build(name)

@@ -160,6 +160,7 @@ def encode(params, inputs, model):
     return jax.jit(lambda inputs: model.apply({"params": params}, inputs, method="encode"))(inputs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("positions", "equivariant"), [("none", True), ("interleaved", False), ("alibi", False)]
 )
@@ -171,6 +172,7 @@ def test_no_positions_is_permutation_equivariant(positions, equivariant):
     assert np.allclose(permuted, memory[:, order], atol=1e-5) == equivariant
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("positions", ["rotary", "relative_keys", "relative_bias", "alibi"])
 def test_relative_positions_ignore_the_offset(positions):
     model = Transformer(dataclasses.replace(BASE, positions=positions), VOCABULARY)
@@ -185,6 +187,7 @@ def test_relative_positions_ignore_the_offset(positions):
     np.testing.assert_allclose(apply(50), apply(0), atol=1e-4)
 
 
+@pytest.mark.long
 def test_each_position_sees_its_window_alone():
     """Through one layer a token reaches (r - 1) / 2 positions on each side."""
     model = Transformer(dataclasses.replace(BASE, attention_window=3), VOCABULARY)
@@ -245,12 +248,14 @@ class OwnFeedForward(Transformer):
         return layers.Dropout(0.1)
 
 
+@pytest.mark.long
 def test_deep_norm_of_other_sublayers_is_an_error():
     model = OwnFeedForward(dataclasses.replace(BASE, deep_norm=True), VOCABULARY)
     with pytest.raises(UserError, match=r"a method scale_initialization.*the feed_forward is a Dropout"):
         model.init(jax.random.key(0), INPUTS, INPUTS, train=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

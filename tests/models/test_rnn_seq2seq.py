@@ -189,6 +189,7 @@ def test_gradients_are_causal_and_finite(name):
         assert np.abs(gradient[: position + 1]).max(-1).min() > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["bahdanau", "luong", "mixed", "none fed"])
 def test_cached_decoding_equals_the_forward_pass(name):
     """Hypotheses extend random parents, as a beam does; each must have its own parent's state."""
@@ -280,6 +281,7 @@ def test_dropout_in_training_only(batched):
     np.testing.assert_allclose(run(0, False), batched("luong")[0], atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["bahdanau", "luong"])
 def test_bfloat16_is_near_float32(name, batched):
     model, params = build(name)

@@ -48,6 +48,7 @@ def logits(params, model, images=IMAGES, train=False, seed=0):
     return model.apply({"params": params}, images, train=train, rngs=rngs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epsilon", [1e-6, 0.3])
 def test_forward_pass_against_numpy(epsilon):
     model = VisionTransformer(dataclasses.replace(TINY, layer_norm_epsilon=epsilon))
@@ -56,6 +57,7 @@ def test_forward_pass_against_numpy(epsilon):
     np.testing.assert_allclose(logits(params, model), expected, atol=2e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", SIZES)
 def test_parameter_counts_are_the_papers(size):
     fields, expected = SIZES[size]

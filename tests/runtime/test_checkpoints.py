@@ -117,6 +117,7 @@ def test_a_path_that_is_not_utf_8_is_refused(tmp_path):
         open_store(tmp_path / "by\udcfftes").__enter__()
 
 
+@pytest.mark.long
 def test_a_step_is_deleted_by_its_name_first(tmp_path):
     """A reader finds all of it or nothing, never an average that has gone before the rest."""
     with open_store(tmp_path, keep=1) as store:
@@ -175,6 +176,7 @@ def test_a_deeply_nested_header_is_damage(copy):
         assert store.recover() == 4
 
 
+@pytest.mark.long
 def test_training_makes_a_damaged_step_again(copy):
     flip(large_file(copy / "6"))
     (copy / "2" / "metrics" / "metrics").write_text("{")  # would stop Orbax's manager from opening the folder
@@ -337,6 +339,7 @@ def no_merge(monkeypatch):
 
 
 # Of reads that fail together, TensorStore may finish one when Orbax has gone on.
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("before", [0, 1])
 def test_what_cannot_be_read_back_is_not_kept(before, tmp_path, monkeypatch):
@@ -548,6 +551,7 @@ def add(path, chance):
 DAMAGES = (truncate, scribble, scribble, delete, delete_folder, add)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", [truncate, scribble, delete, add])
 def test_any_change_of_any_file_is_found(damage, copy):
     """Of all files but Orbax's two of no content, which it writes behind the manifest."""

@@ -67,6 +67,7 @@ WRITERS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_failed_write_changes_nothing(name):
     with open_folder() as folder:

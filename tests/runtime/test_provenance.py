@@ -125,6 +125,7 @@ def test_other_numbers_of_jax_are_warned_of(tmp_path, caplog, monkeypatch):
     assert not caplog.text
 
 
+@pytest.mark.long
 def test_changes_of_the_config_are_recorded(tmp_path):
     """With the old and the new value, since the start before."""
     record(tmp_path, 0)

@@ -126,6 +126,7 @@ def test_n_best_beyond_beam_size_is_an_error(beam_size, n_best):
         beam(make_table(0, batch=1), 0.6, beam_size, max_length=3, n_best=n_best)
 
 
+@pytest.mark.long
 def test_a_traced_search_is_the_search():
     """The same hypotheses, and after each step the prefixes of a search that is stopped there."""
     table = make_table(9, batch=12)

@@ -43,6 +43,7 @@ def assert_finds_all(hypotheses, table, allowed, extra=lambda words: 0.0, limits
         assert_found(hypotheses, row, sorted(scored, reverse=True), rtol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("minimum", [2, 3])
 def test_minimum_length_holds_within_limits(minimum):
     table = make_table(20, B)
@@ -78,6 +79,7 @@ def test_forced_prefixes_count_in_the_score():
     assert_finds_all(hypotheses, table, begins_with_prefix)
 
 
+@pytest.mark.long
 def test_greedy_and_samples_continue_a_prefix():
     table = make_table(23, B)
     found = (greedy(table, T, limits=LIMITS, prefix=PREFIX), sample(table, 0, 2, T, LIMITS, prefix=PREFIX))
@@ -96,6 +98,7 @@ def hash_penalty(state):
     return -(state["hash"] % 7) / 5
 
 
+@pytest.mark.long
 def test_search_with_coverage_is_exact():
     table = make_table(25, B)
 

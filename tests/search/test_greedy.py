@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.helpers.search_reference import (
     BOS,
@@ -42,6 +43,7 @@ def test_beam_of_one_is_greedy_but_for_second_eos():
     assert (hypotheses.scores[~same] > greedily.scores[~same]).all()
 
 
+@pytest.mark.long
 def test_search_stops_when_all_rows_are_finished():
     table, step = make_table(11, batch=4), CountingStep()
     greedy(table, max_length=30, step=step)
@@ -52,6 +54,7 @@ def test_search_stops_when_all_rows_are_finished():
     assert step.count() == 1
 
 
+@pytest.mark.long
 def test_eos_may_be_token_0():
     logits = jnp.array([[[9.0, 0, 0, 0]], [[0, 0, 9.0, 0]]])  # [B, 1, V], the same at every position
     options = {"max_length": 3, "bos_id": BOS, "eos_id": 0}

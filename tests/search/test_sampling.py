@@ -44,6 +44,7 @@ def test_sample_frequencies_equal_probabilities(truncation):
     assert statistic < freedom + 4 * np.sqrt(2 * freedom)
 
 
+@pytest.mark.long
 def test_sample_scores_ignore_truncation():
     table = make_table(13, B)
     hypotheses = sample(table, 0, 2, T, limits=LIMITS, **TRUNCATION)
@@ -51,6 +52,7 @@ def test_sample_scores_ignore_truncation():
         np.testing.assert_allclose(score, log_probability(table[row], words), rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("truncation", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}])
 def test_narrowest_sampling_is_greedy_search(truncation):
     table = make_table(14, B)
@@ -61,6 +63,7 @@ def test_narrowest_sampling_is_greedy_search(truncation):
     np.testing.assert_array_equal(sampled.lengths, np.repeat(expected.lengths, 2, axis=1))
 
 
+@pytest.mark.long
 def test_samples_depend_on_row_and_number_alone():
     table, limits = np.repeat(make_table(15, batch=1, sharpness=0.5), B, axis=0), np.full(B, T)
     many = sample(table, 0, 2, T, limits=limits)

@@ -55,6 +55,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", [(2,), (2, 5), (2, 1, 3)])
 def test_leaves_without_a_beam_axis_need_reorder(shape):
     state = {"own": jnp.zeros((2, 3, 4)), "row": jnp.zeros(shape)}
@@ -71,6 +72,7 @@ def test_states_without_a_batch_axis_are_errors(name, shapes):
         SEARCHES[name](list(map(jnp.zeros, shapes)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SEARCHES)
 def test_searches_beyond_their_cache_are_errors(name):
     assert (SEARCHES[name](cache_of(3)).lengths > 0).all()

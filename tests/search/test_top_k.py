@@ -10,6 +10,7 @@ from tfm.search.top_k import top_k, two_stage_top_k
 LENGTHS = [7, 331, 1024, 7200]  # in two stages for no k, all k (blocks of 1), k = 1, all k
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("length", LENGTHS)
 def test_two_stage_top_k_equals_top_k(length):
     x = np.random.default_rng(length).permutation(4 * length).reshape(4, length).astype(np.float32)
@@ -20,6 +21,7 @@ def test_two_stage_top_k_equals_top_k(length):
         np.testing.assert_array_equal(values, np.take_along_axis(x, expected, axis=1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("levels", [1, 2, 40])
 def test_ties_go_to_the_lowest_index(length, levels):

@@ -109,6 +109,7 @@ def test_a_report_names_what_each_image_shows(task, params):
     assert report.scores[0].value == pytest.approx(accuracy)
 
 
+@pytest.mark.long
 def test_an_ensemble_averages_probabilities(task, params):
     images = np.random.default_rng(0).normal(size=(2, 4, 4, 2)).astype(np.float32)
     members = (params, random_params(task, 1))

@@ -184,6 +184,7 @@ def test_a_diagnosis_uses_the_keys_of_its_step(recorder):
     assert {key for keys in recorder.take().values() for key in keys} == trained
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("remat", [False, True])
 def test_scanned_layers_have_their_own_keys(remat, recorder):
     model = Transformer(dataclasses.replace(TINY, scan=True, remat=remat), vocabulary_size=30)

@@ -77,6 +77,7 @@ def test_the_memory_of_a_container_counts(tmp_path, monkeypatch):
         assert memory.available_memory() == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("tokens", "parts"), [(25_000, None), (13_000, None), (2_500, 10), (500_000, 1)])
 def test_unusual_batch_sizes_come_with_advice(tokens, parts):
     advice = advise_batch_size(tokens, 1)

@@ -129,6 +129,7 @@ def test_the_step_is_compiled_once(tmp_path, monkeypatch):
     assert len(compiled) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("rows", "shapes"), [(ROWS, [ROWS]), (ROWS + 1, [ROWS + 1, ROWS])])
 def test_a_planned_step_is_compiled_beside_the_data(rows, shapes, tmp_path, monkeypatch):
     """It is that of the run, or another is compiled; here the data wait for it."""
@@ -244,6 +245,7 @@ def test_the_gradient_is_the_mean_over_tokens():
     assert float(metrics["gradient_norm"][0]) == pytest.approx(2.0)
 
 
+@pytest.mark.long
 def test_bfloat16_moments_descend_nearly_alike():
     """Twenty updates of a quadratic; parameters and second moment stay float32."""
     ends = {}
@@ -273,6 +275,7 @@ def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path):
     assert read_metrics(str(tmp_path)) == [{"step": 1, "train/loss": 2.0}]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("value", ['"x"', "null", "[1]", "true", "1" * 400, "{}"])
 def test_a_row_without_numbers_is_left_out(value, tmp_path):
     rows = [f'{{"step": 1, "train/loss": {value}}}', '{"step": 2, "train/loss": Infinity}']

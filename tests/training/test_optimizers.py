@@ -108,6 +108,7 @@ def sgd(w, gradients, config, decayed):
     return w
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("optimizer", "by_hand"),
     [

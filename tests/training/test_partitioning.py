@@ -16,7 +16,6 @@ pytestmark = pytest.mark.long
 CHECKS = (
     "pmap",
     "mesh",
-    "mesh_dropout",
     "mechanisms",
     "gradient_accumulation_steps",
     "sharding",

@@ -44,6 +44,7 @@ def translation(tiny_run):
     return where[0], replay_step(*where, 6, [READ])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("step", "start"), [(3, 2), (4, 3), (6, 4)])
 def test_a_step_is_made_again_bit_for_bit(run, step, start):
     found = replay_step(*run, step)

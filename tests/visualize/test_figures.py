@@ -84,6 +84,7 @@ def test_curves_name_axes_with_units(saved):
     assert len({line.get_color() for line in axes[0].lines}) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("ending", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
 def test_a_figure_has_the_format_of_its_name(tmp_path, ending, begins):
     panels = make_panels(np.eye(2)[None, None], Axis("query", ["dog", "cat"]), Axis("key", ["Hund", "Katze"]))

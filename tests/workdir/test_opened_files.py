@@ -67,6 +67,7 @@ def test_a_damaged_export_opens_or_is_an_error(exported, name, change):
         assert found.task.tokenizer.fingerprint == sound.task.tokenizer.fingerprint
 
 
+@pytest.mark.long
 @given(change=damage())
 def test_a_damaged_tokenizer_works_or_is_an_error(tiny_run, change):
     in_folder(entries.tokenizer, change((tiny_run / "vocabulary.model").read_bytes()))
@@ -75,12 +76,14 @@ def test_a_damaged_tokenizer_works_or_is_an_error(tiny_run, change):
 ROWS = st.lists(JSON.map(json.dumps) | st.text(max_size=20), max_size=4).map("\n".join)
 
 
+@pytest.mark.long
 @given(ROWS.map(lambda text: text.encode("utf-8", errors="replace")) | st.binary(max_size=50))
 def test_any_content_of_the_metrics_gives_rows(content):
     rows = in_folder(entries.metrics, content)
     assert all(isinstance(row["step"], int) for row in rows)
 
 
+@pytest.mark.long
 @example(float("inf"), "sentences")
 @given(JSON, st.sampled_from(["checkpoints", "decoding", "sentences", "scores"]))
 def test_any_report_gives_a_card_or_an_error(value, name):

@@ -89,6 +89,7 @@ def test_a_run_resumes_only_with_its_tokenizer(other_vocabulary):
         train(task, longer, other_vocabulary)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moment", ["chosen", "read"])
 def test_training_may_delete_a_step_being_read(moment, tiny_run, tmp_path, monkeypatch):
     """The next choice is of those that are there; a step that was asked for is an error message."""
@@ -125,6 +126,7 @@ def test_the_last_checkpoint_is_scored_alone(tiny_run, monkeypatch):
     jax.tree.map(np.testing.assert_array_equal, evaluating.score_last_checkpoint(run, arguments), expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("several", ["average_last", "ensemble_last"])
 @pytest.mark.parametrize(
     ("checkpoint", "steps"), [(None, [4, 6]), ("last", [4, 6]), ("4", [2, 4]), ("3", [2, 3])]

@@ -146,6 +146,7 @@ def test_scores_and_their_units(task, params):
     assert by_name["bits per byte"].signature.endswith("8 documents, ends counted, window 16, stride 8")
 
 
+@pytest.mark.long
 def test_an_ensemble_averages_probabilities(task, params):
     other = initialize(task, seed=1)
     batch = task.open_data().train_batches(0).__next__()

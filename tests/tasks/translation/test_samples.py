@@ -60,6 +60,7 @@ def test_samples_are_spread():
     assert spread("abc", 0) == spread("", 4) == []
 
 
+@pytest.mark.long
 def test_the_picture_is_of_the_layer_that_aligns(run, data, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr("tfm.visualize.figures.draw_attention", lambda *arguments: drawn.append(arguments))
