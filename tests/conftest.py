@@ -72,7 +72,7 @@ def pytest_collection_finish():
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(5_000)
 
 
 @pytest.fixture(scope="session")
