@@ -50,8 +50,9 @@ def test_every_model_has_an_entry():
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
 def names(request):
-    """The names of a task and of a model."""
-    return request.param
+    """The names of a task and of a model, whose programs go with them: together they take more than 1 GB."""
+    yield request.param
+    jax.clear_caches()
 
 
 @pytest.fixture(scope="module")
