@@ -15,12 +15,12 @@ from absl import app, flags
 from benchmarks import sizes
 from tfm import search
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from tfm.decoding.generate import DecodingConfig, search_batch, search_parameters
-from tfm.layers.matmul import inputs_first
+from tfm.decoding.generate import DecodingConfig, search_batch
+from tfm.decoding.parameters import INT8, apply_model, search_parameters
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("size", "base", list(sizes.SIZES), "Model.")
-flags.DEFINE_enum("dtype", "float32", ("float32", "bfloat16"), "Of weights and computation.")
+flags.DEFINE_enum("dtype", "float32", ("float32", "bfloat16", INT8), "Of weights and computation.")
 flags.DEFINE_integer("batch", 8, "Sentences at a time.", lower_bound=1)
 flags.DEFINE_integer("beam", 4, "Beam size.", lower_bound=1)
 flags.DEFINE_integer("length", 32, "Source tokens, and tokens of each output.", lower_bound=2)
@@ -31,7 +31,7 @@ flags.DEFINE_integer("calls", 5, "Times to time as many batches as are decoded a
 
 def make_call(size, dtype, batch, beam, length, naive=False):
     """A function that decodes the next of several batches."""
-    model = sizes.make_model(size, dtype=dtype)
+    model = sizes.make_model(size, dtype="float32" if dtype == INT8 else dtype)
     config = DecodingConfig(beam_size=beam, min_length=length, max_extra_tokens=0)
     token = jax.numpy.ones((1, 1), jax.numpy.int32)
     params = jax.jit(lambda key: model.init(key, token, token, train=False)["params"])(jax.random.key(0))
@@ -52,18 +52,18 @@ def make_call(size, dtype, batch, beam, length, naive=False):
 def naive_search(model, members, inputs, config):
     """`search_batch` of `tfm.decoding.generate` with a row for each hypothesis, reordered by copying."""
     (batch, length), width = inputs.shape, config.beam_size
-    variables = {"params": inputs_first(members[0])}
+    apply = functools.partial(apply_model, model, members[0])
 
     def split(tree):
         return jax.tree.map(lambda x: x.reshape(batch, width, *x.shape[1:]), tree)
 
     def step(tokens, cache, position):
         rows = jax.tree.map(lambda x: x.reshape(batch * width, *x.shape[2:]), (tokens[..., None], cache))
-        logits, cache = model.apply(variables, *rows, position, method="decode_step")
+        logits, cache = apply(*rows, position, method="decode_step")
         return logits.reshape(batch, width, -1), split(cache)
 
     tiled = jax.numpy.repeat(inputs, width, axis=0)
-    cache = model.apply(variables, tiled, width=1, max_length=length, method="init_cache")
+    cache = apply(tiled, width=1, max_length=length, method="init_cache")
     return search.beam_search(
         step,
         split(cache),

@@ -14,7 +14,8 @@ from tests.helpers.tiny import MODEL, make_config
 from tfm import memory_estimate
 from tfm.config import save
 from tfm.data.config import VOCABULARY_FILE
-from tfm.decoding.generate import DecodingConfig, search_batch, search_parameters
+from tfm.decoding.generate import DecodingConfig, search_batch
+from tfm.decoding.parameters import search_parameters
 from tfm.decoding.scoring import _score_batch
 from tfm.errors import UserError
 from tfm.models import TransformerConfig

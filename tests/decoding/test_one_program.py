@@ -10,7 +10,8 @@ from jax import export
 
 from tests.helpers.programs import FAST
 from tfm import backend
-from tfm.decoding.generate import DecodingConfig, search_batch, search_parameters
+from tfm.decoding.generate import DecodingConfig, search_batch
+from tfm.decoding.parameters import search_parameters
 from tfm.losses import fused_linear_cross_entropy
 from tfm.models import TransformerConfig
 from tfm.models.transformer import Transformer
@@ -32,9 +33,7 @@ def make_search(name):
     """A function of its own, so that nothing that was traced for another device is found again."""
     config = DecodingConfig(max_extra_tokens=4, **SEARCHES[name])
     return jax.jit(
-        lambda params, inputs: search_batch.__wrapped__(
-            MODEL, (search_parameters.__wrapped__(params),), inputs, config
-        )
+        lambda params, inputs: search_batch.__wrapped__(MODEL, (search_parameters(params),), inputs, config)
     )
 
 

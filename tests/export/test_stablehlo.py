@@ -90,11 +90,20 @@ def test_the_program_names_no_source_file(program):
     assert not re.findall(rb"[\w./-]*\.py\b", program.mlir_module_serialized)
 
 
-def test_cudnn_attention_is_not_exported(run):
-    model = dataclasses.replace(run.task.config.model, attention="cudnn", dtype="bfloat16")
-    run.task.config, before = dataclasses.replace(run.task.config, model=model), run.task.config
+@pytest.mark.parametrize(
+    ("section", "fields", "advice"),
+    [
+        ("model", {"attention": "cudnn", "dtype": "bfloat16"}, r"--config\.model\.attention=xla"),
+        ("decoding", {"samples": 3}, r"--config\.decoding\.samples=0"),
+        ("decoding", {"dtype": "int8"}, r"--config\.decoding\.dtype=float32"),
+    ],
+)
+def test_what_is_not_exported(section, fields, advice, run):
+    before = run.task.config
+    changed = dataclasses.replace(getattr(before, section), **fields)
+    run.task.config = dataclasses.replace(before, **{section: changed})
     try:
-        with pytest.raises(UserError, match=r"--config\.model\.attention=xla"):
+        with pytest.raises(UserError, match=advice):
             stablehlo.search_program(run, *SHAPE)
     finally:
         run.task.config = before

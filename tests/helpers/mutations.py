@@ -396,6 +396,50 @@ _LIST = {
         ),
         ("if other != owner and known != names", "if False", "layers/test_parameter_axes"),
     ],
+    "tfm/decoding/parameters.py": [
+        ('if dtype in ("", INT8)', 'if dtype in ("",)', "decoding/test_parameters"),
+        (
+            "        params = jax.tree.map(lambda x: x.astype(dtype), params)",
+            "        pass",
+            "decoding/test_parameters",
+        ),
+        (
+            "{id(x): x.nbytes for x in jax.tree.leaves(trees)}.values()",
+            "x.nbytes for x in jax.tree.leaves(trees)",
+            "decoding/test_parameters",
+        ),
+        (
+            "    with nn.intercept_methods(multiply_rounded):\n        return",
+            "    return",
+            "decoding/test_parameters",
+        ),
+    ],
+    "tfm/onednn.py": [
+        ("if status or (found != 64 * 255 * 127).any()", "if status", "test_onednn"),
+        ("if status or (found", "if (found", "test_onednn"),
+        ("return None if status == 0 else", "return None if True else", "test_onednn"),
+        ("return _error(frame, repr(error))", "return None", "test_onednn"),
+        ("(255 * 128)", "(127 * 128)", "test_onednn"),
+    ],
+    "tfm/layers/int8.py": [
+        ("(scales[:, None] * self.scales)", "(scales[:, None] * scales[0])", "layers/test_int8"),
+        (" - self.excess", "", "layers/test_int8"),
+        ("largest / LARGEST", "largest / SHIFT", "layers/test_int8"),
+        ("jnp.round(x / scales[:, None])", "x / scales[:, None]", "layers/test_int8"),
+        ("jnp.isinf(scales), jnp.nan", "jnp.isinf(scales), 1.0", "layers/test_int8"),
+        ("rows >= onednn.MIN_ROWS and ", "", "layers/test_int8"),
+        (" and backend.is_cpu()", "", "layers/test_int8"),
+        (
+            'return None if name == "table" and (*modules, "output") in flat else weights',
+            "return weights",
+            "layers/test_int8",
+        ),
+        ("if not last or weights", "if weights", "layers/test_int8"),
+        ('        product += module.get_variable("params", "bias")', "        pass", "layers/test_int8"),
+        ('"table" if module.tied else "output"', '"table"', "layers/test_int8"),
+        ("nn.Dense | nn.DenseGeneral", "nn.DenseGeneral", "layers/test_int8"),
+        (".astype(module.dtype or jnp.result_type(inputs, kernel))", "", "layers/test_int8"),
+    ],
     "tfm/layers/matmul.py": [
         ("jnp.moveaxis(product, range(outputs), range(-outputs, 0))", "product", "layers/test_matmul"),
         (

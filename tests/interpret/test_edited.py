@@ -13,7 +13,8 @@ from tests.helpers.programs import FAST
 from tfm import interpret, layers
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.continuation import GenerationConfig, continue_batch
-from tfm.decoding.generate import DecodingConfig, decode, search_batch, search_parameters
+from tfm.decoding.generate import DecodingConfig, decode, search_batch
+from tfm.decoding.parameters import search_parameters
 from tfm.decoding.scoring import attend_pairs
 from tfm.errors import UserError
 from tfm.interpret.edited import HypothesisRows

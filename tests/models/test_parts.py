@@ -18,7 +18,8 @@ from tests.helpers.programs import FAST
 from tfm import layers
 from tfm.attention import attention_weights, dot_product_attention, weights_of
 from tfm.data.tokenizer import BOS_ID, EOS_ID
-from tfm.decoding.generate import DecodingConfig, search_batch, search_parameters
+from tfm.decoding.generate import DecodingConfig, search_batch
+from tfm.decoding.parameters import search_parameters
 from tfm.errors import UserError
 from tfm.layers.collected_attention import attention_of
 from tfm.losses import smoothed_cross_entropy

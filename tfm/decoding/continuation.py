@@ -24,17 +24,15 @@ from tfm.decoding.generate import (
     MAX_TOKENS,
     DecodingConfig,
     Members,
-    Params,
     TokenHypothesis,
     as_members,
     collect,
     option,
     run_search,
-    search_parameters,
 )
+from tfm.decoding.parameters import Params, apply_model, search_parameters, weight_bytes, with_dtype
 from tfm.errors import UserError
 from tfm.fields import check_fields, field_like
-from tfm.layers.matmul import inputs_first
 
 same_field = functools.partial(field_like, DecodingConfig)
 log = logging.getLogger(__name__)
@@ -155,7 +153,7 @@ def continue_tokens(
     members = tuple(search_parameters(each, config.dtype) for each in as_members(params))
     numbers = first + np.arange(len(prompts))
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(config.seed), numbers)
-    weight_bytes = sum(x.nbytes for x in jax.tree.leaves((params, members)))
+    held = weight_bytes(params, members)
     results: list[Any] = [None] * len(prompts)
 
     def search_rows(rows):
@@ -171,7 +169,7 @@ def continue_tokens(
         source = bucket_width(max(len(prompts[i]) for i in rows))
         sizes = {"source": source, "length": config.max_tokens + 1, "width": config.width}
         sampling = bool(config.samples)
-        return weight_bytes + len(members) * known.decoding_bytes(rows=len(rows), sampling=sampling, **sizes)
+        return held + len(members) * known.decoding_bytes(rows=len(rows), sampling=sampling, **sizes)
 
     def describe(rows):
         tokens = max(len(prompts[i]) for i in rows)
@@ -229,18 +227,13 @@ def continue_batch(
     Returns:
       `search.Hypotheses` with N = `config.width`.
     """
-    if config.dtype:
-        model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
+    model = with_dtype(model, config.dtype)
     max_length = config.max_tokens + 1  # with EOS
     step = search.ensemble(*(_make_step(model, params) for params in members))
     states = tuple(
         (
-            model.apply(
-                {"params": inputs_first(params)},
-                context,
-                width=config.width,
-                max_length=max_length,
-                method="init_cache",
+            apply_model(
+                model, params, context, width=config.width, max_length=max_length, method="init_cache"
             ),
             last,
         )
@@ -264,9 +257,7 @@ def _make_step(model, params):
     def step(tokens, state, position):
         cache, last = state
         tokens = jnp.where(position == 0, last[:, None], tokens)
-        logits, cache = model.apply(
-            {"params": inputs_first(params)}, tokens, cache, position, method="decode_step"
-        )
+        logits, cache = apply_model(model, params, tokens, cache, position, method="decode_step")
         return logits, (cache, last)
 
     return step

@@ -19,9 +19,9 @@ from tfm.data.packing import bucket_width
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.batch_splitting import run_batches
 from tfm.decoding.mbr import UTILITIES
+from tfm.decoding.parameters import INT8, Params, apply_model, search_parameters, weight_bytes, with_dtype
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, check_fields, field
-from tfm.layers.matmul import inputs_first, outputs_first
 
 option = functools.partial(field, resume=CHANGEABLE)  # training does not depend on decoding
 MAX_TOKENS = 65_536  # of an input, or of an output beyond its input
@@ -94,7 +94,10 @@ class DecodingConfig:
         choices=("split", "cut"),
     )
     dtype: str = option(
-        "", "Of weights and computation; empty is the model's.", choices=("", "float32", "bfloat16")
+        "",
+        "Of weights and computation; empty is the model's. int8 rounds weights and what they are multiplied "
+        "with, and leaves the rest in the model's.",
+        choices=("", "float32", "bfloat16", INT8),
     )
 
     RENAMED: ClassVar[dict[str, str]] = {"extra_length": "max_extra_tokens", "over_long": "overflow"}
@@ -114,7 +117,6 @@ class DecodingConfig:
         return self.samples or self.beam_size
 
 
-Params = Any  # a tree of parameters
 Members = tuple[Params, ...]  # of an ensemble
 
 
@@ -169,7 +171,7 @@ def decode(
     check_lengths(model, [len(ids) + len(prefix) + config.max_extra_tokens for ids, prefix in pairs])
     members = tuple(search_parameters(each, config.dtype) for each in as_members(params))
     keys = jax.random.split(jax.random.key(config.seed), len(sentences)) if config.samples else None
-    weight_bytes = sum(x.nbytes for x in jax.tree.leaves((params, members)))
+    held = weight_bytes(params, members)
     results: list[Any] = [None] * len(sentences)
 
     def search_rows(rows):
@@ -183,7 +185,7 @@ def decode(
         source = bucket_width(max(len(sentences[i]) for i in rows))
         prefix = bucket_width(max(len(prefixes[i]) for i in rows)) if prefixes else 0
         search_bytes = _search_bytes(model, config, len(rows), source, prefix)
-        return None if search_bytes is None else weight_bytes + len(members) * search_bytes
+        return None if search_bytes is None else held + len(members) * search_bytes
 
     def describe(rows):
         names = ("samples" if config.samples else "beam_size", "max_extra_tokens", "max_input")
@@ -199,8 +201,7 @@ def decode(
 
 def _search_bytes(model, config, rows, source, prefix):
     """Estimated bytes of `search_batch` beside the weights, or None; of B, M and P."""
-    if config.dtype:
-        model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
+    model = with_dtype(model, config.dtype)
     estimate = memory_estimate.estimate_of(model)
     if estimate is None:
         return None
@@ -260,8 +261,7 @@ def trace_batch(
 
 def _prepare_search(model, members, inputs, config, n_best, prefix):
     """(step, caches, arguments of beam search alone, arguments of every search) of a batch."""
-    if config.dtype:
-        model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
+    model = with_dtype(model, config.dtype)
     limits = (inputs != PAD_ID).sum(-1).astype(jnp.int32) + config.max_extra_tokens
     max_length = inputs.shape[1] + config.max_extra_tokens
     if prefix is not None:
@@ -277,13 +277,7 @@ def _prepare_search(model, members, inputs, config, n_best, prefix):
     }
     step = search.ensemble(*(_make_step(model, params, config) for params in members))
     caches = tuple(
-        model.apply(
-            {"params": inputs_first(params)},
-            inputs,
-            width=config.width,
-            max_length=max_length,
-            method="init_cache",
-        )
+        apply_model(model, params, inputs, width=config.width, max_length=max_length, method="init_cache")
         for params in members
     )
     of_beam = {
@@ -321,24 +315,14 @@ def run_search(
     return search.beam_search(step, states, beam_size=config.beam_size, **penalty, **of_beam, **common)
 
 
-@functools.partial(jax.jit, static_argnums=1)
-def search_parameters(params: Params, dtype: str = "") -> Params:
-    """Parameters as `search_batch` takes them, made once for all batches: in `dtype`, if any."""
-    if dtype:
-        params = jax.tree.map(lambda x: x.astype(dtype), params)
-    return outputs_first(params)
-
-
 def _make_step(model, params, config):
     """The search's step of one model; with a coverage penalty the cache sums the attention."""
 
     def step(tokens, cache, position):
-        variables, arguments = {"params": inputs_first(params)}, (tokens, cache, position)
+        apply = functools.partial(apply_model, model, params, tokens, cache, position, method="decode_step")
         if not config.coverage_penalty:
-            return model.apply(variables, *arguments, method="decode_step")
-        (logits, cache), collected = model.apply(
-            variables, *arguments, method="decode_step", mutable=["attention"]
-        )
+            return apply()
+        (logits, cache), collected = apply(mutable=["attention"])
         attention = select_layer(model.source_attention(collected), config)
         return logits, cache.add_coverage(attention.mean(1))
 

@@ -17,11 +17,11 @@ from tfm.decoding.batch_splitting import run_batches
 from tfm.decoding.generate import (
     DecodingConfig,
     Members,
-    Params,
     as_members,
     check_lengths,
     select_layer,
 )
+from tfm.decoding.parameters import Params
 from tfm.losses import chunked_log_probabilities
 
 Ids = Sequence[Sequence[int]]

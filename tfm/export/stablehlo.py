@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import export
 
-from tfm.decoding.generate import check_lengths, search_batch, search_parameters
+from tfm.decoding.generate import check_lengths, search_batch
+from tfm.decoding.parameters import INT8, search_parameters
 from tfm.errors import UserError
 from tfm.workdir.runs import Run, single_model_params
 
@@ -23,13 +24,15 @@ def search_program(run: Run, rows: int, length: int) -> export.Exported:
       row of inputs ends in EOS and is padded with 0.
 
     Raises:
-      UserError: the attention of the model's config exists on one platform only, or it asks for samples, or
-        it has no positions for the outputs of inputs so long.
+      UserError: the attention of the model's config exists on one platform only, or it asks for samples or
+        int8, or it has no positions for the outputs of inputs so long.
     """
     if run.task.config.model.attention == "cudnn":
         raise UserError("Attention 'cudnn' runs on CUDA only: export with --config.model.attention=xla.")
     if run.task.config.decoding.samples:
         raise UserError("StableHLO holds the search, no samples: export with --config.decoding.samples=0.")
+    if run.task.config.decoding.dtype == INT8:
+        raise UserError("StableHLO holds no oneDNN: export with --config.decoding.dtype=float32.")
     model, decoding = run.task.model, run.task.config.decoding
     check_lengths(model, [length + decoding.max_extra_tokens])
 

@@ -3,7 +3,6 @@
 Shape letters as in `tfm.layers`; N hypotheses of a row.
 """
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,7 +12,8 @@ import jax.numpy as jnp
 
 from tfm import search
 from tfm.data.tokenizer import BOS_ID
-from tfm.decoding.generate import DecodingConfig, search_batch, search_parameters
+from tfm.decoding.generate import DecodingConfig, search_batch
+from tfm.decoding.parameters import search_parameters, with_dtype
 from tfm.interpret.edited import EditedModel
 from tfm.layers.activations import Edit, Interception, intercept
 
@@ -136,8 +136,7 @@ def decode(
     )
     if not read:
         return found, {}
-    if config.dtype:
-        model = model.clone(config=dataclasses.replace(model.config, dtype=config.dtype))
+    model = with_dtype(model, config.dtype)
     batch, width, _ = found.tokens.shape
     interception = Interception(read, edit, rows_of_each=width)
     targets = found.tokens.reshape(batch * width, -1)

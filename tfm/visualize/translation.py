@@ -13,7 +13,8 @@ import numpy as np
 
 from tfm.data.batching import pad_sentences
 from tfm.data.tokenizer import BOS_ID, EOS_ID
-from tfm.decoding.generate import check_lengths, search_parameters, trace_batch
+from tfm.decoding.generate import check_lengths, trace_batch
+from tfm.decoding.parameters import search_parameters
 from tfm.errors import UserError
 from tfm.layers.activations import Interception, intercept
 from tfm.runtime.memory import check_estimate, format_bytes, host_memory

@@ -9,8 +9,9 @@ import numpy as np
 
 from tfm.arguments import check_texts
 from tfm.data.tokenizer import EOS_ID, Tokenizer
-from tfm.decoding.generate import DecodingConfig, Members, Params, decode
+from tfm.decoding.generate import DecodingConfig, Members, decode
 from tfm.decoding.mbr import expected_utilities
+from tfm.decoding.parameters import Params
 from tfm.decoding.scoring import attend_pairs, score_pairs
 from tfm.errors import UserError
 from tfm.evaluation.alignment import Links, align_words

@@ -1,0 +1,104 @@
+"""Parameters of a search: their dtype, and models that multiply with 8 bits."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.helpers.initialize import random_parameters
+from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.decoding.continuation import GenerationConfig, continue_tokens
+from tfm.decoding.generate import DecodingConfig, decode
+from tfm.decoding.parameters import apply_model, search_parameters, weight_bytes, with_dtype
+from tfm.layers.int8 import Int8Weights
+from tfm.models import TransformerConfig
+from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
+from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
+from tfm.models.transformer import Transformer
+
+V = 30
+TRANSFORMER = Transformer(
+    TransformerConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=24, heads=2), vocabulary_size=V
+)
+LM = DecoderLM(DecoderLMConfig(layers=1, d_model=16, d_ff=24, heads=2, max_positions=24), vocabulary_size=V)
+RNN = RNNSeq2Seq(RNNConfig(hidden_features=12, embedding_features=8), vocabulary_size=V)
+SOURCE = np.array([[5, 6, 7, 8, EOS_ID], [9, 4, EOS_ID, 0, 0]])
+TARGET = np.array([[BOS_ID, 12, 13, 14], [BOS_ID, 20, 21, 22]])
+INPUTS = {"transformer": (SOURCE, TARGET), "decoder_lm": (TARGET,), "rnn": (SOURCE, TARGET)}
+MODELS = {"transformer": TRANSFORMER, "decoder_lm": LM, "rnn": RNN}
+ROUNDED = {"transformer": 6 + 10 + 1, "decoder_lm": 6 + 1}  # projections of the layers, and logits
+
+
+def parameters(name):
+    """Large enough for probabilities that differ."""
+    params = random_parameters(MODELS[name], *INPUTS[name], deviation=0.05)
+    return jax.tree.map(lambda x: 4 * x, params)
+
+
+def forward(name, params, dtype):
+    """Logits of a forward pass."""
+    weights, inputs = search_parameters(params, dtype), INPUTS[name]
+    return np.asarray(apply_model(with_dtype(MODELS[name], dtype), weights, *inputs, train=False), np.float32)
+
+
+@pytest.mark.parametrize("dtype", ["", "float32", "bfloat16"])
+def test_parameters_and_model_have_the_dtype(dtype):
+    params = {"hidden": {"kernel": jnp.ones((3, 4)), "bias": jnp.ones(4)}}
+    expected = dtype or "float32"
+    assert {str(x.dtype) for x in jax.tree.leaves(search_parameters(params, dtype))} == {expected}
+    assert with_dtype(TRANSFORMER, dtype).config.dtype == expected
+
+
+def test_the_rest_of_8_bits_is_in_the_models_dtype():
+    assert with_dtype(TRANSFORMER, "int8") is TRANSFORMER
+
+
+def test_shared_arrays_count_once():
+    params = {"hidden": {"kernel": jnp.ones((3, 4)), "bias": jnp.ones(4)}}
+    rounded = search_parameters(params, "int8")
+    values, scales_and_excess = 3 * 4, 2 * 4 * 4
+    assert weight_bytes(params, (rounded,)) == 16 * 4 + values + scales_and_excess
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_8_bits_are_close_to_float32(name):
+    params = parameters(name)
+    expected, found = forward(name, params, "float32"), forward(name, params, "int8")
+    errors = np.abs(found - expected)
+    assert 0 < errors.mean() < 0.03 * expected.std()
+    assert errors.max() < 0.2 * expected.std()
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_all_projections_and_logits_have_8_bits(name, monkeypatch):
+    multiply, used = Int8Weights.multiply, []
+    monkeypatch.setattr(Int8Weights, "multiply", lambda self, x: used.append(x.shape) or multiply(self, x))
+    forward(name, parameters(name), "int8")
+    assert len(used) == ROUNDED[name]
+
+
+def most_probable(name, params, *inputs):
+    """The token that a forward pass with 8 bits finds most probable behind each position of one row."""
+    logits = apply_model(MODELS[name], search_parameters(params, "int8"), *inputs, train=False)
+    return np.asarray(logits)[0, :, BOS_ID + 1 :].argmax(-1) + BOS_ID + 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["transformer", "rnn"])
+def test_greedy_search_with_8_bits_equals_the_forward_pass(name):
+    params, config = parameters(name), DecodingConfig(beam_size=1, dtype="int8", max_extra_tokens=3)
+    (best,), (other,) = decode(MODELS[name], params, [[5, 6, 7, 8, EOS_ID], [9, 4, EOS_ID]], config)
+    for source, (*ids, end) in ((SOURCE[:1], best.ids), (SOURCE[1:], other.ids)):
+        assert most_probable(name, params, source, np.array([[BOS_ID, *ids]]))[:-1].tolist() == ids
+        assert end == EOS_ID  # at the limit, if not before
+    assert best.ids != other.ids
+
+
+@pytest.mark.long
+def test_a_text_goes_on_with_8_bits_as_in_the_forward_pass():
+    params = parameters("decoder_lm")
+    config = GenerationConfig(samples=0, max_tokens=5, dtype="int8")
+    ((found,),) = continue_tokens(LM, params, [[7, 8, 9]], config)
+    *ids, _ = found.ids
+    behind = most_probable("decoder_lm", params, np.array([[BOS_ID, 7, 8, 9, *ids]]))
+    assert behind[3:-1].tolist() == ids

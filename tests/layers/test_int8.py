@@ -1,0 +1,194 @@
+"""Dense layers and logits with weights of 8 bits against the same arithmetic in NumPy."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tfm import onednn
+from tfm.layers import int8
+from tfm.layers.embedding import Embedding
+
+RNG = np.random.default_rng(0)
+needs_onednn = pytest.mark.skipif(not onednn.is_available(), reason="oneDNN or VNNI is not here")
+
+
+def random(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def rounded(x):
+    """Each row of x in float64, as 8 bits hold it."""
+    scales = np.abs(x.astype(np.float64)).max(-1, keepdims=True) / 127
+    return np.round(x / scales) * scales
+
+
+def product(x, weights):
+    """[..., inputs] and [inputs, outputs] -> [..., outputs], both of 8 bits."""
+    return rounded(x) @ rounded(weights.T).T
+
+
+def apply_rounded(module, params, x, **options):
+    """The module's output with what `round_params` makes of its parameters."""
+    with nn.intercept_methods(int8.multiply_rounded):
+        return module.apply(int8.round_params(params).variables(), x, **options)
+
+
+def assert_close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_rows_are_rounded_to_their_largest_number():
+    x = random(5, 40) * np.array([[1e-20], [1e-3], [1], [1e3], [1e20]], np.float32)
+    values, scales = int8.round_rows(x)
+    assert values.dtype == jnp.int8
+    assert (np.abs(values).max(1) == 127).all()
+    np.testing.assert_allclose(scales, np.abs(x).max(1) / 127, rtol=1e-6)
+    errors = np.abs(values * np.asarray(scales, np.float64)[:, None] - x)
+    assert (errors <= 0.50001 * np.asarray(scales)[:, None]).all()
+
+
+def test_a_row_of_zeros_stays_zero():
+    values, scales = int8.round_rows(jnp.zeros((2, 3)))
+    assert not values.any()
+    assert np.isfinite(scales).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("rows", [2, onednn.MIN_ROWS])
+def test_what_is_no_number_makes_its_row_nan(bad, rows):
+    x = random(rows, 6)
+    x[1, 2] = bad
+    found = int8.round_weights(random(5, 6)).multiply(x)
+    assert np.isnan(found[1]).all()
+    assert np.isfinite(found[0]).all()
+
+
+@pytest.mark.parametrize("rows", [1, onednn.MIN_ROWS - 1, onednn.MIN_ROWS, 40])
+def test_products_equal_numpy(rows):
+    x, weights = random(rows, 33), random(33, 20)
+    found = int8.round_weights(weights.T).multiply(x)
+    assert_close(found, product(x, weights))
+    assert np.abs(found - x @ weights).max() > 1e-4  # rounded indeed
+
+
+@needs_onednn
+def test_sums_of_onednn_equal_those_of_jax(monkeypatch):
+    weights = int8.round_weights(random(20, 33))
+    x, used = random(onednn.MIN_ROWS, 33), []
+    multiply = onednn.multiply
+    monkeypatch.setattr(onednn, "multiply", lambda *pair: used.append(1) or multiply(*pair))
+    found = weights.multiply(x)
+    assert used == [1]
+    monkeypatch.setattr(onednn, "is_available", lambda: False)
+    np.testing.assert_array_equal(found, weights.multiply(x))
+    assert used == [1]
+
+
+@needs_onednn
+@pytest.mark.parametrize(
+    ("rows", "inputs", "suits"),
+    [
+        (onednn.MIN_ROWS, 8, True),
+        (onednn.MIN_ROWS - 1, 8, False),
+        (onednn.MIN_ROWS, onednn.MAX_INPUTS, True),
+        (onednn.MIN_ROWS, onednn.MAX_INPUTS + 1, False),
+    ],
+)
+def test_onednn_takes_many_rows_of_not_too_many_inputs(rows, inputs, suits):
+    assert int8._suits_onednn(np.empty((rows, inputs), np.int8)) == suits
+
+
+def test_onednn_is_for_cpus(monkeypatch):
+    monkeypatch.setattr(int8.backend, "is_cpu", lambda: False)
+    assert not int8._suits_onednn(np.empty((64, 64), np.int8))
+
+
+DENSE = {  # name of the module: its kernel, and the axes of inputs that it sums
+    "hidden": ((8, 6), -1),
+    "query": ((8, 2, 3), -1),
+    "output": ((2, 3, 8), (-2, -1)),
+}
+
+
+class Layer(nn.Module):
+    """One dense layer by a name."""
+
+    name_of_dense: str
+    features: tuple[int, ...]
+    axis: int | tuple[int, ...]
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.DenseGeneral(self.features, self.axis, name=self.name_of_dense)(x)
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_dense_layers_equal_numpy(name):
+    shape, axis = DENSE[name]
+    count = 1 if axis == -1 else 2
+    kernel, bias = random(*shape), random(*shape[count:])
+    x = random(4, 5, *shape[:count])
+    layer = Layer(name, shape[count:], axis)
+    found = apply_rounded(layer, {name: {"kernel": kernel, "bias": bias}}, x)
+    inputs = np.prod(shape[:count])
+    expected = product(x.reshape(20, inputs), kernel.reshape(inputs, -1))
+    assert_close(found, expected.reshape(4, 5, *shape[count:]) + bias)
+
+
+def test_nn_dense_without_bias_equals_numpy():
+    kernel, x = random(8, 6), random(3, 8)
+    assert_close(apply_rounded(nn.Dense(6, use_bias=False), {"kernel": kernel}, x), product(x, kernel))
+
+
+@pytest.mark.parametrize("axis", [0, (0, 1)])
+def test_other_axes_are_multiplied_as_ever(axis):
+    """`round_params` takes the first axis of a kernel for its inputs, and a dense layer the last of x."""
+    x = random(8, 8)
+    shape = (8, 6) if axis == 0 else (8, 8, 6)
+    params = {"kernel": random(*shape)}
+    layer = nn.DenseGeneral(6, axis, use_bias=False)
+    np.testing.assert_array_equal(apply_rounded(layer, params, x), layer.apply({"params": params}, x))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_logits_equal_numpy_and_lookups_are_exact(tied):
+    x, table, output = random(3, 8), random(20, 8), random(20, 8)
+    params = {"embedding": {"table": table} if tied else {"table": table, "output": output}}
+
+    class Model(nn.Module):
+        def setup(self):
+            self.embedding = Embedding(20, 8, tied=tied)
+
+        def __call__(self, x):
+            return self.embedding(jnp.arange(20)), self.embedding.logits(x)
+
+    looked_up, logits = apply_rounded(Model(), params, x)
+    np.testing.assert_allclose(looked_up, table * 8**0.5, rtol=1e-6)
+    assert_close(logits, product(x, (table if tied else output).T))
+    rounded_names = int8.round_params(params).rounded["embedding"]
+    assert list(rounded_names) == ["table" if tied else "output"]
+
+
+def test_the_result_has_the_dtype_of_the_module():
+    kernel, x = random(8, 6), random(3, 8)
+    module = nn.Dense(6, use_bias=False, dtype=jnp.bfloat16)
+    assert apply_rounded(module, {"kernel": kernel}, x).dtype == jnp.bfloat16
+    found = apply_rounded(nn.Dense(6, use_bias=False), {"kernel": kernel}, jnp.bfloat16(x))
+    assert found.dtype == jnp.float32
+
+
+def test_only_matrices_of_products_are_rounded():
+    params = {
+        "norm": {"scale": random(8), "bias": random(8)},
+        "positions": {"table": random(9, 8)},
+        "source_embedding": {"table": random(9, 8)},
+        "hidden": {"kernel": random(8, 6), "bias": random(6)},
+        "steps": {"kernel": random(8)},
+    }
+    found = int8.round_params(params)
+    assert {name: list(each) for name, each in found.rounded.items()} == {
+        "hidden": ["kernel"],
+        "source_embedding": ["table"],
+    }
+    assert found.params is params

@@ -1,0 +1,47 @@
+"""Parameters as a search takes them, made once for all of its batches."""
+
+import dataclasses
+import functools
+from typing import Any, TypeVar
+
+import flax.linen as nn
+import jax
+
+from tfm.layers.int8 import Int8Params, multiply_rounded, round_params
+from tfm.layers.matmul import inputs_first, outputs_first
+
+Params = Any  # a tree of parameters
+Model = TypeVar("Model", bound=nn.Module)
+INT8 = "int8"  # of weights; the rest is in the model's own dtype
+
+
+def search_parameters(params: Params, dtype: str = "") -> Params:
+    """Parameters as `apply_model` takes them: in `dtype`, or their own if it is empty."""
+    return round_params(params) if dtype == INT8 else _cast_parameters(params, dtype)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _cast_parameters(params, dtype):
+    if dtype:
+        params = jax.tree.map(lambda x: x.astype(dtype), params)
+    return outputs_first(params)
+
+
+def weight_bytes(*trees: Params) -> int:
+    """Bytes of all arrays, those that several trees share counted once."""
+    return sum({id(x): x.nbytes for x in jax.tree.leaves(trees)}.values())
+
+
+def with_dtype(model: Model, dtype: str) -> Model:
+    """The model that computes with `search_parameters` of this dtype."""
+    if dtype in ("", INT8):
+        return model
+    return model.clone(config=dataclasses.replace(model.config, dtype=dtype))
+
+
+def apply_model(model: nn.Module, params: Params, *arguments: Any, **options: Any) -> Any:
+    """`model.apply` with parameters that `search_parameters` made."""
+    if not isinstance(params, Int8Params):
+        return model.apply({"params": inputs_first(params)}, *arguments, **options)
+    with nn.intercept_methods(multiply_rounded):
+        return model.apply(params.variables(), *arguments, **options)
