@@ -1,4 +1,4 @@
-"""Parameters of a search: their dtype, and models that multiply with 8 bits."""
+"""Parameters of a search: their dtype, and quantized models."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.continuation import GenerationConfig, continue_tokens
 from tfm.decoding.generate import DecodingConfig, decode
 from tfm.decoding.parameters import apply_model, search_parameters, weight_bytes, with_dtype
-from tfm.layers.int8 import Int8Weights
+from tfm.layers.quantization import QuantizedWeights
 from tfm.models import TransformerConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
@@ -26,7 +26,7 @@ SOURCE = np.array([[5, 6, 7, 8, EOS_ID], [9, 4, EOS_ID, 0, 0]])
 TARGET = np.array([[BOS_ID, 12, 13, 14], [BOS_ID, 20, 21, 22]])
 INPUTS = {"transformer": (SOURCE, TARGET), "decoder_lm": (TARGET,), "rnn": (SOURCE, TARGET)}
 MODELS = {"transformer": TRANSFORMER, "decoder_lm": LM, "rnn": RNN}
-ROUNDED = {"transformer": 6 + 10 + 1, "decoder_lm": 6 + 1}  # projections of the layers, and logits
+QUANTIZED = {"transformer": 6 + 10 + 1, "decoder_lm": 6 + 1}  # projections of the layers, and logits
 
 
 def parameters(name):
@@ -55,9 +55,9 @@ def test_the_rest_of_8_bits_is_in_the_models_dtype():
 
 def test_shared_arrays_count_once():
     params = {"hidden": {"kernel": jnp.ones((3, 4)), "bias": jnp.ones(4)}}
-    rounded = search_parameters(params, "int8")
+    quantized = search_parameters(params, "int8")
     values, scales_and_excess = 3 * 4, 2 * 4 * 4
-    assert weight_bytes(params, (rounded,)) == 16 * 4 + values + scales_and_excess
+    assert weight_bytes(params, (quantized,)) == 16 * 4 + values + scales_and_excess
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -69,12 +69,14 @@ def test_8_bits_are_close_to_float32(name):
     assert errors.max() < 0.2 * expected.std()
 
 
-@pytest.mark.parametrize("name", ROUNDED)
+@pytest.mark.parametrize("name", QUANTIZED)
 def test_all_projections_and_logits_have_8_bits(name, monkeypatch):
-    multiply, used = Int8Weights.multiply, []
-    monkeypatch.setattr(Int8Weights, "multiply", lambda self, x: used.append(x.shape) or multiply(self, x))
+    multiply, used = QuantizedWeights.multiply, []
+    monkeypatch.setattr(
+        QuantizedWeights, "multiply", lambda self, x: used.append(x.shape) or multiply(self, x)
+    )
     forward(name, parameters(name), "int8")
-    assert len(used) == ROUNDED[name]
+    assert len(used) == QUANTIZED[name]
 
 
 def most_probable(name, params, *inputs):

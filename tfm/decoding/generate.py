@@ -95,8 +95,8 @@ class DecodingConfig:
     )
     dtype: str = option(
         "",
-        "Of weights and computation; empty is the model's. int8 rounds weights and what they are multiplied "
-        "with, and leaves the rest in the model's.",
+        "Of weights and computation; empty is the model's. int8 quantizes weights and what they are "
+        "multiplied with, and leaves the rest in the model's.",
         choices=("", "float32", "bfloat16", INT8),
     )
 

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 import flax.linen as nn
 import jax
 
-from tfm.layers.int8 import Int8Params, multiply_rounded, round_params
 from tfm.layers.matmul import inputs_first, outputs_first
+from tfm.layers.quantization import QuantizedParams, multiply_quantized, quantize_params
 
 Params = Any  # a tree of parameters
 Model = TypeVar("Model", bound=nn.Module)
@@ -17,7 +17,7 @@ INT8 = "int8"  # of weights; the rest is in the model's own dtype
 
 def search_parameters(params: Params, dtype: str = "") -> Params:
     """Parameters as `apply_model` takes them: in `dtype`, or their own if it is empty."""
-    return round_params(params) if dtype == INT8 else _cast_parameters(params, dtype)
+    return quantize_params(params) if dtype == INT8 else _cast_parameters(params, dtype)
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -41,7 +41,7 @@ def with_dtype(model: Model, dtype: str) -> Model:
 
 def apply_model(model: nn.Module, params: Params, *arguments: Any, **options: Any) -> Any:
     """`model.apply` with parameters that `search_parameters` made."""
-    if not isinstance(params, Int8Params):
+    if not isinstance(params, QuantizedParams):
         return model.apply({"params": inputs_first(params)}, *arguments, **options)
-    with nn.intercept_methods(multiply_rounded):
+    with nn.intercept_methods(multiply_quantized):
         return model.apply(params.variables(), *arguments, **options)

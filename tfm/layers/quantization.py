@@ -1,8 +1,9 @@
-"""Dense layers and logits with weights rounded to 8 bits, for decoding.
+"""Quantization to 8 bits: dense layers and logits with weights and inputs of int8, for decoding.
 
 A product x W is computed "vector-wise", as in Dettmers et al. 2022: each row of x and each output of W is
 divided by its largest magnitude / 127 and rounded, the products of integers are summed exactly, and the sums
-are multiplied by both scales. `tfm.onednn` sums on a CPU that has it, JAX elsewhere; the sums are the same.
+are multiplied by both scales. oneDNN sums on a CPU that has it (`tfm.layers.onednn`), and JAX elsewhere: the
+sums are the same.
 """
 
 import math
@@ -15,18 +16,19 @@ import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from tfm import backend, onednn
+from tfm import backend
+from tfm.layers import onednn
 from tfm.layers.embedding import Embedding
 from tfm.layers.parameter_axes import parameter_axes
 
-COLLECTION = "int8"  # of variables: {path of a parameter: Int8Weights}
+COLLECTION = "quantized"  # of variables: {path of a parameter: QuantizedWeights}
 LARGEST = 127  # 8 bits with a sign, and no -128
 SHIFT = 128  # to numbers without a sign, which oneDNN multiplies fastest
 
 
 @flax.struct.dataclass
-class Int8Weights:
-    """Weights rounded to 8 bits, about values * scales.
+class QuantizedWeights:
+    """Weights of int8, about values * scales.
 
     Attributes:
       values: int8 [outputs, inputs].
@@ -41,7 +43,7 @@ class Int8Weights:
     def multiply(self, x: jax.Array) -> jax.Array:
         """[..., inputs] -> float32 [..., outputs]."""
         rows = x.reshape(-1, x.shape[-1]).astype(jnp.float32)
-        values, scales = round_rows(rows)
+        values, scales = quantize_rows(rows)
         sums = self._sum_products(values)
         product = sums.astype(jnp.float32) * (scales[:, None] * self.scales)
         return product.reshape(*x.shape[:-1], -1)
@@ -60,8 +62,8 @@ def _suits_onednn(values):
     return suits and backend.is_cpu() and onednn.is_available()
 
 
-def round_rows(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """[rows, columns] -> int8 [rows, columns] and scales float32 [rows], x about their product.
+def quantize_rows(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """[rows, columns] -> int8 [rows, columns] and scales float32 [rows], whose product is about x.
 
     A row with NaN or an infinite number has a scale that is no number.
     """
@@ -71,46 +73,46 @@ def round_rows(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.round(x / scales[:, None]).astype(jnp.int8), scales
 
 
-def round_weights(weights: jax.Array) -> Int8Weights:
-    """Rounds float [outputs, inputs]."""
-    values, scales = round_rows(weights.astype(jnp.float32))
-    return Int8Weights(values, scales, SHIFT * values.astype(jnp.int32).sum(1))
+def quantize_weights(weights: jax.Array) -> QuantizedWeights:
+    """Quantizes float [outputs, inputs]."""
+    values, scales = quantize_rows(weights.astype(jnp.float32))
+    return QuantizedWeights(values, scales, SHIFT * values.astype(jnp.int32).sum(1))
 
 
 @flax.struct.dataclass
-class Int8Params:
-    """Parameters, and the rounded ones of those that a dense layer or the logits multiply with.
+class QuantizedParams:
+    """Parameters, and quantized copies of those that a dense layer or the logits multiply with.
 
     Attributes:
       params: a tree of parameters.
-      rounded: the tree {names of modules: {name of the parameter: Int8Weights}}.
+      quantized: the tree {names of modules: {name of the parameter: QuantizedWeights}}.
     """
 
     params: Any
-    rounded: Any
+    quantized: Any
 
     def variables(self) -> dict[str, Any]:
-        """What `apply` takes, inside of `nn.intercept_methods(multiply_rounded)`."""
-        return {"params": self.params, COLLECTION: self.rounded}
+        """What `apply` takes, inside of `nn.intercept_methods(multiply_quantized)`."""
+        return {"params": self.params, COLLECTION: self.quantized}
 
 
-def round_params(params: Any) -> Int8Params:
-    """Rounds every kernel, and every matrix of embeddings that logits are computed with.
+def quantize_params(params: Any) -> QuantizedParams:
+    """Quantizes every kernel, and every matrix of embeddings that logits are computed with.
 
     The axes of a kernel's inputs are all but the last where its module is called "output", else the first. A
     dense layer whose kernel has others multiplies as ever.
     """
     flat = flatten_dict(params)
     matrices = {path: _as_matrix(path, flat) for path in flat}
-    rounded = _round_all({path: x for path, x in matrices.items() if x is not None})
-    return Int8Params(params, unflatten_dict(rounded))
+    quantized = _quantize_all({path: x for path, x in matrices.items() if x is not None})
+    return QuantizedParams(params, unflatten_dict(quantized))
 
 
-_round_all = jax.jit(lambda matrices: {path: round_weights(x) for path, x in matrices.items()})
+_quantize_all = jax.jit(lambda matrices: {path: quantize_weights(x) for path, x in matrices.items()})
 
 
 def _as_matrix(path, flat):
-    """The parameter of this path as a matrix [outputs, inputs], or None where it is not to be rounded."""
+    """The parameter of this path as a matrix [outputs, inputs], or None where it is not quantized."""
     *modules, name = path
     weights = flat[path]
     if name == "kernel" and weights.ndim > 1:
@@ -121,10 +123,10 @@ def _as_matrix(path, flat):
     return None
 
 
-def multiply_rounded(
+def multiply_quantized(
     next_function: Callable, arguments: tuple, keywords: dict[str, Any], context: nn.module.InterceptorContext
 ) -> Any:
-    """For `nn.intercept_methods`: dense layers and logits multiply with their rounded weights, if any."""
+    """For `nn.intercept_methods`: dense layers and logits multiply with their quantized weights, if any."""
     module, found = context.module, None
     if isinstance(module, nn.Dense | nn.DenseGeneral) and context.method_name == "__call__":
         found = _dense(module, *arguments, **keywords)
@@ -134,7 +136,7 @@ def multiply_rounded(
 
 
 def _dense(module, inputs):
-    """[..., inputs] -> [..., outputs]; None without rounded weights of these inputs and outputs."""
+    """[..., inputs] -> [..., outputs]; None without quantized weights of these inputs and outputs."""
     weights = module.get_variable(COLLECTION, "kernel")
     if weights is None:
         return None
@@ -153,6 +155,6 @@ def _dense(module, inputs):
 
 
 def _logits(module, x):
-    """[..., D] -> [..., V]; None without a rounded matrix."""
+    """[..., D] -> [..., V]; None without a quantized matrix."""
     weights = module.get_variable(COLLECTION, "table" if module.tied else "output")
     return None if weights is None else weights.multiply(x).astype(module.dtype)

@@ -1,12 +1,11 @@
-"""Dense layers and logits with weights of 8 bits against the same arithmetic in NumPy."""
+"""Quantized dense layers and logits against the same arithmetic in NumPy."""
 
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tfm import onednn
-from tfm.layers import int8
+from tfm.layers import onednn, quantization
 from tfm.layers.embedding import Embedding
 
 RNG = np.random.default_rng(0)
@@ -28,10 +27,10 @@ def product(x, weights):
     return rounded(x) @ rounded(weights.T).T
 
 
-def apply_rounded(module, params, x, **options):
-    """The module's output with what `round_params` makes of its parameters."""
-    with nn.intercept_methods(int8.multiply_rounded):
-        return module.apply(int8.round_params(params).variables(), x, **options)
+def apply_quantized(module, params, x, **options):
+    """The module's output with what `quantize_params` makes of its parameters."""
+    with nn.intercept_methods(quantization.multiply_quantized):
+        return module.apply(quantization.quantize_params(params).variables(), x, **options)
 
 
 def assert_close(found, expected):
@@ -40,7 +39,7 @@ def assert_close(found, expected):
 
 def test_rows_are_rounded_to_their_largest_number():
     x = random(5, 40) * np.array([[1e-20], [1e-3], [1], [1e3], [1e20]], np.float32)
-    values, scales = int8.round_rows(x)
+    values, scales = quantization.quantize_rows(x)
     assert values.dtype == jnp.int8
     assert (np.abs(values).max(1) == 127).all()
     np.testing.assert_allclose(scales, np.abs(x).max(1) / 127, rtol=1e-6)
@@ -49,7 +48,7 @@ def test_rows_are_rounded_to_their_largest_number():
 
 
 def test_a_row_of_zeros_stays_zero():
-    values, scales = int8.round_rows(jnp.zeros((2, 3)))
+    values, scales = quantization.quantize_rows(jnp.zeros((2, 3)))
     assert not values.any()
     assert np.isfinite(scales).all()
 
@@ -59,7 +58,7 @@ def test_a_row_of_zeros_stays_zero():
 def test_what_is_no_number_makes_its_row_nan(bad, rows):
     x = random(rows, 6)
     x[1, 2] = bad
-    found = int8.round_weights(random(5, 6)).multiply(x)
+    found = quantization.quantize_weights(random(5, 6)).multiply(x)
     assert np.isnan(found[1]).all()
     assert np.isfinite(found[0]).all()
 
@@ -67,14 +66,14 @@ def test_what_is_no_number_makes_its_row_nan(bad, rows):
 @pytest.mark.parametrize("rows", [1, onednn.MIN_ROWS - 1, onednn.MIN_ROWS, 40])
 def test_products_equal_numpy(rows):
     x, weights = random(rows, 33), random(33, 20)
-    found = int8.round_weights(weights.T).multiply(x)
+    found = quantization.quantize_weights(weights.T).multiply(x)
     assert_close(found, product(x, weights))
     assert np.abs(found - x @ weights).max() > 1e-4  # rounded indeed
 
 
 @needs_onednn
 def test_sums_of_onednn_equal_those_of_jax(monkeypatch):
-    weights = int8.round_weights(random(20, 33))
+    weights = quantization.quantize_weights(random(20, 33))
     x, used = random(onednn.MIN_ROWS, 33), []
     multiply = onednn.multiply
     monkeypatch.setattr(onednn, "multiply", lambda *pair: used.append(1) or multiply(*pair))
@@ -96,12 +95,12 @@ def test_sums_of_onednn_equal_those_of_jax(monkeypatch):
     ],
 )
 def test_onednn_takes_many_rows_of_not_too_many_inputs(rows, inputs, suits):
-    assert int8._suits_onednn(np.empty((rows, inputs), np.int8)) == suits
+    assert quantization._suits_onednn(np.empty((rows, inputs), np.int8)) == suits
 
 
 def test_onednn_is_for_cpus(monkeypatch):
-    monkeypatch.setattr(int8.backend, "is_cpu", lambda: False)
-    assert not int8._suits_onednn(np.empty((64, 64), np.int8))
+    monkeypatch.setattr(quantization.backend, "is_cpu", lambda: False)
+    assert not quantization._suits_onednn(np.empty((64, 64), np.int8))
 
 
 DENSE = {  # name of the module: its kernel, and the axes of inputs that it sums
@@ -130,7 +129,7 @@ def test_dense_layers_equal_numpy(name):
     kernel, bias = random(*shape), random(*shape[count:])
     x = random(4, 5, *shape[:count])
     layer = Layer(name, shape[count:], axis)
-    found = apply_rounded(layer, {name: {"kernel": kernel, "bias": bias}}, x)
+    found = apply_quantized(layer, {name: {"kernel": kernel, "bias": bias}}, x)
     inputs = np.prod(shape[:count])
     expected = product(x.reshape(20, inputs), kernel.reshape(inputs, -1))
     assert_close(found, expected.reshape(4, 5, *shape[count:]) + bias)
@@ -138,17 +137,17 @@ def test_dense_layers_equal_numpy(name):
 
 def test_nn_dense_without_bias_equals_numpy():
     kernel, x = random(8, 6), random(3, 8)
-    assert_close(apply_rounded(nn.Dense(6, use_bias=False), {"kernel": kernel}, x), product(x, kernel))
+    assert_close(apply_quantized(nn.Dense(6, use_bias=False), {"kernel": kernel}, x), product(x, kernel))
 
 
 @pytest.mark.parametrize("axis", [0, (0, 1)])
 def test_other_axes_are_multiplied_as_ever(axis):
-    """`round_params` takes the first axis of a kernel for its inputs, and a dense layer the last of x."""
+    """`quantize_params` takes the first axis of a kernel for its inputs, and a dense layer the last of x."""
     x = random(8, 8)
     shape = (8, 6) if axis == 0 else (8, 8, 6)
     params = {"kernel": random(*shape)}
     layer = nn.DenseGeneral(6, axis, use_bias=False)
-    np.testing.assert_array_equal(apply_rounded(layer, params, x), layer.apply({"params": params}, x))
+    np.testing.assert_array_equal(apply_quantized(layer, params, x), layer.apply({"params": params}, x))
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -163,22 +162,22 @@ def test_logits_equal_numpy_and_lookups_are_exact(tied):
         def __call__(self, x):
             return self.embedding(jnp.arange(20)), self.embedding.logits(x)
 
-    looked_up, logits = apply_rounded(Model(), params, x)
+    looked_up, logits = apply_quantized(Model(), params, x)
     np.testing.assert_allclose(looked_up, table * 8**0.5, rtol=1e-6)
     assert_close(logits, product(x, (table if tied else output).T))
-    rounded_names = int8.round_params(params).rounded["embedding"]
-    assert list(rounded_names) == ["table" if tied else "output"]
+    names = quantization.quantize_params(params).quantized["embedding"]
+    assert list(names) == ["table" if tied else "output"]
 
 
 def test_the_result_has_the_dtype_of_the_module():
     kernel, x = random(8, 6), random(3, 8)
     module = nn.Dense(6, use_bias=False, dtype=jnp.bfloat16)
-    assert apply_rounded(module, {"kernel": kernel}, x).dtype == jnp.bfloat16
-    found = apply_rounded(nn.Dense(6, use_bias=False), {"kernel": kernel}, jnp.bfloat16(x))
+    assert apply_quantized(module, {"kernel": kernel}, x).dtype == jnp.bfloat16
+    found = apply_quantized(nn.Dense(6, use_bias=False), {"kernel": kernel}, jnp.bfloat16(x))
     assert found.dtype == jnp.float32
 
 
-def test_only_matrices_of_products_are_rounded():
+def test_only_matrices_of_products_are_quantized():
     params = {
         "norm": {"scale": random(8), "bias": random(8)},
         "positions": {"table": random(9, 8)},
@@ -186,8 +185,8 @@ def test_only_matrices_of_products_are_rounded():
         "hidden": {"kernel": random(8, 6), "bias": random(6)},
         "steps": {"kernel": random(8)},
     }
-    found = int8.round_params(params)
-    assert {name: list(each) for name, each in found.rounded.items()} == {
+    found = quantization.quantize_params(params)
+    assert {name: list(each) for name, each in found.quantized.items()} == {
         "hidden": ["kernel"],
         "source_embedding": ["table"],
     }
