@@ -13,6 +13,9 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 # Programs that an earlier call compiled, see tests/conftest.py: a second call takes four fifths of the time.
 test unit coverage: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.pytest_cache/compiled
 
+# Three workers would write the bytecode of all tests anew each time, and every process that tests start that of tfm.
+test unit coverage: export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: quickstart test unit coverage lint docs clean
 
 quickstart: .venv/installed

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 
 from tfm import backend
 from tfm.dropout import dropout, hashed_bits16, random_bits16
@@ -33,7 +33,7 @@ def assert_uncorrelated(a, b):
     """The correlation of n independent pairs is normal with deviation 1 / sqrt(n)."""
     a, b = a.ravel(), b.ravel()
     z = np.corrcoef(a, b)[0, 1] * np.sqrt(a.size)
-    assert 2 * stats.norm.sf(abs(z)) > SIGNIFICANT
+    assert 2 * scipy.stats.norm.sf(abs(z)) > SIGNIFICANT
 
 
 def assert_uniform(counts):
@@ -41,7 +41,7 @@ def assert_uniform(counts):
     expected = counts.sum() / counts.size
     assert expected > 5
     chi_square = ((counts - expected) ** 2 / expected).sum()
-    assert LEAST < stats.chi2.cdf(chi_square, counts.size - 1) < MOST
+    assert LEAST < scipy.stats.chi2.cdf(chi_square, counts.size - 1) < MOST
 
 
 @pytest.mark.long
@@ -51,7 +51,7 @@ def test_dropout_rate_and_mean(rate):
     x = jnp.ones(200_000)
     dropped = np.asarray(dropout(jax.random.key(3), x, rate))
     kept = dropped != 0
-    assert LEAST < stats.binom.cdf(kept.sum(), x.size, 1 - rate) < MOST
+    assert LEAST < scipy.stats.binom.cdf(kept.sum(), x.size, 1 - rate) < MOST
     np.testing.assert_allclose(dropped[kept], 1 / (1 - rate), rtol=1e-4)
     assert dropped.dtype == x.dtype
 
@@ -123,8 +123,8 @@ def test_steps_layers_and_keys_are_uncorrelated(bits):
     masks = [np.asarray(bits(key, (300_000,)), np.float32) for key in (*steps, *layers, *seeds)]
     correlations = np.corrcoef(masks)[np.triu_indices(len(masks), 1)]
     z = correlations * np.sqrt(masks[0].size)
-    assert 2 * stats.norm.sf(np.abs(z).max()) > SIGNIFICANT
-    assert stats.kstest(z, "norm").pvalue > 1e-4  # as a whole they are spread as independent ones are
+    assert 2 * scipy.stats.norm.sf(np.abs(z).max()) > SIGNIFICANT
+    assert scipy.stats.kstest(z, "norm").pvalue > 1e-4  # as a whole they are spread as independent ones are
 
 
 @pytest.mark.usefixtures("bits")
@@ -136,7 +136,7 @@ def test_kept_counts_by_row_are_binomial():
     for axis in range(2):
         z = (kept.sum(axis) - 1000 * share) / np.sqrt(1000 * share * (1 - share))
         assert np.abs(z).max() < 5.5
-        assert LEAST < stats.chi2.cdf((z**2).sum(), z.size) < MOST
+        assert LEAST < scipy.stats.chi2.cdf((z**2).sum(), z.size) < MOST
 
 
 def test_keys_sharing_a_word_are_uncorrelated(monkeypatch):
@@ -148,7 +148,7 @@ def test_keys_sharing_a_word_are_uncorrelated(monkeypatch):
         halves["words"] = words
         masks.append(np.asarray(hashed_bits16(None, (500_000,)), np.float32))
     z = np.corrcoef(masks)[np.triu_indices(len(masks), 1)] * np.sqrt(masks[0].size)
-    assert 2 * stats.norm.sf(np.abs(z).max()) > SIGNIFICANT
+    assert 2 * scipy.stats.norm.sf(np.abs(z).max()) > SIGNIFICANT
 
 
 @pytest.mark.parametrize("is_cpu", [False, True])

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 
 from tfm.sweep.table import Interval, difference_interval, judge, make_table, mean_interval
 from tfm.sweep.variants import Variant
@@ -15,7 +15,7 @@ RNG = np.random.default_rng(0)
 @pytest.mark.parametrize("count", [2, 3, 10])
 def test_mean_and_its_interval_are_scipys(count):
     values = RNG.normal(20, 2, count)
-    low, high = stats.t.interval(0.95, count - 1, np.mean(values), stats.sem(values))
+    low, high = scipy.stats.t.interval(0.95, count - 1, np.mean(values), scipy.stats.sem(values))
     assert mean_interval(list(values)) == pytest.approx((np.mean(values), (high - low) / 2))
 
 
@@ -23,7 +23,7 @@ def test_mean_and_its_interval_are_scipys(count):
 def test_difference_interval_is_paired_by_seed(count):
     base = {seed: 20.0 + 3 * seed for seed in range(count)}
     values = {seed: base[seed] + RNG.normal(1, 0.2) for seed in reversed(base)}
-    expected = stats.ttest_rel(
+    expected = scipy.stats.ttest_rel(
         [values[seed] for seed in base], [base[seed] for seed in base]
     ).confidence_interval(0.95)
     found = difference_interval(values, base)

@@ -7,7 +7,7 @@ import math
 import jax
 import numpy as np
 import pytest
-import scipy.special
+import scipy
 
 from tests.helpers.initialize import random_parameters
 from tests.helpers.tiny_lm import make_lm_config, write_documents

@@ -1,5 +1,6 @@
 """MLflow itself with a SQLite store: what a run and its resumption leave there."""
 
+import importlib.util
 import json
 
 import pytest
@@ -10,9 +11,12 @@ from tfm.training.samples import read_samples
 from tfm.training.trackers.mlflow import flatten
 from tfm.training.trackers.run_ids import TRACKERS_FILE, read_id, write_id
 
-mlflow = pytest.importorskip("mlflow", reason="needs the extra tracking")
-pytest.importorskip("sqlalchemy", reason="needs the extra tracking")
-pytestmark = pytest.mark.long
+INSTALLED = all(map(importlib.util.find_spec, ("mlflow", "sqlalchemy")))
+pytestmark = [
+    pytest.mark.long,
+    # Not imported, which takes a second of each worker.
+    pytest.mark.skipif(not INSTALLED, reason="needs the extra tracking"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +35,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(folder):
+    import mlflow
+
     return mlflow.MlflowClient(f"sqlite:///{folder / 'store.db'}")
 
 

@@ -1,5 +1,6 @@
 """Weights & Biases itself, offline: what a run and its resumption leave in the file that it would send."""
 
+import importlib.util
 import json
 import time
 
@@ -11,8 +12,11 @@ from tests.helpers.wandb_file import has_ended, read_config, read_history
 from tfm.training.samples import read_samples
 from tfm.training.trackers.run_ids import read_id
 
-pytest.importorskip("wandb", reason="needs the extra tracking")
-pytestmark = pytest.mark.long
+pytestmark = [
+    pytest.mark.long,
+    # Not imported, which takes seconds of each worker.
+    pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs the extra tracking"),
+]
 
 
 @pytest.fixture(scope="module")
