@@ -140,7 +140,7 @@ def test_the_example_is_as_large_as_any_batch(data):
 @pytest.mark.long
 def test_parameters_are_drawn_from_the_key(case):
     init = jax.jit(case.task.init, compiler_options=FAST)
-    one, again, other = (jax.tree.leaves(init(jax.random.key(seed))) for seed in (0, 0, 1))
+    one, again, other = (jax.tree.leaves(jax.device_get(init(jax.random.key(seed)))) for seed in (0, 0, 1))
     assert {x.dtype for x in one} == {jnp.dtype("float32")}
     assert all((a == b).all() for a, b in zip(one, again, strict=True))
     assert any((a != b).any() for a, b in zip(one, other, strict=True))

@@ -1,6 +1,7 @@
 """The points of the layers: no operation is added where nothing is read or edited, and names are unique."""
 
 import contextlib
+import functools
 
 import flax.linen as nn
 import jax
@@ -22,9 +23,27 @@ def lower_search(name):
     return make_search(name).lower(parameters(), INPUTS).as_text()
 
 
+OPTIMIZER = optax.adam(1e-3)
+
+
+def make_model(**fields):
+    return MODEL.clone(config=TransformerConfig(**(vars(CONFIG) | {"dropout": 0.1} | fields)))
+
+
+@functools.cache
+def state_of(model):
+    """The shapes of the state of a model, with points or without."""
+
+    def create_state(key):
+        token = jnp.ones((1, 1), jnp.int32)
+        return TrainState.create(model.init(key, token, token, train=False)["params"], OPTIMIZER)
+
+    return jax.eval_shape(create_state, jax.random.key(0))
+
+
 def lower_step(**fields):
     """The text of a training step before compilation, of a function of its own."""
-    model = MODEL.clone(config=TransformerConfig(**(vars(CONFIG) | {"dropout": 0.1} | fields)))
+    model = make_model(**fields)
 
     def loss(params, batch, rng):
         variables, rngs = {"params": params}, {"dropout": rng}
@@ -32,14 +51,8 @@ def lower_step(**fields):
         metrics = fused_linear_cross_entropy(features, table, batch, jnp.ones(batch.shape), 0.1, 8)
         return metrics.pop("loss"), metrics
 
-    optimizer = optax.adam(1e-3)
-
-    def create_state(key):
-        token = jnp.ones((1, 1), jnp.int32)
-        return TrainState.create(model.init(key, token, token, train=False)["params"], optimizer)
-
-    state = jax.eval_shape(create_state, jax.random.key(0))
-    return jax.jit(make_train_step(loss, optimizer, jax.random.key(1))).lower(state, INPUTS).as_text()
+    step = make_train_step(loss, OPTIMIZER, jax.random.key(1))
+    return jax.jit(step).lower(state_of(model), INPUTS).as_text()
 
 
 PROGRAMS = {
