@@ -13,7 +13,7 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 # Programs that an earlier call compiled, see tests/conftest.py: a second call takes four fifths of the time.
 test unit coverage: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.pytest_cache/compiled
 
-# Three workers would write the bytecode of all tests anew each time, and every process that tests start that of tfm.
+# Bytecode is kept: else each worker rewrites all tests, and each process that they start compiles tfm.
 test unit coverage: export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: quickstart test unit coverage lint docs clean
