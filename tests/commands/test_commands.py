@@ -12,7 +12,7 @@ import pytest
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import LIMIT, finish, wait_until
 from tests.helpers.tiny import make_config, write_config_file
-from tfm.commands import evaluate, train, translate
+from tfm.commands import evaluate, train
 from tfm.errors import UserError
 from tfm.training.reporting import read_metrics
 
@@ -86,7 +86,8 @@ def test_eval_of_a_file_stem_writes_into_the_run(workdir, corpus, tmp_path, abso
     stem = str(tmp_path / "sub" / "nt") if absolute else "sub/nt"
     name = ["--name=greedy"] if absolute else []
     options = ("--config.decoding.beam_size=1", f"--config.data.directory={tmp_path}", *name)
-    evaluate.main([f"--workdir={workdir}", f"--split={stem}", *options])
+    result = run("eval.py", f"--workdir={workdir}", f"--split={stem}", *options)
+    assert result.returncode == 0, result.stderr.decode()
     written = f"{'greedy' if absolute else 'nt'}.de"
     assert len((workdir / f"{written}.hypotheses").read_text().splitlines()) == 2
     assert json.loads((workdir / f"{written}.scores.json").read_text())["split"] == "nt"
@@ -108,7 +109,8 @@ def test_translate_gives_a_line_for_each_line(workdir):
 def test_translate_writes_json_and_leaves_no_part(workdir, tmp_path):
     (tmp_path / "in").write_text("red dog\n\nblue cat\n")
     options = ("--format=jsonl", "--n_best=2", "--alignments", f"--input={tmp_path / 'in'}")
-    translate.main([f"--workdir={workdir}", *options, f"--output={tmp_path / 'out'}"])
+    result = run("-m", "tfm", "translate", f"--workdir={workdir}", *options, f"--output={tmp_path / 'out'}")
+    assert result.returncode == 0, result.stderr.decode()
     rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert [row["source"] for row in rows] == ["red dog", "", "blue cat"]
     assert [len(row["translations"]) for row in rows] == [2, 1, 2]
@@ -183,8 +185,9 @@ def test_visualize_draws_png_files(workdir):
 def test_n_best_above_the_beam_is_refused(workdir, tmp_path):
     (tmp_path / "in").write_text("red dog\n")
     options = ("--format=jsonl", "--n_best=5", f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}")
-    with pytest.raises(UserError, match="5 best translations need a beam as large"):
-        translate.main([f"--workdir={workdir}", *options])
+    result = run("-m", "tfm", "translate", f"--workdir={workdir}", *options)
+    assert result.returncode == 2
+    assert b"5 best translations need a beam as large" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 

@@ -20,18 +20,15 @@ from tfm.models import Transformer, TransformerConfig
 from tfm.training.partitioning import sum_over_axis
 from tfm.training.step import TrainState, make_train_step, split_batch
 
-TINY = TransformerConfig(encoder_layers=1, decoder_layers=2, d_model=16, d_ff=24, heads=2, dropout=0.1)
+TINY = TransformerConfig(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24, heads=2, dropout=0.1)
 RNG = np.random.default_rng(0)
 INPUTS, TARGETS = RNG.integers(3, 30, (4, 5)), RNG.integers(3, 30, (4, 6))
 BATCH = {"inputs": INPUTS, "targets": TARGETS}
-STACKS = {  # layers, and the sublayers of each
-    "encoder": (1, ("mixer", "feed_forward")),
-    "decoder": (2, ("mixer", "cross_attention", "feed_forward")),
-}
+STACKS = {"encoder": ("mixer", "feed_forward"), "decoder": ("mixer", "cross_attention", "feed_forward")}
 PAPERS = ["dropout", "dropout"] + [
     f"{stack}/layers_{layer}/{sublayer}_residual/Dropout_0"
-    for stack, (count, names) in STACKS.items()
-    for layer in range(count)
+    for stack, names in STACKS.items()
+    for layer in range(2)
     for sublayer in names
 ]
 
@@ -74,7 +71,7 @@ def test_dropout_rates_reach_their_layers(replace_dropout):
     replace_dropout(lambda rng, x, rate: rates.update({(rate, x.ndim): 1}) or x)
     model, params = build(attention_dropout=0.2, feed_forward_dropout=0.3)
     jax.eval_shape(functools.partial(drop, model), params)
-    assert rates == {(0.1, 3): 2 + 2 + 6, (0.2, 4): 1 + 4, (0.3, 3): 1 + 2}
+    assert rates == {(0.1, 3): 2 + 4 + 6, (0.2, 4): 2 + 4, (0.3, 3): 2 + 2}
     rates.clear()
     jax.eval_shape(functools.partial(drop, model, train=False), params)
     assert not rates
