@@ -1,17 +1,14 @@
 """Shared by all tests: a tiny trained run, and compiled programs kept for the length of a session."""
 
 import collections
-import contextlib
 import fcntl
 import functools
 import gc
-import importlib
 import math
 import os
 import pathlib
 import shutil
 import signal
-import sys
 
 import jax
 import jaxtyping
@@ -53,21 +50,6 @@ def pytest_sessionstart(session):
     if sum(path.stat().st_size for path in folder.glob("*")) > MAX_CACHE_BYTES:
         shutil.rmtree(folder)
     cli.remove_damaged_programs(str(folder.parent))
-
-
-def pytest_collection(session):
-    """Each worker begins to import at another file, so that it reads what others wrote of those after it.
-
-    pytest rewrites what it imports, which takes a worker 8 s for all files.
-    """
-    worker = getattr(session.config, "workerinput", None)
-    if worker is None or sys.dont_write_bytecode or session.config.args != session.config.getini("testpaths"):
-        return
-    paths = sorted(pathlib.Path(__file__).parent.rglob("test_*.py"))
-    first = int(worker["workerid"].removeprefix("gw")) * len(paths) // worker["workercount"]
-    for path in paths[first:] + paths[:first]:
-        with contextlib.suppress(Exception):  # raised again where pytest collects the file
-            importlib.import_module(".".join(path.relative_to(session.config.rootpath).with_suffix("").parts))
 
 
 def pytest_xdist_auto_num_workers():
