@@ -35,10 +35,11 @@ def parameters(name):
     return jax.tree.map(lambda x: 4 * x, params)
 
 
-def forward(name, params, dtype):
-    """Logits of a forward pass."""
-    weights, inputs = search_parameters(params, dtype), INPUTS[name]
-    return np.asarray(apply_model(with_dtype(MODELS[name], dtype), weights, *inputs, train=False), np.float32)
+def forward(name, params, dtype, *inputs):
+    """Logits of a forward pass, by a program of its own."""
+    model = with_dtype(MODELS[name], dtype)
+    apply = jax.jit(lambda weights, inputs: apply_model(model, weights, *inputs, train=False))
+    return np.asarray(apply(search_parameters(params, dtype), inputs or INPUTS[name]), np.float32)
 
 
 @pytest.mark.parametrize("dtype", ["", "float32", "bfloat16"])
@@ -81,8 +82,7 @@ def test_all_projections_and_logits_have_8_bits(name, monkeypatch):
 
 def most_probable(name, params, *inputs):
     """The token that a forward pass with 8 bits finds most probable behind each position of one row."""
-    logits = apply_model(MODELS[name], search_parameters(params, "int8"), *inputs, train=False)
-    return np.asarray(logits)[0, :, BOS_ID + 1 :].argmax(-1) + BOS_ID + 1
+    return forward(name, params, "int8", *inputs)[0, :, BOS_ID + 1 :].argmax(-1) + BOS_ID + 1
 
 
 @pytest.mark.long
