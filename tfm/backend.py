@@ -11,7 +11,7 @@ _compiling_for: list[str] = []
 def is_cpu() -> bool:
     """Whether programs run on a CPU by default; asked when a program is traced, not when it runs.
 
-    `tfm.dropout`, `tfm.search.top_k`, `tfm.layers.matmul` and `tfm.layers.quantization` ask, and each has an
+    `tfm.dropout`, `tfm.search.top_k`, `tfm.matmul` and `tfm.layers.quantization` ask, and each has an
     implementation for CPUs. Elsewhere they use JAX's own, and so does a program exported from an accelerator.
     """
     return (_compiling_for or [jax.default_backend()])[-1] == "cpu"

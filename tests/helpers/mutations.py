@@ -414,11 +414,11 @@ _LIST = {
             "decoding/test_parameters",
         ),
     ],
-    "tfm/layers/onednn.py": [
-        ("bool((found == 64 * 255 * 127).all())", "True", "layers/test_onednn"),
-        ("return None if status == 0 else", "return None if True else", "layers/test_onednn"),
-        ("return _error(frame, repr(error))", "return None", "layers/test_onednn"),
-        ("(255 * 128)", "(127 * 128)", "layers/test_onednn"),
+    "tfm/matmul/onednn.py": [
+        ("bool((found == 64 * 255 * 127).all())", "True", "matmul/test_onednn"),
+        ("return None if status == 0 else", "return None if True else", "matmul/test_onednn"),
+        ("return _error(frame, repr(error))", "return None", "matmul/test_onednn"),
+        ("(255 * 128)", "(127 * 128)", "matmul/test_onednn"),
     ],
     "tfm/layers/quantization.py": [
         ("(scales[:, None] * self.scales)", "(scales[:, None] * scales[0])", "layers/test_quantization"),
@@ -443,14 +443,14 @@ _LIST = {
         ("nn.Dense | nn.DenseGeneral", "nn.DenseGeneral", "layers/test_quantization"),
         (".astype(module.dtype or jnp.result_type(inputs, kernel))", "", "layers/test_quantization"),
     ],
-    "tfm/layers/matmul.py": [
-        ("jnp.moveaxis(product, range(outputs), range(-outputs, 0))", "product", "layers/test_matmul"),
+    "tfm/matmul/__init__.py": [
+        ("jnp.moveaxis(product, range(outputs), range(-outputs, 0))", "product", "matmul/test_matmul"),
         (
             "if backend.is_cpu():\n        return cpu_dot",
             "if True:\n        return cpu_dot",
-            "layers/test_matmul",
+            "matmul/test_matmul",
         ),
-        ("x.ndim - 1 if module", "x.ndim - 2 if module", "layers/test_matmul"),
+        ("x.ndim - 1 if module", "x.ndim - 2 if module", "matmul/test_matmul"),
     ],
     "tfm/layers/residual.py": [
         (

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tfm.layers import onednn, quantization
+from tfm.layers import quantization
 from tfm.layers.embedding import Embedding
+from tfm.matmul import onednn
 
 RNG = np.random.default_rng(0)
 needs_onednn = pytest.mark.skipif(not onednn.is_available(), reason="oneDNN or VNNI is not here")

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 import flax.linen as nn
 import jax
 
-from tfm.layers.matmul import inputs_first, outputs_first
 from tfm.layers.quantization import QuantizedParams, multiply_quantized, quantize_params
+from tfm.matmul import inputs_first, outputs_first
 
 Params = Any  # a tree of parameters
 Model = TypeVar("Model", bound=nn.Module)

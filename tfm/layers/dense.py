@@ -1,4 +1,4 @@
-"""The dense projections of all layers: Glorot-uniform kernels by default, and `tfm.layers.matmul`."""
+"""The dense projections of all layers: Glorot-uniform kernels by default, and `tfm.matmul`."""
 
 import functools
 from typing import Any
@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 from jax.nn.initializers import Initializer
 
-from tfm.layers.matmul import dot_general
+from tfm.matmul import dot_general
 
 KERNEL_INIT: Initializer = nn.initializers.glorot_uniform()
 dense = functools.partial(nn.DenseGeneral, kernel_init=KERNEL_INIT, dot_general=dot_general)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax.nn.initializers import Initializer
 from jax.typing import DTypeLike
 
-from tfm.layers.matmul import dot_general
 from tfm.layers.parameter_axes import declare_axes
+from tfm.matmul import dot_general
 
 
 @declare_axes(

@@ -2,7 +2,7 @@
 
 A product x W is computed "vector-wise", as in Dettmers et al. 2022: each row of x and each output of W is
 divided by its largest magnitude / 127 and rounded, the products of integers are summed exactly, and the sums
-are multiplied by both scales. oneDNN sums on a CPU that has it (`tfm.layers.onednn`), and JAX elsewhere: the
+are multiplied by both scales. oneDNN sums on a CPU that has it (`tfm.matmul.onednn`), and JAX elsewhere: the
 sums are the same.
 """
 
@@ -17,9 +17,9 @@ import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from tfm import backend
-from tfm.layers import onednn
 from tfm.layers.embedding import Embedding
 from tfm.layers.parameter_axes import parameter_axes
+from tfm.matmul import onednn
 
 COLLECTION = "quantized"  # of variables: {path of a parameter: QuantizedWeights}
 LARGEST = 127  # 8 bits with a sign, and no -128

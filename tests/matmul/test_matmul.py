@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tfm import backend
-from tfm.layers.matmul import cpu_dot_general, dot_general, inputs_first, outputs_first
+from tfm.matmul import cpu_dot_general, dot_general, inputs_first, outputs_first
 
 RNG = np.random.default_rng(0)
 CASES = {  # name: shapes of x and weights, and the axes that are summed

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tfm.layers import onednn
+from tfm.matmul import onednn
 
 RNG = np.random.default_rng(0)
 SHAPES = [(1, 1, 1), (2, 3, 5), (17, 40, 33), (32, 2048, 8)]  # rows, inputs, outputs
