@@ -1,16 +1,21 @@
 """Losses against NumPy in float64, in value, gradient and memory."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.helpers.programs import count_foreign_calls
+from tfm import backend
 from tfm.losses import (
     chunked_log_probabilities,
     fused_linear_cross_entropy,
     smoothed_cross_entropy,
     smoothing_entropy,
 )
+from tfm.matmul import onednn
 
 
 def loss_case(seed=0, shape=(3, 4), classes=7):
@@ -92,7 +97,8 @@ def test_fused_loss_and_gradient_equal_the_plain(smoothing, chunk):
 
 
 @pytest.mark.long
-def test_fused_loss_of_bfloat16_sums_in_float32():
+@pytest.mark.parametrize("products", [contextlib.nullcontext, backend.no_foreign_calls])
+def test_fused_loss_of_bfloat16_sums_in_float32(products):
     """Features and the gradient that goes back to them are rounded; the loss between is as in float32."""
     rng = np.random.default_rng(1)
     _, labels, weights = loss_case(classes=7)
@@ -102,7 +108,11 @@ def test_fused_loss_of_bfloat16_sums_in_float32():
     def loss(features, table):
         return fused_linear_cross_entropy(features, table, labels, weights, 0.1, 5)["loss"][0]
 
-    found, (gradient, table_gradient) = jax.value_and_grad(loss, (0, 1))(features, table)
+    with products():
+        found, (gradient, table_gradient) = jax.value_and_grad(loss, (0, 1))(features, table)
+        calls = count_foreign_calls(jax.value_and_grad(loss, (0, 1)), features, table)
+    by_onednn = products is contextlib.nullcontext and onednn.multiplies_bfloat16()
+    assert calls == (3 if by_onednn else 0)
     expected, (wide, wide_table) = jax.value_and_grad(loss, (0, 1))(features.astype(jnp.float32), table)
     assert (found.dtype, gradient.dtype, table_gradient.dtype) == (jnp.float32, jnp.bfloat16, jnp.float32)
     np.testing.assert_allclose(found, expected, rtol=1e-6)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import jax
 
 _compiling_for: list[str] = []
+_foreign_calls = jax.make_user_context(True)  # JAX traces again where it has changed
 
 
 def is_cpu() -> bool:
@@ -29,3 +30,15 @@ def compile_for(platform: str) -> Iterator[None]:
         yield
     finally:
         _compiling_for.pop()
+
+
+def allows_foreign_calls() -> bool:
+    """Whether programs may call libraries beside XLA: on one CPU. XLA divides no such call over devices."""
+    return _foreign_calls.value and is_cpu() and jax.device_count() == 1
+
+
+@contextlib.contextmanager
+def no_foreign_calls() -> Iterator[None]:
+    """Inside, programs are traced without such calls, so that they can be exported."""
+    with _foreign_calls(False):
+        yield

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Float32, Int, Shaped
 
 from tfm.array_types import Array
+from tfm.matmul import dot_general
 from tfm.search import token_scores
 
 SumAndCount = tuple[Float32[jax.Array, ""], Float32[jax.Array, ""]]
@@ -110,13 +111,12 @@ def _forward(features, table, labels, weights, smoothing, chunk_size):
     def add(carry, chunk):
         total, table_gradient = carry
         sums, logit_gradient = _chunk_sums(table, chunk, smoothing)
-        product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
         logit_gradient = logit_gradient().astype(features.dtype)
         # One dimension of positions: where there are two, XLA first writes the gradient transposed.
-        flat = [x.reshape(-1, x.shape[-1]) for x in (logit_gradient, chunk[0])]
-        table_gradient += product("nv,nd->vd", *flat)
-        gradient = product("blv,vd->bld", logit_gradient, table.astype(features.dtype)).astype(features.dtype)
-        return (jax.tree.map(jnp.add, total, sums), table_gradient), gradient
+        flat_gradient, flat_features = (x.reshape(-1, x.shape[-1]) for x in (logit_gradient, chunk[0]))
+        table_gradient += _product(flat_gradient, flat_features, axes=(0, 0))
+        gradient = _product(logit_gradient, table.astype(features.dtype), axes=(2, 0))
+        return (jax.tree.map(jnp.add, total, sums), table_gradient), gradient.astype(features.dtype)
 
     start = ((0.0, 0.0, 0.0), jnp.zeros(table.shape, jnp.float32))
     chunks = _split(features, labels, weights, chunk_size)
@@ -177,9 +177,13 @@ def _join(chunks, labels):
 
 def _logits(table, features):
     """float32 [B, l, V], of a product in the dtype of the features."""
-    return jnp.einsum(
-        "bld,vd->blv", features, table.astype(features.dtype), preferred_element_type=jnp.float32
-    )
+    return _product(features, table.astype(features.dtype), axes=(2, 1))
+
+
+def _product(x, y, axes):
+    """float32; sums over one axis of x and one of y."""
+    numbers = (((axes[0],), (axes[1],)), ((), ()))
+    return dot_general(x, y, numbers, max_skinny_rows=0, preferred_element_type=jnp.float32)
 
 
 def _chunk_sums(table, chunk, smoothing):

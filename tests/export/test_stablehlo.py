@@ -19,6 +19,7 @@ from tfm.decoding.generate import decode
 from tfm.errors import UserError
 from tfm.export import stablehlo
 from tfm.export.bundle import flat_parameters, write_bundle
+from tfm.matmul import MAX_SKINNY_ROWS
 from tfm.workdir import runs
 
 TEXTS = ["red dog", "big green bird sleeps", "small blue cat runs red", "dog \U0001f600"]
@@ -82,6 +83,18 @@ def test_the_program_has_the_decoding_dtype(run, program, monkeypatch):
     found = stablehlo.search_program(run, *SHAPE).call(parameters, inputs)
     check_search(run, TEXTS, *map(np.asarray, found), rtol=BFLOAT16_RTOL)
     assert (found[1] != program.call(parameters, inputs)[1]).all()
+
+
+@pytest.mark.long
+def test_no_program_calls_a_library(run, monkeypatch):
+    """With so many rows that oneDNN would multiply what is in bfloat16."""
+    decoding = dataclasses.replace(run.task.config.decoding, dtype="bfloat16")
+    monkeypatch.setattr(run.task, "config", dataclasses.replace(run.task.config, decoding=decoding))
+    rows, length = 40, 10
+    assert rows * length > MAX_SKINNY_ROWS
+    module = stablehlo.search_program(run, rows, length).mlir_module()
+    assert "bf16" in module
+    assert "tfm_onednn" not in module
 
 
 @pytest.mark.long

@@ -14,6 +14,11 @@ def initialize(task: Any) -> Any:
     return jax.jit(task.init, compiler_options=FAST)(jax.random.key(0))
 
 
+def count_foreign_calls(function: Any, *operands: Any) -> int:
+    """How many operations of a function call oneDNN."""
+    return str(jax.make_jaxpr(function)(*operands)).count("target_name=tfm_onednn")
+
+
 @functools.partial(jax.jit, static_argnames=("model", "max_length"), compiler_options=FAST)
 def decode_steps(model, params, inputs, tokens, parents, max_length):
     """Logits [T, B, W, V] of T cached steps with tokens [T, B, W]; the next extend parents [T, B, W]."""

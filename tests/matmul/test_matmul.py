@@ -1,11 +1,13 @@
 """Matrix products and weight layouts for CPUs against the plain ones."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.helpers.programs import count_foreign_calls
 from tfm import backend
-from tfm.matmul import cpu_dot_general, dot_general, inputs_first, outputs_first
+from tfm.matmul import cpu_dot_general, dot_general, inputs_first, onednn, outputs_first
 
 RNG = np.random.default_rng(0)
 CASES = {  # name: shapes of x and weights, and the axes that are summed
@@ -62,3 +64,79 @@ def test_outputs_first_only_on_cpus(is_cpu, monkeypatch):
     shapes = [transposed[name]["kernel"].shape for name in ("query", "output")]
     assert shapes == ([(2, 3, 8), (8, 2, 3)] if is_cpu else [(8, 2, 3), (2, 3, 8)])
     jax.tree.map(np.testing.assert_array_equal, inputs_first(transposed), params)
+
+
+needs_onednn = pytest.mark.skipif(
+    not onednn.multiplies_bfloat16(), reason="oneDNN or instructions for bfloat16 are not here"
+)
+
+
+def assert_close(found, expected):
+    found, expected = (np.asarray(x, np.float32) for x in (found, expected))
+    np.testing.assert_allclose(found, expected, rtol=2**-7, atol=2**-7 * np.abs(expected).max())
+
+
+@needs_onednn
+@pytest.mark.parametrize("name", CASES)
+def test_bfloat16_and_gradients_equal_plain(name):
+    x, weights, numbers = arguments(name)
+    operands = (jnp.bfloat16(x), jnp.bfloat16(weights))
+
+    def loss(x, weights):
+        product = cpu_dot_general(x, weights, numbers, 0)
+        assert product.dtype == jnp.bfloat16
+        return (product.astype(jnp.float32) ** 2).sum(), product
+
+    def run(*operands):
+        return jax.value_and_grad(loss, (0, 1), has_aux=True)(*operands)
+
+    assert count_foreign_calls(run, *operands) == 3
+    with backend.no_foreign_calls():
+        assert count_foreign_calls(run, *operands) == 0
+        expected = run(*operands)
+    jax.tree.map(assert_close, run(*operands), expected)
+
+
+@needs_onednn
+def test_bfloat16_sums_stay_in_float32():
+    x, weights, numbers = arguments("dense")
+    operands = (jnp.bfloat16(x), jnp.bfloat16(weights))
+    found = cpu_dot_general(*operands, numbers, 0, preferred_element_type=jnp.float32)
+    expected = np.asarray(operands[0], np.float64) @ np.asarray(operands[1], np.float64)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@needs_onednn
+def test_few_rows_and_other_dtypes_are_plain():
+    x, weights, numbers = arguments("dense")
+    narrow = (jnp.bfloat16(x), jnp.bfloat16(weights))
+    for operands, rows in ((narrow, 12), ((x, weights), 0), ((narrow[0], weights), 0)):
+        assert count_foreign_calls(lambda *o, rows=rows: cpu_dot_general(*o, numbers, rows), *operands) == 0
+
+
+@needs_onednn
+def test_axes_between_others_are_plain():
+    numbers = (((1,), (0,)), ((), ()))
+    operands = (jnp.bfloat16(random(3, 8, 4)), jnp.bfloat16(random(8, 6)))
+    assert count_foreign_calls(lambda *o: cpu_dot_general(*o, numbers, 0), *operands) == 0
+    assert cpu_dot_general(*operands, numbers, 0).shape == (3, 4, 6)
+
+
+@needs_onednn
+def test_several_devices_have_plain_products(monkeypatch):
+    x, weights, numbers = arguments("dense")
+    monkeypatch.setattr(jax, "device_count", lambda: 2)
+    operands = (jnp.bfloat16(x), jnp.bfloat16(weights))
+    assert count_foreign_calls(lambda *o: cpu_dot_general(*o, numbers, 0), *operands) == 0
+
+
+@needs_onednn
+def test_compiled_functions_are_traced_again():
+    """A function that was compiled with oneDNN is exported without."""
+    x, weights, numbers = arguments("dense")
+    operands = (jnp.bfloat16(x), jnp.bfloat16(weights))
+    inner = jax.jit(lambda *operands: cpu_dot_general(*operands, numbers, 0))
+    inner(*operands)
+    with backend.no_foreign_calls():
+        assert count_foreign_calls(lambda *operands: inner(*operands), *operands) == 0
+    assert count_foreign_calls(lambda *operands: inner(*operands), *operands) == 1

@@ -1,5 +1,6 @@
-"""Products of 8-bit integers by oneDNN against NumPy, and what happens where it fails or is not there."""
+"""Products by oneDNN against NumPy, and what happens where it fails or is not there."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -12,7 +13,12 @@ from tfm.matmul import onednn
 RNG = np.random.default_rng(0)
 SHAPES = [(1, 1, 1), (2, 3, 5), (17, 40, 33), (32, 2048, 8)]  # rows, inputs, outputs
 
-pytestmark = pytest.mark.skipif(not onednn.is_available(), reason="oneDNN or VNNI is not here")
+ORDERS = [(False, False), (False, True), (True, False), (True, True)]
+
+needs_integers = pytest.mark.skipif(not onednn.is_available(), reason="oneDNN or VNNI is not here")
+needs_bfloat16 = pytest.mark.skipif(
+    not onednn.multiplies_bfloat16(), reason="oneDNN or instructions for bfloat16 are not here"
+)
 
 
 def make_operands(rows, inputs, outputs):
@@ -31,6 +37,7 @@ def fresh_programs():
     jax.clear_caches()
 
 
+@needs_integers
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_products_are_exact(shape):
     x, weights = make_operands(*shape)
@@ -39,6 +46,7 @@ def test_products_are_exact(shape):
     np.testing.assert_array_equal(found, expected_product(x, weights))
 
 
+@needs_integers
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_the_largest_sums_are_exact(sign):
     x, weights = np.full((2, 4096), 255, np.uint8), np.full((3, 4096), sign * 127, np.int8)
@@ -50,6 +58,7 @@ def test_as_many_inputs_as_32_bits_hold():
     assert largest < 2**31 <= largest + 255 * 128
 
 
+@needs_integers
 def test_products_in_a_loop_on_two_threads():
     x, weights = make_operands(16, 24, 24)
 
@@ -65,6 +74,7 @@ def test_products_in_a_loop_on_two_threads():
     np.testing.assert_array_equal(found, expected)
 
 
+@needs_integers
 def test_each_element_of_vmap_has_its_product():
     pairs = [make_operands(3, 4, 5) for _ in range(2)]
     found = jax.vmap(onednn.multiply)(*map(np.stack, zip(*pairs, strict=True)))
@@ -79,6 +89,7 @@ def raise_error(*arguments):
     raise ZeroDivisionError("a mistake of the handler")
 
 
+@needs_integers
 @pytest.mark.usefixtures("fresh_programs")
 @pytest.mark.parametrize(
     ("gemm", "reason"), [(return_status, "status 2"), (raise_error, "a mistake of the handler")]
@@ -93,6 +104,7 @@ def saturate(rows, outputs, inputs, x, weights, result):
     return 0  # a result that is left as it is, as wrong as any
 
 
+@needs_integers
 @pytest.mark.parametrize(
     ("name", "replacement"),
     [("_library", lambda: None), ("_gemm", return_status), ("_gemm", saturate)],
@@ -101,3 +113,91 @@ def saturate(rows, outputs, inputs, x, weights, result):
 def test_it_is_not_used_where_it(name, replacement, monkeypatch):
     monkeypatch.setattr(onednn, name, replacement)
     assert not onednn.is_available.__wrapped__()
+
+
+def make_matrices(shape, transpose_x=False, transpose_y=False):
+    """Operands, and their product in float64."""
+    rows, inner, columns = shape
+    x, y = (RNG.normal(size=size).astype(jnp.bfloat16) for size in ((rows, inner), (inner, columns)))
+    expected = x.astype(np.float64) @ y.astype(np.float64)
+    return (
+        np.ascontiguousarray(x.T) if transpose_x else x,
+        np.ascontiguousarray(y.T) if transpose_y else y,
+        expected,
+    )
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("orders", ORDERS, ids=str)
+def test_products_of_bfloat16_are_summed_in_float32(shape, orders):
+    x, y, expected = make_matrices(shape, *orders)
+    found = jax.jit(onednn.multiply_bfloat16, static_argnums=(2, 3))(x, y, *orders)
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("orders", ORDERS, ids=str)
+def test_gradients_of_bfloat16_are_products(orders):
+    transpose_x, transpose_y = orders
+    x, y, _ = make_matrices((4, 3, 5), *orders)
+    factors = RNG.normal(size=(4, 5)).astype(jnp.bfloat16)
+
+    def loss(x, y):
+        return (onednn.multiply_bfloat16(x, y, *orders) * factors).sum()
+
+    x_gradient, y_gradient = jax.grad(loss, (0, 1))(x, y)
+    assert x_gradient.dtype == y_gradient.dtype == jnp.bfloat16
+    wide_x, wide_y, wide = (each.astype(np.float64) for each in (x, y, factors))
+    expected_x = wide @ (wide_y if transpose_y else wide_y.T)
+    expected_y = (wide_x if transpose_x else wide_x.T) @ wide
+    of_bfloat16 = {"rtol": 2**-8, "atol": 1e-3}
+    np.testing.assert_allclose(
+        x_gradient.astype(jnp.float32), expected_x.T if transpose_x else expected_x, **of_bfloat16
+    )
+    np.testing.assert_allclose(
+        y_gradient.astype(jnp.float32), expected_y.T if transpose_y else expected_y, **of_bfloat16
+    )
+
+
+@needs_bfloat16
+def test_bfloat16_of_vmap_has_each_product():
+    (x, y, first), (other_x, other_y, second) = (make_matrices((3, 4, 5)) for _ in range(2))
+    found = jax.vmap(onednn.multiply_bfloat16)(np.stack([x, other_x]), np.stack([y, other_y]))
+    np.testing.assert_allclose(found, [first, second], rtol=1e-4, atol=1e-4)
+
+
+@needs_bfloat16
+@pytest.mark.usefixtures("fresh_programs")
+def test_a_failure_of_bfloat16_ends_the_program(monkeypatch):
+    monkeypatch.setattr(onednn, "_gemm_bfloat16", return_status)
+    x, y, _ = make_matrices((2, 3, 5))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="status 2"):
+        jax.block_until_ready(onednn.multiply_bfloat16(x, y))
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("flags", ["", "flags : sse avx512f", "flags : avx512_bf16x", None])
+def test_bfloat16_needs_instructions(flags, tmp_path, monkeypatch):
+    path = tmp_path / "cpuinfo"
+    if flags is not None:
+        path.write_text(f"model name : avx512_bf16\n{flags}\n")
+    monkeypatch.setattr(onednn, "CPU_INFO", str(path))
+    assert not onednn.multiplies_bfloat16.__wrapped__()
+
+
+@pytest.mark.parametrize("library", [None, object()], ids=["no library", "no such product"])
+def test_bfloat16_needs_the_library(library, monkeypatch):
+    monkeypatch.setattr(onednn, "_library", lambda: library)
+    assert not onednn.multiplies_bfloat16.__wrapped__()
+
+
+@pytest.mark.parametrize("chosen", [None, "active"])
+def test_waiting_threads_sleep_unless_chosen(chosen, monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if chosen:
+        monkeypatch.setenv("OMP_WAIT_POLICY", chosen)
+    with onednn._waiting_threads_sleep():
+        assert os.environ["OMP_WAIT_POLICY"] == (chosen or "passive")
+    assert os.environ.get("OMP_WAIT_POLICY") == chosen

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import export
 
+from tfm import backend
 from tfm.decoding.generate import check_lengths, search_batch
 from tfm.decoding.parameters import INT8, search_parameters
 from tfm.errors import UserError
@@ -45,7 +46,7 @@ def search_program(run: Run, rows: int, length: int) -> export.Exported:
         name: jax.ShapeDtypeStruct(x.shape, x.dtype)
         for name, x in flatten_dict(single_model_params(run), sep="/").items()
     }
-    with _no_source_locations():
+    with _no_source_locations(), backend.no_foreign_calls():
         program = export.export(jax.jit(translate), platforms=PLATFORMS)
         return program(like, jax.ShapeDtypeStruct((rows, length), jnp.int32))
 

@@ -2,7 +2,8 @@
 
 A skinny matmul, of few rows as in decoding, takes the time that reading its weights takes. A CPU reads them
 best as the left operand, each row of memory a row of the product: about twice as fast as in the order of
-training. On other devices all products are plain.
+training. Products of bfloat16 with many rows are oneDNN's where it is installed and the processor has
+instructions for them (`tfm.matmul.onednn`). On other devices all products are plain.
 """
 
 import math
@@ -13,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm import backend
+from tfm.matmul import onednn
 
 MAX_SKINNY_ROWS = 256
 DimensionNumbers = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
@@ -52,6 +54,8 @@ def cpu_dot_general(
 ) -> jax.Array:
     """`jax.lax.dot_general` with the weights on the left where x has few rows, and of matrices elsewhere.
 
+    Where x has many rows, matrices of bfloat16 are multiplied by oneDNN, if it is there.
+
     Args:
       x, weights, dimension_numbers, options: as in `dot_general`.
       max_skinny_rows: the maximum number of rows of x, all its axes but the inputs, for weights on the left.
@@ -62,6 +66,8 @@ def cpu_dot_general(
     (x_axes, weight_axes), _ = dimension_numbers
     inputs = math.prod(x.shape[axis] for axis in x_axes)
     if x.size > max_skinny_rows * inputs:
+        if _suits_onednn(x, weights, dimension_numbers):
+            return _multiply_bfloat16(x, weights, dimension_numbers, **options)
         return _matrix_product(x, weights, dimension_numbers, **options)
     product = jax.lax.dot_general(weights, x, ((weight_axes, x_axes), ((), ())), **options)
     outputs = weights.ndim - len(weight_axes)
@@ -83,6 +89,41 @@ def _matrix_product(x, weights, dimension_numbers, **options):
     numbers = (((len(rows),), (0,)), batch_axes)
     product = jax.lax.dot_general(x.reshape(*rows, inputs), weights.reshape(inputs, -1), numbers, **options)
     return product.reshape(*rows, *outputs)
+
+
+def _suits_onednn(x, weights, dimension_numbers):
+    """Whether these are matrices of bfloat16 as they lie in memory, and oneDNN multiplies such."""
+    sides = list(zip((x, weights), dimension_numbers[0], strict=True))
+    return (
+        all(side.dtype == jnp.bfloat16 for side, _ in sides)
+        and all(_are_first(side, axes) or _are_last(side, axes) for side, axes in sides)
+        and backend.allows_foreign_calls()
+        and onednn.multiplies_bfloat16()
+    )
+
+
+def _are_first(x, axes):
+    return tuple(axis % x.ndim for axis in axes) == tuple(range(len(axes)))
+
+
+def _are_last(x, axes):
+    return tuple(axis % x.ndim for axis in axes) == tuple(range(x.ndim - len(axes), x.ndim))
+
+
+def _multiply_bfloat16(x, weights, dimension_numbers, preferred_element_type=None, **_):
+    (x_axes, weight_axes), _ = dimension_numbers
+    rows, x_inputs_last, x = _as_matrix(x, x_axes)
+    outputs, weight_inputs_last, weights = _as_matrix(weights, weight_axes)
+    product = onednn.multiply_bfloat16(x, weights, not x_inputs_last, weight_inputs_last)
+    return product.reshape(*rows, *outputs).astype(preferred_element_type or jnp.bfloat16)
+
+
+def _as_matrix(x, inputs):
+    """(shape of the other axes, whether the axes of the inputs come last, the matrix)."""
+    count = math.prod(x.shape[axis] for axis in inputs)
+    if _are_last(x, inputs):
+        return x.shape[: x.ndim - len(inputs)], True, x.reshape(-1, count)
+    return x.shape[len(inputs) :], False, x.reshape(count, -1)
 
 
 def outputs_first(params: Params) -> Params:

@@ -1,24 +1,29 @@
-"""Products of 8-bit integers on a CPU by oneDNN, called from compiled programs by XLA's foreign functions.
+"""Products of 8-bit integers and of bfloat16 on a CPU by oneDNN, which compiled programs call.
 
-From `MIN_ROWS` rows on it is faster than XLA's own, on processors with VNNI or AMX. The extra `int8` installs
-its library, which this module calls by ctypes: nothing is compiled.
+They are faster than XLA's own: integers on processors with VNNI or AMX, from `MIN_ROWS` rows on, and bfloat16
+on processors with instructions for it. The extra `onednn` installs the library, which this module calls by
+ctypes.
 """
 
+import contextlib
 import ctypes
 import functools
 import importlib.metadata
 import os
-from typing import Any
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-TARGET = "tfm_onednn_multiply"
+from tfm.matmul import foreign_call
+
 WHEEL, LIBRARY = "onednn-cpu-gomp", "libdnnl.so.3"
-MIN_ROWS = 16  # with fewer, the call takes longer than the product
+MIN_ROWS = 16  # with fewer, the call takes longer than the product of integers
 MAX_INPUTS = (2**31 - 1) // (255 * 128)  # of a sum in 32 bits
-FFI_VERSION = (0, 3)  # of the structures below; XLA takes the same and later minor versions
+BFLOAT16 = "dnnl_gemm_bf16bf16f32"  # a function of the library
+CPU_INFO = "/proc/cpuinfo"
+AS_IS, TRANSPOSED, ONE_OFFSET = b"N", b"T", b"F"
 
 
 @functools.cache
@@ -36,8 +41,15 @@ def is_available() -> bool:
 
 
 @functools.cache
-def _register_handler():
-    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(_handler), platform="cpu")
+def multiplies_bfloat16() -> bool:
+    """Whether oneDNN is installed, and this processor has instructions for products of bfloat16."""
+    if _library() is None or not hasattr(_library(), BFLOAT16):
+        return False
+    try:
+        with open(CPU_INFO, encoding="utf-8") as file:
+            return re.search(r"^flags\s*:.*\bavx512_bf16\b", file.read(), re.MULTILINE) is not None
+    except OSError:
+        return False
 
 
 def multiply(x: jax.Array, weights: jax.Array) -> jax.Array:
@@ -53,9 +65,88 @@ def multiply(x: jax.Array, weights: jax.Array) -> jax.Array:
     assert is_available(), "see is_available"
     assert x.shape[1] <= MAX_INPUTS, "the sums may not fit into 32 bits"
     assert (x.dtype, weights.dtype) == (jnp.uint8, jnp.int8), "read as such, whatever they are"
-    _register_handler()
     shape = jax.ShapeDtypeStruct((x.shape[0], weights.shape[0]), jnp.int32)
-    return jax.ffi.ffi_call(TARGET, shape, vmap_method="sequential")(x, weights)
+    return jax.ffi.ffi_call(_register_integers(), shape, vmap_method="sequential")(x, weights)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def multiply_bfloat16(
+    x: jax.Array, y: jax.Array, transpose_x: bool = False, transpose_y: bool = False
+) -> jax.Array:
+    """The product of two matrices, either of them transposed first or not, summed in float32.
+
+    It has a gradient, which is a product of the same kind, and no derivative in forward mode.
+
+    Args:
+      x: bfloat16 [M, K], or [K, M] to be transposed.
+      y: bfloat16 [K, N], or [N, K] to be transposed.
+
+    Returns:
+      float32 [M, N].
+    """
+    assert multiplies_bfloat16(), "see multiplies_bfloat16"
+    assert x.dtype == y.dtype == jnp.bfloat16, "read as such, whatever they are"
+    inner = (x.shape[0 if transpose_x else 1], y.shape[1 if transpose_y else 0])
+    assert inner[0] == inner[1], f"[{x.shape}] and [{y.shape}]"
+    shape = (x.shape[1 if transpose_x else 0], y.shape[0 if transpose_y else 1])
+    target = _register_bfloat16(transpose_x, transpose_y)
+    result = jax.ShapeDtypeStruct(shape, jnp.float32)
+    return jax.ffi.ffi_call(target, result, vmap_method="sequential")(x, y)
+
+
+def _multiply_forward(x, y, transpose_x, transpose_y):
+    return multiply_bfloat16(x, y, transpose_x, transpose_y), (x, y)
+
+
+def _multiply_backward(transpose_x, transpose_y, operands, gradient):
+    """With Z = X Y: dX = dZ Y^T, dY = X^T dZ; of an operand that is transposed, the transpose of that."""
+    x, y = operands
+    gradient = gradient.astype(jnp.bfloat16)
+    if transpose_x:
+        x_gradient = multiply_bfloat16(y, gradient, transpose_y, True)
+    else:
+        x_gradient = multiply_bfloat16(gradient, y, False, not transpose_y)
+    if transpose_y:
+        y_gradient = multiply_bfloat16(gradient, x, True, transpose_x)
+    else:
+        y_gradient = multiply_bfloat16(x, gradient, not transpose_x, False)
+    return x_gradient.astype(jnp.bfloat16), y_gradient.astype(jnp.bfloat16)
+
+
+multiply_bfloat16.defvjp(_multiply_forward, _multiply_backward)
+
+
+@functools.cache
+def _register_integers():
+    """The target of `multiply`."""
+
+    def call(arguments, results):
+        x, weights, result = arguments[0].contents, arguments[1].contents, results[0].contents
+        sizes = (x.shape[0], weights.shape[0], x.shape[1])
+        return _problem(_gemm(*sizes, x.data, weights.data, result.data))
+
+    target = "tfm_onednn_multiply"
+    foreign_call.register(target, call)
+    return target
+
+
+@functools.cache
+def _register_bfloat16(transpose_x, transpose_y):
+    """The target of `multiply_bfloat16`: one for each pair of orders."""
+
+    def call(arguments, results):
+        x, y, result = arguments[0].contents, arguments[1].contents, results[0].contents
+        inner = x.shape[0 if transpose_x else 1]
+        left, right = (x.data, x.shape[1], transpose_x), (y.data, y.shape[1], transpose_y)
+        return _problem(_gemm_bfloat16(result.shape[0], result.shape[1], inner, left, right, result.data))
+
+    target = f"tfm_onednn_multiply_bfloat16_{transpose_x:d}{transpose_y:d}"
+    foreign_call.register(target, call)
+    return target
+
+
+def _problem(status):
+    return f"oneDNN ended with status {status}" if status else None
 
 
 @functools.cache
@@ -67,136 +158,67 @@ def _library():
         files = []
     for path in [str(file.locate()) for file in files if file.name == LIBRARY] + [LIBRARY]:
         try:
-            library = ctypes.CDLL(path)
-        except OSError:
+            with _waiting_threads_sleep():
+                library = ctypes.CDLL(path)
+            return _declare(library)
+        except (OSError, AttributeError):  # none, or one without that product
             continue
-        size, scale, data = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
-        matrix_x, matrix_weights = (data, size, ctypes.c_uint8), (data, size, ctypes.c_int8)
-        library.dnnl_gemm_u8s8s32.argtypes = [
-            *(ctypes.c_char,) * 3,
-            *(size,) * 3,
-            scale,
-            *matrix_x,
-            *matrix_weights,
-            scale,
-            data,
-            size,
-            data,
-        ]
-        return library
     return None
 
 
-@functools.cache
-def _limit_threads():
-    """A function that gives products of the calling thread half of the cores: two batches decode at once."""
-    threads = max(1, len(os.sched_getaffinity(0)) // 2)
+@contextlib.contextmanager
+def _waiting_threads_sleep():
+    """OpenMP as loaded inside lets its threads sleep between products, so that XLA has the cores."""
+    name = "OMP_WAIT_POLICY"
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = "passive"
     try:
-        return functools.partial(ctypes.CDLL("libgomp.so.1").omp_set_num_threads, threads)
+        yield
+    finally:
+        del os.environ[name]
+
+
+def _declare(library):
+    """The library, which knows what its functions take; it may have no products of bfloat16."""
+    order, size, scale, data = ctypes.c_char, ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
+    matrix_x, matrix_weights = (data, size, ctypes.c_uint8), (data, size, ctypes.c_int8)
+    integers = [*(order,) * 3, *(size,) * 3, scale, *matrix_x, *matrix_weights, scale, data, size, data]
+    library.dnnl_gemm_u8s8s32.argtypes = integers
+    if hasattr(library, BFLOAT16):
+        bfloat16 = [*(order,) * 2, *(size,) * 3, scale, data, size, data, size, scale, data, size]
+        getattr(library, BFLOAT16).argtypes = bfloat16
+    return library
+
+
+@functools.cache
+def _set_threads():
+    """A function of the number of threads of the calling thread's products."""
+    try:
+        return ctypes.CDLL("libgomp.so.1").omp_set_num_threads
     except OSError:  # a library of the system may have threads of another kind
-        return lambda: None
+        return lambda count: None
 
 
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _NO_OFFSET = ctypes.c_int32(0)
 
 
 def _gemm(rows, outputs, inputs, x, weights, result):
-    """`multiply` of addresses; oneDNN's status, 0 for success."""
-    _limit_threads()()
-    as_is, transposed, one_offset = b"N", b"T", b"F"
+    """`multiply` of addresses, on half of the cores, as two batches decode at once; 0 for success."""
+    _set_threads()(max(1, CORES // 2))
     sizes = (rows, outputs, inputs)
     left, right = (x, inputs, 0), (weights, inputs, 0)  # address, length of a row, zero point
     last = (0.0, result, outputs, ctypes.addressof(_NO_OFFSET))
-    return _library().dnnl_gemm_u8s8s32(as_is, transposed, one_offset, *sizes, 1.0, *left, *right, *last)
+    return _library().dnnl_gemm_u8s8s32(AS_IS, TRANSPOSED, ONE_OFFSET, *sizes, 1.0, *left, *right, *last)
 
 
-# Structures of jaxlib's header xla/ffi/api/c_api.h, as far as they are read here.
-_HEAD: list[Any] = [("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p)]
-
-
-class _Version(ctypes.Structure):
-    _fields_ = [*_HEAD, ("major", ctypes.c_int), ("minor", ctypes.c_int)]
-
-
-class _Metadata(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("version", _Version)]
-
-
-class _MetadataExtension(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("type", ctypes.c_int),
-        ("next", ctypes.c_void_p),
-        ("metadata", ctypes.POINTER(_Metadata)),
-    ]
-
-
-class _Buffer(ctypes.Structure):
-    _fields_ = [
-        *_HEAD,
-        ("dtype", ctypes.c_int),
-        ("data", ctypes.c_void_p),
-        ("rank", ctypes.c_int64),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-    ]
-
-
-class _Buffers(ctypes.Structure):
-    _fields_ = [
-        *_HEAD,
-        ("count", ctypes.c_int64),
-        ("types", ctypes.c_void_p),
-        ("buffers", ctypes.POINTER(ctypes.POINTER(_Buffer))),
-    ]
-
-
-class _ErrorArguments(ctypes.Structure):
-    _fields_ = [*_HEAD, ("message", ctypes.c_char_p), ("code", ctypes.c_int)]
-
-
-class _Api(ctypes.Structure):
-    _fields_ = [
-        *_HEAD,
-        ("version", _Version),
-        ("internal", ctypes.c_void_p),
-        ("create_error", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_ErrorArguments))),
-    ]
-
-
-class _CallFrame(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.POINTER(_MetadataExtension)),
-        ("api", ctypes.POINTER(_Api)),
-        ("context", ctypes.c_void_p),
-        ("stage", ctypes.c_int),
-        ("arguments", _Buffers),
-        ("results", _Buffers),
-    ]
-
-
-METADATA_EXTENSION, INTERNAL_ERROR = 1, 13
-
-
-@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_CallFrame))
-def _handler(frame):
-    """What XLA calls for each product, and once to ask for the version; None is success."""
-    frame = frame.contents
-    try:
-        if frame.extension and frame.extension.contents.type == METADATA_EXTENSION:
-            version = frame.extension.contents.metadata.contents.version
-            version.major, version.minor = FFI_VERSION
-            return None
-        arguments, results = frame.arguments.buffers, frame.results.buffers
-        x, weights, result = arguments[0].contents, arguments[1].contents, results[0].contents
-        sizes = (x.shape[0], weights.shape[0], x.shape[1])
-        status = _gemm(*sizes, x.data, weights.data, result.data)
-        return None if status == 0 else _error(frame, f"oneDNN ended with status {status}")
-    except Exception as error:  # else ctypes prints it, and XLA takes the result for computed
-        return _error(frame, repr(error))
-
-
-def _error(frame, message):
-    size = ctypes.sizeof(_ErrorArguments)
-    arguments = _ErrorArguments(size, None, f"Product of 8-bit integers: {message}".encode(), INTERNAL_ERROR)
-    return frame.api.contents.create_error(ctypes.byref(arguments))
+def _gemm_bfloat16(rows, columns, inner, left, right, result):
+    """`multiply_bfloat16` of (address, length of a row, whether transposed), on all cores; 0 for success."""
+    _set_threads()(CORES)
+    (x, x_length, transpose_x), (y, y_length, transpose_y) = left, right
+    orders = (TRANSPOSED if transpose_x else AS_IS, TRANSPOSED if transpose_y else AS_IS)
+    sizes = (rows, columns, inner)
+    last = (0.0, result, columns)
+    return getattr(_library(), BFLOAT16)(*orders, *sizes, 1.0, x, x_length, y, y_length, *last)

@@ -1,0 +1,114 @@
+"""Python functions that compiled programs call, by XLA's foreign function interface.
+
+A function gets operands and results where they lie in memory. XLA calls it from threads of its own, several
+at once. ctypes alone describes XLA's structures: nothing is compiled to install this.
+"""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+FFI_VERSION = (0, 3)  # of the structures below; XLA takes the same and later minor versions
+
+# Structures of jaxlib's header xla/ffi/api/c_api.h, as far as they are read here.
+_HEAD: list[Any] = [("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p)]
+
+
+class _Version(ctypes.Structure):
+    _fields_ = [*_HEAD, ("major", ctypes.c_int), ("minor", ctypes.c_int)]
+
+
+class _Metadata(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("version", _Version)]
+
+
+class _MetadataExtension(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("type", ctypes.c_int),
+        ("next", ctypes.c_void_p),
+        ("metadata", ctypes.POINTER(_Metadata)),
+    ]
+
+
+class Buffer(ctypes.Structure):
+    """An operand or result: the address of its elements, the last axis contiguous, and its shape."""
+
+    _fields_ = [
+        *_HEAD,
+        ("dtype", ctypes.c_int),
+        ("data", ctypes.c_void_p),
+        ("rank", ctypes.c_int64),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+    ]
+
+
+class _Buffers(ctypes.Structure):
+    _fields_ = [
+        *_HEAD,
+        ("count", ctypes.c_int64),
+        ("types", ctypes.c_void_p),
+        ("buffers", ctypes.POINTER(ctypes.POINTER(Buffer))),
+    ]
+
+
+class _ErrorArguments(ctypes.Structure):
+    _fields_ = [*_HEAD, ("message", ctypes.c_char_p), ("code", ctypes.c_int)]
+
+
+class _Api(ctypes.Structure):
+    _fields_ = [
+        *_HEAD,
+        ("version", _Version),
+        ("internal", ctypes.c_void_p),
+        ("create_error", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_ErrorArguments))),
+    ]
+
+
+class _CallFrame(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.POINTER(_MetadataExtension)),
+        ("api", ctypes.POINTER(_Api)),
+        ("context", ctypes.c_void_p),
+        ("stage", ctypes.c_int),
+        ("arguments", _Buffers),
+        ("results", _Buffers),
+    ]
+
+
+METADATA_EXTENSION, INTERNAL_ERROR = 1, 13
+Pointers = Any  # of ctypes; `pointers[i].contents` is a `Buffer`
+_handlers: list[Any] = []  # XLA keeps their addresses only
+
+
+def register(target: str, call: Callable[[Pointers, Pointers], str | None]) -> None:
+    """Gives `jax.ffi.ffi_call(target, ...)` on a CPU a function of the operands and the results.
+
+    Args:
+      target: a name that no other call has.
+      call: writes the results; returns None, or what went wrong, with which the program ends.
+    """
+
+    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_CallFrame))
+    def handle(frame):
+        frame = frame.contents
+        try:
+            if frame.extension and frame.extension.contents.type == METADATA_EXTENSION:
+                version = frame.extension.contents.metadata.contents.version
+                version.major, version.minor = FFI_VERSION
+                return None
+            problem = call(frame.arguments.buffers, frame.results.buffers)
+            return problem and _error(frame, f"{target}: {problem}")
+        except Exception as error:  # else ctypes prints it, and XLA takes the result for computed
+            return _error(frame, f"{target}: {error!r}")
+
+    _handlers.append(handle)
+    jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handle), platform="cpu")
+
+
+def _error(frame, message):
+    arguments = _ErrorArguments(ctypes.sizeof(_ErrorArguments), None, message.encode(), INTERNAL_ERROR)
+    return frame.api.contents.create_error(ctypes.byref(arguments))
