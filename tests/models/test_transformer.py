@@ -10,10 +10,12 @@ import pytest
 
 from tests.helpers import numpy_transformer as numpy64
 from tests.helpers.initialize import random_parameters
-from tests.helpers.programs import FAST, decode_steps
+from tests.helpers.programs import FAST, count_foreign_calls, decode_steps
+from tfm import backend
 from tfm import config as config_module
 from tfm.config import from_mapping
 from tfm.errors import UserError
+from tfm.matmul import MAX_SKINNY_ROWS, onednn
 from tfm.models import Transformer, TransformerConfig
 
 TINY = TransformerConfig(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24, heads=2, dropout=0.1)
@@ -291,6 +293,35 @@ def test_remat_and_scan_change_no_results(fields):
         gradient_without_dropout(**fields),
         gradient_without_dropout(),
     )
+
+
+@pytest.mark.long
+@pytest.mark.skipif(
+    not onednn.multiplies_bfloat16(), reason="oneDNN or instructions for bfloat16 are not here"
+)
+@pytest.mark.parametrize("fields", [{}, {"remat": True, "scan": True}], ids=str)
+def test_bfloat16_by_onednn_has_the_gradient(fields):
+    """All products of layers and logits are its own, forward and backward."""
+    config = dataclasses.replace(TINY, dropout=0.0, dtype="bfloat16", **fields)
+    model, params = Transformer(config, vocabulary_size=30), parameters()
+    inputs, targets = (np.tile(x, (40, 1)) for x in (INPUTS, TARGETS))
+    assert min(inputs.size, targets.size) > MAX_SKINNY_ROWS
+
+    def gradient(params):
+        def loss(params):
+            logits = model.apply({"params": params}, inputs, targets, train=True)
+            return (logits.astype(jnp.float32) ** 2).mean()
+
+        return jax.grad(loss)(params)
+
+    products = 6 * config.encoder_layers + 10 * config.decoder_layers + 1
+    assert fields or count_foreign_calls(gradient, params) == 3 * products
+    found = jax.jit(gradient, compiler_options=FAST)(params)
+    with backend.no_foreign_calls():
+        assert count_foreign_calls(gradient, params) == 0
+        expected = jax.jit(gradient, compiler_options=FAST)(params)
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert jnp.linalg.norm(x - y) < 0.05 * jnp.linalg.norm(y) + 1e-4
 
 
 @pytest.mark.long

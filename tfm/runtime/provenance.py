@@ -1,6 +1,7 @@
 """Records all that is needed to repeat a run: one line of JSON for each of its starts."""
 
 import dataclasses
+import functools
 import importlib.metadata
 import json
 import logging
@@ -9,6 +10,8 @@ import platform
 import subprocess
 import sys
 import time
+import types
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -50,7 +53,7 @@ def record_start(workdir: str, config: Any, identity: dict[str, str], step: int)
         "processes": jax.process_count(),
         "devices": [device.device_kind for device in jax.devices()],
         "code": code_state(os.path.dirname(os.path.dirname(os.path.abspath(tfm.__file__)))),
-        "versions": package_versions(),
+        "versions": dict(package_versions()),
         "environment": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(VARIABLES)},
         "jax": {name: getattr(jax.config, name) for name in NUMERICAL},
         "data": identity,
@@ -118,8 +121,9 @@ def _warn_of_numbers(before, now, step):
         )
 
 
-def package_versions() -> dict[str, str]:
-    """{name: version} of Python and of every installed package."""
+@functools.cache  # hundreds of files; what is installed later, the process does not run
+def package_versions() -> Mapping[str, str]:
+    """{name: version} of Python and of every package that is installed when this is first called."""
     found: dict[str, str] = {}
     for package in importlib.metadata.distributions():
         try:
@@ -128,7 +132,7 @@ def package_versions() -> dict[str, str]:
             continue
         if "Name" in about:  # else the rest of an installation that failed
             found.setdefault(about["Name"], about.get("Version"))  # of two, Python imports the first
-    return {"python": platform.python_version()} | dict(sorted(found.items()))
+    return types.MappingProxyType({"python": platform.python_version()} | dict(sorted(found.items())))
 
 
 def code_state(root: str) -> dict[str, Any]:
