@@ -4,7 +4,10 @@ A function gets operands and results where they lie in memory. XLA calls it from
 at once. ctypes alone describes XLA's structures: nothing is compiled to install this.
 """
 
+import atexit
+import contextlib
 import ctypes
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -81,7 +84,45 @@ class _CallFrame(ctypes.Structure):
 
 METADATA_EXTENSION, INTERNAL_ERROR = 1, 13
 Pointers = Any  # of ctypes; `pointers[i].contents` is a `Buffer`
+QUIET_SECONDS = 0.5  # more than a program computes between two of its calls
 _handlers: list[Any] = []  # XLA keeps their addresses only
+
+
+class _Calls:
+    """Calls of programs, which must end before Python does: one that came later would never return."""
+
+    def __init__(self):
+        self._running: list[None] = []
+        self._last = time.monotonic()
+        self._ending = False
+
+    @contextlib.contextmanager
+    def one(self):
+        """Around each call.
+
+        Raises:
+          RuntimeError: the process ends, and the program is to end too.
+        """
+        self._running.append(None)
+        try:
+            if self._ending:
+                raise RuntimeError("the process ends")
+            yield
+        finally:
+            self._last = time.monotonic()
+            self._running.pop()
+
+    def end(self) -> None:
+        """Waits for what is computed, and ends programs whose results nobody holds at their next call."""
+        for array in jax.live_arrays():
+            with contextlib.suppress(Exception):  # of its program; who wanted it has been told
+                array.block_until_ready()
+        self._ending, self._last = True, time.monotonic()
+        while self._running or time.monotonic() - self._last < QUIET_SECONDS:
+            time.sleep(0.01)
+
+
+_calls = _Calls()
 
 
 def register(target: str, call: Callable[[Pointers, Pointers], str | None]) -> None:
@@ -100,11 +141,14 @@ def register(target: str, call: Callable[[Pointers, Pointers], str | None]) -> N
                 version = frame.extension.contents.metadata.contents.version
                 version.major, version.minor = FFI_VERSION
                 return None
-            problem = call(frame.arguments.buffers, frame.results.buffers)
+            with _calls.one():
+                problem = call(frame.arguments.buffers, frame.results.buffers)
             return problem and _error(frame, f"{target}: {problem}")
         except Exception as error:  # else ctypes prints it, and XLA takes the result for computed
             return _error(frame, f"{target}: {error!r}")
 
+    if not _handlers:
+        atexit.register(_calls.end)
     _handlers.append(handle)
     jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handle), platform="cpu")
 
