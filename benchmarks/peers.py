@@ -90,9 +90,7 @@ def main():
     torch.manual_seed(0)
     build = {"torch": PlainTransformer, "marian": marian}[arguments.peer]
     model = build(layers, features, heads, inner, vocabulary, length).to(device).train()
-    optimizer = torch.optim.Adam(
-        model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=device == "cuda"
-    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
     forward = torch.compile(model) if arguments.compile else model
     rng = np.random.default_rng(0)
     batches = torch.from_numpy(rng.integers(FIRST_WORD, vocabulary, (8, 2, rows, length))).to(device)
