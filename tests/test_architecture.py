@@ -48,7 +48,7 @@ MAY_IMPORT = {
         ),
     },
     "tfm.interpret": {*EQUATIONS, "tfm.layers", "tfm.data", "tfm.decoding"},
-    "tfm.training": {*EQUATIONS, *CONFIG, *BASE, "tfm.layers", "tfm.runtime"},
+    "tfm.training": {*EQUATIONS, *CONFIG, *BASE, "tfm.matmul", "tfm.layers", "tfm.runtime"},
     "tfm.visualize": {*EQUATIONS, *BASE, "tfm.layers", "tfm.data", "tfm.decoding", "tfm.runtime"},
     "tfm.tasks": {
         *(*EQUATIONS, *CONFIG, *BASE, "tfm.models", "tfm.data", "tfm.decoding", "tfm.evaluation"),

@@ -475,6 +475,10 @@ _LIST = {
         ("nn.Dense | nn.DenseGeneral", "nn.DenseGeneral", "layers/test_quantization"),
         (".astype(module.dtype or jnp.result_type(inputs, kernel))", "", "layers/test_quantization"),
     ],
+    "tfm/runtime/provenance.py": [
+        (""" and '"bfloat16"' in json.dumps(start.get("config", {}))""", "", "runtime/test_provenance"),
+        ('if "bfloat16_library" in start', "if False", "runtime/test_provenance"),
+    ],
     "tfm/matmul/__init__.py": [
         ("jnp.moveaxis(product, range(outputs), range(-outputs, 0))", "product", "matmul/test_matmul"),
         (

@@ -16,6 +16,7 @@ from tests.helpers import tiny_regression
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import make_config, train_run
 from tfm import config as configs
+from tfm import matmul
 from tfm.runtime.provenance import code_state, last_start, package_versions, record_start
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
@@ -42,6 +43,7 @@ def test_a_record_has_all_to_repeat_the_run(corpus, tiny_run):
     assert line["versions"]["jax"] == jax.__version__
     assert line["versions"]["numpy"] == np.__version__
     assert line["processes"] == 1
+    assert line["bfloat16_library"] == matmul.bfloat16_library()
     assert line["devices"] == [jax.devices()[0].device_kind]
     assert line["command"] == sys.orig_argv
     vocabulary = (tiny_run / "vocabulary.model").read_bytes()
@@ -70,9 +72,9 @@ def test_resuming_with_changed_text_warns(corpus, tmp_path, caplog):
     assert "The content of train has changed since the last start of this run: from step 1" in caplog.text
 
 
-def record(workdir, step, config=Config(), **data):  # noqa: B008, it is frozen
+def record(workdir, step, config=Config(), library="XLA", **data):  # noqa: B008, it is frozen
     """A start of a run with data of these hashes."""
-    record_start(str(workdir), config, {"validation": "v", "train": "t"} | data, step)
+    record_start(str(workdir), config, {"validation": "v", "train": "t"} | data, step, library)
 
 
 def test_changed_data_is_warned_of_once(tmp_path, caplog):
@@ -123,6 +125,19 @@ def test_other_numbers_of_jax_are_warned_of(tmp_path, caplog, monkeypatch):
         record(tmp_path, 1_300)
     record(tmp_path, 0)  # begins again
     assert not caplog.text
+
+
+def test_another_library_for_bfloat16_is_warned_of(tmp_path, caplog):
+    record(tmp_path, 0)
+    record(tmp_path, 5, library="oneDNN")  # of no use to a run in float32
+    assert not caplog.text
+    narrow = dataclasses.replace(Config(), model=dataclasses.replace(Config().model, dtype="bfloat16"))
+    record(tmp_path, 10, narrow)
+    assert not caplog.text
+    record(tmp_path, 20, narrow, library="oneDNN")
+    record(tmp_path, 30, narrow, library="oneDNN")
+    (warning,) = caplog.messages
+    assert "products of bfloat16 was 'XLA' and is now 'oneDNN'): from step 20 on" in warning
 
 
 @pytest.mark.long

@@ -17,6 +17,7 @@ from tfm import backend
 from tfm.matmul import onednn
 
 MAX_SKINNY_ROWS = 256
+ONEDNN, XLA = "oneDNN", "XLA"
 DimensionNumbers = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
 Params = TypeVar("Params")  # a tree of parameters
 
@@ -91,14 +92,22 @@ def _matrix_product(x, weights, dimension_numbers, **options):
     return product.reshape(*rows, *outputs)
 
 
+def bfloat16_library() -> str:
+    """What multiplies matrices of bfloat16 with many rows in programs that are traced now: `ONEDNN` or `XLA`.
+
+    Their sums differ in rounding, and so do runs.
+    """
+    available = backend.allows_foreign_calls() and onednn.multiplies_bfloat16()
+    return ONEDNN if available else XLA
+
+
 def _suits_onednn(x, weights, dimension_numbers):
     """Whether these are matrices of bfloat16 as they lie in memory, and oneDNN multiplies such."""
     sides = list(zip((x, weights), dimension_numbers[0], strict=True))
     return (
         all(side.dtype == jnp.bfloat16 for side, _ in sides)
         and all(_are_first(side, axes) or _are_last(side, axes) for side, axes in sides)
-        and backend.allows_foreign_calls()
-        and onednn.multiplies_bfloat16()
+        and bfloat16_library() == ONEDNN
     )
 
 

@@ -30,17 +30,20 @@ NUMERICAL = (  # options of JAX on which the numbers of a run depend
 log = logging.getLogger(__name__)
 
 
-def record_start(workdir: str, config: Any, identity: dict[str, str], step: int) -> None:
+def record_start(
+    workdir: str, config: Any, identity: dict[str, str], step: int, bfloat16_library: str
+) -> None:
     """Appends a start that resumes from `step` to starts.jsonl in the work directory; the first host does.
 
     The line has "changed": the fields of the config that differ from the start before, {path: [old, new]}.
-    Warns of a run that resumes with other data than at its last start.
+    Warns of a run that resumes with other data than at its last start, or with another way to compute.
 
     Args:
       workdir: folder of the run.
       config: of the run, a dataclass.
       identity: hashes of its data, by name.
       step: 0 for a new run.
+      bfloat16_library: what multiplies matrices of bfloat16; see `tfm.matmul.bfloat16_library`.
     """
     if jax.process_index() > 0:
         return
@@ -56,6 +59,7 @@ def record_start(workdir: str, config: Any, identity: dict[str, str], step: int)
         "versions": dict(package_versions()),
         "environment": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(VARIABLES)},
         "jax": {name: getattr(jax.config, name) for name in NUMERICAL},
+        "bfloat16_library": bfloat16_library,
         "data": identity,
         "config": dataclasses.asdict(config),
     }
@@ -63,7 +67,7 @@ def record_start(workdir: str, config: Any, identity: dict[str, str], step: int)
     line["changed"] = changed_fields(before.get("config", line["config"]), line["config"])
     if step:  # what begins at 0, with a new schedule or the weights of another run, may have any data
         _warn_of_changes(before.get("data", {}), line["data"], step)
-        _warn_of_numbers(before.get("jax", {}), line["jax"], step)
+        _warn_of_numbers(_numerical(before), _numerical(line), step)
     path = os.path.join(workdir, RECORD_FILE)
     end_last_line(path)
     with open(path, "a", encoding="utf-8") as file:
@@ -105,8 +109,16 @@ def _warn_of_changes(before, now, step):
         )
 
 
+def _numerical(start):
+    """{name: value} of what changes the random numbers or the rounding of a run."""
+    options = dict(start.get("jax", {}))
+    if "bfloat16_library" in start and '"bfloat16"' in json.dumps(start.get("config", {})):
+        options["the library for products of bfloat16"] = start["bfloat16_library"]
+    return options
+
+
 def _warn_of_numbers(before, now, step):
-    """Of options of JAX that change dropout or rounding, such as JAX_DEFAULT_PRNG_IMPL in the environment."""
+    """Of what differs, such as JAX_DEFAULT_PRNG_IMPL in the environment, or the extra `onednn`."""
     changed = [
         f"{name} was {before[name]!r} and is now {value!r}"
         for name, value in now.items()
@@ -114,7 +126,7 @@ def _warn_of_numbers(before, now, step):
     ]
     if changed:
         log.warning(
-            "Options of JAX differ from the last start of this run (%s): from step %s on, its numbers differ "
+            "This run computes otherwise than at its last start (%s): from step %s on, its numbers differ "
             "from those of an unbroken run",
             "; ".join(changed),
             f"{step:,}",

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import optax
 
+from tfm.matmul import bfloat16_library
 from tfm.runtime.checkpoints import Checkpoints
 from tfm.runtime.lock import DirectoryGuard
 from tfm.runtime.preemption import Interrupted, Preemption, SignalHandler
@@ -94,7 +95,7 @@ def train(
         finish_compiling = start_compiling(task, setup, accumulation, pool)
         data = task.open_data()
         guard.check()  # preparing may have taken long, and what follows makes files and folders
-        record_start(workdir, task.config, data.identity(), state.step)
+        record_start(workdir, task.config, data.identity(), state.step, bfloat16_library())
         devices = f"{setup.partitioner.devices} {jax.default_backend()}"
         log.info("%s parameters, %s device(s)", f"{setup.parameters:,}", devices)
         example = data.example()
