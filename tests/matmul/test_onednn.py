@@ -162,6 +162,36 @@ def test_gradients_of_bfloat16_are_products(orders):
 
 
 @needs_bfloat16
+@pytest.mark.parametrize("orders", ORDERS, ids=str)
+def test_all_modes_of_differentiation_agree(orders):
+    """Forward mode, and forward over reverse, with those of XLA's own product."""
+    x, y, _ = make_matrices((4, 3, 5), *orders)
+    tangents = tuple(RNG.normal(size=each.shape).astype(jnp.bfloat16) for each in (x, y))
+    axes = (0 if orders[0] else 1,), (1 if orders[1] else 0,)
+
+    def plain(x, y):
+        return jax.lax.dot_general(x, y, (axes, ((), ())), preferred_element_type=jnp.float32)
+
+    def differentiate(product):
+        gradient = jax.grad(lambda *pair: jnp.sin(product(*pair)).sum(), (0, 1))
+        return jax.jvp(product, (x, y), tangents), jax.jvp(gradient, (x, y), tangents)
+
+    found = differentiate(lambda x, y: onednn.multiply_bfloat16(x, y, *orders))
+    for one, other in zip(*map(jax.tree.leaves, (found, differentiate(plain))), strict=True):
+        np.testing.assert_allclose(*(np.asarray(each, np.float32) for each in (one, other)), 2**-5, 2**-5)
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("orders", ORDERS, ids=str)
+def test_vmap_over_one_operand(orders):
+    x, y, _ = make_matrices((4, 3, 5), *orders)
+    several = np.stack([x, 2 * x, 4 * x], axis=1)
+    found = jax.vmap(lambda x: onednn.multiply_bfloat16(x, y, *orders), in_axes=1)(several)
+    expected = [number * np.asarray(onednn.multiply_bfloat16(x, y, *orders)) for number in (1, 2, 4)]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@needs_bfloat16
 def test_bfloat16_of_vmap_has_each_product():
     (x, y, first), (other_x, other_y, second) = (make_matrices((3, 4, 5)) for _ in range(2))
     found = jax.vmap(onednn.multiply_bfloat16)(np.stack([x, other_x]), np.stack([y, other_y]))

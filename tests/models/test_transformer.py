@@ -301,27 +301,35 @@ def test_remat_and_scan_change_no_results(fields):
 )
 @pytest.mark.parametrize("fields", [{}, {"remat": True, "scan": True}], ids=str)
 def test_bfloat16_by_onednn_has_the_gradient(fields):
-    """All products of layers and logits are its own, forward and backward."""
-    config = dataclasses.replace(TINY, dropout=0.0, dtype="bfloat16", **fields)
-    model, params = Transformer(config, vocabulary_size=30), parameters()
+    """All products of layers and logits are its own, forward and backward, and as exact as XLA's."""
     inputs, targets = (np.tile(x, (40, 1)) for x in (INPUTS, TARGETS))
     assert min(inputs.size, targets.size) > MAX_SKINNY_ROWS
 
-    def gradient(params):
+    def gradient(params, dtype="bfloat16"):
+        config = dataclasses.replace(TINY, dropout=0.0, dtype=dtype, **fields)
+        model = Transformer(config, vocabulary_size=30)
+
         def loss(params):
             logits = model.apply({"params": params}, inputs, targets, train=True)
             return (logits.astype(jnp.float32) ** 2).mean()
 
         return jax.grad(loss)(params)
 
-    products = 6 * config.encoder_layers + 10 * config.decoder_layers + 1
-    assert fields or count_foreign_calls(gradient, params) == 3 * products
-    found = jax.jit(gradient, compiler_options=FAST)(params)
+    def compute(*arguments):
+        return jax.tree.leaves(
+            jax.jit(gradient, static_argnums=1, compiler_options=FAST)(parameters(), *arguments)
+        )
+
+    products = 6 * TINY.encoder_layers + 10 * TINY.decoder_layers + 1
+    assert fields or count_foreign_calls(gradient, parameters()) == 3 * products
+    found, exact = compute(), compute("float32")
     with backend.no_foreign_calls():
-        assert count_foreign_calls(gradient, params) == 0
-        expected = jax.jit(gradient, compiler_options=FAST)(params)
-    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        assert jnp.linalg.norm(x - y) < 0.05 * jnp.linalg.norm(y) + 1e-4
+        assert count_foreign_calls(gradient, parameters()) == 0
+        plain = compute()
+    for x, y, expected in zip(found, plain, exact, strict=True):
+        error, of_xla = (jnp.linalg.norm(each - expected) for each in (x, y))
+        assert error < 1.1 * of_xla + 1e-4
+        assert error < 0.1 * jnp.linalg.norm(expected) + 1e-4
 
 
 @pytest.mark.long

@@ -15,6 +15,8 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 from tfm.matmul import foreign_call
 
@@ -69,13 +71,12 @@ def multiply(x: jax.Array, weights: jax.Array) -> jax.Array:
     return jax.ffi.ffi_call(_register_integers(), shape, vmap_method="sequential")(x, weights)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def multiply_bfloat16(
     x: jax.Array, y: jax.Array, transpose_x: bool = False, transpose_y: bool = False
 ) -> jax.Array:
     """The product of two matrices, either of them transposed first or not, summed in float32.
 
-    It has a gradient, which is a product of the same kind, and no derivative in forward mode.
+    Its derivatives, forward and reverse, are products of the same kind; vmap makes them one after the other.
 
     Args:
       x: bfloat16 [M, K], or [K, M] to be transposed.
@@ -88,32 +89,52 @@ def multiply_bfloat16(
     assert x.dtype == y.dtype == jnp.bfloat16, "read as such, whatever they are"
     inner = (x.shape[0 if transpose_x else 1], y.shape[1 if transpose_y else 0])
     assert inner[0] == inner[1], f"[{x.shape}] and [{y.shape}]"
-    shape = (x.shape[1 if transpose_x else 0], y.shape[0 if transpose_y else 1])
-    target = _register_bfloat16(transpose_x, transpose_y)
-    result = jax.ShapeDtypeStruct(shape, jnp.float32)
-    return jax.ffi.ffi_call(target, result, vmap_method="sequential")(x, y)
+    return _bfloat16_product.bind(x, y, transpose_x=transpose_x, transpose_y=transpose_y)
 
 
-def _multiply_forward(x, y, transpose_x, transpose_y):
-    return multiply_bfloat16(x, y, transpose_x, transpose_y), (x, y)
+# A primitive of its own: JAX differentiates no foreign call, and `jax.custom_vjp` has no forward mode.
+_bfloat16_product = Primitive("tfm_onednn_multiply_bfloat16")
 
 
-def _multiply_backward(transpose_x, transpose_y, operands, gradient):
-    """With Z = X Y: dX = dZ Y^T, dY = X^T dZ; of an operand that is transposed, the transpose of that."""
-    x, y = operands
+def _call_bfloat16(x, y, *, transpose_x, transpose_y):
+    result = jax.ShapeDtypeStruct(_product_shape(x, y, transpose_x, transpose_y), jnp.float32)
+    return jax.ffi.ffi_call(_register_bfloat16(transpose_x, transpose_y), result)(x, y)
+
+
+def _product_shape(x, y, transpose_x, transpose_y):
+    return x.shape[1 if transpose_x else 0], y.shape[0 if transpose_y else 1]
+
+
+def _x_gradient(gradient, x, y, *, transpose_x, transpose_y):
+    """With Z = X Y: dX = dZ Y^T; the transpose of that for the transpose of X."""
     gradient = gradient.astype(jnp.bfloat16)
     if transpose_x:
-        x_gradient = multiply_bfloat16(y, gradient, transpose_y, True)
-    else:
-        x_gradient = multiply_bfloat16(gradient, y, False, not transpose_y)
+        return multiply_bfloat16(y, gradient, transpose_y, True).astype(jnp.bfloat16)
+    return multiply_bfloat16(gradient, y, False, not transpose_y).astype(jnp.bfloat16)
+
+
+def _y_gradient(gradient, x, y, *, transpose_x, transpose_y):
+    """With Z = X Y: dY = X^T dZ; the transpose of that for the transpose of Y."""
+    gradient = gradient.astype(jnp.bfloat16)
     if transpose_y:
-        y_gradient = multiply_bfloat16(gradient, x, True, transpose_x)
-    else:
-        y_gradient = multiply_bfloat16(x, gradient, not transpose_x, False)
-    return x_gradient.astype(jnp.bfloat16), y_gradient.astype(jnp.bfloat16)
+        return multiply_bfloat16(gradient, x, True, transpose_x).astype(jnp.bfloat16)
+    return multiply_bfloat16(x, gradient, not transpose_x, False).astype(jnp.bfloat16)
 
 
-multiply_bfloat16.defvjp(_multiply_forward, _multiply_backward)
+def _multiply_each(operands, axes, **transposed):
+    """The products of a batch, of which one operand may be the same for all."""
+    size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
+    first = [batching.bdim_at_front(x, axis, size) for x, axis in zip(operands, axes, strict=True)]
+    return jax.lax.map(lambda pair: _bfloat16_product.bind(*pair, **transposed), tuple(first)), 0
+
+
+_bfloat16_product.def_impl(jax.jit(_call_bfloat16, static_argnames=("transpose_x", "transpose_y")))
+_bfloat16_product.def_abstract_eval(
+    lambda x, y, **transposed: jax.core.ShapedArray(_product_shape(x, y, **transposed), jnp.float32)
+)
+ad.defbilinear(_bfloat16_product, _x_gradient, _y_gradient)
+batching.primitive_batchers[_bfloat16_product] = _multiply_each
+mlir.register_lowering(_bfloat16_product, mlir.lower_fun(_call_bfloat16, multiple_results=False), "cpu")
 
 
 @functools.cache
