@@ -15,6 +15,7 @@ CASES = {  # name: shapes of x and weights, and the axes that are summed
     "heads": ((3, 4, 8), (8, 2, 3), (2,), (0,)),
     "output": ((3, 4, 2, 3), (2, 3, 8), (2, 3), (0, 1)),
     "logits": ((3, 4, 8), (20, 8), (2,), (1,)),
+    "inputs first": ((8, 3, 4), (8, 6), (0,), (0,)),
 }
 
 
