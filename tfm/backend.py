@@ -33,12 +33,18 @@ def compile_for(platform: str) -> Iterator[None]:
 
 
 def allows_foreign_calls() -> bool:
-    """Whether programs may call libraries beside XLA: on one CPU. XLA divides no such call over devices."""
-    return _foreign_calls.value and is_cpu() and jax.device_count() == 1
+    """Whether products of bfloat16 may call a library beside XLA.
+
+    They may on one CPU, as XLA divides no such call, and where no array's type names axes of a mesh, as in
+    `jax.shard_map`: the type of the product would have none.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    in_types = mesh.manual_axes or mesh.explicit_axes
+    return _foreign_calls.value and is_cpu() and jax.device_count() == 1 and not in_types
 
 
 @contextlib.contextmanager
 def no_foreign_calls() -> Iterator[None]:
-    """Inside, programs are traced without such calls, so that they can be exported."""
+    """Inside, products of bfloat16 are traced without such calls, so that they can be exported."""
     with _foreign_calls(False):
         yield

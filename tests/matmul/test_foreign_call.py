@@ -5,6 +5,8 @@ import sys
 import threading
 import time
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from tests.helpers.paths import ROOT
@@ -33,6 +35,30 @@ def test_a_process_ends_while_a_program_runs():
     """It would run for hours, and nobody has its result."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, timeout=LIMIT)
     assert done.returncode == 3, done.stderr
+
+
+def test_an_interrupted_end_still_ends_programs(monkeypatch):
+    class Array:
+        def block_until_ready(self):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(foreign_call, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(jax, "live_arrays", lambda: [Array()])
+    calls = foreign_call._Calls()
+    with pytest.raises(KeyboardInterrupt):
+        calls.end()
+    with pytest.raises(RuntimeError, match="the process ends"), calls.one():
+        pass
+
+
+def test_a_target_keeps_its_first_function(monkeypatch):
+    """Threads that compile their first product at once register it twice."""
+    monkeypatch.setattr(foreign_call, "_handlers", dict(foreign_call._handlers))
+    for problem in ("of the first", "of the second"):
+        foreign_call.register("tfm_registered_twice", lambda arguments, results, problem=problem: problem)
+    call = jax.ffi.ffi_call("tfm_registered_twice", jax.ShapeDtypeStruct((1,), jnp.float32))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="of the first"):
+        jax.block_until_ready(call(jnp.ones(1)))
 
 
 def test_the_end_waits_for_a_running_call(monkeypatch):

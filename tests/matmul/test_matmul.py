@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from tests.helpers.programs import count_foreign_calls
 from tfm import backend
@@ -121,6 +123,44 @@ def test_axes_between_others_are_plain():
     operands = (jnp.bfloat16(random(3, 8, 4)), jnp.bfloat16(random(8, 6)))
     assert count_foreign_calls(lambda *o: cpu_dot_general(*o, numbers, 0), *operands) == 0
     assert cpu_dot_general(*operands, numbers, 0).shape == (3, 4, 6)
+
+
+@pytest.mark.parametrize("rows", [0, 1_000])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_products_with_batch_axes_are_plain(dtype, rows):
+    x, weights = (jnp.asarray(random(*shape), dtype) for shape in ((2, 9, 8), (2, 6, 8)))
+    numbers = (((2,), (2,)), ((0,), (0,)))
+    found = cpu_dot_general(x, weights, numbers, rows)
+    np.testing.assert_array_equal(found, jax.lax.dot_general(x, weights, numbers))
+
+
+@needs_onednn
+def test_empty_products_are_plain():
+    operands = (jnp.ones((9, 8), jnp.bfloat16), jnp.ones((8, 0), jnp.bfloat16))
+    numbers = (((1,), (0,)), ((), ()))
+    assert count_foreign_calls(lambda *o: cpu_dot_general(*o, numbers, 0), *operands) == 0
+
+
+@needs_onednn
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)
+def test_types_keep_the_axes_of_a_mesh(kind):
+    """In `jax.shard_map`, and in a mesh whose axes all types name."""
+    mesh = jax.make_mesh((1,), ("data",), axis_types=(kind,))
+    x, weights = (jnp.ones(shape, jnp.bfloat16) for shape in ((9, 8), (8, 8)))
+    divided = jax.device_put(x, NamedSharding(mesh, P("data")))
+
+    def multiply_often(x, weights):
+        def step(x, _):
+            return cpu_dot_general(x, weights, (((1,), (0,)), ((), ())), 0), None
+
+        return jax.lax.scan(step, x, length=2)[0]
+
+    with jax.set_mesh(mesh):
+        shared = jax.shard_map(multiply_often, in_specs=(P("data"), P()), out_specs=P("data"))
+        for function in (shared, jax.jit(multiply_often)):
+            found = function(divided, weights)
+            np.testing.assert_array_equal(found, np.full((9, 8), 64))
+            assert kind == AxisType.Auto or jax.typeof(found).sharding.spec == P("data", None)
 
 
 @needs_onednn

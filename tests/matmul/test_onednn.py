@@ -89,10 +89,19 @@ def raise_error(*arguments):
     raise ZeroDivisionError("a mistake of the handler")
 
 
+def interrupt(*arguments):
+    raise KeyboardInterrupt
+
+
 @needs_integers
 @pytest.mark.usefixtures("fresh_programs")
 @pytest.mark.parametrize(
-    ("gemm", "reason"), [(return_status, "status 2"), (raise_error, "a mistake of the handler")]
+    ("gemm", "reason"),
+    [
+        (return_status, "status 2"),
+        (raise_error, "a mistake of the handler"),
+        (interrupt, "KeyboardInterrupt"),
+    ],
 )
 def test_a_failure_ends_the_program(gemm, reason, monkeypatch):
     monkeypatch.setattr(onednn, "_gemm", gemm)
@@ -100,7 +109,7 @@ def test_a_failure_ends_the_program(gemm, reason, monkeypatch):
         jax.block_until_ready(onednn.multiply(*make_operands(2, 3, 5)))
 
 
-def saturate(rows, outputs, inputs, x, weights, result):
+def saturate(*arguments):
     return 0  # a result that is left as it is, as wrong as any
 
 
@@ -205,6 +214,29 @@ def test_a_failure_of_bfloat16_ends_the_program(monkeypatch):
     x, y, _ = make_matrices((2, 3, 5))
     with pytest.raises(jax.errors.JaxRuntimeError, match="status 2"):
         jax.block_until_ready(onednn.multiply_bfloat16(x, y))
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("orders", ORDERS, ids=str)
+@pytest.mark.parametrize("shape", [(4, 0, 3), (0, 5, 3), (4, 5, 0)], ids=str)
+def test_empty_matrices(shape, orders):
+    x, y, expected = make_matrices(shape, *orders)
+
+    def loss(x, y):
+        product = onednn.multiply_bfloat16(x, y, *orders)
+        return product.sum(), product
+
+    gradients, found = jax.grad(loss, (0, 1), has_aux=True)(x, y)
+    np.testing.assert_array_equal(found, expected)
+    for gradient in gradients:
+        np.testing.assert_array_equal(gradient, np.zeros_like(gradient))
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("gemm", [return_status, saturate], ids=["fails", "writes nothing"])
+def test_bfloat16_needs_a_library_that_multiplies(gemm, monkeypatch):
+    monkeypatch.setattr(onednn, "_gemm_bfloat16", gemm)
+    assert not onednn.multiplies_bfloat16.__wrapped__()
 
 
 @needs_bfloat16

@@ -20,6 +20,7 @@ from tfm import matmul
 from tfm.runtime.provenance import code_state, last_start, package_versions, record_start
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
+from tfm.training.optimizers import Adam
 from tfm.workdir import runs
 
 
@@ -129,7 +130,9 @@ def test_other_numbers_of_jax_are_warned_of(tmp_path, caplog, monkeypatch):
 
 def test_another_library_for_bfloat16_is_warned_of(tmp_path, caplog):
     record(tmp_path, 0)
-    record(tmp_path, 5, library="oneDNN")  # of no use to a run in float32
+    optimizer = Adam(mean_dtype="bfloat16")
+    wide = dataclasses.replace(Config(), training=TrainingConfig(optimizer=optimizer))
+    record(tmp_path, 5, wide, library="oneDNN")  # of no use to a model in float32
     assert not caplog.text
     narrow = dataclasses.replace(Config(), model=dataclasses.replace(Config().model, dtype="bfloat16"))
     record(tmp_path, 10, narrow)
@@ -138,6 +141,16 @@ def test_another_library_for_bfloat16_is_warned_of(tmp_path, caplog):
     record(tmp_path, 30, narrow, library="oneDNN")
     (warning,) = caplog.messages
     assert "products of bfloat16 was 'XLA' and is now 'oneDNN'): from step 20 on" in warning
+
+
+def test_a_start_of_an_older_version_used_xla(tmp_path, caplog):
+    narrow = dataclasses.replace(Config(), model=dataclasses.replace(Config().model, dtype="bfloat16"))
+    record(tmp_path, 0, narrow)
+    (start,) = starts(tmp_path)
+    del start["bfloat16_library"]
+    (tmp_path / "starts.jsonl").write_text(json.dumps(start) + "\n")
+    record(tmp_path, 5, narrow, library="oneDNN")
+    assert "was 'XLA' and is now 'oneDNN'" in caplog.text
 
 
 @pytest.mark.long

@@ -34,7 +34,7 @@ def dot_general(
     Args:
       x: [..., inputs].
       weights: the input axes and the output axes, in any order.
-      dimension_numbers: as in `jax.lax.dot_general`, without batch axes.
+      dimension_numbers: as in `jax.lax.dot_general`, which also makes products with batch axes.
       max_skinny_rows: as in `cpu_dot_general`.
       options: as in `jax.lax.dot_general`.
 
@@ -64,7 +64,9 @@ def cpu_dot_general(
     Returns:
       [..., outputs].
     """
-    (x_axes, weight_axes), _ = dimension_numbers
+    (x_axes, weight_axes), batch_axes = dimension_numbers
+    if any(batch_axes):
+        return jax.lax.dot_general(x, weights, dimension_numbers, **options)
     inputs = math.prod(x.shape[axis] for axis in x_axes)
     if x.size > max_skinny_rows * inputs:
         if _suits_onednn(x, weights, dimension_numbers):
@@ -102,10 +104,10 @@ def bfloat16_library() -> str:
 
 
 def _suits_onednn(x, weights, dimension_numbers):
-    """Whether these are matrices of bfloat16 as they lie in memory, and oneDNN multiplies such."""
+    """Whether these are matrices of bfloat16, whose input axes come all first or all last, for oneDNN."""
     sides = list(zip((x, weights), dimension_numbers[0], strict=True))
     return (
-        all(side.dtype == jnp.bfloat16 for side, _ in sides)
+        all(side.dtype == jnp.bfloat16 and side.size > 0 for side, _ in sides)
         and all(_are_first(side, axes) or _are_last(side, axes) for side, axes in sides)
         and bfloat16_library() == ONEDNN
     )

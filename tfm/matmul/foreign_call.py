@@ -7,13 +7,14 @@ at once. ctypes alone describes XLA's structures: nothing is compiled to install
 import atexit
 import contextlib
 import ctypes
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import jax
 
-FFI_VERSION = (0, 3)  # of the structures below; XLA takes the same and later minor versions
+FFI_VERSION = (0, 3)  # of the structures below; XLA of this or a later minor version takes them
 
 # Structures of jaxlib's header xla/ffi/api/c_api.h, as far as they are read here.
 _HEAD: list[Any] = [("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p)]
@@ -37,7 +38,7 @@ class _MetadataExtension(ctypes.Structure):
 
 
 class Buffer(ctypes.Structure):
-    """An operand or result: the address of its elements, the last axis contiguous, and its shape."""
+    """An operand or result: the address of its elements, row-major and without gaps, and its shape."""
 
     _fields_ = [
         *_HEAD,
@@ -84,8 +85,9 @@ class _CallFrame(ctypes.Structure):
 
 METADATA_EXTENSION, INTERNAL_ERROR = 1, 13
 Pointers = Any  # of ctypes; `pointers[i].contents` is a `Buffer`
-QUIET_SECONDS = 0.5  # more than a program computes between two of its calls
-_handlers: list[Any] = []  # XLA keeps their addresses only
+QUIET_SECONDS = 0.5  # without a call: programs have most likely ended, which nothing tells
+_handlers: dict[str, Any] = {}  # by target; XLA keeps their addresses only
+_registering = threading.Lock()
 
 
 class _Calls:
@@ -113,13 +115,18 @@ class _Calls:
             self._running.pop()
 
     def end(self) -> None:
-        """Waits for what is computed, and ends programs whose results nobody holds at their next call."""
-        for array in jax.live_arrays():
-            with contextlib.suppress(Exception):  # of its program; who wanted it has been told
-                array.block_until_ready()
-        self._ending, self._last = True, time.monotonic()
-        while self._running or time.monotonic() - self._last < QUIET_SECONDS:
-            time.sleep(0.01)
+        """Waits for what is computed, and ends programs whose results nobody holds at their next call.
+
+        Ctrl-C ends the wait, and all programs at their next call.
+        """
+        try:
+            for array in jax.live_arrays():
+                with contextlib.suppress(Exception):  # of its program; who wanted it has been told
+                    array.block_until_ready()
+        finally:
+            self._ending, self._last = True, time.monotonic()
+            while self._running or time.monotonic() - self._last < QUIET_SECONDS:
+                time.sleep(0.01)
 
 
 _calls = _Calls()
@@ -129,30 +136,33 @@ def register(target: str, call: Callable[[Pointers, Pointers], str | None]) -> N
     """Gives `jax.ffi.ffi_call(target, ...)` on a CPU a function of the operands and the results.
 
     Args:
-      target: a name that no other call has.
+      target: a name. Where it has a function already, that stays: threads may register one at the same time.
       call: writes the results; returns None, or what went wrong, with which the program ends.
     """
 
     @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_CallFrame))
-    def handle(frame):
-        frame = frame.contents
+    def handle(pointer):
         try:
+            frame = pointer.contents
             if frame.extension and frame.extension.contents.type == METADATA_EXTENSION:
                 version = frame.extension.contents.metadata.contents.version
                 version.major, version.minor = FFI_VERSION
                 return None
             with _calls.one():
                 problem = call(frame.arguments.buffers, frame.results.buffers)
-            return problem and _error(frame, f"{target}: {problem}")
-        except Exception as error:  # else ctypes prints it, and XLA takes the result for computed
-            return _error(frame, f"{target}: {error!r}")
+            return problem and _error(pointer, f"{target}: {problem}")
+        except BaseException as error:  # Ctrl-C too: XLA would take what was not written for the result
+            return _error(pointer, f"{target}: {error!r}")
 
-    if not _handlers:
-        atexit.register(_calls.end)
-    _handlers.append(handle)
-    jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handle), platform="cpu")
+    with _registering:
+        if target in _handlers:
+            return
+        if not _handlers:
+            atexit.register(_calls.end)
+        _handlers[target] = handle
+        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handle), platform="cpu")
 
 
-def _error(frame, message):
+def _error(pointer, message):
     arguments = _ErrorArguments(ctypes.sizeof(_ErrorArguments), None, message.encode(), INTERNAL_ERROR)
-    return frame.api.contents.create_error(ctypes.byref(arguments))
+    return pointer.contents.api.contents.create_error(ctypes.byref(arguments))

@@ -44,9 +44,18 @@ def is_available() -> bool:
 
 @functools.cache
 def multiplies_bfloat16() -> bool:
-    """Whether oneDNN is installed, and this processor has instructions for products of bfloat16."""
-    if _library() is None or not hasattr(_library(), BFLOAT16):
+    """Whether oneDNN is installed, multiplies bfloat16, and this processor has instructions for that.
+
+    oneDNN may be built, or told by ONEDNN_MAX_CPU_ISA, not to.
+    """
+    if _library() is None or not hasattr(_library(), BFLOAT16) or not _has_instructions():
         return False
+    x, found = np.full((2, 2), 3, jnp.bfloat16), np.zeros((2, 2), np.float32)
+    operand = (x.ctypes.data, 2, False)
+    return _gemm_bfloat16(2, 2, 2, operand, operand, found.ctypes.data) == 0 and bool((found == 18).all())
+
+
+def _has_instructions():
     try:
         with open(CPU_INFO, encoding="utf-8") as file:
             return re.search(r"^flags\s*:.*\bavx512_bf16\b", file.read(), re.MULTILINE) is not None
@@ -65,6 +74,8 @@ def multiply(x: jax.Array, weights: jax.Array) -> jax.Array:
       int32 [rows, outputs].
     """
     assert is_available(), "see is_available"
+    assert x.ndim == weights.ndim == 2, f"{x.shape} and {weights.shape}"
+    assert x.shape[1] == weights.shape[1], f"{x.shape} and {weights.shape}"
     assert x.shape[1] <= MAX_INPUTS, "the sums may not fit into 32 bits"
     assert (x.dtype, weights.dtype) == (jnp.uint8, jnp.int8), "read as such, whatever they are"
     shape = jax.ShapeDtypeStruct((x.shape[0], weights.shape[0]), jnp.int32)
@@ -76,7 +87,8 @@ def multiply_bfloat16(
 ) -> jax.Array:
     """The product of two matrices, either of them transposed first or not, summed in float32.
 
-    Its derivatives, forward and reverse, are products of the same kind; vmap makes them one after the other.
+    Its derivatives, forward and reverse, are products of the same kind, for which the gradient of the result
+    is rounded to bfloat16. vmap makes one product after the other.
 
     Args:
       x: bfloat16 [M, K], or [K, M] to be transposed.
@@ -87,8 +99,11 @@ def multiply_bfloat16(
     """
     assert multiplies_bfloat16(), "see multiplies_bfloat16"
     assert x.dtype == y.dtype == jnp.bfloat16, "read as such, whatever they are"
-    inner = (x.shape[0 if transpose_x else 1], y.shape[1 if transpose_y else 0])
-    assert inner[0] == inner[1], f"[{x.shape}] and [{y.shape}]"
+    assert x.ndim == y.ndim == 2, f"{x.shape} and {y.shape}"
+    inner = x.shape[0 if transpose_x else 1]
+    assert inner == y.shape[1 if transpose_y else 0], f"{x.shape} and {y.shape}"
+    if inner == 0:  # oneDNN ends with an error or writes nothing
+        return jnp.zeros(_product_shape(x, y, transpose_x, transpose_y), jnp.float32)
     return _bfloat16_product.bind(x, y, transpose_x=transpose_x, transpose_y=transpose_y)
 
 
@@ -97,6 +112,7 @@ _bfloat16_product = Primitive("tfm_onednn_multiply_bfloat16")
 
 
 def _call_bfloat16(x, y, *, transpose_x, transpose_y):
+    """What the primitive is compiled to, and does where it is called outside of a compiled function."""
     result = jax.ShapeDtypeStruct(_product_shape(x, y, transpose_x, transpose_y), jnp.float32)
     return jax.ffi.ffi_call(_register_bfloat16(transpose_x, transpose_y), result)(x, y)
 

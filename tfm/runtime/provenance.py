@@ -112,8 +112,10 @@ def _warn_of_changes(before, now, step):
 def _numerical(start):
     """{name: value} of what changes the random numbers or the rounding of a run."""
     options = dict(start.get("jax", {}))
-    if "bfloat16_library" in start and '"bfloat16"' in json.dumps(start.get("config", {})):
-        options["the library for products of bfloat16"] = start["bfloat16_library"]
+    model = start.get("config", {}).get("model")
+    if isinstance(model, dict) and model.get("dtype") == "bfloat16":
+        # Starts before there was a choice do not say.
+        options["the library for products of bfloat16"] = start.get("bfloat16_library", "XLA")
     return options
 
 
