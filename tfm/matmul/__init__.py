@@ -109,8 +109,15 @@ def _suits_onednn(x, weights, dimension_numbers):
     return (
         all(side.dtype == jnp.bfloat16 and side.size > 0 for side, _ in sides)
         and all(_are_first(side, axes) or _are_last(side, axes) for side, axes in sides)
+        and not any(map(_has_mesh_axes, (x, weights)))
         and bfloat16_library() == ONEDNN
     )
+
+
+def _has_mesh_axes(x):
+    """Whether the type of x names axes of a mesh, as in `jax.shard_map`; that of oneDNN's product would not."""
+    kind = jax.typeof(x)
+    return bool(kind.manual_axis_type.varying) or any(kind.sharding.spec)
 
 
 def _are_first(x, axes):
