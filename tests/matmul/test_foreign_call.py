@@ -51,9 +51,8 @@ def test_an_interrupted_end_still_ends_programs(monkeypatch):
         pass
 
 
-def test_a_target_keeps_its_first_function(monkeypatch):
+def test_a_target_keeps_its_first_function():
     """Threads that compile their first product at once register it twice."""
-    monkeypatch.setattr(foreign_call, "_handlers", dict(foreign_call._handlers))
     for problem in ("of the first", "of the second"):
         foreign_call.register("tfm_registered_twice", lambda arguments, results, problem=problem: problem)
     call = jax.ffi.ffi_call("tfm_registered_twice", jax.ShapeDtypeStruct((1,), jnp.float32))

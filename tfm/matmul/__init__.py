@@ -115,7 +115,7 @@ def _suits_onednn(x, weights, dimension_numbers):
 
 
 def _has_mesh_axes(x):
-    """Whether the type of x names axes of a mesh, as in `jax.shard_map`; that of oneDNN's product would not."""
+    """Whether the type of x names axes of a mesh, as in `jax.shard_map`; that of the product would not."""
     kind = jax.typeof(x)
     return bool(kind.manual_axis_type.varying) or any(kind.sharding.spec)
 
