@@ -109,6 +109,9 @@ def test_numbers_are_no_mask(implementation):
             dot_product_attention(x, x, x, mask=mask, implementation=implementation)
     with pytest.raises(ValueError, match="query must be of a float type"):
         attention_weights(x.astype(np.int32), x)
+    if implementation is None:
+        with pytest.raises(ValueError, match="value must be of a float type"):
+            dot_product_attention(x, x, x.astype(np.int32))
 
 
 def test_huge_logits_do_not_overflow():

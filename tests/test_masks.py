@@ -1,5 +1,7 @@
 """Masks against literal tables."""
 
+import inspect
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -57,6 +59,9 @@ def test_combine_masks_is_logical_and():
     np.testing.assert_array_equal(both[0, 0], matrix("1 0 0\n1 1 0\n1 1 0"))
     np.testing.assert_array_equal(combine_masks(padding, None), padding)
     assert combine_masks(None, None) is None
+    unchecked = inspect.unwrap(combine_masks)  # users have no check of its annotations
+    with pytest.raises(ValueError, match=r"masks must be bool, .* got float"):
+        unchecked(causal, np.where(causal, 0.0, -np.inf))
 
 
 def test_local_mask_is_a_band():

@@ -102,7 +102,13 @@ def dot_product_attention(
 def weighted_sum(
     weights: Float[Array, "*batch H L M"], value: Float[Array, "*batch M H V"]
 ) -> Float[jax.Array, "*batch L H V"]:
-    """The sum of the values by their weights, in the dtype of `value`: the output of each head."""
+    """The sum of the values by their weights, in the dtype of `value`: the output of each head.
+
+    Raises:
+      ValueError: `value` is not of a float type, to which the weights would be rounded.
+    """
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        raise ValueError(f"value must be of a float type, as the output is of its type, got {value.dtype}")
     return jnp.einsum("...hlm,...mhv->...hlv", weights.astype(value.dtype), value).swapaxes(-2, -3)
 
 

@@ -66,8 +66,13 @@ def ends_mask(mask: Bool[Array, "*batch M"]) -> Bool[jax.Array, "*batch M"]:
 
 
 def combine_masks(*masks: Bool[Array, "..."] | None) -> Bool[jax.Array, "..."] | None:
-    """Logical and of broadcastable masks. None is neutral; nothing but None gives None."""
-    present = [mask for mask in masks if mask is not None]
-    if not present:
-        return None
-    return functools.reduce(jnp.logical_and, map(jnp.asarray, present))
+    """Logical and of broadcastable masks. None is neutral; nothing but None gives None.
+
+    Raises:
+      ValueError: a mask is not bool. Numbers, 0 and -inf for instance, would be taken for their opposite.
+    """
+    present = [jnp.asarray(mask) for mask in masks if mask is not None]
+    for mask in present:
+        if mask.dtype != jnp.bool_:
+            raise ValueError(f"masks must be bool, True where the query may attend, got {mask.dtype}")
+    return functools.reduce(jnp.logical_and, present) if present else None

@@ -159,6 +159,7 @@ def test_norms(drawn, tiny_run):
         (["masks", "--steps=5"], "tfm plot masks has no --steps: leave it out"),
         (["schedules", "--steps=5", "--warmup_steps=5"], "--warmup_steps below --steps, got 5 and 5"),
         (["schedules", "--output=a.gif"], r"end in \.png, \.svg, \.pdf, got 'a\.gif'"),
+        (["positions", "--d_model=7"], "Expected an even --d_model"),
         (["no_such_folder"], "Expected the metrics of a run at no_such_folder"),
         (["calibration", "no_such_folder"], "Expected the folder of a run at no_such_folder"),
     ],

@@ -145,6 +145,15 @@ def test_wmt14_is_known_without_tensorflow(tmp_path):
 
 
 @pytest.mark.long
+def test_builtin_data_are_not_made_among_other_files(tmp_path):
+    """Of a user who gave a folder and forgot the kind."""
+    (tmp_path / "train.en").touch()
+    config = DataConfig(kind="builtin", directory=str(tmp_path))
+    with pytest.raises(UserError, match=r"holds other files: set data\.kind=text"):
+        sources.open_pairs(config, "train")
+    assert [path.name for path in tmp_path.iterdir()] == ["train.en"]
+
+
 def test_the_builtin_language_is_a_source(monkeypatch, tmp_path):
     from tfm.data import toy_translation as builder
     from tfm.datasets.toy_translation import grammar

@@ -342,6 +342,14 @@ def test_rows_follow_their_parents():
         ({"encoder.layers_0.hidden": interpret.zero}, {}, "matches none"),
         ({f"{FIRST}.mixer.weigths": interpret.zero}, {}, "nearest are .*mixer.weights"),
         ({"logits": interpret.zero}, {"coverage_penalty": 0.2}, "without a coverage penalty"),
+        *(
+            (
+                {f"{FIRST}.mixer.weights": interpret.zero_head(head)},
+                {},
+                "axis H: expected an integer from 0 to 1",
+            )
+            for head in (2, -1, 0.5, "1")
+        ),
     ],
 )
 def test_mistakes_are_user_errors(edit, config, message):

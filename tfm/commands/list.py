@@ -37,7 +37,7 @@ def describe(workdir: str) -> tuple[str, ...]:
     """The cells of a run; one that cannot be read says why."""
     try:
         status = read_status(workdir)
-    except UserError as error:
+    except (UserError, OSError) as error:
         return (workdir, "", "", "unreadable", "", "", str(error))
     best = "" if status.best is None else f"{status.best_metric.rpartition('/')[2]} {status.best[1]:.4g}"
     return (

@@ -78,6 +78,10 @@ def draw_curves(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
 
 def draw_positions(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
     """Both layouts of sinusoids, and the tables that a run has learned."""
+    if values.d_model % 2:
+        raise UserError(
+            f"Expected an even --d_model, as each frequency has a sine and a cosine, got {values.d_model}."
+        )
     index = np.arange(values.length)
     encodings = {
         layout: np.asarray(positions.sinusoidal_encoding(index, values.d_model, layout=layout))

@@ -26,6 +26,7 @@ from tfm.data.tfds_records import RecordPairs
 from tfm.errors import UserError
 
 LINE_ENDS = re.compile(r"[\r\n]+")
+BUILTIN_FOLDER = "tfm_language"  # of toy_translation, which takes long to import
 SOURCE = ("__len__", "__getitem__", "fingerprint")
 # Kinds that one function opens, as it does a kind of the user's own: (DataConfig, name of a split) -> source.
 OPENED_BY_FUNCTION = {
@@ -272,4 +273,14 @@ def _prepare(config, builder):
 
 
 def _builtin_folder(config):
-    return os.path.expanduser(config.directory or os.path.join(config.cache, "builtin"))
+    """Where the built-in data are made; never among files of a user, who has forgotten `data.kind`."""
+    if not config.directory:
+        return os.path.expanduser(os.path.join(config.cache, "builtin"))
+    folder = os.path.expanduser(config.directory)
+    found = os.listdir(folder) if os.path.isdir(folder) else []
+    if found and BUILTIN_FOLDER not in found:
+        raise UserError(
+            f"data.kind is 'builtin', and data.directory, {config.directory}, holds other files: set "
+            "data.kind=text or another to train on them, or leave data.directory out."
+        )
+    return folder

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from tfm.errors import UserError
@@ -133,8 +134,18 @@ def _scale_index(value, point, letter, index, factor):
     """`value` with one index of an axis multiplied by a factor."""
     _check_axis(point, letter)
     axis = point.axes.index(letter)
+    _check_index(index, value.shape[axis], f"{point.name} has {value.shape[axis]} along its axis {letter}")
     chosen = _expand(jnp.arange(value.shape[axis])[None] == index, value.ndim, axis)
     return jnp.where(chosen, _multiply(value, factor), value)
+
+
+def _check_index(index, size, what):
+    """Raises a UserError for an index that is not there, as nothing would change; a traced one passes."""
+    if isinstance(index, jax.core.Tracer):
+        return
+    given = np.asarray(index)
+    if not np.issubdtype(given.dtype, np.integer) or not ((given >= 0) & (given < size)).all():
+        raise UserError(f"{what}: expected an integer from 0 to {size - 1}, got {index}.")
 
 
 def _check_axis(point, letter):

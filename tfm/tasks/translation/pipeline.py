@@ -113,6 +113,13 @@ def align_texts(
         for i, sides in enumerate(encoded)
         if 0 < min(map(len, sides)) <= max(map(len, sides)) < config.max_input
     ]
+    too_long = sum(max(map(len, sides)) >= config.max_input for sides in encoded)
+    if too_long:
+        log.warning(
+            "%s pairs have no alignment: a side has decoding.max_input=%s tokens or more",
+            f"{too_long:,}",
+            f"{config.max_input:,}",
+        )
     pairs = [[[*side, EOS_ID] for side in encoded[i]] for i in usable]
     attention = attend_pairs(model, params, [s for s, _ in pairs], [t for _, t in pairs], config)
     alignments: list[Links] = [set() for _ in encoded]
