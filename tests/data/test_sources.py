@@ -144,7 +144,6 @@ def test_wmt14_is_known_without_tensorflow(tmp_path):
     assert tensorflow_datasets.translate
 
 
-@pytest.mark.long
 def test_builtin_data_are_not_made_among_other_files(tmp_path):
     """Of a user who gave a folder and forgot the kind."""
     (tmp_path / "train.en").touch()
@@ -154,6 +153,7 @@ def test_builtin_data_are_not_made_among_other_files(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["train.en"]
 
 
+@pytest.mark.long
 def test_the_builtin_language_is_a_source(monkeypatch, tmp_path):
     from tfm.data import toy_translation as builder
     from tfm.datasets.toy_translation import grammar
