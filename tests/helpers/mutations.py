@@ -481,7 +481,7 @@ _LIST = {
         (".astype(module.dtype or jnp.result_type(inputs, kernel))", "", "layers/test_quantization"),
     ],
     "tfm/runtime/provenance.py": [
-        ('and model.get("dtype") == "bfloat16"', "", "runtime/test_provenance"),
+        (' and model.get("dtype") == "bfloat16"', "", "runtime/test_provenance"),
         ('start.get("bfloat16_library", "XLA")', 'start.get("bfloat16_library")', "runtime/test_provenance"),
     ],
     "tfm/matmul/__init__.py": [

@@ -44,7 +44,6 @@ def test_a_record_has_all_to_repeat_the_run(corpus, tiny_run):
     assert line["versions"]["jax"] == jax.__version__
     assert line["versions"]["numpy"] == np.__version__
     assert line["processes"] == 1
-    assert line["bfloat16_library"] == matmul.bfloat16_library()
     assert line["devices"] == [jax.devices()[0].device_kind]
     assert line["command"] == sys.orig_argv
     vocabulary = (tiny_run / "vocabulary.model").read_bytes()
@@ -75,7 +74,7 @@ def test_resuming_with_changed_text_warns(corpus, tmp_path, caplog):
 
 def record(workdir, step, config=Config(), library="XLA", **data):  # noqa: B008, it is frozen
     """A start of a run with data of these hashes."""
-    record_start(str(workdir), config, {"validation": "v", "train": "t"} | data, step, library)
+    record_start(str(workdir), config, {"validation": "v", "train": "t"} | data, step, lambda: library)
 
 
 def test_changed_data_is_warned_of_once(tmp_path, caplog):
@@ -141,6 +140,17 @@ def test_another_library_for_bfloat16_is_warned_of(tmp_path, caplog):
     record(tmp_path, 30, narrow, library="oneDNN")
     (warning,) = caplog.messages
     assert "products of bfloat16 was 'XLA' and is now 'oneDNN'): from step 20 on" in warning
+
+
+@pytest.mark.long
+def test_a_run_in_bfloat16_records_its_library(corpus, tiny_run, tmp_path):
+    """One in float32 does not, which would load the library."""
+    config = make_config(corpus, steps=1, warmup_steps=1)
+    narrow = dataclasses.replace(config.model, dtype="bfloat16")
+    train_run(dataclasses.replace(config, model=narrow, validation_sentences=0), tmp_path / "run")
+    (line,) = starts(tmp_path / "run")
+    assert line["bfloat16_library"] == matmul.bfloat16_library()
+    assert "bfloat16_library" not in starts(tiny_run)[0]
 
 
 def test_a_start_of_an_older_version_used_xla(tmp_path, caplog):

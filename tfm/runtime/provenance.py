@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def record_start(
-    workdir: str, config: Any, identity: dict[str, str], step: int, bfloat16_library: str
+    workdir: str, config: Any, identity: dict[str, str], step: int, bfloat16_library: Callable[[], str]
 ) -> None:
     """Appends a start that resumes from `step` to starts.jsonl in the work directory; the first host does.
 
@@ -43,7 +43,7 @@ def record_start(
       config: of the run, a dataclass.
       identity: hashes of its data, by name.
       step: 0 for a new run.
-      bfloat16_library: what multiplies matrices of bfloat16; see `tfm.matmul.bfloat16_library`.
+      bfloat16_library: `tfm.matmul.bfloat16_library`, which is slow; called for a model in bfloat16 only.
     """
     if jax.process_index() > 0:
         return
@@ -59,10 +59,11 @@ def record_start(
         "versions": dict(package_versions()),
         "environment": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(VARIABLES)},
         "jax": {name: getattr(jax.config, name) for name in NUMERICAL},
-        "bfloat16_library": bfloat16_library,
         "data": identity,
         "config": dataclasses.asdict(config),
     }
+    if _computes_in_bfloat16(line):
+        line["bfloat16_library"] = bfloat16_library()
     before = last_start(workdir)
     line["changed"] = changed_fields(before.get("config", line["config"]), line["config"])
     if step:  # what begins at 0, with a new schedule or the weights of another run, may have any data
@@ -112,11 +113,14 @@ def _warn_of_changes(before, now, step):
 def _numerical(start):
     """{name: value} of what changes the random numbers or the rounding of a run."""
     options = dict(start.get("jax", {}))
-    model = start.get("config", {}).get("model")
-    if isinstance(model, dict) and model.get("dtype") == "bfloat16":
-        # Starts before there was a choice do not say.
+    if _computes_in_bfloat16(start):  # starts before there was a choice do not say
         options["the library for products of bfloat16"] = start.get("bfloat16_library", "XLA")
     return options
+
+
+def _computes_in_bfloat16(start):
+    model = start.get("config", {}).get("model")
+    return isinstance(model, dict) and model.get("dtype") == "bfloat16"
 
 
 def _warn_of_numbers(before, now, step):

@@ -95,7 +95,7 @@ def train(
         finish_compiling = start_compiling(task, setup, accumulation, pool)
         data = task.open_data()
         guard.check()  # preparing may have taken long, and what follows makes files and folders
-        record_start(workdir, task.config, data.identity(), state.step, bfloat16_library())
+        record_start(workdir, task.config, data.identity(), state.step, bfloat16_library)
         devices = f"{setup.partitioner.devices} {jax.default_backend()}"
         log.info("%s parameters, %s device(s)", f"{setup.parameters:,}", devices)
         example = data.example()
