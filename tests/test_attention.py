@@ -114,6 +114,14 @@ def test_numbers_are_no_mask(implementation):
             dot_product_attention(x, x, x.astype(np.int32))
 
 
+@pytest.mark.usefixtures("no_shape_checks")
+def test_keys_have_the_heads_and_features_of_queries():
+    query = np.ones((1, 5, 2, 4), np.float32)
+    for shape in ((1, 6, 1, 4), (1, 6, 2, 3)):
+        with pytest.raises(ValueError, match=r"the same heads H and features K, got \(1, 5, 2, 4\) and"):
+            attention_weights(query, np.ones(shape, np.float32))
+
+
 def test_huge_logits_do_not_overflow():
     query, key, value, mask, _ = random_inputs()
     output = dot_product_attention(1e4 * query, 1e4 * key, value, mask=mask)

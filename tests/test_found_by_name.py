@@ -74,6 +74,9 @@ def open_nothing(config, split):
 
 def open_rows(config, split):
     return [1]
+
+def open_numerals(config, split):
+    return Numbers([(1, "1 !")])
 """
 NAME = "my_lab.optimizers:SignDescent"
 
@@ -257,7 +260,11 @@ def test_pairs_of_the_users_own(my_lab):
     assert find_problems(data, SPLITS) == []  # the default test split is optional
     assert open_pairs(data, "validation")[3] == ("3", "3 !")
     assert find_problems(dataclasses.replace(data, validation="dev"), SPLITS) == ["There is no split dev."]
-    for name, problem in (("open_nothing", "has no pairs in the split"), ("open_rows", "with fingerprint.")):
+    for name, problem in (
+        ("open_nothing", "has no pairs in the split"),
+        ("open_rows", "with fingerprint."),
+        ("open_numerals", "must return a source whose slices are lists of pairs of strings"),
+    ):
         (found, *_) = find_problems(DataConfig(kind=f"my_lab.pairs:{name}"), ["train"])
         assert problem in found
 

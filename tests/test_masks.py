@@ -78,6 +78,8 @@ def test_local_mask_is_a_band():
     np.testing.assert_array_equal(local_mask(jnp.arange(5), jnp.arange(5), 1)[0], np.eye(5, dtype=bool))
     of_four = local_mask(jnp.array([2]), jnp.arange(6), 4)
     np.testing.assert_array_equal(of_four[0], matrix("1 1 1 1 0 0"))
+    with pytest.raises(ValueError, match="window must be at least 1"):
+        local_mask(jnp.arange(5), jnp.arange(5), 0)
 
 
 @pytest.mark.long

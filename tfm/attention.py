@@ -42,7 +42,7 @@ def attention_weights(
       zeros. The softmax itself is float32, whatever the compute dtype.
 
     Raises:
-      ValueError: a mask that is not bool, or a query of integers.
+      ValueError: a mask that is not bool, a query of integers, or a key of other heads or features.
     """
     _check_types(query, mask)
     return masked_softmax(attention_logits(query, key, bias=bias, scale=scale), mask).astype(query.dtype)
@@ -55,7 +55,16 @@ def attention_logits(
     bias: Bias | None = None,
     scale: float | None = None,
 ) -> Float[jax.Array, "*batch H L M"]:
-    """Q K^T / sqrt(d_k) in float32, without the mask; arguments as in `attention_weights`."""
+    """Q K^T / sqrt(d_k) in float32, without the mask; arguments as in `attention_weights`.
+
+    Raises:
+      ValueError: the key has other heads or features than the query.
+    """
+    if query.shape[-2:] != key.shape[-2:]:
+        raise ValueError(
+            "query [..., L, H, K] and key [..., M, H, K] must have the same heads H and features K, got "
+            f"{query.shape} and {key.shape}"
+        )
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     logits = jnp.einsum("...lhk,...mhk->...hlm", query * scale, key, preferred_element_type=jnp.float32)
     return logits if bias is None else logits + bias.astype(jnp.float32)

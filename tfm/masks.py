@@ -1,11 +1,12 @@
 """Attention masks (sections 3.1 and 3.2.3): boolean, True where a query may attend to a key.
 
 Masks are made outside the model from positions and validity and combined with logical and. All have the
-shape [..., 1, L, M] (or broadcast to it), where the 1 is the head axis. For two queries and three keys:
+shape [..., 1, L, M] (or broadcast to it), where the 1 is the head axis. For two queries and three keys, whose
+tokens are np.array([5, 7, 0]):
 
-    padding_mask([5, 7, 0])        causal_mask([0, 1], [0, 1, 2])     combine_masks(both)
-        1 1 0                          1 0 0                              1 0 0
-                                       1 1 0                              1 1 0
+    padding_mask(tokens)     causal_mask(np.arange(2), np.arange(3))     combine_masks(both)
+        1 1 0                    1 0 0                                       1 0 0
+                                 1 1 0                                       1 1 0
 """
 
 import functools
@@ -51,7 +52,12 @@ def local_mask(
 
     The restricted self-attention of section 4, whose neighbourhood of size r is the window, centred on the
     query; an even window has one position more before the query than behind it.
+
+    Raises:
+      ValueError: the window is not positive: no query would attend to anything.
     """
+    if window < 1:
+        raise ValueError(f"window must be at least 1, the query's own position, got {window}")
     ahead = key_positions[..., None, :] - query_positions[..., :, None]
     return jnp.asarray((ahead >= -(window // 2)) & (ahead <= (window - 1) // 2))[..., None, :, :]
 

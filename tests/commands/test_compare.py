@@ -82,7 +82,7 @@ def test_names_distinguish_evaluations(folder):
 
     assert found(run, run, "test", "averaged") == [right, worse(right, 0.5)]
     assert found(run, other, "averaged") == [worse(right, 0.5), worse(right, 0.7)]
-    with pytest.raises(UserError, match=r"run eval.py --workdir=.*/a --split=test --name=wide first"):
+    with pytest.raises(UserError, match=r"run tfm evaluate --workdir=.*/a --split=test --name=wide first"):
         compare.read_systems(run, run, SPLIT, ["test", "wide"])
     with pytest.raises(UserError, match="at most two names, got a, b, c"):
         compare.read_systems(run, run, SPLIT, ["a", "b", "c"])
@@ -207,7 +207,7 @@ def test_compare_asks_for_eval_first(folder):
         compare.main([first, second])
     assert str(error.value) == (
         f"Expected hypotheses in {second}/test.de.hypotheses, but there are none: "
-        f"run eval.py --workdir={second} --split=test first."
+        f"run tfm evaluate --workdir={second} --split=test first."
     )
 
 

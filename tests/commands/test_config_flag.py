@@ -28,6 +28,7 @@ from tfm.workdir import runs
             "training={'steps': 3}",
             "config.training is a section: set its fields one by one, --config",
         ),
+        ("training.optimizer=sgd", "set its fields one by one, --config.training.optimizer.name=value."),
         ("model.key_features=x", "--config.model.key_features: expected an integer, got 'x'."),
     ],
 )
@@ -40,6 +41,16 @@ def test_a_long_value_is_shown_in_part():
     with pytest.raises(UserError, match="expected an integer, got '999") as error:
         entries.overrides(["--config.training.steps=" + "9" * 5000])
     assert len(str(error.value)) < 150
+
+
+def test_what_another_name_drops_is_logged(caplog):
+    with caplog.at_level("INFO"):
+        entries.overrides(["--config.training.optimizer.name=sgd"])
+    assert "optimizer.name=sgd: what the config sets for adam is dropped" in caplog.text
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        entries.overrides(["--config.training.optimizer.name=adam"])
+    assert "dropped" not in caplog.text
 
 
 def test_another_optimizer_has_its_own_defaults(corpus):

@@ -9,6 +9,7 @@ from tfm.commands import list as list_command
 from tfm.commands import status
 from tfm.errors import UserError
 from tfm.runtime.lock import lock_workdir
+from tfm.workdir.bundle import PARAMETERS_FILE
 
 
 def shown(capsys, *argv):
@@ -63,6 +64,16 @@ def test_a_list_has_a_line_for_each_run(workdir, tmp_path, capsys):  # noqa: F81
     assert broken.split()[:2] == [str(tmp_path / "broken"), "unreadable"]
     assert run.split()[2:6] == ["40/100", "stopped", "score", "0.25"]
     assert header.index("step") == run.index("40/100")
+
+
+def test_an_export_is_no_stopped_run(workdir, capsys):  # noqa: F811
+    (workdir / PARAMETERS_FILE).write_bytes(b"")
+    lines = shown(capsys, str(workdir))
+    assert lines["state"] == "exported model"
+    assert "step" not in lines
+    list_command.main([str(workdir)])
+    _, run = capsys.readouterr().out.splitlines()
+    assert run.split()[2] == "export"
 
 
 def test_a_run_that_the_system_refuses_is_listed(workdir, capsys, monkeypatch):  # noqa: F811

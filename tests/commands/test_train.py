@@ -40,6 +40,25 @@ def test_a_work_directory_in_a_bucket_is_refused(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--config.training.seed=5"], r"started with another config: training\.seed was 0 and is now 5"),
+        (["--allow_change=training.sed"], r"--allow_change: .*did you mean 'training\.seed'"),
+        (["--warm_start=WORKDIR/none"], "Expected the folder of a run"),
+        (["--warm_start=x", "--reset_schedule"], "choose one"),
+        (["--profile=4:7"], "--profile=4:7: the run ends after step 6: name steps up to it"),
+    ],
+)
+def test_a_dry_run_checks_what_the_run_would(flags, message, regression_run):
+    """Before any work."""
+    flags = [flag.replace("WORKDIR", str(regression_run)) for flag in flags]
+    with pytest.raises(UserError, match=message):
+        train.main(
+            [f"--config={regression_run}/config.json", f"--workdir={regression_run}", "--dry_run", *flags]
+        )
+
+
 @pytest.mark.long
 def test_a_run_from_a_pipe_resumes_without_it(tmp_path):
     """Its config names the file that keeps the rows; others are refused."""

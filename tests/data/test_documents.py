@@ -83,6 +83,13 @@ def test_documents_of_the_standard_library():
         open_documents(config, "long")
 
 
+def test_builtin_texts_are_in_no_folder(tmp_path):
+    config = make(tmp_path, kind="builtin", name="pydoc_topics")
+    with pytest.raises(UserError, match=rf"and data\.directory is {tmp_path}: set data\.kind=text"):
+        check_documents(config)
+    check_documents(dataclasses.replace(config, directory=""))
+
+
 def test_all_problems_are_named_at_once(tmp_path):
     (tmp_path / "train").write_bytes(b"a\xff")
     with pytest.raises(UserError, match=r"2 problems.*not UTF-8.*Expected the file .*validation"):

@@ -359,6 +359,12 @@ def test_mistakes_are_user_errors(edit, config, message):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("position", [-1, 0.5, "1"])
+def test_a_position_is_an_integer_from_0(position):
+    with pytest.raises(UserError, match="position: expected an integer from 0 on, got"):
+        interpret.zero_position(position)
+
+
 def test_feature_scores_have_no_logits_to_edit():
     edited = interpret.EditedModel(MODEL, {"logits": interpret.zero})
     with pytest.raises(UserError, match="'logits', which matches none"):

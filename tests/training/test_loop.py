@@ -22,7 +22,7 @@ from tfm.training.divergence import first_loss
 from tfm.training.early_stopping import EarlyStopping
 from tfm.training.hooks import Hooks
 from tfm.training.optimizers import Adam, make_optimizer, make_schedule
-from tfm.training.reporting import METRICS_FILE, format_duration, read_metrics
+from tfm.training.reporting import METRICS_FILE, MetricAccumulator, format_duration, read_metrics
 from tfm.training.step import TrainState, make_train_step
 from tfm.training.task import Best
 from tfm.visualize.figures import draw_curves
@@ -243,6 +243,20 @@ def test_the_gradient_is_the_mean_over_tokens():
     assert float(after.params["w"]) == pytest.approx(2.0 - 0.5 * (8 / 4))
     assert [float(x) for x in metrics["loss"]] == [16.0, 4.0]
     assert float(metrics["gradient_norm"][0]) == pytest.approx(2.0)
+    after, _ = step(state, {"x": jnp.float32([1, 2, 5]), "count": jnp.float32([0.25, 0.25, 0])})
+    assert float(after.params["w"]) == pytest.approx(2.0 - 0.5 * (8 / 0.5))
+    after, metrics = step(state, {"x": jnp.zeros(3), "count": jnp.zeros(3)})
+    assert (float(after.params["w"]), float(metrics["skipped"][0])) == (2.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("loss", "skipped", "warns"), [((0, 0), 0, True), ((0, 0), 2, False), ((3, 1), 1, False)]
+)
+def test_a_loss_that_counts_nothing_is_told(loss, skipped, warns, caplog):
+    metrics = MetricAccumulator(0, 9, lambda step: 0.1, "tokens")
+    metrics.add({"loss": loss, "skipped": (skipped, 2)}, 5)
+    metrics.report(2)
+    assert ("up to 2 counts nothing" in caplog.text) == warns
 
 
 @pytest.mark.long

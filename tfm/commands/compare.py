@@ -7,6 +7,7 @@ run are told apart by the --name that eval.py was given: DIR DIR --name=best --n
 
 import itertools
 import os
+import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -124,13 +125,13 @@ def read_system(workdir: str, name: str, split: str, command: str = "tfm compare
         named = f" --name={name}" if name else ""
         raise UserError(
             f"Expected hypotheses in {path}, but there are none: "
-            f"run eval.py --workdir={workdir} --split={split}{named} first."
+            f"run tfm evaluate --workdir={shlex.quote(workdir)} --split={split}{named} first."
         )
     hypotheses = list(Lines(path, shown_as=path))
     sources, references = read_sides(data, split)
     if len(hypotheses) != len(references):
         raise UserError(
-            f"{path} has {len(hypotheses):,} lines and its test set {len(references):,}: run eval.py again."
+            f"{path} has {len(hypotheses):,} lines and its test set {len(references):,}: evaluate again."
         )
     check_texts(f"{stem}.scores.json", sources, references)
     return System(path, data.target_language, sources, references, hypotheses)
@@ -148,7 +149,7 @@ def check_texts(path: str, sources: Sequence[str], references: Sequence[str]) ->
     if translated not in (None, fingerprint_texts(sources, references)):
         raise UserError(
             f"{path} and the hypotheses beside it are of other texts than the test set here: give the "
-            "--split that eval.py was given, or run eval.py again."
+            "--split that they were evaluated on, or evaluate again."
         )
 
 

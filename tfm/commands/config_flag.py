@@ -216,10 +216,21 @@ def _change_names(saved, config_class, arguments):
         path = flag.removeprefix(f"{NAME}.").removesuffix(".name")
         *_, (name, _) = _found(flag, arguments) or [("", ())]
         section = config.defaults_of_name(config_class, saved, path, name) if name else None
-        if section is not None:
-            *parents, last = path.split(".")
-            with saved.unlocked():
-                functools.reduce(getattr, parents, saved)[last] = config.to_config_dict(section)
+        if section is None:
+            continue
+        *parents, last = path.split(".")
+        parent = functools.reduce(getattr, parents, saved)
+        log.info(
+            "%s.%s.name=%s: what the config sets for %s is dropped; fields that no flag gives have "
+            "the defaults of %s.",
+            NAME,
+            path,
+            name,
+            parent[last].name,
+            name,
+        )
+        with saved.unlocked():
+            parent[last] = config.to_config_dict(section)
 
 
 def _old_names(saved, config_class, arguments):
@@ -320,7 +331,8 @@ def _check_path(section, path):
         section = section[name]
     if isinstance(section, config_dict.ConfigDict):  # one value would reset the fields that it leaves out
         name = ".".join(path)
-        example = f"--{name}.{next(iter(section))}=value"
+        field = "name" if "name" in section else next(iter(section))
+        example = f"--{name}.{field}=value"
         raise UserError(f"{name} is a section: set its fields one by one, {example}.")
 
 

@@ -43,7 +43,7 @@ def describe(workdir: str) -> tuple[str, ...]:
     return (
         workdir,
         status.config.model.name,
-        f"{status.step:,}/{status.config.training.steps:,}",
+        "" if status.is_export else f"{status.step:,}/{status.config.training.steps:,}",
         _state(status),
         best,
         format_bytes(status.disk),
@@ -62,6 +62,8 @@ def format_table(rows: Sequence[Sequence[str]]) -> list[str]:
 def _state(status: Status) -> str:
     if status.holder:
         return "training"
+    if status.is_export:
+        return "export"
     return "finished" if status.is_finished else "stopped"
 
 

@@ -32,7 +32,8 @@ def describe(status: Status) -> Iterator[tuple[str, str]]:
     """The lines, (name, text)."""
     yield "run", f"{status.workdir} ({status.config.task}, {status.config.model.name})"
     yield "state", describe_state(status)
-    yield "step", f"{status.step:,} of {status.config.training.steps:,}"
+    if not status.is_export:
+        yield "step", f"{status.step:,} of {status.config.training.steps:,}"
     if "train/loss" in status.training:
         yield "training", describe_training(status)
     if status.best is not None:
@@ -60,6 +61,8 @@ def describe_state(status: Status) -> str:
     if status.holder:
         left = "" if status.seconds_left is None else f", about {format_duration(status.seconds_left)} left"
         return f"training: {status.holder}{left}"
+    if status.is_export:
+        return "exported model"
     if status.is_finished:
         return "finished"
     return (

@@ -68,19 +68,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     join_hosts(arguments)
     chosen = cli.read_pipe(chosen)
     cli.check_device()
-    if arguments.profile:
-        parse_range(arguments.profile)  # before minutes of preparation
+    if arguments.profile:  # before minutes of preparation
+        check_profile(arguments.profile, chosen.training.steps)
     for name in chosen.training.trackers:
         find_tracker(name)  # is installed
     if arguments.topology and not arguments.dry_run:
         raise UserError("--topology is for --dry_run alone: a run takes the devices that are here.")
-    if arguments.dry_run:
-        dry_run(chosen, arguments.workdir, arguments.topology)
-        return
     if arguments.warm_start and arguments.reset_schedule:
         raise UserError(
             "--warm_start begins a new run and --reset_schedule a new schedule in this one: choose one."
         )
+    if arguments.dry_run:
+        dry_run(chosen, arguments)
+        return
     with preemption.handle_signals() as signals:
         begin(chosen, arguments, signals)
 
@@ -131,17 +131,34 @@ def make_hooks(task: Any, steps: int, arguments: flags.FlagValues) -> list[Hook]
     return hooks
 
 
-def dry_run(chosen: Any, workdir: str, topology: str = "") -> None:
-    """Prints what the run would take, on the TPUs of a topology if any; the work directory stays as it is."""
+def dry_run(chosen: Any, arguments: flags.FlagValues) -> None:
+    """Prints what the run would take, on the TPUs of --topology if any; the work directory stays as it is."""
+    workdir, topology = arguments.workdir, arguments.topology
     if topology:
         find_devices(topology)  # before the data are read
+    initialization.check_config(
+        chosen, workdir, allow_change=arguments.allow_change, resets=arguments.reset_schedule
+    )
     with tempfile.TemporaryDirectory() as elsewhere:
+        if arguments.warm_start:
+            initialization.prepare_warm_start(arguments.warm_start, chosen, elsewhere)
         task = tasks.find(chosen.task).create(chosen, elsewhere)
         if topology:
             lines = describe_topology(task, chosen.training, topology)
         else:
             lines = describe_run(task, chosen.training, workdir)
         print("\n".join(lines))
+
+
+def check_profile(text: str, steps: int) -> None:
+    """Checks that a run of so many steps reaches those that --profile names.
+
+    Raises:
+      UserError: it does not, or the text is no range.
+    """
+    _, last = parse_range(text)
+    if last > steps:
+        raise UserError(f"--profile={text}: the run ends after step {steps:,}: name steps up to it.")
 
 
 def check_workdir(workdir: str) -> None:

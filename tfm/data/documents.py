@@ -212,6 +212,11 @@ def check_documents(config: DocumentsConfig, splits: tuple[str, ...] = SPLITS) -
       UserError: its message lists all problems.
     """
     problems = []
+    if config.kind == "builtin" and config.directory:
+        problems.append(
+            "data.kind is 'builtin', whose texts come with Python, and data.directory is "
+            f"{config.directory}: set data.kind=text or another to read it, or leave data.directory out."
+        )
     for split in splits:
         found: list[str] = []
         with collect(found):

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import reprlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -214,7 +215,19 @@ def _find_source_problems(config, names, optional):
             problems.append(f"data.kind={config.kind} must return a source with {' and '.join(missing)}.")
         elif not len(pairs):
             problems.append(f"data.kind={config.kind} has no pairs in the split '{name}'.")
+        elif not _is_pairs(pairs[:1]):
+            problems.append(
+                f"data.kind={config.kind} must return a source whose slices are lists of pairs of strings, "
+                f"(source, target); its first is {reprlib.repr(pairs[:1])} in the split '{name}'."
+            )
     return problems
+
+
+def _is_pairs(found):
+    """Whether a slice of a source is a list of pairs of strings."""
+    return isinstance(found, list) and all(
+        isinstance(pair, tuple | list) and list(map(type, pair)) == [str, str] for pair in found
+    )
 
 
 def _is_opened_by_function(config):

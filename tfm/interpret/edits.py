@@ -41,10 +41,15 @@ def scale_position(position: ArrayLike, factor: ArrayLike, axis: str = "") -> Ed
     """Multiplies one position, from 0, by a factor.
 
     Args:
-      position: within its sequence: of the source or the target, whichever the axis stands for.
+      position: within its sequence: of the source or the target, whichever the axis stands for. Sequences
+        without it stay as they are.
       factor: of that position.
       axis: "L", the positions, or "M", those attended to; L where the activation has it when "".
+
+    Raises:
+      UserError: the position is not an integer, or negative.
     """
+    _check_index(position, np.inf, "position")
 
     def edit(value, point):
         letter = axis or (QUERIES if QUERIES in point.axes else KEYS)
@@ -145,7 +150,8 @@ def _check_index(index, size, what):
         return
     given = np.asarray(index)
     if not np.issubdtype(given.dtype, np.integer) or not ((given >= 0) & (given < size)).all():
-        raise UserError(f"{what}: expected an integer from 0 to {size - 1}, got {index}.")
+        end = f"to {size - 1}" if np.isfinite(size) else "on"
+        raise UserError(f"{what}: expected an integer from 0 {end}, got {index}.")
 
 
 def _check_axis(point, letter):

@@ -75,6 +75,7 @@ class MetricAccumulator:
     def report(self, step: int) -> dict[str, float]:
         """Logs the line of `step`, returns its metrics and starts the next."""
         now = time.monotonic()
+        self._warn_if_nothing_counts(step)
         metrics = {f"train/{name}": mean for name, mean in means(self.sums).items()}
         metrics["train/learning_rate"] = float(self._schedule(step - 1))
         rate = self._count / (now - self._since)
@@ -92,6 +93,18 @@ class MetricAccumulator:
         )
         self._since, self.sums, self._count = now, {}, 0
         return metrics
+
+    def _warn_if_nothing_counts(self, step):
+        """A loss without a count trains nothing, and has no mean to show."""
+        skipped, steps = self.sums.get("skipped", (0.0, 0.0))
+        _, count = self.sums.get("loss", (0.0, 0.0))
+        if skipped < steps and count <= 0:
+            log.warning(
+                "The loss of the steps up to %s counts nothing, and trains nothing: its (sum, count) has a "
+                "count of %.4g; correct the task's loss or the data.",
+                f"{step:,}",
+                count,
+            )
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

@@ -1,5 +1,6 @@
 """One update: a pure function of state and batch."""
 
+import reprlib
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -92,7 +93,9 @@ def make_train_step(
     def sum_gradients(params, batch, key):
         def gradients_of(batch, key):
             def loss_sum(params):
-                (total, count), metrics = loss(params, batch, key)
+                found = loss(params, batch, key)
+                check_loss(found)
+                (total, count), metrics = found
                 return total, metrics | {"loss": (total, count)}
 
             return jax.grad(loss_sum, has_aux=True)(params)
@@ -105,8 +108,9 @@ def make_train_step(
         key = jax.random.fold_in(rng, state.step)
         summed = distribute(sum_gradients) if distribute else sum_gradients
         gradients, metrics = summed(state.params, batch, key)
-        count = jnp.maximum(metrics["loss"][1], 1)
-        gradients = jax.tree.map(lambda gradient: gradient / count, gradients)
+        count = metrics["loss"][1]
+        divisor = jnp.where(count > 0, count, 1)  # what counts nothing has no gradient
+        gradients = jax.tree.map(lambda gradient: gradient / divisor, gradients)
         metrics["gradient_norm"] = (optax.tree.norm(gradients), jnp.ones(()))
         finite = jnp.isfinite(metrics["loss"][0]) & jnp.isfinite(metrics["gradient_norm"][0]) & ~state.halted
         metrics = jax.tree.map(lambda x: jnp.where(finite, x, jnp.zeros_like(x)), metrics)
@@ -170,6 +174,26 @@ def split_batch(
     ]
 
 
+def check_loss(found: Any) -> None:
+    """Checks the form of what the loss of a task returned, see `make_train_step`.
+
+    Raises:
+      UserError: it is not (sum, count), {name: (sum, count)} of scalars, the loss of a float type.
+    """
+    try:
+        pair, metrics = found
+        numbers = [number for total, count in (pair, *metrics.values()) for number in (total, count)]
+        fits = jnp.issubdtype(jnp.result_type(pair[0]), jnp.floating) and not any(map(jnp.shape, numbers))
+    except (AttributeError, TypeError, ValueError):
+        fits = False
+    if not fits:
+        shapes = jax.tree.map(lambda leaf: getattr(leaf, "shape", leaf), found)
+        raise UserError(
+            "Expected the task's loss to return (sum, count), {name: (sum, count)} of scalars, the sum of "
+            f"the loss of a float type, got the shapes {reprlib.repr(shapes)}: correct the loss."
+        )
+
+
 def check_zero_rows(loss: Callable, params: Any, batch: Batch) -> None:
     """Checks that rows of zeros do not count, so that the loss does not depend on the number of devices.
 
@@ -182,7 +206,9 @@ def check_zero_rows(loss: Callable, params: Any, batch: Batch) -> None:
       UserError: a sum or a count of a row of zeros is not 0.
     """
     row = {name: np.zeros((1, *np.shape(x)[1:]), x.dtype) for name, x in batch.items()}
-    pair, metrics = jax.jit(loss)(params, row, None)
+    found = jax.jit(loss)(params, row, None)
+    check_loss(found)
+    pair, metrics = found
     for name, (total, count) in ({"loss": pair} | metrics).items():
         if total != 0 or count != 0:
             raise UserError(

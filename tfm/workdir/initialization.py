@@ -30,11 +30,23 @@ log = logging.getLogger(__name__)
 
 
 def save_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = (), resets: bool = False) -> None:
-    """Writes the config into the work directory, and logs what differs from the one that is there.
+    """Writes the config into the work directory, after `check_config`, whose arguments it takes.
+
+    Where the run is to be reset, `reset` writes it.
+    """
+    check_config(chosen, workdir, allow_change=allow_change, resets=resets)
+    if not _will_reset(workdir, resets):
+        config.save(chosen, runs.config_path(workdir))
+
+
+def check_config(
+    chosen: Any, workdir: str, *, allow_change: Sequence[str] = (), resets: bool = False
+) -> None:
+    """Checks that the run of a work directory may have this config, and logs what differs from its own.
 
     Until the first checkpoint of a run all of it may change, but for what its assets were made from. After
     that, each field says whether it may: see `tfm.fields.FieldInfo.resume`. A reset begins a new schedule, so
-    that it needs no flag; the config is then written by `reset`.
+    that it needs no flag.
 
     Args:
       chosen: the config.
@@ -45,7 +57,7 @@ def save_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = (), 
     Raises:
       UserError: names each field that may not change, its old and its new value, and the flag that allows it,
         if there is one; or `allow_change` names no field, or one that can never change; or the folder is an
-        export. Nothing is written.
+        export.
     """
     if is_bundle(workdir):
         raise UserError(
@@ -54,11 +66,10 @@ def save_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = (), 
         )
     allowed = _allowed(chosen, allow_change)
     begun, was_reset = _has_checkpoint(workdir), _has_checkpoint(os.path.join(workdir, BEFORE_RESET))
-    will_reset = begun and resets and not was_reset
     saved = _saved_config(workdir, begun)
     if saved is not None:
         changed = changes(saved, chosen)
-        if begun and not will_reset:
+        if begun and not _will_reset(workdir, resets):
             _check_resume(changed, chosen, workdir, allowed)
         elif begun or was_reset:
             _refuse([_reason(change) for change in changed if change.rule == NEVER], workdir)
@@ -67,8 +78,11 @@ def save_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = (), 
         for change in changed:
             level = logging.WARNING if change.rule in (WITH_FLAG, WITH_RESET) else logging.INFO
             log.log(level, "config.%s", change)
-    if not will_reset:
-        config.save(chosen, runs.config_path(workdir))
+
+
+def _will_reset(workdir, resets):
+    """Whether `resets` begins a new schedule, which it does once."""
+    return resets and _has_checkpoint(workdir) and not _has_checkpoint(os.path.join(workdir, BEFORE_RESET))
 
 
 def _saved_config(workdir, begun):

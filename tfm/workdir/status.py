@@ -15,6 +15,7 @@ from tfm.runtime.provenance import last_start
 from tfm.training.reporting import read_metrics
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import runs
+from tfm.workdir.bundle import is_bundle
 
 SCORES_SUFFIX = ".scores.json"
 DEPTH = 4  # folders below the one that is searched for runs
@@ -26,6 +27,7 @@ class Status(NamedTuple):
     Attributes:
       workdir: its folder.
       config: of its task.
+      is_export: whether it is an exported model, which is not trained.
       holder: the process that trains in it, "" for none.
       step: updates made, by the log and the checkpoints.
       training: the last line of its log, {"train/loss": ...}; {} before the first.
@@ -42,6 +44,7 @@ class Status(NamedTuple):
 
     workdir: str
     config: Any
+    is_export: bool
     holder: str
     step: int
     training: dict[str, float]
@@ -78,6 +81,7 @@ def read_status(workdir: str) -> Status:
     return Status(
         workdir=workdir,
         config=config,
+        is_export=is_bundle(workdir),
         holder=holder,
         step=step,
         training=training[-1] if training else {},

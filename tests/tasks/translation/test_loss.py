@@ -6,6 +6,7 @@ import types
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from tests.helpers import numpy_transformer as numpy64
@@ -20,7 +21,7 @@ from tfm.tasks.translation.data import count_tokens
 from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig
 from tfm.training.setup import check_padding, make_setup
-from tfm.training.step import check_zero_rows
+from tfm.training.step import TrainState, check_zero_rows, make_train_step
 
 PIECES = 20
 RNG = np.random.default_rng(0)
@@ -185,6 +186,26 @@ def test_a_loss_that_counts_zero_rows_is_refused(loss, name):
     batch = {"x": np.ones((5, 2), np.float32)}
     with pytest.raises(UserError, match=f"Expected sum 0 and count 0 of such a row, got .* of '{name}'"):
         check_zero_rows(loss, {"w": jnp.ones(2)}, batch)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        1.0,
+        (1.0, {}),
+        ((1.0, 2.0), None),
+        ((1.0, 2.0), {"accuracy": 1.0}),
+        ((1, 2.0), {}),
+        ((np.ones(3), 2.0), {}),
+        ((1.0, 2.0), {"accuracy": (1.0, np.ones(3))}),
+    ],
+)
+def test_a_loss_of_another_form_is_refused(found):
+    step = make_train_step(lambda *_: found, optax.sgd(0.5), jax.random.key(0))
+    params = {"w": jnp.ones(2)}
+    state = TrainState.create(params, optax.sgd(0.5))
+    with pytest.raises(UserError, match=r"Expected the task's loss to return \(sum, count\), \{name"):
+        step(state, {"x": np.ones((5, 2), np.float32)})
 
 
 class Rows:
