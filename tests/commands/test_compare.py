@@ -168,7 +168,7 @@ def test_another_test_set_is_refused(folder, language):
 
 
 def test_other_test_sets_are_refused(folder):
-    with pytest.raises(UserError, match="has 59 lines and its test set 60: run eval"):
+    with pytest.raises(UserError, match="has 59 lines and its test set 60: evaluate again"):
         systems(folder, references(folder), references(folder)[:-1])
 
 

@@ -113,7 +113,7 @@ def test_calibration(drawn, tiny_run):
 def test_lengths(drawn, tiny_run, tmp_path):
     config = runs.read_config(str(tiny_run))
     save(config, runs.config_path(str(tmp_path)))
-    with pytest.raises(UserError, match=r"run eval\.py"):
+    with pytest.raises(UserError, match=r"run tfm evaluate --workdir="):
         plot.main(["lengths", str(tmp_path)])
     references = (tiny_run.parent / "corpus" / "test.de").read_text().splitlines()
     halves = [line if len(line.split()) > 4 else "falsch" for line in references]

@@ -86,6 +86,20 @@ _LIST = {
             "interpret/test_passes::test_attention_of_a_recurrent_model_is_read",
         ),
     ],
+    "tfm/data/documents.py": [
+        (
+            'if config.kind == "builtin" and config.directory:',
+            "if False:",
+            "data/test_documents::test_builtin_texts_are_in_no_folder",
+        ),
+    ],
+    "tfm/data/sources.py": [
+        (
+            "list(map(type, pair)) == [str, str]",
+            "len(pair) == 2",
+            "test_found_by_name::test_pairs_of_the_users_own",
+        ),
+    ],
     "tfm/interpret/edits.py": [
         (
             "jnp.take(found, point.rows,",
@@ -235,12 +249,18 @@ _LIST = {
         ),
     ],
     "tfm/attention.py": [
+        (
+            "if query.shape[-2:] != key.shape[-2:]:",
+            "if query.shape[-1] != key.shape[-1]:",
+            "test_attention::test_keys_have",
+        ),
         ("scale = query.shape[-1] ** -0.5 if", "scale = query.shape[-1] ** -1.0 if", "test_attention"),
         ("else logits + bias.astype(jnp.float32)", "else logits", "test_attention"),
         ("logits.max(-1, keepdims=True))), 0.0", "logits.max(-1, keepdims=True))), 1.0", "test_attention"),
         ("return jnp.where(attends, output, 0)", "return output", "test_attention"),
     ],
     "tfm/masks.py": [
+        ("if window < 1:", "if window < 0:", "test_masks::test_local_mask_is_a_band"),
         ("[..., :, None] >= key_positions", "[..., :, None] > key_positions", "test_masks"),
         ("jnp.asarray(same & valid)[", "jnp.asarray(same)[", "test_masks"),
         ("(tokens != pad_id)", "(tokens > 0)", "test_masks"),
@@ -1022,6 +1042,12 @@ _LIST = {
         ),
     ],
     "tfm/commands/train.py": [
+        ("if last > steps:", "if False:", "commands/test_train::test_a_dry_run_checks"),
+        (
+            "            initialization.prepare_warm_start(arguments.warm_start, chosen, elsewhere)",
+            "            pass",
+            "commands/test_train::test_a_dry_run_checks",
+        ),
         (
             "    check_workdir(arguments.workdir)\n",
             "",
@@ -1188,6 +1214,21 @@ _LIST = {
     ],
     "tfm/training/step.py": [
         (
+            "jnp.where(count > 0, count, 1)",
+            "jnp.maximum(count, 1)",
+            "training/test_loop::test_the_gradient_is_the_mean_over_tokens",
+        ),
+        (
+            "not any(map(jnp.shape, numbers))",
+            "True",
+            "tasks/translation/test_loss::test_a_loss_of_another_form_is_refused",
+        ),
+        (
+            "jnp.issubdtype(jnp.result_type(pair[0]), jnp.floating)",
+            "True",
+            "tasks/translation/test_loss::test_a_loss_of_another_form_is_refused",
+        ),
+        (
             "key = jax.random.fold_in(rng, state.step)",
             "key = rng",
             "training/test_dropout_wiring::test_dropout_layers_and_steps_have_own_keys",
@@ -1198,7 +1239,7 @@ _LIST = {
             "training/test_dropout_wiring::test_micro_batches_and_devices_have_own_keys",
         ),
         (
-            "gradient / count, gradients)",
+            "gradient / divisor, gradients)",
             "gradient, gradients)",
             "training/test_loop::test_the_gradient_is_the_mean_over_tokens",
         ),
@@ -1309,6 +1350,11 @@ _LIST = {
         ),
     ],
     "tfm/training/reporting.py": [
+        (
+            "if skipped < steps and count <= 0:",
+            "if count <= 0:",
+            "training/test_loop::test_a_loss_that_counts_nothing_is_told",
+        ),
         (
             "(old_total + float(total), old_count + float(count))",
             "(old_total + float(total) / float(count), old_count + 1)",
