@@ -252,7 +252,7 @@ _LIST = {
         (
             "if query.shape[-2:] != key.shape[-2:]:",
             "if query.shape[-1] != key.shape[-1]:",
-            "test_attention::test_keys_have",
+            "test_attention::test_keys_have_the_heads_and_features_of_queries",
         ),
         ("scale = query.shape[-1] ** -0.5 if", "scale = query.shape[-1] ** -1.0 if", "test_attention"),
         ("else logits + bias.astype(jnp.float32)", "else logits", "test_attention"),
@@ -1042,11 +1042,11 @@ _LIST = {
         ),
     ],
     "tfm/commands/train.py": [
-        ("if last > steps:", "if False:", "commands/test_train::test_a_dry_run_checks"),
+        ("if last > steps:", "if False:", "commands/test_train::test_a_dry_run_checks_what_the_run_would"),
         (
             "            initialization.prepare_warm_start(arguments.warm_start, chosen, elsewhere)",
             "            pass",
-            "commands/test_train::test_a_dry_run_checks",
+            "commands/test_train::test_a_dry_run_checks_what_the_run_would",
         ),
         (
             "    check_workdir(arguments.workdir)\n",
