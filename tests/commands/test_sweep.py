@@ -119,7 +119,8 @@ def test_a_sweep_trains_evaluates_and_resumes(path, tmp_path, capsys):
     sweep.main(command)
     table = capsys.readouterr().out
     assert table == (workdir / "table.md").read_text()
-    assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == ["| adam", "| sgd"]
+    assert [line.split(" | ")[0] for line in table.splitlines()[4:]] == ["| adam", "| sgd"]
+    assert table.startswith("Split validation, last checkpoint.\n\n| variant")
     rows = [json.loads(line) for line in (workdir / "ledger.jsonl").read_text().splitlines()]
     assert sorted((row["variant"], row["seed"], row["config"]["model"]["noise"]) for row in rows) == [
         ("adam", 7, 0.1),
@@ -135,3 +136,7 @@ def test_a_sweep_trains_evaluates_and_resumes(path, tmp_path, capsys):
         sweep.main([*command, "--config.model.noise=0.3"])
     changed = "adam seed 7 (model.noise was 0.1 and is now 0.3), sgd seed 7 (model.noise was 0.5 and"
     assert changed in str(error.value)
+    with pytest.raises(UserError, match=r"with other configs than the planned ones: sgd seed 7 \(model"):
+        sweep.main([*command, "--only=adam", "--config.model.noise=0.1"])  # sgd stays in the table
+    with pytest.raises(UserError, match=r"evaluated with another split \(split validation\)"):
+        sweep.main([*command, "--split=test"])

@@ -10,6 +10,7 @@ from tfm.errors import UserError
 from tfm.sweep import ledger
 
 ROW = {"variant": "base", "seed": 0, "config": {}, "scores": []}
+ASKED = ("sweep", "validation", "last")
 
 
 def write_run(folder):
@@ -29,12 +30,13 @@ def write_run(folder):
 
 
 def test_a_row_has_what_its_figures_depend_on(tmp_path):
-    row = ledger.make_row(*write_run(tmp_path))
+    row = ledger.make_row(*write_run(tmp_path), "last")
     ledger.append_row(str(tmp_path), row)
     (row,) = ledger.read_ledger(str(tmp_path))
     assert (row["variant"], row["seed"], row["overrides"]) == ("base", 0, {"model.d_ff": 7})
     assert row["scores"] == [{"name": "BLEU", "value": 25.8, "signature": "tok:13a"}]
     assert (row["data"], row["texts"], row["checkpoints"]) == ({"train": "123"}, "456", [400])
+    assert (row["split"], row["checkpoint"]) == ("validation", "last")
     assert (row["versions"]["jax"], row["code"], row["devices"]) == ("0.10.2", {"commit": "abc"}, ["cpu"])
     assert "unrelated" not in row["versions"]
     assert row["config"]["model"]["d_model"] == 512
@@ -63,15 +65,23 @@ def test_no_ledger_has_no_rows(tmp_path):
 
 def test_finished_run_of_other_config_is_refused():
     config = json.loads(json.dumps(dataclasses.asdict(BASE)))
-    ledger.check_ledger([ROW | {"config": config}], [planned()], "sweep")
+    ledger.check_ledger([ROW | {"config": config}], [planned()], *ASKED)
     del config["model"]["remat"]  # as of a version before that field
-    ledger.check_ledger([ROW | {"config": config}], [planned()], "sweep")
+    ledger.check_ledger([ROW | {"config": config}], [planned()], *ASKED)
     config["model"]["d_ff"] = 99
-    ledger.check_ledger([ROW | {"config": config, "variant": "other"}], [planned()], "sweep")
+    ledger.check_ledger([ROW | {"config": config, "variant": "other"}], [planned()], *ASKED)
     with pytest.raises(
         UserError, match=r"other configs .* base seed 0 \(model.d_ff was 99 and is now 2048\)"
     ):
-        ledger.check_ledger([ROW | {"config": config}], [planned()], "sweep")
+        ledger.check_ledger([ROW | {"config": config}], [planned()], *ASKED)
+
+
+@pytest.mark.parametrize(("name", "value"), [("split", "test"), ("checkpoint", "best"), ("texts", "789")])
+def test_runs_evaluated_otherwise_are_refused(name, value):
+    row = ROW | {"split": "validation", "checkpoint": "last", "texts": "456"}
+    ledger.check_ledger([ROW, row, row | {"seed": 1}], [], *ASKED)  # older rows do not tell all
+    with pytest.raises(UserError, match=f"has base seed 2, evaluated with another {name} .{name} {value}"):
+        ledger.check_ledger([row, row | {"seed": 2, name: value}], [], *ASKED)
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]"])
@@ -80,7 +90,7 @@ def test_scores_that_cannot_be_read_are_an_error(tmp_path, content):
     with open(path, "w") as file:
         file.write(content)
     with pytest.raises(UserError, match=r"Expected the scores of eval.py at .*validation.de.scores.json"):
-        ledger.make_row(run, path)
+        ledger.make_row(run, path, "last")
 
 
 def test_one_line_of_the_log_has_no_speed(tmp_path):

@@ -42,6 +42,14 @@ def test_one_value_has_no_interval():
     assert mean_interval([3.0]).format() == "3.00"
 
 
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_a_diverged_run_has_no_interval(value):
+    found = mean_interval([value, 1.0, 2.0])
+    assert found.format() == f"{value}"
+    assert math.isnan(difference_interval({0: value, 1: 1.0}, {0: value, 1: 2.0}).half)
+    assert judge(found, 0.3) == "open"
+
+
 @pytest.mark.parametrize(
     ("difference", "published", "expected"),
     [

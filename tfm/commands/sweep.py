@@ -4,14 +4,15 @@ The config file has a function get_variants() that yields them, see `tfm.sweep`.
 --seeds seeds in a folder of its own, WORKDIR/VARIANT/seed_N, by `tfm train`, and evaluated by `tfm evaluate`;
 then WORKDIR/ledger.jsonl gets a line, and WORKDIR/table.md is written. The same command resumes: it omits
 finished runs, and a run that was interrupted resumes from its newest checkpoint. --config.field=value
-changes a field of all variants.
+changes a field of all variants. All runs of a work directory have the configs and the evaluation of one
+command, but for --seeds and --only, so that the table compares what can be compared.
 """
 
 import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -59,7 +60,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     variants = config_flag.read_variants(path)
     planned = plan_runs(variants, arguments, argv)
     rows = ledger.read_ledger(workdir)
-    ledger.check_ledger(rows, planned, workdir)
+    by_name = {variant.name: variant for variant in variants}
+    finished = [(by_name[row["variant"]], row["seed"]) for row in rows if row["variant"] in by_name]
+    ledger.check_ledger(
+        rows, plan_each(finished, arguments, argv), workdir, arguments.split, arguments.checkpoint
+    )
     if arguments.dry_run:
         print("\n".join(describe_plan(planned, rows)))
         return
@@ -97,18 +102,30 @@ def plan_runs(
     if not chosen:
         known = ", ".join(each.name for each in variants)
         raise UserError(f"--only={arguments.only} matches none of the variants {known}.")
+    first = arguments.config.training.seed
+    seeds = range(first, first + arguments.seeds)
+    return plan_each([(variant, seed) for seed in seeds for variant in chosen], arguments, argv)
+
+
+def plan_each(
+    pairs: Iterable[tuple[Variant, int]], arguments: flags.FlagValues, argv: Sequence[str]
+) -> list[PlannedRun]:
+    """The runs of (variant, seed) pairs.
+
+    Raises:
+      UserError: names all variants whose fields do not exist or do not fit.
+    """
     shared = [f"--config={config_flag.value_of('config', argv)}", *_import_flags(arguments)]
     given = [argument for argument in argv if argument.lstrip("-").startswith(("config.", "noconfig."))]
-    first, planned, problems = arguments.config.training.seed, [], []
-    for seed in range(first, first + arguments.seeds):
-        for variant in chosen:
-            fields = [*shared, *variant.flags, *given, f"--config.training.seed={seed}"]
-            workdir = plan_folder(arguments.workdir, variant, seed)
-            try:
-                parsed, _ = cli.parse(train.__name__, [*fields, f"--workdir={workdir}"], train.define_flags)
-                planned.append(PlannedRun(variant, seed, cli.read_config(parsed), workdir, fields))
-            except UserError as error:
-                problems.append(f"Variant {variant.name}: {error}")
+    planned, problems = [], []
+    for variant, seed in pairs:
+        fields = [*shared, *variant.flags, *given, f"--config.training.seed={seed}"]
+        workdir = plan_folder(arguments.workdir, variant, seed)
+        try:
+            parsed, _ = cli.parse(train.__name__, [*fields, f"--workdir={workdir}"], train.define_flags)
+            planned.append(PlannedRun(variant, seed, cli.read_config(parsed), workdir, fields))
+        except UserError as error:
+            problems.append(f"Variant {variant.name}: {error}")
     raise_all(list(dict.fromkeys(problems)))
     return planned
 
@@ -128,7 +145,7 @@ def execute(variants: Sequence[Variant], planned: Sequence[PlannedRun], argument
 
     def on_finished(run: PlannedRun) -> None:
         stem = runs.evaluation_stem(run.workdir, arguments.split, run.config.output_suffix)
-        ledger.append_row(workdir, ledger.make_row(run, f"{stem}.scores.json"))
+        ledger.append_row(workdir, ledger.make_row(run, f"{stem}.scores.json", arguments.checkpoint))
         write_table(variants, arguments)
 
     try:
@@ -149,7 +166,8 @@ def write_table(variants: Sequence[Variant], arguments: flags.FlagValues) -> str
     published = dict.fromkeys(name for variant in variants for name in variant.published)
     names = arguments.score or [name for name in published if name != PARAMETERS]
     rows = ledger.read_ledger(arguments.workdir)
-    table = make_table(variants, rows, names or _first_score(rows))
+    table = f"Split {arguments.split}, {arguments.checkpoint} checkpoint.\n\n"
+    table += make_table(variants, rows, names or _first_score(rows))
     with atomic_file(os.path.join(arguments.workdir, TABLE_FILE), "w") as file:
         file.write(table)
     return table

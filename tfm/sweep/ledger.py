@@ -37,8 +37,36 @@ def _is_row(row):
     return isinstance(row, dict) and all(isinstance(row.get(name), kind) for name, kind in FIELDS.items())
 
 
-def check_ledger(rows: Sequence[dict[str, Any]], runs: Sequence[PlannedRun], workdir: str) -> None:
-    """Raises a UserError that names all finished runs whose config is not the planned one."""
+def check_ledger(
+    rows: Sequence[dict[str, Any]], runs: Sequence[PlannedRun], workdir: str, split: str, checkpoint: str
+) -> None:
+    """Checks that the finished runs can stand in one table, also beside those to come.
+
+    Args:
+      rows: of the ledger.
+      runs: as they are planned now, all that are finished among them.
+      workdir: of the sweep.
+      split, checkpoint: to evaluate: the name of a split, and "last" or "best".
+
+    Raises:
+      UserError: names all finished runs whose config is not the planned one, or those that were evaluated on
+        another split, at another kind of checkpoint, or on other texts than the first.
+    """
+    _check_configs(rows, runs, workdir)
+    asked = {"split": split, "checkpoint": checkpoint}
+    if rows and "texts" in rows[0]:
+        asked["texts"] = rows[0]["texts"]
+    for row in rows:
+        other = [name for name, value in asked.items() if row.get(name, value) != value]
+        if other:
+            raise UserError(
+                f"{workdir} has {row['variant']} seed {row['seed']}, evaluated with another "
+                f"{' and '.join(other)} ({', '.join(f'{name} {row[name]}' for name in other)}): one table "
+                "would hold both; give another --workdir, or what was given before."
+            )
+
+
+def _check_configs(rows, runs, workdir):
     finished = {(row["variant"], row["seed"]): row["config"] for row in rows}
     found = []
     for run in runs:
@@ -65,12 +93,13 @@ def append_row(workdir: str, row: dict[str, Any]) -> None:
         os.fsync(file.fileno())
 
 
-def make_row(run: PlannedRun, scores_path: str) -> dict[str, Any]:
+def make_row(run: PlannedRun, scores_path: str, checkpoint: str) -> dict[str, Any]:
     """The row of a run that was trained and evaluated.
 
     Args:
       run: the run.
       scores_path: the file of scores that eval.py wrote.
+      checkpoint: that was asked for, "last" or "best".
 
     Raises:
       UserError: the file is not what eval.py writes.
@@ -85,6 +114,7 @@ def make_row(run: PlannedRun, scores_path: str) -> dict[str, Any]:
         "scores": evaluation["scores"],
         "split": evaluation["split"],
         "texts": evaluation["texts"],
+        "checkpoint": checkpoint,
         "checkpoints": evaluation["checkpoints"],
         "parameters": run.count_parameters(),
         "flops": flops,

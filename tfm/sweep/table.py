@@ -15,7 +15,7 @@ DIGITS = 2
 
 
 class Interval(NamedTuple):
-    """A mean and half of its 95 % confidence interval; nan for the half where one value alone is there."""
+    """A mean and half of its 95 % confidence interval; nan for the half where the values have none."""
 
     mean: float
     half: float
@@ -27,9 +27,12 @@ class Interval(NamedTuple):
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """The mean of independent values and its interval by Student's t."""
+    """The mean of independent values and its interval by Student's t.
+
+    Infinite values and nan, as the perplexity of a run that diverged, have no interval.
+    """
     mean, degrees = statistics.fmean(values), len(values) - 1
-    if not degrees:
+    if not degrees or not math.isfinite(mean):
         return Interval(mean, math.nan)
     return Interval(mean, _quantile(degrees) * statistics.stdev(values) / math.sqrt(len(values)))
 
