@@ -6,6 +6,7 @@ import datetime as dt
 import errno
 import json
 import logging
+import math
 import os
 import random
 import shutil
@@ -274,6 +275,13 @@ def test_the_newest_the_best_and_one_an_hour_stay(tmp_path, monkeypatch):
             store.save(state_of(step), {"bleu": -float(step)})
             stays[step] = store.steps()
     assert stays[8] == sorted({7, 8} | {1, 2} | {1, 4, 7})
+
+
+def test_a_score_that_is_nan_drives_out_no_best(tmp_path):
+    with open_store(tmp_path, keep=1, keep_best=1) as store:
+        for step, score in ((2, 1.0), (4, 5.0), (6, math.nan), (8, 2.0), (10, 3.0)):
+            store.save(state_of(step), {"bleu": score})
+        assert (store.steps(), store.best()) == ([4, 10], 4)
 
 
 class Clock(dt.datetime):

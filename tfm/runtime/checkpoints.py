@@ -5,6 +5,7 @@ import functools
 import itertools
 import json
 import logging
+import math
 import os
 import re
 import shutil
@@ -160,7 +161,8 @@ class Checkpoints:
 
         Args:
           state: has a `step`, and `items()`, {name: tree} of what is saved.
-          metrics: {name: float} measured at its step; without the best metric it cannot become the best.
+          metrics: {name: float} measured at its step; without the best metric, or where that is nan, the step
+            cannot become the best.
           progress: what else the run needs to resume exactly, for JSON; see `restore_progress`.
           again: an earlier process saved this step; that checkpoint stays until this one is there.
 
@@ -168,7 +170,7 @@ class Checkpoints:
           UserError: the disk is full, the folder that they are in is gone or another, or what was saved the
             last time could not be read back.
         """
-        if metrics is not None and self._best_metric not in metrics:
+        if metrics is not None and math.isnan(metrics.get(self._best_metric or "", math.nan)):
             metrics = None
         self.wait()  # so that the manifest of the last step is written before it is about the next
         if self._guard is not None:
@@ -281,13 +283,14 @@ class Checkpoints:
         return self._sign * metrics[self._best_metric]
 
     def _measured(self, step):
-        """The best metric of a step, None where it has none or cannot be trusted."""
+        """The best metric of a step, None where it has none, has nan, or cannot be trusted."""
         path = self._folder(step, "metrics")
         if not os.path.isdir(path) or self._damage(step, whole=False):
             return None
         with self._explain_deletion(step):
             metrics = _read_json(path, "metrics")
-        return self._metric(metrics) if self._best_metric in metrics else None
+        value = metrics.get(self._best_metric, math.nan)
+        return None if math.isnan(value) else self._metric(metrics)
 
     def _first_intact(self, steps):
         return next((step for step in steps if not self._damage(step)), None)

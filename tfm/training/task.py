@@ -11,6 +11,7 @@ A batch is a dict of NumPy arrays that all begin with the axis of rows. A row of
 must not count it, so that a batch can be divided over any number of devices.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -28,8 +29,10 @@ class Best(NamedTuple):
     order: Literal["max", "min"] = "max"
 
     def is_better(self, new: float, old: float | None) -> bool:
-        """Whether a score is better than the best so far; one that only equals it is not."""
-        if old is None:
+        """Whether a score is better than the best so far; one that only equals it, or is nan, is not."""
+        if math.isnan(new):
+            return False
+        if old is None or math.isnan(old):
             return True
         return new > old if self.order == "max" else new < old
 
@@ -116,7 +119,11 @@ class Task(Protocol):
     def loss(
         self, params: Any, batch: Batch, rng: jax.Array | None
     ) -> tuple[SumAndCount, dict[str, SumAndCount]]:
-        """The loss to minimise, and further metrics, as (sum, count); without dropout for `rng` None."""
+        """The loss to minimise, and further metrics, as (sum, count); without dropout for `rng` None.
+
+        Under training.parallel=mesh all devices have the same `rng`: `tfm.dropout` draws for the rows of a
+        device, other random numbers of a task are the same on each.
+        """
         ...
 
     def open_data(self) -> Data:
