@@ -21,7 +21,7 @@ import numpy as np
 from tests.helpers import processes
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import make_config, train_run, write_config_file, write_corpus
-from tfm.training.reporting import METRICS_FILE, read_metrics
+from tfm.training.reporting import METRICS_FILE, RESUMED, read_metrics
 from tfm.workdir import runs
 
 SCHEDULE = {"log_every": 5, "checkpoint_every": 4, "eval_every": 10, "keep": 3}  # lines and checkpoints apart
@@ -77,11 +77,12 @@ def phase(workdir, rows_before):
 
 
 def lines(workdir):
-    """The whole lines of the metrics so far."""
+    """The whole lines of the metrics so far, without those of starts."""
     path = pathlib.Path(workdir) / METRICS_FILE
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("}\n")]
+    whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("}\n")]
+    return [row for row in map(json.loads, whole) if RESUMED not in row]
 
 
 def stream(workdir):

@@ -1,6 +1,8 @@
 """The training loop: resuming, several devices, checkpoints, and what a run leaves behind."""
 
+import contextlib
 import dataclasses
+import math
 import os
 import shutil
 import threading
@@ -21,6 +23,7 @@ from tfm.training.config import TrainingConfig
 from tfm.training.divergence import first_loss
 from tfm.training.early_stopping import EarlyStopping
 from tfm.training.hooks import Hooks
+from tfm.training.metrics_writer import MetricsWriter
 from tfm.training.optimizers import Adam, make_optimizer, make_schedule
 from tfm.training.reporting import METRICS_FILE, MetricAccumulator, format_duration, read_metrics
 from tfm.training.step import TrainState, make_train_step
@@ -247,6 +250,37 @@ def test_the_gradient_is_the_mean_over_tokens():
     assert float(after.params["w"]) == pytest.approx(2.0 - 0.5 * (8 / 0.5))
     after, metrics = step(state, {"x": jnp.zeros(3), "count": jnp.zeros(3)})
     assert (float(after.params["w"]), float(metrics["skipped"][0])) == (2.0, 0.0)
+
+
+def test_rows_of_an_abandoned_way_do_not_count(tmp_path):
+    def write(step, *rows):
+        with contextlib.closing(MetricsWriter(str(tmp_path), step)) as writer:
+            for at, loss in rows:
+                writer.on_log(at, {"train/loss": loss})
+                writer.on_evaluation(at, {"validation/loss": loss})
+
+    write(0, (2, 2.0), (4, 4.0), (6, 6.0))
+    write(4, (5, 5.0), (8, 8.0))
+    rows = read_metrics(str(tmp_path))
+    assert [(row["step"], row["train/loss"]) for row in rows if "train/loss" in row] == [
+        (2, 2.0),
+        (4, 4.0),
+        (5, 5.0),
+        (8, 8.0),
+    ]
+    assert [row["step"] for row in rows if "validation/loss" in row] == [2, 4, 5, 8]
+    write(0)
+    assert read_metrics(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("order", ["max", "min"])
+def test_nan_is_no_best_score(order):
+    best = Best("score", order)
+    stopping = EarlyStopping().after(math.nan, best)
+    assert (stopping.best, stopping.since_best) == (None, 1)
+    assert stopping.after(3.0, best) == EarlyStopping(3.0, 0)
+    assert EarlyStopping(math.nan, 2).after(3.0, best) == EarlyStopping(3.0, 0)  # as saved before
+    assert EarlyStopping(3.0, 0).after(math.nan, best) == EarlyStopping(3.0, 1)
 
 
 @pytest.mark.parametrize(

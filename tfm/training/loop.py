@@ -106,7 +106,7 @@ def train(
         del get_state  # which may keep the restored state in memory
         guard.check()
         if jax.process_index() == 0:  # the first of several hosts writes
-            writer = stack.enter_context(contextlib.closing(MetricsWriter(workdir)))
+            writer = stack.enter_context(contextlib.closing(MetricsWriter(workdir, state.step)))
             hooks = [writer, *hooks]
         loop = _Loop(
             task, data, config, setup, checkpoints, guard, Hooks(hooks), Preemption(signals), progress

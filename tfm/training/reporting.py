@@ -14,24 +14,29 @@ from tfm.schedules import Schedule
 from tfm.training.task import SumAndCount
 
 METRICS_FILE = "metrics.jsonl"
+RESUMED = "resumed"  # marks the row of a start, whose step is that from which the run resumes
 log = logging.getLogger(__name__)
 
 
 def read_metrics(workdir: str, up_to: int | None = None) -> list[dict[str, float]]:
     """The rows of metrics.jsonl in order.
 
-    After a restart there can be two rows of a step; the later one counts. Lines that are not rows, such as a
-    truncated last line or one with other values than numbers, are left out.
+    Of rows behind the step from which the run resumed later, only those written since then count: the run
+    may have gone another way. Lines that are not rows, such as a truncated last line or one with other values
+    than numbers, are left out.
 
     Raises:
       UserError: there are none.
     """
-    rows = {}
+    rows: dict[tuple[int, bool], dict[str, float]] = {}
     path = os.path.join(workdir, METRICS_FILE)
     if not os.path.isfile(path):
         raise UserError(f"Expected the metrics of a run at {path}, but there are none; an export has none.")
     for row in filter(_is_row, read_json_lines(path)):
-        rows[row["step"], any(name.startswith("train/") for name in row)] = row
+        if RESUMED in row:
+            rows = {key: old for key, old in rows.items() if old["step"] <= row["step"]}
+        else:
+            rows[row["step"], any(name.startswith("train/") for name in row)] = row
     return [row for _, row in sorted(rows.items()) if up_to is None or row["step"] <= up_to]
 
 
