@@ -58,7 +58,10 @@ MAY_IMPORT = {
         *(*CONFIG, *BASE, "tfm.tasks", "tfm.training", "tfm.runtime", "tfm.data", "tfm.evaluation"),
     },
     "tfm.sweep": {*CONFIG, *BASE, "tfm.tasks", "tfm.training", "tfm.runtime"},
-    "tfm.export": {*CONFIG, *BASE, "tfm.backend", "tfm.workdir", "tfm.runtime", "tfm.decoding", "tfm.layers"},
+    "tfm.export": {
+        *(*CONFIG, *BASE, "tfm.backend", "tfm.workdir", "tfm.runtime", "tfm.decoding", "tfm.layers"),
+        "tfm.evaluation",
+    },
     "tfm.commands": None,  # all
 }
 WITHOUT_JAX = ("tfm.data", "tfm.datasets", "tfm.evaluation", *sorted(CONFIG), "tfm.errors", "tfm.arguments")

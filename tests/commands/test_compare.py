@@ -1,6 +1,7 @@
 """Two runs compared: the same, a worse one, other test sets, and what is missing."""
 
 import json
+import math
 import pathlib
 import random
 
@@ -56,6 +57,13 @@ def add_evaluation(workdir, name, hypotheses):
 
 def systems(folder, first, second):
     return compare.read_systems(evaluated(folder, "a", first), evaluated(folder, "b", second), SPLIT)
+
+
+def test_one_sentence_tells_no_difference():
+    for row in translation_metrics.paired_bootstrap(["a b c d"], ["a b c"], ["a b c d e"]):
+        assert math.isnan(row.p_value)
+    for row in translation_metrics.paired_bootstrap(["a b"], ["a b"], ["a b"]):
+        assert row.p_value == 1.0
 
 
 def bootstrap(folder, first, second):

@@ -29,8 +29,10 @@ def test_a_run_that_is_there_in_full(workdir, capsys, monkeypatch):  # noqa: F81
     write_metrics(workdir, logged(10, 100.0), validated(10, 0.5), logged(100, 280.0))
     (workdir / "checkpoints" / "100").mkdir(parents=True)
     (workdir / "checkpoints" / "100" / "data").write_bytes(b"x" * (3 << 20))
-    scores = [{"name": "error", "value": 3.456, "signature": ""}]
-    (workdir / "test.values.scores.json").write_text(json.dumps({"scores": scores}))
+    scores = [{"name": "error", "value": 3.456, "signature": "", "digits": 4}]
+    (workdir / "test.values.scores.json").write_text(
+        json.dumps({"scores": scores, "checkpoints": [50, 1000]})
+    )
     start = {"time": "2026-01-01", "host": "here", "code": {"commit": "0123456789"}}
     (workdir / "starts.jsonl").write_text(json.dumps(start) + "\n")
     monkeypatch.setattr(status.time, "time", lambda: 345.0)
@@ -40,7 +42,7 @@ def test_a_run_that_is_there_in_full(workdir, capsys, monkeypatch):  # noqa: F81
     assert lines["best"] == "score 0.5 at step 10"
     assert lines["last evaluation"] == "step 10: score 0.5"
     assert lines["checkpoints"] == "100 (3.00 MiB)"
-    assert lines["test.values"] == "error 3.46"
+    assert lines["test.values"] == "step 50, 1,000: error 3.4560"
     assert lines["last start"] == "2026-01-01 on here 01234567"
 
 

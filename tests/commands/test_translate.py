@@ -21,12 +21,12 @@ from tfm.commands.translate import (
     as_json,
     as_text,
     chunks,
-    one_line,
     open_output,
     read_lines,
     translate_file,
     translate_lines,
 )
+from tfm.data.lines import one_line
 from tfm.data.tokenizer import EOS_ID
 from tfm.decoding.generate import DecodingConfig, decode
 from tfm.decoding.scoring import score_pairs

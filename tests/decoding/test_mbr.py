@@ -19,6 +19,12 @@ def test_consensus_sample_has_the_largest_utility(utility):
     assert utilities[0] == utilities[2] > utilities[1] > utilities[3]
 
 
+@pytest.mark.parametrize("utility", ["chrf", "bleu"])
+def test_empty_samples_agree(utility):
+    found = expected_utilities([""] * 9 + ["xyz abc"], utility)
+    assert found == pytest.approx([90.0] * 9 + [10.0])
+
+
 def test_utilities_are_means_over_all_pairs():
     from sacrebleu.metrics import CHRF
 

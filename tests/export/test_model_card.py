@@ -88,16 +88,19 @@ def test_the_card_has_scores_and_signatures(run, tiny_run, tmp_path):
     workdir = shutil.copytree(tiny_run, tmp_path / "run")
     write_report(workdir, report(run.steps), "test")
     write_report(workdir, report([2, 4]), "validation")
+    write_report(workdir, report(run.steps) | {"ensemble": True}, "together")
     (workdir / "test.fr.scores.json").write_text("of another language")
     write_bundle(run, str(tmp_path / "out"), workdir=str(workdir))
     scores = (tmp_path / "out" / "README.md").read_text().partition("## Scores")[2].partition("## Load")[0]
-    test, validation = scores.split("Split ")[1:]
+    test, together, validation = scores.split("Split ")[1:]
+    assert "(not the parameters exported here)" in together
     for part in (test, validation):
         assert f"- BLEU: **38.36** `{SIGNATURE}`" in part
-        assert "1,014 sentences" in part
+        assert "1,014 examples" in part
         assert "beam_size 4, length_penalty 0.6" in part
-    assert test.startswith(f"`test`, 1,014 sentences, step {run.steps[0]};")
+    assert test.startswith(f"`test`, 1,014 examples, step {run.steps[0]};")
     assert validation.startswith("`validation`, ")
+    assert "(not the" not in test
     assert "mean of steps 2, 4 (not the parameters exported here)" in validation
     assert "Not evaluated" not in scores
 

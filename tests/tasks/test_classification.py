@@ -81,6 +81,8 @@ def test_the_loss_smooths_over_other_classes(task, params):
     first = {"kernel": np.zeros_like(params["head"]["kernel"]), "bias": np.array([5, 0, 0], np.float32)}
     accuracy = loss(params | {"head": first})[1]["accuracy"]  # padding is of class 0, too
     assert [float(x) for x in accuracy] == [(last["labels"][:3] == 0).sum(), 3]
+    equal = jax.tree.map(np.zeros_like, first)  # of equal logits the first counts
+    assert float(loss(params | {"head": equal})[1]["accuracy"][0]) == (last["labels"][:3] == 0).sum()
 
 
 def test_an_evaluation_is_the_mean_over_images(task, params):

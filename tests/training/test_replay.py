@@ -2,8 +2,11 @@
 
 import contextlib
 import dataclasses
+import json
+import shutil
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,6 +15,7 @@ from tests.helpers.tiny import train_run
 from tfm import interpret, tasks
 from tfm.errors import UserError
 from tfm.tasks.translation.task import Translation, shift_right
+from tfm.training import replay
 from tfm.training.replay import describe_changes, replay_step
 from tfm.training.setup import make_setup, open_checkpoints
 from tfm.workdir import runs
@@ -93,6 +97,29 @@ def test_activations_are_those_of_the_step(translation):
 
 
 @pytest.mark.long
+def test_a_step_of_another_config_is_told(run, regression_run, tmp_path, caplog):
+    workdir = shutil.copytree(regression_run, tmp_path / "run")
+    task, training, _ = run
+    replay_step(task, training, str(workdir), 3)
+    assert "another config" not in caplog.text
+    start = json.loads((workdir / "starts.jsonl").read_text())
+    later = json.loads(json.dumps(start | {"step": 4}))
+    start["config"]["training"]["gradient_accumulation_steps"] = 3
+    (workdir / "starts.jsonl").write_text(json.dumps(start) + "\n" + json.dumps(later) + "\n")
+    replay_step(task, training, str(workdir), 5)
+    assert "another config" not in caplog.text
+    replay_step(task, training, str(workdir), 4)
+    assert "training.gradient_accumulation_steps was 3 and is now 1" in caplog.text
+
+
+def test_counts_below_one_divide_the_gradient():
+    def loss(params, batch, key):
+        return ((params * batch["x"]).sum() * 1e-4, jnp.float32(len(batch["x"]) * 1e-4)), {}
+
+    pieces = [({"x": jnp.float32([1, 3])}, None), ({"x": jnp.float32([5, 7])}, None)]
+    assert replay._mean_gradients(loss, jnp.float32(2), pieces) == pytest.approx(4.0)
+
+
 def test_dropout_of_scanned_layers_differs(tiny_run):
     task, training, workdir = open_run(tiny_run)
     model = task.config.model

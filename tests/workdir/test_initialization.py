@@ -115,7 +115,7 @@ FIXED = {
 }
 RESET = {
     *("training.optimizer.name", "training.optimizer.momentum", "training.optimizer.smallest_factored"),
-    "training.freeze",
+    *("training.freeze", "training.ema_decay", "training.optimizer.parameter_scale"),
 }
 BASES = [dataclasses.replace(BASE, training=TrainingConfig(optimizer=made())) for made in OPTIMIZERS.values()]
 LEAVES = {(type(leaf.section), leaf.path): (base, leaf) for base in BASES for leaf in leaves(base)}
@@ -333,6 +333,11 @@ def test_a_reset_may_change_all_but_the_weights(begun):
     (begun / "checkpoints" / "0").mkdir(parents=True)
     with pytest.raises(UserError, match=r"learning_rate_scale was 0\.1 and is now 1\.0"):
         initialization.save_config(BASE, str(begun), resets=True)  # which was made before
+    average = changed(slower, "training.ema_decay", 0.5)
+    with pytest.raises(
+        UserError, match="--reset_schedule works once: begin a new --workdir"
+    ):
+        initialization.save_config(average, str(begun), resets=True)
 
 
 @pytest.mark.long
@@ -353,11 +358,15 @@ def test_a_warm_start_takes_the_best_weights_once(known_of_any_task, tmp_path):
     assert any(jax.tree.leaves(changed))
 
 
-def test_a_warm_start_keeps_the_tokenizer(known, tmp_path):
+def test_a_warm_start_keeps_the_tokenizer(known, tmp_path, caplog):
     (tmp_path / "other").mkdir()
     write_corpus(tmp_path / "other", sizes=(("train", 90), ("val", 9), ("test", 9)))
     config = settings(tmp_path / "other")
-    initialization.prepare_warm_start(str(known), config, str(tmp_path / "new"))
+    wider = dataclasses.replace(config, data=dataclasses.replace(config.data, vocabulary_size=301))
+    with caplog.at_level("INFO"):
+        initialization.prepare_warm_start(str(known), wider, str(tmp_path / "new"))
+    assert f"has the vocabulary of {known}" in caplog.text
+    assert "data.vocabulary_size was 330 and is now 301" in caplog.text
     assert translation.create(config, str(tmp_path / "new")).tokenizer.fingerprint == tokenizer(known)
 
 
@@ -402,7 +411,7 @@ def test_impossible_warm_starts_are_refused(known, corpus, tmp_path):
 
 
 @pytest.mark.long
-def test_a_reset_keeps_the_newest_weights(known_of_any_task):
+def test_a_reset_keeps_the_newest_weights(known_of_any_task, caplog):
     known, config = known_of_any_task, any_task()
     newest = weights(known, 6)
     logged = {"samples.jsonl", "trackers.json", "tensorboard"}  # of the schedule before
@@ -416,6 +425,10 @@ def test_a_reset_keeps_the_newest_weights(known_of_any_task):
     assert [row["step"] for row in first] == [2, 3]  # the metrics begin anew, and so does the learning rate
     assert first[0]["train/learning_rate"] == stream(known / "before_reset")[0]["train/learning_rate"]
     begin(config, known, reset=True, steps=4)
+    assert "--warm_start does nothing" not in caplog.text
+    task = tasks.find(config.task).create(config, str(known))
+    assert initialization.find_initial_params(task, str(known), "other") is not None
+    assert "its schedule was reset: --warm_start does nothing" in caplog.text
     assert [row["step"] for row in stream(known) if "train/loss" in row] == [2, 3, 4]
     assert sorted(path.name for path in (known / "before_reset" / "checkpoints").iterdir()) == [
         "2",

@@ -80,10 +80,21 @@ def test_checkpoints_count_as_steps(workdir):
 
 def test_evaluations_are_those_that_can_be_read(workdir):
     score = {"name": "BLEU", "value": 3.5, "signature": "s"}
-    (workdir / "test.de.scores.json").write_text(json.dumps({"scores": [score]}))
+    (workdir / "test.de.scores.json").write_text(json.dumps({"scores": [score], "checkpoints": [3]}))
+    (workdir / "old.de.scores.json").write_text(json.dumps({"scores": [score]}))
     (workdir / "torn.de.scores.json").write_text('{"scores": [')
     (workdir / "other.de.scores.json").write_text("[]")
-    assert status.read_status(str(workdir)).evaluations == {"test.de": [score]}
+    assert status.read_status(str(workdir)).evaluations == {
+        "test.de": ([score], [3]),
+        "old.de": ([score], []),
+    }
+
+
+def test_time_between_two_starts_is_no_speed(workdir):
+    rows = [logged(10, 100.0), logged(20, 110.0), logged(30, 9000.0), logged(40, 9010.0)]
+    write_metrics(workdir, *rows)
+    with lock_workdir(str(workdir)):
+        assert status.read_status(str(workdir)).seconds_left == pytest.approx(1.0 * 60)
 
 
 def test_runs_are_found_below_a_folder(workdir, tmp_path):

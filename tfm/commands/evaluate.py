@@ -16,6 +16,7 @@ from absl import flags
 
 from tfm import config
 from tfm.commands import cli
+from tfm.data.lines import one_line
 from tfm.errors import UserError
 from tfm.fields import changes
 from tfm.runtime.files import atomic_file, only_writer
@@ -131,7 +132,7 @@ def show(report: Report, before: Sequence[Any], run: runs.Run, arguments: flags.
 def write_outputs(report: Report, run: runs.Run, stem: str) -> None:
     """The outputs, a line each; beside them the run's config where there is none."""
     with atomic_file(f"{stem}.hypotheses", "w") as file:
-        file.writelines(text + "\n" for text in report.outputs)
+        file.writelines(one_line(text) + "\n" for text in report.outputs)
     path = runs.config_path(os.path.dirname(stem))
     if not os.path.exists(path):
         config.save(run.task.config, path)
@@ -143,6 +144,7 @@ def write_scores(report: Report, before: Sequence[Any], run: runs.Run, split: st
         "split": os.path.basename(split),
         "texts": report.identity,
         "checkpoints": run.steps,
+        "ensemble": isinstance(run.params, tuple),
         "decoding": report.settings,
         "sentences": len(report.outputs),
         "sentences_per_second": report.rate,

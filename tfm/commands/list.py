@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from tfm.commands import cli, config_flag
+from tfm.commands.status import describe_score
 from tfm.errors import UserError
 from tfm.runtime.memory import format_bytes
 from tfm.workdir.status import Status, find_runs, read_status
@@ -47,7 +48,7 @@ def describe(workdir: str) -> tuple[str, ...]:
         _state(status),
         best,
         format_bytes(status.disk),
-        "  ".join(f"{name}: {_first_score(scores)}" for name, scores in status.evaluations.items()),
+        "  ".join(f"{name}: {_first_score(each)}" for name, each in status.evaluations.items()),
     )
 
 
@@ -67,5 +68,5 @@ def _state(status: Status) -> str:
     return "finished" if status.is_finished else "stopped"
 
 
-def _first_score(scores):
-    return f"{scores[0]['name']} {scores[0]['value']:.2f}" if scores else "no score"
+def _first_score(evaluation):
+    return describe_score(evaluation.scores[0]) if evaluation.scores else "no score"

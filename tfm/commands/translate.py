@@ -14,7 +14,6 @@ import hashlib
 import json
 import logging
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +24,7 @@ import numpy as np
 from absl import flags
 
 from tfm.commands import cli, terminal
+from tfm.data.lines import one_line
 from tfm.decoding.generate import check_n_best
 from tfm.errors import UserError
 from tfm.runtime.files import atomic_file, open_locked
@@ -37,8 +37,6 @@ CHUNK_LINES = 1024  # sorted by length into batches
 CHUNK_BYTES = 1 << 22
 LINE_BYTES = 1 << 20
 PROGRESS_SECONDS = 10
-# What ends a line for some reader or other; a translation is one line for all of them.
-LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
 
 class LineReader(Protocol):
@@ -106,11 +104,6 @@ def as_json(
         for (_, one), alignment in zip(pairs, aligned, strict=True):
             one["alignment"] = alignment
     return [json.dumps(row, ensure_ascii=False) for row in rows]
-
-
-def one_line(text: str) -> str:
-    """The text without line ends, which a model may write that has seen bytes."""
-    return LINE_ENDS.sub(" ", text).strip()
 
 
 def translate_lines(

@@ -17,7 +17,14 @@ CHUNK = 1 << 24
 LONGEST_LINE = 1 << 20  # bytes; a longer line is not a sentence, and SentencePiece takes 50 times its size
 LONE_RETURN = re.compile(rb"\r(?=[^\r\n])")  # not one of "\r\n" or "\r\r\n"
 NUL = re.compile(rb"\0")
+# What ends a line for some reader or other; an output is one line for all of them.
+LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 PACKED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz"}  # how compressed files begin
+
+
+def one_line(text: str) -> str:
+    """The text without line ends, which a model may write that has seen bytes."""
+    return LINE_ENDS.sub(" ", text).strip()
 
 
 def find_line_ends(data: bytes | mmap.mmap) -> np.ndarray:

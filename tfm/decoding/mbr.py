@@ -21,9 +21,13 @@ def expected_utilities(texts: Sequence[str], utility: str) -> list[float]:
     Returns:
       List of floats, 0 to 100; the text with the largest has the minimum Bayes risk.
     """
-    score, counts = UTILITIES[utility](), Counter(texts)
+    metric, counts = UTILITIES[utility](), Counter(texts)
+
+    def score(text, other):
+        return 100.0 if text == other else metric(text, [other]).score  # of two empty texts it would be 0
+
     means = {
-        text: sum(count * score(text, [other]).score for other, count in counts.items()) / len(texts)
+        text: sum(count * score(text, other) for other, count in counts.items()) / len(texts)
         for text in counts
     }
     return [means[text] for text in texts]

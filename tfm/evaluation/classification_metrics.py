@@ -21,7 +21,9 @@ def classification_scores(log_probabilities: np.ndarray, labels: np.ndarray, nam
     examples = f"{len(labels):,} examples"
     scores = [
         Score("accuracy", 100 * float(correct.mean()), f"per cent of {examples}"),
-        Score("cross-entropy", float(losses.mean(dtype=np.float64)), f"nats per example, {examples}"),
+        Score(
+            "cross-entropy", float(losses.mean(dtype=np.float64)), f"nats per example, {examples}", digits=4
+        ),
     ]
     for label, name in enumerate(names):
         of_class = correct[labels == label]

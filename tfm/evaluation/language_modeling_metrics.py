@@ -26,7 +26,7 @@ def likelihood_scores(nats: np.ndarray, tokens: int, texts: list[str], how: str)
     with np.errstate(over="ignore"):  # of a model that has diverged it is infinite
         perplexity = float(np.exp(np.float64(total / tokens)))
     return [
-        Score("bits per byte", bits / size, f"{size:,} bytes of {counted}"),
-        Score("bits per character", bits / characters, f"{characters:,} characters of {counted}"),
+        Score("bits per byte", bits / size, f"{size:,} bytes of {counted}", digits=4),
+        Score("bits per character", bits / characters, f"{characters:,} characters of {counted}", digits=4),
         Score("perplexity", perplexity, f"{tokens:,} tokens of {counted}"),
     ]

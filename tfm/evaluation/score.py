@@ -4,11 +4,19 @@ from typing import NamedTuple
 
 
 class Score(NamedTuple):
-    """A score of a whole split: its name, its value, and its signature, which says how to repeat it."""
+    """A score of a whole split.
+
+    Attributes:
+      name: what it is.
+      value: the number.
+      signature: how to repeat it.
+      digits: behind the decimal point, where it is shown.
+    """
 
     name: str
     value: float
     signature: str
+    digits: int = 2
 
     def __str__(self):
-        return f"{self.name:<27}{self.value:7.2f}  {self.signature}"
+        return f"{self.name:<27}{self.value:7.{self.digits}f}  {self.signature}"

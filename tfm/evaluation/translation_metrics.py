@@ -1,6 +1,7 @@
 """Scores of translations: sacreBLEU's, each with the signature that says how to repeat it. No JAX here."""
 
 import functools
+import math
 import re
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -21,7 +22,10 @@ HYPHEN = re.compile(r"(\S)-(\S)")
 
 
 class Comparison(NamedTuple):
-    """One metric on two systems: sacreBLEU's `Result` of each (score, and mean ± ci of resampling), and p."""
+    """One metric on two systems: sacreBLEU's `Result` of each (score, and mean ± ci of resampling), and p.
+
+    p is nan where the resamples tell nothing.
+    """
 
     name: str
     first: Result
@@ -164,6 +168,8 @@ def _comparison(name, scores, signature):
     first, second = scores
     # sacreBLEU counts resamples beyond the difference, not at it: p of two equal systems would be 1/1001.
     p_value = 1.0 if first.score == second.score else second.p_value
+    if p_value < 1 and first.ci == second.ci == 0:  # all resamples are alike, as of one sentence
+        p_value = math.nan
     return Comparison(name, first, second, p_value, signature)
 
 

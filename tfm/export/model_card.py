@@ -8,6 +8,7 @@ from typing import Any
 
 from tfm import __version__, config
 from tfm.errors import UserError
+from tfm.evaluation.score import Score
 
 TEMPLATE = """\
 # {title}
@@ -158,9 +159,13 @@ def _read_report(path, name):
         return {
             "split": str(report.get("split", name)),  # before evaluations had names, these were the splits
             "checkpoints": [int(step) for step in report["checkpoints"]],
+            "ensemble": bool(report.get("ensemble")),
             "decoding": dict(report["decoding"]),
             "sentences": int(report["sentences"]),
-            "scores": [(str(s["name"]), float(s["value"]), str(s["signature"])) for s in report["scores"]],
+            "scores": [
+                Score(str(s["name"]), float(s["value"]), str(s["signature"]), int(s.get("digits", 2)))
+                for s in report["scores"]
+            ],
         }
     except (KeyError, TypeError, ValueError, OverflowError):
         raise UserError(f"{path} is not a report of eval.py: evaluate again or move it away.") from None
@@ -196,20 +201,22 @@ def _data(data):
 
 def _scores(report, steps):
     """The scores of a split; those of other parameters say so."""
-    other = "" if report["checkpoints"] == list(steps) else " (not the parameters exported here)"
-    unit = "sentences" if report["decoding"] else "examples"
+    is_exported = report["checkpoints"] == list(steps) and not report["ensemble"]
+    other = "" if is_exported else " (not the parameters exported here)"
     lines = [
-        f"Split `{report['split']}`, {report['sentences']:,} {unit}, "
-        f"{_which(report['checkpoints'])}{other}{'; ' if report['decoding'] else ''}"
+        f"Split `{report['split']}`, {report['sentences']:,} examples, "
+        f"{_which(report['checkpoints'], report['ensemble'])}{other}{'; ' if report['decoding'] else ''}"
         f"{_fields(report['decoding'])}:\n"
     ]
-    lines += [f"- {name}: **{value:.2f}** `{signature}`" for name, value, signature in report["scores"]]
+    lines += [f"- {one.name}: **{one.value:.{one.digits}f}** `{one.signature}`" for one in report["scores"]]
     return "\n".join(lines)
 
 
-def _which(steps):
+def _which(steps, ensemble=False):
     shown = ", ".join(f"{step:,}" for step in steps)
-    return f"step {shown}" if len(steps) == 1 else f"mean of steps {shown}"
+    if len(steps) == 1:
+        return f"step {shown}"
+    return f"{'ensemble' if ensemble else 'mean'} of steps {shown}"
 
 
 def _fields(fields):

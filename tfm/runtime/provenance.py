@@ -5,6 +5,7 @@ import functools
 import importlib.metadata
 import json
 import logging
+import math
 import os
 import platform
 import subprocess
@@ -75,16 +76,23 @@ def record_start(
         file.write(json.dumps(line) + "\n")
 
 
-def last_start(workdir: str) -> dict:
-    """The last whole line of the record; {} where there is none."""
+def last_start(workdir: str, before: float = math.inf) -> dict:
+    """The last whole line of the record; {} where there is none.
+
+    Args:
+      workdir: folder of the run.
+      before: a step, counted from 1: the start that made it, for one that resumed from an earlier step.
+    """
     path = os.path.join(workdir, RECORD_FILE)
     starts = list(filter(_is_start, read_json_lines(path))) if os.path.isfile(path) else []
-    return starts[-1] if starts else {}
+    return next((start for start in reversed(starts) if start.get("step", 0) < before), {})
 
 
 def _is_start(line):
     sections = ("data", "config", "jax")
-    return isinstance(line, dict) and all(isinstance(line.get(name, {}), dict) for name in sections)
+    if not isinstance(line, dict) or not isinstance(line.get("step", 0), int):
+        return False
+    return all(isinstance(line.get(name, {}), dict) for name in sections)
 
 
 def changed_fields(old: dict, new: dict, path: str = "") -> dict[str, list]:

@@ -182,7 +182,7 @@ class Classification:
 
         Returns:
           (sum, count) of the loss, and a dict of (sum, count): "nll", the unsmoothed loss, and "accuracy",
-          how often no other class has a larger logit than the label.
+          how often the label has the largest logit; of equal logits the first counts, as in `report`.
         """
         labels, weights = batch["labels"], batch["weights"]
         logits = self.model.apply(
@@ -193,8 +193,7 @@ class Classification:
         )
         loss = smoothed_cross_entropy(logits, labels, weights, smoothing=self.config.label_smoothing)
         nll = smoothed_cross_entropy(logits, labels, weights, smoothing=0.0)
-        of_label = jnp.take_along_axis(logits, labels[:, None], axis=-1)
-        correct = (of_label >= logits.max(-1, keepdims=True))[:, 0]
+        correct = logits.argmax(-1) == labels
         return loss, {"nll": nll, "accuracy": ((correct * weights).sum(), nll[1])}
 
     def open_data(self) -> ClassificationData:

@@ -53,7 +53,7 @@ class Config(translation.Config):
     validation_sentences: int = field(
         500,
         "So many of the validation split are parsed, greedily, for the F1 during training, over all "
-        "sentences, which picks the best checkpoint; its loss is over the whole split.",
+        "sentences, which picks the best checkpoint; its loss is over all that fit into data.max_length.",
         least=0,
         most=10**9,
         unit="sentences",

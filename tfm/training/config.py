@@ -72,6 +72,7 @@ class TrainingConfig:
         "is what is validated, translates and is exported.",
         least=0,
         most=0.999999,
+        resume=WITH_RESET,
     )
     on_non_finite: str = field(
         "stop",

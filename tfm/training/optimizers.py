@@ -173,6 +173,7 @@ class Adafactor:
         True,
         "Multiplies each update by the root mean square of its parameter, so that the learning rate is "
         "relative, about 0.01.",
+        resume=WITH_RESET,
     )
 
     def __post_init__(self):

@@ -1,6 +1,7 @@
 """Makes one step of a run again, from the checkpoint before it, and reads what happened in it."""
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 from tfm.errors import UserError
 from tfm.layers.activations import Interception, intercept
 from tfm.layers.parameter_axes import parameter_axes
+from tfm.runtime.provenance import changed_fields, last_start
 from tfm.training.config import TrainingConfig
 from tfm.training.partitioning import uses_mesh
 from tfm.training.reporting import means
@@ -19,7 +21,8 @@ from tfm.training.step import TrainState
 from tfm.training.task import Batch, Task
 
 LOG_EVERY = 50  # steps
-SAME_LOSS = 1e-3  # relative difference of the mean, for bfloat16
+SAME_LOSS = {"float32": 1e-5}  # relative difference of the mean, by the model's dtype
+SAME_LOSS_ROUNDED = 1e-3  # of other dtypes
 log = logging.getLogger(__name__)
 
 
@@ -91,6 +94,7 @@ def replay_step(
             "A step over a mesh of several devices draws one dropout mask for all, which replay does not: "
             "replay a run of one device, or of training.parallel=pmap."
         )
+    _warn_of_another_config(task, workdir, step)
     start, state = _restore_before(setup, task, config, workdir, step)
     data = task.open_data()
     batches, make_step = data.train_batches(start), setup.partitioner.compile(setup.step, setup.state)
@@ -111,8 +115,18 @@ def replay_step(
     reads = {}
     if read := list(read):
         reads, loss = _read_activations(setup.loss, before.params, pieces, read)
-        _check_same_pass(loss, metrics.get("loss", loss))
+        dtype = getattr(getattr(task.config, "model", None), "dtype", "float32")
+        _check_same_pass(loss, metrics.get("loss", loss), SAME_LOSS.get(dtype, SAME_LOSS_ROUNDED))
     return Replay(step, start, batch, facts, metrics, before, after, gradients, reads)
+
+
+def _warn_of_another_config(task, workdir, step):
+    """Fields may change when a run resumes; a step before that is made again with those of today."""
+    now = dataclasses.asdict(task.config)
+    changed = changed_fields(last_start(workdir, before=step).get("config", now), now)
+    if changed:
+        each = "; ".join(f"{path} was {old!r} and is now {new!r}" for path, (old, new) in changed.items())
+        log.warning("Step %s was made with another config, and may be another one now: %s", f"{step:,}", each)
 
 
 def describe_changes(replay: Replay, heads: bool = False) -> Iterator[Change]:
@@ -155,7 +169,8 @@ def _mean_gradients(loss, params, pieces):
 
     gradient = jax.jit(jax.grad(loss_sum, has_aux=True))
     found = [jax.device_get(gradient(params, *piece)) for piece in pieces]
-    count = max(sum(count for _, count in found), 1)
+    count = sum(count for _, count in found)
+    count = count if count > 0 else 1
     return jax.tree.map(lambda *parts: sum(parts) / count, *(gradients for gradients, _ in found))
 
 
@@ -172,12 +187,13 @@ def _read_activations(loss, params, pieces, read):
     forward = jax.jit(forward)
     found, totals, counts = zip(*(jax.device_get(forward(params, *piece)) for piece in pieces), strict=True)
     reads = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
-    return reads, float(sum(totals) / max(sum(counts), 1))
+    count = sum(counts)
+    return reads, float(sum(totals) / (count if count > 0 else 1))
 
 
-def _check_same_pass(found, expected):
+def _check_same_pass(found, expected, tolerance):
     """Raises a UserError unless the pass that read has the loss of the step."""
-    if abs(found - expected) > SAME_LOSS * abs(expected):
+    if abs(found - expected) > tolerance * abs(expected):
         raise UserError(
             f"The forward pass that reads activations has the loss {found:.6g} and the step {expected:.6g}: "
             "dropout under model.scan draws other masks when layers run one by one. Replay without reading."

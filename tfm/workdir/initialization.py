@@ -70,7 +70,7 @@ def check_config(
     if saved is not None:
         changed = changes(saved, chosen)
         if begun and not _will_reset(workdir, resets):
-            _check_resume(changed, chosen, workdir, allowed)
+            _check_resume(changed, chosen, workdir, allowed, was_reset)
         elif begun or was_reset:
             _refuse([_reason(change) for change in changed if change.rule == NEVER], workdir)
         else:
@@ -126,11 +126,11 @@ def _allowed(chosen, names):
     return paths
 
 
-def _check_resume(changed, chosen, workdir, allowed):
+def _check_resume(changed, chosen, workdir, allowed, was_reset):
     """Whether a run that has a checkpoint may resume with these changes."""
     forbidden = [change for change in changed if change.rule in (NEVER, WITH_RESET)]
     forbidden += [change for change in changed if change.rule == WITH_FLAG and change.path not in allowed]
-    _refuse([_reason(change) for change in forbidden], workdir)
+    _refuse([_reason(change, was_reset=was_reset) for change in forbidden], workdir)
     moved = [change for change in changed if change.new.info.asset and change.path not in allowed]
     other = _other_data(chosen, workdir) if moved else ""
     _refuse(
@@ -146,9 +146,14 @@ def _other_data(chosen, workdir):
     return next((name for name in splits if task.fingerprint(chosen, name) != before[name]), "")
 
 
-def _reason(change, why=""):
+def _reason(change, why="", was_reset=False):
     if change.rule == NEVER:
         return f"{change} (never allowed, as the weights depend on it)"
+    if change.rule == WITH_RESET and was_reset:
+        return (
+            f"{change} (the state of the optimizer depends on it, and --reset_schedule works once: begin a "
+            "new --workdir with --warm_start)"
+        )
     if change.rule == WITH_RESET:
         return f"{change} (the state of the optimizer depends on it; --reset_schedule allows it)"
     if change.depends:
@@ -197,6 +202,11 @@ def prepare_warm_start(source: str, chosen: Any, workdir: str) -> None:
             f"{change.path} is {change.old.value!r} there and {change.new.value!r} here" for change in changed
         )
         raise UserError(f"The run in {source} has another model: {'; '.join(each)}. Use its config.model.")
+    made = [change for change in changes(saved, chosen) if change.new.info.asset]
+    if made:
+        log.info(
+            "The new run has the vocabulary of %s, whatever is new: %s", source, "; ".join(map(str, made))
+        )
     os.makedirs(workdir, exist_ok=True)
     for name in tasks.find(saved.task).create(saved, source, new=False).assets():
         theirs, own = (os.path.join(folder, name) for folder in (source, workdir))
@@ -242,6 +252,11 @@ def find_initial_params(task: Task, workdir: str, source: str) -> Callable[[], A
     """
     aside = os.path.join(workdir, BEFORE_RESET)
     if _has_checkpoint(aside):
+        if source:
+            log.warning(
+                "%s begins with its own weights, as its schedule was reset: --warm_start does nothing",
+                workdir,
+            )
         return lambda: _newest_weights(task, aside)
     if source:
         return lambda: runs.single_model_params(runs.load(source))

@@ -1,9 +1,11 @@
 """What a run has done so far, read from its work directory alone; a run that is training is not disturbed."""
 
 import contextlib
+import itertools
 import json
 import math
 import os
+import statistics
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -18,7 +20,20 @@ from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 
 SCORES_SUFFIX = ".scores.json"
+LINES = 10  # of the log, from which the time left is estimated
 DEPTH = 4  # folders below the one that is searched for runs
+
+
+class Evaluation(NamedTuple):
+    """An evaluation of a run.
+
+    Attributes:
+      scores: the fields of each `Score`.
+      steps: of the checkpoints that were evaluated; [] where the file does not tell.
+    """
+
+    scores: list[dict[str, Any]]
+    steps: list[int]
 
 
 class Status(NamedTuple):
@@ -39,7 +54,7 @@ class Status(NamedTuple):
       checkpoints: {step: bytes}, ascending.
       disk: bytes of the whole folder.
       start: the last line of starts.jsonl; {} for none.
-      evaluations: {file name of an evaluation: its scores}, as `tfm evaluate` left them.
+      evaluations: {file name of an evaluation: what `tfm evaluate` left of it}.
     """
 
     workdir: str
@@ -56,7 +71,7 @@ class Status(NamedTuple):
     checkpoints: dict[int, int]
     disk: int
     start: dict[str, Any]
-    evaluations: dict[str, list[dict[str, Any]]]
+    evaluations: dict[str, Evaluation]
 
     @property
     def is_finished(self) -> bool:
@@ -144,10 +159,10 @@ def _find_best(rows, best):
 
 
 def _seconds_left(rows, steps):
-    if len(rows) < 2:
-        return None
-    old, new = rows[-2:]
-    return (new["time"] - old["time"]) / (new["step"] - old["step"]) * (steps - new["step"])
+    """At the median speed of the last lines, so that the time between two starts does not count."""
+    pairs = itertools.pairwise(rows[-LINES:])
+    seconds = [(new["time"] - old["time"]) / (new["step"] - old["step"]) for old, new in pairs]
+    return statistics.median(seconds) * (steps - rows[-1]["step"]) if seconds else None
 
 
 def _find_checkpoints(workdir):
@@ -155,11 +170,12 @@ def _find_checkpoints(workdir):
     return {step: folder_bytes(os.path.join(folder, str(step))) for step in list_steps(folder)}
 
 
-def _read_evaluations(workdir: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def _read_evaluations(workdir: str) -> Iterator[tuple[str, Evaluation]]:
     for name in sorted(os.listdir(workdir)):
         if not name.endswith(SCORES_SUFFIX):
             continue
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             with open(os.path.join(workdir, name), encoding="utf-8") as file:
-                scores = json.load(file)["scores"]
-            yield name.removesuffix(SCORES_SUFFIX), [dict(score) for score in scores]
+                found = json.load(file)
+            scores = [dict(score) for score in found["scores"]]
+            yield name.removesuffix(SCORES_SUFFIX), Evaluation(scores, list(found.get("checkpoints", [])))

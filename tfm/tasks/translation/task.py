@@ -63,7 +63,7 @@ class Config:
     validation_sentences: int = field(
         500,
         "So many of the validation split are translated, greedily, for the BLEU during training, which picks "
-        "the best checkpoint; its loss is over the whole split.",
+        "the best checkpoint; its loss is over all that fit into data.max_length.",
         least=0,
         most=10**9,
         unit="sentences",
