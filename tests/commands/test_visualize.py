@@ -11,6 +11,7 @@ import pytest
 from tests.helpers.initialize import random_parameters
 from tests.helpers.tiny import make_config, randomize_weights
 from tfm.commands import visualize
+from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
 from tfm.models.rnn_seq2seq import RNNConfig
@@ -38,6 +39,15 @@ def quick(monkeypatch):
 
     monkeypatch.setattr(visualize, "draw_attention", draw)
     monkeypatch.setattr(visualize, "draw_curves", draw)
+
+
+@pytest.mark.parametrize(
+    ("fields", "search"), [({}, ""), ({"beam_size": 1}, "greedy search"), ({"samples": 8}, "samples")]
+)
+def test_a_search_that_is_not_drawn_is_told(fields, search, caplog):
+    visualize.warn_of_another_search(DecodingConfig(**fields))
+    assert (f"tfm translate uses {search} here" in caplog.text) == bool(search)
+    assert bool(caplog.text) == bool(search)
 
 
 @pytest.mark.long

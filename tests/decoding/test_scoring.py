@@ -40,6 +40,15 @@ def test_alignments_name_a_source_word_each(translator):
     assert none == ""
 
 
+def test_words_that_the_vocabulary_counts_otherwise(translator, caplog):
+    """An invisible character is a word of its own for white space alone."""
+    found = translator.align(
+        ["red \u200b dog", "red dog", "red dog"], ["rot hund", "rot\x85hund", "rot hund"]
+    )
+    assert found[0] == found[1] == "" != found[2]
+    assert "2 pairs have no alignment: the vocabulary takes other words" in caplog.text
+
+
 class Noting:
     """A model that notes what it is asked for: the method, and the shapes of both sides."""
 

@@ -334,9 +334,7 @@ def test_a_reset_may_change_all_but_the_weights(begun):
     with pytest.raises(UserError, match=r"learning_rate_scale was 0\.1 and is now 1\.0"):
         initialization.save_config(BASE, str(begun), resets=True)  # which was made before
     average = changed(slower, "training.ema_decay", 0.5)
-    with pytest.raises(
-        UserError, match="--reset_schedule works once: begin a new --workdir"
-    ):
+    with pytest.raises(UserError, match="--reset_schedule works once: begin a new --workdir"):
         initialization.save_config(average, str(begun), resets=True)
 
 

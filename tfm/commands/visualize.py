@@ -79,6 +79,8 @@ def draw_run(
     params = runs.single_model_params(run)
     folder = output or os.path.join(workdir, FIGURES_FOLDER)
     parts = _check_sentences(run.task, params, sentences, max_tokens, selection)
+    if sentences:
+        warn_of_another_search(run.task.config.decoding)
     translations = [examine(run.task, params, sentence, max_tokens) for sentence in sentences]
     attention = _select_figures(translations, parts, selection, differences)
     page = make_page(translations, _title(workdir, run.steps)) if translations else ""
@@ -106,6 +108,17 @@ def draw_run(
             os.unlink(os.path.join(folder, name))
     _write_list(folder, names)
     return [os.path.join(folder, name) for name in names]
+
+
+def warn_of_another_search(decoding: Any) -> None:
+    """Beam search is drawn, which may find another translation than the search of the config."""
+    if decoding.samples or decoding.beam_size == 1:
+        search = "samples" if decoding.samples else "greedy search"
+        log.warning(
+            "Drawn is a beam search of %s; tfm translate uses %s here, and may find another translation",
+            decoding.beam_size,
+            search,
+        )
 
 
 def sentences_to_draw(given: Sequence[str], chosen: Any) -> Sequence[str]:

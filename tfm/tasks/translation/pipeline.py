@@ -101,7 +101,8 @@ def align_texts(
 ) -> list[Links]:
     """Word alignment of each pair by the model's attention: sets of (source word, target word), from 0.
 
-    Words are what white space separates. A pair with a side above `config.max_input` tokens has none.
+    Words are what white space separates. A pair with a side above `config.max_input` tokens has none, and
+    one that the vocabulary separates otherwise, as at an invisible character, has none either.
 
     Raises:
       UserError: no lists of texts, or of unlike length.
@@ -120,12 +121,25 @@ def align_texts(
             f"{too_long:,}",
             f"{config.max_input:,}",
         )
+    words = {i: [tokenizer.words(side) for side in encoded[i]] for i in usable}
+    usable = [i for i in usable if _count_words(words[i]) == [len(side[i].split()) for side in sides]]
+    if len(usable) < len(words):
+        log.warning(
+            "%s pairs have no alignment: the vocabulary takes other words from a side than its white space "
+            "separates, as at an invisible character",
+            f"{len(words) - len(usable):,}",
+        )
     pairs = [[[*side, EOS_ID] for side in encoded[i]] for i in usable]
     attention = attend_pairs(model, params, [s for s, _ in pairs], [t for _, t in pairs], config)
     alignments: list[Links] = [set() for _ in encoded]
     for i, weights in zip(usable, attention, strict=True):
-        alignments[i] = align_words(weights, *map(tokenizer.words, encoded[i]))
+        alignments[i] = align_words(weights, *words[i])
     return alignments
+
+
+def _count_words(numbers):
+    """How many words each side has, of the number of each of its pieces."""
+    return [side[-1] + 1 for side in numbers]
 
 
 def _check_paired(**named):
