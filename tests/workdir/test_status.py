@@ -7,6 +7,7 @@ import pytest
 from tests.helpers.tiny_regression import Config
 from tfm.config import save
 from tfm.errors import UserError
+from tfm.evaluation.score import Score
 from tfm.runtime.lock import lock_workdir
 from tfm.training.config import TrainingConfig
 from tfm.workdir import runs, status
@@ -84,9 +85,10 @@ def test_evaluations_are_those_that_can_be_read(workdir):
     (workdir / "old.de.scores.json").write_text(json.dumps({"scores": [score]}))
     (workdir / "torn.de.scores.json").write_text('{"scores": [')
     (workdir / "other.de.scores.json").write_text("[]")
+    (workdir / "long.de.scores.json").write_text(json.dumps({"scores": [score | {"digits": 10**9}]}))
     assert status.read_status(str(workdir)).evaluations == {
-        "test.de": ([score], [3]),
-        "old.de": ([score], []),
+        "test.de": ([Score("BLEU", 3.5, "s")], [3]),
+        "old.de": ([Score("BLEU", 3.5, "s")], []),
     }
 
 

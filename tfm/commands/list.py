@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from absl import flags
 
 from tfm.commands import cli, config_flag
-from tfm.commands.status import describe_score
 from tfm.errors import UserError
 from tfm.runtime.memory import format_bytes
 from tfm.workdir.status import Status, find_runs, read_status
@@ -69,4 +68,7 @@ def _state(status: Status) -> str:
 
 
 def _first_score(evaluation):
-    return describe_score(evaluation.scores[0]) if evaluation.scores else "no score"
+    if not evaluation.scores:
+        return "no score"
+    first = evaluation.scores[0]
+    return f"{first.name} {first.format_value()}"

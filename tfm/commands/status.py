@@ -5,8 +5,7 @@ directory alone, so a run that is training, here or on another machine, is not d
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from absl import flags
 
@@ -48,7 +47,7 @@ def describe(status: Status) -> Iterator[tuple[str, str]]:
         yield "checkpoints", f"{steps} ({format_bytes(sum(status.checkpoints.values()))})"
     for name, evaluated in status.evaluations.items():
         steps = ", ".join(f"{step:,}" for step in evaluated.steps)
-        shown = "  ".join(describe_score(score) for score in evaluated.scores[:3])
+        shown = "  ".join(f"{score.name} {score.format_value()}" for score in evaluated.scores[:3])
         yield name, f"step {steps}: {shown}" if steps else shown
     if status.start:
         commit = (status.start.get("code") or {}).get("commit", "")
@@ -73,11 +72,6 @@ def describe_state(status: Status) -> str:
         if status.checkpoints
         else "stopped before its first checkpoint"
     )
-
-
-def describe_score(score: Mapping[str, Any]) -> str:
-    """The name and the value, with the digits of its `Score`."""
-    return f"{score['name']} {score['value']:.{score.get('digits', 2)}f}"
 
 
 def describe_training(status: Status) -> str:

@@ -225,7 +225,7 @@ def _find_source_problems(config, names, optional):
 
 def _is_pairs(found):
     """Whether a slice of a source is a list of pairs of strings."""
-    return isinstance(found, list) and all(
+    return isinstance(found, tuple | list) and all(
         isinstance(pair, tuple | list) and list(map(type, pair)) == [str, str] for pair in found
     )
 

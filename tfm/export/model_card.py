@@ -162,12 +162,9 @@ def _read_report(path, name):
             "ensemble": bool(report.get("ensemble")),
             "decoding": dict(report["decoding"]),
             "sentences": int(report["sentences"]),
-            "scores": [
-                Score(str(s["name"]), float(s["value"]), str(s["signature"]), int(s.get("digits", 2)))
-                for s in report["scores"]
-            ],
+            "scores": list(map(Score.read, report["scores"])),
         }
-    except (KeyError, TypeError, ValueError, OverflowError):
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         raise UserError(f"{path} is not a report of eval.py: evaluate again or move it away.") from None
 
 
@@ -208,7 +205,7 @@ def _scores(report, steps):
         f"{_which(report['checkpoints'], report['ensemble'])}{other}{'; ' if report['decoding'] else ''}"
         f"{_fields(report['decoding'])}:\n"
     ]
-    lines += [f"- {one.name}: **{one.value:.{one.digits}f}** `{one.signature}`" for one in report["scores"]]
+    lines += [f"- {one.name}: **{one.format_value()}** `{one.signature}`" for one in report["scores"]]
     return "\n".join(lines)
 
 

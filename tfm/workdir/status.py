@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from tfm import tasks
 from tfm.errors import UserError
+from tfm.evaluation.score import Score
 from tfm.runtime.checkpoints import list_steps
 from tfm.runtime.lock import find_holder
 from tfm.runtime.provenance import last_start
@@ -28,11 +29,11 @@ class Evaluation(NamedTuple):
     """An evaluation of a run.
 
     Attributes:
-      scores: the fields of each `Score`.
+      scores: all of it.
       steps: of the checkpoints that were evaluated; [] where the file does not tell.
     """
 
-    scores: list[dict[str, Any]]
+    scores: list[Score]
     steps: list[int]
 
 
@@ -174,8 +175,11 @@ def _read_evaluations(workdir: str) -> Iterator[tuple[str, Evaluation]]:
     for name in sorted(os.listdir(workdir)):
         if not name.endswith(SCORES_SUFFIX):
             continue
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        with contextlib.suppress(OSError, AttributeError, ValueError, KeyError, TypeError):
             with open(os.path.join(workdir, name), encoding="utf-8") as file:
                 found = json.load(file)
-            scores = [dict(score) for score in found["scores"]]
-            yield name.removesuffix(SCORES_SUFFIX), Evaluation(scores, list(found.get("checkpoints", [])))
+            scores, steps = (
+                list(map(Score.read, found["scores"])),
+                list(map(int, found.get("checkpoints", []))),
+            )
+            yield name.removesuffix(SCORES_SUFFIX), Evaluation(scores, steps)
