@@ -100,6 +100,27 @@ _LIST = {
             "test_found_by_name::test_pairs_of_the_users_own",
         ),
     ],
+    "tfm/sweep/ledger.py": [
+        (
+            "        if other:",
+            "        if False:",
+            "sweep/test_ledger::test_runs_evaluated_otherwise_are_refused",
+        ),
+    ],
+    "tfm/export/model_card.py": [
+        (
+            ' and not report["ensemble"]',
+            "",
+            "export/test_model_card::test_the_card_has_scores_and_signatures",
+        ),
+    ],
+    "tfm/workdir/status.py": [
+        (
+            "statistics.median(seconds)",
+            "statistics.fmean(seconds)",
+            "workdir/test_status::test_time_between_two_starts_is_no_speed",
+        ),
+    ],
     "tfm/interpret/edits.py": [
         (
             "jnp.take(found, point.rows,",
@@ -864,6 +885,11 @@ _LIST = {
         ),
     ],
     "tfm/tasks/translation/pipeline.py": [
+        (
+            "if _count_words(words[i]) == [len(side[i].split()) for side in sides]",
+            "",
+            "decoding/test_scoring::test_words_that_the_vocabulary_counts_otherwise",
+        ),
         ("item[1], reverse=True)", "item[1])", "decoding/test_generate"),
         (
             "sum(part[n].score for part in parts)",
@@ -1055,6 +1081,7 @@ _LIST = {
         ),
     ],
     "tfm/sweep/table.py": [
+        ("or not math.isfinite(mean):", ":", "sweep/test_table::test_a_diverged_run_has_no_interval"),
         (
             "difference.mean * published > 0",
             "difference.mean * published >= 0",
@@ -1338,6 +1365,7 @@ _LIST = {
         ("if list_shapes(example) == list_shapes(planned):", "if True:", "training/test_loop"),
     ],
     "tfm/training/task.py": [
+        ("if math.isnan(new):", "if False:", "training/test_loop::test_nan_is_no_best_score"),
         (
             "return new > old if",
             "return new >= old if",
@@ -1350,6 +1378,11 @@ _LIST = {
         ),
     ],
     "tfm/training/reporting.py": [
+        (
+            'if old["step"] <= row["step"]',
+            'if old["step"] < row["step"]',
+            "training/test_loop::test_rows_of_an_abandoned_way_do_not_count",
+        ),
         (
             "if skipped < steps and count <= 0:",
             "if count <= 0:",
@@ -1376,6 +1409,11 @@ _LIST = {
         ),
     ],
     "tfm/runtime/checkpoints.py": [
+        (
+            'math.isnan(metrics.get(self._best_metric or "", math.nan))',
+            "self._best_metric not in metrics",
+            "runtime/test_checkpoints::test_a_score_that_is_nan_drives_out_no_best",
+        ),
         (
             "(x / count).astype",
             "(x / (count + 1)).astype",
@@ -1456,6 +1494,11 @@ _LIST = {
         ("right_scores > wrong_scores", "right_scores >= wrong_scores", "tasks/translation/test_report"),
     ],
     "tfm/evaluation/translation_metrics.py": [
+        (
+            "if p_value < 1 and first.ci == second.ci == 0:",
+            "if False:",
+            "commands/test_compare::test_one_sentence_tells_no_difference",
+        ),
         (r'compile(r"(\S)-(\S)")', r'compile(r"(\w)-(\w)")', "evaluation/test_translation_metrics"),
         ("tokens(text.lower())", "tokens(text)", "evaluation/test_translation_metrics"),
         ("1.0 if first.score == second.score else second.p_value", "second.p_value", "commands/test_compare"),
@@ -1492,6 +1535,16 @@ _LIST = {
         ("np.rint(array / ", "np.floor(array / ", "visualize/test_explorer"),
     ],
     "tfm/training/replay.py": [
+        (
+            "count = count if count > 0 else 1",
+            "count = max(count, 1)",
+            "training/test_replay::test_counts_below_one_divide_the_gradient",
+        ),
+        (
+            "last_start(workdir, before=step)",
+            "last_start(workdir)",
+            "training/test_replay::test_a_step_of_another_config_is_told",
+        ),
         ("each < step]", "each <= step]", "training/test_replay"),
         ("range(start + 1, step)", "range(start, step)", "training/test_replay"),
         ("sum(parts) / count", "sum(parts)", "training/test_replay"),
@@ -1517,6 +1570,7 @@ _LIST = {
         ("np.where(mask, logits, np.nan)", "logits", "visualize/test_plots"),
     ],
     "tfm/decoding/mbr.py": [
+        ("100.0 if text == other else ", "", "decoding/test_mbr::test_empty_samples_agree"),
         ("/ len(texts)", "/ len(counts)", "decoding/test_mbr"),
         ("sum(count * score", "sum(score", "decoding/test_mbr"),
     ],
