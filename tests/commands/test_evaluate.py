@@ -104,6 +104,17 @@ def test_scores_outlive_a_challenge_that_fails(command, capsys, error):
         assert str(raised.value).startswith(f"the scores above are in {command.workdir}/test.de.scores.json")
 
 
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_outputs_are_lines_and_scores_tell_an_ensemble(ensemble, corpus, tmp_path):
+    task = types.SimpleNamespace(config=make_config(corpus))
+    run = types.SimpleNamespace(task=task, params=({}, {}) if ensemble else {}, steps=[2, 4])
+    report = Report(["red\ndog", "a\u2028b "], [BLEU], [], {}, 1.0, "hash")
+    evaluating.write_outputs(report, run, str(tmp_path / "test"))
+    evaluating.write_scores(report, [], run, "test", str(tmp_path / "test"))
+    assert (tmp_path / "test.hypotheses").read_text() == "red dog\na b\n"
+    assert json.loads((tmp_path / "test.scores.json").read_text())["ensemble"] is ensemble
+
+
 def test_ctrl_c_does_not_mention_older_scores(command, monkeypatch):
     command()
 

@@ -1364,6 +1364,18 @@ _LIST = {
         ),
         ("if list_shapes(example) == list_shapes(planned):", "if True:", "training/test_loop"),
     ],
+    "tfm/commands/evaluate.py": [
+        (
+            'one_line(text) + "\\n"',
+            'text + "\\n"',
+            "commands/test_evaluate::test_outputs_are_lines_and_scores_tell_an_ensemble",
+        ),
+        (
+            "isinstance(run.params, tuple),",
+            "False,",
+            "commands/test_evaluate::test_outputs_are_lines_and_scores_tell_an_ensemble",
+        ),
+    ],
     "tfm/training/task.py": [
         ("if math.isnan(new):", "if False:", "training/test_loop::test_nan_is_no_best_score"),
         (

@@ -112,6 +112,13 @@ def test_a_step_of_another_config_is_told(run, regression_run, tmp_path, caplog)
     assert "training.gradient_accumulation_steps was 3 and is now 1" in caplog.text
 
 
+def test_float32_passes_have_nearly_the_same_loss():
+    tolerance = replay.SAME_LOSS["float32"]
+    replay._check_same_pass(1 + 1e-6, 1.0, tolerance)
+    with pytest.raises(UserError, match=r"dropout under model\.scan draws other masks"):
+        replay._check_same_pass(1 + 1e-4, 1.0, tolerance)
+
+
 def test_counts_below_one_divide_the_gradient():
     def loss(params, batch, key):
         return ((params * batch["x"]).sum() * 1e-4, jnp.float32(len(batch["x"]) * 1e-4)), {}
