@@ -1548,8 +1548,8 @@ _LIST = {
     ],
     "tfm/training/replay.py": [
         (
-            "count = count if count > 0 else 1",
-            "count = max(count, 1)",
+            "float(find_divisor(sum(count for _, count in found)))",
+            "max(sum(count for _, count in found), 1)",
             "training/test_replay::test_counts_below_one_divide_the_gradient",
         ),
         (

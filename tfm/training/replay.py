@@ -17,12 +17,12 @@ from tfm.training.config import TrainingConfig
 from tfm.training.partitioning import uses_mesh
 from tfm.training.reporting import means
 from tfm.training.setup import make_setup, open_checkpoints
-from tfm.training.step import TrainState
+from tfm.training.step import TrainState, find_divisor
 from tfm.training.task import Batch, Task
 
 LOG_EVERY = 50  # steps
-SAME_LOSS = {"float32": 1e-5}  # relative difference of the mean, by the model's dtype
-SAME_LOSS_ROUNDED = 1e-3  # of other dtypes
+SAME_LOSS = 1e-5  # relative difference of the mean, of a model in float32
+SAME_LOSS_ROUNDED = 1e-3  # of one in another dtype
 log = logging.getLogger(__name__)
 
 
@@ -116,7 +116,8 @@ def replay_step(
     if read := list(read):
         reads, loss = _read_activations(setup.loss, before.params, pieces, read)
         dtype = getattr(getattr(task.config, "model", None), "dtype", "float32")
-        _check_same_pass(loss, metrics.get("loss", loss), SAME_LOSS.get(dtype, SAME_LOSS_ROUNDED))
+        tolerance = SAME_LOSS if dtype == "float32" else SAME_LOSS_ROUNDED
+        _check_same_pass(loss, metrics.get("loss", loss), tolerance)
     return Replay(step, start, batch, facts, metrics, before, after, gradients, reads)
 
 
@@ -169,8 +170,7 @@ def _mean_gradients(loss, params, pieces):
 
     gradient = jax.jit(jax.grad(loss_sum, has_aux=True))
     found = [jax.device_get(gradient(params, *piece)) for piece in pieces]
-    count = sum(count for _, count in found)
-    count = count if count > 0 else 1
+    count = float(find_divisor(sum(count for _, count in found)))
     return jax.tree.map(lambda *parts: sum(parts) / count, *(gradients for gradients, _ in found))
 
 
@@ -187,8 +187,7 @@ def _read_activations(loss, params, pieces, read):
     forward = jax.jit(forward)
     found, totals, counts = zip(*(jax.device_get(forward(params, *piece)) for piece in pieces), strict=True)
     reads = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
-    count = sum(counts)
-    return reads, float(sum(totals) / (count if count > 0 else 1))
+    return reads, float(sum(totals) / find_divisor(sum(counts)))
 
 
 def _check_same_pass(found, expected, tolerance):

@@ -93,9 +93,7 @@ def make_train_step(
     def sum_gradients(params, batch, key):
         def gradients_of(batch, key):
             def loss_sum(params):
-                found = loss(params, batch, key)
-                check_loss(found)
-                (total, count), metrics = found
+                (total, count), metrics = check_loss(loss(params, batch, key))
                 return total, metrics | {"loss": (total, count)}
 
             return jax.grad(loss_sum, has_aux=True)(params)
@@ -108,8 +106,7 @@ def make_train_step(
         key = jax.random.fold_in(rng, state.step)
         summed = distribute(sum_gradients) if distribute else sum_gradients
         gradients, metrics = summed(state.params, batch, key)
-        count = metrics["loss"][1]
-        divisor = jnp.where(count > 0, count, 1)  # what counts nothing has no gradient
+        divisor = find_divisor(metrics["loss"][1])
         gradients = jax.tree.map(lambda gradient: gradient / divisor, gradients)
         metrics["gradient_norm"] = (optax.tree.norm(gradients), jnp.ones(()))
         finite = jnp.isfinite(metrics["loss"][0]) & jnp.isfinite(metrics["gradient_norm"][0]) & ~state.halted
@@ -174,8 +171,13 @@ def split_batch(
     ]
 
 
-def check_loss(found: Any) -> None:
-    """Checks the form of what the loss of a task returned, see `make_train_step`.
+def find_divisor(count: jax.Array | float) -> jax.Array:
+    """What the sum of a loss and its gradients are divided by: the count; 1 where nothing counts."""
+    return jnp.where(count > 0, count, 1)
+
+
+def check_loss(found: Any) -> Any:
+    """What the loss of a task returned, once its form is checked, see `make_train_step`.
 
     Raises:
       UserError: it is not (sum, count), {name: (sum, count)} of scalars, the loss of a float type.
@@ -192,6 +194,7 @@ def check_loss(found: Any) -> None:
             "Expected the task's loss to return (sum, count), {name: (sum, count)} of scalars, the sum of "
             f"the loss of a float type, got the shapes {reprlib.repr(shapes)}: correct the loss."
         )
+    return found
 
 
 def check_zero_rows(loss: Callable, params: Any, batch: Batch) -> None:
@@ -206,9 +209,7 @@ def check_zero_rows(loss: Callable, params: Any, batch: Batch) -> None:
       UserError: a sum or a count of a row of zeros is not 0.
     """
     row = {name: np.zeros((1, *np.shape(x)[1:]), x.dtype) for name, x in batch.items()}
-    found = jax.jit(loss)(params, row, None)
-    check_loss(found)
-    pair, metrics = found
+    pair, metrics = check_loss(jax.jit(loss)(params, row, None))
     for name, (total, count) in ({"loss": pair} | metrics).items():
         if total != 0 or count != 0:
             raise UserError(

@@ -29,7 +29,7 @@ class Evaluation(NamedTuple):
     """An evaluation of a run.
 
     Attributes:
-      scores: all of it.
+      scores: as `tfm evaluate` printed them.
       steps: of the checkpoints that were evaluated; [] where the file does not tell.
     """
 
