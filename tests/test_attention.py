@@ -115,7 +115,7 @@ def test_numbers_are_no_mask(implementation):
 
 
 @pytest.mark.usefixtures("no_shape_checks")
-def test_keys_have_the_heads_and_features_of_queries():
+def test_keys_have_heads_and_features_of_queries():
     query = np.ones((1, 5, 2, 4), np.float32)
     for shape in ((1, 6, 1, 4), (1, 6, 2, 3)):
         with pytest.raises(ValueError, match=r"the same heads H and features K, got \(1, 5, 2, 4\) and"):

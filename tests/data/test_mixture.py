@@ -105,7 +105,7 @@ def test_the_seed_chooses_from_a_large_corpus(cache):
     assert first != second
 
 
-def test_equal_shares_of_one_corpus_are_each_pair_once(cache):
+def test_equal_shares_have_each_pair_once(cache):
     batches = open_batches(cache, corpora=(), mixing="1", batching="buckets")
     assert sorted(pairs_of_epoch(batches, 2)) == list(range(len(cache)))
 

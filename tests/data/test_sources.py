@@ -144,7 +144,7 @@ def test_wmt14_is_known_without_tensorflow(tmp_path):
     assert tensorflow_datasets.translate
 
 
-def test_builtin_data_are_not_made_among_other_files(tmp_path):
+def test_builtin_data_are_not_among_other_files(tmp_path):
     """Of a user who gave a folder and forgot the kind."""
     (tmp_path / "train.en").touch()
     config = DataConfig(kind="builtin", directory=str(tmp_path))

@@ -123,7 +123,7 @@ def test_shapes_are_those_of_all_segmentations(folder, tokenizer):
     assert batches.pairs == 200
 
 
-def test_without_dropout_there_is_one_segmentation(folder, tokenizer):
+def test_no_dropout_is_one_segmentation(folder, tokenizer):
     assert isinstance(open_split(folder, tokenizer, subword_dropout=0.0), TrainBatches)
 
 

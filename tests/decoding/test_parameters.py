@@ -50,7 +50,7 @@ def test_parameters_and_model_have_the_dtype(dtype):
     assert with_dtype(TRANSFORMER, dtype).config.dtype == expected
 
 
-def test_the_rest_of_8_bits_is_in_the_models_dtype():
+def test_the_rest_of_8_bits_has_the_models_dtype():
     assert with_dtype(TRANSFORMER, "int8") is TRANSFORMER
 
 
@@ -87,7 +87,7 @@ def most_probable(name, params, *inputs):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["transformer", "rnn"])
-def test_greedy_search_with_8_bits_equals_the_forward_pass(name):
+def test_greedy_8_bit_search_equals_forward_pass(name):
     params, config = parameters(name), DecodingConfig(beam_size=1, dtype="int8", max_extra_tokens=3)
     (best,), (other,) = decode(MODELS[name], params, [[5, 6, 7, 8, EOS_ID], [9, 4, EOS_ID]], config)
     for source, (*ids, end) in ((SOURCE[:1], best.ids), (SOURCE[1:], other.ids)):
@@ -97,7 +97,7 @@ def test_greedy_search_with_8_bits_equals_the_forward_pass(name):
 
 
 @pytest.mark.long
-def test_a_text_goes_on_with_8_bits_as_in_the_forward_pass():
+def test_a_text_goes_on_as_in_an_8_bit_pass():
     params = parameters("decoder_lm")
     config = GenerationConfig(samples=0, max_tokens=5, dtype="int8")
     ((found,),) = continue_tokens(LM, params, [[7, 8, 9]], config)

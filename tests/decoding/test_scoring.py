@@ -40,7 +40,7 @@ def test_alignments_name_a_source_word_each(translator):
     assert none == ""
 
 
-def test_words_that_the_vocabulary_counts_otherwise(translator, caplog):
+def test_words_the_vocabulary_counts_otherwise(translator, caplog):
     """An invisible character is a word of its own for white space alone."""
     found = translator.align(
         ["red \u200b dog", "red dog", "red dog"], ["rot hund", "rot\x85hund", "rot hund"]

@@ -273,7 +273,7 @@ _LIST = {
         (
             "if query.shape[-2:] != key.shape[-2:]:",
             "if query.shape[-1] != key.shape[-1]:",
-            "test_attention::test_keys_have_the_heads_and_features_of_queries",
+            "test_attention::test_keys_have_heads_and_features_of_queries",
         ),
         ("scale = query.shape[-1] ** -0.5 if", "scale = query.shape[-1] ** -1.0 if", "test_attention"),
         ("else logits + bias.astype(jnp.float32)", "else logits", "test_attention"),
@@ -888,7 +888,7 @@ _LIST = {
         (
             "if _count_words(words[i]) == [len(side[i].split()) for side in sides]",
             "",
-            "decoding/test_scoring::test_words_that_the_vocabulary_counts_otherwise",
+            "decoding/test_scoring::test_words_the_vocabulary_counts_otherwise",
         ),
         ("item[1], reverse=True)", "item[1])", "decoding/test_generate"),
         (
@@ -1368,12 +1368,12 @@ _LIST = {
         (
             'one_line(text) + "\\n"',
             'text + "\\n"',
-            "commands/test_evaluate::test_outputs_are_lines_and_scores_tell_an_ensemble",
+            "commands/test_evaluate::test_outputs_are_lines_scores_tell_ensembles",
         ),
         (
             "isinstance(run.params, tuple),",
             "False,",
-            "commands/test_evaluate::test_outputs_are_lines_and_scores_tell_an_ensemble",
+            "commands/test_evaluate::test_outputs_are_lines_scores_tell_ensembles",
         ),
     ],
     "tfm/training/task.py": [

@@ -95,7 +95,7 @@ def test_sums_of_onednn_equal_those_of_jax(monkeypatch):
         (onednn.MIN_ROWS, onednn.MAX_INPUTS + 1, False),
     ],
 )
-def test_onednn_takes_many_rows_of_not_too_many_inputs(rows, inputs, suits):
+def test_onednn_takes_many_rows_of_few_inputs(rows, inputs, suits):
     assert quantization._suits_onednn(np.empty((rows, inputs), np.int8)) == suits
 
 

@@ -79,7 +79,7 @@ def test_the_end_waits_for_a_running_call(monkeypatch):
     thread.join()
 
 
-def test_the_end_waits_for_a_program_between_calls(monkeypatch):
+def test_exit_waits_for_a_program_between_calls(monkeypatch):
     monkeypatch.setattr(foreign_call, "QUIET_SECONDS", 0.2)
     calls = foreign_call._Calls()
     start = time.monotonic()

@@ -139,7 +139,7 @@ def make_matrices(shape, transpose_x=False, transpose_y=False):
 @needs_bfloat16
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("orders", ORDERS, ids=str)
-def test_products_of_bfloat16_are_summed_in_float32(shape, orders):
+def test_bfloat16_products_are_summed_in_float32(shape, orders):
     x, y, expected = make_matrices(shape, *orders)
     found = jax.jit(onednn.multiply_bfloat16, static_argnums=(2, 3))(x, y, *orders)
     assert found.dtype == jnp.float32

@@ -127,7 +127,7 @@ def test_other_numbers_of_jax_are_warned_of(tmp_path, caplog, monkeypatch):
     assert not caplog.text
 
 
-def test_another_library_for_bfloat16_is_warned_of(tmp_path, caplog):
+def test_another_bfloat16_library_is_warned_of(tmp_path, caplog):
     record(tmp_path, 0)
     optimizer = Adam(mean_dtype="bfloat16")
     wide = dataclasses.replace(Config(), training=TrainingConfig(optimizer=optimizer))

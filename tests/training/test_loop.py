@@ -134,7 +134,7 @@ def test_the_step_is_compiled_once(tmp_path, monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("rows", "shapes"), [(ROWS, [ROWS]), (ROWS + 1, [ROWS + 1, ROWS])])
-def test_a_planned_step_is_compiled_beside_the_data(rows, shapes, tmp_path, monkeypatch):
+def test_a_planned_step_compiles_beside_the_data(rows, shapes, tmp_path, monkeypatch):
     """It is that of the run, or another is compiled; here the data wait for it."""
     compiled, reported, traced = [], [], threading.Event()
     plain, open_data = Regression.loss, Regression.open_data
@@ -162,7 +162,7 @@ def test_a_planned_step_is_compiled_beside_the_data(rows, shapes, tmp_path, monk
     assert runs.load(str(tmp_path), checkpoint="last").steps == [3]
 
 
-def test_a_planned_step_that_is_too_large_ends_the_run(tmp_path, monkeypatch):
+def test_too_large_a_planned_step_ends_the_run(tmp_path, monkeypatch):
     def plan_example(self):
         return self.open_data().example()
 
