@@ -60,10 +60,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     variants = config_flag.read_variants(path)
     planned = plan_runs(variants, arguments, argv)
     rows = ledger.read_ledger(workdir)
-    by_name = {variant.name: variant for variant in variants}
-    finished = [(by_name[row["variant"]], row["seed"]) for row in rows if row["variant"] in by_name]
+    finished = {(row["variant"], row["seed"]) for row in rows}
+    seeds = sorted({seed for _, seed in finished})  # in the order of a plan, whatever ended first
+    pairs = [(variant, seed) for seed in seeds for variant in variants if (variant.name, seed) in finished]
     ledger.check_ledger(
-        rows, plan_each(finished, arguments, argv), workdir, arguments.split, arguments.checkpoint
+        rows, plan_each(pairs, arguments, argv), workdir, arguments.split, arguments.checkpoint
     )
     if arguments.dry_run:
         print("\n".join(describe_plan(planned, rows)))
