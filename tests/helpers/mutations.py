@@ -542,10 +542,13 @@ _LIST = {
         ("(preferred_element_type or jnp.bfloat16)", "(jnp.bfloat16)", "matmul/test_matmul"),
         ("all(_are_first(side, axes) or _are_last(side, axes) for", "all(True for", "matmul/test_matmul"),
         (
-            "all(side.dtype == jnp.bfloat16 and side.size > 0 for side, _ in sides)",
+            "all(side.dtype == jnp.bfloat16 and side.size > 0 for side in (x, weights))",
             "True",
             "matmul/test_matmul",
         ),
+        ("if not _are_matrices(x, weights, dimension_numbers):", "if True:", "matmul/test_matmul"),
+        ("((int(x_inputs_last),), (", "((1,), (", "matmul/test_matmul"),
+        ("(int(weight_inputs_last),))", "(0,))", "matmul/test_matmul"),
         (
             "if _suits_onednn(x, weights, dimension_numbers):",
             "if False:",

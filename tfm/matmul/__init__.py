@@ -78,19 +78,17 @@ def cpu_dot_general(
 
 
 def _matrix_product(x, weights, dimension_numbers, **options):
-    """The plain order. Kernels of several input or output axes are reshaped to matrices.
+    """The plain order, of matrices: the rows of x are one axis, and so are a kernel's inputs and its outputs.
 
-    Otherwise XLA transposes the gradient of a kernel [D, H, K] in a pass of its own.
+    With more axes XLA transposes an operand of the weights' gradient, or that gradient, in a pass of its own.
     """
-    (x_axes, weight_axes), batch_axes = dimension_numbers
-    count = len(weight_axes)
-    last = tuple(range(x.ndim - count, x.ndim))
-    if tuple(weight_axes) != tuple(range(count)) or tuple(a % x.ndim for a in x_axes) != last:
+    if not _are_matrices(x, weights, dimension_numbers):
         return jax.lax.dot_general(x, weights, dimension_numbers, **options)
-    rows, outputs = x.shape[: x.ndim - count], weights.shape[count:]
-    inputs = math.prod(weights.shape[:count])
-    numbers = (((len(rows),), (0,)), batch_axes)
-    product = jax.lax.dot_general(x.reshape(*rows, inputs), weights.reshape(inputs, -1), numbers, **options)
+    (x_axes, weight_axes), batch_axes = dimension_numbers
+    rows, x_inputs_last, x = _as_matrix(x, x_axes)
+    outputs, weight_inputs_last, weights = _as_matrix(weights, weight_axes)
+    inputs = ((int(x_inputs_last),), (int(weight_inputs_last),))
+    product = jax.lax.dot_general(x, weights, (inputs, batch_axes), **options)
     return product.reshape(*rows, *outputs)
 
 
@@ -104,11 +102,10 @@ def bfloat16_library() -> str:
 
 
 def _suits_onednn(x, weights, dimension_numbers):
-    """Whether these are matrices of bfloat16, whose input axes come all first or all last, for oneDNN."""
-    sides = list(zip((x, weights), dimension_numbers[0], strict=True))
+    """Whether these are matrices of bfloat16 for oneDNN."""
     return (
-        all(side.dtype == jnp.bfloat16 and side.size > 0 for side, _ in sides)
-        and all(_are_first(side, axes) or _are_last(side, axes) for side, axes in sides)
+        all(side.dtype == jnp.bfloat16 and side.size > 0 for side in (x, weights))
+        and _are_matrices(x, weights, dimension_numbers)
         and not any(map(_has_mesh_axes, (x, weights)))
         and bfloat16_library() == ONEDNN
     )
@@ -118,6 +115,12 @@ def _has_mesh_axes(x):
     """Whether the type of x names axes of a mesh, as in `jax.shard_map`; that of the product would not."""
     kind = jax.typeof(x)
     return bool(kind.manual_axis_type.varying) or any(kind.sharding.spec)
+
+
+def _are_matrices(x, weights, dimension_numbers):
+    """Whether the input axes of x and of the weights come all first or all last, in order."""
+    sides = zip((x, weights), dimension_numbers[0], strict=True)
+    return all(_are_first(side, axes) or _are_last(side, axes) for side, axes in sides)
 
 
 def _are_first(x, axes):
