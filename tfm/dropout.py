@@ -46,12 +46,28 @@ def random_bits16(rng: jax.Array, shape: Sequence[int]) -> jax.Array:
     A run that moves to another kind of device therefore drops other elements. Where rows are divided, only
     the hash makes a device's part of all values by itself.
     """
-    axes = tuple(axis for axis in ROW_AXES if axis in jax.sharding.get_abstract_mesh().manual_axes)
+    axes = _row_axes()
     if axes:
         return hashed_bits16(rng, shape, jax.lax.axis_index(axes).astype(jnp.uint32) * math.prod(shape))
     if backend.is_cpu():
         return hashed_bits16(rng, shape)
     return jax.random.bits(rng, shape, jnp.uint16).astype(jnp.uint32)
+
+
+def make_device_key(rng: jax.Array) -> jax.Array:
+    """A random key for each device's rows, for random numbers other than those of `dropout`.
+
+    Under `jax.shard_map` over `ROW_AXES` all devices are given one key, with which each would draw the same
+    for its rows: there, a key that differs between them; elsewhere `rng` itself. What is drawn so depends on
+    the number of devices, unlike dropout.
+    """
+    axes = _row_axes()
+    return jax.random.fold_in(rng, jax.lax.axis_index(axes)) if axes else rng
+
+
+def _row_axes():
+    """The axes of the mesh by which `jax.shard_map` divides the rows here; none outside of it."""
+    return tuple(axis for axis in ROW_AXES if axis in jax.sharding.get_abstract_mesh().manual_axes)
 
 
 def hashed_bits16(rng: jax.Array, shape: Sequence[int], first: jax.Array | int = 0) -> jax.Array:

@@ -353,6 +353,7 @@ _LIST = {
             "    if rng is x:\n        raise",
             "test_dropout::test_a_rate_above_0_without_a_key_is_an_error",
         ),
+        ("fold_in(rng, jax.lax.axis_index(axes)) if", "fold_in(rng, 0) if", "training/test_partitioning"),
     ],
     "tfm/layers/attention.py": [
         (
@@ -1317,6 +1318,8 @@ _LIST = {
         ),
         ("clip.update(gradients, clip.init(params), params)", "gradients, None", "training/test_optimizers"),
         ("lambda path: not _matches(path, not_decayed)", "lambda path: True", "training/test_optimizers"),
+        ("if pattern not in NOT_DECAYED]", "if False]", "training/test_optimizers"),
+        ("if pattern not in NOT_DECAYED]", "if True]", "training/test_optimizers"),
         (
             '"frozen" if _matches(path, patterns)',
             '"trained" if _matches(path, patterns)',

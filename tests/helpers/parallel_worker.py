@@ -15,9 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import AxisType, PartitionSpec
 
 from tests.helpers.programs import initialize
 from tests.helpers.tiny import MODEL
+from tfm.dropout import make_device_key
 from tfm.runtime.checkpoints import Checkpoints
 from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig
@@ -233,6 +235,19 @@ def check_collectives():
     assert kinds == {"all-reduce"}, kinds
     of_layers = [each for each in found if each.times == layers["decoder_layers"]]
     assert len(of_layers) == 2 * 3, of_layers  # forwards and backwards, of each sublayer of the decoder
+
+
+def check_device_keys():
+    """Devices of other rows draw other numbers, those that share rows the same."""
+    mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
+    key, rows = jax.random.key(0), PartitionSpec(("data", "fsdp"))
+
+    def draw(x):
+        return jax.random.uniform(make_device_key(key), x.shape)
+
+    drawn = jax.jit(jax.shard_map(draw, mesh=mesh, in_specs=rows, out_specs=rows))(jnp.zeros(4))
+    assert len(set(np.asarray(drawn).tolist())) == 4, drawn
+    assert make_device_key(key) == key
 
 
 CHECKS = {

@@ -162,6 +162,16 @@ def test_weight_decay_passes_over_bias_and_scale(name):
             np.testing.assert_allclose(w, factor * before, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["adamw", "lion", "sgd"])
+def test_patterns_without_decay_match_something(name):
+    """Those of the default need not: models without biases exist."""
+    optimizer = OPTIMIZERS[name](weight_decay=0.5, not_decayed=("*/bias", "*/scale", "head/*"))
+    message = r"not_decayed has the pattern 'head/\*', which matches no trained parameter"
+    with pytest.raises(UserError, match=message):
+        updated(TrainingConfig(optimizer=optimizer, **SCHEDULE))
+    decay_mask(AdamW().not_decayed)({"dense": {"kernel": jnp.ones(2)}})
+
+
 def test_biases_and_norms_are_not_decayed():
     token = jnp.ones((1, 1), jnp.int32)
     model = Transformer(dataclasses.replace(MODEL, attention_bias=True), vocabulary_size=50)

@@ -22,6 +22,7 @@ CHECKS = (
     "restore",
     "not_finite",
     "collectives",
+    "device_keys",
 )
 
 

@@ -303,8 +303,17 @@ def find_peak(config: Any, d_model: int | None) -> float:
 
 
 def decay_mask(not_decayed: tuple[str, ...]) -> Callable[[Any], Any]:
-    """A function of the parameters: the tree of whether weight decay applies."""
-    return lambda params: _map_paths(lambda path: not _matches(path, not_decayed), params)
+    """A function of the parameters: the tree of whether weight decay applies.
+
+    The function raises UserError where a pattern, not one of the defaults, matches no path.
+    """
+
+    def mask(params):
+        own = [pattern for pattern in not_decayed if pattern not in NOT_DECAYED]
+        _check_patterns(f"{PATH}.not_decayed", own, params, "trained parameter")
+        return _map_paths(lambda path: not _matches(path, not_decayed), params)
+
+    return mask
 
 
 def label_frozen(params: Any, patterns: tuple[str, ...]) -> Any:
@@ -313,16 +322,26 @@ def label_frozen(params: Any, patterns: tuple[str, ...]) -> Any:
     Raises:
       UserError: a pattern matches no path, or no parameter is left to train.
     """
+    paths = _check_patterns("training.freeze", patterns, params)
+    if all(_matches(path, patterns) for path in paths):
+        raise UserError(f"training.freeze {patterns} matches all parameters: nothing is left to train.")
+    return _map_paths(lambda path: "frozen" if _matches(path, patterns) else "trained", params)
+
+
+def _check_patterns(name, patterns, params, kind="parameter"):
+    """The paths of the parameters.
+
+    Raises:
+      UserError: a pattern matches none of them.
+    """
     paths = jax.tree.leaves(_map_paths(lambda path: path, params))
     for pattern in patterns:
         if not any(_matches(path, (pattern,)) for path in paths):
             raise UserError(
-                f"training.freeze has the pattern {pattern!r}, which matches no parameter; one of the "
-                f"paths is {paths[0]!r}."
+                f"{name} has the pattern {pattern!r}, which matches no {kind}; one of the paths is "
+                f"{paths[0]!r}."
             )
-    if all(_matches(path, patterns) for path in paths):
-        raise UserError(f"training.freeze {patterns} matches all parameters: nothing is left to train.")
-    return _map_paths(lambda path: "frozen" if _matches(path, patterns) else "trained", params)
+    return paths
 
 
 def _matches(path, patterns):

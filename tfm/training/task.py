@@ -121,8 +121,8 @@ class Task(Protocol):
     ) -> tuple[SumAndCount, dict[str, SumAndCount]]:
         """The loss to minimise, and further metrics, as (sum, count); without dropout for `rng` None.
 
-        Under training.parallel=mesh all devices have the same `rng`: `tfm.dropout` draws for the rows of a
-        device, other random numbers of a task are the same on each.
+        Under training.parallel=mesh all devices have the same `rng`. `tfm.dropout.dropout` draws for the rows
+        of each; other random numbers need `tfm.dropout.make_device_key(rng)`, or are the same on each.
         """
         ...
 
