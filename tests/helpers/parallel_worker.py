@@ -20,6 +20,7 @@ from jax.sharding import AxisType, PartitionSpec
 from tests.helpers.programs import initialize
 from tests.helpers.tiny import MODEL
 from tfm.dropout import make_device_key
+from tfm.matmul import cpu_dot_general
 from tfm.runtime.checkpoints import Checkpoints
 from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig
@@ -248,6 +249,19 @@ def check_device_keys():
     drawn = jax.jit(jax.shard_map(draw, mesh=mesh, in_specs=rows, out_specs=rows))(jnp.zeros(4))
     assert len(set(np.asarray(drawn).tolist())) == 4, drawn
     assert make_device_key(key) == key
+
+
+def check_divided_positions():
+    """Products leave the axes divided as they are: rows of a batch, and positions too."""
+    for kind in (AxisType.Auto, AxisType.Explicit):
+        with jax.set_mesh(jax.make_mesh((4, 2), ("data", "fsdp"), axis_types=(kind,) * 2)):
+            divided = PartitionSpec("data", "fsdp", None)
+            x = jax.device_put(RNG.normal(size=(8, 6, 5)).astype(np.float32), divided)
+            product = jax.jit(cpu_dot_general, static_argnums=(2, 3))(
+                x, jnp.ones((5, 3)), (((2,), (0,)), ((), ())), 0
+            )
+            assert product.sharding.is_equivalent_to(x.sharding, 3), product.sharding
+            np.testing.assert_allclose(product, np.asarray(x) @ np.ones((5, 3)), rtol=1e-5, atol=1e-5)
 
 
 CHECKS = {

@@ -23,6 +23,7 @@ CHECKS = (
     "not_finite",
     "collectives",
     "device_keys",
+    "divided_positions",
 )
 
 

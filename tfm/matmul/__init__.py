@@ -81,8 +81,9 @@ def _matrix_product(x, weights, dimension_numbers, **options):
     """The plain order, of matrices: the rows of x are one axis, and so are a kernel's inputs and its outputs.
 
     With more axes XLA transposes an operand of the weights' gradient, or that gradient, in a pass of its own.
+    Several devices may divide any of the axes, which making one of them would undo.
     """
-    if not _are_matrices(x, weights, dimension_numbers):
+    if jax.device_count() > 1 or not _are_matrices(x, weights, dimension_numbers):
         return jax.lax.dot_general(x, weights, dimension_numbers, **options)
     (x_axes, weight_axes), batch_axes = dimension_numbers
     rows, x_inputs_last, x = _as_matrix(x, x_axes)
