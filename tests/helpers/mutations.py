@@ -547,8 +547,9 @@ _LIST = {
             "True",
             "matmul/test_matmul",
         ),
-        ("if jax.device_count() > 1 or not _are", "if True or not _are", "matmul/test_matmul"),
-        ("if jax.device_count() > 1 or not _are", "if not _are", "training/test_partitioning"),
+        ("if _may_be_divided(x, weights) or not", "if True or not", "matmul/test_matmul"),
+        ("if _may_be_divided(x, weights) or not", "if not", "training/test_partitioning"),
+        ("return jax.device_count() > 1 or any", "return any", "training/test_partitioning"),
         ("((int(x_inputs_last),), (", "((1,), (", "matmul/test_matmul"),
         ("(int(weight_inputs_last),))", "(0,))", "matmul/test_matmul"),
         (

@@ -179,6 +179,16 @@ def test_types_keep_the_axes_of_a_mesh(kind):
             assert kind == AxisType.Auto or jax.typeof(found).sharding.spec == P("data", None)
 
 
+def test_a_mesh_of_one_device_may_divide_positions():
+    mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Explicit,))
+    x, weights, numbers = arguments("dense")
+    with jax.set_mesh(mesh):
+        divided = jax.device_put(x, NamedSharding(mesh, P(None, "data")))
+        found = jax.jit(lambda *operands: cpu_dot_general(*operands, numbers, 0))(divided, weights)
+    assert jax.typeof(found).sharding.spec == P(None, "data", None)
+    np.testing.assert_allclose(found, x @ weights, rtol=1e-6, atol=1e-6)
+
+
 @needs_onednn
 def test_several_devices_have_plain_products(monkeypatch):
     x, weights, numbers = arguments("dense")

@@ -81,9 +81,8 @@ def _matrix_product(x, weights, dimension_numbers, **options):
     """The plain order, of matrices: the rows of x are one axis, and so are a kernel's inputs and its outputs.
 
     With more axes XLA transposes an operand of the weights' gradient, or that gradient, in a pass of its own.
-    Several devices may divide any of the axes, which making one of them would undo.
     """
-    if jax.device_count() > 1 or not _are_matrices(x, weights, dimension_numbers):
+    if _may_be_divided(x, weights) or not _are_matrices(x, weights, dimension_numbers):
         return jax.lax.dot_general(x, weights, dimension_numbers, **options)
     (x_axes, weight_axes), batch_axes = dimension_numbers
     rows, x_inputs_last, x = _as_matrix(x, x_axes)
@@ -107,13 +106,18 @@ def _suits_onednn(x, weights, dimension_numbers):
     return (
         all(side.dtype == jnp.bfloat16 and side.size > 0 for side in (x, weights))
         and _are_matrices(x, weights, dimension_numbers)
-        and not any(map(_has_mesh_axes, (x, weights)))
+        and not _may_be_divided(x, weights)
         and bfloat16_library() == ONEDNN
     )
 
 
+def _may_be_divided(x, weights):
+    """Whether devices may divide an axis: a reshape would gather it, a foreign call knows no devices."""
+    return jax.device_count() > 1 or any(map(_has_mesh_axes, (x, weights)))
+
+
 def _has_mesh_axes(x):
-    """Whether the type of x names axes of a mesh, as in `jax.shard_map`; that of the product would not."""
+    """Whether the type of x names axes of a mesh, as in `jax.shard_map`, which not all operations allow."""
     kind = jax.typeof(x)
     return bool(kind.manual_axis_type.varying) or any(kind.sharding.spec)
 
