@@ -553,7 +553,7 @@ _LIST = {
         ("((int(x_inputs_last),), (", "((1,), (", "matmul/test_matmul"),
         ("(int(weight_inputs_last),))", "(0,))", "matmul/test_matmul"),
         (
-            "if _suits_onednn(x, weights, dimension_numbers):",
+            "if _suits_onednn(x, weights):",
             "if False:",
             "test_losses::test_fused_loss_of_bfloat16_sums_in_float32",
         ),

@@ -69,26 +69,29 @@ def cpu_dot_general(
         return jax.lax.dot_general(x, weights, dimension_numbers, **options)
     inputs = math.prod(x.shape[axis] for axis in x_axes)
     if x.size > max_skinny_rows * inputs:
-        if _suits_onednn(x, weights, dimension_numbers):
-            return _multiply_bfloat16(x, weights, dimension_numbers, **options)
-        return _matrix_product(x, weights, dimension_numbers, **options)
+        if _may_be_divided(x, weights) or not _are_matrices(x, weights, dimension_numbers):
+            return jax.lax.dot_general(x, weights, dimension_numbers, **options)
+        return _multiply_matrices(x, weights, dimension_numbers[0], **options)
     product = jax.lax.dot_general(weights, x, ((weight_axes, x_axes), ((), ())), **options)
     outputs = weights.ndim - len(weight_axes)
     return jnp.moveaxis(product, range(outputs), range(-outputs, 0))
 
 
-def _matrix_product(x, weights, dimension_numbers, **options):
+def _multiply_matrices(x, weights, input_axes, preferred_element_type=None, **options):
     """The plain order, of matrices: the rows of x are one axis, and so are a kernel's inputs and its outputs.
 
     With more axes XLA transposes an operand of the weights' gradient, or that gradient, in a pass of its own.
     """
-    if _may_be_divided(x, weights) or not _are_matrices(x, weights, dimension_numbers):
-        return jax.lax.dot_general(x, weights, dimension_numbers, **options)
-    (x_axes, weight_axes), batch_axes = dimension_numbers
-    rows, x_inputs_last, x = _as_matrix(x, x_axes)
-    outputs, weight_inputs_last, weights = _as_matrix(weights, weight_axes)
-    inputs = ((int(x_inputs_last),), (int(weight_inputs_last),))
-    product = jax.lax.dot_general(x, weights, (inputs, batch_axes), **options)
+    rows, x_inputs_last, x = _as_matrix(x, input_axes[0])
+    outputs, weight_inputs_last, weights = _as_matrix(weights, input_axes[1])
+    if _suits_onednn(x, weights):
+        product = onednn.multiply_bfloat16(x, weights, not x_inputs_last, weight_inputs_last)
+        product = product.astype(preferred_element_type or jnp.bfloat16)
+    else:
+        numbers = (((int(x_inputs_last),), (int(weight_inputs_last),)), ((), ()))
+        product = jax.lax.dot_general(
+            x, weights, numbers, preferred_element_type=preferred_element_type, **options
+        )
     return product.reshape(*rows, *outputs)
 
 
@@ -101,14 +104,10 @@ def bfloat16_library() -> str:
     return ONEDNN if available else XLA
 
 
-def _suits_onednn(x, weights, dimension_numbers):
-    """Whether these are matrices of bfloat16 for oneDNN."""
-    return (
-        all(side.dtype == jnp.bfloat16 and side.size > 0 for side in (x, weights))
-        and _are_matrices(x, weights, dimension_numbers)
-        and not _may_be_divided(x, weights)
-        and bfloat16_library() == ONEDNN
-    )
+def _suits_onednn(x, weights):
+    """Whether oneDNN multiplies these matrices, on one device: those of bfloat16 that are not empty."""
+    are_bfloat16 = all(side.dtype == jnp.bfloat16 and side.size > 0 for side in (x, weights))
+    return are_bfloat16 and bfloat16_library() == ONEDNN
 
 
 def _may_be_divided(x, weights):
@@ -134,14 +133,6 @@ def _are_first(x, axes):
 
 def _are_last(x, axes):
     return tuple(axis % x.ndim for axis in axes) == tuple(range(x.ndim - len(axes), x.ndim))
-
-
-def _multiply_bfloat16(x, weights, dimension_numbers, preferred_element_type=None, **_):
-    (x_axes, weight_axes), _ = dimension_numbers
-    rows, x_inputs_last, x = _as_matrix(x, x_axes)
-    outputs, weight_inputs_last, weights = _as_matrix(weights, weight_axes)
-    product = onednn.multiply_bfloat16(x, weights, not x_inputs_last, weight_inputs_last)
-    return product.reshape(*rows, *outputs).astype(preferred_element_type or jnp.bfloat16)
 
 
 def _as_matrix(x, inputs):

@@ -178,8 +178,6 @@ def _read_evaluations(workdir: str) -> Iterator[tuple[str, Evaluation]]:
         with contextlib.suppress(OSError, AttributeError, ValueError, KeyError, TypeError):
             with open(os.path.join(workdir, name), encoding="utf-8") as file:
                 found = json.load(file)
-            scores, steps = (
-                list(map(Score.read, found["scores"])),
-                list(map(int, found.get("checkpoints", []))),
-            )
+            scores = list(map(Score.read, found["scores"]))
+            steps = list(map(int, found.get("checkpoints", [])))
             yield name.removesuffix(SCORES_SUFFIX), Evaluation(scores, steps)
