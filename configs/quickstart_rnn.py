@@ -15,6 +15,7 @@ target and output, and Adam in place of AdaDelta.
 
 from tfm.config import to_config_dict
 from tfm.data.config import DataConfig
+from tfm.decoding.generate import DecodingConfig
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
@@ -34,22 +35,23 @@ def get_config():
             ),
             data=DataConfig(
                 kind="builtin",
-                vocabulary_size=2000,
+                vocabulary_size=4000,
                 vocabulary_pairs=20_000,
                 batching="buckets",
                 batch_tokens=2048,
             ),
             training=TrainingConfig(
-                steps=900,
+                steps=1000,
                 schedule="linear_decay",
                 warmup_steps=250,
                 peak_learning_rate=0.004,
                 clip_norm=1.0,
                 log_every=50,
-                eval_every=300,
-                checkpoint_every=300,
+                eval_every=250,
+                checkpoint_every=250,
                 keep=3,
             ),
+            decoding=DecodingConfig(coverage_penalty=0.3),
             validation_sentences=200,
         )
     )
