@@ -8,8 +8,8 @@ import pathlib
 import tempfile
 import time
 
-from tests.helpers.browser import find_chromium, open_browser
-from tests.helpers.translations import make_translated
+from tests.support.browser import find_chromium, open_browser
+from tests.support.translations import make_translated
 from tfm.visualize import explorer
 
 TURNS = 5

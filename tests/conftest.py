@@ -14,11 +14,11 @@ import jax
 import jaxtyping
 import pytest
 
-from tests.helpers import (
+from tests.support import (
     shape_checks,  # noqa: F401, before any module that it checks
     tiny_regression,
 )
-from tests.helpers.tiny import make_config, train_run, write_corpus
+from tests.support.tiny import make_config, train_run, write_corpus
 from tfm.commands import cli
 from tfm.runtime.memory import return_free_memory
 
@@ -97,7 +97,7 @@ def make_once(folder, make):
 def _compilation_cache(shared_folder):
     """Programs compiled once, for all workers and for the processes that tests start.
 
-    Where the environment names a folder already, sessions share it: Makefile and tests/helpers/mutations.py
+    Where the environment names a folder already, sessions share it: Makefile and tests/support/mutations.py
     name one.
     """
     shared = os.environ.get("JAX_COMPILATION_CACHE_DIR", shared_folder / "compiled")
@@ -141,7 +141,7 @@ def _handler():
 
 @pytest.fixture
 def no_shape_checks(monkeypatch):
-    """Functions are called as users call them, without the checks of tests/helpers/shape_checks.py."""
+    """Functions are called as users call them, without the checks of tests/support/shape_checks.py."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tests.helpers.paths import ROOT
-from tests.helpers.processes import LIMIT
+from tests.support.paths import ROOT
+from tests.support.processes import LIMIT
 
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path

@@ -6,7 +6,7 @@ import runpy
 
 import pytest
 
-from tests.helpers.paths import ROOT
+from tests.support.paths import ROOT
 from tfm import config
 from tfm.commands import cli, config_flag, train
 from tfm.data.config import DataConfig

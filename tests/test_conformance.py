@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers import conformance, kills
-from tests.helpers.conformance import CASES, MODELS, STEPS, TASKS
-from tests.helpers.processes import LIMIT
-from tests.helpers.programs import FAST
+from tests.support import conformance, kills
+from tests.support.conformance import CASES, MODELS, STEPS, TASKS
+from tests.support.processes import LIMIT
+from tests.support.programs import FAST
 from tfm import models, tasks
 from tfm.config import from_mapping, load, save
 from tfm.fields import leaves
@@ -31,7 +31,7 @@ from tfm.training.step import check_zero_rows
 from tfm.training.task import Best, Data, PlanningTask, Report, Samples, SamplingTask, Task
 from tfm.workdir import runs
 
-ADVICE = "add an entry to {} in tests/helpers/conformance.py"
+ADVICE = "add an entry to {} in tests/support/conformance.py"
 WIDTH, LENGTH = 3, 5
 
 
@@ -175,7 +175,7 @@ def three_devices():
     """{(task, model): what differs between one and three devices}, of one process for all."""
     options = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=3"
     result = subprocess.run(
-        [sys.executable, "-m", "tests.helpers.conformance_worker"],
+        [sys.executable, "-m", "tests.devices.conformance_worker"],
         capture_output=True,
         text=True,
         env=os.environ | {"XLA_FLAGS": options, "JAX_PLATFORMS": "cpu"},

@@ -6,8 +6,8 @@ import shlex
 
 import pytest
 
-from tests.helpers.doc_links import FILE_LINK, LINE_LINK, documents, find_line
-from tests.helpers.paths import ROOT
+from tests.support.doc_links import FILE_LINK, LINE_LINK, documents, find_line
+from tests.support.paths import ROOT
 from tfm.commands import cli, data, train
 from tfm.commands.plot import KINDS
 from tfm.fields import leaves
@@ -22,7 +22,7 @@ def test_linked_files_exist(document):
 
 @pytest.mark.parametrize("document", ["tour.md", "paper.md"])
 def test_linked_lines_begin_what_they_name(document):
-    """`python -m tests.helpers.doc_links` sets the numbers."""
+    """`python -m tests.support.doc_links` sets the numbers."""
     links = LINE_LINK.findall((ROOT / "docs" / document).read_text(encoding="utf-8"))
     assert len(links) > 20
     for name, path, line in links:

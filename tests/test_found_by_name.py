@@ -9,8 +9,8 @@ import optax
 import pytest
 from absl import flags
 
-from tests.helpers import entries
-from tests.helpers.tiny import make_config
+from tests.support import entries
+from tests.support.tiny import make_config
 from tfm import config, models, tasks
 from tfm.commands import config_flag
 from tfm.config import find_by_name

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from tests.helpers import pages
-from tests.helpers.pages import GUIDE, guide_pages, run_page, update_page
+from tests.support import pages
+from tests.support.pages import GUIDE, guide_pages, run_page, update_page
 
 FIGURE = re.compile(r"!\[[^]]+\]\((figures/\w+\.png)\)")
 
@@ -13,7 +13,7 @@ FIGURE = re.compile(r"!\[[^]]+\]\((figures/\w+\.png)\)")
 @pytest.mark.long
 @pytest.mark.parametrize("page", guide_pages(), ids=lambda page: page.stem)
 def test_a_page_prints_what_it_says(page, tmp_path):
-    """`python -m tests.helpers.pages` writes it."""
+    """`python -m tests.support.pages` writes it."""
     blocks = run_page(page, tmp_path)
     assert blocks
     for code, expected, printed in blocks:

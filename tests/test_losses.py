@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.programs import count_foreign_calls
+from tests.support.programs import count_foreign_calls
 from tfm import backend
 from tfm.losses import (
     chunked_log_probabilities,

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.programs import FAST
-from tests.helpers.tiny import MODEL, make_config
+from tests.support.programs import FAST
+from tests.support.tiny import MODEL, make_config
 from tfm import memory_estimate
 from tfm.config import save
 from tfm.data.config import VOCABULARY_FILE

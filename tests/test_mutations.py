@@ -1,10 +1,10 @@
-"""The list of mutations still fits the code. To run them: python -m tests.helpers.mutations."""
+"""The list of mutations still fits the code. To run them: python -m tests.support.mutations."""
 
 import pathlib
 
 import pytest
 
-from tests.helpers.mutations import MUTATIONS, ROOT
+from tests.support.mutations import MUTATIONS, ROOT
 
 LEAST = 60
 PACKAGES = (

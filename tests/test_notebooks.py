@@ -6,7 +6,7 @@ import nbformat
 import pytest
 
 from configs.quickstart import get_config
-from tests.helpers.notebooks import FOLDER, run_notebook
+from tests.support.notebooks import FOLDER, run_notebook
 
 PATHS = sorted(FOLDER.glob("*.ipynb"))
 LARGEST = 100_000  # bytes, pictures included

@@ -1,7 +1,7 @@
 """The array type of arguments with shapes, `Float[Array, "*batch L H K"]`: a JAX or a NumPy array.
 
 Results are JAX arrays, `Float[jax.Array, "*batch L H V"]`. The annotations are jaxtyping's. Nothing reads
-them at run time; tests check them, see tests/helpers/shape_checks.py.
+them at run time; tests check them, see tests/support/shape_checks.py.
 """
 
 import jax

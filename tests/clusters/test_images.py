@@ -4,9 +4,9 @@ import re
 import subprocess
 import sys
 
-from tests.helpers.clusters import CLUSTERS
-from tests.helpers.paths import ROOT
-from tests.helpers.processes import LIMIT
+from tests.support.clusters import CLUSTERS
+from tests.support.paths import ROOT
+from tests.support.processes import LIMIT
 
 
 def sources_of_dockerfile():

@@ -5,7 +5,7 @@ import math
 import pytest
 import yaml
 
-from tests.helpers.clusters import CLUSTERS, SAVED_AT_SIGTERM, parse_train
+from tests.support.clusters import CLUSTERS, SAVED_AT_SIGTERM, parse_train
 
 TEXT, NUMBER = str, int
 RULES = {"action": TEXT, "onPodConditions": [{"type": TEXT, "status": TEXT}]}

@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from tests.helpers.clusters import CLUSTERS
-from tests.helpers.processes import LIMIT
+from tests.support.clusters import CLUSTERS
+from tests.support.processes import LIMIT
 
 SCRIPTS = sorted(CLUSTERS.glob("*.sh"))
 

@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from tests.helpers.clusters import CLUSTERS, RECORD, SAVED_AT_SIGTERM, calls_in, install, run, start
-from tests.helpers.processes import finish, wait_until
-from tests.helpers.tiny import write_config_file
-from tests.helpers.tiny_regression import make_config
+from tests.support.clusters import CLUSTERS, RECORD, SAVED_AT_SIGTERM, calls_in, install, run, start
+from tests.support.processes import finish, wait_until
+from tests.support.tiny import write_config_file
+from tests.support.tiny_regression import make_config
 from tfm.training.reporting import read_metrics
 
 TASKS = 2  # processes that the srun of the tests starts

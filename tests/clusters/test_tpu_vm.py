@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from tests.helpers.clusters import RECORD, calls_in, install, parse_train, run
-from tests.helpers.processes import LIMIT
+from tests.support.clusters import RECORD, calls_in, install, parse_train, run
+from tests.support.processes import LIMIT
 
 # The TPU is there from the next request on, unless none is left. Training ends as the next word of
 # "trainings" says: done, error, or preempted, which also takes the TPU away.

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from tests.helpers.paths import ROOT
-from tests.helpers.processes import LIMIT, finish, wait_until
-from tests.helpers.tiny import make_config, write_config_file
+from tests.support.paths import ROOT
+from tests.support.processes import LIMIT, finish, wait_until
+from tests.support.tiny import make_config, write_config_file
 from tfm.commands import evaluate, train
 from tfm.errors import UserError
 from tfm.training.reporting import read_metrics

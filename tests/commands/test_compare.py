@@ -8,7 +8,7 @@ import random
 import pytest
 
 from tests.commands.test_commands import run
-from tests.helpers.tiny import make_config, write_corpus
+from tests.support.tiny import make_config, write_corpus
 from tfm.commands import compare
 from tfm.config import save
 from tfm.data.sources import fingerprint_texts

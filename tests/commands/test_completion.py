@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.helpers.processes import LIMIT
+from tests.support.processes import LIMIT
 from tfm.commands import completion, config, main, plot
 from tfm.commands.config_flag import shipped_configs
 from tfm.errors import UserError

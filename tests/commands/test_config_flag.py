@@ -7,8 +7,8 @@ import re
 import pytest
 from absl import flags
 
-from tests.helpers import entries
-from tests.helpers.tiny import make_config, write_config_file
+from tests.support import entries
+from tests.support.tiny import make_config, write_config_file
 from tfm import config
 from tfm.commands import config_flag
 from tfm.errors import UserError

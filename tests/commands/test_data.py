@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.helpers.tiny import make_config, write_config_file, write_corpus
-from tests.helpers.tiny_lm import make_lm_config, write_documents
+from tests.support.tiny import make_config, write_config_file, write_corpus
+from tests.support.tiny_lm import make_lm_config, write_documents
 from tfm.commands import data
 from tfm.config import save
 from tfm.data.batching import TrainBatches

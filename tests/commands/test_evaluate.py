@@ -7,8 +7,8 @@ import types
 
 import pytest
 
-from tests.helpers.io_conditions import unwritable
-from tests.helpers.tiny import make_config
+from tests.support.io_conditions import unwritable
+from tests.support.tiny import make_config
 from tfm import config
 from tfm.commands import evaluate as evaluating
 from tfm.commands.compare import read_systems

@@ -6,8 +6,8 @@ import json
 import jax
 import pytest
 
-from tests.helpers.programs import initialize
-from tests.helpers.tiny_lm import make_lm_config, write_documents
+from tests.support.programs import initialize
+from tests.support.tiny_lm import make_lm_config, write_documents
 from tfm.commands import generate
 from tfm.config import save
 from tfm.data.character_tokenizers import CharacterTokenizer

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tests.helpers.paths import ROOT
-from tests.helpers.processes import LIMIT
+from tests.support.paths import ROOT
+from tests.support.processes import LIMIT
 from tfm.commands import help_text
 from tfm.fields import leaves
 from tfm.tasks.translation.task import Config

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.paths import ROOT
+from tests.support.paths import ROOT
 from tfm.commands import cli, evaluate, main, train
 from tfm.errors import UserError
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from tests.helpers.tiny import randomize_weights
+from tests.support.tiny import randomize_weights
 from tfm.commands import plot
 from tfm.config import save
 from tfm.decoding.scoring import predict_pairs, score_pairs

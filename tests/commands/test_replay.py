@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers.tiny import randomize_weights
+from tests.support.tiny import randomize_weights
 from tfm.commands import replay
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle

@@ -9,7 +9,7 @@ from tfm.errors import UserError
 
 CONFIG = '''
 """Fits a line, by two optimizers."""
-from tests.helpers.tiny_regression import Config
+from tests.support.tiny_regression import Config
 from tfm.config import to_config_dict
 from tfm.sweep import Variant
 from tfm.training.config import TrainingConfig

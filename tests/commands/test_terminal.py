@@ -8,8 +8,8 @@ import types
 
 import pytest
 
-from tests.helpers.paths import ROOT
-from tests.helpers.processes import LIMIT
+from tests.support.paths import ROOT
+from tests.support.processes import LIMIT
 from tfm.commands import cli, main, terminal
 from tfm.errors import UserError
 

@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from tests.commands.test_commands import run
-from tests.helpers.tiny import make_config, write_config_file, write_corpus
+from tests.support.tiny import make_config, write_config_file, write_corpus
 from tfm.commands import train
 from tfm.errors import UserError
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import tfm
-from tests.helpers.processes import LIMIT
-from tests.helpers.tiny import randomize_weights
+from tests.support.processes import LIMIT
+from tests.support.tiny import randomize_weights
 from tfm.commands import translate as translate_module
 from tfm.commands.translate import (
     LINE_BYTES,

@@ -8,8 +8,8 @@ import types
 import numpy as np
 import pytest
 
-from tests.helpers.initialize import random_parameters
-from tests.helpers.tiny import make_config, randomize_weights
+from tests.support.initialize import random_parameters
+from tests.support.tiny import make_config, randomize_weights
 from tfm.commands import visualize
 from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError

@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import pytest
 
-from tests.helpers.tiny import ids
+from tests.support.tiny import ids
 from tfm.data.batching import (
     TrainBatches,
     decode_rows,

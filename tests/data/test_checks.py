@@ -12,8 +12,8 @@ import pytest
 
 from tests.data.test_batching import Letters, random_pairs
 from tests.data.test_sources import text_config, write
-from tests.helpers.io_conditions import open_folder, unwritable
-from tests.helpers.tiny import make_config, write_corpus
+from tests.support.io_conditions import open_folder, unwritable
+from tests.support.tiny import make_config, write_corpus
 from tfm.data import lines, sources, text_pairs, token_cache
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.helpers import tfds_sets
+from tests.support import tfds_sets
 from tfm.data.documents import DocumentsConfig, check_documents, open_documents
 from tfm.errors import UserError
 

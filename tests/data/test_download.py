@@ -12,10 +12,10 @@ import threading
 
 import pytest
 
-from tests.helpers import tfds_sets  # noqa: F401 - registers them
-from tests.helpers.io_conditions import files_of
-from tests.helpers.paths import ROOT
-from tests.helpers.processes import LIMIT, wait_until
+from tests.support import tfds_sets  # noqa: F401 - registers them
+from tests.support.io_conditions import files_of
+from tests.support.paths import ROOT
+from tests.support.processes import LIMIT, wait_until
 from tfm.data import download, sources, tfds_records
 from tfm.data.config import DataConfig
 from tfm.errors import UserError

@@ -6,8 +6,8 @@ import types
 import numpy as np
 import pytest
 
-from tests.helpers import images as tiny
-from tests.helpers import tfds_sets
+from tests.support import images as tiny
+from tests.support import tfds_sets
 from tfm.data import images
 from tfm.data.images import ArrayImages, ImageDataConfig, check_splits, open_images
 from tfm.errors import UserError

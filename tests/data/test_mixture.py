@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.data.test_batching import Letters, Pairs, config, random_pairs, sentences
-from tests.helpers.tiny import ids
+from tests.support.tiny import ids
 from tfm.data.batching import TrainBatches
 from tfm.data.token_cache import TokenCache
 from tfm.errors import UserError

@@ -6,7 +6,7 @@ import lzma
 import pytest
 import tensorflow_datasets as tfds
 
-from tests.helpers import tfds_sets  # noqa: F401 - registers them
+from tests.support import tfds_sets  # noqa: F401 - registers them
 from tfm.data import sources
 from tfm.data.config import DataConfig
 from tfm.errors import UserError

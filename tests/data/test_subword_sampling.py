@@ -8,7 +8,7 @@ import pytest
 
 from tests.data.test_batching import sentences
 from tests.data.test_sources import text_config, write
-from tests.helpers.tiny import WORDS, write_corpus
+from tests.support.tiny import WORDS, write_corpus
 from tfm.data import tokenizer as tokenizers
 from tfm.data.batching import TrainBatches
 from tfm.data.sources import open_pairs

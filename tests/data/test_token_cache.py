@@ -12,10 +12,10 @@ import pytest
 
 from tests.data.test_batching import Letters, Pairs, random_pairs
 from tests.data.test_tokenizer import TEXTS
-from tests.helpers.io_conditions import files_of
-from tests.helpers.paths import ROOT
-from tests.helpers.processes import LIMIT, finish
-from tests.helpers.tiny import ids
+from tests.support.io_conditions import files_of
+from tests.support.paths import ROOT
+from tests.support.processes import LIMIT, finish
+from tests.support.tiny import ids
 from tfm.data import text_pairs, token_cache
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from tests.helpers.processes import LIMIT
+from tests.support.processes import LIMIT
 from tfm.data.toy_translation import prepare
 from tfm.datasets.toy_translation import function_words as words
 from tfm.datasets.toy_translation import german, grammar

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tfm
-from tests.helpers.tiny import randomize_weights
+from tests.support.tiny import randomize_weights
 from tfm.data.batching import decode_rows
 from tfm.decoding import batch_splitting, generate, scoring
 from tfm.decoding.batch_splitting import run_batches

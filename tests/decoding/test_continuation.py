@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.helpers.initialize import random_parameters
+from tests.support.initialize import random_parameters
 from tfm.data.character_tokenizers import CharacterTokenizer
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding import continuation

@@ -9,7 +9,7 @@ import optax
 import pytest
 from jax import export
 
-from tests.helpers.programs import FAST
+from tests.support.programs import FAST
 from tfm import backend
 from tfm.decoding.generate import DecodingConfig, search_batch
 from tfm.decoding.parameters import search_parameters

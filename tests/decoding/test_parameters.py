@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.initialize import random_parameters
+from tests.support.initialize import random_parameters
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.continuation import GenerationConfig, continue_tokens
 from tfm.decoding.generate import DecodingConfig, decode

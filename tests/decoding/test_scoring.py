@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import tfm
-from tests.helpers import numpy_transformer as numpy64
-from tests.helpers.tiny import randomize_weights
+from tests.references import numpy_transformer as numpy64
+from tests.support.tiny import randomize_weights
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.generate import DecodingConfig
 from tfm.decoding.scoring import attend_pairs, score_pairs

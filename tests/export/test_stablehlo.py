@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tfm
-from tests.helpers.processes import LIMIT
-from tests.helpers.tiny import randomize_weights
+from tests.support.processes import LIMIT
+from tests.support.tiny import randomize_weights
 from tfm.commands import export
 from tfm.data.tokenizer import EOS_ID
 from tfm.decoding.generate import decode

@@ -5,8 +5,8 @@ import re
 import jax.numpy as jnp
 import pytest
 
-from tests.helpers.pages import BLOCK, run_block
-from tests.helpers.paths import ROOT
+from tests.support.pages import BLOCK, run_block
+from tests.support.paths import ROOT
 from tfm import interpret
 from tfm.models import Transformer, TransformerConfig
 

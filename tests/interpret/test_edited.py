@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.initialize import random_parameters
-from tests.helpers.programs import FAST
+from tests.support.initialize import random_parameters
+from tests.support.programs import FAST
 from tfm import interpret, layers
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.continuation import GenerationConfig, continue_batch

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.initialize import random_parameters
-from tests.helpers.numpy_activations import activations
-from tests.helpers.programs import FAST
+from tests.references.numpy_activations import activations
+from tests.support.initialize import random_parameters
+from tests.support.programs import FAST
 from tfm import interpret
 from tfm.decoding.generate import DecodingConfig
 from tfm.decoding.scoring import score_pairs

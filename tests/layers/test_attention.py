@@ -7,10 +7,10 @@ import jax
 import numpy as np
 import pytest
 
-from tests.helpers import numpy_transformer as numpy64
-from tests.helpers.layer_cases import B, D, H, L, M, attention, noisy, random
-from tests.helpers.numpy_transformer import wide
-from tests.helpers.programs import FAST
+from tests.references import numpy_transformer as numpy64
+from tests.references.numpy_transformer import wide
+from tests.support.layer_cases import B, D, H, L, M, attention, noisy, random
+from tests.support.programs import FAST
 from tfm import layers
 from tfm.masks import ends_mask
 

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.helpers.layer_cases import random
+from tests.support.layer_cases import random
 from tfm import layers
 
 

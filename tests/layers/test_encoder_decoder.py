@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers import numpy_transformer as numpy64
-from tests.helpers.layer_cases import B, D, F, L, M, attention, causal, count, noisy, random
+from tests.references import numpy_transformer as numpy64
+from tests.support.layer_cases import B, D, F, L, M, attention, causal, count, noisy, random
 from tfm import layers
 
 

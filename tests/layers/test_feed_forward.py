@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.layer_cases import B, D, F, L, noisy, random
+from tests.support.layer_cases import B, D, F, L, noisy, random
 from tfm import layers
 
 

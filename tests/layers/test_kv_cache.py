@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers.layer_cases import cache_of
+from tests.support.layer_cases import cache_of
 
 
 def test_positions_beyond_the_cache_are_errors():

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.helpers.layer_cases import B, D, L, noisy, random
+from tests.support.layer_cases import B, D, L, noisy, random
 from tfm.layers import NORMS
 
 

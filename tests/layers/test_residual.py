@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from tests.helpers import numpy_transformer as numpy64
-from tests.helpers.layer_cases import B, D, L, noisy, random
+from tests.references import numpy_transformer as numpy64
+from tests.support.layer_cases import B, D, L, noisy, random
 from tfm import layers
 
 

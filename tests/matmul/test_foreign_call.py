@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.helpers.paths import ROOT
-from tests.helpers.processes import LIMIT
+from tests.support.paths import ROOT
+from tests.support.processes import LIMIT
 from tfm.matmul import foreign_call, onednn
 
 PROGRAM = """

@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from tests.helpers.programs import count_foreign_calls
+from tests.support.programs import count_foreign_calls
 from tfm import backend
 from tfm.matmul import cpu_dot_general, dot_general, inputs_first, onednn, outputs_first
 

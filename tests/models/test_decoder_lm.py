@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from tests.helpers import numpy_decoder_lm as numpy64
-from tests.helpers.initialize import random_parameters
+from tests.references import numpy_decoder_lm as numpy64
+from tests.support.initialize import random_parameters
 from tfm.errors import UserError
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 

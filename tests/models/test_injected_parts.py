@@ -10,10 +10,10 @@ import jax
 import numpy as np
 import pytest
 
-from tests.helpers.initialize import random_parameters
-from tests.helpers.paths import ROOT
-from tests.helpers.programs import FAST, decode_steps
-from tests.helpers.tiny import MODEL, make_config, train_run
+from tests.support.initialize import random_parameters
+from tests.support.paths import ROOT
+from tests.support.programs import FAST, decode_steps
+from tests.support.tiny import MODEL, make_config, train_run
 from tfm import config, models
 from tfm.fields import info_of
 from tfm.models import Transformer, TransformerConfig

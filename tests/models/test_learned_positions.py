@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.initialize import random_parameters
-from tests.helpers.programs import FAST
-from tests.helpers.tiny import make_config
+from tests.support.initialize import random_parameters
+from tests.support.programs import FAST
+from tests.support.tiny import make_config
 from tfm.data.config import DataConfig
 from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError

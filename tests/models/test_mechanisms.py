@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.initialize import random_parameters
-from tests.helpers.programs import FAST, decode_steps
+from tests.support.initialize import random_parameters
+from tests.support.programs import FAST, decode_steps
 from tfm import interpret, layers
 from tfm.attention import masked_softmax
 from tfm.errors import UserError

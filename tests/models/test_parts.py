@@ -13,8 +13,8 @@ import optax
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from tests.helpers.initialize import random_parameters
-from tests.helpers.programs import FAST
+from tests.support.initialize import random_parameters
+from tests.support.programs import FAST
 from tfm import layers
 from tfm.attention import attention_weights, dot_product_attention, weights_of
 from tfm.data.tokenizer import BOS_ID, EOS_ID

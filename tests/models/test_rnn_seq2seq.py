@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers import numpy_rnn
-from tests.helpers.initialize import random_parameters
-from tests.helpers.programs import FAST, decode_steps
-from tests.helpers.tiny import make_config
+from tests.references import numpy_rnn
+from tests.support.initialize import random_parameters
+from tests.support.programs import FAST, decode_steps
+from tests.support.tiny import make_config
 from tfm import models
 from tfm.config import find_by_name, from_mapping
 from tfm.data.tokenizer import BOS_ID, EOS_ID

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers import numpy_transformer as numpy64
-from tests.helpers.initialize import random_parameters
-from tests.helpers.programs import FAST, count_foreign_calls, decode_steps
+from tests.references import numpy_transformer as numpy64
+from tests.support.initialize import random_parameters
+from tests.support.programs import FAST, count_foreign_calls, decode_steps
 from tfm import backend
 from tfm import config as config_module
 from tfm.config import from_mapping

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers import numpy_vit
-from tests.helpers.initialize import random_parameters
-from tests.helpers.programs import FAST
+from tests.references import numpy_vit
+from tests.support.initialize import random_parameters
+from tests.support.programs import FAST
 from tfm.errors import UserError
 from tfm.layers import Dropout
 from tfm.models.vit import VisionTransformer, ViTConfig, split_patches

@@ -20,8 +20,8 @@ import optax
 import pytest
 from orbax.checkpoint import checkpoint_manager
 
-from tests.helpers.io_conditions import open_folder, unwritable
-from tests.helpers.processes import LIMIT, wait_until
+from tests.support.io_conditions import open_folder, unwritable
+from tests.support.processes import LIMIT, wait_until
 from tfm.errors import UserError
 from tfm.runtime import checkpoints as saved
 from tfm.runtime import manifest, orbax_paths, readback

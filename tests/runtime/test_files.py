@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from tests.helpers.io_conditions import open_folder, unwritable
+from tests.support.io_conditions import open_folder, unwritable
 from tfm.errors import UserError
 from tfm.runtime import files
 from tfm.runtime.files import check_entries, only_writer, open_locked

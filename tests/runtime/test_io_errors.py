@@ -19,8 +19,8 @@ from tensorboardX.record_writer import masked_crc32c
 
 from tests.data.test_batching import Letters, random_pairs
 from tests.data.test_tokenizer import TEXTS
-from tests.helpers import tiny_regression
-from tests.helpers.io_conditions import (
+from tests.support import tiny_regression
+from tests.support.io_conditions import (
     can_mount,
     files_of,
     open_folder,
@@ -28,8 +28,8 @@ from tests.helpers.io_conditions import (
     unwritable,
     with_mounts,
 )
-from tests.helpers.paths import ROOT
-from tests.helpers.tiny import make_config, train_run, write_config_file
+from tests.support.paths import ROOT
+from tests.support.tiny import make_config, train_run, write_config_file
 from tfm import config
 from tfm.commands import cli
 from tfm.data import text_pairs

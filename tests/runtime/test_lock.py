@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
-from tests.helpers.processes import LIMIT, finish
-from tests.helpers.tiny import write_config_file
-from tests.helpers.tiny_regression import create, make_config
+from tests.support.processes import LIMIT, finish
+from tests.support.tiny import write_config_file
+from tests.support.tiny_regression import create, make_config
 from tests.training.test_hosts import ROOT, start
 from tfm.config import save
 from tfm.errors import UserError

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.conftest import resident_bytes
-from tests.helpers.processes import LIMIT
+from tests.support.processes import LIMIT
 from tfm.runtime.memory import return_free_memory
 
 pytestmark = [

@@ -13,10 +13,10 @@ import jax
 import numpy as np
 import pytest
 
-from tests.helpers.kills import compare
-from tests.helpers.processes import finish, read_to
-from tests.helpers.tiny import train_run, write_config_file
-from tests.helpers.tiny_regression import Data, Regression, create, make_config
+from tests.support.kills import compare
+from tests.support.processes import finish, read_to
+from tests.support.tiny import train_run, write_config_file
+from tests.support.tiny_regression import Data, Regression, create, make_config
 from tests.training.test_hosts import ROOT, losses, start
 from tfm.config import save
 from tfm.runtime import preemption

@@ -12,9 +12,9 @@ import jax
 import numpy as np
 import pytest
 
-from tests.helpers import tiny_regression
-from tests.helpers.paths import ROOT
-from tests.helpers.tiny import make_config, train_run
+from tests.support import tiny_regression
+from tests.support.paths import ROOT
+from tests.support.tiny import make_config, train_run
 from tfm import config as configs
 from tfm import matmul
 from tfm.runtime.provenance import code_state, last_start, package_versions, record_start

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.helpers.search_reference import (
+from tests.references.search_reference import (
     BOS,
     EOS,
     assert_found,

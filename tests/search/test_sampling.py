@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers.search_reference import (
+from tests.references.search_reference import (
     every_sequence,
     greedy,
     log_probability,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.search_reference import (
+from tests.references.search_reference import (
     V,
 )
 from tfm import search

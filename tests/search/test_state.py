@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.layer_cases import cache_of
-from tests.helpers.search_reference import (
+from tests.references.search_reference import (
     BOS,
     EOS,
     assert_found,
@@ -17,6 +16,7 @@ from tests.helpers.search_reference import (
     on_host,
     reference_beam,
 )
+from tests.support.layer_cases import cache_of
 from tfm import search
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tests.helpers import tiny_regression
+from tests.support import tiny_regression
 from tfm.models import TransformerConfig
 from tfm.sweep.plan import PlannedRun, describe_plan, estimate_hours
 from tfm.sweep.variants import Variant

@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-from tests.helpers import images as tiny
-from tests.helpers.programs import FAST
-from tests.helpers.random_parameters import answer
-from tests.helpers.tiny import write_config_file
+from tests.support import images as tiny
+from tests.support.programs import FAST
+from tests.support.random_parameters import answer
+from tests.support.tiny import write_config_file
 from tfm.commands import compare, evaluate, export, train, translate, visualize
 from tfm.config import from_mapping, save
 from tfm.data.images import ImageDataConfig, open_images

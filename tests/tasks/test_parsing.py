@@ -9,9 +9,9 @@ import types
 import numpy as np
 import pytest
 
-from tests.helpers import tiny_trees
-from tests.helpers.initialize import random_parameters
-from tests.helpers.tiny import train_run
+from tests.support import tiny_trees
+from tests.support.initialize import random_parameters
+from tests.support.tiny import train_run
 from tfm.commands import compare, config_flag, evaluate, export, translate
 from tfm.config import from_mapping
 from tfm.data.sources import read_sides

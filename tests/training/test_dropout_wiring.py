@@ -11,9 +11,9 @@ import numpy as np
 import optax
 import pytest
 
-from tests.helpers import numpy_transformer as numpy64
-from tests.helpers.initialize import random_parameters
-from tests.helpers.programs import FAST
+from tests.references import numpy_transformer as numpy64
+from tests.support.initialize import random_parameters
+from tests.support.programs import FAST
 from tfm import attention, layers
 from tfm.layers import dropout as dropout_module
 from tfm.models import Transformer, TransformerConfig

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.helpers.tiny import make_config, train_run
+from tests.support.tiny import make_config, train_run
 from tfm.errors import UserError
 from tfm.runtime import memory
 from tfm.tasks import translation

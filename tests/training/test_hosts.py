@@ -10,9 +10,9 @@ import jax
 import numpy as np
 import pytest
 
-from tests.helpers import processes
-from tests.helpers.paths import ROOT
-from tests.helpers.tiny import make_config, train_run, write_config_file
+from tests.support import processes
+from tests.support.paths import ROOT
+from tests.support.tiny import make_config, train_run, write_config_file
 from tfm.training.reporting import read_metrics
 from tfm.workdir import runs
 

@@ -13,10 +13,10 @@ import numpy as np
 import optax
 import pytest
 
-from tests.helpers import tiny
-from tests.helpers.kills import stream
-from tests.helpers.tiny import train_run
-from tests.helpers.tiny_regression import ROWS, Regression, make_config
+from tests.support import tiny
+from tests.support.kills import stream
+from tests.support.tiny import train_run
+from tests.support.tiny_regression import ROWS, Regression, make_config
 from tfm.errors import UserError
 from tfm.runtime import checkpoints as saved
 from tfm.training.config import TrainingConfig

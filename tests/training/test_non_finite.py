@@ -12,10 +12,10 @@ import numpy as np
 import optax
 import pytest
 
-from tests.helpers import tiny
-from tests.helpers.programs import initialize
-from tests.helpers.tiny import train_run
-from tests.helpers.tiny_regression import Regression, make_config
+from tests.support import tiny
+from tests.support.programs import initialize
+from tests.support.tiny import train_run
+from tests.support.tiny_regression import Regression, make_config
 from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError
 from tfm.runtime.checkpoints import Checkpoints
@@ -161,7 +161,7 @@ class Poisoned(Regression):
 @pytest.fixture
 def poison(monkeypatch):
     """Makes the batches of some steps bad; returns the task."""
-    monkeypatch.setattr("tests.helpers.tiny_regression.Regression", Poisoned)
+    monkeypatch.setattr("tests.support.tiny_regression.Regression", Poisoned)
 
     def make(*steps):
         monkeypatch.setattr(Poisoned, "bad_steps", steps)

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from tests.helpers.tiny import MODEL
+from tests.support.tiny import MODEL
 from tfm.config import from_mapping
 from tfm.errors import UserError
 from tfm.models import Transformer

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.helpers.processes import LIMIT
+from tests.support.processes import LIMIT
 from tfm.errors import UserError
 from tfm.training.config import TrainingConfig
 from tfm.training.partitioning import make_partitioner
@@ -32,7 +32,7 @@ def eight_devices():
     """{check: "" or what went wrong}, of one process."""
     options = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"
     result = subprocess.run(
-        [sys.executable, "-m", "tests.helpers.parallel_worker"],
+        [sys.executable, "-m", "tests.devices.parallel_worker"],
         capture_output=True,
         text=True,
         env=os.environ | {"XLA_FLAGS": options, "JAX_PLATFORMS": "cpu"},

@@ -5,7 +5,7 @@ import glob
 
 import pytest
 
-from tests.helpers.tiny_regression import Regression, make_config
+from tests.support.tiny_regression import Regression, make_config
 from tfm.errors import UserError
 from tfm.training import profiling
 from tfm.training.loop import train

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers import tiny_regression
-from tests.helpers.tiny import train_run
+from tests.support import tiny_regression
+from tests.support.tiny import train_run
 from tfm import interpret, tasks
 from tfm.errors import UserError
 from tfm.tasks.translation.task import Translation, shift_right

@@ -1,4 +1,4 @@
-"""Training processes that are killed, or resume on other devices. More: python -m tests.helpers.kills."""
+"""Training processes that are killed, or resume on other devices. More: python -m tests.support.kills."""
 
 import dataclasses
 import os
@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from tests.helpers import kills
-from tests.helpers.tiny import train_run, write_config_file
-from tests.helpers.tiny_regression import DataConfig, ModelConfig, make_config
+from tests.support import kills
+from tests.support.tiny import train_run, write_config_file
+from tests.support.tiny_regression import DataConfig, ModelConfig, make_config
 from tfm.training.reporting import read_metrics
 
 pytestmark = pytest.mark.long

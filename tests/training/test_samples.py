@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.helpers.tiny_regression import make_config
-from tests.helpers.tracked_regression import SampledRegression
+from tests.support.tiny_regression import make_config
+from tests.support.tracked_regression import SampledRegression
 from tfm.errors import UserError
 from tfm.training.loop import train
 from tfm.training.reporting import read_metrics

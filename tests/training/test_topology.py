@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.helpers.tiny import make_config
+from tests.support.tiny import make_config
 from tfm.commands import train
 from tfm.errors import UserError
 from tfm.tasks import translation

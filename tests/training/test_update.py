@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from tests.helpers.programs import FAST
+from tests.support.programs import FAST
 from tests.tasks.translation.test_loss import MODEL, Numbers, random_batch
 from tests.test_config import CONFIGS
 from tfm.config import from_mapping

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.helpers.translations import SOURCE, TARGET, make_translated
+from tests.support.translations import SOURCE, TARGET, make_translated
 from tfm.errors import UserError
 from tfm.visualize import explorer
 from tfm.visualize.translation import Extension

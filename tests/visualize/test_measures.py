@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.tiny import randomize_weights
+from tests.support.tiny import randomize_weights
 from tfm.errors import UserError
 from tfm.visualize import measures
 from tfm.workdir import runs

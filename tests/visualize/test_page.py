@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.helpers.browser import find_chromium, open_browser
-from tests.helpers.translations import SOURCE, TARGET, make_translated
+from tests.support.browser import find_chromium, open_browser
+from tests.support.translations import SOURCE, TARGET, make_translated
 from tests.visualize.test_explorer import HOSTILE
 from tfm.visualize import explorer, summaries
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers.translations import SOURCE, TARGET, make_translated
+from tests.support.translations import SOURCE, TARGET, make_translated
 from tfm.errors import UserError
 from tfm.visualize import summaries
 from tfm.visualize.selection import Selection, check_selection, parse_head, select, select_difference

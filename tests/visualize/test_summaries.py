@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers.translations import random_weights
+from tests.support.translations import random_weights
 from tfm.visualize import summaries
 
 

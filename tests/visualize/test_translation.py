@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.search_reference import BOS, EOS, hash_step, make_table, next_hash, reorder, start
-from tests.helpers.tiny import randomize_weights
+from tests.references.search_reference import BOS, EOS, hash_step, make_table, next_hash, reorder, start
+from tests.support.tiny import randomize_weights
 from tfm import search
 from tfm.decoding.generate import decode
 from tfm.decoding.scoring import attend_pairs, score_pairs

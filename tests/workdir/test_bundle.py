@@ -18,9 +18,9 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import tfm
-from tests.helpers.paths import ROOT
-from tests.helpers.processes import LIMIT
-from tests.helpers.tiny import randomize_weights
+from tests.support.paths import ROOT
+from tests.support.processes import LIMIT
+from tests.support.tiny import randomize_weights
 from tfm.commands import export
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle

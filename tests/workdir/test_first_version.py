@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tfm
-from tests.helpers.paths import ROOT
+from tests.support.paths import ROOT
 from tfm import config as configs
 from tfm.commands import evaluate, train
 from tfm.training.reporting import read_metrics

@@ -10,9 +10,9 @@ import jax
 import numpy as np
 import pytest
 
-from tests.helpers import tiny_regression
-from tests.helpers.kills import stream
-from tests.helpers.tiny import make_config, write_corpus
+from tests.support import tiny_regression
+from tests.support.kills import stream
+from tests.support.tiny import make_config, write_corpus
 from tfm import config, tasks
 from tfm.config import save
 from tfm.data.config import DataConfig

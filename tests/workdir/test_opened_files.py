@@ -15,8 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tfm
-from tests.helpers import entries
-from tests.helpers.random_parameters import JSON, answer, in_folder
+from tests.support import entries
+from tests.support.random_parameters import JSON, answer, in_folder
 from tfm import config
 from tfm.commands import cli
 from tfm.errors import UserError

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.helpers.paths import ROOT
+from tests.support.paths import ROOT
 from tfm.commands import evaluate as evaluating
 from tfm.errors import UserError
 from tfm.runtime import checkpoints

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.helpers.tiny_regression import Config
+from tests.support.tiny_regression import Config
 from tfm.config import save
 from tfm.errors import UserError
 from tfm.evaluation.score import Score

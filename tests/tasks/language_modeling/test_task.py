@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import scipy
 
-from tests.helpers.initialize import random_parameters
-from tests.helpers.tiny_lm import make_lm_config, write_documents
+from tests.support.initialize import random_parameters
+from tests.support.tiny_lm import make_lm_config, write_documents
 from tfm.data.documents import TOKENIZER_FILE
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding import continuation

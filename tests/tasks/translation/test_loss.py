@@ -9,8 +9,8 @@ import numpy as np
 import optax
 import pytest
 
-from tests.helpers import numpy_transformer as numpy64
-from tests.helpers.programs import FAST, initialize
+from tests.references import numpy_transformer as numpy64
+from tests.support.programs import FAST, initialize
 from tfm.data.batching import TrainBatches
 from tfm.data.config import DataConfig
 from tfm.data.token_cache import TokenCache

@@ -7,9 +7,9 @@ import jax
 import numpy as np
 import pytest
 
-from tests.helpers import numpy_transformer as numpy64
-from tests.helpers.programs import initialize
-from tests.helpers.tiny import randomize_weights
+from tests.references import numpy_transformer as numpy64
+from tests.support.programs import initialize
+from tests.support.tiny import randomize_weights
 from tfm.commands import evaluate as eval_command
 from tfm.config import save
 from tfm.data.config import DataConfig

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from tests.helpers.tiny import make_config, randomize_weights, train_run
+from tests.support.tiny import make_config, randomize_weights, train_run
 from tfm.evaluation.translation_metrics import bleu
 from tfm.tasks.translation.samples import PICTURE, spread
 from tfm.tasks.translation.task import Translation

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.helpers.tracked_regression import NAME, Memory, train_tracked
+from tests.support.tracked_regression import NAME, Memory, train_tracked
 from tfm.errors import UserError
 from tfm.training.reporting import read_metrics
 from tfm.training.samples import read_samples

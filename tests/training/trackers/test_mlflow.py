@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.helpers.tracked_regression import train_tracked
+from tests.support.tracked_regression import train_tracked
 from tfm.training.reporting import read_metrics
 from tfm.training.samples import read_samples
 from tfm.training.trackers.mlflow import flatten

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from tests.helpers.paths import ROOT
-from tests.helpers.processes import LIMIT
-from tests.helpers.tracked_regression import NAME, Memory, train_tracked
+from tests.support.paths import ROOT
+from tests.support.processes import LIMIT
+from tests.support.tracked_regression import NAME, Memory, train_tracked
 from tfm import config
 from tfm.commands import config_flag
 from tfm.errors import UserError
@@ -51,7 +51,7 @@ def test_a_folder_of_the_name_is_no_package(monkeypatch, tmp_path):
 def test_a_class_of_the_users_own_has_all_methods():
     assert find_tracker(NAME) is Memory
     with pytest.raises(UserError, match="it has no log_config"):
-        find_tracker("tests.helpers.tracked_regression:SampledRegression")
+        find_tracker("tests.support.tracked_regression:SampledRegression")
 
 
 def test_own_trackers_are_imported_if_named(monkeypatch):

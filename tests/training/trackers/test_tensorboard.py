@@ -6,7 +6,7 @@ import matplotlib.image
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from tests.helpers.tracked_regression import train_tracked
+from tests.support.tracked_regression import train_tracked
 from tfm.training.samples import picture_path, read_samples
 
 

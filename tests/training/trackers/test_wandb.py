@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from tests.helpers.processes import LIMIT
-from tests.helpers.tracked_regression import train_tracked
-from tests.helpers.wandb_file import has_ended, read_config, read_history
+from tests.support.processes import LIMIT
+from tests.support.tracked_regression import train_tracked
+from tests.support.wandb_file import has_ended, read_config, read_history
 from tfm.training.samples import read_samples
 from tfm.training.trackers.run_ids import read_id
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.helpers.numpy_transformer import attention, layer_norm, project, wide
+from tests.references.numpy_transformer import attention, layer_norm, project, wide
 
 EPSILON = 1e-5
 

@@ -30,7 +30,7 @@ FEATURES = 4
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    name: str = field("tests.helpers.tiny_regression:line", "The model.", resume=NEVER, warm_start=False)
+    name: str = field("tests.support.tiny_regression:line", "The model.", resume=NEVER, warm_start=False)
     noise: float = field(0.1, "Deviation of what training adds to the inputs.", least=0, most=1)
     d_model: int = field(FEATURES, "Features of a point.", least=1, most=100, warm_start=False)
 
@@ -51,7 +51,7 @@ class DataConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    task: str = field("tests.helpers.tiny_regression", "This module.", resume=NEVER)
+    task: str = field("tests.support.tiny_regression", "This module.", resume=NEVER)
     model: Any = models.model_field(ModelConfig)
     data: DataConfig = field(DataConfig, "Points.")
     training: TrainingConfig = field(TrainingConfig, "The procedure.")

@@ -1,6 +1,6 @@
 """Three updates on ragged batches under each layout of 8 virtual devices, compared with one device.
 
-Run by test_partitioning.py: python -m tests.helpers.parallel_worker prints a line of JSON for each check,
+Run by test_partitioning.py: python -m tests.devices.parallel_worker prints a line of JSON for each check,
 [its name, "" or what went wrong]. One process makes all, as most of the time goes into what they share.
 """
 
@@ -17,8 +17,8 @@ import numpy as np
 import optax
 from jax.sharding import AxisType, PartitionSpec
 
-from tests.helpers.programs import initialize
-from tests.helpers.tiny import MODEL
+from tests.support.programs import initialize
+from tests.support.tiny import MODEL
 from tfm.dropout import make_device_key
 from tfm.matmul import cpu_dot_general
 from tfm.runtime.checkpoints import Checkpoints

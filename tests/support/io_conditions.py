@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 
-from tests.helpers.processes import LIMIT
+from tests.support.processes import LIMIT
 
 NOBODY = 65534
 # The mounts go with the process; root is not needed for them.

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import textwrap
 
-from tests.helpers.paths import ROOT
-from tests.helpers.processes import finish
+from tests.support.paths import ROOT
+from tests.support.processes import finish
 from tfm.commands import cli, train
 
 CLUSTERS = ROOT / "clusters"

@@ -1,6 +1,6 @@
 """Kills a real training process at random moments, starts it again, and compares with the unbroken run.
 
-By hand: python -m tests.helpers.kills --kills=30 --seed=0; with --signal=SIGTERM it is asked to end instead.
+By hand: python -m tests.support.kills --kills=30 --seed=0; with --signal=SIGTERM it is asked to end instead.
 """
 
 import argparse
@@ -18,9 +18,9 @@ import time
 import jax
 import numpy as np
 
-from tests.helpers import processes
-from tests.helpers.paths import ROOT
-from tests.helpers.tiny import make_config, train_run, write_config_file, write_corpus
+from tests.support import processes
+from tests.support.paths import ROOT
+from tests.support.tiny import make_config, train_run, write_config_file, write_corpus
 from tfm.training.reporting import METRICS_FILE, RESUMED, read_metrics
 from tfm.workdir import runs
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 from matplotlib.figure import Figure
 
-from tests.helpers import tiny_regression
-from tests.helpers.tiny_regression import Regression, make_config
+from tests.support import tiny_regression
+from tests.support.tiny_regression import Regression, make_config
 from tfm.config import allow_modules
 from tfm.training.loop import train
 from tfm.training.task import Samples

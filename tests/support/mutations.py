@@ -1,6 +1,6 @@
 """Mistakes put into the code one at a time: do the tests notice?
 
-    python -m tests.helpers.mutations [--only=TEXT]
+    python -m tests.support.mutations [--only=TEXT]
 
 Each `Mutation` replaces a piece of one file in a copy of the project, runs the tests that ought to notice in
 a process of their own, and is killed where one of them fails. Prints those that survive, and exits with 1
@@ -19,7 +19,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from tests.helpers.paths import ROOT
+from tests.support.paths import ROOT
 
 NEEDED = 0.95  # share of mutations that must be killed
 SECONDS = 900  # for the tests of one mutation, which may make a loop endless

@@ -1,6 +1,6 @@
 """Loss, metrics and gradient of every task and model on three virtual devices, compared with one device.
 
-Run by tests/test_conformance.py: python -m tests.helpers.conformance_worker. Prints a line of JSON for each
+Run by tests/test_conformance.py: python -m tests.devices.conformance_worker. Prints a line of JSON for each
 task and model: its names and what is wrong, "" for nothing.
 """
 
@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import optax
 
-from tests.helpers.conformance import CASES, make_case
+from tests.support.conformance import CASES, make_case
 from tfm.training.config import TrainingConfig
 from tfm.training.partitioning import make_partitioner
 from tfm.training.step import TrainState, make_train_step

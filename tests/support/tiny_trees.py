@@ -2,7 +2,7 @@
 
 import itertools
 
-from tests.helpers.tiny import MODEL
+from tests.support.tiny import MODEL
 from tfm.data.config import DataConfig
 from tfm.datasets.toy_trees import generate
 from tfm.decoding.generate import DecodingConfig

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from tests.helpers.numpy_transformer import attention, layer_norm, project, wide
+from tests.references.numpy_transformer import attention, layer_norm, project, wide
 
 
 def gelu(x):

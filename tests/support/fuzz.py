@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of what comes in: python -m tests.helpers.fuzz SECONDS FINDINGS [ENTRY ...]
+"""Coverage-guided fuzzing of what comes in: python -m tests.support.fuzz SECONDS FINDINGS [ENTRY ...]
 
 Not part of the tests: needs `pip install atheris`. Each entry, all of `entry_points` if none is named, is
 fuzzed for so many seconds. An input that is answered by neither a result nor a UserError ends its entry and
@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow.parquet
 
 with atheris.instrument_imports(
-    include=["tfm", "ml_collections", "tests.helpers.entries", "numpy.lib", "gzip"]
+    include=["tfm", "ml_collections", "tests.support.entries", "numpy.lib", "gzip"]
 ):
-    from tests.helpers import entries
-    from tests.helpers.tiny import make_config, train_run, write_corpus
+    from tests.support import entries
+    from tests.support.tiny import make_config, train_run, write_corpus
     from tfm.data.tokenizer import Tokenizer
     from tfm.errors import UserError
     from tfm.export.bundle import write_bundle
@@ -153,7 +153,7 @@ def main():
         make_export(pathlib.Path(folder))
         for name in names or entry_points(pathlib.Path(folder)):
             print(f"=== {name}", flush=True)
-            code = "import sys; from tests.helpers.fuzz import fuzz; fuzz(*sys.argv[1:])"
+            code = "import sys; from tests.support.fuzz import fuzz; fuzz(*sys.argv[1:])"
             command = [sys.executable, "-c", code, folder, name, seconds, os.path.abspath(findings)]
             subprocess.run(command, check=False)
 

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.helpers import images, tiny, tiny_lm, tiny_trees
-from tests.helpers.programs import initialize
+from tests.support import images, tiny, tiny_lm, tiny_trees
+from tests.support.programs import initialize
 from tfm import tasks
 from tfm.data.images import ImageDataConfig
 from tfm.models.rnn_luong import LuongConfig

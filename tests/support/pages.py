@@ -1,7 +1,7 @@
 """Runs the Python blocks of a page of the docs, and compares what they print with the page.
 
 A block ```python is followed by a block ```text where it prints something; blocks of a page share names.
-`python -m tests.helpers.pages` writes what the pages of the guide print today into them, and draws their
+`python -m tests.support.pages` writes what the pages of the guide print today into them, and draws their
 figures, docs/guide/figures/*.png.
 """
 
@@ -12,7 +12,7 @@ import pathlib
 import re
 from typing import Any
 
-from tests.helpers.paths import ROOT
+from tests.support.paths import ROOT
 
 GUIDE = ROOT / "docs" / "guide"
 BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.helpers.numpy_transformer import embed, layer_norm, project, wide
+from tests.references.numpy_transformer import embed, layer_norm, project, wide
 
 
 def attention(params, x, memory, mask, prefix, found):

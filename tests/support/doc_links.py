@@ -1,12 +1,12 @@
 """Links of the docs to lines of the code: `[`name`](../tfm/file.py#L12)`.
 
-`python -m tests.helpers.doc_links` sets their line numbers; `tests/test_docs.py` checks them.
+`python -m tests.support.doc_links` sets their line numbers; `tests/test_docs.py` checks them.
 """
 
 import pathlib
 import re
 
-from tests.helpers.paths import ROOT
+from tests.support.paths import ROOT
 
 LINE_LINK = re.compile(r"\[`(\w+)`\]\((\.\./[\w/.]+)#L(\d+)\)")
 FILE_LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(?:#[\w-]*)?\)")

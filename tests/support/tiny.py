@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from tests.helpers.programs import initialize
+from tests.support.programs import initialize
 from tfm import tasks
 from tfm.config import save, to_config_dict
 from tfm.data.config import DataConfig

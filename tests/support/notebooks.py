@@ -1,4 +1,4 @@
-"""Runs the notebooks of docs/notebooks: python -m tests.helpers.notebooks runs all and keeps their output.
+"""Runs the notebooks of docs/notebooks: python -m tests.support.notebooks runs all and keeps their output.
 
 The cell with the tag "parameters" has the settings: constants, one a line.
 """
@@ -10,8 +10,8 @@ import tempfile
 import nbclient
 import nbformat
 
-from tests.helpers.paths import ROOT
-from tests.helpers.processes import LIMIT
+from tests.support.paths import ROOT
+from tests.support.processes import LIMIT
 
 FOLDER = ROOT / "docs" / "notebooks"
 

@@ -1,6 +1,6 @@
 """Where data from outside comes in, as functions of it: a good answer, a UserError, or else a finding.
 
-`tests/test_hostile_input.py` calls them with what Hypothesis draws, `tests/helpers/fuzz.py` with what a
+`tests/test_hostile_input.py` calls them with what Hypothesis draws, `tests/support/fuzz.py` with what a
 fuzzer makes of good examples.
 """
 
@@ -16,7 +16,7 @@ import shutil
 from absl import flags
 
 from tests.data.test_batching import Letters, Pairs
-from tests.helpers.tiny import ids
+from tests.support.tiny import ids
 from tfm import config
 from tfm.commands import compare, config_flag
 from tfm.commands.translate import as_json, as_text, open_output, translate_file, translate_lines
