@@ -15,7 +15,6 @@ target and output, and Adam in place of AdaDelta.
 
 from tfm.config import to_config_dict
 from tfm.data.config import DataConfig
-from tfm.decoding.generate import DecodingConfig
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
@@ -51,7 +50,6 @@ def get_config():
                 checkpoint_every=250,
                 keep=3,
             ),
-            decoding=DecodingConfig(coverage_penalty=0.3),
             validation_sentences=200,
         )
     )

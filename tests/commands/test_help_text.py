@@ -85,7 +85,7 @@ def test_help_of_train_shows_config_values(capsys):
         "  --dry_run  ",
         "* training.keep=7 ",
         "May be repeated.",
-        "* training.steps=900 ",
+        "* training.steps=1000 ",
         "- model.d_model=128 ",
     ):
         assert text in shown
