@@ -18,9 +18,10 @@ from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.runtime.files import only_writer
 from tfm.tasks import translation as translation_task
 from tfm.visualize import figures, translation
+from tfm.visualize.selection import Selection
 from tfm.workdir import runs
 
-NO_SELECTION = {"layer": None, "head": None, "words": False, "measure": "weights"}
+NO_SELECTION = {"layer": None, "head": None, "words": False, "measure": "weights", "lines": None}
 SIZES = {"embedding_features": 6, "hidden_features": 5, "attention_features": 4, "output_features": 7}
 
 
@@ -223,3 +224,38 @@ def test_run_without_translation_has_no_page(regression_run, tmp_path, quick):
     assert call(regression_run, tmp_path / "out") == {"curves.png"}
     with pytest.raises(UserError, match="A sentence is for runs that translate, and the task of this one"):
         call(regression_run, tmp_path / "out", "red dog")
+
+
+@pytest.mark.long
+def test_lines_are_drawn_where_every_sentence_has_the_word(run, tiny_run, quick, tmp_path, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(
+        visualize, "draw_lines", lambda *arguments: drawn.setdefault(arguments[-1], arguments)
+    )
+    selection = Selection(layer=0, head=1)
+    sentences, out = ["red dog", "the red cat"], tmp_path / "out"
+    paths = visualize.draw_run(run, str(tiny_run), sentences, str(out), selection=selection, lines="red")
+    assert str(out / "lines-encoder.png") in paths
+    assert list(drawn) == [str(out / "lines-encoder.png")]
+    panels, word, title, _ = drawn[str(out / "lines-encoder.png")]
+    assert [each.queries.labels[:-1] for each in panels] == [["red", "dog"], ["the", "red", "cat"]]
+    assert word == "red"
+    assert "layer 0, head 1" in title
+
+
+@pytest.mark.parametrize(
+    ("selection", "word", "named"),
+    [
+        (Selection(layer=0), "red", "--head"),
+        (Selection(head=0), "red", "--layer"),
+        (Selection(layer=0, head=1), "cat", "'cat'"),
+    ],
+)
+def test_lines_of_a_word_need_a_head_and_the_word_in_every_sentence(
+    run, tiny_run, quick, tmp_path, selection, word, named
+):
+    with pytest.raises(UserError, match=named):
+        visualize.draw_run(
+            run, str(tiny_run), ["red dog", "cat"], str(tmp_path / "out"), selection=selection, lines=word
+        )
+    assert not (tmp_path / "out").exists()

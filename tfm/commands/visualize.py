@@ -4,9 +4,9 @@ Writes into DIR/figures, or --output=FOLDER: the loss and learning-rate curves; 
 the attention of every head in the encoder, the decoder and between them; and attention.html, a page to
 explore the attention and the beam search of all these sentences, which opens from disk. Sentences beside the
 flags, or --sentence="..." (repeatable), replace those of the paper's authors about the tired animal and the
-wide street. --format, --layer, --head, --words, --measure and --difference choose the figures. What an
-earlier call left in the folder is removed. An export has no curves; a run that does not translate has curves
-alone.
+wide street. --format, --layer, --head, --words, --measure and --difference choose the figures. --lines=WORD
+also draws what a word of every sentence attends to, as lines. What an earlier call left in the folder is
+removed. An export has no curves; a run that does not translate has only curves.
 """
 
 import json
@@ -24,6 +24,7 @@ from tfm.runtime.files import atomic_file, only_writer, remove_temporary
 from tfm.training.reporting import METRICS_FILE, read_metrics
 from tfm.visualize.explorer import make_page
 from tfm.visualize.figures import FORMATS, check_attention_figure, draw_attention, draw_curves
+from tfm.visualize.lines import draw_lines, find_word
 from tfm.visualize.selection import (
     ALL,
     MEASURES,
@@ -44,7 +45,8 @@ FIGURES_FOLDER = "figures"
 PAGE = "attention.html"
 LIST_FILE = "figures.json"  # names of the figures that the last call wrote
 FIGURE_NAME = re.compile(
-    rf"{re.escape(PAGE)}|(curves|(attention-\d+|difference-1-\d+)-({'|'.join(PARTS)}))\.({'|'.join(FORMATS)})"
+    rf"{re.escape(PAGE)}|(curves|(attention-\d+|difference-1-\d+|lines)-({'|'.join(PARTS)}))"
+    rf"\.({'|'.join(FORMATS)})"
 )
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,7 @@ def draw_run(
     selection: Selection = ALL,
     file_format: str = "png",
     differences: bool = False,
+    lines: str | None = None,
 ) -> list[str]:
     """All pictures of a run or an export, and the page to explore it; returns their paths.
 
@@ -71,6 +74,7 @@ def draw_run(
       selection: what of the attention the figures show; the page has all.
       file_format: of the figures, one of `FORMATS`.
       differences: also draw the first sentence minus each other one.
+      lines: a word whose attention in every sentence is also drawn as lines.
 
     Raises:
       UserError: a sentence is empty or too long, its pictures are too large, or the model has not what is
@@ -83,12 +87,13 @@ def draw_run(
         warn_of_another_search(run.task.config.decoding)
     translations = [examine(run.task, params, sentence, max_tokens) for sentence in sentences]
     attention = _select_figures(translations, parts, selection, differences)
+    line_figures = _select_lines(translations, parts, selection, lines) if lines is not None else {}
     page = make_page(translations, _title(workdir, run.steps)) if translations else ""
     os.makedirs(folder, exist_ok=True)
     has_metrics = os.path.isfile(os.path.join(workdir, METRICS_FILE))
     curves = f"curves.{file_format}"
     names = [curves] if has_metrics else []
-    names += [f"{stem}.{file_format}" for stem in attention]
+    names += [f"{stem}.{file_format}" for stem in (*attention, *line_figures)]
     names += [PAGE] if page else []
     old = _listed(folder)
     _write_list(folder, sorted({*old, *names}))  # what is cut short is removed by the next call
@@ -100,6 +105,8 @@ def draw_run(
         log.info("No attention: the model has none to draw")
     for stem, (panels, title) in attention.items():
         draw_attention(panels, title, os.path.join(folder, f"{stem}.{file_format}"))
+    for stem, (panels, title) in line_figures.items():
+        draw_lines(panels, str(lines), title, os.path.join(folder, f"{stem}.{file_format}"))
     if page:
         with atomic_file(os.path.join(folder, PAGE), "w") as file:
             file.write(page)
@@ -171,6 +178,28 @@ def _select_figures(translations, parts, selection, differences):
     }
 
 
+def _select_lines(translations, parts, selection, word):
+    """Returns {file name without its ending: (`Panels` of each sentence, title)} of the figures of lines.
+
+    A part of the attention has a figure if every sentence has the word as a query there.
+
+    Raises:
+      UserError: if no layer or head is selected, or if no part has the word in every sentence.
+    """
+    if selection.layer is None or selection.head is None:
+        raise UserError("--lines draws one head: also choose --layer and --head.")
+    selection = selection._replace(words=True)
+    figures = {}
+    for part in parts:
+        panels = [select(each, part, selection) for each in translations]
+        if all(find_word(each.queries, word) is not None for each in panels):
+            title = f"What \u201c{word}\u201d attends to: {part} attention, {panels[0].titles[0][0]}"
+            figures[f"lines-{part}"] = (panels, title)
+    if not figures:
+        raise UserError(f"--lines: expected a word of every sentence or of every translation, got {word!r}.")
+    return figures
+
+
 def _title(workdir, steps):
     """The title of the page: name of the folder and steps of the weights."""
     return f"{os.path.basename(os.path.abspath(workdir))}, step {' + '.join(map('{:,}'.format, steps))}"
@@ -214,6 +243,8 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     flags.DEFINE_enum("measure", "weights", MEASURES, text, values)
     text = "Also draw the first sentence minus each other one, of tokens that correspond."
     flags.DEFINE_boolean("difference", False, text, values)
+    text = "Also draw what this word of every sentence attends to, as lines; needs --layer and --head."
+    flags.DEFINE_string("lines", None, text, values)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -226,6 +257,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         remove_temporary(folder)
         run = cli.load_run(arguments)
         texts = sentences_to_draw([*(arguments.sentence or []), *sentences], run.task.config)
-        options = (arguments.max_tokens, selection, arguments.format, arguments.difference)
+        options = (arguments.max_tokens, selection, arguments.format, arguments.difference, arguments.lines)
         paths = draw_run(run, arguments.workdir, texts, folder, *options)
     print("\n".join(paths))
