@@ -1,6 +1,6 @@
 """Data sets of the package `datasets`: saved on disk, by name, nested columns, and what is refused.
 
-Skipped where the package is not installed (extra tfm[datasets]).
+Skipped where the package is not installed (extra datasets).
 """
 
 import sys
@@ -18,7 +18,7 @@ FLAT = {"en": [a for a, _ in PAIRS], "de": [b for _, b in PAIRS], "id": list(ran
 
 @pytest.fixture
 def datasets():
-    return pytest.importorskip("datasets", reason="needs pip install 'tfm[datasets]'")
+    return pytest.importorskip("datasets", reason="needs pip install '.[datasets]'")
 
 
 @pytest.fixture
@@ -104,5 +104,5 @@ def test_the_package_is_asked_for(monkeypatch, tmp_path):
     with pytest.raises(UserError, match=r"set data\.name or data\.directory"):
         huggingface.open_dataset("", "", "train", ("en", "de"), str.strip)
     for directory in ("", str(tmp_path)):
-        with pytest.raises(UserError, match=r"pip install 'tfm\[datasets\]'"):
+        with pytest.raises(UserError, match=r"pip install '\.\[datasets\]'"):
             huggingface.open_dataset("name", directory, "train", ("en", "de"), str.strip)

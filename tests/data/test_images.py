@@ -14,7 +14,7 @@ from tfm.errors import UserError
 
 needs_digits = pytest.mark.skipif(
     importlib.util.find_spec("sklearn") is None,
-    reason="scikit-learn is not installed: pip install tfm[digits]",
+    reason="scikit-learn is not installed: pip install '.[digits]'",
 )
 
 
@@ -136,7 +136,7 @@ def test_digits_are_divided_once():
 def test_digits_need_scikit_learn(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
     images._read_digits.cache_clear()
-    with pytest.raises(UserError, match=r"come with scikit-learn, .*pip install 'tfm\[digits\]'"):
+    with pytest.raises(UserError, match=r"come with scikit-learn, .*pip install '\.\[digits\]'"):
         open_images(ImageDataConfig(kind="digits"), "train")
 
 

@@ -125,7 +125,7 @@ def test_what_is_not_exported(section, fields, advice, run):
 def test_what_jax_serialises_with_may_be_missing(program, monkeypatch):
     monkeypatch.setitem(sys.modules, "flatbuffers", None)
     monkeypatch.delitem(sys.modules, "jax._src.export.serialization", raising=False)
-    with pytest.raises(UserError, match="pip install flatbuffers"):
+    with pytest.raises(UserError, match=r"pip install '\.\[stablehlo\]'"):
         stablehlo.serialized(program)
 
 

@@ -16,7 +16,7 @@ from tfm.training.chips import CHIPS
 
 BATCH = [f"{side}{part}" for side in ("input", "target") for part in ("s", "_positions", "_segments")]
 needs_libtpu = pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None, reason="needs libtpu: pip install 'tfm[tpu]'"
+    importlib.util.find_spec("libtpu") is None, reason="needs libtpu: pip install '.[tpu]'"
 )
 
 
@@ -33,7 +33,7 @@ def test_an_unknown_generation_is_refused(name):
 
 def test_without_libtpu_the_message_says_how(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(UserError, match=re.escape("pip install 'tfm[tpu]'")):
+    with pytest.raises(UserError, match=re.escape("pip install '.[tpu]'")):
         topology.find_devices("v5e:4x4")
 
 

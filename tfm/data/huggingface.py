@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfm.data.text_source import TextSource, iterate
-from tfm.errors import UserError
+from tfm.errors import UserError, install_extra
 
 DAMAGE = (ValueError, LookupError, RuntimeError)  # what `datasets` raises for a folder with parts missing
 
@@ -127,6 +127,6 @@ def _import_datasets():
         import datasets
     except ImportError:
         raise UserError(
-            "data.kind=huggingface needs the package datasets: pip install 'tfm[datasets]'."
+            f"data.kind=huggingface needs the package datasets: {install_extra('datasets')}."
         ) from None
     return datasets

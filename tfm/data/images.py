@@ -18,7 +18,7 @@ import numpy as np
 from tfm.data import tfds_records
 from tfm.data.config import SPLITS, TFDS_NAME
 from tfm.data.problems import collect, raise_all
-from tfm.errors import UserError
+from tfm.errors import UserError, install_extra
 from tfm.fields import CHANGEABLE, check_fields, field
 
 DIGITS_SPLIT = "by index modulo 10: validation 0, test 4 and 9, train the others"
@@ -31,7 +31,7 @@ class ImageDataConfig:
     kind: str = field(
         "tfds",
         "a tfds data set, the arrays of an .npz file, or the 1,797 digits of 8 x 8 pixels of scikit-learn, "
-        "which needs the extra tfm[digits].",
+        "which needs the extra digits.",
         choices=("tfds", "arrays", "digits"),
     )
     name: str = field(
@@ -239,7 +239,7 @@ def _read_digits():
     except ImportError as error:
         raise UserError(
             f"The digits come with scikit-learn, which cannot be imported ({error}): "
-            "pip install 'tfm[digits]'."
+            f"{install_extra('digits')}."
         ) from None
     found = load_digits()
     images = found.images[..., None].astype(np.uint8)  # integers of 0 to 16, as floats

@@ -10,7 +10,7 @@ from jax import export
 from tfm import backend
 from tfm.decoding.generate import check_lengths, search_batch
 from tfm.decoding.parameters import INT8, search_parameters
-from tfm.errors import UserError
+from tfm.errors import UserError, install_extra
 from tfm.workdir.runs import Run, single_model_params
 
 PLATFORMS = ("cpu", "cuda")
@@ -60,7 +60,7 @@ def serialized(program: export.Exported) -> bytes:
     try:
         return bytes(program.serialize())
     except ImportError:
-        raise UserError("StableHLO needs a package that is not here: pip install flatbuffers.") from None
+        raise UserError(f"StableHLO needs the package flatbuffers: {install_extra('stablehlo')}.") from None
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import jax
 from jax.experimental import topologies
 
 from tfm import backend
-from tfm.errors import UserError
+from tfm.errors import UserError, install_extra
 from tfm.runtime.memory import explain_out_of_memory, format_bytes, measure_memory
 from tfm.training import compiled_text
 from tfm.training.chips import CHIPS, Chip, Roofline, estimate
@@ -80,7 +80,7 @@ def find_devices(topology: str) -> tuple[Sequence[jax.Device], Chip]:
             f"got {topology!r}."
         )
     if importlib.util.find_spec("libtpu") is None:
-        raise UserError("--topology needs the compiler for TPUs: pip install 'tfm[tpu]'.")
+        raise UserError(f"--topology needs the compiler for TPUs: {install_extra('tpu')}.")
     for name, value in LIBTPU_SETTINGS.items():
         os.environ.setdefault(name, value)
     try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tfm.config import find_by_name, is_dotted
-from tfm.errors import UserError
+from tfm.errors import UserError, install_extra
 
 PATH = "training.trackers"
 PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}  # name -> what it imports
@@ -75,6 +75,6 @@ def find_tracker(name: str) -> Callable[[str], Tracker]:
     if found is None or found.origin is None:  # the folder wandb of offline runs is no package
         raise UserError(
             f"{PATH} names {name!r}, whose package {PACKAGES[name]} is not installed: "
-            "pip install 'tfm[tracking]', or leave the name out."
+            f"{install_extra('tracking')}, or leave the name out."
         )
     return importlib.import_module(f"{__name__}.{name}").make_tracker
