@@ -11,7 +11,7 @@ from tfm.commands import terminal
 
 GROUPS = {
     "Train": {
-        "quickstart": "Train on the built-in language, evaluate and draw: six minutes, no download.",
+        "quickstart": "Train on the built-in language, evaluate and draw, in about five minutes.",
         "data": "Show what is in the data of a config: lengths, characters, duplicates, overlap.",
         "train": "Train a model from a config, or resume a run.",
         "sweep": "Train and evaluate all variants of a config, and write their table.",

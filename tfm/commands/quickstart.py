@@ -1,7 +1,8 @@
 """Trains on the built-in English-German language, evaluates and draws: tfm quickstart
 
-About six minutes on two CPU cores; no download. --workdir names the folder of the run, runs/quickstart if not
-given. Started again, it resumes where it was stopped. The same as, one after the other:
+Takes about five minutes on two CPU cores and downloads nothing. --workdir names the folder of the run. The
+default is runs/quickstart. If the command is interrupted, the same command resumes it. It does the same as
+these commands:
 
   tfm train --config=quickstart --workdir=runs/quickstart
   tfm evaluate --workdir=runs/quickstart
@@ -20,14 +21,17 @@ log = logging.getLogger("tfm.quickstart")
 
 
 def define_flags(values: flags.FlagValues, _: Sequence[str]) -> None:
-    """The flags of the command, in `values`."""
+    """Defines the flags of the command in `values`."""
     flags.DEFINE_string(
-        "workdir", WORKDIR, "Folder of the run; made when absent, continued when not.", values
+        "workdir",
+        WORKDIR,
+        "Folder of the run, created if missing and resumed otherwise.",
+        values,
     )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Trains, evaluates and draws; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    """Trains, evaluates and draws. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     arguments, _ = cli.parse(__name__, argv, define_flags)
     workdir = f"--workdir={arguments.workdir}"
     train.main(["--config=quickstart", workdir])
