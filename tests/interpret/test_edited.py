@@ -1,6 +1,7 @@
 """Edits in cached decoding: equal to edited forward passes over what was found."""
 
 import copy
+import dataclasses
 import functools
 
 import jax
@@ -369,3 +370,20 @@ def test_feature_scores_have_no_logits_to_edit():
     edited = interpret.EditedModel(MODEL, {"logits": interpret.zero})
     with pytest.raises(UserError, match="'logits', which matches none"):
         jax.eval_shape(lambda: edited.apply({"params": PARAMS}, INPUTS, READ, train=False, method="features"))
+
+
+def test_a_clone_keeps_the_edits():
+    """Decoding in another dtype clones the model."""
+    edited = interpret.EditedModel(MODEL, {"logits": interpret.scale(0.0)})
+    cloned = edited.clone(config=dataclasses.replace(CONFIG, dtype="bfloat16"))
+    assert cloned.config.dtype == "bfloat16"
+    logits = cloned.apply({"params": PARAMS}, INPUTS, READ, train=False)
+    np.testing.assert_array_equal(logits, np.zeros(logits.shape))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_edits_hold_in_every_dtype_of_decoding(dtype):
+    edited = interpret.EditedModel(MODEL, {"logits": interpret.scale(-1.0)})
+    config = DecodingConfig(beam_size=1, max_extra_tokens=EXTRA, dtype=dtype)
+    plain, changed = (decode(model, PARAMS, INPUTS.tolist(), config) for model in (MODEL, edited))
+    assert [found[0].ids for found in plain] != [found[0].ids for found in changed]

@@ -415,3 +415,20 @@ def test_attention_of_a_recurrent_model_is_read():
     np.testing.assert_allclose(reads[name].sum(-1), 1, atol=1e-5)
     with pytest.raises(UserError, match=f"lets {name} be read and not edited"):
         interpret.run(model, params, INPUTS, TARGETS, edit={"*.weights": interpret.zero})
+
+
+def test_a_patch_from_a_shorter_run_leaves_the_later_positions_as_they_are():
+    name = "encoder.layers_0.feed_forward.hidden"
+    _, plain = run({}, read=name)
+    short = np.full((2, 3, CONFIG.d_ff), 7.0, np.float32)
+    _, patched = run(interpret.patch({name: short}), read=name)
+    np.testing.assert_array_equal(patched[name][:, :3], short)
+    np.testing.assert_array_equal(patched[name][:, 3:], plain[name][:, 3:])
+
+
+def test_weights_patched_from_a_shorter_run_are_zero_for_the_later_keys():
+    name = f"{CROSS}.weights"
+    short = np.full((2, CONFIG.heads, TARGETS.shape[1], 3), 1 / 3, np.float32)
+    _, patched = run(interpret.patch({name: short}), read=name)
+    np.testing.assert_array_equal(patched[name][..., :3], short)
+    np.testing.assert_array_equal(patched[name][..., 3:], 0)

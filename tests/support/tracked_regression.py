@@ -30,7 +30,7 @@ class SampledRegression(Regression):
 
 
 def draw(params, path):
-    figure = Figure(figsize=(1, 1))
+    figure = Figure(figsize=(2, 1))  # not square, so that width and height differ
     figure.subplots().plot(np.asarray(params["slope"]))
     save(figure, path)
 

@@ -266,6 +266,9 @@ def test_steps_of_a_decay_need_the_flag(schedule, tmp_path):
         UserError, match=r"steps was 5000 .* 9000 \(training\.schedule depends on it; --allow"
     ):
         initialization.save_config(longer, str(tmp_path))
+    other = dataclasses.replace(longer, training=TrainingConfig(schedule="inverse_sqrt", steps=9000))
+    with pytest.raises(UserError, match=r"training\.steps"):  # the steps before the change depended on it
+        initialization.save_config(other, str(tmp_path), allow_change=["training.schedule"])
     initialization.save_config(longer, str(tmp_path), allow_change=["training.steps"])
 
 
@@ -434,6 +437,33 @@ def test_a_reset_keeps_the_newest_weights(known_of_any_task, caplog):
         "4",
         "6",
     ]
+
+
+def test_a_reset_leaves_nothing_of_the_old_schedule_in_the_run_folder(known_of_any_task):
+    known, config = known_of_any_task, any_task()
+    for name in ("samples/000006/attention.png", "tensorboard/events", "samples.jsonl", "trackers.json"):
+        (known / name).parent.mkdir(parents=True, exist_ok=True)
+        (known / name).write_text("{}")
+    kept = {"config.json", "starts.jsonl", "lock", "compiled", "before_reset"}
+    logged = {path.name for path in known.iterdir()} - kept
+    task = tasks.find(config.task).create(config, str(known), new=False)
+    initialization.reset(task, str(known))
+    assert {path.name for path in known.iterdir()} <= kept
+    assert {path.name for path in (known / "before_reset").iterdir()} == logged
+    assert (known / "before_reset" / "samples" / "000006" / "attention.png").exists()
+
+
+@pytest.mark.long
+def test_a_reset_of_a_run_with_an_average_begins_from_the_average(tmp_path):
+    """The run was validated with its average."""
+    begin(any_task(), tmp_path / "plain", steps=4)
+    averaged = any_task(ema_decay=0.5)
+    begin(averaged, tmp_path / "averaged", steps=4)
+    average, last = (jax.tree.leaves(weights(tmp_path / name, 4)) for name in ("averaged", "plain"))
+    assert any((x != y).any() for x, y in zip(average, last, strict=True))
+    begin(averaged, tmp_path / "averaged", reset=True, steps=1)
+    started = jax.tree.leaves(weights(tmp_path / "averaged", 0))
+    assert all((x == y).all() for x, y in zip(started, average, strict=True))
 
 
 def test_a_killed_reset_resumes_without_the_flag(known, corpus):

@@ -61,16 +61,20 @@ def test_samples_are_spread():
 
 
 @pytest.mark.long
-def test_the_picture_is_of_the_layer_that_aligns(run, data, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("attention_layer", "layer"), [(0, 0), (1, 1), (-1, 2)])
+def test_the_picture_is_of_the_layer_that_aligns(attention_layer, layer, run, data, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr("tfm.visualize.figures.draw_attention", lambda *arguments: drawn.append(arguments))
-    task = make_task(run, decoding=dataclasses.replace(run.task.config.decoding, attention_layer=0))
-    _, samples = task.evaluate_with_samples(run.params, data)
+    model = dataclasses.replace(run.task.config.model, decoder_layers=3)
+    decoding = dataclasses.replace(run.task.config.decoding, attention_layer=attention_layer)
+    task = make_task(run, model=model, decoding=decoding)
+    params = randomize_weights(run._replace(task=task)).params
+    _, samples = task.evaluate_with_samples(params, data)
     samples.pictures[PICTURE]("a.png")
     ((panels, title, path),) = drawn
     row = samples.rows[0]
-    translated = examine_pair(task, run.params, row["source"], row["hypothesis"])
-    expected = translated.weights["cross"][:1].mean(1, keepdims=True)
+    translated = examine_pair(task, params, row["source"], row["hypothesis"])
+    expected = translated.weights["cross"][layer : layer + 1].mean(1, keepdims=True)
     np.testing.assert_allclose(panels.weights, expected, rtol=1e-6)
     np.testing.assert_allclose(panels.weights.sum(-1), 1, atol=1e-5)
     assert (row["source"] in title, path) == (True, "a.png")

@@ -1,0 +1,62 @@
+"""Inputs over `decoding.max_input`: which parts are searched, and which part gets the forced prefix."""
+
+import dataclasses
+
+import pytest
+
+from tests.support.tiny import randomize_weights
+from tfm.decoding.generate import TokenHypothesis
+from tfm.tasks.translation import pipeline
+from tfm.workdir import runs
+
+MAX_INPUT = 14  # word pieces, the end counted; a word has at most six
+LONG, SHORT = "red dog small cat big bird blue dog runs red cat", "blue cat"
+
+
+@pytest.fixture
+def searched(monkeypatch):
+    """[(inputs, prefixes)] of each search. A search finds its own input."""
+    calls = []
+
+    def decode(model, params, inputs, config, n_best, prefixes):
+        calls.append((inputs, prefixes))
+        return [[TokenHypothesis(ids[:-1], -1.0)] for ids in inputs]
+
+    monkeypatch.setattr(pipeline, "decode", decode)
+    return calls
+
+
+def translate(run, overflow, prefixes=None):
+    decoding = dataclasses.replace(run.task.config.decoding, max_input=MAX_INPUT, overflow=overflow)
+    return pipeline.translate_texts(
+        None, None, run.task.tokenizer, [LONG, SHORT], decoding, n_best=1, prefixes=prefixes
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tiny_run):
+    return randomize_weights(runs.load(str(tiny_run)))
+
+
+def test_only_the_first_part_of_a_split_input_begins_with_the_prefix(run, searched):
+    translate(run, "split", prefixes=["rot", "blau"])
+    ((inputs, prefixes),) = searched
+    rot, blau = run.task.tokenizer.encode(["rot", "blau"])
+    assert len(inputs) > 2
+    assert prefixes == [rot, *([] for _ in inputs[2:]), blau]
+
+
+def test_the_translation_of_a_split_input_joins_its_parts_and_adds_their_scores(run, searched):
+    (long,), (short,) = translate(run, "split")
+    ((inputs, _),) = searched
+    assert (long.text, short.text) == (LONG, SHORT)
+    assert (long.score, short.score) == (1.0 - len(inputs), -1.0)
+    assert max(map(len, inputs)) <= MAX_INPUT
+
+
+def test_a_cut_input_is_searched_once(run, searched):
+    (long,), (short,) = translate(run, "cut")
+    ((inputs, _),) = searched
+    assert len(inputs) == 2
+    assert LONG.startswith(long.text)
+    assert short.text == SHORT
