@@ -1,4 +1,4 @@
-"""WMT14 English-German, Table 3 of the paper: 21 variations of the base model, scored on newstest2013.
+"""WMT14 English-German, Table 3 of the paper: the base model and 19 variations, scored on newstest2013.
 
     tfm sweep configs/table3.py --workdir=runs/table3 --dry_run
     tfm sweep configs/table3.py --workdir=runs/table3 --seeds=1
