@@ -1,14 +1,17 @@
-"""Hooks of MkDocs: makes the documents, whose links are those of the repository, pages of a site.
+"""Hooks of MkDocs, which turn the documents of the repository into pages of a site.
 
-README.md becomes the first page, and each file of code that a page links to a page with numbered lines.
+README.md becomes the first page. Notebooks become pages with their stored output. Each file of code that a
+page links to becomes a page with numbered lines.
 """
 
 import os
 import re
 
+import nbformat
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from nbconvert import MarkdownExporter
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, get_lexer_for_filename
@@ -18,39 +21,71 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DOCS = os.path.join(ROOT, "docs")
 PAGES = {"index.md": "README.md"}  # of the site: file of the repository
 PAGES |= {name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")}
+NOTES = "benchmarks/notes"  # of measurements
+PAGES |= {f"notes/{name}": f"{NOTES}/{name}" for name in sorted(os.listdir(os.path.join(ROOT, NOTES)))}
 SOURCE = "source"  # folder of the pages that show code
-LINK = re.compile(r"(\]\()((?!https?:|mailto:|#)[^)#\s]+)(#[^)\s]*)?\)")
+NOTEBOOKS = "notebooks"  # folder of docs/ and of the site
+LOCAL = r"(?!https?:|mailto:|data:|#)"
+LINK = re.compile(rf"(\]\(){LOCAL}([^)#\s]+)(#[^)\s]*)?(\))")
+HTML_LINK = re.compile(rf"((?:href|src)=\"){LOCAL}([^\"#]+)(#[^\"]*)?(\")")
+TABLE_ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
+CODE_WITH_PIPES = re.compile(r"`([^`]*\\\|[^`]*)`")
 LINE = re.compile(r"#L(\d+)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds README.md and its like, and a page for each file of code that is linked to."""
+    """Adds the pages outside of docs/, the notebooks, and a page for each file of code that is linked to."""
     for page, path in PAGES.items():
         files.append(File.generated(config, page, content=_read(path)))
+    for name in sorted(os.listdir(os.path.join(DOCS, NOTEBOOKS))):
+        if name.endswith(".ipynb"):
+            _add_notebook(files, config, name.removesuffix(".ipynb"))
     linked = set()
     for file in files.documentation_pages():
-        linked |= {path for path in map(_repository_path, *_links(file)) if path}
+        linked |= {
+            path for path in (_repository_path(target, file.src_uri) for target in _targets(file)) if path
+        }
     for path in sorted(linked):
         files.append(File.generated(config, f"{SOURCE}/{path}.md", content=_show_source(path)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leads the links of a page to the pages of the site."""
-    return LINK.sub(lambda match: _rewrite(match, page.file.src_uri), markdown)
+    """Leads the links of a page to pages of the site, and shows pipes in the code of tables."""
+    for pattern in (LINK, HTML_LINK):
+        markdown = pattern.sub(lambda match: _rewrite(match, page.file.src_uri), markdown)
+    return TABLE_ROW.sub(lambda row: CODE_WITH_PIPES.sub(_show_pipes, row[0]), markdown)
 
 
-def _links(file):
-    """The targets in a page, and the page as many times."""
-    found = [target for _, target, _ in LINK.findall(file.content_string)]
-    return found, [file.src_uri] * len(found)
+def _show_pipes(match: re.Match) -> str:
+    """Returns code of a table as HTML, because a code span would show the backslash before each pipe."""
+    code = match[1].replace("&", "&amp;").replace("<", "&lt;").replace("\\|", "&#124;")
+    return f"<code>{code}</code>"
 
 
-def _rewrite(match, page):
-    opening, target, anchor = match.groups()
+def _add_notebook(files: Files, config: MkDocsConfig, name: str) -> None:
+    """Adds a page for a notebook, and its pictures."""
+    notebook = nbformat.reads(_read(f"docs/{NOTEBOOKS}/{name}.ipynb"), as_version=4)
+    options = {"output_files_dir": name, "unique_key": name}
+    text, resources = MarkdownExporter().from_notebook_node(notebook, resources=options)
+    files.append(File.generated(config, f"{NOTEBOOKS}/{name}.md", content=text))
+    for path, content in resources["outputs"].items():
+        files.append(File.generated(config, f"{NOTEBOOKS}/{path}", content=content))
+
+
+def _targets(file: File) -> list[str]:
+    """Returns the targets of the local links of a page, in Markdown and in HTML."""
+    return [match[2] for pattern in (LINK, HTML_LINK) for match in pattern.finditer(file.content_string)]
+
+
+def _rewrite(match: re.Match, page: str) -> str:
+    """Returns a link of a page with the target that the site has for it."""
+    opening, target, anchor, closing = match.groups()
     path = _resolve(target, page)
     if path in PAGES.values():
         site_path = next(name for name, each in PAGES.items() if each == path)
+    elif path.startswith(f"docs/{NOTEBOOKS}/") and path.endswith(".ipynb"):
+        site_path = f"{path.removeprefix('docs/').removesuffix('.ipynb')}.md"
     elif _repository_path(target, page):
         site_path = f"{SOURCE}/{path}.md"
         anchor = LINE.sub(r"#L-\1", anchor or "")
@@ -58,11 +93,14 @@ def _rewrite(match, page):
         site_path = path.removeprefix("docs/")
     else:
         return match[0]
-    return f"{opening}{os.path.relpath(site_path, os.path.dirname(page) or '.')}{anchor or ''})"
+    relative = os.path.relpath(site_path, os.path.dirname(page) or ".")
+    if opening.startswith(("href", "src")):  # MkDocs leads only links in Markdown to the built pages
+        relative = re.sub(r"\.md$", ".html", relative)
+    return f"{opening}{relative}{anchor or ''}{closing}"
 
 
-def _repository_path(target, page):
-    """The path of the file or folder of code that a link leads to; None for any other link."""
+def _repository_path(target: str, page: str) -> str | None:
+    """Returns the path of the code that a link leads to, or None for a link to something else."""
     path = _resolve(target, page)
     full = os.path.join(ROOT, path)
     if path in PAGES.values() or path.startswith("..") or not os.path.exists(full):
@@ -70,14 +108,14 @@ def _repository_path(target, page):
     return path if os.path.isdir(full) or not path.startswith("docs/") else None
 
 
-def _resolve(target, page):
-    """The path in the repository that a link of a page means."""
+def _resolve(target: str, page: str) -> str:
+    """Returns the path in the repository that a link of a page means."""
     folder = os.path.dirname(PAGES.get(page, f"docs/{page}"))
     return os.path.normpath(os.path.join(folder, target))
 
 
-def _show_source(path):
-    """A page with the lines of a file, or the names in a folder."""
+def _show_source(path: str) -> str:
+    """Returns a page with the lines of a file, the text of a document, or the names in a folder."""
     full = os.path.join(ROOT, path)
     if os.path.isdir(full):
         names = sorted(name for name in os.listdir(full) if not name.startswith((".", "__")))
@@ -93,6 +131,6 @@ def _show_source(path):
     return f"# {path}\n\n{highlight(_read(path), lexer, formatter)}\n"
 
 
-def _read(path):
+def _read(path: str) -> str:
     with open(os.path.join(ROOT, path), encoding="utf-8") as file:
         return file.read()

@@ -78,7 +78,7 @@ def test_commands_of_a_page_are_understood(document):
 def test_gallery_has_a_small_figure_of_every_plot():
     text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
     figures = re.findall(r"!\[[^]]+\]\((\S+)\)", text)
-    assert len(figures) == len(KINDS) + 3  # attention, rollout and the page
+    assert len(figures) == len(KINDS) + 4  # attention as a matrix and as lines, rollout, and the page
     for figure in figures:
         assert (ROOT / "docs" / figure).stat().st_size < 60_000, figure
     for kind in KINDS.keys() - {"curves"}:

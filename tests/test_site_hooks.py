@@ -1,0 +1,51 @@
+"""The hooks of the site: links of the repository lead to pages of the site, and tables show pipes."""
+
+import importlib.util
+import types
+
+import pytest
+
+from tests.support.paths import ROOT
+
+pytest.importorskip("mkdocs", reason="the packages of `make docs` are not installed")
+pytest.importorskip("nbconvert", reason="the packages of `make docs` are not installed")
+
+
+@pytest.fixture(scope="module")
+def hooks():
+    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "docs" / "site_hooks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def render(hooks, markdown, page="index.md"):
+    file = types.SimpleNamespace(src_uri=page)
+    return hooks.on_page_markdown(markdown, types.SimpleNamespace(file=file), None, None)
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "expected"),
+    [
+        ("index.md", "[x](docs/data.md)", "[x](data.md)"),
+        ("index.md", "[x](docs/commands.md#devices)", "[x](commands.md#devices)"),
+        ("index.md", "[x](tfm/masks.py)", "[x](source/tfm/masks.py.md)"),
+        ("index.md", '<a href="tfm/masks.py">x</a>', '<a href="source/tfm/masks.py.html">x</a>'),
+        ("index.md", '<img src="docs/figures/a.png">', '<img src="figures/a.png">'),
+        ("design.md", "[x](../tfm/masks.py#L7)", "[x](source/tfm/masks.py.md#L-7)"),
+        ("design.md", "[x](../README.md)", "[x](index.md)"),
+        ("results.md", "[x](../benchmarks/notes/input.md)", "[x](notes/input.md)"),
+        ("notes/input.md", "[x](../../docs/results.md)", "[x](../results.md)"),
+        ("interpret.md", "[x](notebooks/ablate_and_patch.ipynb)", "[x](notebooks/ablate_and_patch.md)"),
+        ("index.md", "[x](https://example.org/a.md)", "[x](https://example.org/a.md)"),
+        ("index.md", "[x](#results)", "[x](#results)"),
+    ],
+)
+def test_links_of_the_repository_lead_to_pages_of_the_site(page, link, expected, hooks):
+    assert render(hooks, link, page) == expected
+
+
+def test_code_in_a_table_shows_pipes_without_backslashes(hooks):
+    row = r"| BLEU | `a\|b<c` | `plain` |"
+    assert render(hooks, row) == "| BLEU | <code>a&#124;b&lt;c</code> | `plain` |"
+    assert render(hooks, r"Text with `a\|b`.") == r"Text with `a\|b`."
