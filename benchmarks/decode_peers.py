@@ -1,9 +1,9 @@
 """The work of `benchmarks.decode` by CTranslate2: python -m benchmarks.decode_peers --batch=8 --beam=4
 
-Needs torch, transformers and ctranslate2 in the Python that runs it, which may have no JAX. A MarianMT model
-with random weights is converted, and decodes sentences of 32 source tokens until each output has exactly 32
-tokens. Prints one JSON line with the fields of `benchmarks.decode`. --workers decodes parts of a batch at
-the same time and divides the threads among them.
+The Python that runs this script needs torch, transformers and ctranslate2, but no JAX. The script converts a
+MarianMT model with random weights, then decodes sentences of 32 source tokens until each output has exactly
+32 tokens. It prints one JSON line with the speeds that `benchmarks.decode` prints. --workers=2 decodes two
+halves of a batch at the same time and divides the threads between them.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def convert(size: str, folder: str) -> None:
     """Writes a MarianMT model of a size with random weights as a model of CTranslate2."""
     layers, features, heads, inner, vocabulary, _ = SIZES[size]
     config = transformers.MarianConfig(
-        vocab_size=vocabulary + 1,  # the last id is the padding, which the conversion removes
+        vocab_size=vocabulary + 1,  # the conversion removes the last id, the padding
         d_model=features,
         encoder_layers=layers,
         decoder_layers=layers,
@@ -58,8 +58,10 @@ def convert(size: str, folder: str) -> None:
     spec.save(folder)
 
 
-def make_call(arguments: argparse.Namespace, folder: str) -> Callable[[int], list]:
-    """Returns a function that decodes the batch with a number, and returns the outputs."""
+def make_call(
+    arguments: argparse.Namespace, folder: str
+) -> Callable[[int], list[ctranslate2.TranslationResult]]:
+    """Returns a function that decodes one of eight batches, in turn."""
     translator = ctranslate2.Translator(
         folder,
         device="cpu",
@@ -72,7 +74,7 @@ def make_call(arguments: argparse.Namespace, folder: str) -> Callable[[int], lis
     )
     batches = [[[*(f"t{i}" for i in row), END] for row in batch] for batch in words]
 
-    def call(turn: int) -> list:
+    def call(turn: int) -> list[ctranslate2.TranslationResult]:
         return translator.translate_batch(
             batches[turn % len(batches)],
             beam_size=arguments.beam,
@@ -86,11 +88,12 @@ def make_call(arguments: argparse.Namespace, folder: str) -> Callable[[int], lis
 
 
 def main() -> None:
+    """Measures the median time of a batch and prints it as one JSON line."""
     arguments = parse()
     with tempfile.TemporaryDirectory() as folder:
         convert(arguments.size, folder)
         call = make_call(arguments, folder)
-        lengths = {len(found.hypotheses[0]) for found in call(0)}
+        lengths = {len(result.hypotheses[0]) for result in call(0)}
         if lengths != {LENGTH}:
             raise SystemExit(f"Expected outputs of {LENGTH} tokens, got {sorted(lengths)}.")
         seconds = []
@@ -111,7 +114,7 @@ def parse() -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=list(SIZES), default="base")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16", "int8"), default="float32")
+    parser.add_argument("--dtype", choices=("float32", "int8"), default="float32")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--workers", type=int, default=1)

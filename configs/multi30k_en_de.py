@@ -5,7 +5,8 @@ Command, with the six files train/val/test_2016_flickr .en and .de in one folder
     python train.py --config=configs/multi30k_en_de.py --workdir=runs/multi30k --config.data.directory=FOLDER
     python eval.py --workdir=runs/multi30k --average=5 --config.decoding.beam_size=5
 
-Hardware: any; two CPU cores are enough. benchmarks/notes/multi30k.md has the measured scores, time and curve.
+Hardware: any; two CPU cores are enough. docs/results.md has the measured scores, and
+benchmarks/notes/multi30k.md has the time and the curve.
 
 Deviations from the paper, all for small data: 3 + 3 layers of 256 features, dropout 0.2, and a learning rate
 that falls linearly to 0 instead of equation 3.

@@ -3,7 +3,7 @@
     tfm sweep configs/table3_small.py --workdir=runs/table3_small --at_once=2
     python train.py --config=configs/table3_small.py:C-d1024 --workdir=runs/C-d1024
 
-Hardware, hours and result: see benchmarks/notes/table3_small.md.
+Hardware, hours and result: see docs/results.md and benchmarks/notes/table3_small.md.
 
 Every width of the paper (D, F, features of keys and values) is divided by 8, every number of layers by 2;
 heads, rates and the form of the schedule are the paper's. Base makes 600 steps of 1,024 tokens a side, big

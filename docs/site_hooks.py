@@ -24,12 +24,20 @@ PAGES |= {name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.m
 NOTES = "benchmarks/notes"  # of measurements
 PAGES |= {f"notes/{name}": f"{NOTES}/{name}" for name in sorted(os.listdir(os.path.join(ROOT, NOTES)))}
 SOURCE = "source"  # folder of the pages that show code
+NO_CONTENTS = "---\nhide: [toc]\n---\n\n"  # first lines of a page that leave more width to its code
 NOTEBOOKS = "notebooks"  # folder of docs/ and of the site
 LOCAL = r"(?!https?:|mailto:|data:|#)"
 LINK = re.compile(rf"(\]\(){LOCAL}([^)#\s]+)(#[^)\s]*)?(\))")
 HTML_LINK = re.compile(rf"((?:href|src)=\"){LOCAL}([^\"#]+)(#[^\"]*)?(\")")
 TABLE_ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 CODE_WITH_PIPES = re.compile(r"`([^`]*\\\|[^`]*)`")
+# Code in a text and in blocks of plain text, not in blocks of a programming language.
+TEXT_BLOCK = r'(?<=language-text highlight"><pre><span></span>)'
+CODE = re.compile(rf"(?:{TEXT_BLOCK}|(?<!</span>))<code>.*?</code>", re.DOTALL)
+TAG_OR_WORD = re.compile(r"<[^>]*>|[^\s<]+")
+PLACE_OF_A_BREAK = re.compile(r"[-\[(]")  # where browsers break a line inside a word
+END_OF_A_PART = re.compile(r"(&#124;|[|/,.=])")
+LONG_WORD = 30  # characters: a longer word may not fit on a line of a phone
 LINE = re.compile(r"#L(\d+)")
 
 
@@ -55,6 +63,21 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     for pattern in (LINK, HTML_LINK):
         markdown = pattern.sub(lambda match: _rewrite(match, page.file.src_uri), markdown)
     return TABLE_ROW.sub(lambda row: CODE_WITH_PIPES.sub(_show_pipes, row[0]), markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Marks the words of code that browsers would break, such as --workdir=DIR. site.css keeps them whole."""
+    return CODE.sub(lambda code: TAG_OR_WORD.sub(_mark_word, code[0]), html)
+
+
+def _mark_word(match: re.Match) -> str:
+    """Returns a word in a `span` if a browser would break it. A long word may break after its parts."""
+    word = match[0]
+    is_tag, is_long = word.startswith("<"), len(word) > LONG_WORD
+    if is_tag or not (is_long or PLACE_OF_A_BREAK.search(word)):
+        return word
+    parts = END_OF_A_PART.sub(r"\1<wbr>", word) if is_long else word
+    return f'<span class="word">{parts}</span>'
 
 
 def _show_pipes(match: re.Match) -> str:
@@ -127,8 +150,14 @@ def _show_source(path: str) -> str:
         lexer = get_lexer_for_filename(path)
     except ClassNotFound:
         lexer = TextLexer()
-    formatter = HtmlFormatter(linenos="inline", lineanchors="L", anchorlinenos=True)  # anchors L-1, L-2, ...
-    return f"# {path}\n\n{highlight(_read(path), lexer, formatter)}\n"
+    formatter = HtmlFormatter(
+        cssclass="highlight no-copy",  # a copy would contain the numbers
+        wrapcode=True,
+        linenos="inline",
+        lineanchors="L",  # L-1, L-2, ...
+        anchorlinenos=True,
+    )
+    return f"{NO_CONTENTS}# {path}\n\n{highlight(_read(path), lexer, formatter)}\n"
 
 
 def _read(path: str) -> str:

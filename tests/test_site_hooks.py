@@ -1,4 +1,4 @@
-"""The hooks of the site: links of the repository lead to pages of the site, and tables show pipes."""
+"""The hooks of the site: links lead to pages of the site, tables show pipes, options stay whole."""
 
 import importlib.util
 import types
@@ -49,3 +49,19 @@ def test_code_in_a_table_shows_pipes_without_backslashes(hooks):
     row = r"| BLEU | `a\|b<c` | `plain` |"
     assert render(hooks, row) == "| BLEU | <code>a&#124;b&lt;c</code> | `plain` |"
     assert render(hooks, r"Text with `a\|b`.") == r"Text with `a\|b`."
+
+
+def test_words_that_would_break_are_marked(hooks):
+    def mark(html):
+        return hooks.on_page_content(html, None, None, None)
+
+    assert mark("<code>tfm train --dry_run</code>") == (
+        '<code>tfm train <span class="word">--dry_run</span></code>'
+    )
+    assert mark(f"<code>{'name' * 10}.end</code>").endswith("name.<wbr>end</span></code>")
+    for unchanged in ("<p>bit-for-bit</p>", "<code>plain words</code>", "<code><a href='a-b'>c</a></code>"):
+        assert mark(unchanged) == unchanged
+    python = '<div class="language-python highlight"><pre><span></span><code>a-b</code></pre></div>'
+    assert mark(python) == python
+    text = python.replace("python", "text")
+    assert mark(text) == text.replace("a-b", '<span class="word">a-b</span>')

@@ -1,10 +1,12 @@
-"""Runs the notebooks of docs/notebooks: python -m tests.support.notebooks runs all and keeps their output.
+"""Runs the notebooks of docs/notebooks. `python -m tests.support.notebooks` runs all and stores their output.
 
-The cell with the tag "parameters" has the settings: constants, one a line.
+The cell with the tag "parameters" contains the settings as constants, one on each line.
 """
 
 import pathlib
 import re
+import subprocess
+import sys
 import tempfile
 
 import nbclient
@@ -14,10 +16,11 @@ from tests.support.paths import ROOT
 from tests.support.processes import LIMIT
 
 FOLDER = ROOT / "docs" / "notebooks"
+TRAIN = ["-m", "tfm", "train", "--config=quickstart", "--workdir=runs/quickstart"]
 
 
 def run_notebook(path, folder, seconds=LIMIT, **parameters):
-    """The notebook, with its output, run in `folder` with some of its parameters replaced.
+    """Runs a notebook in `folder` with some of its parameters replaced. Returns it with its output.
 
     Raises:
       nbclient.exceptions.CellExecutionError: a cell failed.
@@ -36,6 +39,8 @@ def run_notebook(path, folder, seconds=LIMIT, **parameters):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
+        # The notebooks share this run. A notebook that trained it would store its whole progress bar.
+        subprocess.run([sys.executable, *TRAIN], cwd=folder, check=True)
         for path in sorted(FOLDER.glob("*.ipynb")):
             notebook = run_notebook(path, pathlib.Path(folder), seconds=3600)
             for cell in notebook.cells:

@@ -29,12 +29,12 @@ class Memory(NamedTuple):
 
 
 def limit_malloc_arenas() -> None:
-    """Limits the arenas of malloc, so that a long run does not grow; call it before threads start.
+    """Limits malloc to one arena per core, so that a long run does not grow. Call it before threads start.
 
-    The threads of XLA, of checkpoints and of the input each allocate in a heap ("arena") of their own, and
-    what they free stays in it. glibc makes up to eight arenas a core; what having one costs in speed is less
-    than two cores could show (docs/reliability.md). Where the environment sets MALLOC_ARENA_MAX or
-    glibc.malloc.arena_max, that holds; other C libraries have none.
+    Without a limit, glibc creates up to eight heaps ("arenas") per core for the threads of XLA, of
+    checkpoints and of the input. Memory that a thread frees stays in its arena. The limit has no measurable
+    cost in speed (benchmarks/notes/soak_test.md). MALLOC_ARENA_MAX and glibc.malloc.arena_max in the
+    environment override the limit. The function does nothing if the C library is not glibc.
     """
     if "MALLOC_ARENA_MAX" in os.environ or "arena_max" in os.environ.get("GLIBC_TUNABLES", ""):
         return
@@ -43,7 +43,7 @@ def limit_malloc_arenas() -> None:
 
 
 def return_free_memory() -> None:
-    """Gives the system what malloc keeps of freed memory, such as what compiling took; glibc alone can."""
+    """Returns freed memory from malloc to the system, for example after a compilation. Needs glibc."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
