@@ -97,8 +97,7 @@ def make_once(folder, make):
 def _compilation_cache(shared_folder):
     """Programs compiled once, for all workers and for the processes that tests start.
 
-    Where the environment names a folder already, sessions share it: Makefile and tests/support/mutations.py
-    name one.
+    If the environment names a folder, sessions share it. The Makefile names a folder.
     """
     shared = os.environ.get("JAX_COMPILATION_CACHE_DIR", shared_folder / "compiled")
     with pytest.MonkeyPatch.context() as patch:

@@ -1,0 +1,202 @@
+"""Puts mistakes into a copy of the code one at a time, and reports those that no test notices.
+
+    python -m tests.mutations.run --handwritten [--only=TEXT]
+    python -m tests.mutations.run --generated=200 --seed=1 [--only=tfm/search]
+
+The handwritten mutations are the rows of handwritten.jsonl, which name their tests. Generated mutations are
+drawn by `tests.mutations.generate`. Their tests are the mirrored test file, then the tests that handwritten
+rows of the same file name, then the tests of the package, and at last the contracts.
+
+A mutation is killed only if pytest exits with code 1. A mutation that makes the tests hang is reported as a
+survivor that timed out. Any other exit code is an error, and the program exits with code 2. Libraries are
+imported once, and the tests of each mutation run in a fork. The program exits with code 1 if less than 95 %
+of the mutations are killed.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from typing import NamedTuple
+
+from tests.mutations.generate import sample_edits
+from tests.support.paths import ROOT
+
+NEEDED_SHARE = 0.95  # of the mutations that must be killed
+SECONDS = 600  # for the tests of one mutation
+LEFT_OUT = (".git", ".venv", "runs", "site", "__pycache__", ".*_cache", "*.egg-info")
+NOT_MUTATED = ("tfm/datasets/toy_translation/", "tfm/testing/")  # word lists; tests themselves
+LAST_TESTS = ("tests/wiring", "tests/test_conformance.py")
+HANDWRITTEN = pathlib.Path(__file__).with_name("handwritten.jsonl")
+SURVIVED, KILLED, TIMED_OUT = 0, 1, -signal.SIGALRM  # exit codes
+VERDICTS = {SURVIVED: "SURVIVED", KILLED: "killed", TIMED_OUT: "SURVIVED, timed out"}
+
+
+class Mutation(NamedTuple):
+    """A mistake: the whole new content of a file, what it changes, and the tests that should notice."""
+
+    path: str
+    content: bytes
+    description: str
+    tests: list[str]
+
+
+def handwritten_mutations(only: str = "") -> list[Mutation]:
+    """Returns the rows of handwritten.jsonl whose path or text contains `only`.
+
+    Raises:
+      ValueError: if the old text of a row does not occur exactly once in its file.
+    """
+    mutations = []
+    for row in map(json.loads, HANDWRITTEN.read_text(encoding="utf-8").splitlines()):
+        text = (ROOT / row["path"]).read_text(encoding="utf-8")
+        if text.count(row["old"]) != 1:
+            raise ValueError(
+                f"{row['path']} contains {row['old']!r} {text.count(row['old'])} times, not once."
+            )
+        description = f"{row['path']}: {row['old'].strip()!r} -> {row['new'].strip()!r}"
+        content = text.replace(row["old"], row["new"]).encode()
+        if only in description:
+            mutations.append(Mutation(row["path"], content, description, list(map(_test_path, row["tests"]))))
+    return mutations
+
+
+def generated_mutations(count: int, seed: int, only: str = "") -> list[Mutation]:
+    """Draws mutations of the files whose path starts with `only`."""
+    paths = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "tfm").rglob("*.py"))]
+    chosen = [path for path in paths if path.startswith(only) and not path.startswith(NOT_MUTATED)]
+    sources = {path: (ROOT / path).read_bytes() for path in chosen}
+    mutations = []
+    for path, edit in sample_edits(sources, count, seed):
+        source = sources[path]
+        old = " ".join(source[edit.start : edit.end].decode().split())
+        description = f"{path}:{edit.line}: {edit.kind}: {old!r} -> {' '.join(edit.new.split())!r}"
+        mutations.append(Mutation(path, edit.apply(source), description, find_tests(path)))
+    return mutations
+
+
+def find_tests(path: str) -> list[str]:
+    """Returns the tests of a file of tfm/, those that are most likely to fail first."""
+    inner = pathlib.PurePosixPath(path).relative_to("tfm")
+    folders = [parent for parent in inner.parents if parent.name]
+    mirrored = [pathlib.PurePosixPath("tests") / inner.parent / f"test_{inner.stem.strip('_')}.py"]
+    rows = map(json.loads, HANDWRITTEN.read_text(encoding="utf-8").splitlines())
+    named = [
+        _test_path(test).partition("::")[0] for row in rows if row["path"] == path for test in row["tests"]
+    ]
+    packages = [pathlib.PurePosixPath("tests") / folder for folder in folders]
+    candidates = [*map(str, mirrored), *named, *map(str, packages), *LAST_TESTS]
+    return [test for test in dict.fromkeys(candidates) if (ROOT / test).exists()]
+
+
+def run_tests(tests: list[str], copy: str, output: str) -> int:
+    """Runs the tests in a fork, and returns the exit code of pytest or the negative number of a signal."""
+    child = os.fork()
+    if not child:
+        signal.alarm(SECONDS)
+        with open(output, "w", encoding="utf-8") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        os.chdir(copy)
+        os.environ["PYTHONPATH"] = copy
+        sys.path.insert(0, copy)
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "tfm", "configs")]:
+            del sys.modules[name]
+        import pytest
+
+        options = ["-q", "-x", "--tb=line", "-p", "no:cacheprovider", f"--basetemp={copy}/.pytest"]
+        os._exit(int(pytest.main([*options, *tests])))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def try_mutation(mutation: Mutation, folder: str) -> int:
+    """Runs the tests of a mutation in the copy of the project that belongs to this process."""
+    copy = pathlib.Path(folder, f"project-{os.getpid()}")
+    if not copy.exists():
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*LEFT_OUT))
+    original = (copy / mutation.path).read_bytes()
+    (copy / mutation.path).write_bytes(mutation.content)
+    try:
+        code = SURVIVED
+        for test in mutation.tests:
+            code = run_tests([test], str(copy), f"{copy}.log")
+            if code != SURVIVED:
+                break
+    finally:
+        (copy / mutation.path).write_bytes(original)
+    if code not in VERDICTS:
+        print(pathlib.Path(f"{copy}.log").read_text(encoding="utf-8")[-2000:], file=sys.stderr)
+    return code
+
+
+def main() -> int:
+    """Runs the mutations that the command line names, and returns the exit code."""
+    arguments = parse()
+    if arguments.handwritten:
+        mutations = handwritten_mutations(arguments.only)
+    else:
+        mutations = generated_mutations(arguments.generated, arguments.seed, arguments.only)
+    import flax  # noqa: F401, once for all forks
+    import optax  # noqa: F401
+    import orbax.checkpoint  # noqa: F401
+    import pytest  # noqa: F401
+
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    results: list[tuple[Mutation, int]] = []
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, multiprocessing.Pool(arguments.jobs) as pool:
+        tries = [(mutation, pool.apply_async(try_mutation, (mutation, folder))) for mutation in mutations]
+        for mutation, result in tries:
+            results.append((mutation, result.get()))
+            left = (time.monotonic() - began) / len(results) * (len(mutations) - len(results)) / 60
+            progress = f"{len(results)}/{len(mutations)} {left:.0f} min left"
+            verdict = VERDICTS.get(results[-1][1], f"ERROR {results[-1][1]}")
+            print(f"{progress}  {verdict}  {mutation.description}", flush=True)
+    return report(results)
+
+
+def report(results: list[tuple[Mutation, int]]) -> int:
+    """Prints the share of killed mutations of each package, and returns the exit code."""
+    tried, killed = Counter[str](), Counter[str]()
+    for mutation, code in results:
+        package = "/".join(mutation.path.split("/")[:2])
+        tried[package] += 1
+        killed[package] += code == KILLED
+    for package, count in sorted(tried.items()):
+        print(f"{package:<24} {killed[package]:>4} of {count:>4}")
+    print(f"{killed.total()} of {tried.total()} killed")
+    errors = [mutation for mutation, code in results if code not in VERDICTS]
+    return 2 if errors else int(killed.total() < NEEDED_SHARE * tried.total())
+
+
+def parse() -> argparse.Namespace:
+    """Parses the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--handwritten", action="store_true", help="the rows of handwritten.jsonl")
+    kind.add_argument("--generated", type=int, metavar="N", help="number of mutations to draw")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the drawn mutations")
+    parser.add_argument(
+        "--only", default="", help="text of handwritten rows, or start of the path of generated ones"
+    )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutations at the same time")
+    return parser.parse_args()
+
+
+def _test_path(test: str) -> str:
+    """Returns the argument of pytest for "test_masks" or "test_masks::test_causal_mask"."""
+    file, colons, name = test.partition("::")
+    return f"tests/{file}.py{colons}{name}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
