@@ -50,6 +50,7 @@ CONFIGS = {
     ),
     "fed": RNNConfig(**SIZES, input_feeding=True, initial_state="copied", attention="general"),
     "none": RNNConfig(**SIZES, attention="none"),
+    "none lstm": RNNConfig(**SIZES | {"layers": 2}, cell="lstm", attention="none"),
     "none fed": LuongConfig(**SIZES | {"layers": 1, "attention": "none"}),
 }
 NAMES = list(CONFIGS)
@@ -121,7 +122,7 @@ def test_equals_numpy_sentence_by_sentence(name, batched):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["bahdanau", "luong", "mixed", "none"])
+@pytest.mark.parametrize("name", ["bahdanau", "luong", "mixed", "none", "none lstm"])
 def test_packed_rows_equal_single_sentences(name, batched):
     """States restart with each segment, and each decoder with its own source's state."""
     order = (1, 2, 0)
@@ -270,6 +271,20 @@ def test_without_attention_the_last_state_counts(batched):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_has_a_gradient(name):
+    """A part of the model that nothing reads would make a comparison of models unfair."""
+    model, params = build(name)
+
+    def total(params):
+        return (model.apply({"params": params}, INPUTS, DECODER_INPUTS, train=False) ** 2).sum()
+
+    gradients, _ = jax.tree.flatten_with_path(jax.jit(jax.grad(total), compiler_options=FAST)(params))
+    assert gradients
+    assert [jax.tree_util.keystr(path) for path, x in gradients if not np.abs(x).max() > 0] == []
+
+
+@pytest.mark.long
 def test_dropout_in_training_only(batched):
     config = dataclasses.replace(CONFIGS["luong"], dropout=0.5)
     model, (_, params) = RNNSeq2Seq(config, V), build("luong")
@@ -391,6 +406,10 @@ def test_defaults_are_the_papers():
     [
         ({"tie_output": True}, r"model\.tie_output needs as many .* 500 .* 620"),
         ({"attention": "dot"}, r"model\.attention 'dot' .* set model\.bidirectional=False"),
+        (
+            {"attention": "none", "initial_state": "copied"},
+            r"model\.initial_state 'projected'.*model\.bidirectional=False",
+        ),
         ({"forget_bias": 1.0}, r"model\.forget_bias is of an LSTM"),
         ({"attention": "multiplicative"}, r"model\.attention .*'additive'"),
         ({"hidden_features": 0}, r"model\.hidden_features "),

@@ -51,8 +51,18 @@ def first_state(config):
     return zeros if config.cell == "gru" else (zeros, zeros)
 
 
+def join_states(config, forward, backward):
+    if config.cell == "gru":
+        return np.concatenate([forward, backward])
+    return tuple(np.concatenate(pair) for pair in zip(forward, backward, strict=True))
+
+
 def encode(config, parameters, x):
-    """Vectors x of a sentence -> its annotations, and for each layer the state that was read last."""
+    """Returns the annotations of a sentence, and for each layer the state that begins the decoder.
+
+    The state is the final state of the direction that was read last. Without attention, it contains the final
+    states of both directions.
+    """
     last = []
     for layer in range(config.layers):
         state, forward = first_state(config), []
@@ -60,11 +70,13 @@ def encode(config, parameters, x):
             state = run_cell(config, parameters[f"forward_{layer}"]["cell"], state, each)
             forward.append(output_of(config, state))
         if config.bidirectional:
-            state, backward = first_state(config), []
+            end, state, backward = state, first_state(config), []
             for each in x[::-1]:
                 state = run_cell(config, parameters[f"backward_{layer}"]["cell"], state, each)
                 backward.insert(0, output_of(config, state))
             x = [np.concatenate(pair) for pair in zip(forward, backward, strict=True)]
+            if config.attention == "none":
+                state = join_states(config, end, state)
         else:
             x = forward
         last.append(state)

@@ -57,14 +57,15 @@ class RNNConfig:
     hidden_features: int = features_field(1000, "F, of each state.")
     initial_state: str = fixed_field(
         "projected",
-        "The decoder begins with the state that the encoder has after its last position (of two directions "
-        "the backward one's), layer by layer: projected, tanh(W h), or copied.",
+        "How each decoder layer begins with the final state h of the encoder layer: projected, tanh(W h), or "
+        "copied. Of a bidirectional encoder, h is the final state of the backward direction. Without "
+        "attention, h contains both directions and must be projected.",
         choices=("projected", "copied"),
     )
     attention: str = fixed_field(
         "additive",
         "The score of attention; general and dot are Luong et al. 2015's, as is additive by the name of "
-        "concat. With none the decoder gets nothing of the source but its initial state.",
+        "concat. With none, the decoder reads nothing of the source except its initial state.",
         choices=(*SCORES, "none"),
     )
     attention_features: int = features_field(1000, "Of the additive score's hidden layer.")
@@ -123,6 +124,12 @@ class RNNConfig:
                 "model.attention 'dot' needs annotations as wide as the decoder's state, and those of both "
                 "directions are twice as wide: set model.bidirectional=False, or model.attention='general'."
             )
+        if self.initial_state == "copied" and len(self.initial_directions) > 1:
+            raise UserError(
+                "Expected model.initial_state 'projected', got 'copied'. With model.attention='none', the "
+                "decoder begins with the states of both directions, which are twice as wide as its own. "
+                "Set model.initial_state='projected' or model.bidirectional=False."
+            )
         if self.forget_bias and self.cell != "lstm":
             raise UserError(f"model.forget_bias is of an LSTM, but model.cell is {self.cell!r}: set it to 0.")
 
@@ -130,6 +137,18 @@ class RNNConfig:
     def max_length(self) -> None:
         """No limit to the tokens of a sequence."""
         return None
+
+    @property
+    def initial_directions(self) -> tuple[str, ...]:
+        """Returns the directions of the encoder whose final states begin the decoder.
+
+        Attention reads both directions. The backward direction, which has just read the first word, begins
+        the decoder (Bahdanau et al. 2015, appendix A.2.2). Without attention nothing else would read the
+        forward direction of the top layer.
+        """
+        if not self.bidirectional:
+            return ("forward",)
+        return ("forward", "backward") if self.attention == "none" else ("backward",)
 
     @property
     def annotation_features(self) -> int:

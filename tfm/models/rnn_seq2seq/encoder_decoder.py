@@ -22,12 +22,12 @@ class Encoded(NamedTuple):
     Attributes:
       annotations: [B, M, A], the top layer's states.
       keys: [B, M, K], what the attention's score makes of them.
-      states: for each layer the states [B, M, F] of the direction that gives the decoder its initial one.
+      states: for each layer, the states [B, M, F] of each direction of `RNNConfig.initial_directions`.
     """
 
     annotations: jax.Array
     keys: jax.Array
-    states: tuple[State, ...]
+    states: tuple[tuple[State, ...], ...]
 
 
 @declare_axes(
@@ -65,19 +65,21 @@ class Encoder(nn.Module):
 
     def __call__(
         self, x: jax.Array, segments: jax.Array, *, train: bool
-    ) -> tuple[jax.Array, tuple[State, ...]]:
-        """x [B, M, E], segments [B, M] -> annotations [B, M, A] and each layer's states, see `Encoded`."""
-        found = []
+    ) -> tuple[jax.Array, tuple[tuple[State, ...], ...]]:
+        """Encodes x [B, M, E] with segments [B, M].
+
+        Returns:
+          annotations [B, M, A], and the states of `Encoded`.
+        """
+        initial_states = []
         for number, forward in enumerate(self.forward):
             x = self.dropout(x, train=train)
-            states = forward(x, segments)
-            outputs = [output_of(states)]
+            states = {"forward": forward(x, segments)}
             if self.config.bidirectional:
-                states = self.backward[number](x, segments)
-                outputs.append(output_of(states))
-            x = jnp.concatenate(outputs, axis=-1)
-            found.append(states)
-        return x, tuple(found)
+                states["backward"] = self.backward[number](x, segments)
+            x = jnp.concatenate([output_of(state) for state in states.values()], axis=-1)
+            initial_states.append(tuple(states[name] for name in self.config.initial_directions))
+        return x, tuple(initial_states)
 
 
 class DecoderStep(nn.Module):
@@ -117,7 +119,11 @@ class DecoderStep(nn.Module):
         return annotations if self.config.attention == "none" else self.attention.keys(annotations)
 
     def initial_states(self, states: tuple[State, ...]) -> tuple[State, ...]:
-        """The decoder's first states from those [..., F] of the encoder."""
+        """Returns the decoder's first states [..., F] from the encoder's final states.
+
+        Args:
+          states: for each layer, the final states [..., F], or [..., 2F] of both directions.
+        """
         if self.config.initial_state == "copied":
             return states
         arrays, structure = jax.tree.flatten(states)

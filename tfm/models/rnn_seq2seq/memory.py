@@ -36,7 +36,8 @@ class RecurrentMemory:
         total += self._count_cells(step_input, states)
         total += self._count_cells(embedding, annotations) * (2 if model.bidirectional else 1)
         if model.initial_state == "projected":
-            total += model.layers * model.state_arrays * (states + 1) * states
+            final_states = states * len(model.initial_directions)
+            total += model.layers * model.state_arrays * (final_states + 1) * states
         return total
 
     def sizes(self) -> dict[str, int]:

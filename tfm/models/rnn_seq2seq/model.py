@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from tfm.errors import UserError
 from tfm.layers import activations
-from tfm.layers.recurrent import segment_begins, select_state
+from tfm.layers.recurrent import State, segment_begins, select_state
 from tfm.masks import padding_mask, segment_mask
 from tfm.models.rnn_seq2seq.config import INITIALIZATIONS, RNNConfig
 from tfm.models.rnn_seq2seq.encoder_decoder import DecoderStep, Encoded, Encoder, Table
@@ -116,9 +116,7 @@ class RNNSeq2Seq(nn.Module):
         if target_segments is None:
             target_segments = jnp.ones_like(targets)
         encoded = self.encode(inputs, segments=input_segments, train=train)
-        last = last_read(target_segments, input_segments, backwards=self.config.bidirectional)
-        first = jax.tree.map(lambda x: jnp.take_along_axis(x, last[..., None], axis=1), encoded.states)
-        first = self.decoder.initial_states(first)  # [B, L, F], of the segment of each position
+        first = self._initial_states(encoded, target_segments, input_segments)
         x = self._embed(self.target_embedding, targets)
         x, weights = self._run_decoder(
             x,
@@ -133,6 +131,21 @@ class RNNSeq2Seq(nn.Module):
             # Inside of the scan that made them they could not be read.
             activations.observe(self, "decoder.attention.weights", weights, "BLM", editable=False)
         return x, self._output_table
+
+    def _initial_states(
+        self, encoded: Encoded, target_segments: jax.Array, input_segments: jax.Array
+    ) -> tuple[State, ...]:
+        """Returns the decoder's first states [B, L, F] for the source segment of each target position."""
+        positions = [
+            last_read(target_segments, input_segments, backwards=name == "backward")[..., None]
+            for name in self.config.initial_directions
+        ]
+
+        def join(*directions: jax.Array) -> jax.Array:
+            pairs = zip(directions, positions, strict=True)
+            return jnp.concatenate([jnp.take_along_axis(x, i, axis=1) for x, i in pairs], axis=-1)
+
+        return self.decoder.initial_states(tuple(jax.tree.map(join, *layer) for layer in encoded.states))
 
     def _run_decoder(self, x, encoded, first, begins, mask, *, train):
         """The decoder over all positions.
@@ -172,13 +185,11 @@ class RNNSeq2Seq(nn.Module):
         """Encodes inputs [B, M]: the cache of W = `width` hypotheses, of any length."""
         encoded, segments = self.encode(inputs), (inputs != PAD_ID).astype(jnp.int32)
         ones = jnp.ones((len(inputs), width), jnp.int32)
-        last = last_read(ones, segments, backwards=self.config.bidirectional)
-        first = jax.tree.map(lambda x: jnp.take_along_axis(x, last[..., None], axis=1), encoded.states)
         return RecurrentCache(
             annotations=encoded.annotations,
             keys=encoded.keys,
             memory_mask=padding_mask(inputs),
-            carry=(self.decoder.initial_states(first), self.decoder.first_fed(ones.shape)),
+            carry=(self._initial_states(encoded, ones, segments), self.decoder.first_fed(ones.shape)),
             coverage=jnp.zeros((*ones.shape, inputs.shape[1]), jnp.float32),
         )
 
