@@ -240,7 +240,7 @@ def test_a_command_on_a_run_takes_no_config_file():
 
 def test_shipped_configs_are_found_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert config_flag.read_file("quickstart").training.steps == 900
+    assert config_flag.read_file("quickstart").training.steps == 1000
     (tmp_path / "quickstart").mkdir()  # what is there comes first
     with pytest.raises(UserError, match=r"or name one that tfm ships: lm_pydoc, .*, quickstart, "):
         config_flag.read_file("quickstart")
