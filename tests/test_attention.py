@@ -9,7 +9,7 @@ import jaxtyping
 import numpy as np
 import pytest
 
-from tfm.attention import attention_weights, dot_product_attention
+from tfm.attention import attention_weights, dot_product_attention, weights_of
 from tfm.errors import UserError
 from tfm.models import Transformer, TransformerConfig
 
@@ -258,3 +258,40 @@ def test_unscaled_softmax_gradients_vanish():
     np.testing.assert_allclose(scaled, scaled[0], rtol=0.1)
     assert unscaled == sorted(unscaled, reverse=True)
     assert unscaled[2] < 0.1 * scaled[2]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("keys", [3, 8, 9])
+def test_weights_of_an_attention_function(keys):
+    rng = np.random.default_rng(0)
+    query, key = (rng.normal(size=(2, length, 3, 4)).astype(np.float32) for length in (5, keys))
+    mask = rng.random((2, 1, 5, keys)) < 0.7
+    wrapped = functools.partial(dot_product_attention, scale=0.3)
+    np.testing.assert_allclose(
+        weights_of(wrapped, query, key, mask=mask),
+        attention_weights(query, key, mask=mask, scale=0.3),
+        atol=1e-6,
+    )
+    np.testing.assert_array_equal(
+        weights_of(dot_product_attention, query, key, mask=mask), attention_weights(query, key, mask=mask)
+    )
+    terms = {"scale": 0.3, "bias": rng.normal(size=(2, 3, 5, keys)).astype(np.float32)}
+    for attention in (functools.partial(dot_product_attention), dot_product_attention):
+        np.testing.assert_allclose(
+            weights_of(attention, query, key, mask=mask, **terms),
+            attention_weights(query, key, mask=mask, **terms),
+            atol=1e-6,
+        )
+
+
+@pytest.mark.long
+def test_weights_where_features_must_be_equal():
+    """JAX's own function accepts only values that are as wide as the keys."""
+    rng = np.random.default_rng(0)
+    query, key = (rng.normal(size=(2, length, 3, 4)).astype(np.float32) for length in (5, 6))
+    mask = np.tril(np.ones((5, 6), bool))[None, None]
+    np.testing.assert_allclose(
+        weights_of(jax.nn.dot_product_attention, query, key, mask=mask),
+        attention_weights(query, key, mask=mask),
+        atol=1e-6,
+    )

@@ -1,7 +1,6 @@
 """Every task and model of the project keeps the contracts of tfm/training/task.py."""
 
 import dataclasses
-import functools
 import itertools
 import json
 import os
@@ -32,7 +31,6 @@ from tfm.training.task import Best, Data, PlanningTask, Report, Samples, Samplin
 from tfm.workdir import runs
 
 ADVICE = "add an entry to {} in tests/support/conformance.py"
-WIDTH, LENGTH = 3, 5
 
 
 def modules(package):
@@ -320,36 +318,3 @@ def test_a_resumed_run_equals_the_unbroken_one(case, trained, tmp_path):
     one, other = (saved_state(case, workdir) for workdir in (case.workdir, tmp_path))
     jax.tree.map(np.testing.assert_array_equal, one, other)
     assert int(one.step) == STEPS
-
-
-@pytest.mark.long
-def test_incremental_models_say_how_they_decode():
-    found = {name for name in MODELS if hasattr(models.find(name).Model, "decode_step")}
-    assert found == {name for name in MODELS if MODELS[name].decoding}, "set `decoding` in MODELS"
-
-
-@pytest.mark.long
-def test_cached_decoding_equals_the_forward_pass(case, names, params):
-    """Hypotheses continue random parents, as in a beam; each sees the tokens of its own ancestors alone."""
-    if MODELS[names[1]].decoding is None:
-        return  # test_incremental_models_say_how_they_decode
-    model, rng = case.task.model, np.random.default_rng(0)
-    decoding = MODELS[names[1]].decoding(model, params)
-    forward = jax.jit(decoding.forward, compiler_options=FAST)
-    step = jax.jit(
-        functools.partial(model.apply, {"params": params}, method="decode_step"), compiler_options=FAST
-    )
-    cache = jax.jit(lambda: decoding.make_cache(WIDTH, LENGTH), compiler_options=FAST)()
-    reorder = jax.jit(lambda cache, parents: cache.reorder(parents), compiler_options=FAST)
-    history = np.zeros((decoding.rows, WIDTH, 0), int)
-    for position in range(LENGTH):
-        tokens = rng.integers(3, decoding.vocabulary_size, (decoding.rows, WIDTH))
-        history = np.concatenate([history, tokens[..., None]], axis=-1)
-        logits, cache = step(tokens, cache, position)
-        padded = np.pad(history, ((0, 0), (0, 0), (0, LENGTH - position - 1)))  # later tokens do not matter
-        for hypothesis in range(WIDTH):
-            expected = forward(padded[:, hypothesis])[:, position]
-            np.testing.assert_allclose(logits[:, hypothesis], expected, rtol=1e-4, atol=1e-4)
-        parents = rng.integers(0, WIDTH, (decoding.rows, WIDTH))
-        history = np.take_along_axis(history, parents[..., None], axis=1)
-        cache = reorder(cache, parents)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import tfm
 from tests.data.test_tokenizer import TEXTS
 from tests.support import entries
-from tests.support.random_parameters import JSON, answer, in_folder
+from tests.support.hostile_values import JSON, answer, in_folder
 from tests.support.tiny import randomize_weights
 from tfm import config
 from tfm.data.tokenizer import UNK_ID, Tokenizer

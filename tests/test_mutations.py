@@ -91,7 +91,8 @@ def test_each_handwritten_mutation_fits_its_file_once():
 def test_the_tests_of_handwritten_mutations_exist():
     for test in {test for mutation in run.handwritten_mutations() for test in mutation.tests}:
         file, _, name = test.partition("::")
-        assert f"def {name or 'test_'}" in (ROOT / file).read_text(encoding="utf-8"), test
+        kind = "class" if name.startswith("Test") else "def"
+        assert f"{kind} {name or 'test_'}" in (ROOT / file).read_text(encoding="utf-8"), test
 
 
 def test_only_exit_code_1_is_a_kill(tmp_path):

@@ -8,7 +8,6 @@ import types
 import numpy as np
 import pytest
 
-from tests.support.initialize import random_parameters
 from tests.support.tiny import make_config, randomize_weights
 from tfm.commands import visualize
 from tfm.decoding.generate import DecodingConfig
@@ -17,6 +16,7 @@ from tfm.export.bundle import write_bundle
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.runtime.files import only_writer
 from tfm.tasks import translation as translation_task
+from tfm.testing.parameters import random_parameters
 from tfm.visualize import figures, translation
 from tfm.visualize.selection import Selection
 from tfm.workdir import runs

@@ -8,13 +8,13 @@ import jax
 import numpy as np
 import pytest
 
-from tests.support.initialize import random_parameters
 from tfm.data.character_tokenizers import CharacterTokenizer
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding import continuation
 from tfm.decoding.continuation import GenerationConfig, continue_texts, continue_tokens
 from tfm.errors import UserError
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
+from tfm.testing.parameters import random_parameters
 
 VOCABULARY = 12
 MODEL = DecoderLM(

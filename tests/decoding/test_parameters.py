@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.initialize import random_parameters
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.continuation import GenerationConfig, continue_tokens
 from tfm.decoding.generate import DecodingConfig, decode
@@ -15,6 +14,7 @@ from tfm.models import TransformerConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
 from tfm.models.transformer import Transformer
+from tfm.testing.parameters import random_parameters
 
 V = 30
 TRANSFORMER = Transformer(

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.initialize import random_parameters
 from tests.support.programs import FAST
 from tfm import interpret, layers
 from tfm.data.tokenizer import BOS_ID, EOS_ID
@@ -21,6 +20,7 @@ from tfm.errors import UserError
 from tfm.interpret.edited import HypothesisRows
 from tfm.layers.activations import Interception, intercept
 from tfm.models import Transformer, TransformerConfig, decoder_lm
+from tfm.testing.parameters import random_parameters
 
 CONFIG = TransformerConfig(encoder_layers=1, decoder_layers=2, d_model=16, d_ff=24, heads=2)
 

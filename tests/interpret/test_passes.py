@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tests.references.numpy_activations import activations
-from tests.support.initialize import random_parameters
 from tests.support.programs import FAST
 from tfm import interpret
 from tfm.decoding.generate import DecodingConfig
 from tfm.decoding.scoring import score_pairs
 from tfm.errors import UserError
 from tfm.models import Transformer, TransformerConfig, decoder_lm, rnn_seq2seq, vit
+from tfm.testing.parameters import random_parameters
 
 CONFIG = TransformerConfig(encoder_layers=1, decoder_layers=2, d_model=16, d_ff=24, heads=2)
 MODEL = Transformer(CONFIG, vocabulary_size=20)

@@ -1,250 +1,119 @@
-"""Learned positions (Table 3, row E): what their tables do, and that nothing goes beyond them unsaid."""
+"""Learned positions (Table 3, row E): what the tables do, and that nothing reads beyond them unnoticed."""
 
 import dataclasses
-import functools
-import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.initialize import random_parameters
-from tests.support.programs import FAST
+from tests.models.cases import transformer
 from tests.support.tiny import make_config
 from tfm.data.config import DataConfig
 from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError
-from tfm.export import stablehlo
-from tfm.export.bundle import flat_parameters, write_bundle
-from tfm.models import Transformer, TransformerConfig
+from tfm.models import TransformerConfig
 from tfm.positions import sinusoidal_encoding
 from tfm.tasks import translation
 from tfm.tasks.translation.task import Config, Translation
-from tfm.visualize.translation import examine
+from tfm.testing.models import quick_jit
+from tfm.testing.parameters import random_parameters
 from tfm.workdir import runs
 from tfm.workdir.translator import Translator
 
-SINUSOIDS = TransformerConfig(encoder_layers=2, decoder_layers=1, d_model=16, d_ff=24, heads=2, dropout=0.0)
-LEARNED = dataclasses.replace(SINUSOIDS, positions="learned", max_positions=9)
-RNG = np.random.default_rng(0)
-INPUTS, TARGETS = RNG.integers(3, 30, (2, 7)), RNG.integers(3, 30, (2, 6))
-STACKS = ("encoder", "decoder")
+TABLES = ("encoder_positions", "decoder_positions")
+MODEL = transformer(positions="learned", max_positions=9)
+SOURCES, TARGETS = np.random.default_rng(0).integers(3, 20, (2, 2, 7))
+PARAMS = random_parameters(MODEL, SOURCES, TARGETS)
 LIMIT = 28  # no bucket's width: batches of 32 are cut
 
 
-def build(config=LEARNED):
-    model = Transformer(config, vocabulary_size=30)
-    return model, random_parameters(model, INPUTS, TARGETS)
+@quick_jit(static_argnums=0)
+def logits(model, params, sources=SOURCES, targets=TARGETS, **positions):
+    return model.apply({"params": params}, sources, targets, train=False, **positions)
 
 
-MODEL = Transformer(LEARNED, vocabulary_size=30)
+def test_tables_of_sinusoids_are_sinusoids():
+    tables = {name: {"table": sinusoidal_encoding(jnp.arange(9), 16)} for name in TABLES}
+    expected = logits(transformer(), {name: x for name, x in PARAMS.items() if name not in TABLES})
+    np.testing.assert_allclose(logits(MODEL, PARAMS | tables), expected, atol=1e-5)
 
 
-@functools.cache
-def parameters():
-    return build()[1]
+def test_gradients_reach_only_the_rows_of_each_table_that_were_read():
+    positions = {"input_positions": np.array([[0, 1, 2, 0, 1, 2, 3]] * 2)}
+    run = logits.__wrapped__
+    gradient = quick_jit(jax.grad(lambda params: (run(MODEL, params, **positions) ** 2).sum()))(PARAMS)
+    for name, rows in zip(TABLES, (4, 7), strict=True):
+        used = np.abs(gradient[name]["table"]).max(-1) > 0
+        assert used.tolist() == [position < rows for position in range(9)]
 
 
-@functools.partial(jax.jit, static_argnames="model")
-def apply(params, model, inputs, targets, **positions):
-    return model.apply({"params": params}, inputs, targets, train=False, **positions)
-
-
-def logits(params, model=MODEL, inputs=INPUTS, targets=TARGETS, **positions):
-    return apply(params, model, inputs, targets, **positions)
-
-
-def with_tables(params, change):
-    """The parameters with each table of positions changed."""
-    names = [f"{stack}_positions" for stack in STACKS]
-    return params | {name: {"table": change(params[name]["table"])} for name in names}
-
-
-@pytest.mark.long
-def test_tables_of_sinusoids_equal_sinusoids():
-    model, params = build(SINUSOIDS)
-    assert parameters().keys() - params.keys() == {"encoder_positions", "decoder_positions"}
-    sinusoids = jax.jit(lambda table: sinusoidal_encoding(jnp.arange(len(table)), table.shape[1]))
-    tables = with_tables(parameters(), sinusoids)
-    np.testing.assert_allclose(logits(tables), logits(params, model), atol=1e-5)
-
-
-def test_tables_are_initialized_like_embeddings():
-    model = Transformer(dataclasses.replace(LEARNED, max_positions=2000), vocabulary_size=30)
-
-    @functools.partial(jax.jit, compiler_options=FAST)
-    def init(key):
-        params = model.init(key, INPUTS, TARGETS, train=False)["params"]
-        return [params[f"{stack}_positions"]["table"] for stack in STACKS]  # no other is compiled
-
-    tables = init(jax.random.key(0))
-    for table in tables:
-        assert np.std(table) == pytest.approx(16**-0.5, rel=0.02)
-    assert not np.allclose(*tables)
-
-
-def squares(params, model, positions):
-    return (logits(params, model, **positions) ** 2).sum()
-
-
-PACKED = {"input_positions": np.array([[0, 1, 2, 0, 1, 2, 3]] * 2)}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("fields", "positions", "used"), [({}, PACKED, (4, 6)), ({"remat": True, "scan": True}, {}, (7, 6))]
-)
-def test_gradients_reach_only_the_positions_used(fields, positions, used):
-    model = Transformer(dataclasses.replace(LEARNED, **fields), vocabulary_size=30)
-    gradient = jax.jit(jax.grad(squares), static_argnums=1, compiler_options=FAST)(
-        parameters(), model, positions
-    )
-    for stack, rows in zip(STACKS, used, strict=True):
-        table = np.abs(gradient[f"{stack}_positions"]["table"]).max(-1)
-        assert (table[:rows] > 0).all()
-        assert not table[rows:].any()
-
-
-def test_lengths_beyond_the_table_are_errors():
-    long = np.ones((2, 10), int)
-    for arguments in ({"inputs": long}, {"targets": long}):
-        with pytest.raises(ValueError, match=r"10 positions are more than the 9 of model\.max_positions"):
-            logits(parameters(), **arguments)
-    for inputs, most in ((long, 5), (INPUTS, 10)):
-        with pytest.raises(ValueError, match="10 positions are more than the 9"):
-            MODEL.apply({"params": parameters()}, inputs, width=1, max_length=most, method="init_cache")
-
-
-def test_positions_beyond_the_table_are_nan():
-    positions = np.arange(7) + np.array([[0], [3]])  # 9 is the first beyond
-    found = np.asarray(logits(parameters(), input_positions=positions))
+def test_a_position_beyond_the_table_is_nan():
+    found = np.asarray(logits(MODEL, PARAMS, input_positions=np.arange(7) + np.array([[0], [3]])))
     assert np.isfinite(found[0]).all()
     assert np.isnan(found[1]).all()
 
 
-@pytest.mark.long
-def test_bfloat16_computes_with_float32_tables():
-    model, params = build(dataclasses.replace(LEARNED, dtype="bfloat16"))
-    assert {x.dtype for x in jax.tree.leaves(params)} == {jnp.dtype("float32")}
-    assert logits(params, model).dtype == jnp.bfloat16
-    np.testing.assert_allclose(logits(params, model).astype("float32"), logits(parameters()), atol=0.2)
-
-
-def config(**sections):
+def test_a_config_whose_lengths_exceed_the_table_is_refused():
     model = TransformerConfig(positions="learned", max_positions=300, d_model=15, heads=3)
-    fits = {"decoding": DecodingConfig(max_input=250, max_extra_tokens=50)}
-    return Config(**{"model": model} | fits | sections)
-
-
-def test_too_long_configured_lengths_are_errors():
-    config(data=DataConfig(max_length=300))
-    config(data=DataConfig(max_length=300, row_length=2000, batching="packed"))
-    with pytest.raises(UserError, match=r"data\.max_length asks for 301 positions .* has 300"):
-        config(data=DataConfig(max_length=301))
-    with pytest.raises(UserError, match=r"decoding\.max_input \+ max_extra_tokens asks for 301 positions"):
-        config(decoding=DecodingConfig(max_input=250, max_extra_tokens=51))
-    config(model=SINUSOIDS, data=DataConfig(max_length=3000))
-
-
-@pytest.fixture(scope="module")
-def folder(corpus, tmp_path_factory):
-    """Work directory with the vocabulary of a run, which is not trained."""
-    folder = tmp_path_factory.mktemp("vocabulary")
-    translation.create(make_config(corpus), str(folder))
-    return folder
+    fits = {
+        "decoding": DecodingConfig(max_input=250, max_extra_tokens=50),
+        "data": DataConfig(max_length=300),
+    }
+    Config(model=model, **fits)
+    Config(model=transformer().config, data=DataConfig(max_length=3000))
+    for too_long in (
+        {"data": DataConfig(max_length=301)},
+        {"decoding": DecodingConfig(max_input=250, max_extra_tokens=51)},
+    ):
+        with pytest.raises(UserError, match=r"301 positions .* 300"):
+            Config(model=model, **fits | too_long)
 
 
 @pytest.fixture(scope="module")
-def task(corpus, folder):
-    return translation.create(make_config(corpus), str(folder), new=False)
+def tokenizer(corpus, tmp_path_factory):
+    return translation.create(make_config(corpus), str(tmp_path_factory.mktemp("vocabulary"))).tokenizer
 
 
-def learned(task, positions=LIMIT):
-    """A run with random parameters whose tables begin alike, whatever their length."""
-    old = task.config
-    settings = dataclasses.replace(
-        old,
-        model=dataclasses.replace(old.model, positions="learned", max_positions=positions),
-        data=dataclasses.replace(old.data, max_length=LIMIT),
+def translator(corpus, tokenizer, positions):
+    """A translator with random parameters whose tables begin alike, whatever their length."""
+    config = make_config(corpus)
+    config = dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, positions="learned", max_positions=positions),
+        data=dataclasses.replace(config.data, max_length=LIMIT),
         decoding=DecodingConfig(beam_size=2, max_input=LIMIT - 2, max_extra_tokens=2),
     )
-    task = Translation(settings, task.tokenizer)
-    token = np.ones((1, 1), np.int32)
+    task, token = Translation(config, tokenizer), np.ones((1, 1), np.int32)
     params = random_parameters(task.model, token, token)
     params["embedding"]["table"] *= 3  # for sharper logits: all hypotheses would be much alike
-    table = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
-    return runs.Run(task, with_tables(params, lambda _: table[:positions]), [0])
+    table = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)[:positions]
+    return Translator(runs.Run(task, params | {name: {"table": table} for name in TABLES}, [0]))
 
 
-@pytest.fixture(scope="module")
-def run(task):
-    return learned(task)
+def text_of(tokenizer, tokens):
+    """A text of this number of tokens, the end of the sentence counted."""
+    return tokenizer.decode(tokenizer.encode(["red dog runs " * 40])[0][: tokens - 1])
 
 
-def text_of(run, tokens):
-    """A text of this number of tokens, EOS counted."""
-    text = run.task.tokenizer.decode(run.task.tokenizer.encode(["red dog runs " * 40])[0][: tokens - 1])
-    assert len(run.task.tokenizer.encode([text])[0]) == tokens - 1
-    return text
-
-
-@pytest.mark.long
-def test_a_table_of_exactly_max_length_suffices(run, task):
-    texts = ["red dog", text_of(run, LIMIT - 2), text_of(run, 20)]
-    targets = [text_of(run, LIMIT), "rot", text_of(run, LIMIT)]
-    exact, longer = (Translator(each) for each in (run, learned(task, 64)))
-    found = exact.hypotheses(texts, n_best=2)
-    assert [[one.text for one in each] for each in found] == [
-        [one.text for one in each] for each in longer.hypotheses(texts, n_best=2)
-    ]
-    assert all(text for text, _ in found[1])
+def test_a_table_as_long_as_the_longest_text_is_long_enough(corpus, tokenizer):
+    texts = ["red dog", text_of(tokenizer, LIMIT - 2), text_of(tokenizer, 20)]
+    targets = [text_of(tokenizer, LIMIT), "rot", text_of(tokenizer, LIMIT)]
+    exact, longer = (translator(corpus, tokenizer, positions) for positions in (LIMIT, 64))
+    assert exact.translate(texts) == longer.translate(texts)
     for a, b in zip(exact.score(texts, targets), longer.score(texts, targets), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4)
-        assert np.isfinite(a).all()
-    assert exact.align(texts, targets) == longer.align(texts, targets)
 
 
-def test_texts_beyond_the_table_are_user_errors(run):
-    translator, beyond = Translator(run), "at most 28 tokens, as many as the model has positions, got up to"
-    with pytest.raises(UserError, match=f"{beyond} 32: shorten .* or lower decoding.max_input"):
-        translator.translate([text_of(run, 30)], max_input=40)
-    with pytest.raises(UserError, match=f"{beyond} 30"):
-        translator.hypotheses([text_of(run, 20)], prefixes=[text_of(run, 9)])
-    for pair in (("red", text_of(run, 29)), (text_of(run, 29), "rot")):
-        with pytest.raises(UserError, match=f"{beyond} 29"):
-            translator.score(*([text] for text in pair))
-    with pytest.raises(UserError, match=f"{beyond} 30"):
-        stablehlo.search_program(run, 1, 28)
-
-
-@pytest.mark.long
-def test_attention_is_drawn_within_max_length(run):
-    attention = examine(run.task, run.params, text_of(run, LIMIT - 2))
-    assert attention.weights["cross"].shape[-1] == len(attention.source) == LIMIT - 2
-
-
-def test_exports_hold_tables_and_their_length(run, folder, tmp_path):
-    out = tmp_path / "out"
-    write_bundle(run, str(out), workdir=str(folder))
-    assert "positions learned, max_positions 28" in (out / "README.md").read_text()
-    loaded = runs.load(str(out))
-    jax.tree.map(np.testing.assert_array_equal, loaded.params, run.params)
-    settings = json.loads((out / "config.json").read_text())
-    for length, message in ((29, r"positions/table should be F32 \[29, 32\]"), (10**6, "is too small for")):
-        settings["model"]["max_positions"] = length
-        (out / "config.json").write_text(json.dumps(settings))
-        with pytest.raises(UserError, match=message):
-            runs.load(str(out))
-
-
-@pytest.mark.long
-def test_exported_programs_equal_the_translator(run):
-    texts = ["red dog", text_of(run, LIMIT - 2)]
-    inputs = np.zeros((2, LIMIT - 2), np.int32)
-    for row, ids in zip(inputs, run.task.tokenizer.encode(texts), strict=True):
-        row[: len(ids) + 1] = [*ids, 2]
-    program = stablehlo.search_program(run, *inputs.shape)
-    tokens, _, lengths = map(np.asarray, program.call(flat_parameters(run.params), inputs))
-    found = [run.task.tokenizer.decode(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
-    assert found == Translator(run).translate(texts)
+@pytest.mark.parametrize(
+    ("call", "tokens"),
+    [
+        (lambda translator, text: translator.translate([text(30)], max_input=40), 32),
+        (lambda translator, text: translator.hypotheses([text(20)], prefixes=[text(9)]), 30),
+        (lambda translator, text: translator.score(["red"], [text(29)]), 29),
+        (lambda translator, text: translator.score([text(29)], ["rot"]), 29),
+    ],
+)
+def test_a_text_longer_than_the_table_is_refused(call, tokens, corpus, tokenizer):
+    with pytest.raises(UserError, match=rf"at most {LIMIT} tokens.* {tokens}\b"):
+        call(translator(corpus, tokenizer, LIMIT), lambda length: text_of(tokenizer, length))

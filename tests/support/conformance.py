@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tests.support import images, tiny, tiny_lm, tiny_trees
@@ -58,34 +57,6 @@ class TaskCase(NamedTuple):
     test_examples: int
 
 
-class Decoding(NamedTuple):
-    """How an incremental model decodes R rows, for the comparison with its forward pass.
-
-    Attributes:
-      make_cache: (width, max_length) -> the cache of R rows.
-      forward: tokens [R, L] -> logits [R, L, V] of all positions at once.
-      rows: R.
-      vocabulary_size: V.
-    """
-
-    make_cache: Callable[[int, int], Any]
-    forward: Callable[[jax.Array], jax.Array]
-    rows: int
-    vocabulary_size: int
-
-
-class ModelCase(NamedTuple):
-    """A tiny config of a model.
-
-    Attributes:
-      config: its `Config`.
-      decoding: (model, params) -> `Decoding`, of a model with a `decode_step`; None for another model.
-    """
-
-    config: Any
-    decoding: Callable[[Any, Any], Decoding] | None = None
-
-
 class Case(NamedTuple):
     """A task of one model, made.
 
@@ -120,20 +91,6 @@ def _classification(folder, model):
     return classification.Config(model=model, data=data, label_smoothing=0.1)
 
 
-def decode_pairs(model, params):
-    """The `Decoding` of a sequence-to-sequence model: two sources, the second one padded."""
-    sources = np.array([[5, 6, 7, 8, 2], [9, 4, 2, 0, 0]])
-    variables = {"params": params}
-    return Decoding(
-        lambda width, length: model.apply(
-            variables, sources, width=width, max_length=length, method="init_cache"
-        ),
-        lambda tokens: model.apply(variables, sources, tokens, train=False),
-        rows=2,
-        vocabulary_size=30,
-    )
-
-
 def _language_modeling(folder, model):
     tiny_lm.write_documents(folder)
     return dataclasses.replace(tiny_lm.make_lm_config(folder), model=model)
@@ -142,28 +99,6 @@ def _language_modeling(folder, model):
 def _parsing(folder, model):
     tiny_trees.write_treebank(folder)
     return dataclasses.replace(tiny_trees.make_parsing_config(folder), model=model)
-
-
-def decode_texts(model, params):
-    """The `Decoding` of a language model: two prefixes, the second one padded."""
-    prefixes, lengths = np.array([[5, 6, 7], [9, 0, 0]]), (3, 1)
-    variables = {"params": params}
-
-    def forward(tokens):
-        logits = [
-            model.apply(variables, jnp.concatenate([prefix[:length], row])[None], train=False)[0, length:]
-            for prefix, length, row in zip(prefixes, lengths, tokens, strict=True)
-        ]
-        return jnp.stack(logits)
-
-    return Decoding(
-        lambda width, length: model.apply(
-            variables, prefixes, width=width, max_length=length, method="init_cache"
-        ),
-        forward,
-        rows=2,
-        vocabulary_size=model.vocabulary_size,
-    )
 
 
 TASKS = {
@@ -175,11 +110,11 @@ TASKS = {
     "parsing": TaskCase(_parsing, models=("transformer",), test_examples=5),
 }
 MODELS = {
-    "transformer": ModelCase(tiny.MODEL, decode_pairs),
-    "rnn_seq2seq": ModelCase(RNNConfig(**RNN_SIZES), decode_pairs),
-    "rnn_luong": ModelCase(LuongConfig(**RNN_SIZES), decode_pairs),
-    "vit": ModelCase(images.MODEL),
-    "decoder_lm": ModelCase(tiny_lm.MODEL, decode_texts),
+    "transformer": tiny.MODEL,
+    "rnn_seq2seq": RNNConfig(**RNN_SIZES),
+    "rnn_luong": LuongConfig(**RNN_SIZES),
+    "vit": images.MODEL,
+    "decoder_lm": tiny_lm.MODEL,
 }
 CASES = [(task, model) for task, case in TASKS.items() for model in case.models]
 
@@ -187,7 +122,7 @@ CASES = [(task, model) for task, case in TASKS.items() for model in case.models]
 def make_case(task: str, model: str, folder: pathlib.Path) -> Case:
     """The `Case` of a task and a model by their names, in a folder that is made."""
     folder.mkdir(parents=True)
-    config = TASKS[task].make(folder, MODELS[model].config)
+    config = TASKS[task].make(folder, MODELS[model])
     config = dataclasses.replace(config, training=TRAINING)
     workdir = folder / "run"
     workdir.mkdir()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.support import images as tiny
+from tests.support.hostile_values import answer
 from tests.support.programs import FAST
-from tests.support.random_parameters import answer
 from tests.support.tiny import write_config_file
 from tfm.commands import compare, evaluate, export, train, translate, visualize
 from tfm.config import from_mapping, save

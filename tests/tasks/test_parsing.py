@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tests.support import tiny_trees
-from tests.support.initialize import random_parameters
 from tests.support.tiny import train_run
 from tfm.commands import compare, config_flag, evaluate, export, translate
 from tfm.config import from_mapping
@@ -22,6 +21,7 @@ from tfm.errors import UserError
 from tfm.tasks import parsing
 from tfm.tasks.translation.pipeline import Hypothesis
 from tfm.tasks.translation.task import Translation
+from tfm.testing.parameters import random_parameters
 from tfm.workdir import runs
 from tfm.workdir.translator import Translator
 

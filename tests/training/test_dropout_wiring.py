@@ -12,11 +12,11 @@ import optax
 import pytest
 
 from tests.references import numpy_transformer as numpy64
-from tests.support.initialize import random_parameters
 from tests.support.programs import FAST
 from tfm import attention, layers
 from tfm.layers import dropout as dropout_module
 from tfm.models import Transformer, TransformerConfig
+from tfm.testing.parameters import random_parameters
 from tfm.training.partitioning import sum_over_axis
 from tfm.training.step import TrainState, make_train_step, split_batch
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import tfm
 from tests.support import entries
-from tests.support.random_parameters import JSON, answer, in_folder
+from tests.support.hostile_values import JSON, answer, in_folder
 from tfm import config
 from tfm.commands import cli
 from tfm.errors import UserError

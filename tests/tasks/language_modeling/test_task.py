@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import scipy
 
-from tests.support.initialize import random_parameters
 from tests.support.tiny_lm import make_lm_config, write_documents
 from tfm.data.documents import TOKENIZER_FILE
 from tfm.data.tokenizer import BOS_ID, EOS_ID
@@ -20,6 +19,7 @@ from tfm.tasks import language_modeling
 from tfm.tasks.language_modeling.data import TokenizedDocuments
 from tfm.tasks.language_modeling.report import document_nats
 from tfm.tasks.language_modeling.samples import PROMPT_WORDS, make_samples
+from tfm.testing.parameters import random_parameters
 from tfm.training.task import Data, Task
 
 

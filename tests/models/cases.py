@@ -1,0 +1,191 @@
+"""Tiny models that cover every choice of every config field, and parts that users bring themselves."""
+
+import dataclasses
+import functools
+import re
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from tests.support.paths import ROOT
+from tfm import layers
+from tfm.models import Transformer, TransformerConfig
+from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
+from tfm.models.rnn_luong import LuongConfig
+from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
+from tfm.models.vit import VisionTransformer, ViTConfig
+from tfm.testing.models import VOCABULARY
+
+SIZES = {"d_model": 16, "d_ff": 24, "heads": 4, "dropout": 0.0}
+BASE = TransformerConfig(encoder_layers=1, decoder_layers=1, **SIZES, max_positions=16)
+GPT = DecoderLMConfig(layers=2, **SIZES, attention_dropout=0.0, max_positions=12)
+VIT = ViTConfig(image_size=6, channels=2, patch_size=3, classes=5, encoder_layers=2, **SIZES | {"d_model": 8})
+RNN_SIZES = {"embedding_features": 6, "hidden_features": 5, "attention_features": 4, "output_features": 7}
+RNN_SIZES |= {"dropout": 0.0}
+
+
+def transformer(config=BASE, cls=Transformer, **fields):
+    return cls(dataclasses.replace(config, **fields), vocabulary_size=VOCABULARY)
+
+
+def decoder_lm(**fields):
+    return DecoderLM(dataclasses.replace(GPT, **fields), vocabulary_size=VOCABULARY)
+
+
+TRANSFORMERS = {
+    "two layers": transformer(encoder_layers=2, decoder_layers=2),
+    "pre-norm": transformer(norm_order="pre"),
+    **{
+        f"positions {name}": transformer(positions=name) for name in layers.POSITIONS if name != "interleaved"
+    },
+    "unscaled": transformer(scale_attention=False),
+    "window": transformer(attention_window=3),
+    "DeepNorm": transformer(deep_norm=True),
+    "T5": transformer(key_features=16, value_features=16, positions="relative_bias"),
+    "grouped keys, RMSNorm, SwiGLU": transformer(
+        key_value_heads=2,
+        norm="rms_norm",
+        norm_order="pre",
+        gated=True,
+        activation="swish",
+        tied_embeddings="two",
+    ),
+    "one key head, rotary, GLU": transformer(
+        key_value_heads=1, positions="rotary", gated=True, activation="sigmoid", tied_embeddings="none"
+    ),
+}
+LANGUAGE_MODELS = {
+    "GPT-2": decoder_lm(),
+    "sinusoids": decoder_lm(
+        positions="interleaved", norm_order="post", scale_embedding=True, attention_bias=False
+    ),
+    "scan": decoder_lm(scan=True),
+    "rotary": decoder_lm(positions="rotary", key_value_heads=1, norm="rms_norm", gated=True),
+    "relative keys": decoder_lm(positions="relative_keys", attention_window=4, scale_attention=False),
+    "relative bias": decoder_lm(positions="relative_bias", tied_embeddings=False),
+    "ALiBi": decoder_lm(positions="alibi", norm_order="post", deep_norm=True),
+    "narrow keys": decoder_lm(key_features=3, value_features=5),
+}
+RNNS = {
+    name: RNNSeq2Seq(config, VOCABULARY)
+    for name, config in {
+        "Bahdanau": RNNConfig(**RNN_SIZES),
+        "Luong": LuongConfig(**RNN_SIZES | {"layers": 2}),
+        "dot": LuongConfig(**RNN_SIZES, layers=1, attention="dot", forget_bias=1.0),
+        "mixed": RNNConfig(
+            **RNN_SIZES | {"output_features": 6, "share_embeddings": True, "tie_output": True, "layers": 2},
+            cell="lstm",
+            query="current",
+            output="linear",
+            output_state="current",
+        ),
+        "fed": RNNConfig(**RNN_SIZES, input_feeding=True, initial_state="copied", attention="general"),
+        "no attention": RNNConfig(**RNN_SIZES, attention="none"),
+        "no attention, LSTM": RNNConfig(**RNN_SIZES, attention="none", cell="lstm", layers=2),
+        "no attention, forwards": RNNConfig(**RNN_SIZES, attention="none", bidirectional=False),
+        "no attention, fed": LuongConfig(**RNN_SIZES, layers=1, attention="none"),
+    }.items()
+}
+CLASSIFIERS = {"ViT": VisionTransformer(VIT)}
+
+# What users write.
+
+
+def sigmoid_attention(query, key, value, *, mask):
+    logits = jnp.einsum("blhk,bmhk->bhlm", query, key) * query.shape[-1] ** -0.5
+    return jnp.einsum("bhlm,bmhv->blhv", jnp.where(mask, jax.nn.sigmoid(logits), 0.0), value)
+
+
+class SwiGLU(nn.Module):
+    features: int
+    hidden: int
+
+    @nn.compact
+    def __call__(self, x, *, train):
+        gate, value = nn.Dense(self.hidden)(x), nn.Dense(self.hidden)(x)
+        return nn.Dense(self.features)(nn.swish(gate) * value)
+
+
+def rotate(x, positions):
+    first, second = jnp.split(x, 2, axis=-1)
+    frequencies = 10_000.0 ** -(jnp.arange(first.shape[-1]) / first.shape[-1])
+    angles = positions[..., None, None] * frequencies  # [L, 1, K / 2] or with a batch axis
+    sine, cosine = jnp.sin(angles), jnp.cos(angles)
+    return jnp.concatenate([first * cosine - second * sine, first * sine + second * cosine], axis=-1)
+
+
+class AllAtOnce(Transformer):
+    """Another attention function, feed-forward network, norm and positions."""
+
+    def make_attention(self):
+        return super().make_attention().clone(attention=sigmoid_attention)
+
+    def make_feed_forward(self):
+        return SwiGLU(self.config.d_model, self.config.d_ff)
+
+    def make_norm(self, name=None):
+        return nn.RMSNorm(name=name)
+
+    def make_positions(self):
+        return None
+
+    def make_mixer(self):
+        return super().make_mixer().clone(encode_positions=rotate)
+
+
+class Stretched(Transformer):
+    """Queries and keys grow with their absolute position, in every attention."""
+
+    def make_attention(self):
+        return super().make_attention().clone(encode_positions=lambda x, at: x * (1 + at[..., None, None]))
+
+
+class Nearness(nn.Module):
+    """The mean of all positions, nearer ones first; nothing to learn and no keys."""
+
+    def __call__(self, x, memory, *, mask, positions, memory_positions, **_):
+        distance = jnp.abs(positions[..., :, None] - memory_positions[..., None, :])
+        weights = jnp.where(mask[:, 0], jnp.exp(-1.0 * distance), 0.0)
+        return weights @ memory / jnp.maximum(weights.sum(-1, keepdims=True), 1e-9)
+
+    def keys_values(self, memory, positions):
+        return jnp.zeros((*memory.shape[:2], 1, 0)), memory[:, :, None]
+
+    def attend_cached(self, x, key, value, **where):
+        return self(x, value[:, 0], **where)
+
+
+class NearnessMixer(Transformer):
+    def make_mixer(self):
+        return Nearness()
+
+
+class OwnOutput(layers.Embedding):
+    def setup(self):
+        super().setup()
+        self.output_table = self.param("output", nn.initializers.normal(0.1), self.table.shape)
+
+
+class Untied(Transformer):
+    def make_embedding(self):
+        return OwnOutput(self.vocabulary_size, self.config.d_model)
+
+
+DOCUMENT = (ROOT / "docs" / "mechanisms.md").read_text(encoding="utf-8")
+PACKAGE, *PARTS = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
+
+
+@functools.cache
+def documented() -> dict[str, Any]:
+    """The names that the code of docs/mechanisms.md defines."""
+    names: dict[str, Any] = {}
+    for block in PARTS:
+        exec(compile(block, "docs/mechanisms.md", "exec"), names)
+    return names
+
+
+DOCUMENTED = ("EndsOnly", "OneHotPositions", "Convolutional")
+USERS = {cls.__name__: transformer(cls=cls) for cls in (AllAtOnce, Stretched, NearnessMixer, Untied)}
+USERS |= {name: transformer(cls=documented()[name]) for name in DOCUMENTED}

@@ -1,0 +1,59 @@
+"""Configs that make no sense are refused, and the message names the field and its value."""
+
+import pytest
+
+from tfm.errors import UserError
+from tfm.models import TransformerConfig
+from tfm.models.decoder_lm import DecoderLMConfig
+from tfm.models.rnn_seq2seq import RNNConfig
+from tfm.models.vit import ViTConfig
+
+# The error names the first field.
+OF_EVERY_BLOCK = [
+    {"activation": "tanh"},
+    {"norm_order": "middle"},
+    {"positions": "spiral"},
+    {"norm": "batch_norm"},
+    {"max_positions": 0},
+    {"layer_norm_epsilon": 0.0},
+    {"dtype": "float8"},
+    {"d_model": 0},
+    {"d_model": 514, "heads": 8},
+    {"heads": 0},
+    {"heads": 5, "d_model": 768},
+    {"dropout": 1.0},
+    {"attention_dropout": -0.1},
+    {"attention": "flash"},
+    {"attention": "xla", "attention_dropout": 0.1},
+    {"key_features": 3, "positions": "rotary"},
+    {"key_value_heads": 3, "heads": 4, "d_model": 16},
+    {"deep_norm": True, "norm_order": "pre"},
+    {"positions": "alibi", "attention": "cudnn", "attention_dropout": 0.0},
+    {"attention_window": 0},
+    {"d_model": 9, "heads": 3, "positions": "interleaved"},
+]
+OF_ONE_MODEL = [
+    (TransformerConfig, {"tied_embeddings": "four"}),
+    (TransformerConfig, {"encoder_layers": 0}),
+    (DecoderLMConfig, {"layers": 0}),
+    (ViTConfig, {"patch_size": 5}),
+    (ViTConfig, {"classes": 1}),
+    (ViTConfig, {"heads": 5}),
+    (ViTConfig, {"activation": "sine"}),
+    (ViTConfig, {"attention": "xla", "attention_dropout": 0.1}),
+    (RNNConfig, {"tie_output": True}),
+    (RNNConfig, {"attention": "dot"}),
+    (RNNConfig, {"attention": "multiplicative"}),
+    (RNNConfig, {"forget_bias": 1.0}),
+    (RNNConfig, {"hidden_features": 0}),
+    (RNNConfig, {"cell": "rnn"}),
+]
+CASES = [(config, fields) for config in (TransformerConfig, DecoderLMConfig) for fields in OF_EVERY_BLOCK]
+
+
+@pytest.mark.parametrize(("config", "fields"), [*CASES, *OF_ONE_MODEL], ids=str)
+def test_an_impossible_config_is_refused_and_its_field_named(config, fields):
+    with pytest.raises(UserError) as error:
+        config(**fields)
+    value = next(value for name, value in fields.items() if name in str(error.value))
+    assert isinstance(value, bool | float) or str(value) in str(error.value)

@@ -1,0 +1,90 @@
+"""The code of docs/mechanisms.md. The contract runs over its models too, see cases.py."""
+
+import dataclasses
+import re
+import sys
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+from tests.models.cases import DOCUMENT, DOCUMENTED, PACKAGE, documented, transformer
+from tests.support.tiny import MODEL, make_config, train_run
+from tfm import config, models
+from tfm.fields import info_of
+from tfm.models import Transformer, TransformerConfig
+from tfm.testing.models import quick_jit
+from tfm.testing.parameters import random_parameters
+from tfm.workdir import runs
+
+RNG = np.random.default_rng(0)
+PADDED = np.array([[5, 6, 7, 0, 0, 0, 0], [8, 9, 10, 11, 0, 0, 0]])
+
+
+def test_the_table_names_every_choice_of_each_field():
+    rows = re.findall(r"^\| [^|]+ \| (`[^|]+) \|", DOCUMENT, re.MULTILINE)
+    choices = {field.name: info_of(field).choices for field in dataclasses.fields(TransformerConfig)}
+    named = {name for row in rows[1:] for name in re.findall(r"`(\w+)`", row)}
+    for name in named:
+        words = {word for row in rows if f"`{name}`" in row for word in re.findall(r"\w+", row)}
+        assert {*choices[name]} - {None} <= words, name
+
+
+def test_every_documented_model_is_tested():
+    classes = {name for name, x in documented().items() if isinstance(x, type) and issubclass(x, Transformer)}
+    assert classes == {"Transformer", "BatchNormTransformer", *DOCUMENTED}
+
+
+def test_convolutions_are_those_of_flax():
+    module = documented()["Convolutions"](16, 24)
+    x, mask = RNG.normal(size=(2, 6, 16)).astype(np.float32), np.ones((2, 1, 1, 6), bool)
+    variables = quick_jit(module.init)(jax.random.key(0), x, mask)
+    hidden, output = (
+        {**part, "kernel": part["kernel"].reshape(3, -1, part["kernel"].shape[-1])}
+        for part in (variables["params"][name] for name in ("hidden", "output"))
+    )
+    expected = nn.relu(nn.Conv(24, (3,)).apply({"params": hidden}, x))
+    expected = nn.Conv(16, (3,)).apply({"params": output}, expected)
+    np.testing.assert_allclose(module.apply(variables, x, mask), expected, atol=1e-5)
+
+
+def test_batch_norm_averages_over_tokens_without_padding():
+    x, valid = 2 + RNG.normal(size=(3, 5, 4)), RNG.random((3, 5, 1)) < 0.6
+    tokens = x[valid[..., 0]]
+    expected = (x - tokens.mean(0)) / np.sqrt(tokens.var(0) + 1e-5)
+    found, _ = documented()["BatchNorm"]().init_with_output(jax.random.key(0), x.astype(np.float32), valid)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["BatchNormTransformer", "Transformer"])
+def test_only_with_batch_norm_does_a_sentence_depend_on_its_batch(name):
+    model = transformer(cls=documented()[name])
+    params, other = random_parameters(model, PADDED, PADDED), PADDED.copy()
+    other[1, :4] += 5
+
+    @quick_jit
+    def encode(tokens):
+        return model.apply({"params": params}, tokens, method="encode")
+
+    plain = encode(PADDED)
+    np.testing.assert_allclose(encode(np.pad(PADDED, ((0, 1), (0, 2))))[0, :3], plain[0, :3], atol=1e-5)
+    difference = np.abs(encode(other) - plain)[0, :3].max(-1)
+    assert difference.min() > 1e-3 if name == "BatchNormTransformer" else difference.max() < 1e-6
+
+
+def test_a_model_of_15_lines_in_a_users_package_trains(corpus, tmp_path, monkeypatch):
+    lines = [line for line in PACKAGE.splitlines() if line and not line.startswith(("#", "import", "from"))]
+    assert len(lines) <= 15
+    (tmp_path / "my_lab").mkdir()
+    (tmp_path / "my_lab" / "variant.py").write_text(PACKAGE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(config, "_allowed_modules", set())
+    config.allow_modules(["my_lab"])
+    settings = make_config(corpus, steps=30, warmup_steps=10, checkpoint_every=50, eval_every=50, log_every=5)
+    settings = dataclasses.replace(settings, model=dataclasses.replace(MODEL, name="my_lab.variant"))
+    losses = [row["train/loss"] for row in train_run(settings, tmp_path / "run") if "train/loss" in row]
+    assert losses[-1] < 0.9 * losses[0]
+    assert isinstance(runs.load(str(tmp_path / "run")).task.model, models.find("my_lab.variant").Model)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_lab"]:
+        del sys.modules[name]

@@ -1,0 +1,57 @@
+"""Every dropout of a model uses the rate of its config field."""
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from tests.models import cases
+from tfm.layers import Dropout
+
+TOKENS = np.ones((1, 4), int)
+IMAGES = np.ones((1, 6, 6, 2), np.float32)
+OUTPUT, WEIGHTS, HIDDEN = 0.3, 0.2, 0.4  # different rates, and none of them a default
+BLOCK_RATES = {"dropout": OUTPUT, "attention_dropout": WEIGHTS, "feed_forward_dropout": HIDDEN}
+
+
+def with_fields(model, **fields):
+    return model.clone(config=dataclasses.replace(model.config, **fields))
+
+
+# model, its arguments, and how often each rate of a `Dropout` is used
+CASES = {
+    "Transformer": (
+        with_fields(cases.transformer(), encoder_layers=2, decoder_layers=3, **BLOCK_RATES),
+        (TOKENS, TOKENS),
+        # Both embedding sums, the output of each sublayer, and the hidden layer of each feed-forward network.
+        {OUTPUT: 2 + 2 * 2 + 3 * 3, HIDDEN: 2 + 3},
+    ),
+    "DecoderLM": (
+        with_fields(cases.decoder_lm(), layers=2, **BLOCK_RATES),
+        (TOKENS,),
+        {OUTPUT: 1 + 2 * 2, HIDDEN: 2},
+    ),
+    # The Vision Transformer has one rate for outputs and hidden layers.
+    "VisionTransformer": (
+        with_fields(cases.CLASSIFIERS["ViT"], encoder_layers=2, dropout=OUTPUT, attention_dropout=WEIGHTS),
+        (IMAGES,),
+        {OUTPUT: 1 + 3 * 2},
+    ),
+    # The input of each layer, the input of each decoder cell, and the features of the output. The count is
+    # unknown, because a scan traces its step several times.
+    "RNN": (with_fields(cases.RNNS["Luong"], layers=2, dropout=OUTPUT), (TOKENS, TOKENS), None),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_dropout_has_the_rate_of_its_field(name, monkeypatch):
+    model, arguments, expected = CASES[name]
+    rates, call = [], Dropout.__call__
+    monkeypatch.setattr(
+        Dropout, "__call__", lambda self, x, *, train: rates.append(self.rate) or call(self, x, train=train)
+    )
+    jax.eval_shape(functools.partial(model.init, train=False), jax.random.key(0), *arguments)
+    assert set(rates) == set(expected or [OUTPUT])
+    assert expected is None or {rate: rates.count(rate) for rate in rates} == expected
