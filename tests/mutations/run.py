@@ -4,8 +4,9 @@
     python -m tests.mutations.run --generated=200 --seed=1 [--only=tfm/search]
 
 The handwritten mutations are the rows of handwritten.jsonl, which name their tests. Generated mutations are
-drawn by `tests.mutations.generate`. Their tests are the mirrored test file, then the tests that handwritten
-rows of the same file name, then the tests of the package, and at last the contracts.
+drawn by `tests.mutations.generate`. Their tests are the mirrored test file, then the files that handwritten
+rows of the same file name, then the test files that import the module, then the tests of the package, and at
+last the contracts and the tests of the wiring.
 
 A mutation is killed only if pytest exits with code 1. A mutation that makes the tests hang is reported as a
 survivor that timed out. Any other exit code is an error, and the program exits with code 2. Libraries are
@@ -14,10 +15,12 @@ of the mutations are killed.
 """
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import os
 import pathlib
+import re
 import shutil
 import signal
 import sys
@@ -33,7 +36,7 @@ NEEDED_SHARE = 0.95  # of the mutations that must be killed
 SECONDS = 600  # for the tests of one mutation
 LEFT_OUT = (".git", ".venv", "runs", "site", "__pycache__", ".*_cache", "*.egg-info")
 NOT_MUTATED = ("tfm/datasets/toy_translation/", "tfm/testing/")  # word lists; tests themselves
-LAST_TESTS = ("tests/wiring", "tests/test_conformance.py")
+LAST_TESTS = ("tests/models/test_contracts.py", "tests/wiring", "tests/test_conformance.py")
 HANDWRITTEN = pathlib.Path(__file__).with_name("handwritten.jsonl")
 SURVIVED, KILLED, TIMED_OUT = 0, 1, -signal.SIGALRM  # exit codes
 VERDICTS = {SURVIVED: "SURVIVED", KILLED: "killed", TIMED_OUT: "SURVIVED, timed out"}
@@ -45,7 +48,7 @@ class Mutation(NamedTuple):
     path: str
     content: bytes
     description: str
-    tests: list[str]
+    tests: list[list[str]]  # arguments of one call of pytest after another
 
 
 def handwritten_mutations(only: str = "") -> list[Mutation]:
@@ -64,7 +67,9 @@ def handwritten_mutations(only: str = "") -> list[Mutation]:
         description = f"{row['path']}: {row['old'].strip()!r} -> {row['new'].strip()!r}"
         content = text.replace(row["old"], row["new"]).encode()
         if only in description:
-            mutations.append(Mutation(row["path"], content, description, list(map(_test_path, row["tests"]))))
+            mutations.append(
+                Mutation(row["path"], content, description, [list(map(_test_path, row["tests"]))])
+            )
     return mutations
 
 
@@ -82,18 +87,42 @@ def generated_mutations(count: int, seed: int, only: str = "") -> list[Mutation]
     return mutations
 
 
-def find_tests(path: str) -> list[str]:
-    """Returns the tests of a file of tfm/, those that are most likely to fail first."""
+def find_tests(path: str) -> list[list[str]]:
+    """Returns the test files of a file of tfm/ in groups. The group that most likely fails comes first."""
     inner = pathlib.PurePosixPath(path).relative_to("tfm")
-    folders = [parent for parent in inner.parents if parent.name]
-    mirrored = [pathlib.PurePosixPath("tests") / inner.parent / f"test_{inner.stem.strip('_')}.py"]
+    module = ".".join(("tfm", *inner.with_suffix("").parts)).removesuffix(".__init__")
     rows = map(json.loads, HANDWRITTEN.read_text(encoding="utf-8").splitlines())
-    named = [
-        _test_path(test).partition("::")[0] for row in rows if row["path"] == path for test in row["tests"]
+    named = [test for row in rows if row["path"] == path for test in row["tests"]]
+    packages = [f"tests/{parent}" for parent in inner.parents if parent.name]
+    groups = [
+        [f"tests/{inner.parent}/test_{inner.stem.strip('_')}.py"],
+        [_test_path(test).partition("::")[0] for test in named],
+        _importing_tests(module),
+        *[_test_files(package) for package in packages],
+        *[_test_files(test) for test in LAST_TESTS],
     ]
-    packages = [pathlib.PurePosixPath("tests") / folder for folder in folders]
-    candidates = [*map(str, mirrored), *named, *map(str, packages), *LAST_TESTS]
-    return [test for test in dict.fromkeys(candidates) if (ROOT / test).exists()]
+    seen: set[str] = set()
+    result = []
+    for group in groups:
+        result.append([test for test in dict.fromkeys(group) if test not in seen and (ROOT / test).exists()])
+        seen.update(group)
+    return [group for group in result if group]
+
+
+def _importing_tests(module: str) -> list[str]:
+    """Returns the test files that import a module, the shortest first."""
+    package, _, name = module.rpartition(".")
+    pattern = re.compile(rf"from {re.escape(module)} import|from {re.escape(package)} import .*\b{name}\b")
+    files = sorted((ROOT / "tests").rglob("test_*.py"), key=lambda file: file.stat().st_size)
+    found = (file for file in files if pattern.search(file.read_text(encoding="utf-8")))
+    return [file.relative_to(ROOT).as_posix() for file in found]
+
+
+def _test_files(path: str) -> list[str]:
+    """Returns the test files of a folder, or the path of a file itself."""
+    if path.endswith(".py"):
+        return [path]
+    return sorted(file.relative_to(ROOT).as_posix() for file in (ROOT / path).rglob("test_*.py"))
 
 
 def run_tests(tests: list[str], copy: str, output: str) -> int:
@@ -125,8 +154,8 @@ def try_mutation(mutation: Mutation, folder: str) -> int:
     (copy / mutation.path).write_bytes(mutation.content)
     try:
         code = SURVIVED
-        for test in mutation.tests:
-            code = run_tests([test], str(copy), f"{copy}.log")
+        for tests in mutation.tests:
+            code = run_tests(tests, str(copy), f"{copy}.log")
             if code != SURVIVED:
                 break
     finally:
@@ -151,7 +180,10 @@ def main() -> int:
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     results: list[tuple[Mutation, int]] = []
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder, multiprocessing.Pool(arguments.jobs) as pool:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(folder, "programs")
+        pool = stack.enter_context(multiprocessing.Pool(arguments.jobs))
         tries = [(mutation, pool.apply_async(try_mutation, (mutation, folder))) for mutation in mutations]
         for mutation, result in tries:
             results.append((mutation, result.get()))
