@@ -89,7 +89,8 @@ def test_each_handwritten_mutation_fits_its_file_once():
 
 
 def test_the_tests_of_handwritten_mutations_exist():
-    for test in {test for mutation in run.handwritten_mutations() for test in sum(mutation.tests, [])}:
+    groups = [group for mutation in run.handwritten_mutations() for group in mutation.tests]
+    for test in {test for group in groups for test in group}:
         file, _, name = test.partition("::")
         kind = "class" if name.startswith("Test") else "def"
         assert f"{kind} {name or 'test_'}" in (ROOT / file).read_text(encoding="utf-8"), test
