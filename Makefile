@@ -16,13 +16,16 @@ test unit coverage: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.pytest_cache/
 # Bytecode is kept: else each worker rewrites all tests, and each process that they start compiles tfm.
 test unit coverage: export PYTHONDONTWRITEBYTECODE =
 
+EIGHT_DEVICES := JAX_PLATFORMS=cpu XLA_FLAGS=--xla_force_host_platform_device_count=8
+
 .PHONY: quickstart test unit coverage lint docs clean
 
 quickstart: .venv/installed
 	$(BIN)/tfm quickstart --workdir=$(RUN)
 
 test: lint
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/devices
+	$(EIGHT_DEVICES) $(BIN)/python -m pytest -n auto --dist loadfile tests/devices
 
 unit: .venv/installed
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not long"
@@ -31,7 +34,8 @@ unit: .venv/installed
 coverage: export COVERAGE_FOLDER = $(CURDIR)/.coverage
 coverage: .venv/installed
 	rm -rf $(COVERAGE_FOLDER) && mkdir $(COVERAGE_FOLDER)
-	$(BIN)/coverage run -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/coverage run -m pytest -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/devices
+	$(EIGHT_DEVICES) $(BIN)/coverage run -m pytest -n auto --dist loadfile tests/devices
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

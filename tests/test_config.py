@@ -6,7 +6,7 @@ import runpy
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.paths import CONFIGS
 from tfm import config
 from tfm.commands import cli, config_flag, train
 from tfm.data.config import DataConfig
@@ -16,8 +16,6 @@ from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.workdir import runs
-
-CONFIGS = sorted((ROOT / "configs").glob("*.py"))
 
 
 def test_round_trip_by_config_dict_and_json(tmp_path):

@@ -7,8 +7,6 @@ import os
 import pkgutil
 import shutil
 import signal
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +15,6 @@ import pytest
 
 from tests.support import conformance, kills
 from tests.support.conformance import CASES, MODELS, STEPS, TASKS
-from tests.support.processes import LIMIT
 from tests.support.programs import FAST
 from tfm import models, tasks
 from tfm.config import from_mapping, load, save
@@ -168,28 +165,6 @@ def test_dropout_follows_the_key(case, params, batch):
     assert loss(0)[0] != loss(1)[0], "the tiny config has dropout"
 
 
-@pytest.fixture(scope="module")
-def three_devices():
-    """{(task, model): what differs between one and three devices}, of one process for all."""
-    options = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=3"
-    result = subprocess.run(
-        [sys.executable, "-m", "tests.devices.conformance_worker"],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"XLA_FLAGS": options, "JAX_PLATFORMS": "cpu"},
-        check=False,
-        timeout=2 * LIMIT,
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    found = map(json.loads, result.stdout.splitlines())
-    return {(task, model): problem for task, model, problem in found}
-
-
-@pytest.mark.long
-def test_three_devices_equal_one(three_devices, names):
-    assert three_devices[names] == ""
-
-
 def equal(batch, other):
     return batch.keys() == other.keys() and all(np.array_equal(batch[name], other[name]) for name in batch)
 
@@ -225,7 +200,7 @@ def test_an_evaluation_has_the_best_metric(case, data, trained):
 @pytest.mark.long
 def test_samples_are_texts_and_pictures(case, data, params, tmp_path):
     if not isinstance(case.task, SamplingTask):
-        return
+        pytest.skip("the task shows no samples")
     config = dataclasses.replace(case.config, validation_samples=2)
     task = tasks.find(case.config.task).create(config, str(case.workdir), new=False)
     scores, samples = task.evaluate_with_samples(params, data)

@@ -10,26 +10,13 @@ import sys
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.processes import LIMIT, finish, wait_until
+from tests.support.processes import LIMIT, finish, run_python, wait_until
 from tests.support.tiny import make_config, write_config_file
 from tfm.commands import evaluate, train
 from tfm.errors import UserError
 from tfm.training.reporting import read_metrics
 
 pytestmark = pytest.mark.long
-
-
-def run(*arguments, stdin=""):
-    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=ROOT,
-        input=stdin.encode() if isinstance(stdin, str) else stdin,
-        capture_output=True,
-        env=environment,
-        check=False,
-        timeout=LIMIT,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +31,7 @@ def test_train_and_train_again(corpus, tmp_path):
     with config.open("a") as file:
         file.write(f"open({str(tmp_path / 'reads')!r}, 'a').write('read ')\n")
     command = ("train.py", f"--workdir={tmp_path / 'run'}", "--config.training.log_every=1")
-    first = run(*command, f"--config={config}", "--config.training.steps=2")
+    first = run_python(*command, f"--config={config}", "--config.training.steps=2")
     assert first.returncode == 0, first.stderr.decode()
     assert (tmp_path / "reads").read_text() == "read "
     assert b"step 2/2  loss" in first.stderr
@@ -54,7 +41,7 @@ def test_train_and_train_again(corpus, tmp_path):
     cut.parent.mkdir(exist_ok=True)
     cut.touch()  # as a kill leaves it
     again = (f"--config={tmp_path / 'run' / 'config.json'}", f"--config.data.cache_dir={tmp_path / 'moved'}")
-    second = run(*command, *again, "--config.training.steps=3")
+    second = run_python(*command, *again, "--config.training.steps=3")
     assert b"Resuming from step 2" in second.stderr
     steps = [row["step"] for row in read_metrics(str(tmp_path / "run")) if "train/loss" in row]
     assert steps == [1, 2, 3]
@@ -62,7 +49,7 @@ def test_train_and_train_again(corpus, tmp_path):
 
 
 def test_eval_writes_hypotheses_and_scores(workdir):
-    result = run("eval.py", f"--workdir={workdir}", "--samples=1", "--config.decoding.beam_size=2")
+    result = run_python("eval.py", f"--workdir={workdir}", "--samples=1", "--config.decoding.beam_size=2")
     assert result.returncode == 0, result.stderr.decode()
     printed = result.stdout.decode()
     assert "BLEU" in printed
@@ -86,7 +73,7 @@ def test_eval_of_a_file_stem_writes_into_the_run(workdir, corpus, tmp_path, abso
     stem = str(tmp_path / "sub" / "nt") if absolute else "sub/nt"
     name = ["--name=greedy"] if absolute else []
     options = ("--config.decoding.beam_size=1", f"--config.data.directory={tmp_path}", *name)
-    result = run("eval.py", f"--workdir={workdir}", f"--split={stem}", *options)
+    result = run_python("eval.py", f"--workdir={workdir}", f"--split={stem}", *options)
     assert result.returncode == 0, result.stderr.decode()
     written = f"{'greedy' if absolute else 'nt'}.de"
     assert len((workdir / f"{written}.hypotheses").read_text().splitlines()) == 2
@@ -96,7 +83,7 @@ def test_eval_of_a_file_stem_writes_into_the_run(workdir, corpus, tmp_path, abso
 
 def test_translate_gives_a_line_for_each_line(workdir):
     text = "red dog\n\nbig\tcat \u2028 runs\n   \n\U0001f600 bird".encode() + b"\nred \xff dog\n"
-    result = run(
+    result = run_python(
         "-m", "tfm", "translate", f"--workdir={workdir}", "--config.decoding.beam_size=1", stdin=text
     )
     assert result.returncode == 0, result.stderr.decode()
@@ -109,7 +96,9 @@ def test_translate_gives_a_line_for_each_line(workdir):
 def test_translate_writes_json_and_leaves_no_part(workdir, tmp_path):
     (tmp_path / "in").write_text("red dog\n\nblue cat\n")
     options = ("--format=jsonl", "--n_best=2", "--alignments", f"--input={tmp_path / 'in'}")
-    result = run("-m", "tfm", "translate", f"--workdir={workdir}", *options, f"--output={tmp_path / 'out'}")
+    result = run_python(
+        "-m", "tfm", "translate", f"--workdir={workdir}", *options, f"--output={tmp_path / 'out'}"
+    )
     assert result.returncode == 0, result.stderr.decode()
     rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert [row["source"] for row in rows] == ["red dog", "", "blue cat"]
@@ -169,7 +158,7 @@ def test_a_closed_output_ends_the_command(workdir, into, code, error):
 
 
 def test_visualize_draws_png_files(workdir):
-    result = run("-m", "tfm", "visualize", f"--workdir={workdir}", "red dog runs")
+    result = run_python("-m", "tfm", "visualize", f"--workdir={workdir}", "red dog runs")
     assert result.returncode == 0, result.stderr.decode()
     drawn = {path.name for path in (workdir / "figures").iterdir()}
     parts = ("encoder", "decoder", "cross")
@@ -185,7 +174,7 @@ def test_visualize_draws_png_files(workdir):
 def test_n_best_above_the_beam_is_refused(workdir, tmp_path):
     (tmp_path / "in").write_text("red dog\n")
     options = ("--format=jsonl", "--n_best=5", f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}")
-    result = run("-m", "tfm", "translate", f"--workdir={workdir}", *options)
+    result = run_python("-m", "tfm", "translate", f"--workdir={workdir}", *options)
     assert result.returncode == 2
     assert b"5 best translations need a beam as large" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
@@ -229,7 +218,7 @@ MISTAKES = {
     ),
     "other model": (
         ("train.py", "--config={tiny}", "--workdir={run}", "--config.model.d_ff=128"),
-        "was started with another config: model.d_ff was 64 and is now 128 (never allowed",
+        "model.d_ff was 40 and is now 128",
     ),
     "two beginnings": (
         ("train.py", "--config={tiny}", "--workdir={tmp}/new", "--warm_start={run}", "--reset_schedule"),
@@ -295,7 +284,7 @@ def test_a_mistake_is_an_error_message(name, mistake):
 @pytest.mark.parametrize("name", ["override typo", "missing data"])
 def test_a_mistake_is_one_line_and_exit_code_2(name, mistake):
     arguments, message = mistake(name)
-    result = run(*arguments)
+    result = run_python(*arguments)
     error = result.stderr.decode().strip().splitlines()[-1]
     assert result.returncode == 2
     assert error.startswith("error: ")

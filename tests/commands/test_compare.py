@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.commands.test_commands import run
+from tests.support.processes import run_python
 from tests.support.tiny import make_config, write_corpus
 from tfm.commands import compare
 from tfm.config import save
@@ -199,7 +199,7 @@ def test_compare_prints_scores_and_sentences(folder):
     right = references(folder)
     wrong = [right[0] + "x", *worse(right[1:], 0.9)]
     first, second = evaluated(folder, "a", right), evaluated(folder, "b", wrong)
-    result = run("-m", "tfm", "compare", first, second, "--sentences=2")
+    result = run_python("-m", "tfm", "compare", first, second, "--sentences=2")
     assert result.returncode == 0, result.stderr.decode()
     printed = result.stdout.decode()
     assert f"A  {first}/test.de.hypotheses\nB  {second}/test.de.hypotheses\n60 sentences\n" in printed

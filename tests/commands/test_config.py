@@ -2,12 +2,17 @@
 
 import pytest
 
-from tests.workdir.test_status import workdir  # noqa: F401 (a fixture)
+from tests.support.workdirs import make_workdir
 from tfm.commands import cli, config_flag, train
 from tfm.commands import config as config_command
 from tfm.errors import UserError
 
 CONFIGS = [name for name in config_flag.shipped_configs() if name != "vit_digits"]
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    return make_workdir(tmp_path / "run")
 
 
 def shown(capsys, *argv):
@@ -48,7 +53,7 @@ def test_a_difference_has_both_values(capsys):
     assert "model.cell: - -> gru" in lines
 
 
-def test_a_run_is_a_config(workdir, capsys):  # noqa: F811
+def test_a_run_is_a_config(workdir, capsys):
     assert "--config.training.steps=100" in shown(capsys, "show", str(workdir))
     assert shown(capsys, "diff", str(workdir), str(workdir / "config.json")) == ["no field differs"]
 

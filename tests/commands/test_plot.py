@@ -144,9 +144,11 @@ def test_neighbours(drawn, tiny_run):
 def test_norms(drawn, tiny_run):
     gradients, activations = draw(drawn, "norms", tiny_run)
     assert [label.get_text() for label in gradients.get_yticklabels()] == [
-        *("embedding", "encoder.layers_0", "decoder.layers_0")
+        "embedding",
+        *("encoder.layers_0", "encoder.layers_1"),
+        *("decoder.layers_0", "decoder.layers_1", "decoder.layers_2"),
     ]
-    assert len(points(activations)) == 5
+    assert len(points(activations)) == 8
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,17 @@ import json
 
 import pytest
 
-from tests.workdir.test_status import logged, validated, workdir, write_metrics  # noqa: F401 (a fixture)
+from tests.support.workdirs import logged, make_workdir, validated, write_metrics
 from tfm.commands import list as list_command
 from tfm.commands import status
 from tfm.errors import UserError
 from tfm.runtime.lock import lock_workdir
 from tfm.workdir.bundle import PARAMETERS_FILE
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    return make_workdir(tmp_path / "run")
 
 
 def shown(capsys, *argv):
@@ -18,14 +23,14 @@ def shown(capsys, *argv):
     return {line[:16].strip(): line[16:] for line in capsys.readouterr().out.splitlines()}
 
 
-def test_a_run_that_has_not_begun(workdir, capsys):  # noqa: F811
+def test_a_run_that_has_not_begun(workdir, capsys):
     lines = shown(capsys, str(workdir))
     assert lines["state"] == "stopped before its first checkpoint"
     assert lines["step"] == "0 of 100"
     assert lines.keys() == {"run", "state", "step", "disk"}
 
 
-def test_a_run_that_is_there_in_full(workdir, capsys, monkeypatch):  # noqa: F811
+def test_a_run_that_is_there_in_full(workdir, capsys, monkeypatch):
     write_metrics(workdir, logged(10, 100.0), validated(10, 0.5), logged(100, 280.0))
     (workdir / "checkpoints" / "100").mkdir(parents=True)
     (workdir / "checkpoints" / "100" / "data").write_bytes(b"x" * (3 << 20))
@@ -46,7 +51,7 @@ def test_a_run_that_is_there_in_full(workdir, capsys, monkeypatch):  # noqa: F81
     assert lines["last start"] == "2026-01-01 on here 01234567"
 
 
-def test_a_run_in_training(workdir, capsys):  # noqa: F811
+def test_a_run_in_training(workdir, capsys):
     write_metrics(workdir, logged(10, 100.0), logged(40, 160.0))
     with lock_workdir(str(workdir)):
         lines = shown(capsys, str(workdir))
@@ -56,7 +61,7 @@ def test_a_run_in_training(workdir, capsys):  # noqa: F811
     assert " training " in capsys.readouterr().out
 
 
-def test_a_list_has_a_line_for_each_run(workdir, tmp_path, capsys):  # noqa: F811
+def test_a_list_has_a_line_for_each_run(workdir, tmp_path, capsys):
     write_metrics(workdir, logged(40, 160.0), validated(40, 0.25))
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
@@ -68,7 +73,7 @@ def test_a_list_has_a_line_for_each_run(workdir, tmp_path, capsys):  # noqa: F81
     assert header.index("step") == run.index("40/100")
 
 
-def test_an_export_is_no_stopped_run(workdir, capsys):  # noqa: F811
+def test_an_export_is_no_stopped_run(workdir, capsys):
     (workdir / PARAMETERS_FILE).write_bytes(b"")
     lines = shown(capsys, str(workdir))
     assert lines["state"] == "exported model"
@@ -78,7 +83,7 @@ def test_an_export_is_no_stopped_run(workdir, capsys):  # noqa: F811
     assert run.split()[2] == "export"
 
 
-def test_a_run_that_the_system_refuses_is_listed(workdir, capsys, monkeypatch):  # noqa: F811
+def test_a_run_that_the_system_refuses_is_listed(workdir, capsys, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied", path)
 

@@ -7,7 +7,7 @@ import types
 import jax
 import pytest
 
-from tests.commands.test_commands import run
+from tests.support.processes import run_python
 from tests.support.tiny import make_config, write_config_file, write_corpus
 from tfm.commands import train
 from tfm.errors import UserError
@@ -72,12 +72,12 @@ def test_a_run_from_a_pipe_resumes_without_it(tmp_path):
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, **table))
     path, workdir = write_config_file(tmp_path, config), tmp_path / "run"
     arguments = ("-m", "tfm", "train", f"--config={path}", f"--workdir={workdir}")
-    assert run(*arguments, stdin=rows).returncode == 0
+    assert run_python(*arguments, stdin=rows).returncode == 0
     (kept,) = (tmp_path / "cache" / "pipes").iterdir()
     assert json.loads((workdir / "config.json").read_text())["data"]["train"] == str(kept)
     assert kept.read_text() == rows
-    resumed = run("-m", "tfm", "train", f"--config={workdir}/config.json", f"--workdir={workdir}")
+    resumed = run_python("-m", "tfm", "train", f"--config={workdir}/config.json", f"--workdir={workdir}")
     assert resumed.returncode == 0, resumed.stderr.decode()
-    refused = run(*arguments, stdin=rows + "red\trot\n")
+    refused = run_python(*arguments, stdin=rows + "red\trot\n")
     assert refused.returncode == 2
     assert "data.train" in refused.stderr.decode()

@@ -169,7 +169,7 @@ def test_another_format_replaces_the_figures(tiny_run, tmp_path, quick):
     [
         ([""], "got an empty one"),
         (["--sentence="], "--sentence is empty"),
-        (["a", "--layer=1"], "--layer to be from 0 to 0 for .* attention, got 1"),
+        (["a", "--layer=3"], "--layer to be from 0 to [12] for .* attention, got 3"),
         (["a", "--head=9"], "--head to be from 0 to 3"),
         (["a", "--head=all"], "--head to be a number from 0 on, mean or rollout, got 'all'"),
         (["a", "--format=gif"], "--format"),

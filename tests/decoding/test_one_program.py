@@ -1,7 +1,6 @@
 """The search is one program: the host sees nothing of it before its end; and CUDA would take it."""
 
 import contextlib
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -10,33 +9,12 @@ import pytest
 from jax import export
 
 from tests.support.programs import FAST
+from tests.support.search_programs import CONFIG, INPUTS, MODEL, SEARCHES, make_search, parameters
 from tfm import backend
-from tfm.decoding.generate import DecodingConfig, search_batch
-from tfm.decoding.parameters import search_parameters
 from tfm.losses import fused_linear_cross_entropy
 from tfm.models import TransformerConfig
-from tfm.models.transformer import Transformer
 from tfm.training import compiled_text
 from tfm.training.step import TrainState, make_train_step
-
-CONFIG = TransformerConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=24, heads=2)
-MODEL = Transformer(CONFIG, vocabulary_size=30)
-INPUTS = jax.ShapeDtypeStruct((2, 8), jnp.int32)
-SEARCHES = {"greedy": {"beam_size": 1}, "beam": {}, "coverage": {"coverage_penalty": 0.2}}
-
-
-@functools.cache
-def parameters():
-    token = jnp.ones((1, 1), jnp.int32)
-    return jax.eval_shape(lambda key: MODEL.init(key, token, token, train=False), jax.random.key(0))["params"]
-
-
-def make_search(name):
-    """A function of its own, so that nothing that was traced for another device is found again."""
-    config = DecodingConfig(max_extra_tokens=4, **SEARCHES[name])
-    return jax.jit(
-        lambda params, inputs: search_batch.__wrapped__(MODEL, (search_parameters(params),), inputs, config)
-    )
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from tests.decoding.test_one_program import CONFIG, INPUTS, MODEL, SEARCHES, make_search, parameters
+from tests.support.search_programs import CONFIG, INPUTS, MODEL, SEARCHES, make_search, parameters
 from tfm import layers
 from tfm.layers import activations
 from tfm.layers.activations import Interception, intercept

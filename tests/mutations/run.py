@@ -36,6 +36,8 @@ NEEDED_SHARE = 0.95  # of the mutations that must be killed
 SECONDS = 600  # for the tests of one mutation
 LEFT_OUT = (".git", ".venv", "runs", "site", "__pycache__", ".*_cache", "*.egg-info")
 NOT_MUTATED = ("tfm/datasets/toy_translation/", "tfm/testing/")  # word lists; tests themselves
+DEVICE_TESTS = "tests/devices"
+DEVICE_FLAGS = "--xla_force_host_platform_device_count=8"
 LAST_TESTS = ("tests/models/test_contracts.py", "tests/wiring", "tests/test_conformance.py")
 HANDWRITTEN = pathlib.Path(__file__).with_name("handwritten.jsonl")
 SURVIVED, KILLED, TIMED_OUT = 0, 1, -signal.SIGALRM  # exit codes
@@ -136,6 +138,8 @@ def run_tests(tests: list[str], copy: str, output: str) -> int:
         os.chdir(copy)
         os.environ["PYTHONPATH"] = copy
         sys.path.insert(0, copy)
+        if all(test.startswith(DEVICE_TESTS) for test in tests):
+            os.environ["XLA_FLAGS"] = DEVICE_FLAGS
         for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "tfm", "configs")]:
             del sys.modules[name]
         import pytest

@@ -11,10 +11,10 @@ import sys
 
 import pytest
 
-from tests.support.processes import LIMIT, finish
+from tests.support.paths import ROOT
+from tests.support.processes import LIMIT, finish, start_training
 from tests.support.tiny import write_config_file
 from tests.support.tiny_regression import create, make_config
-from tests.training.test_hosts import ROOT, start
 from tfm.config import save
 from tfm.errors import UserError
 from tfm.runtime.lock import LOCK_FILE, DirectoryGuard, lock_workdir
@@ -185,7 +185,7 @@ def test_train_refuses_a_directory_in_use(tmp_path):
     (tmp_path / "run").mkdir()
     config = write_config_file(tmp_path, make_config())
     with lock_workdir(tmp_path / "run"):
-        second = start(config, tmp_path / "run")
+        second = start_training(config, tmp_path / "run")
         _, errors = finish(second)
     assert second.returncode == 2
     assert f"in use by process {os.getpid()} on" in errors.splitlines()[-1]

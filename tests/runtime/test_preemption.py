@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from tests.support.kills import compare
-from tests.support.processes import finish, read_to
-from tests.support.tiny import train_run, write_config_file
+from tests.support.paths import ROOT
+from tests.support.processes import finish, read_to, start_training
+from tests.support.tiny import losses, train_run, write_config_file
 from tests.support.tiny_regression import Data, Regression, create, make_config
-from tests.training.test_hosts import ROOT, losses, start
 from tfm.config import save
 from tfm.runtime import preemption
 from tfm.runtime.checkpoints import Checkpoints
@@ -180,7 +180,7 @@ def test_a_second_signal_ends_a_busy_main_thread():
 def test_train_saves_and_exits_with_the_signal(tmp_path):
     config = write_config_file(tmp_path, make_config(steps=100_000, eval_every=10))
     options = ("--config.training.checkpoint_every=100000", "--config.data.pause=1.0")
-    process = start(config, tmp_path / "run", *options)
+    process = start_training(config, tmp_path / "run", *options)
     read_to(process.stderr, "step 10/", process)
     began = time.monotonic()
     process.send_signal(signal.SIGINT)  # during its first evaluation
@@ -202,7 +202,7 @@ def test_two_hosts_stop_at_the_same_step(tmp_path):
         free.bind(("localhost", 0))
         hosts = (f"--coordinator=localhost:{free.getsockname()[1]}", "--processes=2")
     options = (*hosts, "--config.training.checkpoint_every=100000")
-    processes = [start(config, tmp_path / "run", *options, f"--process_id={i}") for i in range(2)]
+    processes = [start_training(config, tmp_path / "run", *options, f"--process_id={i}") for i in range(2)]
     read_to(processes[1].stderr, "step 5/", processes[1])
     processes[1].send_signal(signal.SIGTERM)
     ends = [finish(process)[1] for process in processes]

@@ -1,10 +1,34 @@
-"""Waits on processes that tests start, all with a limit: what ends no more fails its test in minutes."""
+"""Starts processes and waits for them with a time limit, so that a process that hangs fails its test."""
 
+import os
 import subprocess
+import sys
 import threading
 import time
 
+from tests.support.paths import ROOT
+
 LIMIT = 240  # seconds; many times what any process of the tests takes
+
+
+def run_python(*arguments, stdin=""):
+    """Runs Python with these arguments in the root of the project, on the CPU, and returns the result."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT,
+        input=stdin.encode() if isinstance(stdin, str) else stdin,
+        capture_output=True,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        check=False,
+        timeout=LIMIT,
+    )
+
+
+def start_training(config, workdir, *arguments):
+    """Starts train.py as a process with one device."""
+    command = [sys.executable, "train.py", f"--config={config}", f"--workdir={workdir}", *arguments]
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
 
 
 def finish(process, seconds=LIMIT):

@@ -16,7 +16,7 @@ from tfm.workdir import runs
 
 WORDS = ("red", "blue", "green", "small", "big", "dog", "cat", "bird", "runs", "sleeps")
 TRANSLATED = ("rot", "blau", "gruen", "klein", "gross", "hund", "katze", "vogel", "rennt", "schlaeft")
-MODEL = TransformerConfig(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, heads=4, dropout=0.1)
+MODEL = TransformerConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=40, heads=4, dropout=0.1)
 
 
 def write_corpus(folder, sizes=(("train", 200), ("val", 20), ("test", 20))):
@@ -40,15 +40,15 @@ def make_config(folder, **training):
             vocabulary_size=330,
             batching="packed",
             batch_tokens=256,
-            row_length=32,
-            max_length=32,
+            row_length=36,
+            max_length=34,
             cache_dir=str(folder / "cache"),
         ),
         training=TrainingConfig(
             **{
                 "steps": 6,
                 "warmup_steps": 3,
-                "log_every": 2,
+                "log_every": 4,
                 "eval_every": 3,
                 "checkpoint_every": 2,
                 "keep": 9,
@@ -66,6 +66,12 @@ def train_run(config, workdir):
     save(config, runs.config_path(str(workdir)))
     train(tasks.find(config.task).create(config, str(workdir)), config.training, str(workdir))
     return read_metrics(str(workdir))
+
+
+def losses(workdir):
+    """Returns (step, loss) of training and of validation."""
+    rows = read_metrics(str(workdir))
+    return [(row["step"], row.get("train/loss", row.get("validation/nll"))) for row in rows]
 
 
 def randomize_weights(run):

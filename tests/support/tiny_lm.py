@@ -12,7 +12,7 @@ from tfm.training.config import TrainingConfig
 
 WORDS = ("red", "blue", "green", "small", "dog", "cat", "runs", "sleeps")
 MODEL = DecoderLMConfig(
-    layers=1, d_model=16, d_ff=32, heads=2, dropout=0.1, attention_dropout=0.0, max_positions=32
+    layers=2, d_model=16, d_ff=24, heads=4, dropout=0.1, attention_dropout=0.0, max_positions=32
 )
 
 
@@ -42,7 +42,7 @@ def make_lm_config(folder, training=None, model=None, data=None, **fields):
             **{
                 "steps": 4,
                 "warmup_steps": 2,
-                "log_every": 2,
+                "log_every": 3,
                 "eval_every": 2,
                 "checkpoint_every": 2,
                 "keep": 9,

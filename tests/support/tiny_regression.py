@@ -144,5 +144,5 @@ def create(config, workdir, *, new=True):
 
 def make_config(**training):
     """A run of six steps, saved and evaluated several times."""
-    defaults = {"steps": 6, "warmup_steps": 3, "log_every": 2, "eval_every": 3, "checkpoint_every": 2}
+    defaults = {"steps": 6, "warmup_steps": 3, "log_every": 4, "eval_every": 3, "checkpoint_every": 2}
     return Config(training=TrainingConfig(**defaults | {"keep": 9} | training))

@@ -4,6 +4,12 @@ import numpy as np
 
 from tfm.visualize.translation import Extension, Translated
 
+# Tokens that would leave their place in a page that does not escape them.
+HOSTILE = (
+    *("▁</script>", "▁<!--", "▁<script>alert(1)</script>", "▁&amp;", "▁/*style*/", "\u2028", '▁"\\'),
+    *("▁🐕", "▁כלב", "</s>"),
+)
+
 SOURCE = ("▁The", "▁ani", "mal", "▁is", "▁tired", ".", "</s>")
 TARGET = ("▁Das", "▁Tier", "▁ist", "▁mü", "de", ".", "</s>")
 PARTS = ("encoder", "decoder", "cross")

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.sweep.test_plan import BASE, FLOPS, planned
+from tests.support.sweeps import BASE, FLOPS, planned
 from tfm.errors import UserError
 from tfm.sweep import ledger
 

@@ -5,18 +5,10 @@ import dataclasses
 import pytest
 
 from tests.support import tiny_regression
+from tests.support.sweeps import BASE, FLOPS, planned
 from tfm.models import TransformerConfig
-from tfm.sweep.plan import PlannedRun, describe_plan, estimate_hours
-from tfm.sweep.variants import Variant
-from tfm.tasks.translation.task import Config
+from tfm.sweep.plan import describe_plan, estimate_hours
 from tfm.training.config import TrainingConfig
-
-BASE = Config(training=TrainingConfig(steps=100_000))
-FLOPS = 6 * 63_045_632 * 25_000 * 100_000
-
-
-def planned(variant="base", seed=0, config=BASE):
-    return PlannedRun(Variant(variant, {"model.d_ff": 7}), seed, config, f"sweep/{variant}/seed_{seed}", [])
 
 
 def test_the_papers_base_model():

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.sweep.test_plan import planned
+from tests.support.sweeps import planned
 from tfm.sweep import processes
 
 # In place of tfm: notes its arguments. It fails where the folder is called bad, and `train` waits for a

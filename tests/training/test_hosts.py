@@ -1,29 +1,17 @@
 """A run of two real processes on loopback against one process."""
 
 import dataclasses
-import os
 import socket
-import subprocess
-import sys
 
 import jax
 import numpy as np
 import pytest
 
 from tests.support import processes
-from tests.support.paths import ROOT
-from tests.support.tiny import make_config, train_run, write_config_file
-from tfm.training.reporting import read_metrics
+from tests.support.tiny import losses, make_config, train_run, write_config_file
 from tfm.workdir import runs
 
 pytestmark = pytest.mark.long
-
-
-def start(config, workdir, *arguments):
-    """A training process with one device of its own."""
-    command = [sys.executable, "train.py", f"--config={config}", f"--workdir={workdir}", *arguments]
-    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
 
 
 def finish(started):
@@ -31,12 +19,6 @@ def finish(started):
     for process in started:
         _, errors = processes.finish(process)
         assert process.returncode == 0, errors[-3000:]
-
-
-def losses(workdir):
-    """(step, loss) of training and of validation."""
-    rows = read_metrics(str(workdir))
-    return [(row["step"], row.get("train/loss", row.get("validation/nll"))) for row in rows]
 
 
 def test_two_processes_equal_one(corpus, tmp_path):
@@ -48,7 +30,9 @@ def test_two_processes_equal_one(corpus, tmp_path):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         hosts = (f"--coordinator=localhost:{free.getsockname()[1]}", "--processes=2")
-    finish([start(config, tmp_path / "two", *hosts, f"--process_id={i}") for i in range(2)])
+    finish(
+        [processes.start_training(config, tmp_path / "two", *hosts, f"--process_id={i}") for i in range(2)]
+    )
     train_run(settings, tmp_path / "one")
     assert [step for step, _ in losses(tmp_path / "one")] == [2, 3, 3]
     assert len(list((tmp_path / "two" / "tensorboard").iterdir())) == 1  # the first host alone has trackers

@@ -8,9 +8,9 @@ import numpy as np
 import optax
 import pytest
 
+from tests.support.numbers_task import MODEL, Numbers, random_batch
+from tests.support.paths import CONFIGS
 from tests.support.programs import FAST
-from tests.tasks.translation.test_loss import MODEL, Numbers, random_batch
-from tests.test_config import CONFIGS
 from tfm.config import from_mapping
 from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig

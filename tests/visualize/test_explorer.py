@@ -7,15 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from tests.support.translations import SOURCE, TARGET, make_translated
+from tests.support.translations import HOSTILE, SOURCE, TARGET, make_translated
 from tfm.errors import UserError
 from tfm.visualize import explorer
 from tfm.visualize.translation import Extension
-
-HOSTILE = (
-    *("▁</script>", "▁<!--", "▁<script>alert(1)</script>", "▁&amp;", "▁/*style*/", "\u2028", '▁"\\'),
-    *("▁🐕", "▁כלב", "</s>"),
-)
 
 
 class Reader(html.parser.HTMLParser):

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support.browser import find_chromium, open_browser
-from tests.support.translations import SOURCE, TARGET, make_translated
-from tests.visualize.test_explorer import HOSTILE
+from tests.support.translations import HOSTILE, SOURCE, TARGET, make_translated
 from tfm.visualize import explorer, summaries
 
 pytestmark = [

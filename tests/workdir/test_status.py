@@ -4,35 +4,16 @@ import json
 
 import pytest
 
-from tests.support.tiny_regression import Config
-from tfm.config import save
+from tests.support.workdirs import logged, make_workdir, validated, write_metrics
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
 from tfm.runtime.lock import lock_workdir
-from tfm.training.config import TrainingConfig
-from tfm.workdir import runs, status
+from tfm.workdir import status
 
 
 @pytest.fixture
 def workdir(tmp_path):
-    """A work directory of a run that has not begun."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-    training = TrainingConfig(steps=100, warmup_steps=2, peak_learning_rate=0.1)
-    save(Config(training=training), runs.config_path(str(folder)))
-    return folder
-
-
-def write_metrics(workdir, *rows):
-    (workdir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def logged(step, time):
-    return {"step": step, "time": time, "train/loss": 1.0 / step, "train/points_per_second": 3.0}
-
-
-def validated(step, score):
-    return {"step": step, "time": 0.0, "validation/score": score}
+    return make_workdir(tmp_path / "run")
 
 
 def test_a_run_that_has_not_begun(workdir):

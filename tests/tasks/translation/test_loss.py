@@ -10,51 +10,26 @@ import optax
 import pytest
 
 from tests.references import numpy_transformer as numpy64
+from tests.support.numbers_task import MODEL, PIECES, Numbers, random_batch
 from tests.support.programs import FAST, initialize
 from tfm.data.batching import TrainBatches
 from tfm.data.config import DataConfig
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.errors import UserError
-from tfm.models import TransformerConfig
 from tfm.tasks.translation.data import count_tokens
 from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig
 from tfm.training.setup import check_padding, make_setup
 from tfm.training.step import TrainState, check_zero_rows, make_train_step
 
-PIECES = 20
 RNG = np.random.default_rng(0)
 PAIRS = [tuple(RNG.integers(3, PIECES, RNG.integers(1, 7)).tolist() for _ in range(2)) for _ in range(12)]
 SMOOTHING = 0.25
-MODEL = TransformerConfig(encoder_layers=1, decoder_layers=2, d_model=16, d_ff=24, heads=2)
-
-
-class Numbers:
-    """A tokenizer for texts that are lists of ids already."""
-
-    fingerprint = "numbers"
-
-    def __len__(self):
-        return PIECES
-
-    def encode(self, texts):
-        return [list(text) for text in texts]
 
 
 class Pairs(list):
     fingerprint = "pairs"
-
-
-def random_batch(rng, rows):
-    """Packed rows: two sentences, then padding."""
-    segments = np.tile([1, 1, 1, 2, 2, 0], (rows, 1))
-    positions = np.tile([0, 1, 2, 0, 1, 0], (rows, 1))
-    batch = {}
-    for side in ("input", "target"):
-        batch[f"{side}s"] = rng.integers(3, PIECES, segments.shape) * (segments > 0)
-        batch |= {f"{side}_segments": segments, f"{side}_positions": positions}
-    return {name: x.astype(np.int32) for name, x in batch.items()}
 
 
 @pytest.fixture(scope="module", params=["packed", "buckets"])

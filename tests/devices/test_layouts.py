@@ -1,15 +1,9 @@
-"""Three updates on ragged batches under each layout of 8 virtual devices, compared with one device.
-
-Run by test_partitioning.py: python -m tests.devices.parallel_worker prints a line of JSON for each check,
-[its name, "" or what went wrong]. One process makes all, as most of the time goes into what they share.
-"""
+"""Three updates on ragged batches under each layout of 8 virtual devices, compared with one device."""
 
 import contextlib
 import dataclasses
 import functools
-import json
 import tempfile
-import traceback
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +35,7 @@ class Tokenizer:
 
 
 def ragged(rows):
-    """A batch whose rows differ in length; its first is almost all padding."""
+    """Returns a batch whose rows differ in length. Its first row is almost all padding."""
     batch = {
         name: np.zeros((rows, 12), np.int32)
         for side in ("input", "target")
@@ -59,7 +53,8 @@ def ragged(rows):
 BATCHES = [ragged(13) for _ in range(3)]  # 13 rows do not divide into 2, 4 or 8
 
 
-PLAIN = dataclasses.replace(MODEL, dropout=0.0)
+# One layer in each stack, because the programs of all meshes take long to compile.
+PLAIN = dataclasses.replace(MODEL, encoder_layers=1, decoder_layers=1, dropout=0.0)
 # Heads of keys and values that a tensor axis divides, and biases of the logits by relative positions.
 MECHANISMS = dataclasses.replace(
     PLAIN, positions="relative_keys", key_value_heads=2, gated=True, tied_embeddings="none"
@@ -104,14 +99,14 @@ def assert_equal(found, expected):
 MESHES = [(1, 1, 1), (2, 1, 2), (4, 2, 2), (8, 1, 1), (8, 2, 2), (8, 8, 1)]  # devices, fsdp, tensor
 
 
-def check_pmap():
+def test_pmap_equals_one_device():
     one = train(1, parallel="jit")
     for devices in (2, 8):
         assert_equal(train(devices, parallel="pmap"), one)
     assert make_partitioner(TrainingConfig()).devices == 8
 
 
-def check_mesh():
+def test_every_mesh_equals_one_device():
     """Dropout has one global mask, the same however the arrays are divided."""
     one = train(1, parallel="jit", dropout=0.3)
     for devices, fsdp, tensor in MESHES:
@@ -120,23 +115,23 @@ def check_mesh():
     assert abs(one[0][0][0] - train(1, parallel="jit")[0][0][0]) > 1e-3
 
 
-def check_mechanisms():
+def test_a_mesh_equals_one_device_for_shared_heads_and_relative_keys():
     """Shared heads, a gate and a table of relative keys are divided, or not, like the rest."""
     one = train(1, parallel="jit", model=MECHANISMS)
     assert_equal(train(8, parallel="mesh", mesh_fsdp=2, mesh_tensor=2, model=MECHANISMS), one)
 
 
-def check_gradient_accumulation_steps():
+def test_micro_batches_equal_one_batch_under_every_layout():
     one = train(1, parallel="jit")
     assert_equal(train(1, parallel="jit", gradient_accumulation_steps=4), one)
     assert_equal(train(8, parallel="pmap", gradient_accumulation_steps=2), one)
     assert_equal(train(8, parallel="mesh", mesh_fsdp=2, gradient_accumulation_steps=2), one)
 
 
-def check_sharding():
+def test_each_device_holds_its_share_of_parameters_and_moments():
     """What is divided is divided: each device holds its share of parameters and of Adam's moments."""
     fields = {"mesh_fsdp": 2, "mesh_tensor": 2}
-    _, trained = train(8, parallel="mesh", dropout=0.3, **fields)  # as check_mesh has trained it
+    _, trained = train(8, parallel="mesh", dropout=0.3, **fields)  # as the test of the meshes trained it
     created = TrainState.create(first_state().params, optax.adam(1e-3))
     moments = layout_of(8, parallel="mesh", **fields).place_state(created).opt_state[0].mu
     for tree in (trained.params, moments):
@@ -144,12 +139,12 @@ def check_sharding():
         hidden = tree["encoder"]["layers_0"]["feed_forward"]["hidden"]["kernel"]
         query = tree["decoder"]["layers_0"]["cross_attention"]["query"]["kernel"]
         assert table.addressable_shards[0].data.shape == (24, 16)
-        assert hidden.addressable_shards[0].data.shape == (16, 32)
+        assert hidden.addressable_shards[0].data.shape == (16, 20)
         assert query.addressable_shards[0].data.shape == (16, 2, 8)
         assert tree["encoder"]["layers_0"]["mixer_residual"]["norm"]["scale"].sharding.is_fully_replicated
 
 
-def check_restore():
+def test_every_layout_restores_what_another_layout_saved():
     """What one layout wrote, every other one restores."""
     fields = [
         {"devices": 1, "parallel": "jit"},
@@ -174,7 +169,7 @@ def check_restore():
                 jax.tree.map(np.testing.assert_array_equal, jax.device_get(found), jax.device_get(other))
 
 
-def check_not_finite():
+def test_a_bad_row_on_one_device_halts_all_devices():
     """A bad row on one device, in one micro-batch, halts the state of all, and is found in its share."""
     good = {"x": np.arange(1, 14, dtype=np.float32)}
     bad = {"x": good["x"].copy()}
@@ -204,7 +199,7 @@ def check_not_finite():
     assert first_not_finite(loss, kept[2], pieces[6:8]) is None
 
 
-def check_collectives():
+def test_communication_is_at_its_minimum():
     """Communication is at its minimum, with scanned layers that compute in bfloat16: once, in float32."""
     layers = {"encoder_layers": 1, "decoder_layers": 2, "scan": True, "dtype": "bfloat16", "dropout": 0.0}
     scanned = Translation(Config(model=dataclasses.replace(MODEL, **layers), loss_chunk_size=1), Tokenizer())
@@ -238,7 +233,7 @@ def check_collectives():
     assert len(of_layers) == 2 * 3, of_layers  # forwards and backwards, of each sublayer of the decoder
 
 
-def check_device_keys():
+def test_only_devices_with_the_same_rows_draw_the_same_numbers():
     """Devices of other rows draw other numbers, those that share rows the same."""
     mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
     key, rows = jax.random.key(0), PartitionSpec(("data", "fsdp"))
@@ -251,7 +246,7 @@ def check_device_keys():
     assert make_device_key(key) == key
 
 
-def check_divided_positions():
+def test_products_keep_the_division_of_rows_and_positions():
     """Products leave the axes divided as they are: rows of a batch, and positions too."""
     for kind in (AxisType.Auto, AxisType.Explicit):
         with jax.set_mesh(jax.make_mesh((4, 2), ("data", "fsdp"), axis_types=(kind,) * 2)):
@@ -262,23 +257,3 @@ def check_divided_positions():
             )
             assert product.sharding.is_equivalent_to(x.sharding, 3), product.sharding
             np.testing.assert_allclose(product, np.asarray(x) @ np.ones((5, 3)), rtol=1e-5, atol=1e-5)
-
-
-CHECKS = {
-    name.removeprefix("check_"): check for name, check in globals().items() if name.startswith("check_")
-}
-
-
-def main():
-    assert jax.device_count() == 8
-    for name, check in CHECKS.items():
-        try:
-            check()
-            problem = ""
-        except Exception:
-            problem = traceback.format_exc()
-        print(json.dumps([name, problem]), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,16 +1,9 @@
-"""Loss, metrics and gradient of every task and model on three virtual devices, compared with one device.
-
-Run by tests/test_conformance.py: python -m tests.devices.conformance_worker. Prints a line of JSON for each
-task and model: its names and what is wrong, "" for nothing.
-"""
-
-import json
-import pathlib
-import tempfile
+"""Loss, metrics and gradient of every task and model on three virtual devices, compared with one device."""
 
 import jax
 import numpy as np
 import optax
+import pytest
 
 from tests.support.conformance import CASES, make_case
 from tfm.training.config import TrainingConfig
@@ -46,8 +39,9 @@ def ragged_batch(case):
     return {name: x[:rows] for name, x in batch.items()}
 
 
-def compare(case):
-    """Raises an AssertionError where one and three devices differ."""
+@pytest.mark.parametrize(("task", "model"), CASES)
+def test_three_devices_equal_one(task, model, tmp_path):
+    case = make_case(task, model, tmp_path / "case")
     params, batch = jax.device_get(case.random_params()), ragged_batch(case)
     (one, expected), (three, found) = (update(case, params, batch, devices) for devices in (1, DEVICES))
     assert expected["loss"][1] > 0
@@ -55,19 +49,3 @@ def compare(case):
     assert max(np.abs(x).max() for x in jax.tree.leaves(one)) > 1e-4
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, expected)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), three, one)
-
-
-def main():
-    assert jax.device_count() == DEVICES
-    with tempfile.TemporaryDirectory() as folder:
-        for task, model in CASES:
-            problem = ""
-            try:
-                compare(make_case(task, model, pathlib.Path(folder, f"{task}-{model}")))
-            except AssertionError as error:
-                problem = f"{error}" or "an assertion fails"
-            print(json.dumps([task, model, problem]), flush=True)
-
-
-if __name__ == "__main__":
-    main()

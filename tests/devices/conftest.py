@@ -1,0 +1,19 @@
+"""Tests that need several devices.
+
+`make test` runs them in a pytest call of its own, on 8 virtual devices.
+"""
+
+import jax
+import pytest
+
+DEVICES = 8
+
+
+def pytest_collection_modifyitems(items):
+    """Skips the tests of this folder if there are too few devices."""
+    if jax.device_count() >= DEVICES:
+        return
+    reason = f"needs {DEVICES} devices: set XLA_FLAGS=--xla_force_host_platform_device_count={DEVICES}"
+    for item in items:
+        if "/tests/devices/" in item.path.as_posix():
+            item.add_marker(pytest.mark.skip(reason=reason))

@@ -1,0 +1,14 @@
+"""Planned runs of a sweep of the paper's base model."""
+
+from tfm.sweep.plan import PlannedRun
+from tfm.sweep.variants import Variant
+from tfm.tasks.translation.task import Config
+from tfm.training.config import TrainingConfig
+
+BASE = Config(training=TrainingConfig(steps=100_000))
+FLOPS = 6 * 63_045_632 * 25_000 * 100_000
+
+
+def planned(variant="base", seed=0, config=BASE):
+    """Returns a planned run of a variant."""
+    return PlannedRun(Variant(variant, {"model.d_ff": 7}), seed, config, f"sweep/{variant}/seed_{seed}", [])
