@@ -47,9 +47,10 @@ from tfm.search import Hypotheses
 from tfm.tasks import classification, language_modeling, parsing, translation
 from tfm.training.config import TrainingConfig
 from tfm.training.loop import train
+from tfm.training.optimizers import make_optimizer
 from tfm.training.reporting import read_metrics
 from tfm.training.setup import make_setup, open_checkpoints
-from tfm.workdir.runs import parse_config
+from tfm.workdir.runs import config_class, parse_config
 
 Observation = dict[str, Any]
 ADDRESS = re.compile(r"0x[0-9a-f]+")
@@ -131,7 +132,7 @@ class Recorded(list):
     """A source that keeps the arguments with which it was opened."""
 
     def __init__(self, *arguments: Any):
-        super().__init__([("text",) * 2])
+        super().__init__([("text",)])
         self.arguments = arguments
         self.fingerprint = repr(arguments)
 
@@ -200,17 +201,15 @@ def observe_model(model: Any) -> Observation:
     return observe_loss(translation.Config(model=model, **SHORT))
 
 
-def observe_parsed(config: Any) -> Observation:
-    """Reads a config from its mapping and returns the classes of its sections."""
-    found = parse_config(to_config_dict(config))
-    classes = [type(found), type(found.model), type(found.training.optimizer)]
-    return {"classes": classes}
+def observe_task(config: Any) -> Observation:
+    """Returns the class with which the mapping of a config is read."""
+    return {"class": config_class(to_config_dict(config))}
 
 
 def observe_parsed_optimizer(optimizer: Any) -> Observation:
-    """Reads a config with this optimizer from its mapping."""
-    config = classification.Config(training=TrainingConfig(optimizer=optimizer))
-    return observe_parsed(config)
+    """Reads a config that names this optimizer."""
+    training = {"optimizer": {"name": optimizer.name}}
+    return {"class": type(parse_config({"task": "translation", "training": training}).training.optimizer)}
 
 
 # Data.
@@ -226,9 +225,10 @@ def write_data() -> None:
             sides = [[" ".join(words[i] for i in line) for line in lines] for words in LANGUAGES.values()]
             for language, side in zip(LANGUAGES, sides, strict=True):
                 (folder / f"{split}.{language}").write_text("\n".join(side))
+            mixed = [f"{a},{a}\t{b},{b}" for a, b in zip(*sides[:2], strict=True)]
             rows = ["\t".join(LANGUAGES), *map("\t".join, zip(*sides, strict=True))]
             (folder / f"{split}.tsv").write_text("\n".join(rows))
-            (folder / f"{split}.mixed").write_text("\n".join(f"{a},{a}\t{b},{b}" for a, b, _ in zip(*sides)))
+            (folder / f"{split}.mixed").write_text("\n".join(mixed))
         with gzip.open(folder / "packed.tsv.gz", "wt") as file:
             file.write((folder / "train.tsv").read_text())
     tiny_trees.write_treebank(pathlib.Path("corpus"))
@@ -463,8 +463,11 @@ def observe_setup(training: TrainingConfig) -> Observation:
 
 
 def observe_optimizer(optimizer: Any) -> Observation:
-    """Traces the training step with an optimizer."""
-    return observe_setup(TrainingConfig(optimizer=optimizer, peak_learning_rate=0.1))
+    """Traces an update of an optimizer."""
+    transformation = make_optimizer(TrainingConfig(optimizer=optimizer), lambda step: 0.1)
+    params = {"slope": np.zeros((4, 3), np.float32), "offset": np.zeros(3, np.float32)}
+    state = jax.eval_shape(transformation.init, params)
+    return {"update": trace(transformation.update, params, state, params)[0]}
 
 
 def observe_store(training: TrainingConfig) -> Observation:
@@ -562,7 +565,9 @@ def observe_alignments(decoding: DecodingConfig) -> Observation:
 
 def observe_continuations(decoding: GenerationConfig) -> Observation:
     """Observes the searches that continue texts and the continuations that come out."""
-    config = language_modeling.Config(model=LM, data=DocumentsConfig(**DOCUMENTS), decoding=decoding, stride=8)
+    config = language_modeling.Config(
+        model=LM, data=DocumentsConfig(**DOCUMENTS), decoding=decoding, stride=8
+    )
     task = language_modeling.LanguageModeling(config, load_tokenizer())
     params = fake_params(task)
     fake = FakeSearch(params)

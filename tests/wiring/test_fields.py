@@ -153,9 +153,7 @@ def model_entries() -> Iterator[Entry]:
         "tied_embeddings": ("three", "two"),
     }
     base = fields_of(TRANSFORMER)
-    yield from of_model(
-        TransformerConfig, parts="loss", base=base, values=STACK | CHOICES | of_transformer
-    )
+    yield from of_model(TransformerConfig, parts="loss", base=base, values=STACK | CHOICES | of_transformer)
     of_lm = {
         "name": name_values(DecoderLMConfig),
         "layers": (1, 2),
@@ -209,7 +207,8 @@ def data_entries() -> Iterator[Entry]:
     packed = {"batching": "packed", "row_length": 24, "max_length": 24}
     rows = {"row_length": (24, 20), "batch_tokens": (64, 96)}
     yield from of_pairs("train validation plan", PAIRS | packed, rows)
-    yield from of_pairs("train validation plan", PAIRS, {"batching": ("buckets", "packed", {"row_length": 24})})
+    batching = {"batching": ("buckets", "packed", {"row_length": 24})}
+    yield from of_pairs("train validation plan", PAIRS, batching)
     yield from of_pairs("train", PAIRS, {"train": ("train", "more")})
     yield from of_pairs("validation pairs", PAIRS, {"validation": ("validation", "check")})
     yield from of_pairs("test", PAIRS, {"test": ("test", "exam")})
@@ -219,12 +218,14 @@ def data_entries() -> Iterator[Entry]:
         "subword_samples": (1, 2, {"subword_dropout": 0.4}),
     }
     yield from of_pairs("train", PAIRS, of_training)
+    tagged = two | {"validation": "check,more", "test": "exam,test"}
     of_vocabulary = {
-        "tags": ("<a>,<b>", "<a>,<c>", two | {"validation": "check,more", "test": "exam,test"}),
+        "tags": ("<a>,<b>", "<a>,<c>", tagged),
         "vocabulary_size": (330, 320),
         "vocabulary_pairs": (5_000_000, 7),
     }
-    yield from of_pairs("assets train", PAIRS, of_vocabulary)
+    yield from of_pairs("assets", PAIRS, of_vocabulary)
+    yield from of_pairs("train validation test", PAIRS, {"tags": ("", "<a>,<b>", tagged)})
     of_libraries = functools.partial(make_entries, observe=observers.observe_library, parts="opened")
     named = {"name": ("a", "b"), "directory": ("", "folder"), "train": ("train", "all")}
     named_languages = {"source_language": ("en", "fr"), "target_language": ("de", "fr")}
@@ -265,11 +266,9 @@ def document_entries(table: dict[str, Any]) -> Iterator[Entry]:
     yield from of_documents("train", DOCUMENTS, {"train": ("train.en", "more.en")})
     yield from of_documents("validation texts", DOCUMENTS, {"validation": ("validation.en", "check.en")})
     yield from of_documents("test", DOCUMENTS, {"test": ("test.en", "exam.en")})
-    of_tokenizer = {
-        "tokenizer": ("bytes", "characters"),
-        "vocabulary_size": (330, 320, {"tokenizer": "word_pieces"}),
-    }
-    yield from of_documents("assets train validation", DOCUMENTS, of_tokenizer)
+    yield from of_documents("assets train validation", DOCUMENTS, {"tokenizer": ("bytes", "characters")})
+    pieces = {"tokenizer": "word_pieces"}
+    yield from of_documents("assets", DOCUMENTS | pieces, {"vocabulary_size": (330, 320)})
 
 
 def image_entries() -> Iterator[Entry]:
@@ -333,7 +332,7 @@ def training_entries() -> Iterator[Entry]:
 
 def optimizer_entries() -> Iterator[Entry]:
     """Yields the entries of the optimizers."""
-    of_optimizer = functools.partial(make_entries, observe=observers.observe_optimizer, parts="step")
+    of_optimizer = functools.partial(make_entries, observe=observers.observe_optimizer, parts="update")
     betas = {"b1": (0.9, 0.8), "b2": (0.98, 0.9)}
     moments = {"epsilon": (1e-9, 1e-3), "mean_dtype": ("float32", "bfloat16")}
     decay = {"weight_decay": (0.1, 0.2), "not_decayed": ((), ("offset",), {"weight_decay": 0.1})}
@@ -349,7 +348,7 @@ def optimizer_entries() -> Iterator[Entry]:
         yield from of_optimizer(section, base={}, values=fields)
         other = "sgd" if section is Adam else "adam"
         names = {"name": (section().name, other)}
-        yield from make_entries(section, observers.observe_parsed_optimizer, "classes", {}, names)
+        yield from make_entries(section, observers.observe_parsed_optimizer, "class", {}, names)
 
 
 def decoding_entries() -> Iterator[Entry]:
@@ -404,7 +403,7 @@ def task_entries() -> Iterator[Entry]:
     for name, other in names.items():
         parsed = {"task": (name, other)}
         section = tasks.find(name).Config
-        yield from make_entries(section, observers.observe_parsed, "classes", {}, parsed)
+        yield from make_entries(section, observers.observe_task, "class", {}, parsed)
     of_loss = functools.partial(make_entries, observe=observers.observe_loss, parts="loss")
     smoothing, chunks = {"label_smoothing": (0.1, 0.2)}, {"loss_chunk_size": (2, 4)}
     for section in (translation.Config, parsing.Config):
@@ -450,7 +449,8 @@ def observe(observer: Callable, section: Any) -> observers.Observation:
 
 def show(entry: Entry) -> str:
     """Returns the name of a test."""
-    return f"{entry.section.__module__.removeprefix('tfm.')}.{entry.section.__name__}.{entry.name}-{entry.observe.__name__}"
+    module = entry.section.__module__.removeprefix("tfm.")
+    return f"{module}.{entry.section.__name__}.{entry.name}-{entry.observe.__name__}"
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=show)
