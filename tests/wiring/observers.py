@@ -27,7 +27,7 @@ import numpy as np
 
 from tests.support import images, tiny, tiny_regression, tiny_trees
 from tests.support.programs import initialize
-from tfm import tasks
+from tfm import models, tasks
 from tfm.config import allow_modules, to_config_dict
 from tfm.data import documents, sources
 from tfm.data.config import DataConfig
@@ -58,7 +58,8 @@ VOCABULARY = range(40)  # stands for a tokenizer where only the number of its to
 SIZES = {"train": 40, "validation": 9, "test": 5, "more": 30, "check": 7, "exam": 6}
 SENTENCES = ["red dog runs", "big blue cat sleeps small bird runs red green dog", "cat"]
 SAMPLES = ["small dog runs", "small dog", "big cat sleeps", "dog runs small"]
-BATCHES = 16  # of training that are compared, several epochs
+PARTS = ("attention", "causal_mixer", "embedding", "feed_forward", "norm", "positions", "residual")
+BATCHES = 24  # of training that are compared, more than an epoch
 
 SHORT = {
     "data": DataConfig(max_length=8),
@@ -199,6 +200,35 @@ def observe_model(model: Any) -> Observation:
         data = DocumentsConfig(row_length=8)
         return observe_loss(language_modeling.Config(model=model, data=data, stride=8))
     return observe_loss(translation.Config(model=model, **SHORT))
+
+
+def observe_parts(model: Any) -> Observation:
+    """Lists the attributes of the parts that a Transformer is made of, except those that are methods."""
+    options = {} if isinstance(model, ViTConfig) else {"vocabulary_size": len(VOCABULARY)}
+    module = models.find(model.name).Model(model, **options)
+    parts = {
+        name: getattr(module, f"make_{name}")()
+        for name in (
+            "attention",
+            "causal_mixer",
+            "embedding",
+            "feed_forward",
+            "norm",
+            "positions",
+            "residual",
+        )
+    }
+    parts["stack"] = module.make_stack(module.make_attention, 1)
+    return {name: list_attributes(part) for name, part in parts.items()}
+
+
+def list_attributes(part: Any) -> list[str]:
+    """Returns the attributes of a module, and whether those that may be methods are there."""
+    if not dataclasses.is_dataclass(part):
+        return [ADDRESS.sub("", repr(part))]
+    values = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    methods = {name for name, value in values.items() if isinstance(value, types.MethodType)}
+    return [name if name in methods else f"{name} {ADDRESS.sub('', repr(values[name]))}" for name in values]
 
 
 def observe_task(config: Any) -> Observation:

@@ -181,6 +181,36 @@ def model_entries() -> Iterator[Entry]:
         yield from of_model(type(model), parts="init", base=fields_of(model), values=scaled)
 
 
+def part_entries() -> Iterator[Entry]:
+    """Yields entries for each part of a Transformer that reads a field which several parts read."""
+    of_stack = {
+        "d_model": "attention embedding feed_forward positions",
+        "dtype": "attention embedding feed_forward norm",
+        "dropout": "residual",
+        "attention": "attention causal_mixer",
+        "remat": "stack",
+        "scan": "stack",
+    }
+    of_choices = {"norm_order": "residual stack", "attention_bias": "attention causal_mixer"}
+    for section, base, names in (
+        (TransformerConfig, fields_of(TRANSFORMER), of_stack | of_choices),
+        (DecoderLMConfig, fields_of(LM) | {"attention_dropout": 0.0}, of_stack | of_choices),
+        (ViTConfig, SMALL_VIT, of_stack | {"dropout": "residual feed_forward"}),
+    ):
+        for name, parts in names.items():
+            values = {name: (STACK | CHOICES)[name]}
+            yield from make_entries(section, observers.observe_parts, parts, base, values)
+    base = fields_of(TRANSFORMER)
+    for second in ("concatenated", "learned", "none"):
+        values = {"positions": ("interleaved", second)}
+        yield from make_entries(TransformerConfig, observers.observe_parts, "positions", base, values)
+    for second in ("relative_keys", "relative_bias", "alibi"):
+        values = {"positions": ("rotary", second)}
+        yield from make_entries(TransformerConfig, observers.observe_parts, "causal_mixer", base, values)
+    biased = {"heads": (2, 4, {"positions": "relative_bias"})}
+    yield from make_entries(TransformerConfig, observers.observe_parts, "causal_mixer", base, biased)
+
+
 def fields_of(section: Any) -> dict[str, Any]:
     """Returns the fields of a section without those of nested sections."""
     return {field.name: getattr(section, field.name) for field in dataclasses.fields(section)}
@@ -428,7 +458,7 @@ def task_entries() -> Iterator[Entry]:
     yield from of_run(language_modeling.Config, parts="samples", base=documents, values=samples)
 
 
-MAKERS = (model_entries, data_entries, training_entries, decoding_entries, task_entries)
+MAKERS = (model_entries, part_entries, data_entries, training_entries, decoding_entries, task_entries)
 ENTRIES = [entry for make in MAKERS for entry in make()]
 
 
