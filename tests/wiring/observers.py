@@ -188,8 +188,11 @@ def observe_loss(config: Any) -> Observation:
         task = kinds[type(config)](config, VOCABULARY)
     key = jax.random.key(0)
     init, params = trace(task.init, key)
-    text, _ = trace(task.loss, params, make_batch(config), key)
-    return {"init": init, "loss": text}
+    batch = make_batch(config)
+    found = {"init": init, "loss": trace(task.loss, params, batch, key)[0]}
+    if isinstance(config, language_modeling.Config):
+        found["scores"] = trace(task.log_probabilities, (params,), batch)[0]
+    return found
 
 
 def observe_model(model: Any) -> Observation:
@@ -295,6 +298,7 @@ def observe_run(config: Any) -> Observation:
         "identity": data.identity(),
         "example": jax.tree.map(np.shape, data.example()),
         "plan": jax.tree.map(np.shape, planned),
+        "description": data.describe(1000),
     } | EVALUATIONS[type(task)](task, data)
 
 
@@ -393,10 +397,18 @@ def observe_cache(data: Any) -> Observation:
 
 
 def observe_library(data: Any) -> Observation:
-    """Observes the arguments with which a data set of TFDS or Hugging Face is opened."""
+    """Observes the arguments with which a data set of TFDS or Hugging Face is found, prepared and opened."""
+    called: dict[str, Any] = {}
+
+    def find(*arguments: Any) -> None:
+        called["found"] = arguments
+
+    def prepare(builder: None, *arguments: Any) -> None:
+        called["prepared"] = arguments
+
     replaced = {
-        "tfm.data.tfds_records.find_builder": lambda *arguments: arguments,
-        "tfm.data.tfds_records.prepare": lambda *arguments: ("prepared", *arguments),
+        "tfm.data.tfds_records.find_builder": find,
+        "tfm.data.tfds_records.prepare": prepare,
         "tfm.data.tfds_records.split_problems": lambda *_: [],
         "tfm.data.images.find_feature_problems": lambda *_: [],
         "tfm.data.sources.RecordPairs": Recorded,
@@ -412,8 +424,7 @@ def observe_library(data: Any) -> Observation:
     with contextlib.ExitStack() as stack:
         for name, replacement in replaced.items():
             stack.enter_context(mock.patch(name, replacement))
-        source = openers[type(data)](data, "train")
-    return {"opened": source.fingerprint}
+        return {"opened": openers[type(data)](data, "train").fingerprint} | called
 
 
 def observe_images(data: ImageDataConfig) -> Observation:
@@ -497,7 +508,10 @@ def observe_optimizer(optimizer: Any) -> Observation:
     transformation = make_optimizer(TrainingConfig(optimizer=optimizer), lambda step: 0.1)
     params = {"slope": np.zeros((4, 3), np.float32), "offset": np.zeros(3, np.float32)}
     state = jax.eval_shape(transformation.init, params)
-    return {"update": trace(transformation.update, params, state, params)[0]}
+    return {
+        "update": trace(transformation.update, params, state, params)[0],
+        "bytes": getattr(optimizer, "bytes_per_parameter", 0),
+    }
 
 
 def observe_store(training: TrainingConfig) -> Observation:
