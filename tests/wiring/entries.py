@@ -340,8 +340,11 @@ def training_entries() -> Iterator[Entry]:
     yield from of_step("step", RUN, {"steps": (6, 8, {"schedule": "linear_decay"})})
     yield from of_step("state", RUN, {"ema_decay": (0.0, 0.5), "freeze": ((), ("offset",))})
     yield from of_step("keys", RUN, {"seed": (0, 1)})
-    yield from of_step("batch", RUN, {"parallel": ("jit", "pmap")})
-    yield from of_step("error", RUN | {"parallel": "mesh"}, {"mesh_fsdp": (1, 2), "mesh_tensor": (1, 2)})
+    for layouts in (("jit", "pmap"), ("pmap", "mesh")):
+        yield from of_step("batch", RUN, {"parallel": layouts})
+    for layout in ("auto", "mesh"):
+        meshes = {"mesh_fsdp": (1, 2), "mesh_tensor": (1, 2)}
+        yield from of_step("error", RUN | {"parallel": layout}, meshes)
     of_run = functools.partial(make_entries, TrainingConfig, observers.observe_training)
     yield from of_run("losses scores checkpoints", RUN, {"steps": (6, 8)})
     yield from of_run("rates", RUN, {"learning_rate_scale": (1.0, 0.5)})
