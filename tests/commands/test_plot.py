@@ -148,7 +148,7 @@ def test_norms(drawn, tiny_run):
         *("encoder.layers_0", "encoder.layers_1"),
         *("decoder.layers_0", "decoder.layers_1", "decoder.layers_2"),
     ]
-    assert len(points(activations)) == 8
+    assert len(points(activations)) == 2 * 2 + 3 * 3
 
 
 @pytest.mark.parametrize(

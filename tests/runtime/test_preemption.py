@@ -178,7 +178,7 @@ def test_a_second_signal_ends_a_busy_main_thread():
 
 @pytest.mark.long
 def test_train_saves_and_exits_with_the_signal(tmp_path):
-    config = write_config_file(tmp_path, make_config(steps=100_000, eval_every=10))
+    config = write_config_file(tmp_path, make_config(steps=100_000, eval_every=10, log_every=5))
     options = ("--config.training.checkpoint_every=100000", "--config.data.pause=1.0")
     process = start_training(config, tmp_path / "run", *options)
     read_to(process.stderr, "step 10/", process)

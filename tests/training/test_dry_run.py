@@ -25,7 +25,7 @@ def test_the_report_names_what_the_run_then_has(task, corpus, tmp_path):
     report = {line[:20].strip(): line[20:] for line in lines}
     parameters = sum(x.size for x in jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0))))
     assert report["parameters"] == f"{parameters:,}"
-    assert report["batches"].startswith("1 shape(s), the largest 8 x 32; padding 16.6 %")
+    assert report["batches"].startswith("1 shape(s), the largest 7 x 36; padding 15.2 %")
     assert report["speed"] == "not measured here yet"
     assert "gradient_accumulation_steps=" in lines[-1]
     train_run(make_config(corpus), tmp_path / "run")

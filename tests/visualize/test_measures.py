@@ -91,13 +91,14 @@ def test_norms_of_a_batch_are_those_of_the_loss(run):
     expected = jax.jit(jax.grad(mean_loss))(run.params)
     total = sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(expected))
     np.testing.assert_allclose(sum(norm**2 for norm in gradients.values()), total, rtol=1e-4)
-    assert list(gradients) == ["embedding", "encoder.layers_0", "decoder.layers_0"]
+    layers = ["encoder.layers_0", "encoder.layers_1", *(f"decoder.layers_{n}" for n in range(3))]
+    assert list(gradients) == ["embedding", *layers]
+    sublayers = {
+        "encoder": ("mixer", "feed_forward"),
+        "decoder": ("mixer", "cross_attention", "feed_forward"),
+    }
     assert list(activations) == [
-        *(f"encoder.layers_0.{name}_residual.output" for name in ("mixer", "feed_forward")),
-        *(
-            f"decoder.layers_0.{name}_residual.output"
-            for name in ("mixer", "cross_attention", "feed_forward")
-        ),
+        f"{layer}.{name}_residual.output" for layer in layers for name in sublayers[layer[:7]]
     ]
     for value in activations.values():  # each ends in a LayerNorm of the initial scale
         np.testing.assert_allclose(value, 1, atol=0.2)

@@ -423,14 +423,19 @@ def test_a_reset_keeps_the_newest_weights(known_of_any_task, caplog):
     assert not (known / "trackers.json").exists()
     jax.tree.map(np.testing.assert_array_equal, weights(known, 0), newest)
     first = [row for row in stream(known) if "train/loss" in row]
-    assert [row["step"] for row in first] == [2, 3]  # the metrics begin anew, and so does the learning rate
-    assert first[0]["train/learning_rate"] == stream(known / "before_reset")[0]["train/learning_rate"]
+    assert [row["step"] for row in first] == [3]  # the metrics begin anew, and so does the learning rate
+    rates = {
+        row["step"]: row["train/learning_rate"]
+        for row in stream(known / "before_reset")
+        if "train/loss" in row
+    }
+    assert first[0]["train/learning_rate"] > rates[4]  # the peak, which step 4 has left
     begin(config, known, reset=True, steps=4)
     assert "--warm_start does nothing" not in caplog.text
     task = tasks.find(config.task).create(config, str(known))
     assert initialization.find_initial_params(task, str(known), "other") is not None
     assert "its schedule was reset: --warm_start does nothing" in caplog.text
-    assert [row["step"] for row in stream(known) if "train/loss" in row] == [2, 3, 4]
+    assert [row["step"] for row in stream(known) if "train/loss" in row] == [3, 4]
     assert sorted(path.name for path in (known / "before_reset" / "checkpoints").iterdir()) == [
         "2",
         "3",

@@ -105,7 +105,9 @@ def test_all_pictures_take_one_program(run):
 
 @pytest.mark.long
 def test_a_run_leaves_its_samples(corpus, tmp_path):
-    config = dataclasses.replace(make_config(corpus, steps=2, eval_every=1), validation_samples=SENTENCES)
+    config = make_config(corpus, steps=2, eval_every=1)
+    decoding = dataclasses.replace(config.decoding, min_length=3)  # an empty translation has no picture
+    config = dataclasses.replace(config, validation_samples=SENTENCES, decoding=decoding)
     train_run(config, tmp_path)
     found = read_samples(str(tmp_path))
     assert [each.step for each in found] == [1, 2]

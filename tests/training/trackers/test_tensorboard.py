@@ -27,7 +27,7 @@ def read_values(folder):
 def test_tensorboard_has_all_that_was_logged(tmp_path):
     train_tracked(tmp_path, "tensorboard", steps=3)
     found = {(step, value.tag): value for step, value in read_values(tmp_path / "tensorboard")}
-    assert found[2, "train/loss"].simple_value > 0
+    assert found[3, "train/loss"].simple_value > 0
     assert found[3, "validation/score"].simple_value < 0
     (config,) = found[0, "config"].tensor.string_val
     assert json.loads(config)["training"]["steps"] == 3
