@@ -5,7 +5,8 @@ import numpy as np
 import optax
 import pytest
 
-from tests.support.conformance import CASES, make_case
+from tests.tasks.cases import TASKS
+from tfm.testing.tasks import make_tiny_run
 from tfm.training.config import TrainingConfig
 from tfm.training.partitioning import make_partitioner
 from tfm.training.step import TrainState, make_train_step
@@ -39,9 +40,12 @@ def ragged_batch(case):
     return {name: x[:rows] for name, x in batch.items()}
 
 
+CASES = [(task, model) for task, cases in TASKS.items() for model in cases]
+
+
 @pytest.mark.parametrize(("task", "model"), CASES)
 def test_three_devices_equal_one(task, model, tmp_path):
-    case = make_case(task, model, tmp_path / "case")
+    case = make_tiny_run(TASKS[task][model], tmp_path / "case")
     params, batch = jax.device_get(case.random_params()), ragged_batch(case)
     (one, expected), (three, found) = (update(case, params, batch, devices) for devices in (1, DEVICES))
     assert expected["loss"][1] > 0

@@ -38,7 +38,7 @@ LEFT_OUT = (".git", ".venv", "runs", "site", "__pycache__", ".*_cache", "*.egg-i
 NOT_MUTATED = ("tfm/datasets/toy_translation/", "tfm/testing/")  # word lists; tests themselves
 DEVICE_TESTS = "tests/devices"
 DEVICE_FLAGS = "--xla_force_host_platform_device_count=8"
-LAST_TESTS = ("tests/models/test_contracts.py", "tests/wiring", "tests/test_conformance.py")
+LAST_TESTS = ("tests/models/test_contracts.py", "tests/wiring", "tests/tasks/test_contracts.py")
 HANDWRITTEN = pathlib.Path(__file__).with_name("handwritten.jsonl")
 SURVIVED, KILLED, TIMED_OUT = 0, 1, -signal.SIGALRM  # exit codes
 VERDICTS = {SURVIVED: "SURVIVED", KILLED: "killed", TIMED_OUT: "SURVIVED, timed out"}

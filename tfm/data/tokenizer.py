@@ -1,15 +1,17 @@
 """The tokenizer: word pieces shared by both languages (section 5.1), byte-pair encoding by SentencePiece."""
 
+import functools
 import hashlib
 import itertools
 import os
+import random
 import re
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import sentencepiece
 
+from tfm.data.bpe_dropout import merge_with_dropout
 from tfm.errors import UserError
 from tfm.runtime.files import atomic_file, read_limited
 
@@ -17,7 +19,6 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 WORD_START = "\u2581"  # SentencePiece writes a space so
 LARGEST_MODEL = 1 << 26  # bytes; 37,000 pieces take less than one million
 MOST_PIECES = (1 << 31) - 1  # SentencePiece counts in 32 bits
-SAMPLED_AT_ONCE = 5_000  # texts of one random stream
 LONGEST_TEXT = 1 << 16  # bytes; the vocabulary is not trained on longer ones
 LOSSLESS: dict[str, Any] = {
     "normalization_rule_name": "identity",
@@ -123,27 +124,51 @@ class Tokenizer:
             raise
 
     def sample(self, texts: Iterable[str], dropout: float, seed: int) -> list[list[int]]:
-        """Texts -> lists of ids, each merge left out with probability `dropout`; on all cores.
+        """Encodes texts with BPE dropout, and returns a list of ids for each text.
 
-        The same texts with the same dropout and seed have the same ids, on any number of cores: SentencePiece
-        seeds the generator of a new thread, and each `SAMPLED_AT_ONCE` texts have one.
+        The same texts, dropout and seed give the same ids on every machine.
+
+        Args:
+          texts: the texts.
+          dropout: probability with which a merge is dropped at each step.
+          seed: of the random numbers.
 
         Raises:
           UserError: as `encode`.
         """
-        texts = list(texts)
-        _require_characters(texts)
-        sentencepiece.set_random_generator_seed(seed)
+        rng, piece_ids = random.Random(seed), self._piece_ids
+        return [
+            [
+                piece_ids[piece]
+                for symbols in self._words_of(ids)
+                for piece in merge_with_dropout(symbols, self._scores, dropout, rng)
+            ]
+            for ids in self.encode(texts)
+        ]
 
-        def encode(first):
-            part = texts[first : first + SAMPLED_AT_ONCE]
-            return self._processor.encode(
-                part, enable_sampling=True, alpha=dropout, nbest_size=-1, num_threads=1
-            )
+    @functools.cached_property
+    def _piece_ids(self) -> dict[str, int]:
+        return {piece: i for i, piece in enumerate(self.pieces(range(len(self))))}
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            parts = pool.map(encode, range(0, len(texts), SAMPLED_AT_ONCE))
-            return list(itertools.chain.from_iterable(parts))
+    @functools.cached_property
+    def _scores(self) -> dict[str, float]:
+        """{piece: score} of single characters and of the pieces that merges make."""
+        processor = self._processor
+        special = (processor.is_control, processor.is_unknown, processor.is_byte)
+        ids = [i for i in range(len(self)) if not any(is_kind(i) for is_kind in special)]
+        # A symbol that the user defined has the score 0, like the first merge, which follows the symbols.
+        symbols = [i for i in ids if processor.get_score(i) == 0][:-1]
+        return {processor.id_to_piece(i): processor.get_score(i) for i in ids if i not in symbols}
+
+    def _words_of(self, ids: Iterable[int]) -> list[list[str]]:
+        """Returns the words of a text as lists of characters. Pieces that no merge makes stay whole."""
+        words: list[list[str]] = []
+        for i in ids:
+            piece = self._processor.id_to_piece(i)
+            if not words or piece.startswith(WORD_START):
+                words.append([])
+            words[-1] += piece if piece in self._scores else [piece]
+        return words
 
     def decode(self, ids: Iterable[int]) -> str:
         """Ids up to the first EOS -> text."""

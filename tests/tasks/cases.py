@@ -1,0 +1,66 @@
+"""Tiny configs of every task of the project with every model that it trains."""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.support import images, tiny, tiny_lm, tiny_trees
+from tfm.data.images import ImageDataConfig
+from tfm.models.rnn_luong import LuongConfig
+from tfm.models.rnn_seq2seq import RNNConfig
+from tfm.tasks import classification
+
+RNN_SIZES = {
+    "layers": 1,
+    "embedding_features": 12,
+    "hidden_features": 10,
+    "attention_features": 8,
+    "output_features": 12,
+    "initialization": "glorot",
+    "dropout": 0.1,
+}
+
+
+def make_translation(model: Any, folder: pathlib.Path) -> Any:
+    """Writes sentence pairs, 20 of them in the split "test", and returns the config."""
+    tiny.write_corpus(folder)
+    return dataclasses.replace(tiny.make_config(folder), model=model)
+
+
+def make_classification(model: Any, folder: pathlib.Path) -> Any:
+    """Writes images, 5 of them in the split "test", and returns the config."""
+    images.write_arrays(folder / "images.npz", {"train": 13, "validation": 7, "test": 5})
+    data = ImageDataConfig(
+        kind="arrays", file=str(folder / "images.npz"), batch_size=4, max_shift=1, flip=True
+    )
+    return classification.Config(model=model, data=data, label_smoothing=0.1)
+
+
+def make_language_modeling(model: Any, folder: pathlib.Path) -> Any:
+    """Writes documents, 8 of them in the split "test", and returns the config."""
+    tiny_lm.write_documents(folder)
+    return dataclasses.replace(tiny_lm.make_lm_config(folder), model=model)
+
+
+def make_parsing(model: Any, folder: pathlib.Path) -> Any:
+    """Writes a treebank, 5 trees of it in the split "test", and returns the config."""
+    tiny_trees.write_treebank(folder)
+    return dataclasses.replace(tiny_trees.make_parsing_config(folder), model=model)
+
+
+TRANSLATION_MODELS = {
+    "transformer": tiny.MODEL,
+    "rnn_seq2seq": RNNConfig(**RNN_SIZES),
+    "rnn_luong": LuongConfig(**RNN_SIZES),
+}
+# {module of tfm.tasks: {module of tfm.models: (folder) -> config}}
+TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {
+    "translation": {
+        name: functools.partial(make_translation, model) for name, model in TRANSLATION_MODELS.items()
+    },
+    "classification": {"vit": functools.partial(make_classification, images.MODEL)},
+    "language_modeling": {"decoder_lm": functools.partial(make_language_modeling, tiny_lm.MODEL)},
+    "parsing": {"transformer": functools.partial(make_parsing, tiny.MODEL)},
+}

@@ -1,0 +1,41 @@
+"""The contract of tasks over every task of the project."""
+
+import pkgutil
+
+import pytest
+
+from tests.tasks.cases import TASKS
+from tfm import models, tasks
+from tfm.testing.tasks import TaskContract
+
+pytestmark = pytest.mark.long
+
+
+class TestTranslation(TaskContract):
+    cases, test_examples = TASKS["translation"], 20
+
+
+class TestClassification(TaskContract):
+    cases, test_examples = TASKS["classification"], 5
+
+
+class TestLanguageModeling(TaskContract):
+    cases, test_examples = TASKS["language_modeling"], 8
+
+
+class TestParsing(TaskContract):
+    cases, test_examples = TASKS["parsing"], 5
+
+
+def modules(package):
+    return {module.name for module in pkgutil.iter_modules(package.__path__)}
+
+
+def test_every_task_has_a_contract():
+    covered = [cls.cases for cls in TaskContract.__subclasses__()]
+    assert modules(tasks) == set(TASKS)
+    assert all(cases in covered for cases in TASKS.values())
+
+
+def test_every_model_is_trained_by_a_task():
+    assert {model for cases in TASKS.values() for model in cases} == modules(models)

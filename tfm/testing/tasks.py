@@ -1,0 +1,316 @@
+"""The contract of tasks, as a pytest class over tiny runs."""
+
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tfm import tasks
+from tfm.config import from_mapping, load, save
+from tfm.fields import leaves
+from tfm.runtime.preemption import SignalHandler
+from tfm.testing.models import assert_trees_close, quick_jit
+from tfm.training.config import TrainingConfig
+from tfm.training.hooks import Hook
+from tfm.training.loop import train
+from tfm.training.reporting import read_metrics
+from tfm.training.setup import list_shapes, make_setup, open_checkpoints
+from tfm.training.step import check_zero_rows
+from tfm.training.task import Best, Data, PlanningTask, Report, Samples, SamplingTask, Task
+from tfm.workdir import runs
+
+STEPS = 5
+# Four checkpoints. The last one is not a multiple of checkpoint_every.
+TRAINING = TrainingConfig(
+    steps=STEPS,
+    warmup_steps=2,
+    peak_learning_rate=1e-3,
+    log_every=1,
+    eval_every=3,
+    checkpoint_every=2,
+    keep=9,
+)
+
+
+class TinyRun(NamedTuple):
+    """A task in a work directory.
+
+    Attributes:
+      config: the config of the run. Its training section is `TRAINING`.
+      task: the task, created as a new run.
+      workdir: the folder of the run.
+    """
+
+    config: Any
+    task: Any
+    workdir: pathlib.Path
+
+    def random_params(self) -> Any:
+        """Returns random parameters, none of them zero."""
+        rng = np.random.default_rng(0)
+        initial = quick_jit(self.task.init)(jax.random.key(0))
+        return jax.tree.map(lambda x: x + 0.1 * rng.standard_normal(x.shape, np.float32), initial)
+
+    def create(self, workdir: pathlib.Path, config: Any = None, new: bool = False) -> Any:
+        """Creates the task in another work directory or with another config."""
+        config = self.config if config is None else config
+        return tasks.find(self.config.task).create(config, str(workdir), new=new)
+
+
+def make_tiny_run(make_config: Callable[[pathlib.Path], Any], folder: pathlib.Path) -> TinyRun:
+    """Creates the task of a config.
+
+    Args:
+      make_config: (folder) -> the config of a task. Writes the data into the folder first.
+      folder: a folder that does not exist. It is created.
+    """
+    folder.mkdir(parents=True)
+    config = dataclasses.replace(make_config(folder), training=TRAINING)
+    workdir = folder / "run"
+    workdir.mkdir()
+    return TinyRun(config, tasks.find(config.task).create(config, str(workdir)), workdir)
+
+
+class TaskContract:
+    """The contract of every task (`tfm.training.task`).
+
+    Attributes:
+      cases: {name: make_config}, as `make_tiny_run` takes it. The config must have dropout.
+      test_examples: number of examples in the split "test" of all cases.
+    """
+
+    cases: ClassVar[Mapping[str, Callable[[pathlib.Path], Any]]] = {}
+    test_examples: ClassVar[int] = 0
+
+    def pytest_generate_tests(self, metafunc: Any) -> None:
+        """Parametrizes each test by all cases."""
+        if "run" in metafunc.fixturenames:
+            metafunc.parametrize("run", self.cases, indirect=True, scope="class")
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def run(cls, request: Any, tmp_path_factory: Any) -> Iterator[TinyRun]:
+        """A run that was never trained. Its compiled programs are dropped afterwards to save memory."""
+        yield make_tiny_run(cls.cases[request.param], tmp_path_factory.mktemp("task") / "folder")
+        jax.clear_caches()
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def data(cls, run: TinyRun) -> Any:
+        return run.task.open_data()
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def batch(cls, data: Any) -> Any:
+        return next(iter(data.train_batches(0)))
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def params(cls, run: TinyRun) -> Any:
+        return run.random_params()
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def loss(cls, run: TinyRun) -> Any:
+        """The compiled loss without dropout."""
+        return quick_jit(lambda params, batch: run.task.loss(params, batch, None))
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def trained(cls, run: TinyRun) -> runs.Run:
+        """The run after an unbroken training."""
+        save(run.config, runs.config_path(str(run.workdir)))
+        train(run.task, run.config.training, str(run.workdir))
+        return runs.load(str(run.workdir))
+
+    def test_task_and_data_have_all_members_of_their_protocols(self, run, data):
+        assert isinstance(run.task, Task)
+        assert isinstance(data, Data)
+        assert isinstance(run.config, tasks.find(run.config.task).Config)
+        assert run.task.config == run.config
+        assert isinstance(run.task.best, Best)
+        assert run.task.best.order in ("max", "min")
+        assert isinstance(run.task.unit, str)
+        assert run.task.unit
+        assert os.path.basename(run.config.output_suffix) == run.config.output_suffix
+
+    def test_data_describe_themselves(self, data, batch):
+        _assert_equal_rows(batch)
+        identity = data.identity()
+        assert identity.keys() >= {"train", "validation"}
+        assert all(isinstance(each, str) for pair in identity.items() for each in pair)
+        assert isinstance(json.dumps(data.describe_batch(3)), str)
+        assert type(data.count(batch)) is int
+        assert data.count(batch) > 0
+        lines = data.describe(1000)
+        assert lines
+        assert all(isinstance(each, str) for line in lines for each in line)
+
+    def test_no_batch_is_larger_than_the_example(self, data):
+        example = data.example()
+        _assert_equal_rows(example)
+        for batch in itertools.islice(data.train_batches(0), 4):
+            assert {name: x.dtype for name, x in batch.items()} == {n: x.dtype for n, x in example.items()}
+            assert all(x.size <= example[name].size for name, x in batch.items())
+
+    def test_a_planned_example_has_the_shapes_of_the_data(self, run, data):
+        planned = run.task.plan_example() if isinstance(run.task, PlanningTask) else None
+        if planned is None:
+            pytest.skip("the task predicts no shapes")
+        assert list_shapes(planned) == list_shapes(data.example())
+        assert not any(array.any() for array in planned.values())
+
+    def test_initial_parameters_are_float32_and_follow_the_key(self, run):
+        init = quick_jit(run.task.init)
+        one, again, other = (jax.tree.leaves(jax.device_get(init(jax.random.key(n)))) for n in (0, 0, 1))
+        assert {x.dtype for x in one} == {np.dtype(np.float32)}
+        assert all((a == b).all() for a, b in zip(one, again, strict=True))
+        assert any((a != b).any() for a, b in zip(one, other, strict=True))
+
+    def test_the_loss_and_all_metrics_are_sums_and_counts(self, loss, params, batch):
+        pair, metrics = loss(params, batch)
+        for total, count in (pair, *metrics.values()):
+            assert jnp.shape(total) == jnp.shape(count) == ()
+            assert jnp.issubdtype(jnp.asarray(total).dtype, jnp.floating)
+        assert all(isinstance(name, str) for name in metrics)
+        assert pair[1] > 0
+
+    def test_a_row_of_zeros_changes_no_sum_and_no_count(self, run, data, loss, params, batch):
+        check_zero_rows(run.task.loss, params, data.example())
+        padded = {name: np.pad(x, [(0, 2)] + [(0, 0)] * (x.ndim - 1)) for name, x in batch.items()}
+        assert_trees_close(loss(params, padded), loss(params, batch), rtol=1e-5)
+        assert data.count(padded) == data.count(batch)
+
+    def test_dropout_follows_the_key_and_is_off_without_a_key(self, run, loss, params, batch):
+        dropped = quick_jit(lambda seed: run.task.loss(params, batch, jax.random.key(seed))[0])
+        assert dropped(0)[0] == dropped(0)[0]
+        assert dropped(0)[0] != dropped(1)[0], "the config must have dropout"
+        assert dropped(0)[0] != loss(params, batch)[0][0]
+
+    def test_batches_are_a_function_of_seed_and_step(self, run):
+        data, resumed = run.task.open_data(), run.task.open_data()
+        batches = list(itertools.islice(data.train_batches(0), 6))
+        assert all(map(_are_equal, batches[3:], itertools.islice(resumed.train_batches(3), 3)))
+        config = dataclasses.replace(run.config, training=dataclasses.replace(TRAINING, seed=7))
+        other = run.create(run.workdir, config).open_data()
+        assert not all(map(_are_equal, batches, other.train_batches(0)))
+        assert data.identity() == resumed.identity()
+
+    def test_an_evaluation_contains_the_metric_that_selects_the_best_checkpoint(self, run, data, trained):
+        scores = run.task.evaluate(trained.params, data)
+        assert run.task.best.metric in scores
+        assert all(name.startswith("validation/") and type(x) is float for name, x in scores.items())
+
+    def test_samples_are_texts_and_pictures(self, run, data, params, tmp_path):
+        if not isinstance(run.task, SamplingTask):
+            pytest.skip("the task shows no samples")
+        task = run.create(run.workdir, dataclasses.replace(run.config, validation_samples=2))
+        scores, samples = task.evaluate_with_samples(params, data)
+        assert scores == task.evaluate(params, data)
+        assert isinstance(samples, Samples)
+        assert len(samples.rows) == 2
+        assert len({tuple(row) for row in samples.rows}) == 1, "the rows have different names"
+        assert all(isinstance(text, str) for row in samples.rows for text in row.values())
+        for name, draw in samples.pictures.items():
+            assert os.path.basename(name) == name
+            draw(path := str(tmp_path / f"{name}.png"))
+            with open(path, "rb") as file:
+                assert file.read(8) == b"\x89PNG\r\n\x1a\n"
+
+    def test_a_report_has_an_output_for_each_example_and_then_scores(self, run, trained):
+        reports = list(run.task.report(trained.params, "test"))
+        for report in reports:
+            assert isinstance(report, Report)
+            assert len(report.outputs) == len(report.examples) == self.test_examples
+            assert all(isinstance(text, str) and "\n" not in text for text in report.outputs)
+            assert all(isinstance(text, str) for example in report.examples for text in example.values())
+            assert isinstance(json.dumps([report.settings, report.rate, report.identity]), str)
+            for score in report.scores:
+                types = type(score.name), type(score.value), type(score.signature)
+                assert types == (str, float, str)
+        assert reports[0].scores
+        for before, after in itertools.pairwise(reports):
+            assert after.scores[: len(before.scores)] == before.scores
+
+    def test_assets_are_files_that_recreate_the_task(self, run, params, tmp_path):
+        assets = run.task.assets()
+        for name, fingerprint in assets.items():
+            assert isinstance(fingerprint, str)
+            assert len(fingerprint) >= 32
+            shutil.copyfile(run.workdir / name, tmp_path / name)
+        again = run.create(tmp_path)
+        assert again.assets() == assets
+        shapes = jax.eval_shape(again.init, jax.random.key(0))
+        assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, params)
+
+    def test_a_config_survives_json(self, run, tmp_path):
+        path = str(tmp_path / "config.json")
+        save(run.config, path)
+        assert from_mapping(type(run.config), load(path)) == run.config
+        assert runs.parse_config(load(path)) == run.config
+
+    def test_a_portable_config_contains_no_path(self, run):
+        portable = run.config.without_paths()
+        values = [leaf.value for leaf in leaves(portable)]
+        values = [each for value in values for each in (value if isinstance(value, tuple) else [value])]
+        assert not [value for value in values if isinstance(value, str) and os.path.isabs(value)]
+        assert portable.without_paths() == portable
+        assert portable.model == run.config.model
+        assert type(portable) is type(run.config)
+
+    def test_a_resumed_run_equals_the_unbroken_run_bit_for_bit(self, run, trained, tmp_path):
+        for name in run.task.assets():
+            shutil.copyfile(run.workdir / name, tmp_path / name)
+        signals = SignalHandler()
+        hooks = [_StopAfterStep(signals, 1)]
+        with pytest.raises(SystemExit) as raised:
+            train(run.task, TRAINING, str(tmp_path), signals=signals, hooks=hooks)
+        assert raised.value.code == 128 + signal.SIGTERM
+        train(run.create(tmp_path, new=True), TRAINING, str(tmp_path))
+        assert _rows_without_times(tmp_path) == _rows_without_times(run.workdir)
+        one, other = (_last_state(run, workdir) for workdir in (run.workdir, tmp_path))
+        jax.tree.map(np.testing.assert_array_equal, one, other)
+        assert int(one.step) == STEPS
+
+
+class _StopAfterStep(Hook):
+    """Asks a run to end after a step, as SIGTERM does."""
+
+    def __init__(self, signals: SignalHandler, step: int):
+        self._signals, self._step = signals, step
+
+    def on_step(self, step: int, metrics: Any) -> None:
+        if step == self._step:
+            self._signals.signal = signal.SIGTERM
+
+
+def _assert_equal_rows(batch: Mapping[str, np.ndarray]) -> None:
+    assert all(isinstance(name, str) and isinstance(x, np.ndarray) for name, x in batch.items())
+    assert len({len(x) for x in batch.values()}) == 1
+
+
+def _are_equal(batch: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
+    return batch.keys() == other.keys() and all(np.array_equal(batch[name], other[name]) for name in batch)
+
+
+def _rows_without_times(workdir: pathlib.Path) -> list[dict[str, Any]]:
+    return [
+        {name: x for name, x in row.items() if name != "time" and not name.endswith("_per_second")}
+        for row in read_metrics(str(workdir))
+    ]
+
+
+def _last_state(run: TinyRun, workdir: pathlib.Path) -> Any:
+    """Returns the parameters, the optimizer's state and the step of the last checkpoint."""
+    like = make_setup(run.task, TRAINING).state
+    return open_checkpoints(run.task, TRAINING, str(workdir)).restore(like, STEPS)
