@@ -7,45 +7,34 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.references.search_reference import (
-    BOS,
-    EOS,
-    assert_found,
-    make_table,
-    next_hash,
-    on_host,
-    reference_beam,
-)
+from tests.references.search_reference import IDS, assert_found, on_host
 from tests.support.layer_cases import cache_of
 from tfm import search
+from tfm.testing.automaton import EOS, Sentence, next_state, random_table
 
 
 def test_state_leaves_follow_their_hypothesis():
-    table = make_table(7, batch=5)
+    table, limit = random_table(7, batch=5), 6
 
     def step(tokens, state, position):
-        prefix_hash = next_hash(state["nested"][0][..., 0], tokens)
-        logits = jax.vmap(lambda table, row: table[row])(jnp.asarray(table), prefix_hash)
-        return logits, {"nested": [prefix_hash[..., None]]}
+        current = next_state(state["nested"][0][..., 0], tokens)
+        logits = jax.vmap(lambda table, row: table[row])(jnp.asarray(table), current)
+        return logits, {"nested": [current[..., None]]}
 
-    search_all = functools.partial(search.beam_search, step)
-    hypotheses = on_host(search_all, "beam_size", "max_length", "bos_id", "eos_id")(
-        {"nested": [jnp.zeros((5, 3, 1), jnp.int32)]},
-        beam_size=3,
-        length_penalty=0.6,
-        max_length=6,
-        bos_id=BOS,
-        eos_id=EOS,
-    )
+    options = {"beam_size": 3, "length_penalty": 0.6, "max_length": limit, **IDS}
+    find = on_host(functools.partial(search.beam_search, step, **options))
+    hypotheses = find({"nested": [jnp.zeros((5, 3, 1), jnp.int32)]})
     for row in range(5):
-        assert_found(hypotheses, row, reference_beam(table[row], 3, 3, 0.6, 6)[0])
+        sentence = Sentence(table[row], limit, alpha=0.6)
+        best = sentence.best(sentence.beam(3), 3)
+        assert_found(hypotheses, row, [(sentence.score(words), words) for words in best])
 
 
 def step(tokens, state, position):
     return jnp.zeros((*tokens.shape, 4)), state
 
 
-OPTIONS = {"max_length": 3, "bos_id": BOS, "eos_id": EOS}
+OPTIONS = {"max_length": 3, **IDS}
 SEARCHES = {
     "beam": functools.partial(
         search.beam_search, step, beam_size=3, length_penalty=0.6, reorder=lambda state, _: state, **OPTIONS
@@ -104,16 +93,6 @@ def test_nan_logits_give_nan_scores(name):
         SEARCHES[name].func, lambda tokens, state, _: (jnp.full((2, *tokens.shape[1:], 4), jnp.nan), state)
     )
     assert np.isnan(find(cache_of(3), **SEARCHES[name].keywords).scores).all()
-
-
-@pytest.mark.long
-def test_an_ensemble_averages_probabilities():
-    logits = np.random.default_rng(0).normal(size=(3, 2, 4, 5)).astype(np.float32)  # models, B, W, V
-    steps = [lambda tokens, state, position, one=one: (jnp.asarray(one), state + 1) for one in logits]
-    found, states = search.ensemble(*steps)(jnp.zeros((2, 4), int), (0, 10, 20), 0)
-    probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    np.testing.assert_allclose(np.exp(found), probabilities.mean(0), rtol=1e-5)
-    assert states == (1, 11, 21)
 
 
 NAN = float("nan")
