@@ -1,6 +1,7 @@
 """The state that the searches carry: which leaves it may have, and how they follow their hypotheses."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +50,7 @@ SEARCHES = {
 def test_leaves_without_a_beam_axis_need_reorder(shape):
     state = {"own": jnp.zeros((2, 3, 4)), "row": jnp.zeros(shape)}
     find = functools.partial(search.beam_search, step, state, beam_size=3, length_penalty=0.6, **OPTIONS)
-    with pytest.raises(ValueError, match=r"leaves \[B, W, \.\.\.\], B and W \(2, 3\), got one of shape"):
+    with pytest.raises(ValueError, match=rf"B and W \(2, 3\), .*{re.escape(str(shape))}"):
         find()
     assert (find(reorder=lambda state, _: state).lengths > 0).all()
 
@@ -57,7 +58,7 @@ def test_leaves_without_a_beam_axis_need_reorder(shape):
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize("shapes", [[], [()], [(2, 3), ()], [(2, 3), (4, 3)]])
 def test_states_without_a_batch_axis_are_errors(name, shapes):
-    with pytest.raises(ValueError, match="leaves all begin with the axis B, got the shapes"):
+    with pytest.raises(ValueError, match="axis B"):
         SEARCHES[name](list(map(jnp.zeros, shapes)))
 
 
@@ -65,7 +66,7 @@ def test_states_without_a_batch_axis_are_errors(name, shapes):
 @pytest.mark.parametrize("name", SEARCHES)
 def test_searches_beyond_their_cache_are_errors(name):
     assert (SEARCHES[name](cache_of(3)).lengths > 0).all()
-    with pytest.raises(ValueError, match=r"max_length must be at most 2, .*DecodeCache.* got 3"):
+    with pytest.raises(ValueError, match=r"max_length .*at most 2,.*DecodeCache.* 3\b"):
         SEARCHES[name]({"nested": (cache_of(9), cache_of(2))})
 
 
@@ -75,10 +76,10 @@ def test_searches_beyond_their_cache_are_errors(name):
     [
         (
             {"constraints": search.Constraints(forbidden=(0, EOS))},
-            r"forbidden must not have eos_id 1.*\(0, 1\)",
+            r"constraints\.forbidden .*eos_id 1.*\(0, 1\)",
         ),
-        ({"constraints": search.Constraints(np.array([2, 0]))}, "limits must be at least 1, for EOS, got 0"),
-        ({"max_length": 0}, "max_length must be at least 1, for EOS, got 0"),
+        ({"constraints": search.Constraints(np.array([2, 0]))}, r"constraints\.limits .*at least 1.* 0\b"),
+        ({"max_length": 0}, r"max_length .*at least 1.* 0\b"),
     ],
 )
 def test_unsatisfiable_constraints_are_errors(name, options, message):
@@ -101,12 +102,12 @@ NAN = float("nan")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"eos_id": 5}, "eos_id must be a token of the logits, from 0 to 4, got 5"),
-        ({"eos_id": -1}, "eos_id must be a token"),
-        ({"bos_id": 5}, "bos_id must be a token"),
-        ({"length_penalty": NAN}, "length_penalty must leave .* a float32, got nan for up to 4 tokens"),
-        ({"length_penalty": 1e308}, "length_penalty must leave"),
-        ({"constraints": search.Constraints(forbidden=(-1,))}, "forbidden must be ids from 0"),
+        ({"eos_id": 5}, r"eos_id .*from 0 to 4.* 5\b"),
+        ({"eos_id": -1}, r"eos_id .*from 0 to 4.* -1\b"),
+        ({"bos_id": 5}, r"bos_id .*from 0 to 4.* 5\b"),
+        ({"length_penalty": NAN}, "length_penalty .*nan.* 4 tokens"),
+        ({"length_penalty": 1e308}, "length_penalty .*1e.308.* 4 tokens"),
+        ({"constraints": search.Constraints(forbidden=(-1,))}, r"constraints\.forbidden .*\(-1,\)"),
     ],
 )
 def test_ids_and_penalties_have_ranges(options, message):
