@@ -6,10 +6,13 @@ labels, int64 [n]; `source.largest`, the value of the brightest pixel there can 
 """
 
 import dataclasses
+import errno
 import functools
 import hashlib
 import io
+import textwrap
 import zipfile
+import zlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -21,6 +24,9 @@ from tfm.data.problems import collect, raise_all
 from tfm.errors import UserError, install_extra
 from tfm.fields import CHANGEABLE, check_fields, field
 
+# What NumPy and zipfile raise for a damaged archive, among them features of ZIP that they do not have.
+DAMAGE = (ValueError, EOFError, KeyError, RuntimeError, OSError, zipfile.BadZipFile, zlib.error)
+MAX_REASON_CHARACTERS = 200
 DIGITS_SPLIT = "by index modulo 10: validation 0, test 4 and 9, train the others"
 
 
@@ -278,8 +284,14 @@ def _read_arrays(path, names):
             return {name: file[name] for name in (*names, "label_names") if name in file.files}
     except FileNotFoundError:
         raise UserError(f"Expected an .npz file at {path}, but there is none: check data.file.") from None
-    except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
-        raise UserError(f"{path} is no .npz file of plain arrays ({error}): write it again.") from None
+    except DAMAGE as error:
+        # A damaged directory of the archive has offsets before its begin, which the system rejects.
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
+        reason = textwrap.shorten(
+            str(error), MAX_REASON_CHARACTERS, placeholder="..."
+        )  # it may quote the file
+        raise UserError(f"{path} is no .npz file of plain arrays ({reason}): write it again.") from None
 
 
 def _array_problem(images, labels):

@@ -1,0 +1,185 @@
+"""Cases of the contracts of readers: what writes their files, and what opens them."""
+
+import csv
+import functools
+import json
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+
+from tfm.data.config import DataConfig
+from tfm.data.documents import DocumentsConfig, open_documents
+from tfm.data.images import ImageDataConfig, open_images
+from tfm.data.sources import open_pairs
+from tfm.testing.readers import CACHE, ROWS, Reader
+
+LANGUAGES = ("en", "de")
+REVERSED = ({"source_language": "de", "target_language": "en"},)
+
+
+def open_source(folder, kind, **fields):
+    config = DataConfig(**{"kind": kind, "directory": str(folder), "cache_dir": str(folder / CACHE)} | fields)
+    return open_pairs(config, "train")
+
+
+def open_texts(folder, **fields):
+    fields = {"directory": str(folder), "cache_dir": str(folder / CACHE)} | fields
+    return open_documents(DocumentsConfig(**fields), "train")
+
+
+def write_sides(folder, rows, stem="train"):
+    for language, texts in zip(LANGUAGES, zip(*rows, strict=True), strict=True):
+        (folder / f"{stem}.{language}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+
+
+def write_two_corpora(folder, rows):
+    """Writes the first two rows into a.*, and the others into b.*, without the tag of the sources."""
+    for stem, part in (("a", rows[:2]), ("b", rows[2:])):
+        write_sides(folder, [(source.partition("> ")[2] or source, target) for source, target in part], stem)
+
+
+PAIRS = {
+    "text": Reader(write_sides, functools.partial(open_source, kind="text"), options=REVERSED),
+    "several files": Reader(
+        write_two_corpora,
+        functools.partial(open_source, kind="text", train="a,b"),
+        options=[{"train": "b,a"}, {"train": "a"}, {"tags": "<x>,"}],
+    ),
+    "tagged corpora": Reader(
+        write_two_corpora,
+        functools.partial(open_source, kind="text", train="a,b", tags="<s1>,<s2>"),
+        rows=[(f"<s{1 + (i > 1)}> {source}", target) for i, (source, target) in enumerate(ROWS)],
+        options=[{"tags": tags} for tags in ("", "<s2>,<s1>", "<s1>,", ",<s2>", "<s1>,<s1>")],
+    ),
+}
+
+
+def write_trees(folder, rows):
+    """Writes one flat tree for each row of (words, tokens)."""
+    trees = []
+    for words, tokens in rows:
+        label, *tags, _ = tokens.split()
+        leaves = " ".join(f"({tag} {word})" for tag, word in zip(tags, words.split(), strict=True))
+        trees.append(f"{label} {leaves})\n")
+    (folder / "train.mrg").write_text("".join(trees), encoding="utf-8")
+
+
+TREES = {
+    "treebank": Reader(
+        write_trees,
+        functools.partial(open_source, kind="treebank"),
+        rows=[("Ann sleeps .", "(S NNP VBZ . )S"), ("go", "(FRAG VB )FRAG"), ("a ä", "(NP DT NN )NP")],
+    )
+}
+
+
+def write_tsv(folder, rows):
+    lines = ["\t".join(row) for row in [("id", *LANGUAGES), *(("0", *row) for row in rows)]]
+    (folder / "train.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def write_csv(folder, rows):
+    with open(folder / "train.csv", "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([LANGUAGES, *rows])
+
+
+def write_jsonl(folder, rows):
+    lines = [json.dumps(dict(zip(LANGUAGES, row, strict=True))) for row in rows]
+    (folder / "train.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def write_parquet(folder, rows):
+    columns = {"de": [target for _, target in rows], "en": [source for source, _ in rows]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), folder / "train.parquet", row_group_size=2)
+
+
+def save_dataset(folder, rows):
+    import datasets
+
+    columns = dict(zip(LANGUAGES, map(list, zip(*rows, strict=True)), strict=True))
+    datasets.Dataset.from_dict(columns).save_to_disk(folder / "train")
+
+
+open_table = functools.partial(open_source, kind="table")
+TABLES = {
+    "tsv": Reader(write_tsv, open_table, options=[*REVERSED, {"source_column": "id"}]),
+    "csv": Reader(write_csv, open_table, options=REVERSED),
+    "jsonl": Reader(write_jsonl, open_table, options=REVERSED, same_size=False),
+    "parquet": Reader(write_parquet, open_table, options=REVERSED),
+    "huggingface": Reader(
+        save_dataset,
+        functools.partial(open_source, kind="huggingface"),
+        options=REVERSED,
+        packs=False,
+        same_size=False,
+        package="datasets",
+    ),
+}
+
+
+def write_documents(folder, rows, separator):
+    (folder / "train").write_text(separator.join(text for (text,) in rows), encoding="utf-8")
+
+
+def write_files(folder, rows):
+    for number, (text,) in enumerate(rows):
+        (folder / f"part-{number}").write_text(text, encoding="utf-8")
+
+
+def write_features(folder, rows):
+    lines = [json.dumps({"text": text, "id": str(i)}) + "\n" for i, (text,) in enumerate(rows)]
+    (folder / "train.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+LINES = [(text,) for _, text in ROWS]
+PARAGRAPHS = [*LINES, ("of two\nlines",)]
+DOCUMENTS = {
+    "lines": Reader(
+        functools.partial(write_documents, separator="\n"),
+        functools.partial(open_texts, documents="line"),
+        LINES,
+        options=[{"documents": "file"}],
+    ),
+    "paragraphs": Reader(
+        functools.partial(write_documents, separator="\n\n"),
+        functools.partial(open_texts, documents="paragraph"),
+        PARAGRAPHS,
+        options=[{"documents": "file"}, {"documents": "line"}],
+    ),
+    "files": Reader(write_files, functools.partial(open_texts, train="part-*"), PARAGRAPHS),
+    "rows of a table": Reader(
+        write_features, functools.partial(open_texts, kind="table"), PARAGRAPHS, options=[{"feature": "id"}]
+    ),
+}
+
+
+def write_images(folder, rows):
+    arrays = {}
+    for split, part in (("train", rows), ("validation", rows[1:])):
+        arrays[f"{split}_images"] = np.array([image for image, _ in part], np.uint8)
+        arrays[f"{split}_labels"] = np.array([label for _, label in part])
+    np.savez(folder / "images.npz", **arrays)
+
+
+def open_arrays(folder, split="train"):
+    return open_images(ImageDataConfig(kind="arrays", file=str(folder / "images.npz")), split)
+
+
+def change_pixel(row):
+    image, label = np.array(row[0]), row[1]
+    image[0, 0] += 1
+    return image.tolist(), label
+
+
+PIXELS = np.random.default_rng(0).integers(0, 200, (4, 3, 2, 3)).tolist()
+IMAGES = {
+    "arrays": Reader(
+        write_images,
+        open_arrays,
+        rows=[(image, label) for image, label in zip(PIXELS, [0, 2, 1, 0], strict=True)],
+        change=change_pixel,
+        options=[{"split": "validation"}],
+        packs=False,
+    )
+}
