@@ -1,4 +1,4 @@
-"""Cases of the contracts of readers: what writes their files, and what opens them."""
+"""Cases of the contracts: readers with what writes their files, and batches."""
 
 import csv
 import functools
@@ -8,10 +8,16 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
+from tests.support.pairs import Letters, pair_config, random_pairs
+from tfm.data.batching import TrainBatches
+from tfm.data.character_tokenizers import CharacterTokenizer
 from tfm.data.config import DataConfig
-from tfm.data.documents import DocumentsConfig, open_documents
-from tfm.data.images import ImageDataConfig, open_images
+from tfm.data.document_batches import DocumentBatches
+from tfm.data.documents import Documents, DocumentsConfig, open_documents
+from tfm.data.image_batches import ImageBatches
+from tfm.data.images import ArrayImages, ImageDataConfig, open_images
 from tfm.data.sources import open_pairs
+from tfm.data.token_cache import TEXT, TokenCache
 from tfm.testing.readers import CACHE, ROWS, Reader
 
 LANGUAGES = ("en", "de")
@@ -69,7 +75,7 @@ TREES = {
     "treebank": Reader(
         write_trees,
         functools.partial(open_source, kind="treebank"),
-        rows=[("Ann sleeps .", "(S NNP VBZ . )S"), ("go", "(FRAG VB )FRAG"), ("a ä", "(NP DT NN )NP")],
+        rows=[("Ann sleeps .", "(S NNP VBZ . )S"), ("go", "(FRAG VB )FRAG"), ("ä b", "(NP DT NN )NP")],
     )
 }
 
@@ -183,3 +189,38 @@ IMAGES = {
         packs=False,
     )
 }
+
+
+def open_cache(folder):
+    return TokenCache.open(random_pairs(200), Letters(60_000), str(folder))
+
+
+def train_batches(folder, seed, *, host_index=0, host_count=1, corpora=(), **fields):
+    config = pair_config(**fields)
+    hosts = {"host_index": host_index, "host_count": host_count}
+    return TrainBatches(open_cache(folder), config, seed, corpora=corpora, **hosts)
+
+
+mixture = functools.partial(train_batches, corpora=(150, 50), kind="text", train="a,b", mixing="1,1")
+PAIR_BATCHES = {name: functools.partial(train_batches, batching=name) for name in ("buckets", "packed")}
+MIXTURES = {name: functools.partial(mixture, batching=name) for name in ("buckets", "packed")}
+
+
+def document_batches(folder, seed, *, rows, **hosts):
+    rng = np.random.default_rng(0)
+    texts = ["".join(map(chr, rng.integers(97, 123, rng.integers(10, 60)))) for _ in range(80)]
+    cache = TokenCache.open(Documents(texts), CharacterTokenizer(), str(folder), TEXT)
+    return DocumentBatches(cache, DocumentsConfig(row_length=64, batch_tokens=320, rows=rows), seed, **hosts)
+
+
+CONTIGUOUS = {"contiguous": functools.partial(document_batches, rows="contiguous")}
+PACKED = {"packed": functools.partial(document_batches, rows="packed")}
+
+
+def image_batches(folder, seed, **hosts):
+    pixels, labels = np.zeros((20, 2, 2, 1), np.uint8), np.arange(20)
+    source = ArrayImages(pixels, labels, [str(label) for label in labels], 255.0)
+    return ImageBatches(source, ImageDataConfig(batch_size=5), seed, **hosts)
+
+
+IMAGE_BATCHES = {"images": image_batches}

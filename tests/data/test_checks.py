@@ -10,9 +10,9 @@ import unittest.mock
 
 import pytest
 
-from tests.data.test_batching import Letters, random_pairs
-from tests.data.test_sources import text_config, write
+from tests.support.corpora import text_config, write
 from tests.support.io_conditions import open_folder, unwritable
+from tests.support.pairs import Letters, random_pairs
 from tests.support.tiny import make_config, write_corpus
 from tfm.data import lines, sources, text_pairs, token_cache
 from tfm.data.token_cache import TokenCache

@@ -1,13 +1,17 @@
-"""The contracts of tfm.testing over every reader of the project."""
+"""The contracts of tfm.testing over every reader of the project, and every source of batches."""
 
 import importlib
 import inspect
 import pkgutil
 
+import numpy as np
+
 from tests.data import cases
+from tests.support.pairs import sentences
 from tfm import data
 from tfm.data.images import Images
 from tfm.data.text_source import TextSource
+from tfm.testing.batches import EpochLaws
 from tfm.testing.readers import ImageReaderContract, ReaderContract
 
 INTERFACES = (TextSource, Images)
@@ -32,6 +36,45 @@ class TestDocuments(ReaderContract):
 
 class TestImages(ImageReaderContract):
     cases = cases.IMAGES
+
+
+class TestPairBatches(EpochLaws):
+    cases = cases.PAIR_BATCHES
+
+    def examples(self, batch):
+        return sentences(batch)
+
+
+class TestMixtures(TestPairBatches):
+    cases = cases.MIXTURES
+    same_examples = False
+
+
+class TestPackedDocuments(EpochLaws):
+    cases = cases.PACKED
+
+    def examples(self, batch):
+        keys = [
+            (row, number) for row, segments in enumerate(batch["segments"]) for number in np.unique(segments)
+        ]
+        return [
+            tuple(batch["targets"][row, batch["segments"][row] == number]) for row, number in keys if number
+        ]
+
+
+class TestContiguousDocuments(TestPackedDocuments):
+    cases = cases.CONTIGUOUS
+    same_examples = False
+
+
+class TestImageBatches(EpochLaws):
+    cases = cases.IMAGE_BATCHES
+
+    def steps(self, batches):
+        return 4
+
+    def examples(self, batch):
+        return batch["labels"][batch["weights"] > 0].tolist()
 
 
 def test_every_reader_has_a_contract(tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.data.test_sources import pairs_of, text_config, write
+from tests.support.corpora import pairs_of, text_config, write
 from tfm.data.config import DataConfig
 from tfm.data.corpora import compute_repeats
 from tfm.data.sources import check_splits, open_pairs
@@ -35,14 +35,6 @@ def test_a_corpus_may_have_no_tag(folder):
 def test_a_pattern_is_one_corpus(folder):
     config = text_config(folder, train="train_*", tags="<x>")
     assert [source for source, _ in pairs_of(config)] == ["<x> one", "<x> two", "", "<x> one"]
-
-
-def test_tags_are_part_of_the_identity(folder):
-    prints = {
-        open_pairs(text_config(folder, train="train_de,train_fr", tags=tags), "train").fingerprint
-        for tags in ("", "<de>,<fr>", "<fr>,<de>", "<de>,", ",<de>")
-    }
-    assert len(prints) == 5
 
 
 def test_a_tag_is_one_piece(tmp_path):

@@ -1,7 +1,6 @@
 """Documents from text files, TFDS and the standard library, and what is refused."""
 
 import dataclasses
-import gzip
 import json
 
 import pytest
@@ -32,14 +31,6 @@ def test_documents_of_a_text_file(folder, kind, expected):
     documents = open_documents(make(folder, documents=kind), "train")
     assert documents[: len(documents)] == [(text,) for text in expected]
     assert documents[0] == (expected[0],)
-
-
-def test_a_packed_file_is_found(folder):
-    plain = open_documents(make(folder), "validation")
-    (folder / "other.gz").write_bytes(gzip.compress(b"four"))
-    other = open_documents(make(folder, validation="other"), "validation")
-    assert other[0] == ("four",)
-    assert other.fingerprint == plain.fingerprint != open_documents(make(folder), "train").fingerprint
 
 
 def test_document_ends_are_part_of_identity(tmp_path):

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from tests.data.test_sources import pairs_of, text_config
-from tests.data.test_tables import PAIRS, problem, table_config, write_tsv
+from tests.support.corpora import PAIRS, pairs_of, problem, table_config, text_config, write_tsv
 from tfm.data import huggingface, sources
 from tfm.data.documents import DocumentsConfig, open_documents
 from tfm.errors import UserError

@@ -3,7 +3,7 @@
 import csv
 import random
 
-from tests.data.test_tables import table_config, write_csv
+from tests.support.corpora import table_config, write_csv
 from tfm.data import lines, sources
 
 

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.data.test_batching import Letters, Pairs, config, random_pairs, sentences
+from tests.support.pairs import Letters, Pairs, pair_config, random_pairs, sentences
 from tests.support.tiny import ids
 from tfm.data.batching import TrainBatches
 from tfm.data.token_cache import TokenCache
@@ -24,7 +24,7 @@ def cache(tmp_path):
 def open_batches(cache, seed=3, corpora=SIZES, mixing="1,1", **fields):
     fields |= {"kind": "text", "train": "a,b" if corpora else "a"}
     hosts = {name: fields.pop(name) for name in ("host_index", "host_count") if name in fields}
-    return TrainBatches(cache, config(mixing=mixing, **fields), seed, corpora=corpora, **hosts)
+    return TrainBatches(cache, pair_config(mixing=mixing, **fields), seed, corpora=corpora, **hosts)
 
 
 def pairs_of_epoch(batches, epoch):
@@ -63,28 +63,6 @@ def test_a_packed_row_has_one_corpus(cache, batching):
         for row in batch["inputs"]:
             corpora = {letter - 1000 < SIZES[0] for letter in row[row >= 1000].tolist()}
             assert len(corpora) <= 1
-
-
-@BATCHINGS
-def test_a_batch_depends_on_step_and_seed_alone(cache, batching):
-    first, again = open_batches(cache, batching=batching), open_batches(cache, batching=batching)
-    steps = [0, 5, 3 * first.batches + 1, 40 * first.batches]
-    for step in reversed(steps):
-        again.batch(step)
-    for step in steps:
-        for name, array in first.batch(step).items():
-            np.testing.assert_array_equal(array, again.batch(step)[name])
-    assert pairs_of_epoch(first, 0) != pairs_of_epoch(first, 1)
-    assert pairs_of_epoch(first, 0) != pairs_of_epoch(open_batches(cache, seed=4, batching=batching), 0)
-
-
-@BATCHINGS
-def test_hosts_share_the_same_batches(cache, batching):
-    whole = open_batches(cache, batching=batching)
-    hosts = [open_batches(cache, batching=batching, host_index=i, host_count=2) for i in range(2)]
-    for step in (0, 7, whole.batches + 2):
-        parts = [pair for host in hosts for pair in sentences(host.batch(step))]
-        assert collections.Counter(parts) == collections.Counter(sentences(whole.batch(step)))
 
 
 @BATCHINGS

@@ -5,8 +5,7 @@ import os
 
 import pytest
 
-from tests.data.test_sources import pairs_of
-from tests.data.test_tables import PAIRS, problem, table_config, write_tsv
+from tests.support.corpora import PAIRS, pairs_of, problem, table_config, write_tsv
 from tfm.data import sources
 from tfm.data.documents import DocumentsConfig, open_documents
 from tfm.data.pipe import store_pipe

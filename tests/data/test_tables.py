@@ -1,8 +1,6 @@
 """TSV, CSV, JSON Lines and Parquet files give what text files give; hostile ones an error message."""
 
-import csv
 import gzip
-import itertools
 import json
 import lzma
 import os
@@ -13,62 +11,24 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from tests.data.test_batching import Letters
-from tests.data.test_sources import pairs_of, text_config
+from tests.support.corpora import (
+    PAIRS,
+    WRITERS,
+    pairs_of,
+    problem,
+    table_config,
+    text_config,
+    write_csv,
+    write_parquet,
+    write_text,
+    write_tsv,
+)
+from tests.support.pairs import Letters
 from tfm.data import sources
 from tfm.data.batching import TrainBatches
 from tfm.data.config import DataConfig, remove_paths
 from tfm.data.token_cache import TokenCache
 from tfm.errors import UserError
-
-FORMATS = ("tsv", "csv", "jsonl", "parquet")
-PAIRS = [
-    ("one", "eins"),
-    ("two half", "zwei ä"),
-    ("", "drei"),
-    ('say "hi", you', "sag 'ja'; du"),
-    ("five", "fünf"),
-]
-
-
-def write_tsv(path, pairs, header=("en", "de")):
-    rows = ([header] if header else []) + list(pairs)
-    path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def write_csv(path, pairs, header=("en", "de")):
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows(([header] if header else []) + list(pairs))
-
-
-def write_jsonl(path, pairs):
-    path.write_text("".join(json.dumps({"en": a, "de": b}) + "\n" for a, b in pairs), encoding="utf-8")
-
-
-def write_parquet(path, pairs):
-    columns = {"de": [b for _, b in pairs], "id": list(range(len(pairs))), "en": [a for a, _ in pairs]}
-    pyarrow.parquet.write_table(pyarrow.table(columns), path, row_group_size=3)
-
-
-def write_text(folder, pairs, stem="train"):
-    for language, side in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
-        (folder / f"{stem}.{language}").write_text("".join(f"{text}\n" for text in side), encoding="utf-8")
-
-
-WRITERS = dict(zip(FORMATS, (write_tsv, write_csv, write_jsonl, write_parquet), strict=True))
-
-
-def table_config(folder, **fields):
-    return text_config(folder, **{"kind": "table", "validation": "train"} | fields)
-
-
-def problem(config, *splits):
-    """The error message of the check of some splits, "" for none."""
-    try:
-        sources.check_splits(config, splits or ("train",))
-    except UserError as error:
-        return str(error)
-    return ""
 
 
 def random_pairs(count):
@@ -79,7 +39,7 @@ def random_pairs(count):
     return list(zip(texts[::2], texts[1::2], strict=True))
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", WRITERS)
 def test_a_table_gives_the_batches_of_text_files(tmp_path, form):
     pairs = random_pairs(60)
     write_text(tmp_path, pairs)
@@ -96,21 +56,6 @@ def test_a_table_gives_the_batches_of_text_files(tmp_path, form):
     for step in range(12):
         for name, array in expected.batch(step).items():
             np.testing.assert_array_equal(found.batch(step)[name], array)
-
-
-@pytest.mark.parametrize("form", FORMATS)
-def test_rows_are_read_at_random(tmp_path, form):
-    WRITERS[form](tmp_path / f"train.{form}", PAIRS)
-    assert problem(table_config(tmp_path)) == ""
-    pairs = sources.open_pairs(table_config(tmp_path), "train")
-    assert len(pairs) == len(PAIRS)
-    for index in random.Random(1).sample(range(len(PAIRS)), len(PAIRS)):
-        assert pairs[index] == PAIRS[index]
-    ends = [None, 0, 1, 3, 5, -1]
-    for first, last, step in itertools.product(ends, ends, [None, 1, 2, 3, -1, -2]):
-        assert pairs[first:last:step] == PAIRS[first:last:step]
-    with pytest.raises(IndexError):
-        pairs[len(PAIRS)]
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
@@ -294,7 +239,7 @@ def test_what_is_no_table_is_named(tmp_path):
 
 
 def test_a_table_changed_while_read_is_an_error(tmp_path):
-    for form in FORMATS:
+    for form in WRITERS:
         path = tmp_path / f"{form}.{form}"
         WRITERS[form](path, PAIRS)
         pairs = sources.open_pairs(table_config(tmp_path, train=path.name), "train")
