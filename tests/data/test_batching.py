@@ -49,13 +49,13 @@ def test_the_cache_is_complete_and_built_once(tmp_path):
 
 
 def test_each_tokenizer_has_its_own_cache(tmp_path):
-    pairs = Pairs([("a\U0001f600", "b")])
-    small = TokenCache.open(Pairs([("a", "b")]), Letters(), str(tmp_path))
-    large_letters = Letters(200_000)
-    large_letters.fingerprint = "more letters"
-    large = TokenCache.open(pairs, large_letters, str(tmp_path))
-    assert ids(large, 0, 0) == [97, 0x1F600, 2]
-    assert tuple(made.tokens(0, np.array([0]))[0].dtype for made in (small, large)) == (np.uint16, np.int32)
+    """Of 65,536 tokens, the last one still fits into 16 bits."""
+    for size, dtype in ((65_536, np.uint16), (65_537, np.int32)):
+        letters = Letters(size)
+        letters.fingerprint = f"{size} letters"
+        cache = TokenCache.open(Pairs([("a" + chr(size - 1), "b")]), letters, str(tmp_path))
+        assert ids(cache, 0, 0) == [97, size - 1, 2]
+        assert cache.tokens(0, np.array([0]))[0].dtype == dtype
 
 
 def test_a_build_in_chunks_is_the_build_at_once(tmp_path, monkeypatch):
@@ -145,6 +145,25 @@ def test_nothing_left_to_train_on_is_one_sentence(tmp_path):
     cache = TokenCache.open(Pairs([("a" * 99, "b")]), Letters(), str(tmp_path))
     with pytest.raises(UserError, match="None of the 1 pairs"):
         TrainBatches(cache, pair_config(), seed=0)
+
+
+@pytest.mark.parametrize("fields", [{"max_length": 16}, {"row_length": 16, "batching": "packed"}])
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_pair_may_be_as_long_as_the_limit(tmp_path, fields, side):
+    texts = [["a", "b"] for _ in range(3)]
+    for pair, tokens in zip(texts, (15, 16, 17), strict=True):
+        pair[side] = "s" * (tokens - 1)  # and EOS
+    cache = TokenCache.open(Pairs(map(tuple, texts)), Letters(), str(tmp_path))
+    batches = TrainBatches(cache, pair_config(**fields), seed=0)
+    found = [len(pair[side]) for step in range(batches.batches) for pair in sentences(batches.batch(step))]
+    assert sorted(found) == [15, 16]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "rows"), [([[9, 2], [7, 2]], 1), ([[9, 2], [8, 2]], 2), ([[2, 9], [2, 8]], 2)]
+)
+def test_packed_pairs_fill_a_row_to_its_end(lengths, rows):
+    assert len(make_rows(np.array(lengths), pair_config(batching="packed", row_length=16), 0).ends) == rows
 
 
 @pytest.mark.parametrize("batching", ["packed", "buckets"])

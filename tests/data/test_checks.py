@@ -16,7 +16,7 @@ from tests.support.pairs import Letters, random_pairs
 from tests.support.tiny import make_config, write_corpus
 from tfm.data import lines, sources, text_pairs, token_cache
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizer import Tokenizer
+from tfm.data.tokenizer import LONGEST_TEXT, Tokenizer
 from tfm.errors import UserError
 from tfm.tasks import translation
 
@@ -139,6 +139,12 @@ def test_a_text_is_no_translation_of_itself(tmp_path):
     assert "both 'en'" in check(tmp_path, target_language="en")
     (tmp_path / "train.fr").symlink_to("train.en")
     assert "are the same file" in check(tmp_path, target_language="fr")
+
+
+@pytest.mark.parametrize("size", [LONGEST_TEXT, LONGEST_TEXT + 1])
+def test_some_pair_must_fit_the_tokenizer(tmp_path, size):
+    write(tmp_path, b"a" * size + b"\n\n", GOOD)
+    assert (f"at most {LONGEST_TEXT:,} bytes" in check(tmp_path)) == (size > LONGEST_TEXT)
 
 
 def test_a_missing_folder_is_one_problem(tmp_path):

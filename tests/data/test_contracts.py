@@ -4,8 +4,6 @@ import importlib
 import inspect
 import pkgutil
 
-import numpy as np
-
 from tests.data import cases
 from tests.support.pairs import sentences
 from tfm import data
@@ -54,12 +52,11 @@ class TestPackedDocuments(EpochLaws):
     cases = cases.PACKED
 
     def examples(self, batch):
-        keys = [
-            (row, number) for row, segments in enumerate(batch["segments"]) for number in np.unique(segments)
-        ]
-        return [
-            tuple(batch["targets"][row, batch["segments"][row] == number]) for row, number in keys if number
-        ]
+        found = []
+        for targets, segments in zip(batch["targets"], batch["segments"], strict=True):
+            numbers = range(1, segments.max(initial=0) + 1)
+            found += [tuple(targets[segments == number].tolist()) for number in numbers]
+        return found
 
 
 class TestContiguousDocuments(TestPackedDocuments):

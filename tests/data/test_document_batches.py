@@ -109,6 +109,12 @@ def test_rows_lie_within_the_stream(size, offset):
     assert len(set(parts.starts)) == len(parts.starts)
 
 
+def test_a_document_may_be_as_long_as_a_row():
+    parts = split_documents(np.array([8, 17, 18]), 8)  # documents of 8, 9 and 1 tokens
+    assert parts.starts.tolist() == [0, 8, 16, 17]
+    assert parts.lengths.tolist() == [8, 8, 1, 1]
+
+
 def test_no_token_is_refused():
     with pytest.raises(UserError, match="no token"):
         cut_stream(0, 8, 0)

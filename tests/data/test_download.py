@@ -12,17 +12,12 @@ import threading
 
 import pytest
 
-from tests.support import tfds_sets  # noqa: F401 - registers them
 from tests.support.io_conditions import files_of
 from tests.support.paths import ROOT
 from tests.support.processes import LIMIT, wait_until
+from tests.support.tfds_sets import config_of
 from tfm.data import download, sources, tfds_records
-from tfm.data.config import DataConfig
 from tfm.errors import UserError
-
-
-def config_of(folder, **fields):
-    return DataConfig(**{"kind": "tfds", "name": "downloaded", "directory": str(folder)} | fields)
 
 
 @contextlib.contextmanager
@@ -115,7 +110,7 @@ def test_a_failed_connection_leaves_nothing(tmp_path, monkeypatch):
 
 WAITING = """
 import sys
-from tests.data.test_download import config_of
+from tests.support.tfds_sets import config_of
 from tfm.data.sources import check_splits
 from tfm.runtime import preemption
 with preemption.handle_signals():
@@ -159,7 +154,7 @@ def test_a_silent_server_is_given_up(monkeypatch, tmp_path):
     monkeypatch.setattr(download, "SILENT_SECONDS", 0.05)
     before = socket.getdefaulttimeout()
     try:
-        download._bound_requests()
+        download.bound_requests()
         with (
             socket.create_server(("127.0.0.1", 0)) as silent,
             pytest.raises(requests.ConnectionError, match="Read timed out"),

@@ -1,15 +1,15 @@
 """Sources of labelled images: what they hold, and one error message for what they cannot."""
 
 import importlib.util
-import types
 
 import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 
 from tests.support import images as tiny
 from tests.support import tfds_sets
 from tfm.data import images
-from tfm.data.images import ArrayImages, ImageDataConfig, check_splits, open_images
+from tfm.data.images import ArrayImages, ImageDataConfig, RecordImages, check_splits, open_images
 from tfm.errors import UserError
 
 needs_digits = pytest.mark.skipif(
@@ -135,7 +135,7 @@ def test_digits_are_divided_once():
 
 def test_digits_need_scikit_learn(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
-    images._read_digits.cache_clear()
+    images.read_digits.cache_clear()
     with pytest.raises(UserError, match=r"come with scikit-learn, .*pip install '\.\[digits\]'"):
         open_images(ImageDataConfig(kind="digits"), "train")
 
@@ -163,12 +163,19 @@ def test_records_are_decoded(prepared):
     assert source.fingerprint != other.fingerprint
 
 
+class Unlabelled(list):
+    """Records of which none has a label."""
+
+    def __getitems__(self, indices):
+        return [self[index] | {"label": -1} for index in indices]
+
+
 def test_images_without_a_label_are_errors(prepared, monkeypatch):
-    source = open_images(ImageDataConfig(name="tiny_images", directory=prepared), "train")
-    records = [each | {"label": -1} for each in source._records.__getitems__([0, 1])]
-    monkeypatch.setattr(source, "_records", types.SimpleNamespace(__getitems__=lambda _: records))
-    with pytest.raises(UserError, match=r"have no label \(-1\)"):
-        source.take(np.arange(2))
+    builder = tfds_sets.TinyImages(data_dir=prepared, file_format="array_record")
+    records = builder.as_data_source(split="train", decoders={"image": tfds.decode.SkipDecoding()})
+    monkeypatch.setattr(builder, "as_data_source", lambda **_: Unlabelled(records))
+    with pytest.raises(UserError, match=r"tiny_images/1\.0\.0 .*-1"):
+        RecordImages(builder, "train").take(np.arange(2))
 
 
 @pytest.mark.long

@@ -36,9 +36,8 @@ def write(folder, source, target, stem="train"):
 
 
 def write_text(folder, pairs, stem="train"):
-    write(
-        folder, *("".join(f"{text}\n" for text in side).encode() for side in zip(*pairs, strict=True)), stem
-    )
+    source, target = ("".join(f"{text}\n" for text in side).encode() for side in zip(*pairs, strict=True))
+    write(folder, source, target, stem)
 
 
 def write_tsv(path, pairs, header=("en", "de")):

@@ -229,7 +229,7 @@ def find_feature_problems(builder: Any) -> list[str]:
 
 def _open_digits(split):
     """A split of scikit-learn's digits, see `DIGITS_SPLIT`."""
-    images, labels, names = _read_digits()
+    images, labels, names = read_digits()
     rest = np.arange(len(images)) % 10
     masks = {"validation": rest == 0, "test": rest % 5 == 4, "train": (rest != 0) & (rest % 5 != 4)}
     if split not in masks:
@@ -238,8 +238,12 @@ def _open_digits(split):
 
 
 @functools.cache
-def _read_digits():
-    """(images uint8 [1797, 8, 8, 1], labels int64 [1797], names of the ten classes)."""
+def read_digits():
+    """Returns (images uint8 [1797, 8, 8, 1], labels int64 [1797], names of the ten classes).
+
+    Raises:
+      UserError: if scikit-learn is not installed.
+    """
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
