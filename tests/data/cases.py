@@ -18,7 +18,8 @@ from tfm.data.image_batches import ImageBatches
 from tfm.data.images import ArrayImages, ImageDataConfig, open_images
 from tfm.data.sources import open_pairs
 from tfm.data.token_cache import TEXT, TokenCache
-from tfm.testing.readers import CACHE, ROWS, Reader
+from tfm.testing.files import CACHE
+from tfm.testing.readers import ROWS, Reader, change_texts
 
 LANGUAGES = ("en", "de")
 REVERSED = ({"source_language": "de", "target_language": "en"},)
@@ -75,6 +76,7 @@ TREES = {
     "treebank": Reader(
         write_trees,
         functools.partial(open_source, kind="treebank"),
+        changes=lambda row: change_texts(row)[:1],
         rows=[("Ann sleeps .", "(S NNP VBZ . )S"), ("go", "(FRAG VB )FRAG"), ("ä b", "(NP DT NN )NP")],
     )
 }
@@ -91,7 +93,7 @@ def write_csv(folder, rows):
 
 
 def write_jsonl(folder, rows):
-    lines = [json.dumps(dict(zip(LANGUAGES, row, strict=True))) for row in rows]
+    lines = [json.dumps(dict(zip(LANGUAGES, row, strict=True)), ensure_ascii=False) for row in rows]
     (folder / "train.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
@@ -111,14 +113,13 @@ open_table = functools.partial(open_source, kind="table")
 TABLES = {
     "tsv": Reader(write_tsv, open_table, options=[*REVERSED, {"source_column": "id"}]),
     "csv": Reader(write_csv, open_table, options=REVERSED),
-    "jsonl": Reader(write_jsonl, open_table, options=REVERSED, same_size=False),
+    "jsonl": Reader(write_jsonl, open_table, options=REVERSED),
     "parquet": Reader(write_parquet, open_table, options=REVERSED),
     "huggingface": Reader(
         save_dataset,
         functools.partial(open_source, kind="huggingface"),
         options=REVERSED,
         packs=False,
-        same_size=False,
         package="datasets",
     ),
 }
@@ -172,10 +173,10 @@ def open_arrays(folder, split="train"):
     return open_images(ImageDataConfig(kind="arrays", file=str(folder / "images.npz")), split)
 
 
-def change_pixel(row):
+def change_image(row):
     image, label = np.array(row[0]), row[1]
-    image[0, 0] += 1
-    return image.tolist(), label
+    image[2, 1] += 1
+    return [(image.tolist(), label), (row[0], label + 1)]
 
 
 PIXELS = np.random.default_rng(0).integers(0, 200, (4, 3, 2, 3)).tolist()
@@ -184,7 +185,7 @@ IMAGES = {
         write_images,
         open_arrays,
         rows=[(image, label) for image, label in zip(PIXELS, [0, 2, 1, 0], strict=True)],
-        change=change_pixel,
+        changes=change_image,
         options=[{"split": "validation"}],
         packs=False,
     )
@@ -196,7 +197,7 @@ def open_cache(folder):
 
 
 def train_batches(folder, seed, *, host_index=0, host_count=1, corpora=(), **fields):
-    config = pair_config(**fields)
+    config = pair_config(**{"batch_tokens": 365} | fields)  # no multiple of the hosts
     hosts = {"host_index": host_index, "host_count": host_count}
     return TrainBatches(open_cache(folder), config, seed, corpora=corpora, **hosts)
 

@@ -49,7 +49,7 @@ def test_a_tag_is_one_piece(tmp_path):
 
 def test_every_split_needs_as_many_names(folder):
     config = text_config(folder, train="train_de,train_fr", validation="dev_de", tags="<de>,<fr>")
-    with pytest.raises(UserError, match="2 tags, and the split 'dev_de' 1 names"):
+    with pytest.raises(UserError, match=r"data\.tags .*2 .*'dev_de' 1 "):
         check_splits(config)
     check_splits(text_config(folder, train="train_de,train_fr", validation="dev_de,dev_fr", tags="<de>,<fr>"))
 
@@ -58,7 +58,7 @@ def test_every_split_needs_as_many_names(folder):
     "tags", ["<s>", "<de>,</s>", "<pad>", "<unk>", "<0x41>", "de", "<d e>", ",", "<de>;"]
 )
 def test_what_is_no_tag_is_an_error(tags):
-    with pytest.raises(UserError, match=r"data\.tags must be tags such as <de>"):
+    with pytest.raises(UserError, match=r"data\.tags .*<de>"):
         DataConfig(kind="text", tags=tags)
 
 
@@ -66,7 +66,7 @@ def test_what_is_no_tag_is_an_error(tags):
     "mixing", ["0", "1,0", "1,,2", "-1,2", "temperature:0", "temperature:", "nan", "inf", "1e3"]
 )
 def test_what_is_no_share_is_an_error(mixing):
-    with pytest.raises(UserError, match=r"data\.mixing must be numbers above 0"):
+    with pytest.raises(UserError, match=r"data\.mixing .*above 0"):
         DataConfig(kind="text", mixing=mixing)
 
 
@@ -95,7 +95,7 @@ def test_repeats_make_the_shares(mixing, expected):
 
 @pytest.mark.parametrize("mixing", ["1", "1,2,3"])
 def test_there_is_a_share_for_each_corpus(mixing):
-    with pytest.raises(UserError, match=r"shares, and data\.train 2 names"):
+    with pytest.raises(UserError, match=r"shares, and data\.train 2 "):
         compute_repeats([100, 900], mixing)
-    with pytest.raises(UserError, match=r"shares, and data\.train 2 names"):
+    with pytest.raises(UserError, match=r"shares, and data\.train 2 "):
         DataConfig(kind="text", train="news,talks", mixing=mixing)

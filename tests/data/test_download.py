@@ -55,8 +55,8 @@ def test_names_are_checked_before_a_download(tmp_path, monkeypatch):
         sources.check_splits(config)
     for problem in (
         "There are 3 problems with the data",
-        "has no feature 'fr'; it has de, en",
-        "has no split 'trian'; it has train, validation",
+        "'fr'; it has de, en",
+        "'trian'; it has train, validation",
         "has no split 'validation[:x]'",
     ):
         assert problem in str(error.value)
@@ -64,14 +64,14 @@ def test_names_are_checked_before_a_download(tmp_path, monkeypatch):
 
 
 def test_a_version_that_tfds_has_not_is_told(tmp_path):
-    with pytest.raises(UserError, match=r"TFDS has no data set 'tiny_translate:9.9.9' .*only: 1.0.0"):
+    with pytest.raises(UserError, match=r"'tiny_translate:9.9.9' .* 1.0.0"):
         tfds_records.find_builder("tiny_translate:9.9.9", str(tmp_path))
 
 
 def test_wmt14_is_checked_before_a_download(tmp_path):
     """Of the real one; a feature that is not text is found as well."""
     config = config_of(tmp_path / "new", name="wmt14_translate/de-en", test="newstest", train="train[:1%]")
-    with pytest.raises(UserError, match="no split 'newstest'; it has train, validation, test"):
+    with pytest.raises(UserError, match=r"'newstest'.* train, validation, test"):
         sources.check_splits(config)
     config = config_of(tmp_path / "new", name="mnist", source_language="image", target_language="label")
     with pytest.raises(UserError, match=r"\(1\) The feature 'image' of mnist.* is not text.*\(2\).*'label'"):

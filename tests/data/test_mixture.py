@@ -100,7 +100,7 @@ def test_a_corpus_may_come_very_often(tmp_path):
 def test_a_corpus_without_usable_pairs_is_named(tmp_path):
     pairs = Pairs([("a", "b"), ("", "b")])
     cache = TokenCache.open(pairs, Letters(60_000), str(tmp_path))
-    with pytest.raises(UserError, match=r"Corpus 2 of data\.train: None of the 1 pairs"):
+    with pytest.raises(UserError, match=r"Corpus 2 of data\.train: .* 1 pairs"):
         open_batches(cache, corpora=(1, 1))
 
 

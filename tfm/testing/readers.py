@@ -3,9 +3,7 @@
 A reader is a source with a length, rows by index and slice, and a fingerprint that identifies its content.
 """
 
-import gzip
 import itertools
-import lzma
 import os
 import pathlib
 import tempfile
@@ -15,11 +13,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tfm.errors import UserError
+from tfm.testing.files import compress, damaged_files, list_files
 
-CACHE = "cache"  # the folder in which a reader may write
 MAX_MESSAGE_CHARACTERS = 600
 ROWS = [
     ("one", "eins"),
@@ -30,9 +27,9 @@ ROWS = [
 ]
 
 
-def change_text(row: Any) -> Any:
-    """Returns a row whose first text has another last character, in as many bytes."""
-    return (row[0][:-1] + "x", *row[1:])
+def change_texts(row: tuple[str, ...]) -> list[Any]:
+    """Returns one row for each text, which has another last character there."""
+    return [(*row[:i], f"{text[:-1]}x", *row[i + 1 :]) for i, text in enumerate(row)]
 
 
 class Reader(NamedTuple):
@@ -42,36 +39,19 @@ class Reader(NamedTuple):
       write: (folder, rows) writes the files of the reader into an empty folder.
       open: (folder, **options) opens the reader, which may write into `folder / CACHE`.
       rows: rows to write.
-      change: returns a different row of the same size.
+      changes: returns rows that each differ from a row in one place. They have as many bytes as the last row.
       options: keyword arguments of `open` that must change the fingerprint.
       packs: whether the files may be compressed.
-      same_size: whether the files keep their sizes if a row changes.
       package: an optional package that the reader needs.
     """
 
     write: Callable[[pathlib.Path, Any], Any]
     open: Callable[..., Any]
     rows: Sequence[Any] = ROWS
-    change: Callable[[Any], Any] = change_text
+    changes: Callable[[Any], list[Any]] = change_texts
     options: Sequence[Mapping[str, Any]] = ()
     packs: bool = True
-    same_size: bool = True
     package: str = ""
-
-
-def list_files(folder: pathlib.Path) -> dict[str, bytes]:
-    """Returns {path: content} of all files in a folder, except those in the cache."""
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    names = {path.relative_to(folder).as_posix(): path for path in paths}
-    return {name: path.read_bytes() for name, path in names.items() if not name.startswith(f"{CACHE}/")}
-
-
-def compress(folder: pathlib.Path, ending: str = ".gz") -> None:
-    """Compresses all files in a folder. Files of equal size stay equal in size with the ending .gz."""
-    for name, content in list_files(folder).items():
-        packed = gzip.compress(content, 0, mtime=0) if ending == ".gz" else lzma.compress(content)
-        (folder / f"{name}{ending}").write_bytes(packed)
-        (folder / name).unlink()
 
 
 class ReaderContract:
@@ -120,7 +100,8 @@ class ReaderContract:
         first = self.make(reader, tmp_path / "first").fingerprint
         assert self.make(reader, tmp_path / "other_folder").fingerprint == first
         contents = [rows[::-1], rows[:-1]]
-        contents += [[*rows[:i], reader.change(row), *rows[i + 1 :]] for i, row in enumerate(rows)]
+        for i, row in enumerate(rows):
+            contents += [[*rows[:i], other, *rows[i + 1 :]] for other in reader.changes(row)]
         found = [self.make(reader, tmp_path / str(i), each).fingerprint for i, each in enumerate(contents)]
         assert len({first, *found}) == 1 + len(contents)
 
@@ -134,12 +115,12 @@ class ReaderContract:
     @pytest.mark.parametrize("ending", ["", ".gz"])
     def test_a_replaced_file_of_equal_size_is_read_again(self, reader, tmp_path, ending):
         source = self.make(reader, tmp_path / "a", ending=ending)
-        before, rows = source.fingerprint, [*reader.rows[:-1], reader.change(reader.rows[-1])]
+        before, rows = source.fingerprint, [*reader.rows[:-1], reader.changes(reader.rows[-1])[0]]
         assert self.take(source, slice(None)) == list(reader.rows)
         self.make(reader, tmp_path / "b", rows, ending)
         for name, content in list_files(tmp_path / "b").items():
             old = tmp_path / "a" / name
-            assert len(content) == old.stat().st_size or not reader.same_size
+            assert len(content) == old.stat().st_size
             (tmp_path / "new").write_bytes(content)
             os.utime(tmp_path / "new", ns=(0, old.stat().st_mtime_ns + 1))
             (tmp_path / "new").replace(old)
@@ -162,17 +143,12 @@ class ReaderContract:
 
     def test_any_bytes_give_rows_or_one_sentence(self, reader, tmp_path):
         self.make(reader, tmp_path / "a")
-        sound = list_files(tmp_path / "a")
 
-        @given(
-            st.sampled_from(sorted(sound)).flatmap(
-                lambda name: st.tuples(st.just(name), damaged(sound[name]))
-            )
-        )
+        @given(damaged_files(list_files(tmp_path / "a")))
         @settings(max_examples=40, derandomize=True, deadline=None, database=None)
-        def read(change):
+        def read(files):
             with tempfile.TemporaryDirectory() as folder:
-                for name, content in (sound | dict([change])).items():
+                for name, content in files.items():
                     path = pathlib.Path(folder, name)
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_bytes(content)
@@ -186,14 +162,6 @@ class ReaderContract:
                     assert 20 < len(message.strip()) < MAX_MESSAGE_CHARACTERS + 3 * len(folder)
 
         read()
-
-
-def damaged(content: bytes) -> st.SearchStrategy[bytes]:
-    """Returns a strategy for any bytes, and for `content` of which a piece is replaced by other bytes."""
-    places = st.integers(0, len(content))
-    pieces = st.tuples(places, st.integers(0, 30), st.binary(max_size=8))
-    replaced = pieces.map(lambda piece: content[: piece[0]] + piece[2] + content[piece[0] + piece[1] :])
-    return st.binary(max_size=60) | replaced
 
 
 class ImageReaderContract(ReaderContract):
