@@ -99,7 +99,7 @@ def write_jsonl(folder, rows):
 
 def write_parquet(folder, rows):
     columns = {"de": [target for _, target in rows], "en": [source for source, _ in rows]}
-    pyarrow.parquet.write_table(pyarrow.table(columns), folder / "train.parquet", row_group_size=2)
+    pyarrow.parquet.write_table(pyarrow.table(columns), folder / "train.parquet", row_group_size=3)
 
 
 def save_dataset(folder, rows):
