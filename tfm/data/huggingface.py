@@ -43,8 +43,8 @@ class DatasetTexts(TextSource):
         """The rows of indices that rise."""
         from tfm.data.arrow_tables import read_texts
 
-        # Arrow does not check its files, and reading a damaged one by its offsets can end the process. A slice
-        # without a step copies nothing, so it can be checked before it is read.
+        # Arrow does not check its files, and reading a damaged file by its offsets can end the process.
+        # A slice without a step copies nothing, so it can be checked before it is read.
         try:
             table = self._dataset[indices.start : indices.stop]
             table.validate(full=True)
