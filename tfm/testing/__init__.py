@@ -1,6 +1,7 @@
 """Contracts as pytest classes: what every model, search, reader of data and source of batches must do.
 
-A package that adds a model, for example, subclasses the contract of its kind and lists its cases. It then has every test:
+A package that adds a model, for example, subclasses the contract of its kind and lists its cases. It then has
+every test:
 
     from tfm.testing.models import LanguageModelContract
 
