@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tfm
-from tests.data.test_tokenizer import TEXTS
 from tests.support import entries
 from tests.support.hostile_values import JSON, answer, in_folder
+from tests.support.pairs import TEXTS
 from tests.support.tiny import randomize_weights
 from tfm import config
 from tfm.data.tokenizer import UNK_ID, Tokenizer

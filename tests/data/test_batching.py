@@ -1,10 +1,12 @@
 """Token cache and batches: nothing lost, nothing twice, few shapes, an order that only the seed decides."""
 
 import collections
+import re
 
 import numpy as np
 import pytest
 
+from tests.support.pairs import Letters, Pairs, pair_config, random_pairs, sentences
 from tests.support.tiny import ids
 from tfm.data.batching import (
     TrainBatches,
@@ -14,75 +16,14 @@ from tfm.data.batching import (
     plan_largest_batch,
     prefetch,
 )
-from tfm.data.config import DataConfig
 from tfm.data.packing import bucket_widths, concatenate_ranges, make_rows
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizer import EOS_ID
 from tfm.errors import UserError
-
-
-class Letters:
-    """A tokenizer of single characters, far from SentencePiece."""
-
-    fingerprint = "letters"
-
-    def __init__(self, size=300):
-        self._size = size
-
-    def __len__(self):
-        return self._size
-
-    def encode(self, texts):
-        return [[ord(letter) for letter in text] for text in texts]
-
-
-class Pairs(list):
-    """A list of pairs as a source."""
-
-    fingerprint = "pairs"
-
-
-def random_pairs(count, longest=20, seed=0):
-    """Pair i begins with the letter chr(200 + i) on both sides, so that it can be told again."""
-    rng = np.random.default_rng(seed)
-    return Pairs(
-        (
-            chr(1000 + i) + "s" * int(rng.integers(0, longest - 1)),
-            chr(1000 + i) + "t" * int(rng.integers(0, longest - 1)),
-        )
-        for i in range(count)
-    )
 
 
 @pytest.fixture
 def cache(tmp_path):
     return TokenCache.open(random_pairs(200), Letters(60_000), str(tmp_path))
-
-
-def config(**fields):
-    defaults = {"max_length": 32, "batch_tokens": 256, "row_length": 32}
-    return DataConfig(**defaults | fields)
-
-
-def sentences(batch):
-    """[(source, target)] of a batch, read by its segments and positions, which are checked on the way."""
-    found = []
-    for row in range(len(batch["inputs"])):
-        last = max(batch["input_segments"][row].max(), batch["target_segments"][row].max())
-        for segment in range(1, last + 1):
-            pair = []
-            for side in ("input", "target"):
-                at = batch[f"{side}_segments"][row] == segment
-                ids = batch[f"{side}s"][row][at]
-                np.testing.assert_array_equal(batch[f"{side}_positions"][row][at], np.arange(len(ids)))
-                assert ids[-1] == EOS_ID
-                pair.append(tuple(ids.tolist()))
-            found.append(tuple(pair))
-    for side in ("input", "target"):
-        padding = batch[f"{side}_segments"] == 0
-        assert not batch[f"{side}s"][padding].any()
-        assert not batch[f"{side}_positions"][padding].any()
-    return found
 
 
 def epoch_steps(batches, epoch):
@@ -109,13 +50,13 @@ def test_the_cache_is_complete_and_built_once(tmp_path):
 
 
 def test_each_tokenizer_has_its_own_cache(tmp_path):
-    pairs = Pairs([("a\U0001f600", "b")])
-    small = TokenCache.open(Pairs([("a", "b")]), Letters(), str(tmp_path))
-    large_letters = Letters(200_000)
-    large_letters.fingerprint = "more letters"
-    large = TokenCache.open(pairs, large_letters, str(tmp_path))
-    assert ids(large, 0, 0) == [97, 0x1F600, 2]
-    assert tuple(made.tokens(0, np.array([0]))[0].dtype for made in (small, large)) == (np.uint16, np.int32)
+    """Of 65,536 tokens, the last one still fits into 16 bits."""
+    for size, dtype in ((65_536, np.uint16), (65_537, np.int32)):
+        letters = Letters(size)
+        letters.fingerprint = f"{size} letters"
+        cache = TokenCache.open(Pairs([("a" + chr(size - 1), "b")]), letters, str(tmp_path))
+        assert ids(cache, 0, 0) == [97, size - 1, 2]
+        assert cache.tokens(0, np.array([0]))[0].dtype == dtype
 
 
 def test_a_build_in_chunks_is_the_build_at_once(tmp_path, monkeypatch):
@@ -139,26 +80,15 @@ def test_a_build_that_fails_leaves_nothing_behind(tmp_path):
 @pytest.mark.parametrize("batching", ["packed", "buckets"])
 @pytest.mark.parametrize("epoch", [0, 2])
 def test_every_pair_is_in_each_epoch_once(cache, batching, epoch):
-    batches = TrainBatches(cache, config(batching=batching), seed=3)
+    batches = TrainBatches(cache, pair_config(batching=batching), seed=3)
     found = [pair for step in epoch_steps(batches, epoch) for pair in sentences(batches.batch(step))]
     expected = [(tuple(ids(cache, 0, i)), tuple(ids(cache, 1, i))) for i in range(len(cache))]
     assert collections.Counter(found) == collections.Counter(expected)
 
 
-@pytest.mark.parametrize("batching", ["packed", "buckets"])
-def test_the_order_is_a_function_of_seed_and_step(cache, batching):
-    one, two = (TrainBatches(cache, config(batching=batching), seed=3) for _ in range(2))
-    for step in (40, 0, 17, 3):  # in any order of asking
-        assert sentences(one.batch(step)) == sentences(two.batch(step))
-    other = TrainBatches(cache, config(batching=batching), seed=4)
-    assert any(sentences(one.batch(step)) != sentences(other.batch(step)) for step in range(3))
-    epochs = [sentences(one.batch(epoch_steps(one, epoch)[0])) for epoch in (0, 1)]
-    assert epochs[0] != epochs[1]
-
-
 @pytest.mark.parametrize(("batching", "most"), [("packed", 1), ("buckets", 4)])
 def test_shapes_are_few_and_hold_the_budget(cache, batching, most):
-    batches = TrainBatches(cache, config(batching=batching), seed=3)
+    batches = TrainBatches(cache, pair_config(batching=batching), seed=3)
     shapes = {batches.batch(step)["inputs"].shape for step in range(60)}
     assert shapes <= set(batches.shapes)
     assert len(batches.shapes) <= most
@@ -168,7 +98,7 @@ def test_shapes_are_few_and_hold_the_budget(cache, batching, most):
 
 @pytest.mark.parametrize("batching", ["packed", "buckets"])
 def test_padding_fraction_is_that_of_the_batches(cache, batching):
-    batches = TrainBatches(cache, config(batching=batching), seed=3)
+    batches = TrainBatches(cache, pair_config(batching=batching), seed=3)
     shown = [batches.batch(step) for step in epoch_steps(batches, 0)]
     segments = np.concatenate(
         [batch[f"{side}_segments"].ravel() for batch in shown for side in ("input", "target")]
@@ -180,67 +110,59 @@ def test_packing_pads_short_pairs_less(tmp_path):
     cache = TokenCache.open(random_pairs(3000, longest=16), Letters(60_000), str(tmp_path))
     shares = {
         batching: TrainBatches(
-            cache, config(batching=batching, row_length=64, max_length=64, batch_tokens=1024), seed=0
+            cache, pair_config(batching=batching, row_length=64, max_length=64, batch_tokens=1024), seed=0
         ).padding_fraction
         for batching in ("packed", "buckets")
     }
     assert shares["packed"] < 0.1 < shares["buckets"]
 
 
-@pytest.mark.parametrize("batching", ["packed", "buckets"])
-def test_hosts_share_each_batch_row_by_row(cache, batching):
-    whole = TrainBatches(cache, config(batching=batching), seed=3, host_count=2)
-    hosts = [
-        TrainBatches(cache, config(batching=batching), seed=3, host_index=i, host_count=2) for i in range(2)
-    ]
-    found = []
-    for step in epoch_steps(whole, 0):
-        pieces = [host.batch(step) for host in hosts]
-        assert pieces[0]["inputs"].shape == pieces[1]["inputs"].shape
-        found += [pair for piece in pieces for pair in sentences(piece)]
-    assert len(found) == len(set(found)) == len(cache)
-
-
-@pytest.mark.parametrize("batching", ["packed", "buckets"])
-@pytest.mark.parametrize("hosts", [2, 3, 4])
-def test_batches_do_not_depend_on_the_hosts(cache, batching, hosts):
-    chosen = config(batching=batching, batch_tokens=365)  # 11 packed rows, 45 of the narrowest bucket
-    one = TrainBatches(cache, chosen, seed=3)
-    several = [TrainBatches(cache, chosen, seed=3, host_index=i, host_count=hosts) for i in range(hosts)]
-    assert any(rows % hosts for rows, _ in one.shapes)
-    for step in range(epoch_steps(one, 1)[-1] + 1):
-        pieces = [host.batch(step) for host in several]
-        assert len({piece["inputs"].shape for piece in pieces}) == 1
-        assert pieces[0]["inputs"].shape in several[0].shapes
-        found = [pair for piece in pieces for pair in sentences(piece)]
-        assert collections.Counter(found) == collections.Counter(sentences(one.batch(step)))
-        assert several[0].describe(step) == one.describe(step)
-
-
 def test_long_and_empty_pairs_are_left_out(tmp_path, caplog):
     pairs = Pairs([("a" * 40, "b"), ("a", ""), ("ab", "cd"), ("", ""), ("x", "y" * 31)])
     cache = TokenCache.open(pairs, Letters(), str(tmp_path))
     with caplog.at_level("WARNING", "tfm"):
-        batches = TrainBatches(cache, config(), seed=0)
+        batches = TrainBatches(cache, pair_config(), seed=0)
     assert batches.pairs == 2
-    assert "Left out 2 pairs with an empty side and 1 with more than 32 tokens on a side, of 5" in caplog.text
+    assert re.search("2 pairs .* 1 with more than 32 tokens .* 5", caplog.text)
 
 
 def test_nothing_left_to_train_on_is_one_sentence(tmp_path):
     cache = TokenCache.open(Pairs([("a" * 99, "b")]), Letters(), str(tmp_path))
     with pytest.raises(UserError, match="None of the 1 pairs"):
-        TrainBatches(cache, config(), seed=0)
+        TrainBatches(cache, pair_config(), seed=0)
+
+
+@pytest.mark.parametrize("fields", [{"max_length": 16}, {"row_length": 16, "batching": "packed"}])
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_pair_may_be_as_long_as_the_limit(tmp_path, fields, side):
+    texts = [["a", "b"] for _ in range(3)]
+    for pair, tokens in zip(texts, (15, 16, 17), strict=True):
+        pair[side] = "s" * (tokens - 1)  # and EOS
+    cache = TokenCache.open(Pairs(map(tuple, texts)), Letters(), str(tmp_path))
+    batches = TrainBatches(cache, pair_config(**fields), seed=0)
+    found = [len(pair[side]) for step in range(batches.batches) for pair in sentences(batches.batch(step))]
+    assert sorted(found) == [15, 16]
+
+
+@pytest.mark.parametrize(("length", "rows"), [(7, 1), (8, 2)])
+@pytest.mark.parametrize("side", [0, 1])
+def test_packed_pairs_fill_a_row_to_its_end(side, length, rows):
+    lengths = np.full((2, 2), 2)
+    lengths[:, side] = 9, length
+    assert len(make_rows(lengths, pair_config(batching="packed", row_length=16), seed=0).ends) == rows
 
 
 @pytest.mark.parametrize("batching", ["packed", "buckets"])
 def test_evaluation_sees_every_pair_once(cache, batching):
-    found = [pair for batch in eval_batches(cache, config(batching=batching)) for pair in sentences(batch)]
+    found = [
+        pair for batch in eval_batches(cache, pair_config(batching=batching)) for pair in sentences(batch)
+    ]
     assert len(found) == len(set(found)) == len(cache)
 
 
 @pytest.mark.parametrize("start", [0, 13])
 def test_prefetching_changes_no_batch(cache, start):
-    batches = TrainBatches(cache, config(), seed=1)
+    batches = TrainBatches(cache, pair_config(), seed=1)
     ahead = prefetch(batches, start)
     for step in range(start, start + 5):
         assert sentences(next(ahead)) == sentences(batches.batch(step))
@@ -284,17 +206,20 @@ def test_decoding_batches_have_each_sentence_once(count):
 
 def test_the_seed_decides_packed_rows():
     lengths = np.random.default_rng(0).integers(2, 12, (50, 2))
-    rows = [make_rows(lengths, config(batching="packed"), seed) for seed in (0, 0, 1)]
+    rows = [make_rows(lengths, pair_config(batching="packed"), seed) for seed in (0, 0, 1)]
     together = [{frozenset(each.tolist()) for each in np.split(one.pairs, one.ends[:-1])} for one in rows]
     assert together[0] == together[1] != together[2]
 
 
 @pytest.mark.parametrize("host_count", [1, 3])
 def test_packed_batches_are_planned_without_data(cache, host_count):
-    for settings in (config(batching="packed"), config(batching="packed", batch_tokens=250)):
+    for settings in (
+        pair_config(batching="packed"),
+        pair_config(batching="packed", batch_tokens=250),
+    ):
         batches = TrainBatches(cache, settings, seed=0, host_count=host_count)
         planned = plan_largest_batch(settings, host_count)
         assert {name: x.shape for name, x in planned.items()} == {
             name: x.shape for name, x in batches.largest_batch().items()
         }
-    assert plan_largest_batch(config(batching="buckets"), host_count) is None
+    assert plan_largest_batch(pair_config(batching="buckets"), host_count) is None

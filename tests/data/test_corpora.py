@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.data.test_sources import pairs_of, text_config, write
+from tests.support.corpora import pairs_of, text_config, write
 from tfm.data.config import DataConfig
 from tfm.data.corpora import compute_repeats
 from tfm.data.sources import check_splits, open_pairs
@@ -37,14 +37,6 @@ def test_a_pattern_is_one_corpus(folder):
     assert [source for source, _ in pairs_of(config)] == ["<x> one", "<x> two", "", "<x> one"]
 
 
-def test_tags_are_part_of_the_identity(folder):
-    prints = {
-        open_pairs(text_config(folder, train="train_de,train_fr", tags=tags), "train").fingerprint
-        for tags in ("", "<de>,<fr>", "<fr>,<de>", "<de>,", ",<de>")
-    }
-    assert len(prints) == 5
-
-
 def test_a_tag_is_one_piece(tmp_path):
     texts = [f"<2de> the {word} house" for word in ("red", "blue", "small", "big")] * 20
     path = str(tmp_path / "vocabulary.model")
@@ -57,7 +49,7 @@ def test_a_tag_is_one_piece(tmp_path):
 
 def test_every_split_needs_as_many_names(folder):
     config = text_config(folder, train="train_de,train_fr", validation="dev_de", tags="<de>,<fr>")
-    with pytest.raises(UserError, match="2 tags, and the split 'dev_de' 1 names"):
+    with pytest.raises(UserError, match=r"data\.tags .*2 .*'dev_de' 1 "):
         check_splits(config)
     check_splits(text_config(folder, train="train_de,train_fr", validation="dev_de,dev_fr", tags="<de>,<fr>"))
 
@@ -66,7 +58,7 @@ def test_every_split_needs_as_many_names(folder):
     "tags", ["<s>", "<de>,</s>", "<pad>", "<unk>", "<0x41>", "de", "<d e>", ",", "<de>;"]
 )
 def test_what_is_no_tag_is_an_error(tags):
-    with pytest.raises(UserError, match=r"data\.tags must be tags such as <de>"):
+    with pytest.raises(UserError, match=r"data\.tags .*<de>"):
         DataConfig(kind="text", tags=tags)
 
 
@@ -74,7 +66,7 @@ def test_what_is_no_tag_is_an_error(tags):
     "mixing", ["0", "1,0", "1,,2", "-1,2", "temperature:0", "temperature:", "nan", "inf", "1e3"]
 )
 def test_what_is_no_share_is_an_error(mixing):
-    with pytest.raises(UserError, match=r"data\.mixing must be numbers above 0"):
+    with pytest.raises(UserError, match=r"data\.mixing .*above 0"):
         DataConfig(kind="text", mixing=mixing)
 
 
@@ -103,7 +95,7 @@ def test_repeats_make_the_shares(mixing, expected):
 
 @pytest.mark.parametrize("mixing", ["1", "1,2,3"])
 def test_there_is_a_share_for_each_corpus(mixing):
-    with pytest.raises(UserError, match=r"shares, and data\.train 2 names"):
+    with pytest.raises(UserError, match=r"shares, and data\.train 2 "):
         compute_repeats([100, 900], mixing)
-    with pytest.raises(UserError, match=r"shares, and data\.train 2 names"):
+    with pytest.raises(UserError, match=r"shares, and data\.train 2 "):
         DataConfig(kind="text", train="news,talks", mixing=mixing)

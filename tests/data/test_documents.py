@@ -1,8 +1,6 @@
 """Documents from text files, TFDS and the standard library, and what is refused."""
 
 import dataclasses
-import gzip
-import json
 
 import pytest
 
@@ -34,14 +32,6 @@ def test_documents_of_a_text_file(folder, kind, expected):
     assert documents[0] == (expected[0],)
 
 
-def test_a_packed_file_is_found(folder):
-    plain = open_documents(make(folder), "validation")
-    (folder / "other.gz").write_bytes(gzip.compress(b"four"))
-    other = open_documents(make(folder, validation="other"), "validation")
-    assert other[0] == ("four",)
-    assert other.fingerprint == plain.fingerprint != open_documents(make(folder), "train").fingerprint
-
-
 def test_document_ends_are_part_of_identity(tmp_path):
     for name, text in (("train", "a\nbc"), ("validation", "ab\nc")):
         (tmp_path / name).write_text(text)
@@ -59,33 +49,16 @@ def test_documents_of_tfds(tmp_path):
         open_documents(dataclasses.replace(config, feature="text"), "train")
 
 
-@pytest.mark.parametrize("name", ["docs.jsonl", "docs.csv"])
-def test_rows_of_a_table_are_documents(tmp_path, name):
-    """With their line ends; the same documents as those of a text file have the same tokens."""
-    texts = ["one\n\ntwo", 'a "b", c', "three"]
-    if name == "docs.jsonl":
-        content = "".join(json.dumps({"id": 1, "text": text}) + "\n" for text in texts)
-    else:
-        content = 'id,text\n1,"one\n\ntwo"\n2,"a ""b"", c"\n3,three\n'
-    (tmp_path / name).write_text(content)
-    documents = open_documents(make(tmp_path, kind="table", train=name), "train")
-    assert documents[:] == [(text,) for text in texts]
-    for number, text in enumerate(texts):
-        (tmp_path / f"part-{number}").write_text(text)
-    files = open_documents(make(tmp_path, train="part-*"), "train")
-    assert files[:] == documents[:]
-
-
 def test_documents_of_the_standard_library():
     config = DocumentsConfig(kind="builtin", name="pydoc_topics")
     assert len(open_documents(config, "train")) > len(open_documents(config, "test")) > 3
-    with pytest.raises(UserError, match=r"has the splits test, validation, train, got 'long'"):
+    with pytest.raises(UserError, match=r"test, validation, train, got 'long'"):
         open_documents(config, "long")
 
 
 def test_builtin_texts_are_in_no_folder(tmp_path):
     config = make(tmp_path, kind="builtin", name="pydoc_topics")
-    with pytest.raises(UserError, match=rf"and data\.directory is {tmp_path}: set data\.kind=text"):
+    with pytest.raises(UserError, match=rf"data\.directory .*{tmp_path}.* data\.kind=text"):
         check_documents(config)
     check_documents(dataclasses.replace(config, directory=""))
 

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from tests.data.test_sources import pairs_of, text_config
-from tests.data.test_tables import PAIRS, problem, table_config, write_tsv
+from tests.support.corpora import PAIRS, pairs_of, problem, table_config, text_config, write_tsv
 from tfm.data import huggingface, sources
 from tfm.data.documents import DocumentsConfig, open_documents
 from tfm.errors import UserError
@@ -84,13 +83,13 @@ def test_what_is_missing_is_an_error_message(datasets, saved, tmp_path, monkeypa
     empty = datasets.Dataset.from_dict(FLAT).select([])
     datasets.DatasetDict(train=empty).save_to_disk(tmp_path / "empty")
     for fields, message in {
-        ("train", "dev"): "has no split 'dev', but train, validation",
-        ("directory", str(saved / "train" / "no")): "Expected a data set that save_to_disk has written in",
-        ("directory", str(saved / "validation")): "has one data set without splits",
-        ("target_column", "fr"): "it has no column 'fr', but 'en', 'de', 'id'",
-        ("target_column", "id"): "The column 'id' of the split 'train' in .* is not text, but int64",
-        ("directory", str(tmp_path / "empty")): "empty, but it cannot be read",
-        ("directory", ""): r"datasets cannot load the split 'train' of no/such \(",
+        ("train", "dev"): "'dev', but train, validation",
+        ("directory", str(saved / "train" / "no")): f"save_to_disk .*{saved}/train/no",
+        ("directory", str(saved / "validation")): f"{saved}/validation .*splits",
+        ("target_column", "fr"): "'fr', but 'en', 'de', 'id'",
+        ("target_column", "id"): "'id' of the split 'train' .* int64",
+        ("directory", str(tmp_path / "empty")): f"{tmp_path}/empty",
+        ("directory", ""): r"'train' of no/such \(",
     }.items():
         config = saved_config(saved, **{"name": "no/such"} | dict([fields]))
         with pytest.raises(UserError, match=message):

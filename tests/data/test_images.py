@@ -1,15 +1,15 @@
 """Sources of labelled images: what they hold, and one error message for what they cannot."""
 
 import importlib.util
-import types
 
 import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 
 from tests.support import images as tiny
 from tests.support import tfds_sets
 from tfm.data import images
-from tfm.data.images import ArrayImages, ImageDataConfig, check_splits, open_images
+from tfm.data.images import ArrayImages, ImageDataConfig, RecordImages, check_splits, open_images
 from tfm.errors import UserError
 
 needs_digits = pytest.mark.skipif(
@@ -68,20 +68,20 @@ def test_fingerprints_tell_contents_apart():
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"train_images": None}, "has no array train_images; it has train_labels"),
-        ({"train_images": np.zeros((2, 4))}, r"must hold images .* got the shape \(2, 4\)"),
-        ({"train_images": np.zeros((0, 4, 4))}, "must hold images"),
+        ({"train_images": None}, "train_images; it has train_labels"),
+        ({"train_images": np.zeros((2, 4))}, r"train_images .*\(2, 4\)"),
+        ({"train_images": np.zeros((0, 4, 4))}, r"train_images .*\(0, 4, 4, 1\)"),
         (
             {"train_images": np.full((2, 4, 4), 2.0)},
-            r"uint8 or floats of 0 to 1, got float64 of 2\.0 to 2\.0",
+            r"train_images .*float64 of 2\.0 to 2\.0",
         ),
-        ({"train_images": np.full((2, 4, 4), np.nan)}, "uint8 or floats of 0 to 1, got float64 of nan"),
-        ({"train_images": np.zeros((2, 4, 4), int)}, "uint8 or floats of 0 to 1, got int64"),
-        ({"train_labels": np.array([0])}, r"an integer label for each image, got int64 of shape \(1,\)"),
-        ({"train_labels": np.array([0.0, 1.0])}, "an integer label for each image, got float64"),
-        ({"train_labels": np.array([0, -1])}, "labels from 0, got -1"),
-        ({"label_names": np.array(["cat"])}, "label_names must be a list of texts, one for each label"),
-        ({"label_names": np.array([1, 2])}, "label_names must be a list of texts"),
+        ({"train_images": np.full((2, 4, 4), np.nan)}, "train_images .*float64 of nan"),
+        ({"train_images": np.zeros((2, 4, 4), int)}, "train_images .*int64"),
+        ({"train_labels": np.array([0])}, r"train_labels .*int64 of shape \(1,\)"),
+        ({"train_labels": np.array([0.0, 1.0])}, "train_labels .*float64"),
+        ({"train_labels": np.array([0, -1])}, "train_labels .*-1"),
+        ({"label_names": np.array(["cat"])}, "label_names .*up to 1"),
+        ({"label_names": np.array([1, 2])}, "label_names .*up to 1"),
     ],
 )
 def test_arrays_that_do_not_fit_are_errors(tmp_path, arrays, message):
@@ -129,13 +129,13 @@ def test_digits_are_divided_once():
     assert all(pixels.dtype == np.uint8 and pixels.max() == 16 for pixels, _ in taken.values())
     assert all(np.bincount(labels, minlength=10).min() > 5 for _, labels in taken.values())
     assert sources["test"].largest == 16
-    with pytest.raises(UserError, match=r"have the splits validation, test, train, got 'train\[:9\]'"):
+    with pytest.raises(UserError, match=r"validation, test, train, got 'train\[:9\]'"):
         open_images(ImageDataConfig(kind="digits"), "train[:9]")
 
 
 def test_digits_need_scikit_learn(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
-    images._read_digits.cache_clear()
+    images.read_digits.cache_clear()
     with pytest.raises(UserError, match=r"come with scikit-learn, .*pip install '\.\[digits\]'"):
         open_images(ImageDataConfig(kind="digits"), "train")
 
@@ -163,12 +163,19 @@ def test_records_are_decoded(prepared):
     assert source.fingerprint != other.fingerprint
 
 
+class Unlabelled(list):
+    """Records of which none has a label."""
+
+    def __getitems__(self, indices):
+        return [self[index] | {"label": -1} for index in indices]
+
+
 def test_images_without_a_label_are_errors(prepared, monkeypatch):
-    source = open_images(ImageDataConfig(name="tiny_images", directory=prepared), "train")
-    records = [each | {"label": -1} for each in source._records.__getitems__([0, 1])]
-    monkeypatch.setattr(source, "_records", types.SimpleNamespace(__getitems__=lambda _: records))
-    with pytest.raises(UserError, match=r"have no label \(-1\)"):
-        source.take(np.arange(2))
+    builder = tfds_sets.TinyImages(data_dir=prepared, file_format="array_record")
+    records = builder.as_data_source(split="train", decoders={"image": tfds.decode.SkipDecoding()})
+    monkeypatch.setattr(builder, "as_data_source", lambda **_: Unlabelled(records))
+    with pytest.raises(UserError, match=r"tiny_images/1\.0\.0 .*-1"):
+        RecordImages(builder, "train").take(np.arange(2))
 
 
 @pytest.mark.long
@@ -184,7 +191,7 @@ def test_arrays_are_encoded_without_tensorflow(tmp_path):
 
 def test_data_sets_without_images_are_errors(prepared):
     config = ImageDataConfig(name="tiny_translate", directory=prepared)
-    with pytest.raises(UserError, match="has no feature 'image' of the type Image"):
+    with pytest.raises(UserError, match=r"'image' .*Image"):
         open_images(config, "train")
     config = ImageDataConfig(name="tiny_images", directory=prepared, validation="dev")
     with pytest.raises(UserError, match=r"tiny_images/1\.0\.0 has no split 'dev'"):

@@ -2,9 +2,13 @@
 
 import csv
 import random
+from contextlib import nullcontext
 
-from tests.data.test_tables import table_config, write_csv
+import pytest
+
+from tests.support.corpora import table_config, write_csv
 from tfm.data import lines, sources
+from tfm.errors import UserError
 
 
 def test_csv_records_are_those_of_python(tmp_path, monkeypatch):
@@ -22,6 +26,16 @@ def test_csv_records_are_those_of_python(tmp_path, monkeypatch):
         assert [tuple(row) for row in found] == rows
     pairs = sources.open_pairs(table_config(tmp_path), "train")
     assert [int(target) for _, target in pairs[:]] == list(range(200))
+
+
+@pytest.mark.parametrize(("longest", "is_error"), [(3, True), (4, False)])
+def test_a_line_may_be_as_long_as_the_limit(tmp_path, longest, is_error):
+    (tmp_path / "file").write_bytes("a\nb\u00e4c\n\n".encode())  # 4 bytes on line 2
+    made = lines.Lines(str(tmp_path / "file"), "file")
+    with (
+        pytest.raises(UserError, match=r"Line 2 of file .* 4 bytes.* 3 bytes") if is_error else nullcontext()
+    ):
+        made.check(longest)
 
 
 def test_iterating_gives_every_line_stripped(tmp_path):

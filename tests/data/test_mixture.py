@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.data.test_batching import Letters, Pairs, config, random_pairs, sentences
+from tests.support.pairs import Letters, Pairs, pair_config, random_pairs, sentences
 from tests.support.tiny import ids
 from tfm.data.batching import TrainBatches
 from tfm.data.token_cache import TokenCache
@@ -24,7 +24,7 @@ def cache(tmp_path):
 def open_batches(cache, seed=3, corpora=SIZES, mixing="1,1", **fields):
     fields |= {"kind": "text", "train": "a,b" if corpora else "a"}
     hosts = {name: fields.pop(name) for name in ("host_index", "host_count") if name in fields}
-    return TrainBatches(cache, config(mixing=mixing, **fields), seed, corpora=corpora, **hosts)
+    return TrainBatches(cache, pair_config(mixing=mixing, **fields), seed, corpora=corpora, **hosts)
 
 
 def pairs_of_epoch(batches, epoch):
@@ -66,28 +66,6 @@ def test_a_packed_row_has_one_corpus(cache, batching):
 
 
 @BATCHINGS
-def test_a_batch_depends_on_step_and_seed_alone(cache, batching):
-    first, again = open_batches(cache, batching=batching), open_batches(cache, batching=batching)
-    steps = [0, 5, 3 * first.batches + 1, 40 * first.batches]
-    for step in reversed(steps):
-        again.batch(step)
-    for step in steps:
-        for name, array in first.batch(step).items():
-            np.testing.assert_array_equal(array, again.batch(step)[name])
-    assert pairs_of_epoch(first, 0) != pairs_of_epoch(first, 1)
-    assert pairs_of_epoch(first, 0) != pairs_of_epoch(open_batches(cache, seed=4, batching=batching), 0)
-
-
-@BATCHINGS
-def test_hosts_share_the_same_batches(cache, batching):
-    whole = open_batches(cache, batching=batching)
-    hosts = [open_batches(cache, batching=batching, host_index=i, host_count=2) for i in range(2)]
-    for step in (0, 7, whole.batches + 2):
-        parts = [pair for host in hosts for pair in sentences(host.batch(step))]
-        assert collections.Counter(parts) == collections.Counter(sentences(whole.batch(step)))
-
-
-@BATCHINGS
 def test_padding_is_that_of_the_batches(tmp_path, batching):
     """Of corpora whose lengths differ."""
     pairs = Pairs(sorted(random_pairs(sum(SIZES)), key=lambda pair: len(pair[0] + pair[1])))
@@ -122,7 +100,7 @@ def test_a_corpus_may_come_very_often(tmp_path):
 def test_a_corpus_without_usable_pairs_is_named(tmp_path):
     pairs = Pairs([("a", "b"), ("", "b")])
     cache = TokenCache.open(pairs, Letters(60_000), str(tmp_path))
-    with pytest.raises(UserError, match=r"Corpus 2 of data\.train: None of the 1 pairs"):
+    with pytest.raises(UserError, match=r"Corpus 2 of data\.train: .* 1 pairs"):
         open_batches(cache, corpora=(1, 1))
 
 

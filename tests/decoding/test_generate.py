@@ -65,6 +65,18 @@ def test_limits_depend_on_each_own_input(name):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", SEARCHES)
+def test_limits_count_the_tokens_of_each_own_prefix(name):
+    """Prefixes of 8 and 9 tokens are as long as a bucket, and one longer."""
+    inputs, lengths = inputs_of(8, 3, 8, 9), [0, 1, 8, 9]
+    config = DecodingConfig(max_extra_tokens=3, **SEARCHES[name])
+    found = decode(MODEL, bigrams(eos=-60.0), inputs, config, prefixes=[[4] * length for length in lengths])
+    assert [{len(one.ids) for one in each} for each in found] == [{11}, {7}, {19}, {21}]
+    for each, length in zip(found, lengths, strict=True):
+        assert all(one.ids[:length] == [4] * length for one in each)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SEARCHES)
 def test_padding_and_bos_are_never_chosen(name):
     config = DecodingConfig(max_extra_tokens=3, **SEARCHES[name])
     found = decode(MODEL, bigrams(pad=9.0, bos=9.0, eos=-30.0), inputs_of(4, 6), config)

@@ -17,8 +17,6 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
 
-from tests.data.test_batching import Letters, random_pairs
-from tests.data.test_tokenizer import TEXTS
 from tests.support import tiny_regression
 from tests.support.io_conditions import (
     can_mount,
@@ -28,6 +26,7 @@ from tests.support.io_conditions import (
     unwritable,
     with_mounts,
 )
+from tests.support.pairs import TEXTS, Letters, random_pairs
 from tests.support.paths import ROOT
 from tests.support.tiny import make_config, train_run, write_config_file
 from tfm import config

@@ -1,40 +1,27 @@
 """Sampling against the probabilities of every sequence."""
 
+import jax
 import numpy as np
 import pytest
 
-from tests.references.search_reference import (
-    every_sequence,
-    greedy,
-    log_probability,
-    make_table,
-    sample,
-    sequence_probability,
-    sequences,
-)
+from tests.references.search_reference import greedy, sample, sequence_probability, sequences
+from tfm.testing.automaton import Sentence, random_table
 
-TRUNCATION = {"temperature": 3.0, "top_k": 3, "top_p": 0.9}
 B, T = 40, 7  # of most tests, so that they share compiled searches
-LIMITS = np.random.default_rng(0).integers(1, T + 1, B)
+KEY = jax.random.key(0)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     "truncation",
-    [
-        {"temperature": 1.0, "top_k": 0, "top_p": 1.0},
-        {"temperature": 0.5, "top_k": 2, "top_p": 1.0},
-        {"temperature": 1.0, "top_k": 0, "top_p": 0.7},
-        {"temperature": 2.0, "top_k": 3, "top_p": 0.8},
-    ],
+    [{}, {"temperature": 0.5, "top_k": 2}, {"top_p": 0.7}, {"temperature": 2.0, "top_k": 3, "top_p": 0.8}],
 )
 def test_sample_frequencies_equal_probabilities(truncation):
-    table, limit, count = make_table(12, batch=1, sharpness=1.0), 3, 20_000
-    sampled = [
-        words for _, _, words in sequences(sample(table, 0, samples=count, max_length=limit, **truncation))
-    ]
+    table, limit, count = random_table(12, batch=1, sharpness=1.0), 3, 20_000
+    hypotheses = sample(table, KEY, samples=count, max_length=limit, **truncation)
+    sampled, sentence = [words for _, _, words in sequences(hypotheses)], Sentence(table[0], limit)
     probabilities = {
-        words: sequence_probability(table[0], words, limit, **truncation) for words in every_sequence(limit)
+        words: sequence_probability(sentence, words, **truncation) for words in sentence.outputs()
     }
     np.testing.assert_allclose(sum(probabilities.values()), 1)
     possible = {words: p for words, p in probabilities.items() if p > 0}
@@ -44,33 +31,27 @@ def test_sample_frequencies_equal_probabilities(truncation):
     assert statistic < freedom + 4 * np.sqrt(2 * freedom)
 
 
-@pytest.mark.long
-def test_sample_scores_ignore_truncation():
-    table = make_table(13, B)
-    hypotheses = sample(table, 0, 2, T, limits=LIMITS, **TRUNCATION)
-    for row, score, words in sequences(hypotheses):
-        np.testing.assert_allclose(score, log_probability(table[row], words), rtol=1e-5)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("truncation", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}])
-def test_narrowest_sampling_is_greedy_search(truncation):
-    table = make_table(14, B)
-    if "temperature" not in truncation:  # which breaks no ties
-        table[::2] = np.abs(table[::2]).round()
-    sampled, expected = sample(table, 0, 2, T, limits=LIMITS, **truncation), greedy(table, T, limits=LIMITS)
-    np.testing.assert_array_equal(sampled.tokens, np.repeat(expected.tokens, 2, axis=1))
-    np.testing.assert_array_equal(sampled.lengths, np.repeat(expected.lengths, 2, axis=1))
+def test_the_coldest_sampling_is_greedy_search():
+    table = random_table(14, B)
+    found, expected = sample(table, KEY, 2, T, temperature=1e-4), greedy(table, T)
+    np.testing.assert_array_equal(found.tokens, np.repeat(expected.tokens, 2, axis=1))
 
 
 @pytest.mark.long
 def test_samples_depend_on_row_and_number_alone():
-    table, limits = np.repeat(make_table(15, batch=1, sharpness=0.5), B, axis=0), np.full(B, T)
-    many = sample(table, 0, 2, T, limits=limits)
-    fewer = sample(table[:9], 0, 1, T, limits=limits[:9])
+    table = np.repeat(random_table(15, batch=1, sharpness=0.5), B, axis=0)
+    many, fewer = sample(table, KEY, 2, T), sample(table[:9], KEY, 1, T)
     np.testing.assert_array_equal(many.tokens[:9, :1], fewer.tokens)
     assert len({words for _, _, words in sequences(many)}) > B  # of 2 B, for equal sentences
-    assert (many.tokens != sample(table, 1, 2, T, limits=limits).tokens).any()
+    assert (many.tokens != sample(table, jax.random.key(1), 2, T).tokens).any()
+
+
+@pytest.mark.long
+def test_rows_with_their_own_keys_do_not_depend_on_each_other():
+    table, keys = random_table(28, batch=6), jax.random.split(jax.random.key(3), 6)
+    together, alone = sample(table, keys, 3, 9), sample(table[4:5], keys[4:5], 3, 9)
+    np.testing.assert_array_equal(together.tokens[4:5], alone.tokens)
+    assert len({words for _, _, words in sequences(together)}) > 6
 
 
 NAN = float("nan")
@@ -80,20 +61,6 @@ OUT_OF_RANGE += [{"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}, {"top_p": NAN}]
 
 @pytest.mark.parametrize("option", OUT_OF_RANGE)
 def test_sampling_options_have_ranges(option):
-    with pytest.raises(ValueError, match="expected temperature at least 1e-06"):
-        sample(make_table(0, batch=1), 0, samples=1, max_length=2, **option)
-
-
-@pytest.mark.parametrize("truncation", [{}, TRUNCATION])
-def test_no_hypothesis_where_all_is_ruled_out(truncation):
-    table = make_table(16, B, ruled_out=0.6)
-    for hypotheses in (greedy(table, T, limits=LIMITS), sample(table, 0, 2, T, limits=LIMITS, **truncation)):
-        impossible = np.isneginf(hypotheses.scores)
-        assert 0 < impossible.sum() < impossible.size
-        assert (hypotheses.lengths[impossible] == 0).all()
-        assert (hypotheses.tokens[impossible] == 0).all()
-        for row, score, words in sequences(hypotheses):
-            if words:
-                np.testing.assert_allclose(score, log_probability(table[row], words), rtol=1e-5, atol=1e-6)
-            else:
-                assert score == -np.inf
+    ((name, value),) = option.items()
+    with pytest.raises(ValueError, match=rf"{name}.* got .*{value}"):
+        sample(random_table(0, batch=1), KEY, samples=1, max_length=2, **option)

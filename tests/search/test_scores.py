@@ -1,14 +1,13 @@
-"""Scores of given sequences, and the length penalty."""
+"""Scores of given sequences, the length penalty, and ensembles."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.references.search_reference import (
-    V,
-)
+from tests.references.search_reference import IDS, assert_found, on_host
 from tfm import search
+from tfm.testing.automaton import Sentence, begin, random_table, reorder, step
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, -1.0])
@@ -21,10 +20,48 @@ def test_length_penalty_is_equation_14(alpha):
 @pytest.mark.long
 def test_token_scores_take_any_axes_and_dtype():
     rng = np.random.default_rng(0)
-    logits = jnp.asarray(rng.normal(size=(2, 3, 5, V)), jnp.bfloat16)
-    targets = rng.integers(0, V, (2, 3, 5))
+    logits = jnp.asarray(rng.normal(size=(2, 3, 5, 4)), jnp.bfloat16)
+    targets = rng.integers(0, 4, (2, 3, 5))
     scores = jax.jit(search.token_scores)(logits, targets)
     every = np.exp(np.asarray(logits, np.float64))
     chosen = np.take_along_axis(every, targets[..., None], axis=-1)[..., 0]
     assert scores.dtype == jnp.float32
     np.testing.assert_allclose(scores, np.log(chosen / every.sum(-1)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("members", [1, 2, 3])
+def test_a_search_over_an_ensemble_averages_probabilities(members):
+    width, limit, batch = 31, 3, 4  # all outputs of at most three tokens
+    tables = [random_table(26 + i, batch, ruled_out=0.1 * i) for i in range(members)]
+
+    def find(tables):
+        return search.beam_search(
+            search.ensemble(*[step] * members),
+            tuple(begin(table, width) for table in tables),
+            beam_size=width,
+            length_penalty=0.6,
+            max_length=limit,
+            reorder=lambda states, parents: tuple(reorder(state, parents) for state in states),
+            **IDS,
+        )
+
+    hypotheses = on_host(find)(tables)
+    for row in range(batch):
+        sentences, scored = [Sentence(table[row], limit) for table in tables], []
+        for words in sentences[0].outputs():
+            each = [
+                [one.log_probabilities(words[:i])[word] for one in sentences] for i, word in enumerate(words)
+            ]
+            total = np.log(np.exp(each).mean(1)).sum()
+            scored.append((total / ((5 + len(words)) / 6) ** 0.6, words))
+        assert_found(hypotheses, row, scored)
+
+
+@pytest.mark.long
+def test_an_ensemble_averages_probabilities():
+    logits = np.random.default_rng(0).normal(size=(3, 2, 4, 5)).astype(np.float32)  # models, B, W, V
+    steps = [lambda tokens, state, position, one=one: (jnp.asarray(one), state + 1) for one in logits]
+    found, states = search.ensemble(*steps)(jnp.zeros((2, 4), int), (0, 10, 20), 0)
+    probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    np.testing.assert_allclose(np.exp(found), probabilities.mean(0), rtol=1e-5)
+    assert states == (1, 11, 21)

@@ -1,51 +1,41 @@
 """The state that the searches carry: which leaves it may have, and how they follow their hypotheses."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.references.search_reference import (
-    BOS,
-    EOS,
-    assert_found,
-    make_table,
-    next_hash,
-    on_host,
-    reference_beam,
-)
+from tests.references.search_reference import IDS, assert_found, on_host
 from tests.support.layer_cases import cache_of
 from tfm import search
+from tfm.testing.automaton import EOS, Sentence, next_state, random_table
 
 
 def test_state_leaves_follow_their_hypothesis():
-    table = make_table(7, batch=5)
+    table, limit = random_table(7, batch=5), 6
 
     def step(tokens, state, position):
-        prefix_hash = next_hash(state["nested"][0][..., 0], tokens)
-        logits = jax.vmap(lambda table, row: table[row])(jnp.asarray(table), prefix_hash)
-        return logits, {"nested": [prefix_hash[..., None]]}
+        current = next_state(state["nested"][0][..., 0], tokens)
+        logits = jax.vmap(lambda table, row: table[row])(jnp.asarray(table), current)
+        return logits, {"nested": [current[..., None]]}
 
-    search_all = functools.partial(search.beam_search, step)
-    hypotheses = on_host(search_all, "beam_size", "max_length", "bos_id", "eos_id")(
-        {"nested": [jnp.zeros((5, 3, 1), jnp.int32)]},
-        beam_size=3,
-        length_penalty=0.6,
-        max_length=6,
-        bos_id=BOS,
-        eos_id=EOS,
-    )
+    options = {"beam_size": 3, "length_penalty": 0.6, "max_length": limit, **IDS}
+    find = on_host(functools.partial(search.beam_search, step, **options))
+    hypotheses = find({"nested": [jnp.zeros((5, 3, 1), jnp.int32)]})
     for row in range(5):
-        assert_found(hypotheses, row, reference_beam(table[row], 3, 3, 0.6, 6)[0])
+        sentence = Sentence(table[row], limit, alpha=0.6)
+        best = sentence.best(sentence.beam(3), 3)
+        assert_found(hypotheses, row, [(sentence.score(words), words) for words in best])
 
 
 def step(tokens, state, position):
     return jnp.zeros((*tokens.shape, 4)), state
 
 
-OPTIONS = {"max_length": 3, "bos_id": BOS, "eos_id": EOS}
+OPTIONS = {"max_length": 3, **IDS}
 SEARCHES = {
     "beam": functools.partial(
         search.beam_search, step, beam_size=3, length_penalty=0.6, reorder=lambda state, _: state, **OPTIONS
@@ -60,7 +50,7 @@ SEARCHES = {
 def test_leaves_without_a_beam_axis_need_reorder(shape):
     state = {"own": jnp.zeros((2, 3, 4)), "row": jnp.zeros(shape)}
     find = functools.partial(search.beam_search, step, state, beam_size=3, length_penalty=0.6, **OPTIONS)
-    with pytest.raises(ValueError, match=r"leaves \[B, W, \.\.\.\], B and W \(2, 3\), got one of shape"):
+    with pytest.raises(ValueError, match=rf"B and W \(2, 3\), .*{re.escape(str(shape))}"):
         find()
     assert (find(reorder=lambda state, _: state).lengths > 0).all()
 
@@ -68,7 +58,7 @@ def test_leaves_without_a_beam_axis_need_reorder(shape):
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize("shapes", [[], [()], [(2, 3), ()], [(2, 3), (4, 3)]])
 def test_states_without_a_batch_axis_are_errors(name, shapes):
-    with pytest.raises(ValueError, match="leaves all begin with the axis B, got the shapes"):
+    with pytest.raises(ValueError, match="axis B"):
         SEARCHES[name](list(map(jnp.zeros, shapes)))
 
 
@@ -76,7 +66,7 @@ def test_states_without_a_batch_axis_are_errors(name, shapes):
 @pytest.mark.parametrize("name", SEARCHES)
 def test_searches_beyond_their_cache_are_errors(name):
     assert (SEARCHES[name](cache_of(3)).lengths > 0).all()
-    with pytest.raises(ValueError, match=r"max_length must be at most 2, .*DecodeCache.* got 3"):
+    with pytest.raises(ValueError, match=r"max_length .*at most 2,.*DecodeCache.* 3\b"):
         SEARCHES[name]({"nested": (cache_of(9), cache_of(2))})
 
 
@@ -86,10 +76,10 @@ def test_searches_beyond_their_cache_are_errors(name):
     [
         (
             {"constraints": search.Constraints(forbidden=(0, EOS))},
-            r"forbidden must not have eos_id 1.*\(0, 1\)",
+            r"constraints\.forbidden .*eos_id 1.*\(0, 1\)",
         ),
-        ({"constraints": search.Constraints(np.array([2, 0]))}, "limits must be at least 1, for EOS, got 0"),
-        ({"max_length": 0}, "max_length must be at least 1, for EOS, got 0"),
+        ({"constraints": search.Constraints(np.array([2, 0]))}, r"constraints\.limits .*at least 1.* 0\b"),
+        ({"max_length": 0}, r"max_length .*at least 1.* 0\b"),
     ],
 )
 def test_unsatisfiable_constraints_are_errors(name, options, message):
@@ -106,28 +96,18 @@ def test_nan_logits_give_nan_scores(name):
     assert np.isnan(find(cache_of(3), **SEARCHES[name].keywords).scores).all()
 
 
-@pytest.mark.long
-def test_an_ensemble_averages_probabilities():
-    logits = np.random.default_rng(0).normal(size=(3, 2, 4, 5)).astype(np.float32)  # models, B, W, V
-    steps = [lambda tokens, state, position, one=one: (jnp.asarray(one), state + 1) for one in logits]
-    found, states = search.ensemble(*steps)(jnp.zeros((2, 4), int), (0, 10, 20), 0)
-    probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    np.testing.assert_allclose(np.exp(found), probabilities.mean(0), rtol=1e-5)
-    assert states == (1, 11, 21)
-
-
 NAN = float("nan")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"eos_id": 5}, "eos_id must be a token of the logits, from 0 to 4, got 5"),
-        ({"eos_id": -1}, "eos_id must be a token"),
-        ({"bos_id": 5}, "bos_id must be a token"),
-        ({"length_penalty": NAN}, "length_penalty must leave .* a float32, got nan for up to 4 tokens"),
-        ({"length_penalty": 1e308}, "length_penalty must leave"),
-        ({"constraints": search.Constraints(forbidden=(-1,))}, "forbidden must be ids from 0"),
+        ({"eos_id": 5}, r"eos_id .*from 0 to 4.* 5\b"),
+        ({"eos_id": -1}, r"eos_id .*from 0 to 4.* -1\b"),
+        ({"bos_id": 5}, r"bos_id .*from 0 to 4.* 5\b"),
+        ({"length_penalty": NAN}, "length_penalty .*nan.* 4 tokens"),
+        ({"length_penalty": 1e308}, "length_penalty .*1e.308.* 4 tokens"),
+        ({"constraints": search.Constraints(forbidden=(-1,))}, r"constraints\.forbidden .*\(-1,\)"),
     ],
 )
 def test_ids_and_penalties_have_ranges(options, message):

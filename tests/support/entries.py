@@ -15,7 +15,7 @@ import shutil
 
 from absl import flags
 
-from tests.data.test_batching import Letters, Pairs
+from tests.support.pairs import Letters, Pairs
 from tests.support.tiny import ids
 from tfm import config
 from tfm.commands import compare, config_flag

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.references.search_reference import BOS, EOS, hash_step, make_table, next_hash, reorder, start
 from tests.support.tiny import randomize_weights
 from tfm import search
 from tfm.decoding.generate import decode
 from tfm.decoding.scoring import attend_pairs, score_pairs
 from tfm.errors import UserError
 from tfm.layers import MultiHeadAttention
+from tfm.testing.automaton import BOS, EOS, begin, next_state, random_table, reorder, step
 from tfm.visualize import summaries, translation
 from tfm.visualize.translation import Extension, examine, stack_values, trace_steps
 from tfm.workdir import runs
@@ -116,16 +116,16 @@ def test_attention_of_other_modules_has_no_norms(params):
 @pytest.mark.long
 def test_beam_steps_are_those_of_its_hypotheses():
     """Each extension's log-probability is its parent's and that of its token in the table."""
-    table = make_table(3, 1)
+    table = random_table(3, 1)
     found, traced = trace(table, width=3, length=6)
     steps = trace_steps(traced)
     prefixes = [((), 0.0, 0)]  # tokens, log-probability, hash
     ended = []
-    for step in steps:
+    for extensions in steps:
         following = []
-        for each in step:
+        for each in extensions:
             tokens, log, hashed = prefixes[each.parent]
-            hashed = next_hash(hashed, tokens[-1] if tokens else BOS)
+            hashed = next_state(hashed, tokens[-1] if tokens else BOS)
             logits = table[0, hashed].astype(np.float64)
             log += logits[each.token] - np.logaddexp.reduce(logits)
             if each.score is None:
@@ -145,7 +145,7 @@ def trace(table, width, length):
     """Of beam search over a table of logits, as NumPy arrays."""
     options = {"beam_size": width, "length_penalty": 0.6, "max_length": length}
     found = search.trace_beam_search(
-        hash_step, start(table, width), **options, bos_id=BOS, eos_id=EOS, reorder=reorder
+        step, begin(table, width), **options, bos_id=BOS, eos_id=EOS, reorder=reorder
     )
     return jax.tree.map(np.asarray, found)
 

@@ -126,7 +126,7 @@ def _prepare(name, module, root, temporary):
     import tensorflow_datasets.translate
 
     logging.disable(logging.WARNING)
-    _bound_requests()
+    bound_requests()
     _replace_tensorflow(importlib.import_module(module))
     builder = tfds.builder(name, data_dir=temporary, file_format="array_record")
     downloads = os.path.join(temporary, "downloads")
@@ -141,7 +141,7 @@ def _prepare(name, module, root, temporary):
     )
 
 
-def _bound_requests():
+def bound_requests():
     """Sets limits to what TFDS does with requests and urllib; for a process that does nothing else."""
     import requests
     from tensorflow_datasets.core.download import downloader

@@ -10,6 +10,7 @@ from tfm.data.text_source import TextSource, iterate
 from tfm.errors import UserError, install_extra
 
 DAMAGE = (ValueError, LookupError, RuntimeError)  # what `datasets` raises for a folder with parts missing
+DAMAGE_OF_INFO = (AttributeError, TypeError)  # the same for JSON files of another form
 
 
 class DatasetTexts(TextSource):
@@ -42,8 +43,14 @@ class DatasetTexts(TextSource):
         """The rows of indices that rise."""
         from tfm.data.arrow_tables import read_texts
 
-        table = self._dataset[indices.start : indices.stop : indices.step]
-        rows = read_texts(table, self._paths, range(len(table)), self._shown_as)
+        # Arrow does not check its files, and reading a damaged file by its offsets can end the process.
+        # A slice without a step copies nothing, so it can be checked before it is read.
+        try:
+            table = self._dataset[indices.start : indices.stop]
+            table.validate(full=True)
+        except DAMAGE as error:
+            raise UserError(f"{self._shown_as} is damaged ({_reason(error)}): save it again.") from None
+        rows = read_texts(table, self._paths, range(0, len(table), indices.step), self._shown_as)
         return [tuple(map(self._clean, row)) for row in rows]
 
     @functools.cached_property
@@ -87,7 +94,9 @@ def _load_saved(directory, split):
     folder = os.path.join(directory, split)
     try:
         found = datasets.load_from_disk(folder if os.path.isdir(folder) else directory)
-    except (FileNotFoundError, *DAMAGE) as error:
+    except (OSError, *DAMAGE, *DAMAGE_OF_INFO) as error:
+        if not isinstance(error, FileNotFoundError) and getattr(error, "errno", None) is not None:
+            raise  # an error of the system; PyArrow's OSErrors for a damaged file have no number
         raise UserError(
             f"Expected a data set that save_to_disk has written in {directory}, but it cannot be read "
             f"({_reason(error)}): check data.directory and the split's name."

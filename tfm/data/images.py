@@ -6,10 +6,13 @@ labels, int64 [n]; `source.largest`, the value of the brightest pixel there can 
 """
 
 import dataclasses
+import errno
 import functools
 import hashlib
 import io
+import textwrap
 import zipfile
+import zlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -21,6 +24,9 @@ from tfm.data.problems import collect, raise_all
 from tfm.errors import UserError, install_extra
 from tfm.fields import CHANGEABLE, check_fields, field
 
+# What NumPy and zipfile raise for a damaged archive, among them features of ZIP that they do not have.
+DAMAGE = (ValueError, EOFError, KeyError, RuntimeError, OSError, zipfile.BadZipFile, zlib.error)
+MAX_REASON_CHARACTERS = 200
 DIGITS_SPLIT = "by index modulo 10: validation 0, test 4 and 9, train the others"
 
 
@@ -223,7 +229,7 @@ def find_feature_problems(builder: Any) -> list[str]:
 
 def _open_digits(split):
     """A split of scikit-learn's digits, see `DIGITS_SPLIT`."""
-    images, labels, names = _read_digits()
+    images, labels, names = read_digits()
     rest = np.arange(len(images)) % 10
     masks = {"validation": rest == 0, "test": rest % 5 == 4, "train": (rest != 0) & (rest % 5 != 4)}
     if split not in masks:
@@ -232,8 +238,12 @@ def _open_digits(split):
 
 
 @functools.cache
-def _read_digits():
-    """(images uint8 [1797, 8, 8, 1], labels int64 [1797], names of the ten classes)."""
+def read_digits():
+    """Returns (images uint8 [1797, 8, 8, 1], labels int64 [1797], names of the ten classes).
+
+    Raises:
+      UserError: if scikit-learn is not installed.
+    """
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
@@ -278,8 +288,14 @@ def _read_arrays(path, names):
             return {name: file[name] for name in (*names, "label_names") if name in file.files}
     except FileNotFoundError:
         raise UserError(f"Expected an .npz file at {path}, but there is none: check data.file.") from None
-    except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
-        raise UserError(f"{path} is no .npz file of plain arrays ({error}): write it again.") from None
+    except DAMAGE as error:
+        # A damaged directory of the archive has offsets before its begin, which the system rejects.
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
+        reason = textwrap.shorten(
+            str(error), MAX_REASON_CHARACTERS, placeholder="..."
+        )  # it may quote the file
+        raise UserError(f"{path} is no .npz file of plain arrays ({reason}): write it again.") from None
 
 
 def _array_problem(images, labels):

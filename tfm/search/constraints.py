@@ -81,19 +81,17 @@ class Constraints(NamedTuple):
         [B, W, count or more].
         """
         values, tokens = top_k(logits, min(count + len(self.forbidden), logits.shape[-1]))
+        if self.prefix is not None:
+            forced = self.forced_tokens(position)[:, None, None]
+            forced_logit = jnp.take_along_axis(
+                logits, jnp.broadcast_to(jnp.maximum(forced, 0), (*logits.shape[:2], 1)), axis=-1
+            )
+            first = jnp.arange(values.shape[-1]) == 0
+            values = jnp.where(forced < 0, values, jnp.where(first, forced_logit, -jnp.inf))
+            tokens = jnp.where(forced < 0, tokens, forced)
         if self.forbidden:
             values = jnp.where(jnp.isin(tokens, jnp.array(self.forbidden)), -jnp.inf, values)
-        if self.prefix is None:
-            return values, tokens
-        forced = self.forced_tokens(position)[:, None, None]
-        forced_logit = jnp.take_along_axis(
-            logits, jnp.broadcast_to(jnp.maximum(forced, 0), (*logits.shape[:2], 1)), axis=-1
-        )
-        first = jnp.arange(values.shape[-1]) == 0
-        return (
-            jnp.where(forced < 0, values, jnp.where(first, forced_logit, -jnp.inf)),
-            jnp.where(forced < 0, tokens, forced),
-        )
+        return values, tokens
 
 
 def check_tokens(logits: jax.Array, bos_id: int, eos_id: int, constraints: Constraints) -> None:

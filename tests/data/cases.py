@@ -1,0 +1,227 @@
+"""Cases of the contracts: readers with what writes their files, and batches."""
+
+import csv
+import functools
+import json
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+
+from tests.support.pairs import Letters, pair_config, random_pairs
+from tfm.data.batching import TrainBatches
+from tfm.data.character_tokenizers import CharacterTokenizer
+from tfm.data.config import DataConfig
+from tfm.data.document_batches import DocumentBatches
+from tfm.data.documents import Documents, DocumentsConfig, open_documents
+from tfm.data.image_batches import ImageBatches
+from tfm.data.images import ArrayImages, ImageDataConfig, open_images
+from tfm.data.sources import open_pairs
+from tfm.data.token_cache import TEXT, TokenCache
+from tfm.testing.files import CACHE
+from tfm.testing.readers import ROWS, Reader, change_texts
+
+LANGUAGES = ("en", "de")
+REVERSED = ({"source_language": "de", "target_language": "en"},)
+
+
+def open_source(folder, kind, **fields):
+    config = DataConfig(**{"kind": kind, "directory": str(folder), "cache_dir": str(folder / CACHE)} | fields)
+    return open_pairs(config, "train")
+
+
+def open_texts(folder, **fields):
+    fields = {"directory": str(folder), "cache_dir": str(folder / CACHE)} | fields
+    return open_documents(DocumentsConfig(**fields), "train")
+
+
+def write_sides(folder, rows, stem="train"):
+    for language, texts in zip(LANGUAGES, zip(*rows, strict=True), strict=True):
+        (folder / f"{stem}.{language}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+
+
+def write_two_corpora(folder, rows):
+    """Writes the first two rows into a.*, and the others into b.*, without the tag of the sources."""
+    for stem, part in (("a", rows[:2]), ("b", rows[2:])):
+        write_sides(folder, [(source.partition("> ")[2] or source, target) for source, target in part], stem)
+
+
+PAIRS = {
+    "text": Reader(write_sides, functools.partial(open_source, kind="text"), options=REVERSED),
+    "several files": Reader(
+        write_two_corpora,
+        functools.partial(open_source, kind="text", train="a,b"),
+        options=[{"train": "b,a"}, {"train": "a"}, {"tags": "<x>,"}],
+    ),
+    "tagged corpora": Reader(
+        write_two_corpora,
+        functools.partial(open_source, kind="text", train="a,b", tags="<s1>,<s2>"),
+        rows=[(f"<s{1 + (i > 1)}> {source}", target) for i, (source, target) in enumerate(ROWS)],
+        options=[{"tags": tags} for tags in ("", "<s2>,<s1>", "<s1>,", ",<s2>", "<s1>,<s1>")],
+    ),
+}
+
+
+def write_trees(folder, rows):
+    """Writes one flat tree for each row of (words, tokens)."""
+    trees = []
+    for words, tokens in rows:
+        label, *tags, _ = tokens.split()
+        leaves = " ".join(f"({tag} {word})" for tag, word in zip(tags, words.split(), strict=True))
+        trees.append(f"{label} {leaves})\n")
+    (folder / "train.mrg").write_text("".join(trees), encoding="utf-8")
+
+
+TREES = {
+    "treebank": Reader(
+        write_trees,
+        functools.partial(open_source, kind="treebank"),
+        changes=lambda row: change_texts(row)[:1],
+        rows=[("Ann sleeps .", "(S NNP VBZ . )S"), ("go", "(FRAG VB )FRAG"), ("ä b", "(NP DT NN )NP")],
+    )
+}
+
+
+def write_tsv(folder, rows):
+    lines = ["\t".join(row) for row in [("id", *LANGUAGES), *(("0", *row) for row in rows)]]
+    (folder / "train.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def write_csv(folder, rows):
+    with open(folder / "train.csv", "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([LANGUAGES, *rows])
+
+
+def write_jsonl(folder, rows):
+    lines = [json.dumps(dict(zip(LANGUAGES, row, strict=True)), ensure_ascii=False) for row in rows]
+    (folder / "train.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def write_parquet(folder, rows):
+    columns = {"de": [target for _, target in rows], "en": [source for source, _ in rows]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), folder / "train.parquet", row_group_size=3)
+
+
+def save_dataset(folder, rows):
+    import datasets
+
+    columns = dict(zip(LANGUAGES, map(list, zip(*rows, strict=True)), strict=True))
+    datasets.Dataset.from_dict(columns).save_to_disk(folder / "train")
+
+
+open_table = functools.partial(open_source, kind="table")
+TABLES = {
+    "tsv": Reader(write_tsv, open_table, options=[*REVERSED, {"source_column": "id"}]),
+    "csv": Reader(write_csv, open_table, options=REVERSED),
+    "jsonl": Reader(write_jsonl, open_table, options=REVERSED),
+    "parquet": Reader(write_parquet, open_table, options=REVERSED),
+    "huggingface": Reader(
+        save_dataset,
+        functools.partial(open_source, kind="huggingface"),
+        options=REVERSED,
+        packs=False,
+        package="datasets",
+    ),
+}
+
+
+def write_documents(folder, rows, separator):
+    (folder / "train").write_text(separator.join(text for (text,) in rows), encoding="utf-8")
+
+
+def write_files(folder, rows):
+    for number, (text,) in enumerate(rows):
+        (folder / f"part-{number}").write_text(text, encoding="utf-8")
+
+
+def write_features(folder, rows):
+    lines = [json.dumps({"text": text, "id": str(i)}) + "\n" for i, (text,) in enumerate(rows)]
+    (folder / "train.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+LINES = [(text,) for _, text in ROWS]
+PARAGRAPHS = [*LINES, ("of two\nlines",)]
+DOCUMENTS = {
+    "lines": Reader(
+        functools.partial(write_documents, separator="\n"),
+        functools.partial(open_texts, documents="line"),
+        LINES,
+        options=[{"documents": "file"}],
+    ),
+    "paragraphs": Reader(
+        functools.partial(write_documents, separator="\n\n"),
+        functools.partial(open_texts, documents="paragraph"),
+        PARAGRAPHS,
+        options=[{"documents": "file"}, {"documents": "line"}],
+    ),
+    "files": Reader(write_files, functools.partial(open_texts, train="part-*"), PARAGRAPHS),
+    "rows of a table": Reader(
+        write_features, functools.partial(open_texts, kind="table"), PARAGRAPHS, options=[{"feature": "id"}]
+    ),
+}
+
+
+def write_images(folder, rows):
+    arrays = {}
+    for split, part in (("train", rows), ("validation", rows[1:])):
+        arrays[f"{split}_images"] = np.array([image for image, _ in part], np.uint8)
+        arrays[f"{split}_labels"] = np.array([label for _, label in part])
+    np.savez(folder / "images.npz", **arrays)
+
+
+def open_arrays(folder, split="train"):
+    return open_images(ImageDataConfig(kind="arrays", file=str(folder / "images.npz")), split)
+
+
+def change_image(row):
+    image, label = np.array(row[0]), row[1]
+    image[2, 1] += 1
+    return [(image.tolist(), label), (row[0], label + 1)]
+
+
+PIXELS = np.random.default_rng(0).integers(0, 200, (4, 3, 2, 3)).tolist()
+IMAGES = {
+    "arrays": Reader(
+        write_images,
+        open_arrays,
+        rows=[(image, label) for image, label in zip(PIXELS, [0, 2, 1, 0], strict=True)],
+        changes=change_image,
+        options=[{"split": "validation"}],
+        packs=False,
+    )
+}
+
+
+def open_cache(folder):
+    return TokenCache.open(random_pairs(200), Letters(60_000), str(folder))
+
+
+def train_batches(folder, seed, *, host_index=0, host_count=1, corpora=(), **fields):
+    config = pair_config(**{"batch_tokens": 365} | fields)  # no multiple of the hosts
+    hosts = {"host_index": host_index, "host_count": host_count}
+    return TrainBatches(open_cache(folder), config, seed, corpora=corpora, **hosts)
+
+
+mixture = functools.partial(train_batches, corpora=(150, 50), kind="text", train="a,b", mixing="1,1")
+PAIR_BATCHES = {name: functools.partial(train_batches, batching=name) for name in ("buckets", "packed")}
+MIXTURES = {name: functools.partial(mixture, batching=name) for name in ("buckets", "packed")}
+
+
+def document_batches(folder, seed, *, rows, **hosts):
+    rng = np.random.default_rng(0)
+    texts = ["".join(map(chr, rng.integers(97, 123, rng.integers(10, 60)))) for _ in range(80)]
+    cache = TokenCache.open(Documents(texts), CharacterTokenizer(), str(folder), TEXT)
+    return DocumentBatches(cache, DocumentsConfig(row_length=64, batch_tokens=320, rows=rows), seed, **hosts)
+
+
+CONTIGUOUS = {"contiguous": functools.partial(document_batches, rows="contiguous")}
+PACKED = {"packed": functools.partial(document_batches, rows="packed")}
+
+
+def image_batches(folder, seed, **hosts):
+    pixels, labels = np.zeros((20, 2, 2, 1), np.uint8), np.arange(20)
+    source = ArrayImages(pixels, labels, [str(label) for label in labels], 255.0)
+    return ImageBatches(source, ImageDataConfig(batch_size=5), seed, **hosts)
+
+
+IMAGE_BATCHES = {"images": image_batches}

@@ -1,0 +1,69 @@
+"""Sentence pairs and tokenizers for tests of batches: what makes them, and what reads them back."""
+
+import numpy as np
+
+from tfm.data.config import DataConfig
+from tfm.data.tokenizer import EOS_ID
+
+TEXTS = [
+    f"The {a} dog {b} the {c} cat ."
+    for a in ("big", "red")
+    for b in ("sees", "bites")
+    for c in ("old", "wet")
+] * 5
+
+
+class Letters:
+    """A tokenizer of single characters, far from SentencePiece."""
+
+    fingerprint = "letters"
+
+    def __init__(self, size=300):
+        self._size = size
+
+    def __len__(self):
+        return self._size
+
+    def encode(self, texts):
+        return [[ord(letter) for letter in text] for text in texts]
+
+
+class Pairs(list):
+    """A list of pairs as a source."""
+
+    fingerprint = "pairs"
+
+
+def random_pairs(count, longest=20, seed=0):
+    """Returns pairs of which number i begins with the letter chr(1000 + i) on both sides."""
+    rng = np.random.default_rng(seed)
+    return Pairs(
+        tuple(chr(1000 + i) + letter * int(rng.integers(0, longest - 1)) for letter in "st")
+        for i in range(count)
+    )
+
+
+def pair_config(**fields):
+    """Returns a config with small batches."""
+    return DataConfig(**{"max_length": 32, "batch_tokens": 256, "row_length": 32} | fields)
+
+
+def sentences(batch):
+    """Returns [(source, target)] of a batch, and checks segments, positions and padding."""
+    found = []
+    for row in range(len(batch["inputs"])):
+        last = max(batch["input_segments"][row].max(), batch["target_segments"][row].max())
+        for segment in range(1, last + 1):
+            pair = []
+            for side in ("input", "target"):
+                at = batch[f"{side}_segments"][row] == segment
+                ids = batch[f"{side}s"][row][at]
+                np.testing.assert_array_equal(batch[f"{side}_positions"][row][at], np.arange(len(ids)))
+                assert ids[-1] == EOS_ID
+                pair.append(tuple(ids.tolist()))
+            found.append(tuple(pair))
+    for side in ("input", "target"):
+        padding = batch[f"{side}_segments"] == 0
+        assert not batch[f"{side}s"][padding].any()
+        assert not batch[f"{side}_positions"][padding].any()
+    return found
