@@ -1,16 +1,17 @@
 """BPE dropout: other pieces for the same text, the same on any machine, and epochs in turn."""
 
 import collections
-import os
+import random
 
 import numpy as np
 import pytest
 
 from tests.support.corpora import text_config, write
 from tests.support.pairs import sentences
+from tests.support.processes import run_python
 from tests.support.tiny import WORDS, write_corpus
-from tfm.data import tokenizer as tokenizers
 from tfm.data.batching import TrainBatches
+from tfm.data.bpe_dropout import merge_with_dropout
 from tfm.data.sources import open_pairs
 from tfm.data.subword_sampling import SampledTokenizer, derive_seed
 from tfm.data.tokenizer import Tokenizer
@@ -56,13 +57,32 @@ def test_seeds_make_other_pieces(tokenizer):
     assert first == again != other
 
 
-def test_pieces_do_not_depend_on_the_cores(tokenizer, monkeypatch):
-    monkeypatch.setattr(tokenizers, "SAMPLED_AT_ONCE", 7)
-    found = []
-    for cores in (1, 3):
-        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
-        found.append(tokenizer.sample(TEXTS, 0.3, 1))
-    assert found[0] == found[1]
+def test_another_process_samples_the_same_pieces(tokenizer, folder):
+    program = "import sys; from tfm.data.tokenizer import Tokenizer; "
+    program += f"print(Tokenizer.load(sys.argv[1]).sample({TEXTS!r}, 0.3, 1))"
+    result = run_python("-c", program, folder / "vocabulary.model")
+    assert result.stdout.decode().strip() == str(tokenizer.sample(TEXTS, 0.3, 1)), result.stderr
+
+
+def test_symbols_and_unknown_characters_stay_whole(folder):
+    text = "<en> small dogs \u96e8"
+    symbols = Tokenizer.train([text[:10]], 275, str(folder / "symbols.model"), symbols=["<en>", "og"])
+    assert symbols.sample([text], 0.0, 1) == symbols.encode([text])
+    for seed in range(20):
+        (ids,) = symbols.sample([text], 0.9, seed)
+        assert symbols.decode(ids) == text
+        assert {"<en>", "og", "<0xE9>"} <= set(symbols.pieces(ids))
+
+
+def test_a_merge_is_dropped_with_its_probability():
+    """Of a word of three characters, whose segmentations have known probabilities."""
+    scores, p, count = {"ab": 0.0, "bc": -1.0, "abc": -2.0}, 0.3, 20_000
+    rng = random.Random(0)
+    found = collections.Counter(" ".join(merge_with_dropout("abc", scores, p, rng)) for _ in range(count))
+    expected = {"abc": (1 - p) ** 2 * (1 + p), "ab c": (1 - p) * p, "a bc": p * (1 - p) * p, "a b c": p**2}
+    assert found.keys() == expected.keys()
+    for segmentation, probability in expected.items():
+        assert found[segmentation] / count == pytest.approx(probability, abs=0.015)
 
 
 def test_half_of_a_character_is_an_error(tokenizer):
