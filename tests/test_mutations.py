@@ -81,7 +81,7 @@ def test_a_seed_draws_the_same_mutations_again():
 
 
 def test_each_handwritten_mutation_fits_its_file_once():
-    mutations = run.handwritten_mutations()
+    mutations = run.read_mutations()
     assert len({mutation.description for mutation in mutations}) == len(mutations)
     for mutation in mutations:
         ast.parse(mutation.content)
@@ -89,7 +89,7 @@ def test_each_handwritten_mutation_fits_its_file_once():
 
 
 def test_the_tests_of_handwritten_mutations_exist():
-    groups = [group for mutation in run.handwritten_mutations() for group in mutation.tests]
+    groups = [group for mutation in run.read_mutations() for group in mutation.tests]
     for test in {test for group in groups for test in group}:
         file, _, name = test.partition("::")
         kind = "class" if name.startswith("Test") else "def"

@@ -1,12 +1,15 @@
 """Puts mistakes into a copy of the code one at a time, and reports those that no test notices.
 
     python -m tests.mutations.run --handwritten [--only=TEXT]
+    python -m tests.mutations.run --rows=FILE [--only=TEXT]
     python -m tests.mutations.run --generated=200 --seed=1 [--only=tfm/search]
 
-The handwritten mutations are the rows of handwritten.jsonl, which name their tests. Generated mutations are
-drawn by `tests.mutations.generate`. Their tests are the mirrored test file, then the files that handwritten
-rows of the same file name, then the test files that import the module, then the tests of the package, and at
-last the contracts and the tests of the wiring.
+The handwritten mutations are the rows of handwritten.jsonl, which name their tests. --rows reads another file
+of rows, which may lack tests. Generated mutations are drawn by `tests.mutations.generate`.
+
+The tests of a mutation that names none are the mirrored test file, then the files that handwritten rows of
+the same file name, then the test files that import the module, then the tests of the package, and at last the
+contracts and the tests of the wiring.
 
 A mutation is killed only if pytest exits with code 1. A mutation that makes the tests hang is reported as a
 survivor that timed out. Any other exit code is an error, and the program exits with code 2. Libraries are
@@ -53,25 +56,24 @@ class Mutation(NamedTuple):
     tests: list[list[str]]  # arguments of one call of pytest after another
 
 
-def handwritten_mutations(only: str = "") -> list[Mutation]:
-    """Returns the rows of handwritten.jsonl whose path or text contains `only`.
+def read_mutations(rows: pathlib.Path = HANDWRITTEN, only: str = "") -> list[Mutation]:
+    """Returns the mutations of a file of rows whose path or text contains `only`.
 
     Raises:
       ValueError: if the old text of a row does not occur exactly once in its file.
     """
     mutations = []
-    for row in map(json.loads, HANDWRITTEN.read_text(encoding="utf-8").splitlines()):
+    for row in map(json.loads, rows.read_text(encoding="utf-8").splitlines()):
         text = (ROOT / row["path"]).read_text(encoding="utf-8")
         if text.count(row["old"]) != 1:
-            raise ValueError(
-                f"{row['path']} contains {row['old']!r} {text.count(row['old'])} times, not once."
-            )
+            count = text.count(row["old"])
+            raise ValueError(f"{row['path']} contains {row['old']!r} {count} times, not once.")
         description = f"{row['path']}: {row['old'].strip()!r} -> {row['new'].strip()!r}"
         content = text.replace(row["old"], row["new"]).encode()
         if only in description:
-            mutations.append(
-                Mutation(row["path"], content, description, [list(map(_test_path, row["tests"]))])
-            )
+            named = [_test_path(test) for test in row.get("tests", ())]
+            tests = [named] if named else find_tests(row["path"])
+            mutations.append(Mutation(row["path"], content, description, tests))
     return mutations
 
 
@@ -172,10 +174,10 @@ def try_mutation(mutation: Mutation, folder: str) -> int:
 def main() -> int:
     """Runs the mutations that the command line names, and returns the exit code."""
     arguments = parse()
-    if arguments.handwritten:
-        mutations = handwritten_mutations(arguments.only)
-    else:
+    if arguments.generated:
         mutations = generated_mutations(arguments.generated, arguments.seed, arguments.only)
+    else:
+        mutations = read_mutations(arguments.rows or HANDWRITTEN, arguments.only)
     import flax  # noqa: F401, once for all forks
     import optax  # noqa: F401
     import orbax.checkpoint  # noqa: F401
@@ -219,6 +221,7 @@ def parse() -> argparse.Namespace:
     )
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument("--handwritten", action="store_true", help="the rows of handwritten.jsonl")
+    kind.add_argument("--rows", type=pathlib.Path, metavar="FILE", help="the rows of another file")
     kind.add_argument("--generated", type=int, metavar="N", help="number of mutations to draw")
     parser.add_argument("--seed", type=int, default=0, help="seed of the drawn mutations")
     parser.add_argument(
