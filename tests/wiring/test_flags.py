@@ -16,12 +16,12 @@ import pytest
 from absl import flags
 
 from tests.support import tiny_lm, tiny_regression
-from tests.support.commands import CommandResult, run_command
 from tests.support.random_runs import write_random_run
 from tests.support.tiny import make_config
 from tfm.commands import main, sweep, train
 from tfm.config import save
 from tfm.models import TransformerConfig
+from tfm.testing.commands import CommandResult, run_command
 from tfm.training.reporting import read_metrics
 
 pytestmark = pytest.mark.long

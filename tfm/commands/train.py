@@ -78,6 +78,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise UserError(
             "--warm_start begins a new run and --reset_schedule a new schedule in this one: choose one."
         )
+    if arguments.warm_start:  # before the folder of the run is created
+        initialization.check_warm_start(arguments.warm_start, chosen, arguments.workdir)
     if arguments.dry_run:
         dry_run(chosen, arguments)
         return

@@ -179,29 +179,45 @@ def _check_assets(changed, workdir):
             )
 
 
-def prepare_warm_start(source: str, chosen: Any, workdir: str) -> None:
-    """Prepares a run that begins with the weights of `source`: copies the assets of the task.
+def check_warm_start(source: str, chosen: Any, workdir: str) -> None:
+    """Checks that a new run can begin with the weights of `source`. Changes no file.
 
     Args:
       source: a run or an export.
       chosen: config of the new run.
-      workdir: its folder; one that has a checkpoint has begun already, and is left as it is.
+      workdir: folder of the new run. If it has a checkpoint, the run has begun and nothing else is checked.
 
     Raises:
-      UserError: `source` is no run, is this run, or has another model or other assets.
+      UserError: if `source` is no run, is the run itself, or has another model.
     """
     if os.path.realpath(source) == os.path.realpath(workdir):
         raise UserError("--warm_start names the run itself: give another run, or --reset_schedule.")
     if _has_checkpoint(workdir):
-        log.info("%s has begun before: --warm_start does nothing", workdir)
         return
-    saved = runs.read_config(source)
-    changed = [change for change in changes(saved, chosen) if not change.new.info.warm_start]
+    changed = [
+        change for change in changes(runs.read_config(source), chosen) if not change.new.info.warm_start
+    ]
     if changed:
         each = (
             f"{change.path} is {change.old.value!r} there and {change.new.value!r} here" for change in changed
         )
         raise UserError(f"The run in {source} has another model: {'; '.join(each)}. Use its config.model.")
+
+
+def prepare_warm_start(source: str, chosen: Any, workdir: str) -> None:
+    """Copies the assets of `source`, with whose weights a new run begins, into the folder of the new run.
+
+    Args:
+      source, chosen, workdir: as `check_warm_start` takes them. A run that has begun is left as it is.
+
+    Raises:
+      UserError: as `check_warm_start`, or if the folder contains other assets.
+    """
+    check_warm_start(source, chosen, workdir)
+    if _has_checkpoint(workdir):
+        log.info("%s has begun before: --warm_start does nothing", workdir)
+        return
+    saved = runs.read_config(source)
     made = [change for change in changes(saved, chosen) if change.new.info.asset]
     if made:
         log.info(

@@ -1,0 +1,29 @@
+"""The contract of commands over every command of the project."""
+
+from tfm.commands import main
+from tfm.testing.commands import CommandContract
+
+
+class TestCommands(CommandContract):
+    cases = {
+        "quickstart": (),
+        "data": ("--config=quickstart", "--workdir={run}"),
+        "train": ("--config=quickstart", "--workdir={out}", "--warm_start={run}"),
+        "sweep": ("{run}.py", "--workdir={out}"),
+        "evaluate": ("--workdir={run}", "--output_dir={out}"),
+        "compare": ("{run}", "{run}"),
+        "translate": ("--workdir={run}", "--output={out}"),
+        "generate": ("--workdir={run}", "--prefix=text"),
+        "export": ("--workdir={run}", "--output={out}"),
+        "visualize": ("--workdir={run}", "--output={out}"),
+        "plot": ("norms", "{run}", "--output={out}.png"),
+        "replay": ("--workdir={run}", "--step=1"),
+        "status": ("{run}",),
+        "list": ("{run}",),
+        "config": ("show", "{run}"),
+        "completion": ("bash",),
+    }
+
+
+def test_every_command_has_a_case():
+    assert TestCommands.cases.keys() == main.COMMANDS.keys()
