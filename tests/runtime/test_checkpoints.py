@@ -196,15 +196,19 @@ def test_training_makes_a_damaged_step_again(copy):
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.EACCES, errno.ESTALE])
-def test_unreadable_file_is_not_damaged(code, copy, monkeypatch):
-    """The files may be as they were: nothing is renamed, no older step taken for the newest."""
+@pytest.mark.parametrize(("module", "function"), [(manifest, "_open"), (os, "scandir")])
+def test_unreadable_file_or_folder_is_not_damaged(module, function, code, copy, monkeypatch):
+    """The files may be intact, so nothing is renamed and no older step is taken for the newest."""
+    work = getattr(module, function)
 
     def fail(path):
-        raise OSError(code, "?", path)
+        if "6" in os.fspath(path).removeprefix(str(copy)):  # inside the newest step
+            raise OSError(code, "?", path)
+        return work(path)
 
-    monkeypatch.setattr(manifest, "_open", fail)
+    monkeypatch.setattr(module, function, fail)
     with open_store(copy) as store:
-        for call in (store.recover, store.latest, store.best):
+        for call in (store.recover, store.latest):
             with pytest.raises(OSError, match=r"\?"):
                 call()
         assert store.steps() == list(STEPS)

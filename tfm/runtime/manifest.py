@@ -103,13 +103,21 @@ def _compare(folder, expected, whole):
 
 
 def _names(folder):
-    """Paths of all files below a step's folder, but for the manifest and what is written behind it."""
+    """Returns the paths of all files of a step except the manifest and the files that are written after it.
+
+    Raises:
+      OSError: if a folder cannot be listed.
+    """
     found = [
         os.path.relpath(os.path.join(place, name), folder)
-        for place, _, names in os.walk(folder)
+        for place, _, names in os.walk(folder, onerror=_raise)
         for name in names
     ]
     return sorted(set(found) - {FILE, *LATER})
+
+
+def _raise(error):
+    raise error
 
 
 def _entry(path):

@@ -1,4 +1,4 @@
-"""Contracts as pytest classes: what every model, search, reader of data and source of batches must do.
+"""Contracts as pytest classes: what every model, task, search, data reader, store and command must do.
 
 A package that adds a model, for example, subclasses the contract of its kind and lists its cases. It then has
 every test:
