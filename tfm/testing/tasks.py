@@ -206,6 +206,20 @@ class TaskContract:
         assert not all(map(_are_equal, batches, other.train_batches(0)))
         assert data.identity() == resumed.identity()
 
+    def test_the_shares_of_two_hosts_add_up_to_the_whole_batch(self, run, monkeypatch):
+        data = run.task.open_data()
+        whole = next(iter(data.train_batches(0)))
+        shares = []
+        for host in range(2):
+            monkeypatch.setattr(jax, "process_count", lambda: 2)
+            monkeypatch.setattr(jax, "process_index", lambda host=host: host)
+            shares.append(next(iter(run.task.open_data().train_batches(0))))
+        assert sum(map(data.count, shares)) == data.count(whole)
+        assert not _are_equal(*shares)
+        for name, array in whole.items():
+            rows = [row.tobytes() for share in shares for row in share[name] if row.any()]
+            assert sorted(rows) == sorted(row.tobytes() for row in array if row.any()), name
+
     def test_an_evaluation_contains_the_metric_that_selects_the_best_checkpoint(self, run, data, trained):
         scores = run.task.evaluate(trained.params, data)
         assert run.task.best.metric in scores
