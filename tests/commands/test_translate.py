@@ -267,7 +267,8 @@ def test_json_lines_have_scores_and_alignments(translator):
     rows = [json.loads(line) for line in as_json(translator, ["red dog", ""], n_best=2, alignments=True)]
     assert [row["source"] for row in rows] == ["red dog", ""]
     found = translator.hypotheses(["red dog"], n_best=2)[0]
-    assert [(one["text"], one["score"]) for one in rows[0]["translations"]] == [tuple(one) for one in found]
+    translations = [(one["text"], one["score"]) for one in rows[0]["translations"]]
+    assert translations == [(one_line(one.text), one.score) for one in found]
     assert rows[0]["translations"][0]["alignment"] == translator.align(["red dog"], [found[0].text])[0]
     assert rows[1]["translations"] == [{"text": "", "score": 0.0, "alignment": ""}]
 
