@@ -19,7 +19,7 @@ TRANSLATED = ("rot", "blau", "gruen", "klein", "gross", "hund", "katze", "vogel"
 MODEL = TransformerConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=40, heads=4, dropout=0.1)
 
 
-def write_corpus(folder, sizes=(("train", 200), ("val", 20), ("test", 20))):
+def write_corpus(folder, sizes=(("train", 200), ("val", 16), ("test", 20))):
     """Sentences of random words, translated word by word."""
     rng = np.random.default_rng(0)
     for split, size in sizes:

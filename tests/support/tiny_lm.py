@@ -12,11 +12,11 @@ from tfm.training.config import TrainingConfig
 
 WORDS = ("red", "blue", "green", "small", "dog", "cat", "runs", "sleeps")
 MODEL = DecoderLMConfig(
-    layers=2, d_model=16, d_ff=24, heads=4, dropout=0.1, attention_dropout=0.0, max_positions=32
+    layers=3, d_model=20, d_ff=24, heads=2, dropout=0.1, attention_dropout=0.0, max_positions=32
 )
 
 
-def write_documents(folder, sizes=(("train", 60), ("validation", 8), ("test", 8))):
+def write_documents(folder, sizes=(("train", 60), ("validation", 7), ("test", 8))):
     """One document a line, of random words."""
     rng = np.random.default_rng(0)
     for split, size in sizes:

@@ -23,7 +23,7 @@ from tfm.training.task import Best, Report
 
 allow_modules([__name__])
 
-SIZES = {"train": 40, "validation": 16, "test": 16}
+SIZES = {"train": 40, "validation": 16, "test": 12}
 ROWS = 6  # of a batch; does not divide into 4 or 8 devices
 FEATURES = 4
 
