@@ -112,7 +112,7 @@ def test_documents_are_reported(tmp_path, capsys, rows):
     cache = TokenCache.open(open_documents(config.data, "train"), tokenizer, config.data.cache, TEXT)
     assert train["batching"]["padding"] == DocumentBatches(cache, config.data, 0).padding_fraction
     assert (train["rows"], len(train["sides"])) == (60, 1)
-    assert (validation["name"], validation["rows"], test["rows"]) == ("validation", 8, 8)
+    assert (validation["name"], validation["rows"], test["rows"]) == ("validation", 7, 8)
     data.main([f"--workdir={workdir}", "--split=train"])
     shown = capsys.readouterr().out
     assert "train: 60 documents\n" in shown

@@ -113,7 +113,7 @@ def test_a_report_names_what_each_image_shows(task, params):
 
 @pytest.mark.long
 def test_an_ensemble_averages_probabilities(task, params):
-    images = np.random.default_rng(0).normal(size=(2, 4, 4, 2)).astype(np.float32)
+    images = np.random.default_rng(0).normal(size=(2, 6, 6, 5)).astype(np.float32)
     members = (params, random_params(task, 1))
     expected = np.mean([probabilities(logits_of(task, each, images)) for each in members], axis=0)
     np.testing.assert_allclose(np.exp(task.classify(members, images)), expected, atol=1e-5)
@@ -122,7 +122,7 @@ def test_an_ensemble_averages_probabilities(task, params):
 def test_a_dry_run_describes_the_images(task):
     lines = dict(task.open_data().describe(100))
     assert lines["images"] == "13 to train on, 7 to validate"
-    assert lines["batches"] == "4 images of 4 x 4 x 2"
+    assert lines["batches"] == "4 images of 6 x 6 x 5"
     assert lines["augmentation"] == "none"
     assert lines["epochs"] == "8.0 in 26 steps"
     data = dataclasses.replace(task.config.data, batch_size=14, max_shift=1, flip=True)
@@ -135,8 +135,8 @@ def test_a_dry_run_describes_the_images(task):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"image_size": 8}, r"are 4 x 4 x 2 \(height, width, channels\) and the model is for 8 x 8 x 2"),
-        ({"channels": 1}, r"are 4 x 4 x 2 .* the model is for 4 x 4 x 1"),
+        ({"image_size": 8}, r"are 6 x 6 x 5 \(height, width, channels\) and the model is for 8 x 8 x 5"),
+        ({"channels": 1}, r"are 6 x 6 x 5 .* the model is for 6 x 6 x 1"),
         ({"classes": 10}, r"has 3 classes and the model 10: set model\.classes"),
     ],
 )
