@@ -41,7 +41,15 @@ LEFT_OUT = (".git", ".venv", "runs", "site", "__pycache__", ".*_cache", "*.egg-i
 NOT_MUTATED = ("tfm/datasets/toy_translation/", "tfm/testing/")  # word lists; tests themselves
 DEVICE_TESTS = "tests/devices"
 DEVICE_FLAGS = "--xla_force_host_platform_device_count=8"
-LAST_TESTS = ("tests/models/test_contracts.py", "tests/wiring", "tests/tasks/test_contracts.py")
+# Tests that run last, and the packages whose mutations they may notice.
+WIRING_OF_FLAGS = ("commands", "workdir", "sweep", "export", "visualize", "tasks", "training")
+WIRING_OF_FIELDS = ("tasks", "data", "models", "layers", "decoding", "training", "evaluation")
+LAST_TESTS = {
+    "tests/wiring/test_fields.py": WIRING_OF_FIELDS,
+    "tests/wiring/test_flags.py": WIRING_OF_FLAGS,
+    "tests/models/test_contracts.py": ("layers", "models", "search", "matmul", "attention.py", "masks.py"),
+    "tests/tasks/test_contracts.py": ("tasks", "data", "training", "runtime", "losses.py", "dropout.py"),
+}
 HANDWRITTEN = pathlib.Path(__file__).with_name("handwritten.jsonl")
 SURVIVED, KILLED, TIMED_OUT = 0, 1, -signal.SIGALRM  # exit codes
 VERDICTS = {SURVIVED: "SURVIVED", KILLED: "killed", TIMED_OUT: "SURVIVED, timed out"}
@@ -103,7 +111,7 @@ def find_tests(path: str) -> list[list[str]]:
         [_test_path(test).partition("::")[0] for test in named],
         _importing_tests(module),
         *[_test_files(package) for package in packages],
-        *[_test_files(test) for test in LAST_TESTS],
+        *[[test] for test, tested in LAST_TESTS.items() if inner.parts[0] in tested],
     ]
     seen: set[str] = set()
     result = []
@@ -123,9 +131,7 @@ def _importing_tests(module: str) -> list[str]:
 
 
 def _test_files(path: str) -> list[str]:
-    """Returns the test files of a folder, or the path of a file itself."""
-    if path.endswith(".py"):
-        return [path]
+    """Returns the test files of a folder."""
     return sorted(file.relative_to(ROOT).as_posix() for file in (ROOT / path).rglob("test_*.py"))
 
 
@@ -151,8 +157,13 @@ def run_tests(tests: list[str], copy: str, output: str) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def try_mutation(mutation: Mutation, folder: str) -> int:
-    """Runs the tests of a mutation in the copy of the project that belongs to this process."""
+def try_mutation(job: tuple[str, Mutation]) -> tuple[Mutation, int]:
+    """Runs the tests of a mutation in a copy of the project, and returns the mutation and the exit code.
+
+    Args:
+      job: the folder of all copies, and the mutation. Each process has its own copy.
+    """
+    folder, mutation = job
     copy = pathlib.Path(folder, f"project-{os.getpid()}")
     if not copy.exists():
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*LEFT_OUT))
@@ -168,7 +179,7 @@ def try_mutation(mutation: Mutation, folder: str) -> int:
         (copy / mutation.path).write_bytes(original)
     if code not in VERDICTS:
         print(pathlib.Path(f"{copy}.log").read_text(encoding="utf-8")[-2000:], file=sys.stderr)
-    return code
+    return mutation, code
 
 
 def main() -> int:
@@ -190,12 +201,12 @@ def main() -> int:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(folder, "programs")
         pool = stack.enter_context(multiprocessing.Pool(arguments.jobs))
-        tries = [(mutation, pool.apply_async(try_mutation, (mutation, folder))) for mutation in mutations]
-        for mutation, result in tries:
-            results.append((mutation, result.get()))
+        tries = ((folder, mutation) for mutation in mutations)
+        for mutation, code in pool.imap_unordered(try_mutation, tries):
+            results.append((mutation, code))
             left = (time.monotonic() - began) / len(results) * (len(mutations) - len(results)) / 60
             progress = f"{len(results)}/{len(mutations)} {left:.0f} min left"
-            verdict = VERDICTS.get(results[-1][1], f"ERROR {results[-1][1]}")
+            verdict = VERDICTS.get(code, f"ERROR {code}")
             print(f"{progress}  {verdict}  {mutation.description}", flush=True)
     return report(results)
 
