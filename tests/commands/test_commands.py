@@ -14,6 +14,7 @@ from tests.support.processes import LIMIT, finish, run_python, wait_until
 from tests.support.tiny import make_config, write_config_file
 from tfm.commands import evaluate, train
 from tfm.errors import UserError
+from tfm.testing.commands import run_command
 from tfm.training.reporting import read_metrics
 
 pytestmark = pytest.mark.long
@@ -49,9 +50,9 @@ def test_train_and_train_again(corpus, tmp_path):
 
 
 def test_eval_writes_hypotheses_and_scores(workdir):
-    result = run_python("eval.py", f"--workdir={workdir}", "--samples=1", "--config.decoding.beam_size=2")
-    assert result.returncode == 0, result.stderr.decode()
-    printed = result.stdout.decode()
+    result = run_command("evaluate", f"--workdir={workdir}", "--samples=1", "--config.decoding.beam_size=2")
+    assert result.code == 0, result.error
+    printed = result.output
     assert "BLEU" in printed
     assert "chrF2" in printed
     assert "nrefs:1|case:mixed|eff:no|tok:13a" in printed
@@ -73,8 +74,8 @@ def test_eval_of_a_file_stem_writes_into_the_run(workdir, corpus, tmp_path, abso
     stem = str(tmp_path / "sub" / "nt") if absolute else "sub/nt"
     name = ["--name=greedy"] if absolute else []
     options = ("--config.decoding.beam_size=1", f"--config.data.directory={tmp_path}", *name)
-    result = run_python("eval.py", f"--workdir={workdir}", f"--split={stem}", *options)
-    assert result.returncode == 0, result.stderr.decode()
+    result = run_command("evaluate", f"--workdir={workdir}", f"--split={stem}", *options)
+    assert result.code == 0, result.error
     written = f"{'greedy' if absolute else 'nt'}.de"
     assert len((workdir / f"{written}.hypotheses").read_text().splitlines()) == 2
     assert json.loads((workdir / f"{written}.scores.json").read_text())["split"] == "nt"
@@ -83,23 +84,19 @@ def test_eval_of_a_file_stem_writes_into_the_run(workdir, corpus, tmp_path, abso
 
 def test_translate_gives_a_line_for_each_line(workdir):
     text = "red dog\n\nbig\tcat \u2028 runs\n   \n\U0001f600 bird".encode() + b"\nred \xff dog\n"
-    result = run_python(
-        "-m", "tfm", "translate", f"--workdir={workdir}", "--config.decoding.beam_size=1", stdin=text
-    )
-    assert result.returncode == 0, result.stderr.decode()
-    lines = result.stdout.decode().split("\n")
+    result = run_command("translate", f"--workdir={workdir}", "--config.decoding.beam_size=1", stdin=text)
+    assert result.code == 0, result.error
+    lines = result.output.split("\n")
     assert len(lines) == 7
     assert lines[1] == lines[3] == lines[6] == ""
-    assert b"Line 6 is not UTF-8" in result.stderr
+    assert "Line 6 is not UTF-8" in result.error
 
 
 def test_translate_writes_json_and_leaves_no_part(workdir, tmp_path):
     (tmp_path / "in").write_text("red dog\n\nblue cat\n")
     options = ("--format=jsonl", "--n_best=2", "--alignments", f"--input={tmp_path / 'in'}")
-    result = run_python(
-        "-m", "tfm", "translate", f"--workdir={workdir}", *options, f"--output={tmp_path / 'out'}"
-    )
-    assert result.returncode == 0, result.stderr.decode()
+    result = run_command("translate", f"--workdir={workdir}", *options, f"--output={tmp_path / 'out'}")
+    assert result.code == 0, result.error
     rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert [row["source"] for row in rows] == ["red dog", "", "blue cat"]
     assert [len(row["translations"]) for row in rows] == [2, 1, 2]
@@ -158,8 +155,8 @@ def test_a_closed_output_ends_the_command(workdir, into, code, error):
 
 
 def test_visualize_draws_png_files(workdir):
-    result = run_python("-m", "tfm", "visualize", f"--workdir={workdir}", "red dog runs")
-    assert result.returncode == 0, result.stderr.decode()
+    result = run_command("visualize", f"--workdir={workdir}", "red dog runs")
+    assert result.code == 0, result.error
     drawn = {path.name for path in (workdir / "figures").iterdir()}
     parts = ("encoder", "decoder", "cross")
     assert drawn == {
@@ -174,9 +171,9 @@ def test_visualize_draws_png_files(workdir):
 def test_n_best_above_the_beam_is_refused(workdir, tmp_path):
     (tmp_path / "in").write_text("red dog\n")
     options = ("--format=jsonl", "--n_best=5", f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}")
-    result = run_python("-m", "tfm", "translate", f"--workdir={workdir}", *options)
-    assert result.returncode == 2
-    assert b"5 best translations need a beam as large" in result.stderr
+    result = run_command("translate", f"--workdir={workdir}", *options)
+    assert result.code == 2
+    assert "decoding.beam_size" in result.error
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 

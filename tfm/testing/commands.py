@@ -23,13 +23,14 @@ class CommandResult(NamedTuple):
     error: str
 
 
-def run_command(name: str, *arguments: Any, stdin: str = "") -> CommandResult:
+def run_command(name: str, *arguments: Any, stdin: str | bytes = "") -> CommandResult:
     """Runs `tfm NAME ARGUMENTS` in this process, with `stdin` as its standard input.
 
     A UserError becomes exit code 2 and a message, as on the command line. Any other exception is raised.
     """
     main = importlib.import_module(f"tfm.commands.{name}").main
-    streams = [io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8") for text in (stdin, "", "")]
+    read = stdin.encode() if isinstance(stdin, str) else stdin
+    streams = [io.TextIOWrapper(io.BytesIO(content), "utf-8") for content in (read, b"", b"")]
     code = 0
     with _redirect_streams(*streams), _log_to(streams[2]):
         try:
