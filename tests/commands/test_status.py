@@ -51,6 +51,12 @@ def test_a_run_that_is_there_in_full(workdir, capsys, monkeypatch):
     assert lines["last start"] == "2026-01-01 on here 01234567"
 
 
+def test_a_clock_that_was_set_back_gives_no_negative_time(workdir, capsys, monkeypatch):
+    write_metrics(workdir, logged(10, 100.0))
+    monkeypatch.setattr(status.time, "time", lambda: 40.0)
+    assert shown(capsys, str(workdir))["training"].endswith("at step 10, 0:00 ago")
+
+
 def test_a_run_in_training(workdir, capsys):
     write_metrics(workdir, logged(10, 100.0), logged(40, 160.0))
     with lock_workdir(str(workdir)):

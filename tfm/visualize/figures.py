@@ -204,8 +204,8 @@ def _wrapped(title, width):
     return textwrap.wrap(title, max(width, 10), max_lines=MOST_LINES, placeholder="\u2026")
 
 
-def _shortened(text, most=MOST_CHARACTERS):
-    return text if len(text) <= most else text[: most - 1] + "\u2026"
+def _shortened(text):
+    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "\u2026"
 
 
 def save(figure: Figure, path: str, dpi: int = DPI) -> None:

@@ -1,0 +1,61 @@
+"""The defaults and ranges of all config fields and flags. Changing one is a change for users.
+
+`python -m tests.wiring.test_defaults` writes defaults.txt after a change on purpose.
+"""
+
+import dataclasses
+import importlib
+import pathlib
+import pkgutil
+
+from absl import flags
+
+from tfm import models, tasks
+from tfm.commands import main
+from tfm.fields import info_of, leaves
+from tfm.training.optimizers import OPTIMIZERS
+
+FILE = pathlib.Path(__file__).with_name("defaults.txt")
+
+
+def sections():
+    """Returns the classes of all sections that a config can have."""
+    found = {type(leaf.section) for name in names(tasks) for leaf in leaves(tasks.find(name).Config())}
+    found |= {models.find(name).Config for name in names(models)} | set(OPTIMIZERS.values())
+    return sorted(found, key=lambda cls: f"{cls.__module__}.{cls.__name__}")
+
+
+def names(package):
+    return [module.name for module in pkgutil.iter_modules(package.__path__)]
+
+
+def field_lines():
+    """Yields a line for each field of each section."""
+    for section in sections():
+        for field in dataclasses.fields(section):
+            if field.default is not dataclasses.MISSING:
+                module = section.__module__.removeprefix("tfm.")
+                text = f"{module}.{section.__name__}.{field.name} = {field.default!r}"
+                yield f"{text}  {info_of(field).expectation}".rstrip()
+
+
+def flag_lines():
+    """Yields a line for each flag of each command."""
+    for command in main.COMMANDS:
+        values = flags.FlagValues()
+        importlib.import_module(f"tfm.commands.{command}").define_flags(values, [])
+        for name in sorted(values):
+            if "." not in name:
+                yield f"tfm {command} --{name}={values[name].default}"
+
+
+def text():
+    return "\n".join([*field_lines(), *flag_lines(), ""])
+
+
+def test_defaults_and_ranges_are_those_of_the_file():
+    assert text() == FILE.read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(), encoding="utf-8")
