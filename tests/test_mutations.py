@@ -92,6 +92,7 @@ def test_the_tests_of_handwritten_mutations_exist():
     groups = [group for mutation in run.read_mutations() for group in mutation.tests]
     for test in {test for group in groups for test in group}:
         file, _, name = test.partition("::")
+        name = name.partition("[")[0]
         kind = "class" if name.startswith("Test") else "def"
         assert f"{kind} {name or 'test_'}" in (ROOT / file).read_text(encoding="utf-8"), test
 

@@ -11,7 +11,7 @@ import pytest
 from tests.references import numpy_transformer as numpy64
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.generate import DecodingConfig, decode
-from tfm.decoding.scoring import attend_pairs
+from tfm.decoding.scoring import attend_pairs, predict_pairs, score_pairs
 from tfm.interpret import EditedModel, zero_head
 from tfm.models import Transformer, TransformerConfig
 from tfm.testing.parameters import random_parameters
@@ -160,3 +160,40 @@ def test_a_feature_with_another_dtype_has_nearly_the_same_scores(feature, dtype)
         assert hypothesis.score == pytest.approx(found, rel=0.06)
         without = Reference(MODEL, MEMBERS[:1], reference.source, [], BASE).score(tuple(hypothesis.ids))
         assert abs(without - found) > abs(hypothesis.score - found)
+
+
+TARGETS = [[7, 4, EOS_ID], [5, 6, 8, 3, EOS_ID], [EOS_ID]]
+SIBLINGS = {
+    # The reference gets the probabilities [length, V] and the attention [length, source] of each member.
+    "score": (
+        score_pairs,
+        lambda probabilities, attention, target: np.log(probabilities[range(len(target)), target]),
+    ),
+    "predict": (
+        predict_pairs,
+        lambda probabilities, attention, target: (probabilities.argmax(-1), probabilities.max(-1)),
+    ),
+    "attend": (attend_pairs, lambda probabilities, attention, target: attention),
+}
+
+
+def attention_of(params, source, target, layer):
+    """Returns the attention [length, source] of a decoder layer to the source, the mean over its heads."""
+    inputs = np.array([source]), np.array([[BOS_ID, *target[:-1]]])
+    _, collected = MODEL.apply({"params": params}, *inputs, train=False, mutable=["attention"])
+    return np.asarray(MODEL.source_attention(collected))[layer][0].mean(0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("name", SIBLINGS)
+def test_scores_predictions_and_attention_are_means_over_the_members(name, members):
+    function, expect = SIBLINGS[name]
+    config = dataclasses.replace(BASE, batch_size=2, attention_layer=0)
+    found = function(MODEL, MEMBERS[:members], SENTENCES, TARGETS, config)
+    for source, target, values in zip(SENTENCES, TARGETS, found, strict=True):
+        reference = Reference(MODEL, MEMBERS[:members], source, [], config)
+        probabilities = np.exp(reference.log_probabilities(tuple(target[:-1])))
+        attention = np.mean([attention_of(each, source, target, 0) for each in MEMBERS[:members]], axis=0)
+        expected = expect(probabilities, attention, target)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), values, expected)

@@ -27,3 +27,14 @@ def test_bfloat16_norms_are_computed_in_float32():
         assert found.dtype == jnp.bfloat16
         expected = norm().apply({"params": params}, x.astype(jnp.float32)).astype(jnp.bfloat16)
         np.testing.assert_array_equal(found, expected)
+
+
+def test_layer_norm_is_exact_for_features_with_a_large_mean():
+    """E[x ** 2] - E[x] ** 2 would lose all digits."""
+    x = (10_000 + random(B, L, D)).astype(np.float32)
+    module = NORMS["layer_norm"](epsilon=1e-6)
+    params = module.init(jax.random.key(0), x).get("params", {})
+    exact = x.astype(np.float64)
+    centred = exact - exact.mean(-1, keepdims=True)
+    expected = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(module.apply({"params": params}, x), expected, atol=5e-3)

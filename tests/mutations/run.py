@@ -46,6 +46,7 @@ WIRING_OF_FLAGS = ("commands", "workdir", "sweep", "export", "visualize", "tasks
 WIRING_OF_FIELDS = ("tasks", "data", "models", "layers", "decoding", "training", "evaluation")
 LAST_TESTS = {
     "tests/commands/test_commands.py": ("__main__.py",),
+    "tests/wiring/test_defaults.py": (*WIRING_OF_FLAGS, *WIRING_OF_FIELDS),
     "tests/wiring/test_fields.py": WIRING_OF_FIELDS,
     "tests/wiring/test_flags.py": WIRING_OF_FLAGS,
     "tests/models/test_contracts.py": ("layers", "models", "search", "matmul", "attention.py", "masks.py"),

@@ -401,6 +401,17 @@ def test_allow_change_lets_a_field_change(paths, tmp_path):
     assert run_command("train", *arguments, "--allow_change=training.seed").code == 0
 
 
+def test_the_scores_of_the_last_checkpoint_alone_follow_the_options(paths, tmp_path):
+    options = (f"--workdir={paths['run']}", "--split=val", "--config.decoding.min_length=2", "--checkpoint=4")
+    reports = []
+    for average in (2, 1):
+        folder = tmp_path / str(average)
+        assert run_command("evaluate", *options, f"--average={average}", f"--output_dir={folder}").code == 0
+        reports.append(json.loads((folder / "val.de.scores.json").read_text()))
+    averaged, alone = reports
+    assert averaged["scores_of_the_last_checkpoint_alone"] == alone["scores"] != averaged["scores"]
+
+
 def test_topology_names_the_devices_of_a_dry_run(paths, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(train, "find_devices", seen.append)

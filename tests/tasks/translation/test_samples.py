@@ -46,6 +46,12 @@ def test_samples_are_what_was_scored(run, data):
     assert task.translate(run.params, [samples.rows[2]["source"]], greedy) == [samples.rows[2]["hypothesis"]]
 
 
+@pytest.mark.long
+def test_validation_is_greedy_whatever_the_search(run, data):
+    sampled = dataclasses.replace(run.task.config.decoding, samples=3, beam_size=2, temperature=9.0)
+    assert make_task(run, decoding=sampled).evaluate(run.params, data) == run.task.evaluate(run.params, data)
+
+
 @pytest.mark.parametrize("fields", [{"validation_samples": 0}, {"validation_sentences": 0}])
 def test_no_samples_where_none_are_asked_for(fields, run):
     task = make_task(run, **fields)
