@@ -292,9 +292,8 @@ def _read_arrays(path, names):
         # A damaged directory of the archive has offsets before its begin, which the system rejects.
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
-        reason = textwrap.shorten(
-            str(error), MAX_REASON_CHARACTERS, placeholder="..."
-        )  # it may quote the file
+        # The message may quote the content of the file at any length.
+        reason = textwrap.shorten(str(error), MAX_REASON_CHARACTERS, placeholder="...")
         raise UserError(f"{path} is no .npz file of plain arrays ({reason}): write it again.") from None
 
 
