@@ -220,7 +220,10 @@ def test_unsupported_options_are_errors(arguments, message):
             {"attention": "cudnn", "dtype": "bfloat16", "key_features": 20, "value_features": 20},
             "multiples of 8.* got 20;",
         ),
-        ({"attention": "cudnn", "dtype": "bfloat16", "heads": 1}, "at most 256, got 512;"),
+        (
+            {"attention": "cudnn", "dtype": "bfloat16", "key_features": 264, "value_features": 264},
+            "at most 256, got 264;",
+        ),
     ],
 )
 def test_unsuitable_implementations_are_errors(fields, message):
@@ -228,10 +231,12 @@ def test_unsuitable_implementations_are_errors(fields, message):
         TransformerConfig(**fields)
 
 
-@pytest.mark.parametrize("attention", ["xla", "cudnn"])
-def test_suitable_implementations_are_accepted(attention):
-    config = TransformerConfig(attention=attention, dtype="bfloat16", key_features=32, value_features=32)
-    assert config.attention == attention
+@pytest.mark.parametrize(
+    ("attention", "features"), [("xla", 32), ("xla", 264), ("cudnn", 32), ("cudnn", 256)]
+)
+def test_suitable_implementations_are_accepted(attention, features):
+    sizes = {"key_features": features, "value_features": features}
+    assert TransformerConfig(attention=attention, dtype="bfloat16", **sizes).attention == attention
 
 
 def test_cudnn_without_a_gpu_is_an_error(monkeypatch):
