@@ -103,15 +103,21 @@ def test_constructions(texts, expected):
     assert expected in texts
 
 
-def test_a_number_is_a_phrase_of_its_own():
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (861, "(QP (CD eight) (CD hundred) (CC and) (CD sixty-one))"),
+        (100, "(QP (CD one) (CD hundred))"),
+        (3, "(CD three)"),
+    ],
+)
+def test_only_a_number_of_several_words_is_a_phrase_of_its_own(number, expected):
     (book,) = (noun for noun in NOUNS if noun.en == "book")
     (own,) = (verb for verb in VERBS if verb.en == "own")
-    books = NounPhrase(book, function_words.BARE, plural=True, number=861)
+    books = NounPhrase(book, function_words.BARE, plural=True, number=number)
     meaning = Sentence((Clause(function_words.HE, own, (books,), "present"),))
-    assert toy_trees.format_parse(meaning) == (
-        "(TOP (S (NP (PRP He)) (VP (VBZ owns) (NP (QP (CD eight) (CD hundred) (CC and) (CD sixty-one)) "
-        "(NNS books))) (. .)))"
-    )
+    tree = f"(TOP (S (NP (PRP He)) (VP (VBZ owns) (NP {expected} (NNS books))) (. .)))"
+    assert toy_trees.format_parse(meaning) == tree
 
 
 def test_an_unknown_split_is_refused():

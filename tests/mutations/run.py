@@ -50,6 +50,7 @@ LAST_TESTS = {
     "tests/wiring/test_fields.py": WIRING_OF_FIELDS,
     "tests/wiring/test_flags.py": WIRING_OF_FLAGS,
     "tests/models/test_contracts.py": ("layers", "models", "search", "matmul", "attention.py", "masks.py"),
+    "tests/devices/test_layouts.py": ("training", "dropout.py", "matmul", "layers"),
     "tests/tasks/test_contracts.py": ("tasks", "data", "training", "runtime", "losses.py", "dropout.py"),
 }
 HANDWRITTEN = pathlib.Path(__file__).with_name("handwritten.jsonl")
@@ -118,7 +119,9 @@ def find_tests(path: str) -> list[list[str]]:
     seen: set[str] = set()
     result = []
     for group in groups:
-        result.append([test for test in dict.fromkeys(group) if test not in seen and (ROOT / test).exists()])
+        new = [test for test in dict.fromkeys(group) if test not in seen and (ROOT / test).exists()]
+        on_devices = [test for test in new if test.startswith(DEVICE_TESTS)]  # need a process of their own
+        result += [[test for test in new if test not in on_devices], on_devices]
         seen.update(group)
     return [group for group in result if group]
 
