@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 from tests.support.tiny import make_config, train_run
 from tfm import config as configs
 from tfm import matmul
-from tfm.runtime.provenance import code_state, last_start, package_versions, record_start
+from tfm.runtime.provenance import RECORD_FILE, code_state, last_start, package_versions, record_start
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import Adam
@@ -218,3 +218,12 @@ def test_a_failed_installation_is_no_package(tmp_path, monkeypatch):
     (tmp_path / "broken-1.0.dist-info").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
     assert package_versions.__wrapped__() == before
+
+
+def test_a_step_was_made_by_the_start_that_resumed_before_it(tmp_path):
+    sections = {"data": {}, "config": {}, "jax": {}}
+    lines = [sections | {"step": step, "host": str(step)} for step in (0, 4, 9)]
+    (tmp_path / RECORD_FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    made_by = {step: last_start(str(tmp_path), step)["host"] for step in (1, 4, 5, 9, 10)}
+    assert made_by == {1: "0", 4: "0", 5: "4", 9: "4", 10: "9"}
+    assert last_start(str(tmp_path))["host"] == "9"

@@ -4,6 +4,7 @@ import dataclasses
 import runpy
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -211,3 +212,12 @@ def test_the_seed_counts():
     for values in (weights, keys):
         assert values[0] == values[1] != values[2]
     assert weights[0] != jax.random.normal(found[0].rng, (3,)).tolist()
+
+
+def test_an_average_begins_again_from_other_parameters():
+    old, new = {"w": jnp.zeros(3)}, {"w": jnp.ones(3)}
+    averaged = TrainState.create(old, optax.sgd(0.1), ema_decay=0.9).with_params(new)
+    np.testing.assert_array_equal(averaged.average["w"], new["w"])
+    np.testing.assert_array_equal(averaged.weights["w"], new["w"])
+    assert averaged.average["w"] is not averaged.params["w"]  # a step donates both
+    assert TrainState.create(old, optax.sgd(0.1)).with_params(new).average is None
