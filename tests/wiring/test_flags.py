@@ -18,8 +18,9 @@ from absl import flags
 from tests.support import tiny_lm, tiny_regression
 from tests.support.random_runs import write_random_run
 from tests.support.tiny import make_config
-from tfm.commands import main, sweep, train
+from tfm.commands import main, sweep, train, translate
 from tfm.config import save
+from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.testing.commands import CommandResult, run_command
 from tfm.training.reporting import read_metrics
@@ -410,6 +411,37 @@ def test_the_scores_of_the_last_checkpoint_alone_follow_the_options(paths, tmp_p
         reports.append(json.loads((folder / "val.de.scores.json").read_text()))
     averaged, alone = reports
     assert averaged["scores_of_the_last_checkpoint_alone"] == alone["scores"] != averaged["scores"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "--n_best=2",
+        "--alignments",
+        "--checkpoint=last",
+        "--average=2",
+        "--ensemble=2",
+        "--config.decoding.beam_size=2",
+    ],
+)
+def test_an_interrupted_translation_resumes_only_with_the_same_options(other, paths, tmp_path, monkeypatch):
+    (tmp_path / "in").write_text("red dog\n" * (translate.CHUNK_LINES + 1))
+    files = (f"--input={tmp_path}/in", f"--output={tmp_path}/out")
+    arguments = ("translate", f"--workdir={paths['run']}", "--format=jsonl", *files)
+    monkeypatch.setattr(translate, "as_json", fail_after_a_chunk)
+    assert run_command(*arguments).code == 2
+    part = (tmp_path / "out.part").read_text()
+    assert part.count("\n") == translate.CHUNK_LINES
+    refused = run_command(*arguments, other)
+    assert (refused.code, str(tmp_path / "out.part") in refused.error) == (2, True)
+    assert (tmp_path / "out.part").read_text() == part
+
+
+def fail_after_a_chunk(translator, lines, **options):
+    """Stands in for the translation of a chunk of lines. Only the first chunk is complete."""
+    if len(lines) < translate.CHUNK_LINES:
+        raise UserError("The translation stops here.")
+    return lines
 
 
 def test_topology_names_the_devices_of_a_dry_run(paths, tmp_path, monkeypatch):

@@ -80,6 +80,23 @@ def test_pairs_without_positions_are_left_out(run):
         report.perplexity(task, params, LONG[:1], LONG[1:])
 
 
+@pytest.mark.parametrize(("positions", "counted"), [(0, 2), (-1, 1)])
+def test_a_pair_as_long_as_the_table_is_counted(positions, counted, run):
+    pairs = [("red", "rot"), ("red dog " * 9, "rot hund " * 9)]
+    longest = max(len(ids) + 1 for pair in pairs for ids in run.task.tokenizer.encode(pair)) + positions
+    model = types.SimpleNamespace(max_length=longest)
+    scored = []
+
+    def score(params, sources, references):
+        scored.extend(references)
+        return [np.zeros(3)] * len(references)
+
+    config = types.SimpleNamespace(model=model)
+    task = types.SimpleNamespace(config=config, tokenizer=run.task.tokenizer, score=score)
+    report.perplexity(task, None, *map(list, zip(*pairs, strict=True)))
+    assert len(scored) == counted
+
+
 def test_a_diverged_model_has_infinite_perplexity(run, monkeypatch):
     certain = [np.full(3, -1e4, np.float32)]
     monkeypatch.setattr(run.task, "score", lambda *_: certain, raising=False)
