@@ -18,7 +18,7 @@ def merge_with_dropout(
     Args:
       symbols: the characters of the word, or texts that no merge contains.
       scores: {piece: score}. Among the possible merges the highest score wins, then the leftmost place.
-      dropout: probability with which a merge is dropped. 0 gives the deterministic segmentation.
+      dropout: probability of dropping a merge. 0 gives the deterministic segmentation.
       rng: generator of random numbers.
     """
     pieces = list(symbols)

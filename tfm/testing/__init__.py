@@ -8,5 +8,5 @@ every test:
     class TestMyModel(LanguageModelContract):
         cases = {"small": MyModel(MyConfig(d_model=16), vocabulary_size=20)}
 
-The contracts need pytest, and those of readers need Hypothesis.
+The contracts need pytest. The contract of readers also needs Hypothesis.
 """

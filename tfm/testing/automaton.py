@@ -112,7 +112,7 @@ class Sentence(NamedTuple):
 
 
 def random_table(seed: int, batch: int = BATCH, sharpness: float = 2.0, ruled_out: float = 0.0) -> np.ndarray:
-    """Returns random logits [batch, states, V], of which a share `ruled_out` is -inf."""
+    """Returns random logits [batch, states, V]. A share `ruled_out` of them is -inf."""
     rng = np.random.default_rng(seed)
     table = sharpness * rng.normal(size=(batch, STATES, VOCABULARY))
     return np.where(rng.random(table.shape) < ruled_out, -np.inf, table).astype(np.float32)

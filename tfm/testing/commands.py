@@ -16,7 +16,7 @@ from tfm.commands import cli
 
 
 class CommandResult(NamedTuple):
-    """What a command left: its exit code, and the texts of standard output and standard error."""
+    """The exit code of a command, and the texts of standard output and standard error."""
 
     code: int
     output: str

@@ -25,7 +25,7 @@ def compress(folder: pathlib.Path, ending: str = ".gz") -> None:
 
 
 def damaged_files(sound: dict[str, bytes]) -> st.SearchStrategy[dict[str, bytes]]:
-    """Returns a strategy for files of which one has any bytes, or other bytes in place of a piece."""
+    """Returns a strategy for files. One file has any bytes, or other bytes in place of a piece."""
 
     def damage(name: str) -> st.SearchStrategy[dict[str, bytes]]:
         content = sound[name]

@@ -214,7 +214,7 @@ class SequenceContract(ModelContract):
         raise NotImplementedError
 
     def outputs(self, model: nn.Module) -> Outputs:
-        """Returns the outputs, which are computed once for all tests."""
+        """Returns the outputs. They are computed once for all tests."""
         contract: Any = type(self)
         return _outputs(contract, model, _Constant(self.parameters(model)))
 

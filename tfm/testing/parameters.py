@@ -1,4 +1,4 @@
-"""Random parameters of a model, without its initialization, which would take the longest to compile."""
+"""Random parameters of a model without its initialization, because that takes the longest to compile."""
 
 import functools
 import zlib

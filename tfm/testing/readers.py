@@ -28,7 +28,7 @@ ROWS = [
 
 
 def change_texts(row: tuple[str, ...]) -> list[Any]:
-    """Returns one row for each text, which has another last character there."""
+    """Returns one row for each text. In the row of a text, only its last character differs."""
     return [(*row[:i], f"{text[:-1]}x", *row[i + 1 :]) for i, text in enumerate(row)]
 
 
@@ -37,7 +37,7 @@ class Reader(NamedTuple):
 
     Attributes:
       write: (folder, rows) writes the files of the reader into an empty folder.
-      open: (folder, **options) opens the reader, which may write into `folder / CACHE`.
+      open: (folder, **options) opens the reader. The reader may write into `folder / CACHE`.
       rows: rows to write.
       changes: returns rows that each differ from a row in one place. They have as many bytes as the last row.
       options: keyword arguments of `open` that must change the fingerprint.

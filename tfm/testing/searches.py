@@ -34,7 +34,7 @@ class SearchContract:
 
     Attributes:
       cases: {name: search}, functions such as `tfm.search.greedy_search`.
-      options: further arguments of the searches, of which `beam_size` or `samples` is W.
+      options: further arguments of the searches. `beam_size` or `samples` is W.
       penalized: whether the searches have the argument `length_penalty`.
     """
 
@@ -118,7 +118,7 @@ class GreedyContract(SearchContract):
 
 
 class BeamContract(SearchContract):
-    """The contract of beam search, whose arguments are those of `tfm.search.beam_search`."""
+    """The contract of beam search. Its arguments are the arguments of `tfm.search.beam_search`."""
 
     options: ClassVar[Mapping[str, Any]] = {"beam_size": 3, "reorder": reorder}
 

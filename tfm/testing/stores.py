@@ -61,7 +61,7 @@ class StoreContract:
         """Opens the store in a folder.
 
         Args:
-          folder: the folder, which may not exist yet.
+          folder: the folder. It may not exist yet.
           options: `order` ("max" or "min") of the metric `METRIC`, `keep` and `keep_best`: numbers of steps.
         """
         raise NotImplementedError
