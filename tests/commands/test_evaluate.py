@@ -1,5 +1,6 @@
 """eval.py: checks its output first, writes before it prints, and loses nothing that was measured."""
 
+import errno
 import io
 import json
 import re
@@ -183,3 +184,18 @@ def test_output_folders_of_other_runs_are_refused(command, tmp_path):
     with pytest.raises(UserError, match="is the folder of another run"):
         command(output_dir=str(out))
     assert command.loaded == 1
+
+
+def test_scores_are_replaced_whole_or_not_at_all(command, monkeypatch):
+    command()
+    path = command.workdir / "test.de.scores.json"
+    before = path.read_bytes()
+
+    def fail(content, file, **options):
+        file.write("{")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(evaluating.json, "dump", fail)
+    with pytest.raises((OSError, UserError)):
+        command()
+    assert path.read_bytes() == before

@@ -434,6 +434,7 @@ def test_an_interrupted_translation_resumes_only_with_the_same_options(other, pa
     assert part.count("\n") == translate.CHUNK_LINES
     refused = run_command(*arguments, other)
     assert (refused.code, str(tmp_path / "out.part") in refused.error) == (2, True)
+    assert "Resuming" not in refused.error
     assert (tmp_path / "out.part").read_text() == part
 
 
