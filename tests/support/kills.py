@@ -21,7 +21,8 @@ import numpy as np
 from tests.support import processes
 from tests.support.paths import ROOT
 from tests.support.tiny import make_config, train_run, write_config_file, write_corpus
-from tfm.training.reporting import METRICS_FILE, RESUMED, read_metrics
+from tfm.testing.tasks import rows_without_times
+from tfm.training.reporting import METRICS_FILE, RESUMED
 from tfm.workdir import runs
 
 SCHEDULE = {"log_every": 5, "checkpoint_every": 4, "eval_every": 10, "keep": 3}  # lines and checkpoints apart
@@ -85,17 +86,9 @@ def lines(workdir):
     return [row for row in map(json.loads, whole) if RESUMED not in row]
 
 
-def stream(workdir):
-    """The rows of a run without what a clock has a part in."""
-    return [
-        {name: value for name, value in row.items() if name != "time" and not name.endswith("_per_second")}
-        for row in read_metrics(str(workdir))
-    ]
-
-
 def compare(unbroken, broken):
     """Rows, checkpoints, the best of them and all weights must be the same, bit for bit."""
-    assert stream(unbroken) == stream(broken)
+    assert rows_without_times(unbroken) == rows_without_times(broken)
     for which in ("best", "last"):
         one, other = (runs.load(str(workdir), checkpoint=which) for workdir in (unbroken, broken))
         assert one.steps == other.steps

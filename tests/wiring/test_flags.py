@@ -23,6 +23,7 @@ from tfm.config import save
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.testing.commands import CommandResult, run_command
+from tfm.testing.tasks import rows_without_times
 from tfm.training.reporting import read_metrics
 
 pytestmark = pytest.mark.long
@@ -56,8 +57,7 @@ def see_evaluation(result: CommandResult, folder: pathlib.Path) -> Any:
 
 def see_run(result: CommandResult, folder: pathlib.Path) -> Any:
     """Returns the logged numbers of a run without times, and the names of its files."""
-    rows = read_metrics(str(folder / "run")) if (folder / "run").exists() else []
-    numbers = [{name: x for name, x in row.items() if "per_second" not in name} for row in rows]
+    numbers = rows_without_times(folder / "run") if (folder / "run").exists() else []
     names = {path.parent.name for path in folder.rglob("*")} & {"checkpoints", "profile"}
     return result.code, numbers, names, bool(result.output), sorted(path.name for path in folder.iterdir())
 

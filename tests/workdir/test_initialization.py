@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from tests.support import tiny_regression
-from tests.support.kills import stream
 from tests.support.tiny import make_config, write_corpus
 from tfm import config, tasks
 from tfm.config import save
@@ -22,6 +21,7 @@ from tfm.export.bundle import write_bundle
 from tfm.fields import leaves
 from tfm.tasks import translation
 from tfm.tasks.translation.task import Config
+from tfm.testing.tasks import rows_without_times
 from tfm.training.config import TrainingConfig
 from tfm.training.loop import train
 from tfm.training.optimizers import OPTIMIZERS, Adam, AdamW
@@ -349,7 +349,7 @@ def test_a_warm_start_takes_the_best_weights_once(known_of_any_task, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, weights(new, 0), best)
     shutil.rmtree(known)  # which is not needed again
     begin(config, new, warm_start=known, steps=4)
-    assert [row["step"] for row in stream(new) if "train/loss" in row] == [2, 4]
+    assert [row["step"] for row in rows_without_times(new) if "train/loss" in row] == [2, 4]
     whole = shutil.copytree(new, tmp_path / "whole")
     for step in range(1, 5):
         shutil.rmtree(whole / "checkpoints" / str(step))
@@ -422,11 +422,11 @@ def test_a_reset_keeps_the_newest_weights(known_of_any_task, caplog):
     assert logged <= {path.name for path in (known / "before_reset").iterdir()}
     assert not (known / "trackers.json").exists()
     jax.tree.map(np.testing.assert_array_equal, weights(known, 0), newest)
-    first = [row for row in stream(known) if "train/loss" in row]
+    first = [row for row in rows_without_times(known) if "train/loss" in row]
     assert [row["step"] for row in first] == [3]  # the metrics begin anew, and so does the learning rate
     rates = {
         row["step"]: row["train/learning_rate"]
-        for row in stream(known / "before_reset")
+        for row in rows_without_times(known / "before_reset")
         if "train/loss" in row
     }
     assert first[0]["train/learning_rate"] > rates[4]  # the peak, which step 4 has left
@@ -435,7 +435,7 @@ def test_a_reset_keeps_the_newest_weights(known_of_any_task, caplog):
     task = tasks.find(config.task).create(config, str(known))
     assert initialization.find_initial_params(task, str(known), "other") is not None
     assert "its schedule was reset: --warm_start does nothing" in caplog.text
-    assert [row["step"] for row in stream(known) if "train/loss" in row] == [3, 4]
+    assert [row["step"] for row in rows_without_times(known) if "train/loss" in row] == [3, 4]
     assert sorted(path.name for path in (known / "before_reset" / "checkpoints").iterdir()) == [
         "2",
         "3",

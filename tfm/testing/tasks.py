@@ -291,7 +291,7 @@ class TaskContract:
             train(run.task, TRAINING, str(tmp_path), signals=signals, hooks=hooks)
         assert raised.value.code == 128 + signal.SIGTERM
         train(run.create(tmp_path, new=True), TRAINING, str(tmp_path))
-        assert _rows_without_times(tmp_path) == _rows_without_times(run.workdir)
+        assert rows_without_times(tmp_path) == rows_without_times(run.workdir)
         one, other = (_last_state(run, workdir) for workdir in (run.workdir, tmp_path))
         jax.tree.map(np.testing.assert_array_equal, one, other)
         assert int(one.step) == STEPS
@@ -317,7 +317,8 @@ def _are_equal(batch: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray])
     return batch.keys() == other.keys() and all(np.array_equal(batch[name], other[name]) for name in batch)
 
 
-def _rows_without_times(workdir: pathlib.Path) -> list[dict[str, Any]]:
+def rows_without_times(workdir: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the rows of metrics.jsonl without the numbers that a clock decides."""
     return [
         {name: x for name, x in row.items() if name != "time" and not name.endswith("_per_second")}
         for row in read_metrics(str(workdir))
