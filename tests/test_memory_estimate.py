@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.programs import FAST
 from tests.support.tiny import MODEL, make_config
 from tfm import memory_estimate
 from tfm.config import save
@@ -22,6 +21,7 @@ from tfm.models import TransformerConfig
 from tfm.models.transformer import Transformer
 from tfm.runtime.memory import check_batches_fit, check_training_fits, check_weights_fit, format_bytes
 from tfm.tasks import translation
+from tfm.testing.models import COMPILE_QUICKLY
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import SGD, Adam, AdamW, Lion, make_optimizer
 from tfm.training.step import TrainState
@@ -105,7 +105,7 @@ def test_decoding_bytes_are_near_the_compilers(search, rows, source, fields):
     members = (jax.eval_shape(search_parameters, params),)
     inputs = jax.ShapeDtypeStruct((rows, source), jnp.int32)
     keys = jax.ShapeDtypeStruct((rows,), jax.random.key(0).dtype) if config.samples else None
-    program = search_batch.lower(model, members, inputs, config, 1, None, keys).compile(FAST)
+    program = search_batch.lower(model, members, inputs, config, 1, None, keys).compile(COMPILE_QUICKLY)
     counted = program.memory_analysis().temp_size_in_bytes
     estimated = estimate(small).decoding_bytes(
         rows=rows,
@@ -122,7 +122,7 @@ def test_decoding_bytes_are_near_the_compilers(search, rows, source, fields):
 def test_scoring_bytes_are_near_the_compilers(source, target):
     model, params = shapes(SMALL)
     sides = (jax.ShapeDtypeStruct((4, length), jnp.int32) for length in (source, target))
-    program = _score_batch.lower(model, (params,), *sides, 64).compile(FAST)
+    program = _score_batch.lower(model, (params,), *sides, 64).compile(COMPILE_QUICKLY)
     counted = program.memory_analysis().temp_size_in_bytes
     estimated = estimate().scoring_bytes(rows=4, source=source, target=target, chunk=64)
     assert 0.7 < estimated / counted < 1.7

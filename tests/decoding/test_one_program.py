@@ -8,11 +8,11 @@ import optax
 import pytest
 from jax import export
 
-from tests.support.programs import FAST
 from tests.support.search_programs import CONFIG, INPUTS, MODEL, SEARCHES, make_search, parameters
 from tfm import backend
 from tfm.losses import fused_linear_cross_entropy
 from tfm.models import TransformerConfig
+from tfm.testing.models import COMPILE_QUICKLY
 from tfm.training import compiled_text
 from tfm.training.step import TrainState, make_train_step
 
@@ -28,7 +28,7 @@ def tracing_for_cuda():
 @pytest.mark.long
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_search_never_waits_for_the_host(name):
-    compiled = make_search(name).lower(parameters(), INPUTS).compile(FAST)
+    compiled = make_search(name).lower(parameters(), INPUTS).compile(COMPILE_QUICKLY)
     program = compiled_text.parse(compiled.as_text())
     loops = [run for run in compiled_text.executed(program) if run.instruction.opcode == "while"]
     assert loops

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.programs import FAST
 from tfm import interpret, layers
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.continuation import GenerationConfig, continue_batch
@@ -20,6 +19,7 @@ from tfm.errors import UserError
 from tfm.interpret.edited import HypothesisRows
 from tfm.layers.activations import Interception, intercept
 from tfm.models import Transformer, TransformerConfig, decoder_lm
+from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
 
 CONFIG = TransformerConfig(encoder_layers=1, decoder_layers=2, d_model=16, d_ff=24, heads=2)
@@ -47,7 +47,7 @@ EXTRA, SHORTEST, BEAM = 3, 6, 3
 FIRST, SECOND = (f"decoder.layers_{depth}" for depth in range(2))
 
 
-@functools.partial(jax.jit, compiler_options=FAST)
+@quick_jit
 def other_reads(params):
     return interpret.run(MODEL, params, OTHER_INPUTS, READ, read="*")[1]
 
@@ -92,7 +92,7 @@ def configure(beam):
 
 
 def search(beam, edit, params=PARAMS):
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @quick_jit
     def program(params):
         return interpret.decode(MODEL, params, INPUTS, configure(beam), n_best=beam, edit=edit)[0]
 
@@ -100,7 +100,7 @@ def search(beam, edit, params=PARAMS):
 
 
 def plain_search(beam):
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @quick_jit
     def program(params):
         return search_batch(MODEL, (search_parameters(params),), INPUTS, configure(beam), beam)
 
@@ -122,7 +122,7 @@ def edits(request):
 
 @pytest.mark.long
 def test_greedy_search_equals_edited_forward_pass(edits):
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @quick_jit
     def forward(read):
         return interpret.run(MODEL, PARAMS, INPUTS, read, edit=edits)[0]
 
@@ -147,7 +147,7 @@ def test_greedy_search_equals_edited_forward_pass(edits):
 def test_beam_scores_equal_edited_scores(edits):
     found = search(BEAM, edits)
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @quick_jit
     def score(tokens):
         def of_row(tokens):
             return interpret.score(MODEL, PARAMS, INPUTS, tokens, edit=edits)[0].sum(-1)
@@ -164,7 +164,7 @@ def test_cached_step_has_forward_pass_activations():
     """Each of them, position by position."""
     edit = ABLATIONS
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @quick_jit
     def programs(params):
         _, full = interpret.run(MODEL, params, INPUTS, READ, read="*", edit=edit)
         keywords = {"width": 1, "max_length": READ.shape[1], "method": "init_cache"}
@@ -217,7 +217,7 @@ def test_hypotheses_have_forward_pass_activations():
     name = f"{SECOND}.cross_attention.weights"
     edit = patches()
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @quick_jit
     def program(params):
         found, reads = interpret.decode(
             MODEL, params, INPUTS, configure(BEAM), n_best=2, edit=edit, read=[name, "encoder.output"]
@@ -291,13 +291,13 @@ def test_continuations_under_edits(beam):
     }
     config = GenerationConfig(samples=0, beam_size=beam, max_tokens=4, length_penalty=0.0)
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @quick_jit
     def program(params):
         members = (search_parameters(params),)
         edited = interpret.EditedModel(LM, edit)
         return [continue_batch(model, members, CONTEXT, LAST, config, None) for model in (LM, edited)]
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @quick_jit
     def forward(tokens):
         return jax.nn.log_softmax(interpret.run(LM, params, tokens, edit=edit)[0])
 
@@ -317,7 +317,7 @@ def test_a_prefix_may_be_appended():
     params = random_parameters(LM, CONTEXT)
     edited = interpret.EditedModel(LM, {f"{FIRST}.mixer.weights": interpret.zero_head(1)})
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @quick_jit
     def program(params):
         variables, size = {"params": params}, {"width": 2, "max_length": 3, "method": "init_cache"}
         whole = edited.apply(variables, CONTEXT, **size)

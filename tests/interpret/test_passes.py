@@ -1,7 +1,6 @@
 """Reading and editing in a forward pass and in scoring: against NumPy, and ablations made by hand."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +8,12 @@ import numpy as np
 import pytest
 
 from tests.references.numpy_activations import activations
-from tests.support.programs import FAST
 from tfm import interpret
 from tfm.decoding.generate import DecodingConfig
 from tfm.decoding.scoring import score_pairs
 from tfm.errors import UserError
 from tfm.models import Transformer, TransformerConfig, decoder_lm, rnn_seq2seq, vit
+from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
 
 CONFIG = TransformerConfig(encoder_layers=1, decoder_layers=2, d_model=16, d_ff=24, heads=2)
@@ -26,7 +25,7 @@ CROSS = "decoder.layers_1.cross_attention"
 PARAMS = random_parameters(MODEL, INPUTS, TARGETS)
 
 
-@functools.partial(jax.jit, static_argnames="model", compiler_options=FAST)
+@quick_jit(static_argnames="model")
 def forward(params, inputs=INPUTS, model=MODEL):
     return model.apply({"params": params}, inputs, TARGETS, train=False)
 
@@ -34,7 +33,7 @@ def forward(params, inputs=INPUTS, model=MODEL):
 def run(edit, params=PARAMS, inputs=INPUTS, model=MODEL, read=()):
     """(logits, reads) of one program."""
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @quick_jit
     def program(params):
         return interpret.run(model, params, inputs, TARGETS, read=read, edit=edit)
 
@@ -89,7 +88,7 @@ def test_ablated_head_equals_zeroed_output_slice(attention):
 def test_all_heads_in_one_program():
     """A head may be traced."""
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @quick_jit
     def each_head(heads):
         return jax.vmap(
             lambda head: interpret.run(
@@ -213,7 +212,7 @@ def test_packed_rows_are_patched_index_by_index():
     packing |= {f"{side}_positions": positions for side in ("input", "target")}
     row = jnp.array([[4, 5, 6, 7, 8]])
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @quick_jit
     def program(params):
         first, reads = interpret.run(MODEL, params, row, row, read="*", **packing)
         edit = interpret.patch({name: value for name, value in reads.items() if name != "logits"})
@@ -233,8 +232,8 @@ def test_gradient_through_edits():
         return (logits[..., 7] - logits[..., 3]).sum()
 
     at, step = jnp.array([0.7, 1.2, 0.9]), 4e-3
-    found = jax.jit(jax.grad(loss), compiler_options=FAST)(at)
-    compiled = jax.jit(loss, compiler_options=FAST)
+    found = quick_jit(jax.grad(loss))(at)
+    compiled = quick_jit(loss)
     expected = [(compiled(at + d) - compiled(at - d)) / (2 * step) for d in step * jnp.eye(3)]
     np.testing.assert_allclose(found, expected, rtol=0.02)
     assert (np.abs(found) > 0.01).all()
@@ -249,7 +248,7 @@ def test_all_model_forms_are_read_and_edited(fields):
     edit = {f"{CROSS}.weights": interpret.zero_head(1), "encoder.*.hidden": interpret.zero_neuron(2)}
     expected, expected_reads = run(edit, read="*")
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @quick_jit
     def gradient(params):
         def loss(params):
             logits, reads = interpret.run(model, params, INPUTS, TARGETS, read="*", edit=edit)
@@ -332,7 +331,7 @@ def test_scores_are_log_probabilities_under_edits():
     edit = {f"{CROSS}.weights": interpret.zero_head(1)}
     targets = np.array([[4, 9, 13, 2], [7, 7, 2, 0]])
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @quick_jit
     def program(params):
         return interpret.score(MODEL, params, INPUTS, targets, read="logits", edit=edit)
 
@@ -379,7 +378,7 @@ def test_other_models_have_points_too(name):
     model, inputs, expected = OTHERS[name]
     params = random_parameters(model, *inputs)
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @quick_jit
     def program(params):
         plain = model.apply({"params": params}, *inputs, train=False)
         _, reads = interpret.run(model, params, *inputs, read="*")
@@ -404,7 +403,7 @@ def test_attention_of_a_recurrent_model_is_read():
     model, name = rnn_seq2seq.Model(config, 20), "decoder.attention.weights"
     params = random_parameters(model, INPUTS, TARGETS)
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @quick_jit
     def program(params):
         _, collected = model.apply({"params": params}, INPUTS, TARGETS, train=False, mutable=["attention"])
         _, reads = interpret.run(model, params, INPUTS, TARGETS, read="*")

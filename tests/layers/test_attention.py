@@ -1,7 +1,5 @@
 """Multi-head attention against NumPy in float64 and against Flax."""
 
-import functools
-
 import flax.linen as nn
 import jax
 import numpy as np
@@ -10,9 +8,9 @@ import pytest
 from tests.references import numpy_transformer as numpy64
 from tests.references.numpy_transformer import wide
 from tests.support.layer_cases import B, D, H, L, M, attention, noisy, random
-from tests.support.programs import FAST
 from tfm import layers
 from tfm.masks import ends_mask
+from tfm.testing.models import quick_jit
 
 
 @pytest.mark.long
@@ -89,7 +87,7 @@ def test_groups_must_divide_the_heads():
         )
 
 
-@functools.partial(jax.jit, static_argnums=0, compiler_options=FAST)
+@quick_jit(static_argnums=0)
 def collect(module, params, x, positions, mask):
     """(output, the collected attention) of self-attention at positions [B, L]."""
     where = {"positions": positions, "memory_positions": positions}

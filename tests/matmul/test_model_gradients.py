@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.programs import FAST, count_foreign_calls
+from tests.support.programs import count_foreign_calls
 from tfm import backend
 from tfm.matmul import MAX_SKINNY_ROWS, onednn
 from tfm.models import Transformer, TransformerConfig
+from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
 
 RNG = np.random.default_rng(0)
@@ -48,9 +49,7 @@ def test_bfloat16_by_onednn_has_the_gradient(fields):
         return jax.grad(loss)(params)
 
     def compute(*arguments):
-        return jax.tree.leaves(
-            jax.jit(gradient, static_argnums=1, compiler_options=FAST)(parameters(), *arguments)
-        )
+        return jax.tree.leaves(quick_jit(gradient, static_argnums=1)(parameters(), *arguments))
 
     products = 6 * TINY.encoder_layers + 10 * TINY.decoder_layers + 1
     assert fields or count_foreign_calls(gradient, parameters()) == 3 * products

@@ -1,7 +1,6 @@
 """The task that classifies images: its loss, its report, what it refuses."""
 
 import dataclasses
-import functools
 import json
 
 import jax
@@ -10,7 +9,6 @@ import pytest
 
 from tests.support import images as tiny
 from tests.support.hostile_values import answer
-from tests.support.programs import FAST
 from tests.support.tiny import write_config_file
 from tfm.commands import compare, evaluate, export, train, translate, visualize
 from tfm.config import from_mapping, save
@@ -20,6 +18,7 @@ from tfm.models import TransformerConfig
 from tfm.models.vit import ViTConfig
 from tfm.tasks import classification
 from tfm.tasks.classification import Config
+from tfm.testing.models import quick_jit
 from tfm.training.config import TrainingConfig
 from tfm.workdir import initialization, runs
 from tfm.workdir.translator import Translator
@@ -50,7 +49,7 @@ def params(task):
     return random_params(task, 0)
 
 
-@functools.partial(jax.jit, static_argnums=0, compiler_options=FAST)
+@quick_jit(static_argnums=0)
 def apply(model, params, images):
     return model.apply({"params": params}, images, train=False)
 
@@ -67,7 +66,7 @@ def probabilities(logits):
 @pytest.mark.long
 def test_the_loss_smooths_over_other_classes(task, params):
     *_, last = task.open_data().validation_batches()  # three images and a row of padding
-    loss = jax.jit(lambda params: task.loss(params, last, None), compiler_options=FAST)
+    loss = quick_jit(lambda params: task.loss(params, last, None))
     (total, count), metrics = loss(params)
     logits = logits_of(task, params, last["images"][:3])
     target = np.full((3, 3), 0.1)

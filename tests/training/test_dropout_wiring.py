@@ -12,10 +12,10 @@ import optax
 import pytest
 
 from tests.references import numpy_transformer as numpy64
-from tests.support.programs import FAST
 from tfm import attention, layers
 from tfm.layers import dropout as dropout_module
 from tfm.models import Transformer, TransformerConfig
+from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
 from tfm.training.partitioning import sum_over_axis
 from tfm.training.step import TrainState, make_train_step, split_batch
@@ -60,7 +60,7 @@ def test_positions_of_dropout_are_the_papers(order, replace_dropout):
     """With tanh for dropout: NumPy applies it to embedding sums and sublayer outputs, and nowhere else."""
     replace_dropout(lambda rng, x, rate: jnp.tanh(x))
     model, params = build(norm_order=order)
-    found = jax.jit(functools.partial(drop, model), compiler_options=FAST)(params)
+    found = quick_jit(functools.partial(drop, model))(params)
     expected = numpy64.transformer(params, INPUTS, TARGETS, order, np.tanh)
     np.testing.assert_allclose(found, expected, atol=2e-5)
 
@@ -136,7 +136,7 @@ def parameters():
 
 @pytest.mark.long
 def test_dropout_layers_and_steps_have_own_keys(recorder):
-    step = jax.jit(train_step_of(MODEL), compiler_options=FAST)
+    step = quick_jit(train_step_of(MODEL))
     seen = []
     for number in range(3):
         step(state_of(number), BATCH)
@@ -158,7 +158,7 @@ def test_micro_batches_and_devices_have_own_keys(recorder):
         return step(state, batch, distribute=sum_over_axis)
 
     split = jax.tree.map(lambda x: x.reshape(2, 2, *x.shape[1:]), BATCH)
-    spread = jax.jit(jax.vmap(on_devices, in_axes=(None, 0), axis_name="batch"), compiler_options=FAST)
+    spread = quick_jit(jax.vmap(on_devices, in_axes=(None, 0), axis_name="batch"))
     spread(state_of(7), split)
     found = recorder.take()
     assert {path: len(keys) for path, keys in found.items()} == {
@@ -170,12 +170,12 @@ def test_micro_batches_and_devices_have_own_keys(recorder):
 @pytest.mark.long
 def test_a_diagnosis_uses_the_keys_of_its_step(recorder):
     """`split_batch` tells what each device and micro-batch got; its keys drop as the step did."""
-    step = jax.jit(train_step_of(MODEL, gradient_accumulation_steps=2), compiler_options=FAST)
+    step = quick_jit(train_step_of(MODEL, gradient_accumulation_steps=2))
     step(state_of(5), BATCH)
     trained = {key for keys in recorder.take().values() for key in keys}
     pieces = split_batch(BATCH, jax.random.fold_in(jax.random.key(1), 5), 1, 2)
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @quick_jit
     def run(batch, key):
         return MODEL.apply({"params": parameters()}, **batch, train=True, rngs={"dropout": key}).size
 
@@ -188,7 +188,7 @@ def test_a_diagnosis_uses_the_keys_of_its_step(recorder):
 @pytest.mark.parametrize("remat", [False, True])
 def test_scanned_layers_have_their_own_keys(remat, recorder):
     model = Transformer(dataclasses.replace(TINY, scan=True, remat=remat), vocabulary_size=30)
-    jax.jit(train_step_of(model), compiler_options=FAST)(state_of(0), BATCH)
+    quick_jit(train_step_of(model))(state_of(0), BATCH)
     keys = [key for keys in recorder.take().values() for key in keys]
     assert_distinct(keys, len(PAPERS))
 
@@ -206,7 +206,7 @@ def test_recomputed_layers_drop_the_same_elements(scan):
         rngs = {"dropout": jax.random.key(3)}
         return (model.apply({"params": stepped}, INPUTS, TARGETS, train=True, rngs=rngs) ** 2).mean()
 
-    loss = jax.jit(jax.value_and_grad(loss), compiler_options=FAST)
+    loss = quick_jit(jax.value_and_grad(loss))
     signs = np.random.default_rng(0)
     direction = jax.tree.map(lambda x: np.sign(signs.normal(size=x.shape)).astype(np.float32), params)
     (ahead, _), (_, slope), (behind, _) = (loss(step, direction) for step in (1e-3, 0.0, -1e-3))

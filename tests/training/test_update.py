@@ -11,9 +11,9 @@ import pytest
 
 from tests.support.numbers_task import MODEL, Numbers, random_batch
 from tests.support.paths import CONFIGS
-from tests.support.programs import FAST
 from tfm.config import from_mapping
 from tfm.tasks.translation.task import Config, Translation
+from tfm.testing.models import quick_jit
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import Adam as AdamConfig
 from tfm.training.optimizers import make_optimizer, make_schedule
@@ -64,9 +64,7 @@ def test_default_updates_are_the_papers():
         (total, count), _ = task.loss(params, batch, None)
         return total / count
 
-    gradient_of, step = (
-        jax.jit(function, compiler_options=FAST) for function in (jax.grad(mean_loss), parts.step)
-    )
+    gradient_of, step = (quick_jit(function) for function in (jax.grad(mean_loss), parts.step))
     state, adam = parts.initialize(), Adam()
     for number in range(1, UPDATES + 1):
         batch = random_batch(rng, rows=3)

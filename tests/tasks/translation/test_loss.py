@@ -11,7 +11,7 @@ import pytest
 
 from tests.references import numpy_transformer as numpy64
 from tests.support.numbers_task import MODEL, PIECES, Numbers, random_batch
-from tests.support.programs import FAST, initialize
+from tests.support.programs import initialize
 from tfm.data.batching import TrainBatches
 from tfm.data.config import DataConfig
 from tfm.data.token_cache import TokenCache
@@ -19,6 +19,7 @@ from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.errors import UserError
 from tfm.tasks.translation.data import count_tokens
 from tfm.tasks.translation.task import Config, Translation
+from tfm.testing.models import quick_jit
 from tfm.training.config import TrainingConfig
 from tfm.training.setup import check_padding, make_setup
 from tfm.training.step import TrainState, check_zero_rows, make_train_step
@@ -47,7 +48,7 @@ def task_and_batches(request, tmp_path_factory):
 
 def loss_of(task, params, batches):
     """Sums and counts over some batches, by name."""
-    found, run = {}, jax.jit(task.loss, compiler_options=FAST)
+    found, run = {}, quick_jit(task.loss)
     for batch in batches:
         loss, metrics = run(params, batch, None)
         for name, pair in (metrics | {"loss": loss}).items():
@@ -102,7 +103,7 @@ def test_validation_is_the_mean_over_all_tokens(task_and_batches):
 def test_a_key_turns_dropout_on():
     task = Translation(Config(model=dataclasses.replace(MODEL, decoder_layers=1)), Numbers())
     params, batch = initialize(task), random_batch(np.random.default_rng(0), rows=2)
-    run = jax.jit(task.loss, compiler_options=FAST)
+    run = quick_jit(task.loss)
     plain, *dropped = (
         float(run(params, batch, key)[0][0]) for key in (None, *jax.random.split(jax.random.key(1)))
     )
@@ -126,7 +127,7 @@ def test_rows_of_zeros_count_for_nothing():
         (total, count), metrics = task.loss(params, batch, None)
         return total, (count, metrics)
 
-    run = jax.jit(jax.value_and_grad(loss, has_aux=True), compiler_options=FAST)
+    run = quick_jit(jax.value_and_grad(loss, has_aux=True))
     keep = [[1, 0], [0, 1], [1, 1], [0, 0]]
     first, second, both, none = (
         run(params, {name: x * np.array(rows, np.int32)[:, None] for name, x in pair.items()})
