@@ -19,19 +19,21 @@ EQUATIONS = {
     *("tfm.schedules", "tfm.dropout", "tfm.search", "tfm.array_types", "tfm.backend"),
 }
 CONFIG = {"tfm.config", "tfm.fields"}
-BASE = {"tfm.errors", "tfm.arguments", "tfm.memory_estimate"}
+BASE = {"tfm.errors", "tfm.arguments", "tfm.memory_estimate", "tfm.io"}
 # Package -> what it may import beside itself, `tfm.errors` and `tfm.arguments`.
 MAY_IMPORT = {
     "tfm.errors": set(),
     "tfm.arguments": set(),
     "tfm.memory_estimate": set(),
+    "tfm.io": set(),
+    "tfm.checkpoints": {"tfm.io"},
     "tfm.matmul": {"tfm.backend"},
     **dict.fromkeys(EQUATIONS, EQUATIONS | {"tfm.matmul"}),
     "tfm.fields": set(),
-    "tfm.config": {"tfm.fields", "tfm.runtime"},
+    "tfm.config": {"tfm.fields", "tfm.io"},
     "tfm.runtime": {"tfm.memory_estimate"},
     "tfm.datasets": set(),
-    "tfm.data": {"tfm.datasets", "tfm.runtime", *CONFIG},
+    "tfm.data": {"tfm.datasets", "tfm.io", *CONFIG},
     "tfm.evaluation": set(),
     "tfm.layers": {*EQUATIONS, "tfm.matmul"},
     "tfm.models": {*EQUATIONS, *CONFIG, "tfm.layers", "tfm.memory_estimate"},
@@ -48,25 +50,53 @@ MAY_IMPORT = {
         ),
     },
     "tfm.interpret": {*EQUATIONS, "tfm.layers", "tfm.data", "tfm.decoding"},
-    "tfm.training": {*EQUATIONS, *CONFIG, *BASE, "tfm.matmul", "tfm.layers", "tfm.runtime"},
+    "tfm.training": {
+        *EQUATIONS,
+        *CONFIG,
+        *BASE,
+        "tfm.matmul",
+        "tfm.layers",
+        "tfm.io",
+        "tfm.checkpoints",
+        "tfm.runtime",
+    },
     "tfm.visualize": {*EQUATIONS, *BASE, "tfm.layers", "tfm.data", "tfm.decoding", "tfm.runtime"},
     "tfm.tasks": {
         *(*EQUATIONS, *CONFIG, *BASE, "tfm.models", "tfm.data", "tfm.decoding", "tfm.evaluation"),
         *("tfm.training", "tfm.runtime", "tfm.visualize"),
     },
     "tfm.workdir": {
-        *(*CONFIG, *BASE, "tfm.tasks", "tfm.training", "tfm.runtime", "tfm.data", "tfm.evaluation"),
+        *(
+            *CONFIG,
+            *BASE,
+            "tfm.tasks",
+            "tfm.training",
+            "tfm.io",
+            "tfm.checkpoints",
+            "tfm.runtime",
+            "tfm.data",
+        ),
+        "tfm.evaluation",
     },
-    "tfm.sweep": {*CONFIG, *BASE, "tfm.tasks", "tfm.training", "tfm.runtime"},
+    "tfm.sweep": {*CONFIG, *BASE, "tfm.tasks", "tfm.training"},
     "tfm.export": {
-        *(*CONFIG, *BASE, "tfm.backend", "tfm.workdir", "tfm.runtime", "tfm.decoding", "tfm.layers"),
+        *(
+            *CONFIG,
+            *BASE,
+            "tfm.backend",
+            "tfm.workdir",
+            "tfm.io",
+            "tfm.checkpoints",
+            "tfm.decoding",
+            "tfm.layers",
+        ),
         "tfm.evaluation",
     },
     "tfm.commands": None,  # all
     "tfm.testing": None,
 }
 WITHOUT_JAX = ("tfm.data", "tfm.datasets", "tfm.evaluation", *sorted(CONFIG), "tfm.errors", "tfm.arguments")
-HOST_SIDE_FILES = ("tfm.runtime.files", "tfm.commands.terminal", "tfm.commands.main")
+HOST_SIDE_FILES = ("tfm.io.files", "tfm.commands.terminal", "tfm.commands.main")
 NOWHERE = ("tensorflow", "clu", "configs", "flax.training.checkpoints", "pickle", "torch")
 
 

@@ -27,7 +27,7 @@ from ml_collections import config_dict
 
 from tfm.errors import UserError
 from tfm.fields import LARGEST_INT, hints_of, info_of, join, kind_of, optional_of, problem_of, raise_all
-from tfm.runtime.files import atomic_file, read_limited
+from tfm.io.files import atomic_file, read_limited
 
 LARGEST_JSON = 1 << 24  # bytes; a config has two thousand
 IDENTIFIER = r"[A-Za-z_]\w*"

@@ -16,7 +16,7 @@ from tfm.commands.compare import read_systems
 from tfm.data.sources import fingerprint_texts, read_sides
 from tfm.errors import UserError
 from tfm.evaluation.translation_metrics import Score
-from tfm.runtime.files import only_writer
+from tfm.io.files import only_writer
 from tfm.training.task import Report
 from tfm.workdir import runs
 

@@ -8,7 +8,7 @@ from tests.support.workdirs import logged, make_workdir, validated, write_metric
 from tfm.commands import list as list_command
 from tfm.commands import status
 from tfm.errors import UserError
-from tfm.runtime.lock import lock_workdir
+from tfm.io.lock import lock_workdir
 from tfm.workdir.bundle import PARAMETERS_FILE
 
 

@@ -31,7 +31,7 @@ from tfm.data.tokenizer import EOS_ID
 from tfm.decoding.generate import DecodingConfig, decode
 from tfm.decoding.scoring import score_pairs
 from tfm.errors import UserError
-from tfm.runtime.files import open_locked
+from tfm.io.files import open_locked
 from tfm.workdir import runs
 
 TEXTS = ["red dog", "a", "big green bird sleeps runs red", "cat runs", ""]

@@ -13,8 +13,8 @@ from tfm.commands import visualize
 from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
+from tfm.io.files import only_writer
 from tfm.models.rnn_seq2seq import RNNConfig
-from tfm.runtime.files import only_writer
 from tfm.tasks import translation as translation_task
 from tfm.testing.parameters import random_parameters
 from tfm.visualize import figures, translation

@@ -112,8 +112,8 @@ WAITING = """
 import sys
 from tests.support.tfds_sets import config_of
 from tfm.data.sources import check_splits
-from tfm.runtime import preemption
-with preemption.handle_signals():
+from tfm.io.signals import handle_signals
+with handle_signals():
     check_splits(config_of(sys.argv[1]))
 """
 

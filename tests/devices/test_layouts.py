@@ -13,9 +13,9 @@ from jax.sharding import AxisType, PartitionSpec
 
 from tests.support.programs import initialize
 from tests.support.tiny import MODEL
+from tfm.checkpoints.store import Checkpoints
 from tfm.dropout import make_device_key
 from tfm.matmul import cpu_dot_general
-from tfm.runtime.checkpoints import Checkpoints
 from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig
 from tfm.training.non_finite import first_not_finite

@@ -51,7 +51,7 @@ LAST_TESTS = {
     "tests/wiring/test_flags.py": WIRING_OF_FLAGS,
     "tests/models/test_contracts.py": ("layers", "models", "search", "matmul", "attention.py", "masks.py"),
     "tests/devices/test_layouts.py": ("training", "dropout.py", "matmul", "layers"),
-    "tests/tasks/test_contracts.py": ("tasks", "data", "training", "runtime", "losses.py", "dropout.py"),
+    "tests/tasks/test_contracts.py": ("tasks", "data", "training", "losses.py", "dropout.py"),
 }
 HANDWRITTEN = pathlib.Path(__file__).with_name("handwritten.jsonl")
 SURVIVED, KILLED, TIMED_OUT = 0, 1, -signal.SIGALRM  # exit codes

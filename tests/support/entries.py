@@ -18,6 +18,8 @@ from absl import flags
 from tests.support.pairs import Letters, Pairs
 from tests.support.tiny import ids
 from tfm import config
+from tfm.checkpoints import manifest
+from tfm.checkpoints.store import Checkpoints
 from tfm.commands import compare, config_flag
 from tfm.commands.translate import as_json, as_text, open_output, translate_file, translate_lines
 from tfm.data.config import DataConfig
@@ -31,9 +33,7 @@ from tfm.data.trees import format_tree, read_trees, restore_tree
 from tfm.errors import UserError
 from tfm.export import model_card
 from tfm.fields import changes
-from tfm.runtime import manifest
-from tfm.runtime.checkpoints import Checkpoints
-from tfm.runtime.provenance import RECORD_FILE, changed_fields, last_start
+from tfm.io.provenance import RECORD_FILE, changed_fields, last_start
 from tfm.tasks.translation.task import Config
 from tfm.training.divergence import first_loss
 from tfm.training.reporting import METRICS_FILE, read_metrics

@@ -22,10 +22,10 @@ with atheris.instrument_imports(
 ):
     from tests.support import entries
     from tests.support.tiny import make_config, train_run, write_corpus
+    from tfm.checkpoints import manifest
     from tfm.data.tokenizer import Tokenizer
     from tfm.errors import UserError
     from tfm.export.bundle import write_bundle
-    from tfm.runtime import manifest
     from tfm.workdir import bundle, runs
 
 VOCABULARY_FILE = "vocabulary.model"

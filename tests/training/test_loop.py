@@ -16,8 +16,8 @@ import pytest
 from tests.support import tiny
 from tests.support.tiny import train_run
 from tests.support.tiny_regression import ROWS, Regression, make_config
+from tfm.checkpoints import store as saved
 from tfm.errors import UserError
-from tfm.runtime import checkpoints as saved
 from tfm.testing.tasks import rows_without_times
 from tfm.training.config import TrainingConfig
 from tfm.training.divergence import first_loss

@@ -16,9 +16,9 @@ from tests.support import tiny
 from tests.support.programs import initialize
 from tests.support.tiny import train_run
 from tests.support.tiny_regression import Regression, make_config
+from tfm.checkpoints.store import Checkpoints
 from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError
-from tfm.runtime.checkpoints import Checkpoints
 from tfm.tasks import translation
 from tfm.training import non_finite, setup
 from tfm.training.config import TrainingConfig

@@ -10,10 +10,10 @@ import optax
 import pytest
 
 from tests.support.tiny import MODEL
+from tfm.checkpoints.store import Checkpoints
 from tfm.config import from_mapping
 from tfm.errors import UserError
 from tfm.models import Transformer
-from tfm.runtime.checkpoints import Checkpoints
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import (
     OPTIMIZERS,

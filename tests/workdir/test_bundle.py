@@ -21,11 +21,11 @@ import tfm
 from tests.support.paths import ROOT
 from tests.support.processes import LIMIT
 from tests.support.tiny import randomize_weights
+from tfm.checkpoints import manifest
 from tfm.commands import export
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
-from tfm.runtime import manifest
-from tfm.runtime.files import only_writer
+from tfm.io.files import only_writer
 from tfm.training.reporting import read_metrics
 from tfm.workdir import bundle, runs
 

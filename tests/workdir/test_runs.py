@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from tests.support.paths import ROOT
+from tfm.checkpoints import store
+from tfm.checkpoints.store import Checkpoints
 from tfm.commands import evaluate as evaluating
 from tfm.errors import UserError
-from tfm.runtime import checkpoints
-from tfm.runtime.checkpoints import Checkpoints
 from tfm.tasks import translation
 from tfm.tasks.translation.task import VOCABULARY_FILE
 from tfm.training.loop import train
@@ -94,7 +94,7 @@ def test_a_run_resumes_only_with_its_tokenizer(other_vocabulary):
 def test_training_may_delete_a_step_being_read(moment, tiny_run, tmp_path, monkeypatch):
     """The next choice is of those that are there; a step that was asked for is an error message."""
     workdir = shutil.copytree(tiny_run, tmp_path / "run")
-    place, name = (Checkpoints, "restore_weights") if moment == "chosen" else (checkpoints, "restore_tree")
+    place, name = (Checkpoints, "restore_weights") if moment == "chosen" else (store, "restore_tree")
     plain = getattr(place, name)
 
     def delete_first(*arguments):

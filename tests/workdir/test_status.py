@@ -7,7 +7,7 @@ import pytest
 from tests.support.workdirs import logged, make_workdir, validated, write_metrics
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
-from tfm.runtime.lock import lock_workdir
+from tfm.io.lock import lock_workdir
 from tfm.workdir import status
 
 

@@ -25,7 +25,7 @@ from tfm.commands import config_flag, help_text, terminal
 from tfm.data.config import PIPE, SPLITS
 from tfm.data.pipe import store_pipe
 from tfm.errors import UserError
-from tfm.runtime.files import io_error_message, user_cache
+from tfm.io.files import io_error_message, user_cache
 from tfm.workdir import runs
 
 USER_ERROR = 2

@@ -19,7 +19,7 @@ from tfm.commands import cli
 from tfm.data.lines import one_line
 from tfm.errors import UserError
 from tfm.fields import changes
-from tfm.runtime.files import atomic_file, only_writer
+from tfm.io.files import atomic_file, only_writer
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.training.task import Report
 from tfm.workdir import runs

@@ -14,7 +14,7 @@ from tfm.decoding.generate import MAX_TOKENS
 from tfm.errors import UserError
 from tfm.export import stablehlo
 from tfm.export.bundle import check_absent, write_bundle
-from tfm.runtime.files import only_writer
+from tfm.io.files import only_writer
 from tfm.workdir import runs
 
 DEFAULT_SHAPE = "1x64"

@@ -30,7 +30,7 @@ from tfm.data.tokenizer import EOS_ID
 from tfm.decoding.scoring import predict_pairs
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
-from tfm.runtime.files import atomic_file
+from tfm.io.files import atomic_file
 from tfm.tasks.translation.task import sample_evenly
 from tfm.training.reporting import read_metrics
 from tfm.training.samples import format_samples, read_samples

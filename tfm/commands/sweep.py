@@ -22,8 +22,8 @@ from tfm import config
 from tfm.commands import cli, config_flag, train
 from tfm.errors import UserError
 from tfm.fields import raise_all
-from tfm.runtime.files import atomic_file
-from tfm.runtime.lock import lock_workdir
+from tfm.io.files import atomic_file
+from tfm.io.lock import lock_workdir
 from tfm.sweep import ledger
 from tfm.sweep.plan import PlannedRun, describe_plan, plan_folder
 from tfm.sweep.processes import execute_runs

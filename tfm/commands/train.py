@@ -23,8 +23,8 @@ from jax.experimental import multihost_utils
 from tfm import tasks
 from tfm.commands import cli, progress_bar
 from tfm.errors import UserError
-from tfm.runtime import preemption
-from tfm.runtime.lock import lock_workdir
+from tfm.io.lock import lock_workdir
+from tfm.io.signals import SignalHandler, handle_signals
 from tfm.runtime.memory import limit_malloc_arenas
 from tfm.training.dry_run import describe_run
 from tfm.training.hooks import Hook
@@ -83,11 +83,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     if arguments.dry_run:
         dry_run(chosen, arguments)
         return
-    with preemption.handle_signals() as signals:
+    with handle_signals() as signals:
         begin(chosen, arguments, signals)
 
 
-def begin(chosen: Any, arguments: flags.FlagValues, signals: preemption.SignalHandler) -> None:
+def begin(chosen: Any, arguments: flags.FlagValues, signals: SignalHandler) -> None:
     """Trains in the work directory, as the only run that does; its first process holds the lock."""
     workdir, source = arguments.workdir, arguments.warm_start
     cli.enable_compilation_cache(workdir)

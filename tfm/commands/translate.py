@@ -27,7 +27,7 @@ from tfm.commands import cli, terminal
 from tfm.data.lines import one_line
 from tfm.decoding.generate import check_n_best
 from tfm.errors import UserError
-from tfm.runtime.files import atomic_file, open_locked
+from tfm.io.files import atomic_file, open_locked
 from tfm.workdir import runs
 from tfm.workdir.translator import Translator
 

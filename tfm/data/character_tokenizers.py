@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tfm.errors import UserError
-from tfm.runtime.files import atomic_file, read_limited
+from tfm.io.files import atomic_file, read_limited
 
 FIRST_BYTE = 3  # behind PAD, BOS and EOS
 BYTES = 256

@@ -8,7 +8,7 @@ from typing import Any
 from tfm.config import DOTTED
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
-from tfm.runtime.files import user_cache
+from tfm.io.files import user_cache
 
 LANGUAGE = re.compile(r"\w[\w.-]*")  # it becomes part of file names
 LANGUAGE_FORM = "letters, digits, '.', '_' or '-'"

@@ -27,7 +27,7 @@ from tfm.data.text_source import TextSource, iterate
 from tfm.data.tfds_records import RecordPairs
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field, field_like
-from tfm.runtime.files import user_cache
+from tfm.io.files import user_cache
 
 BUILTIN = ("pydoc_topics",)
 TOKENIZER_FILE = "tokenizer.model"

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 from tfm.data.config import PIPE, SPLITS
 from tfm.errors import UserError
-from tfm.runtime.files import atomic_file, clean_folder
+from tfm.io.files import atomic_file, clean_folder
 
 CHUNK = 1 << 24
 RESUME = "a run that has begun takes --config=WORKDIR/config.json, which names the file that keeps its rows"

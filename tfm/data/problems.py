@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from tfm.errors import UserError
-from tfm.runtime.files import io_error_message
+from tfm.io.files import io_error_message
 
 
 @contextlib.contextmanager

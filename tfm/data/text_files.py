@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Sequence
 
 from tfm.errors import UserError
-from tfm.runtime.files import atomic_file, clean_folder
+from tfm.io.files import atomic_file, clean_folder
 
 OPENERS: dict[str, Callable] = {"": open, ".gz": gzip.open, ".xz": lzma.open}
 DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)

@@ -23,7 +23,7 @@ from numpy.lib.format import write_array_header_1_0
 from tfm.data.packing import concatenate_ranges, find_starts
 from tfm.data.tokenizer import EOS_ID
 from tfm.errors import UserError
-from tfm.runtime.files import atomic_folder, clean_folder, writing
+from tfm.io.files import atomic_folder, clean_folder, writing
 
 FORMAT = 1
 CHUNK_PAIRS = 50_000  # tokenised at a time: bounds memory, and each is a line of progress

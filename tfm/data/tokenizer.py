@@ -13,7 +13,7 @@ import sentencepiece
 
 from tfm.data.bpe_dropout import merge_with_dropout
 from tfm.errors import UserError
-from tfm.runtime.files import atomic_file, read_limited
+from tfm.io.files import atomic_file, read_limited
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 WORD_START = "\u2581"  # SentencePiece writes a space so

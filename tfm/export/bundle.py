@@ -11,10 +11,10 @@ import safetensors.numpy
 from flax.traverse_util import flatten_dict
 
 from tfm import config
+from tfm.checkpoints import manifest
 from tfm.errors import UserError
 from tfm.export import model_card
-from tfm.runtime import manifest
-from tfm.runtime.files import atomic_folder, writing
+from tfm.io.files import atomic_folder, writing
 from tfm.workdir import runs
 from tfm.workdir.bundle import CARD_FILE, FORMAT_VERSION, MANIFEST_KEY, METADATA_KEY, PARAMETERS_FILE
 

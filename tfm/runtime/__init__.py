@@ -1,1 +1,1 @@
-"""Checkpoints, manifests, lock, preemption, provenance, files and memory of a run."""
+"""Memory of the process and of a device."""

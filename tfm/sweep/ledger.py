@@ -12,8 +12,8 @@ from typing import Any
 from tfm.config import from_mapping
 from tfm.errors import UserError
 from tfm.fields import changes
-from tfm.runtime.files import end_last_line, read_json_lines
-from tfm.runtime.provenance import last_start
+from tfm.io.files import end_last_line, read_json_lines
+from tfm.io.provenance import last_start
 from tfm.sweep.plan import PlannedRun
 from tfm.training.reporting import read_metrics
 

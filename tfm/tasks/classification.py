@@ -26,9 +26,9 @@ from tfm.data.images import ImageDataConfig, Images, check_splits, open_images
 from tfm.errors import UserError
 from tfm.evaluation.classification_metrics import classification_scores
 from tfm.fields import NEVER, check_fields, field
+from tfm.io.files import atomic_file, read_limited
 from tfm.losses import smoothed_cross_entropy
 from tfm.models.vit import ViTConfig
-from tfm.runtime.files import atomic_file, read_limited
 from tfm.runtime.memory import check_training_fits
 from tfm.training.config import TrainingConfig
 from tfm.training.reporting import add_sums, means

@@ -18,7 +18,7 @@ import pytest
 from tfm import tasks
 from tfm.config import from_mapping, load, save
 from tfm.fields import leaves
-from tfm.runtime.preemption import SignalHandler
+from tfm.io.signals import SignalHandler
 from tfm.testing.models import assert_trees_close, quick_jit
 from tfm.training.config import TrainingConfig
 from tfm.training.hooks import Hook

@@ -11,11 +11,11 @@ from typing import Any
 import jax
 import optax
 
+from tfm.checkpoints.store import Checkpoints
+from tfm.io.lock import DirectoryGuard
+from tfm.io.provenance import record_start
+from tfm.io.signals import Interrupted, Preemption, SignalHandler
 from tfm.matmul import bfloat16_library
-from tfm.runtime.checkpoints import Checkpoints
-from tfm.runtime.lock import DirectoryGuard
-from tfm.runtime.preemption import Interrupted, Preemption, SignalHandler
-from tfm.runtime.provenance import record_start
 from tfm.training.config import TrainingConfig
 from tfm.training.divergence import DeferredMetrics, DivergenceMonitor, first_loss
 from tfm.training.early_stopping import EarlyStopping

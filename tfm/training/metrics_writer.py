@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Mapping
 
-from tfm.runtime.files import end_last_line, writing
+from tfm.io.files import end_last_line, writing
 from tfm.training.hooks import Hook
 from tfm.training.reporting import METRICS_FILE, RESUMED
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
+from tfm.checkpoints.store import Checkpoints
 from tfm.errors import UserError
-from tfm.runtime.checkpoints import Checkpoints
 from tfm.training.config import TrainingConfig
 from tfm.training.task import Batch, Data, Task
 

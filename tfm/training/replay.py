@@ -10,9 +10,9 @@ import jax
 import numpy as np
 
 from tfm.errors import UserError
+from tfm.io.provenance import changed_fields, last_start
 from tfm.layers.activations import Interception, intercept
 from tfm.layers.parameter_axes import parameter_axes
-from tfm.runtime.provenance import changed_fields, last_start
 from tfm.training.config import TrainingConfig
 from tfm.training.partitioning import uses_mesh
 from tfm.training.reporting import means

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from tfm.errors import UserError
 from tfm.fields import LARGEST_INT
-from tfm.runtime.files import read_json_lines
+from tfm.io.files import read_json_lines
 from tfm.schedules import Schedule
 from tfm.training.task import SumAndCount
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tfm.errors import UserError
-from tfm.runtime.files import end_last_line, read_json_lines, writing
+from tfm.io.files import end_last_line, read_json_lines, writing
 from tfm.training.hooks import Hook
 from tfm.training.task import Samples
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import jax
 
-from tfm.runtime.checkpoints import Checkpoints
-from tfm.runtime.lock import DirectoryGuard
+from tfm.checkpoints.restoring import check_shapes
+from tfm.checkpoints.store import Checkpoints
+from tfm.io.lock import DirectoryGuard
 from tfm.runtime.memory import Memory, check_memory, explain_out_of_memory, measure_memory, return_free_memory
-from tfm.runtime.restoring import check_shapes
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import make_optimizer, make_schedule
 from tfm.training.partitioning import Partitioner, make_partitioner

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tfm.errors import UserError
-from tfm.runtime.files import atomic_file
+from tfm.io.files import atomic_file
 from tfm.runtime.memory import check_estimate, host_memory
 
 FORMATS = ("png", "svg", "pdf")

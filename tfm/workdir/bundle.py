@@ -16,10 +16,10 @@ import jax
 import safetensors
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from tfm.checkpoints import manifest
+from tfm.checkpoints.restoring import check_finite
 from tfm.errors import UserError
-from tfm.runtime import manifest
 from tfm.runtime.memory import check_weights_fit
-from tfm.runtime.restoring import check_finite
 from tfm.training.task import Task
 
 PARAMETERS_FILE = "model.safetensors"

@@ -12,11 +12,11 @@ from typing import Any
 import jax
 
 from tfm import config, tasks
+from tfm.checkpoints.store import Checkpoints
 from tfm.errors import UserError
 from tfm.fields import NEVER, WITH_FLAG, WITH_RESET, changes, leaves
-from tfm.runtime.checkpoints import Checkpoints
-from tfm.runtime.files import atomic_file
-from tfm.runtime.provenance import RECORD_FILE, last_start
+from tfm.io.files import atomic_file
+from tfm.io.provenance import RECORD_FILE, last_start
 from tfm.training.reporting import METRICS_FILE
 from tfm.training.samples import SAMPLES_FILE, SAMPLES_FOLDER
 from tfm.training.setup import CHECKPOINT_FOLDER, open_checkpoints

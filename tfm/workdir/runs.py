@@ -11,10 +11,10 @@ from ml_collections import config_dict
 
 from tfm import config, tasks
 from tfm.arguments import check_count
+from tfm.checkpoints.store import CheckpointDeleted, average_trees
 from tfm.errors import UserError
 from tfm.fields import NEVER, changes
-from tfm.runtime.checkpoints import CheckpointDeleted, average_trees
-from tfm.runtime.files import check_entries
+from tfm.io.files import check_entries
 from tfm.runtime.memory import check_weights_fit, host_memory
 from tfm.training.setup import open_checkpoints
 from tfm.workdir.bundle import is_bundle, read_bundle

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tfm import tasks
+from tfm.checkpoints.store import list_steps
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
-from tfm.runtime.checkpoints import list_steps
-from tfm.runtime.lock import find_holder
-from tfm.runtime.provenance import last_start
+from tfm.io.lock import find_holder
+from tfm.io.provenance import last_start
 from tfm.training.reporting import read_metrics
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import runs

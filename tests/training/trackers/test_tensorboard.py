@@ -1,4 +1,4 @@
-"""The events of TensorBoard. tests/runtime/test_io_errors.py has the framing of the file."""
+"""The events of TensorBoard. tests/io/test_io_errors.py has the framing of the file."""
 
 import json
 

@@ -3,7 +3,7 @@
 import json
 import os
 
-from tfm.runtime.files import atomic_file, read_limited
+from tfm.io.files import atomic_file, read_limited
 
 TRACKERS_FILE = "trackers.json"  # {name of the tracker: id of the run there}
 LARGEST = 1 << 16  # bytes

@@ -12,7 +12,7 @@ from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboardX.proto.tensor_pb2 import TensorProto
 from tensorboardX.record_writer import RecordWriter
 
-from tfm.runtime.files import writing
+from tfm.io.files import writing
 from tfm.training.samples import format_table
 
 FOLDER = "tensorboard"

@@ -22,10 +22,10 @@ from orbax.checkpoint import checkpoint_manager
 
 from tests.support.io_conditions import open_folder, unwritable
 from tests.support.processes import LIMIT, wait_until
+from tfm.checkpoints import manifest, orbax_paths, readback
+from tfm.checkpoints import store as saved
 from tfm.errors import UserError
-from tfm.runtime import checkpoints as saved
-from tfm.runtime import manifest, orbax_paths, readback
-from tfm.runtime.lock import LOCK_FILE, DirectoryGuard
+from tfm.io.lock import LOCK_FILE, DirectoryGuard
 from tfm.training.step import TrainState
 
 STEPS = (2, 4, 6)

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from tfm.runtime.orbax_paths import orbax_path
-from tfm.runtime.restoring import first_difference
+from tfm.checkpoints.orbax_paths import orbax_path
+from tfm.checkpoints.restoring import first_difference
 
 AT_ONCE = 1 << 28  # bytes that are read before they are compared; a larger array is read alone
 

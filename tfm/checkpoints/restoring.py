@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from tfm.checkpoints.orbax_paths import orbax_path
 from tfm.errors import UserError
-from tfm.runtime.orbax_paths import orbax_path
 
 
 def restore_tree(folder: str, like: Any, what: str) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from tfm.errors import UserError
-from tfm.runtime.files import check_entries
+from tfm.io.files import check_entries
 
 LOCK_FILE = "lock"
 log = logging.getLogger(__name__)

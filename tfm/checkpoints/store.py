@@ -20,12 +20,12 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from orbax.checkpoint import checkpoint_managers
 
+from tfm.checkpoints import manifest, readback
+from tfm.checkpoints.orbax_paths import orbax_path
+from tfm.checkpoints.restoring import check_finite, restore_tree
 from tfm.errors import UserError
-from tfm.runtime import manifest, readback
-from tfm.runtime.files import io_error_message, require_space, writing
-from tfm.runtime.lock import DirectoryGuard
-from tfm.runtime.orbax_paths import orbax_path
-from tfm.runtime.restoring import check_finite, restore_tree
+from tfm.io.files import io_error_message, require_space, writing
+from tfm.io.lock import DirectoryGuard
 
 ITEMS = ("params", "optimizer", "average")
 WEIGHTS = ("params", "average")

@@ -18,7 +18,7 @@ from typing import Any
 import jax
 
 import tfm
-from tfm.runtime.files import end_last_line, read_json_lines
+from tfm.io.files import end_last_line, read_json_lines
 
 RECORD_FILE = "starts.jsonl"
 VARIABLES = ("JAX_", "XLA_")  # of the environment, that are recorded

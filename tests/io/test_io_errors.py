@@ -30,6 +30,7 @@ from tests.support.pairs import TEXTS, Letters, random_pairs
 from tests.support.paths import ROOT
 from tests.support.tiny import make_config, train_run, write_config_file
 from tfm import config
+from tfm.checkpoints.store import Checkpoints
 from tfm.commands import cli
 from tfm.data import text_pairs
 from tfm.data.config import DataConfig
@@ -38,8 +39,7 @@ from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
-from tfm.runtime.checkpoints import Checkpoints
-from tfm.runtime.files import atomic_file, atomic_folder, io_error_message, require_space
+from tfm.io.files import atomic_file, atomic_folder, io_error_message, require_space
 from tfm.training.metrics_writer import MetricsWriter
 from tfm.training.trackers.tensorboard import TensorBoardTracker
 from tfm.visualize.figures import draw_curves

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import optax
 import pytest
 
-from tfm.runtime.checkpoints import Checkpoints
+from tfm.checkpoints.store import Checkpoints
 from tfm.testing.stores import StoreContract
 from tfm.training.step import TrainState
 

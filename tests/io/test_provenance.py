@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 from tests.support.tiny import make_config, train_run
 from tfm import config as configs
 from tfm import matmul
-from tfm.runtime.provenance import RECORD_FILE, code_state, last_start, package_versions, record_start
+from tfm.io.provenance import RECORD_FILE, code_state, last_start, package_versions, record_start
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import Adam

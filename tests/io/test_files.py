@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.io_conditions import open_folder, unwritable
 from tfm.errors import UserError
-from tfm.runtime import files
-from tfm.runtime.files import check_entries, only_writer, open_locked
+from tfm.io import files
+from tfm.io.files import check_entries, only_writer, open_locked
 
 
 def test_a_locked_file_is_refused(tmp_path):

@@ -18,9 +18,9 @@ from tests.support.paths import ROOT
 from tests.support.processes import finish, read_to, start_training
 from tests.support.tiny import losses, train_run, write_config_file
 from tests.support.tiny_regression import Data, Regression, create, make_config
+from tfm.checkpoints.store import Checkpoints
 from tfm.config import save
-from tfm.runtime import preemption
-from tfm.runtime.checkpoints import Checkpoints
+from tfm.io.signals import REPEAT_SECONDS, SIGNALS, SignalHandler, handle_signals
 from tfm.training.loop import train
 from tfm.training.reporting import read_metrics
 from tfm.workdir import runs
@@ -37,22 +37,22 @@ def send(number):
     time.sleep(0.05)
 
 
-@pytest.mark.parametrize("number", preemption.SIGNALS)
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_deferred_signal_is_noted(number, caplog):
-    before = [signal.getsignal(each) for each in preemption.SIGNALS]
-    with preemption.handle_signals() as signals, signals.deferred():
+    before = [signal.getsignal(each) for each in SIGNALS]
+    with handle_signals() as signals, signals.deferred():
         assert signals.signal == 0
         send(number)
         assert signals.signal == number
     assert f"{number.name}: the run saves and ends" in caplog.text
-    with pytest.raises(SystemExit) as ending, preemption.handle_signals():
+    with pytest.raises(SystemExit) as ending, handle_signals():
         send(number)
     assert ending.value.code == 128 + number
-    assert [signal.getsignal(each) for each in preemption.SIGNALS] == before
+    assert [signal.getsignal(each) for each in SIGNALS] == before
 
 
 def test_an_exception_ends_the_deferring():
-    with preemption.handle_signals() as signals:
+    with handle_signals() as signals:
         with contextlib.suppress(ValueError), signals.deferred():
             raise ValueError
         with pytest.raises(SystemExit):
@@ -61,7 +61,7 @@ def test_an_exception_ends_the_deferring():
 
 @pytest.mark.long
 def test_a_stopped_run_saves_and_resumes(regression_run, tmp_path, monkeypatch):
-    signals, config = preemption.SignalHandler(), make_config(checkpoint_every=100)
+    signals, config = SignalHandler(), make_config(checkpoint_every=100)
     plain = Data.train_batches
 
     def asks_at_the_fourth(self, start_step):
@@ -94,7 +94,7 @@ def test_an_interrupted_evaluation_is_resumed(
     save(config, runs.config_path(str(tmp_path)))
     saved = []
     for numbers in itertools.count(1), itertools.repeat(evaluation):  # then while it makes up for it
-        signals = preemption.SignalHandler()
+        signals = SignalHandler()
 
         def asks(self, params, data, signals=signals, numbers=numbers):
             if next(numbers) == evaluation:
@@ -122,7 +122,7 @@ def test_an_interrupted_evaluation_is_resumed(
 
 @pytest.mark.long
 def test_a_signal_does_not_wait_for_evaluation(regression_run, tmp_path, monkeypatch):
-    signals, config, plain = preemption.SignalHandler(), make_config(), Data.train_batches
+    signals, config, plain = SignalHandler(), make_config(), Data.train_batches
 
     def asks_at_the_third(self, start_step):
         for step, batch in enumerate(plain(self, start_step), start_step + 1):
@@ -141,7 +141,7 @@ def test_a_signal_does_not_wait_for_evaluation(regression_run, tmp_path, monkeyp
 
 @pytest.mark.long
 def test_a_signal_in_the_last_save(tmp_path, monkeypatch):
-    signals, config, plain = preemption.SignalHandler(), make_config(steps=1), Checkpoints.save
+    signals, config, plain = SignalHandler(), make_config(steps=1), Checkpoints.save
 
     def asks(self, *arguments, **options):
         signals.signal = signal.SIGTERM
@@ -156,8 +156,8 @@ def test_a_signal_in_the_last_save(tmp_path, monkeypatch):
 @pytest.mark.long
 def test_a_second_signal_ends_a_busy_main_thread():
     code = (
-        "import jax\nfrom tfm.runtime import preemption\n"
-        "with preemption.handle_signals() as signals, signals.deferred():\n"
+        "import jax\nfrom tfm.io.signals import handle_signals\n"
+        "with handle_signals() as signals, signals.deferred():\n"
         "    print('ready', flush=True)\n"
         "    jax.jit(lambda x: jax.lax.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 7, x))(0)"
         ".block_until_ready()\n"  # never ends, and no Python handler runs in the meantime
@@ -170,7 +170,7 @@ def test_a_second_signal_ends_a_busy_main_thread():
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)  # at once, as from a wrapper: still the first
     with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(preemption.REPEAT_SECONDS + 0.5)
+        process.wait(REPEAT_SECONDS + 0.5)
     process.send_signal(signal.SIGTERM)
     assert process.wait(5) == 128 + signal.SIGTERM
     process.stdout.close()

@@ -17,7 +17,7 @@ from tests.support.tiny import write_config_file
 from tests.support.tiny_regression import create, make_config
 from tfm.config import save
 from tfm.errors import UserError
-from tfm.runtime.lock import LOCK_FILE, DirectoryGuard, lock_workdir
+from tfm.io.lock import LOCK_FILE, DirectoryGuard, lock_workdir
 from tfm.training.loop import _Loop, train
 from tfm.workdir.runs import config_path
 
@@ -48,7 +48,7 @@ def test_an_error_gives_it_back(tmp_path, caplog):
 
 def test_a_killed_process_leaves_no_lock(tmp_path, caplog):
     code = (
-        "import os, signal\nfrom tfm.runtime.lock import lock_workdir\n"
+        "import os, signal\nfrom tfm.io.lock import lock_workdir\n"
         f"with lock_workdir({str(tmp_path)!r}):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )

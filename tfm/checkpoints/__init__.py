@@ -1,0 +1,1 @@
+"""Checkpoints of a run: written in the background, verified before use."""
