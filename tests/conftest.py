@@ -57,8 +57,10 @@ def pytest_xdist_auto_num_workers():
     return (os.cpu_count() or 1) + 1
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Files that take long go first, so that no worker ends alone with one: a long test counts as ten."""
+    if not hasattr(config, "workerinput"):
+        return  # one process keeps the order of its arguments
     weights = collections.Counter()
     for item in items:
         weights[item.path] += 10 if item.get_closest_marker("long") else 1

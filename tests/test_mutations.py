@@ -5,9 +5,10 @@ import json
 import subprocess
 import sys
 
+import coverage
 import pytest
 
-from tests.mutations import generate, run
+from tests.mutations import choose, generate, run
 from tests.support.paths import ROOT
 
 SOURCE = b'''"""A docstring with 1 number."""
@@ -70,7 +71,7 @@ def test_each_kind_changes_what_it_names_and_nothing_else(kind, lines):
 def test_every_mutant_of_the_project_is_valid_python():
     for mutation in run.generated_mutations(300, seed=0):
         ast.parse(mutation.content)
-        assert mutation.tests, mutation.description
+        assert mutation.lines, mutation.description
         assert mutation.content != (ROOT / mutation.path).read_bytes(), mutation.description
 
 
@@ -89,12 +90,67 @@ def test_each_handwritten_mutation_fits_its_file_once():
 
 
 def test_the_tests_of_handwritten_mutations_exist():
-    groups = [group for mutation in run.read_mutations() for group in mutation.tests]
-    for test in {test for group in groups for test in group}:
+    for test in {test for mutation in run.read_mutations() for test in mutation.tests}:
         file, _, name = test.partition("::")
         name = name.partition("[")[0]
         kind = "class" if name.startswith("Test") else "def"
         assert f"{kind} {name or 'test_'}" in (ROOT / file).read_text(encoding="utf-8"), test
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch):
+    """Records of tests of tfm/a.py. Lines 1 and 2 run when it is imported, line 7 in a shared fixture."""
+    lines = {
+        "": {"a.py": [1, 2]},
+        "tests/test_a.py::test_cheap": {"a.py": [5]},
+        "tests/test_a.py::test_costly": {"a.py": [5]},
+        "tests/test_b.py::test_broad": {"a.py": [5, 6], "b.py": [1], "c.py": [1], "d.py": [1]},
+        "fixture tests/x::made": {"a.py": [7]},
+    }
+    data = coverage.CoverageData(basename=tmp_path / "lines")
+    for context, files in lines.items():
+        data.set_context(context)
+        data.add_lines({f"/elsewhere/tfm/{name}": numbers for name, numbers in files.items()})
+    data.write()
+    rows = [  # (name, seconds, fixtures)
+        ("fixture tests/x::made", 3, []),
+        ("tests/x/test_x.py::test_user", 1, ["made"]),
+        ("tests/y/test_y.py::test_user_of_another_fixture", 1, ["made"]),
+        ("tests/test_a.py::test_cheap", 1, []),
+        ("tests/test_a.py::test_costly", 30, []),
+        ("tests/test_b.py::test_broad", 2, []),
+    ]
+    text = [json.dumps(dict(zip(("name", "seconds", "fixtures"), row, strict=True))) for row in rows]
+    (tmp_path / "times-1.jsonl").write_text("\n".join(text), encoding="utf-8")
+    monkeypatch.setattr(choose, "FOLDER", tmp_path)
+    choose.read.cache_clear()
+    yield
+    choose.read.cache_clear()
+
+
+def choose_names(*lines):
+    return [test.rpartition("::")[2] for test in choose.choose_tests("tfm/a.py", lines)]
+
+
+def test_cheap_tests_that_execute_little_else_come_first(recorded):
+    assert choose_names(5) == ["test_cheap", "test_broad", "test_costly", "test_user"]
+    assert choose_names(6)[0] == "test_broad"
+
+
+def test_a_line_of_a_shared_fixture_belongs_to_all_tests_that_use_it(recorded):
+    assert choose_names(7)[0] == "test_user"
+    assert "test_user_of_another_fixture" not in choose_names(7)
+
+
+def test_a_line_that_runs_at_import_is_tested_by_the_defaults_and_the_tests_of_its_file(recorded):
+    assert choose_names(2) == [choose.DEFAULTS, "test_cheap", "test_user", "test_broad", "test_costly"]
+
+
+def test_tests_are_chosen_up_to_a_limit_of_time(recorded, monkeypatch):
+    monkeypatch.setattr(choose, "SECONDS", 7.5)
+    assert choose_names(5) == ["test_cheap", "test_broad", "test_user"]
+    monkeypatch.setattr(choose, "SECONDS", 0.5)
+    assert choose_names(5) == ["test_cheap"]
 
 
 def test_only_exit_code_1_is_a_kill(tmp_path):

@@ -5,11 +5,8 @@
     python -m tests.mutations.run --generated=200 --seed=1 [--only=tfm/search]
 
 The handwritten mutations are the rows of handwritten.jsonl, which name their tests. --rows reads another file
-of rows, which may lack tests. Generated mutations are drawn by `tests.mutations.generate`.
-
-The tests of a mutation that names none are the mirrored test file, then the files that handwritten rows of
-the same file name, then the test files that import the module, then the tests of the package, and at last the
-contracts and the tests of the wiring.
+of rows, which may lack tests. Generated mutations are drawn by `tests.mutations.generate`. Mutations without
+tests need the records of `python -m tests.mutations.record`, by which `tests.mutations.choose` chooses tests.
 
 A mutation is killed only if pytest exits with code 1. A mutation that makes the tests hang is reported as a
 survivor that timed out. Any other exit code is an error, and the program exits with code 2. Libraries are
@@ -32,39 +29,29 @@ import time
 from collections import Counter
 from typing import NamedTuple
 
+from tests.mutations.choose import choose_tests
 from tests.mutations.generate import sample_edits
+from tests.mutations.record import DEVICE_FLAGS, DEVICE_TESTS
 from tests.support.paths import ROOT
 
 NEEDED_SHARE = 0.95  # of the mutations that must be killed
-SECONDS = 600  # for the tests of one mutation
-LEFT_OUT = (".git", ".venv", "runs", "site", "__pycache__", ".*_cache", "*.egg-info")
+SECONDS = 600  # after which the tests of one mutation hang
+FIRST = 20  # tests that run in a call of their own, before those that less likely fail
+LEFT_OUT = (".git", ".venv", ".lines", "runs", "site", "__pycache__", ".*_cache", "*.egg-info")
 NOT_MUTATED = ("tfm/datasets/toy_translation/", "tfm/testing/")  # word lists; tests themselves
-DEVICE_TESTS = "tests/devices"
-DEVICE_FLAGS = "--xla_force_host_platform_device_count=8"
-# Tests that run last, and the packages whose mutations they may notice.
-WIRING_OF_FLAGS = ("commands", "workdir", "sweep", "export", "visualize", "tasks", "training")
-WIRING_OF_FIELDS = ("tasks", "data", "models", "layers", "decoding", "training", "evaluation")
-LAST_TESTS = {
-    "tests/commands/test_commands.py": ("__main__.py",),
-    "tests/wiring/test_defaults.py": (*WIRING_OF_FLAGS, *WIRING_OF_FIELDS),
-    "tests/wiring/test_fields.py": WIRING_OF_FIELDS,
-    "tests/wiring/test_flags.py": WIRING_OF_FLAGS,
-    "tests/models/test_contracts.py": ("layers", "models", "search", "matmul", "attention.py", "masks.py"),
-    "tests/devices/test_layouts.py": ("training", "dropout.py", "matmul", "layers"),
-    "tests/tasks/test_contracts.py": ("tasks", "data", "training", "losses.py", "dropout.py"),
-}
 HANDWRITTEN = pathlib.Path(__file__).with_name("handwritten.jsonl")
 SURVIVED, KILLED, TIMED_OUT = 0, 1, -signal.SIGALRM  # exit codes
 VERDICTS = {SURVIVED: "SURVIVED", KILLED: "killed", TIMED_OUT: "SURVIVED, timed out"}
 
 
 class Mutation(NamedTuple):
-    """A mistake: the whole new content of a file, what it changes, and the tests that should notice."""
+    """A mistake: the new content of a file, the lines that it changes, and the tests that may notice."""
 
     path: str
     content: bytes
     description: str
-    tests: list[list[str]]  # arguments of one call of pytest after another
+    lines: range
+    tests: tuple[str, ...] = ()  # none: those that execute the lines
 
 
 def read_mutations(rows: pathlib.Path = HANDWRITTEN, only: str = "") -> list[Mutation]:
@@ -81,10 +68,11 @@ def read_mutations(rows: pathlib.Path = HANDWRITTEN, only: str = "") -> list[Mut
             raise ValueError(f"{row['path']} contains {row['old']!r} {count} times, not once.")
         description = f"{row['path']}: {row['old'].strip()!r} -> {row['new'].strip()!r}"
         content = text.replace(row["old"], row["new"]).encode()
+        first = text.partition(row["old"])[0].count("\n") + 1
+        lines = range(first, first + row["old"].count("\n") + 1)
         if only in description:
-            named = [_test_path(test) for test in row.get("tests", ())]
-            tests = [named] if named else find_tests(row["path"])
-            mutations.append(Mutation(row["path"], content, description, tests))
+            tests = tuple(map(_test_path, row.get("tests", ())))
+            mutations.append(Mutation(row["path"], content, description, lines, tests))
     return mutations
 
 
@@ -98,46 +86,16 @@ def generated_mutations(count: int, seed: int, only: str = "") -> list[Mutation]
         source = sources[path]
         old = " ".join(source[edit.start : edit.end].decode().split())
         description = f"{path}:{edit.line}: {edit.kind}: {old!r} -> {' '.join(edit.new.split())!r}"
-        mutations.append(Mutation(path, edit.apply(source), description, find_tests(path)))
+        lines = range(edit.line, edit.line + source[edit.start : edit.end].count(b"\n") + 1)
+        mutations.append(Mutation(path, edit.apply(source), description, lines))
     return mutations
 
 
-def find_tests(path: str) -> list[list[str]]:
-    """Returns the test files of a file of tfm/ in groups. The group that most likely fails comes first."""
-    inner = pathlib.PurePosixPath(path).relative_to("tfm")
-    module = ".".join(("tfm", *inner.with_suffix("").parts)).removesuffix(".__init__")
-    rows = map(json.loads, HANDWRITTEN.read_text(encoding="utf-8").splitlines())
-    named = [test for row in rows if row["path"] == path for test in row["tests"]]
-    packages = [f"tests/{parent}" for parent in inner.parents if parent.name]
-    groups = [
-        [f"tests/{inner.parent}/test_{inner.stem.strip('_')}.py"],
-        [_test_path(test).partition("::")[0] for test in named],
-        _importing_tests(module),
-        *[_test_files(package) for package in packages],
-        *[[test] for test, tested in LAST_TESTS.items() if inner.parts[0] in tested],
-    ]
-    seen: set[str] = set()
-    result = []
-    for group in groups:
-        new = [test for test in dict.fromkeys(group) if test not in seen and (ROOT / test).exists()]
-        on_devices = [test for test in new if test.startswith(DEVICE_TESTS)]  # need a process of their own
-        result += [[test for test in new if test not in on_devices], on_devices]
-        seen.update(group)
-    return [group for group in result if group]
-
-
-def _importing_tests(module: str) -> list[str]:
-    """Returns the test files that import a module, the shortest first."""
-    package, _, name = module.rpartition(".")
-    pattern = re.compile(rf"from {re.escape(module)} import|from {re.escape(package)} import .*\b{name}\b")
-    files = sorted((ROOT / "tests").rglob("test_*.py"), key=lambda file: file.stat().st_size)
-    found = (file for file in files if pattern.search(file.read_text(encoding="utf-8")))
-    return [file.relative_to(ROOT).as_posix() for file in found]
-
-
-def _test_files(path: str) -> list[str]:
-    """Returns the test files of a folder."""
-    return sorted(file.relative_to(ROOT).as_posix() for file in (ROOT / path).rglob("test_*.py"))
+def group_tests(tests: tuple[str, ...]) -> list[list[str]]:
+    """Returns the tests of one call of pytest after another. Tests of devices need a process of their own."""
+    others = [test for test in tests if not test.startswith(DEVICE_TESTS)]
+    on_devices = [test for test in tests if test.startswith(DEVICE_TESTS)]
+    return [group for group in (others[:FIRST], others[FIRST:], on_devices) if group]
 
 
 def run_tests(tests: list[str], copy: str, output: str) -> int:
@@ -152,7 +110,7 @@ def run_tests(tests: list[str], copy: str, output: str) -> int:
         os.environ["PYTHONPATH"] = copy
         sys.path.insert(0, copy)
         if all(test.startswith(DEVICE_TESTS) for test in tests):
-            os.environ["XLA_FLAGS"] = DEVICE_FLAGS
+            os.environ.update(DEVICE_FLAGS)
         for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "tfm", "configs")]:
             del sys.modules[name]
         import pytest
@@ -162,11 +120,14 @@ def run_tests(tests: list[str], copy: str, output: str) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def try_mutation(job: tuple[str, Mutation]) -> tuple[Mutation, int]:
-    """Runs the tests of a mutation in a copy of the project, and returns the mutation and the exit code.
+def try_mutation(job: tuple[str, Mutation]) -> tuple[Mutation, int, str]:
+    """Runs the tests of a mutation in a copy of the project.
 
     Args:
       job: the folder of all copies, and the mutation. Each process has its own copy.
+
+    Returns:
+      The mutation, the exit code, and the test that failed or the number of tests that passed.
     """
     folder, mutation = job
     copy = pathlib.Path(folder, f"project-{os.getpid()}")
@@ -174,17 +135,19 @@ def try_mutation(job: tuple[str, Mutation]) -> tuple[Mutation, int]:
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*LEFT_OUT))
     original = (copy / mutation.path).read_bytes()
     (copy / mutation.path).write_bytes(mutation.content)
+    code, output, tests = SURVIVED, "", mutation.tests or choose_tests(mutation.path, mutation.lines)
     try:
-        code = SURVIVED
-        for tests in mutation.tests:
-            code = run_tests(tests, str(copy), f"{copy}.log")
+        for group in group_tests(tests):
+            code = run_tests(group, str(copy), f"{copy}.log")
+            output = pathlib.Path(f"{copy}.log").read_text(encoding="utf-8", errors="replace")
             if code != SURVIVED:
                 break
     finally:
         (copy / mutation.path).write_bytes(original)
     if code not in VERDICTS:
-        print(pathlib.Path(f"{copy}.log").read_text(encoding="utf-8")[-2000:], file=sys.stderr)
-    return mutation, code
+        print(output[-2000:], file=sys.stderr)
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+    return mutation, code, failed[1] if failed else f"{len(tests)} tests"
 
 
 def main() -> int:
@@ -204,15 +167,14 @@ def main() -> int:
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(folder, "programs")
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.join(folder, "programs"))
         pool = stack.enter_context(multiprocessing.Pool(arguments.jobs))
         tries = ((folder, mutation) for mutation in mutations)
-        for mutation, code in pool.imap_unordered(try_mutation, tries):
+        for mutation, code, test in pool.imap_unordered(try_mutation, tries):
             results.append((mutation, code))
             left = (time.monotonic() - began) / len(results) * (len(mutations) - len(results)) / 60
-            progress = f"{len(results)}/{len(mutations)} {left:.0f} min left"
-            verdict = VERDICTS.get(code, f"ERROR {code}")
-            print(f"{progress}  {verdict}  {mutation.description}", flush=True)
+            verdict = f"{VERDICTS.get(code, f'ERROR {code}')}  {mutation.description}  ({test})"
+            print(f"{len(results)}/{len(mutations)} {left:.0f} min left  {verdict}", flush=True)
     return report(results)
 
 

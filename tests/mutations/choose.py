@@ -1,0 +1,101 @@
+"""The tests that should notice a mutation, by the lines that each test executed when it was recorded."""
+
+import collections
+import functools
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from coverage.numbits import numbits_to_nums
+
+from tests.mutations.record import FOLDER
+
+DEFAULTS = "tests/wiring/test_defaults.py"  # compares values that no test executes
+SECONDS = 45.0  # for the tests of one mutation, by the recorded times
+
+
+class Recorded(NamedTuple):
+    """What `tests.mutations.record` wrote.
+
+    Attributes:
+      database: the lines of each test and shared fixture, see coverage.py's "Database schema".
+      seconds: the time of each test and shared fixture.
+      fixtures: the shared fixtures of each test, as they are named in `seconds`.
+      breadth: the number of files that each test or fixture executes.
+    """
+
+    database: sqlite3.Connection
+    seconds: dict[str, float]
+    fixtures: dict[str, list[str]]
+    breadth: dict[str, int]
+
+    def users(self, name: str) -> Iterator[str]:
+        """Yields a test, or the tests that use a shared fixture."""
+        if name in self.fixtures:
+            yield name
+        yield from (test for test, fixtures in self.fixtures.items() if name in fixtures)
+
+    def cost(self, test: str) -> float:
+        """Returns the seconds that a test takes alone."""
+        return self.seconds[test] + sum(self.seconds[fixture] for fixture in self.fixtures[test])
+
+
+@functools.cache
+def read() -> Recorded:
+    """Reads the folder of the records.
+
+    Raises:
+      FileNotFoundError: if nothing was recorded.
+    """
+    if not (FOLDER / "lines").exists():
+        raise FileNotFoundError(f"{FOLDER} has no records: run `python -m tests.mutations.record` first.")
+    database = sqlite3.connect(FOLDER / "lines")
+    rows = [
+        json.loads(line) for path in FOLDER.glob("times-*") for line in path.read_text("utf-8").splitlines()
+    ]
+    seconds = {row["name"]: row["seconds"] for row in sorted(rows, key=lambda row: row["seconds"])}
+    shared = collections.defaultdict(list)
+    for name in seconds:
+        if name.startswith("fixture "):
+            shared[name.rpartition("::")[2]].append(name)
+    fixtures = {
+        row["name"]: [
+            fixture
+            for name in row["fixtures"]
+            for fixture in shared[name]
+            if row["name"].startswith(fixture.removeprefix("fixture ").rpartition("::")[0])
+        ]
+        for row in rows
+        if not row["name"].startswith("fixture ")
+    }
+    counts = (
+        "SELECT context, COUNT(*) FROM line_bits JOIN context ON context.id = context_id GROUP BY context"
+    )
+    return Recorded(database, seconds, fixtures, dict(database.execute(counts)))
+
+
+def choose_tests(path: str, lines: Iterable[int]) -> list[str]:
+    """Returns the tests that execute lines of a file, then other tests of the file, up to a limit of time.
+
+    Cheap tests that execute few other files come first. Lines that only run when a module is imported belong
+    to no test.
+    """
+    recorded = read()
+    query = """SELECT context, path, numbits FROM line_bits
+               JOIN context ON context.id = context_id JOIN file ON file.id = file_id
+               WHERE path LIKE ?"""
+    ranks: dict[str, tuple[bool, float]] = {}
+    for name, measured, numbits in recorded.database.execute(query, [f"%{path}"]):
+        if measured.endswith(path):  # LIKE reads an underscore as any character
+            misses = not set(lines).intersection(numbits_to_nums(numbits))
+            for test in recorded.users(name):
+                rank = misses, recorded.breadth[name] * (0.05 + recorded.cost(test))
+                ranks[test] = min(rank, ranks.get(test, rank))
+    at_import = all(misses for misses, _ in ranks.values())
+    chosen, left = [DEFAULTS] * at_import, SECONDS
+    for test in sorted(ranks, key=ranks.__getitem__):
+        if recorded.cost(test) <= left or not chosen:
+            chosen.append(test)
+            left -= recorded.cost(test)
+    return chosen
