@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
+from tests.support.commands import run_command
 from tests.support.paths import ROOT
 from tests.support.processes import LIMIT, finish, run_python, wait_until
 from tests.support.tiny import make_config, write_config_file
 from tfm.commands import evaluate, train
 from tfm.errors import UserError
-from tfm.testing.commands import run_command
 from tfm.training.reporting import read_metrics
 
 pytestmark = pytest.mark.long

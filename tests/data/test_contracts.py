@@ -5,11 +5,11 @@ import inspect
 import pkgutil
 
 from tests.data import cases
+from tests.support.epochs import EpochLaws
 from tests.support.pairs import sentences
 from tfm import data
 from tfm.data.images import Images
 from tfm.data.text_source import TextSource
-from tfm.testing.batches import EpochLaws
 from tfm.testing.readers import ImageReaderContract, ReaderContract
 
 INTERFACES = (TextSource, Images)

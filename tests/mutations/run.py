@@ -40,7 +40,7 @@ FIRST = 20  # tests that run in a call of their own, before those that less like
 LEFT_OUT = (".git", ".venv", ".lines", "runs", "site", "__pycache__", ".*_cache", "*.egg-info")
 NOT_MUTATED = ("tfm/datasets/toy_translation/", "tfm/testing/")  # word lists; tests themselves
 HANDWRITTEN = pathlib.Path(__file__).with_name("handwritten.jsonl")
-SURVIVED, KILLED, TIMED_OUT = 0, 1, -signal.SIGALRM  # exit codes
+SURVIVED, KILLED, NOT_FOUND, TIMED_OUT = 0, 1, 4, -signal.SIGALRM  # exit codes
 VERDICTS = {SURVIVED: "SURVIVED", KILLED: "killed", TIMED_OUT: "SURVIVED, timed out"}
 
 
@@ -139,6 +139,11 @@ def try_mutation(job: tuple[str, Mutation]) -> tuple[Mutation, int, str]:
     try:
         for group in group_tests(tests):
             code = run_tests(group, str(copy), f"{copy}.log")
+            if (
+                code == NOT_FOUND
+            ):  # a test file that cannot be imported has no test to find, but it fails
+                files = dict.fromkeys(test.partition("::")[0] for test in group)
+                code = run_tests([*files], str(copy), f"{copy}.log")
             output = pathlib.Path(f"{copy}.log").read_text(encoding="utf-8", errors="replace")
             if code != SURVIVED:
                 break

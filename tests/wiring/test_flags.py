@@ -16,13 +16,13 @@ import pytest
 from absl import flags
 
 from tests.support import tiny_lm, tiny_regression
+from tests.support.commands import CommandResult, run_command
 from tests.support.random_runs import write_random_run
 from tests.support.tiny import make_config
 from tfm.commands import main, sweep, train, translate
 from tfm.config import save
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
-from tfm.testing.commands import CommandResult, run_command
 from tfm.testing.tasks import rows_without_times
 from tfm.training.reporting import read_metrics
 
