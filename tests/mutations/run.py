@@ -139,9 +139,7 @@ def try_mutation(job: tuple[str, Mutation]) -> tuple[Mutation, int, str]:
     try:
         for group in group_tests(tests):
             code = run_tests(group, str(copy), f"{copy}.log")
-            if (
-                code == NOT_FOUND
-            ):  # a test file that cannot be imported has no test to find, but it fails
+            if code == NOT_FOUND:  # a test file that cannot be imported has no test to find, but it fails
                 files = dict.fromkeys(test.partition("::")[0] for test in group)
                 code = run_tests([*files], str(copy), f"{copy}.log")
             output = pathlib.Path(f"{copy}.log").read_text(encoding="utf-8", errors="replace")
