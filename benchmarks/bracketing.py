@@ -5,7 +5,6 @@ mistakes. PYEVALB deletes neither punctuation nor TOP and takes equal brackets f
 the trees have no TOP, and pairs with equal brackets are left out. Prints how many have equal counts.
 """
 
-import itertools
 import random
 
 from PYEVALB.parser import create_from_bracket_string
@@ -21,7 +20,7 @@ from tfm.data.trees import (
     read_trees,
     restore_tree,
 )
-from tfm.datasets.toy_trees import generate
+from tfm.datasets import toy_language
 from tfm.evaluation.bracketing import Parse, count_brackets
 
 TREES, MISTAKES = 1000, 4
@@ -31,7 +30,7 @@ LABELS = ("NP", "VP", "PP")
 def main() -> None:
     """Runs the command."""
     rng = random.Random(0)
-    golds = (tree.children[0] for tree in read_trees(itertools.islice(generate("train"), TREES), "trees"))
+    golds = (tree.children[0] for tree in read_trees(toy_language.read_trees("train")[:TREES], "trees"))
     pairs = [(gold, damage(gold, rng)) for gold in map(hide_tags, golds)]
     pairs = [pair for pair in pairs if all(map(is_comparable, pair))]
     found = [(count_ours(*pair), count_theirs(*pair)) for pair in pairs]

@@ -28,9 +28,10 @@ from matplotlib.figure import Figure
 
 from tfm import interpret
 from tfm.data.batching import pad_sentences
-from tfm.data.sources import read_feature, read_sides
+from tfm.data.builtin import read_feature
+from tfm.data.sources import read_sides
 from tfm.data.tokenizer import BOS_ID, EOS_ID
-from tfm.datasets.toy_translation.grammar import find_pronoun_words
+from tfm.datasets.toy_language import read_pronoun_words
 from tfm.errors import UserError
 from tfm.workdir import runs
 
@@ -80,11 +81,11 @@ class Puzzles(NamedTuple):
 def make_puzzles(task):
     """`Puzzles` in the pieces of a task's tokenizer."""
     tokenizer = task.tokenizer
-    sides = (*read_sides(task.config.data, SPLIT), read_feature(task.config.data, SPLIT, "wrong"))
+    sides = (*read_sides(task.config.data, SPLIT), read_feature(SPLIT, "wrong"))
     encoded = [[[*ids, EOS_ID] for ids in tokenizer.encode(texts)] for texts in sides]
     words = [[tokenizer.words(ids[:-1]) for ids in side] for side in encoded[:2]]
     source, target, reads, first = [], [], [], []
-    for row, (english, german, of_subject) in enumerate(find_pronoun_words()):
+    for row, (english, german, of_subject) in enumerate(read_pronoun_words()):
         source.append(_name_words(english, of_subject, ROLES))
         target.append(_name_words(german, of_subject, NOUN_ROLES))
         first.append(words[1][row].index(german.pronoun))
@@ -256,11 +257,11 @@ def measure_attention(probe):
 def measure_translations(task, params):
     """(per cent of whole right translations more probable than wrong ones, per cent decoded right)."""
     sources, right = read_sides(task.config.data, SPLIT)
-    wrong = read_feature(task.config.data, SPLIT, "wrong")
+    wrong = read_feature(SPLIT, "wrong")
     scores = [np.array([each.sum() for each in task.score(params, sources, side)]) for side in (right, wrong)]
     decoded = task.translate(params, sources)
     last = [[word for word in text.split() if word in PRONOUNS][-1:] for text in decoded]
-    words = [german for _, german, _ in find_pronoun_words()]
+    words = [german for _, german, _ in read_pronoun_words()]
     expected = [[text.split()[each.pronoun]] for text, each in zip(right, words, strict=True)]
     agree = np.mean([a == b for a, b in zip(last, expected, strict=True)])
     return 100 * float((scores[0] > scores[1]).mean()), 100 * float(agree)

@@ -8,6 +8,7 @@ import tensorflow_datasets as tfds
 from tests.support import tfds_sets  # noqa: F401 - registers them
 from tests.support.corpora import pairs_of, text_config, write
 from tfm.data import sources
+from tfm.data.builtin import read_feature
 from tfm.data.config import DataConfig
 from tfm.errors import UserError
 
@@ -111,27 +112,42 @@ def test_wmt14_is_known_without_tensorflow(tmp_path):
     assert tensorflow_datasets.translate
 
 
-def test_builtin_data_are_not_among_other_files(tmp_path):
-    """Of a user who gave a folder and forgot the kind."""
-    (tmp_path / "train.en").touch()
-    config = DataConfig(kind="builtin", directory=str(tmp_path))
+@pytest.mark.parametrize("kind", ["builtin", "builtin_treebank"])
+def test_builtin_data_are_in_no_folder(tmp_path, kind):
+    """A user who gave a folder has forgotten the kind."""
     with pytest.raises(UserError, match=rf"{tmp_path}.* data\.kind=text"):
-        sources.open_pairs(config, "train")
-    assert [path.name for path in tmp_path.iterdir()] == ["train.en"]
+        sources.open_pairs(DataConfig(kind=kind, directory=str(tmp_path)), "train")
 
 
-@pytest.mark.long
-def test_the_builtin_language_is_a_source(monkeypatch, tmp_path):
-    from tfm.data import toy_translation as builder
-    from tfm.datasets.toy_translation import grammar
+def builtin_config(**fields):
+    return DataConfig(kind="builtin", **fields)
 
-    few = dict.fromkeys(grammar.SIZES, 6)
-    monkeypatch.setattr(grammar, "SIZES", few)
-    monkeypatch.setattr(builder, "SIZES", few)
-    config = DataConfig(kind="builtin", cache_dir=str(tmp_path))
-    assert len(pairs_of(config)) == 6
+
+def test_the_builtin_language_is_a_source_that_needs_no_file(tmp_path):
+    config = builtin_config(cache_dir=str(tmp_path / "cache"))
+    sources.check_splits(config)
+    pairs = sources.open_pairs(config, "pronoun")
+    assert pairs.fingerprint == "tfds-tfm_language/1.0.0-pronoun-500-en-de"
     famous = "The animal didn't cross the street because it was too tired."
     right = "Das Tier überquerte die Straße nicht, weil es zu müde war."
-    assert (famous, right) in pairs_of(config, "pronoun")
-    wrong = sources.read_feature(config, "pronoun", "wrong")
-    assert right.replace(" es ", " sie ") in wrong
+    assert pairs[0] == (famous, right)
+    assert read_feature("pronoun", "wrong")[0] == right.replace(" es ", " sie ")
+    reverse = builtin_config(
+        source_language="de", target_language="en", validation="validation[:2]+test[99%:]"
+    )
+    expected = [*sources.open_pairs(config, "validation")[:2], *sources.open_pairs(config, "test")[990:]]
+    assert [pair[::-1] for pair in sources.open_pairs(reverse, "validation")] == expected
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"test": "testing"}, "'testing'"),
+        ({"train": "train[:x]"}, r"train\[:x\]"),
+        ({"target_language": "fr"}, "'fr', but en, de"),
+    ],
+)
+def test_missing_parts_of_the_builtin_language_are_named(fields, problem):
+    with pytest.raises(UserError, match=problem):
+        sources.check_splits(builtin_config(**fields))

@@ -154,31 +154,6 @@ print(int(cache.tokens(0, np.arange(30))[0].sum()))
 """
 
 
-PREPARER = """
-import pathlib, sys, time
-import numpy as np
-from tfm.data import toy_translation as builder
-from tfm.datasets.toy_translation import grammar
-folder, me = pathlib.Path(sys.argv[1]), sys.argv[2]
-grammar.SIZES = builder.SIZES = dict.fromkeys(grammar.SIZES, 6)
-generate = builder.generate
-def wait(split):  # all prepare before any is done
-    (folder / me).touch()
-    while len(list(folder.glob("builder-*"))) < 2:
-        time.sleep(0.01)
-    return generate(split)
-builder.generate = wait
-print(len(builder.prepare(str(folder / "language")).as_data_source(split="train")))
-"""
-
-
-@pytest.mark.long
-def test_two_processes_prepare_one_data_set(tmp_path):
-    results = two_at_a_time(PREPARER, tmp_path)
-    assert [(out, code) for out, _, code in results] == [(b"6\n", 0)] * 2, results
-    assert [path.name for path in (tmp_path / "language" / "tfm_language").iterdir()] == ["1.0.0"]
-
-
 @pytest.mark.long
 def test_two_processes_build_one_cache(tmp_path):
     results = two_at_a_time(BUILDER, tmp_path)

@@ -83,11 +83,10 @@ def test_a_folder_is_no_treebank(folder):
         open_pairs(make(folder), "wsj")
 
 
-def test_the_builtin_treebank_needs_no_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfm.datasets.toy_trees.SIZES", {"validation": 3})
+def test_the_builtin_treebank_needs_no_file(tmp_path):
     config = make(tmp_path, kind="builtin_treebank", directory="")
     pairs = open_pairs(config, "validation")
-    assert len(pairs) == 3
+    assert len(pairs) == 500
     assert all(words.endswith(" .") and tokens.startswith("(S ") for words, tokens in pairs[:])
-    with pytest.raises(UserError, match="has the splits validation, got 'other'"):
+    with pytest.raises(UserError, match="validation, test, got 'other'"):
         open_pairs(config, "other")

@@ -9,9 +9,9 @@ from itertools import islice
 from random import Random
 
 import pytest
+from tfm.data.toy_translation import prepare
 
 from tests.support.processes import LIMIT
-from tfm.data.toy_translation import prepare
 from tfm.datasets.toy_translation import function_words as words
 from tfm.datasets.toy_translation import german, grammar
 from tfm.datasets.toy_translation.adjectives import ADJECTIVES, trait_of

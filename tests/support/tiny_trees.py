@@ -1,10 +1,8 @@
 """What tests of parsing share: a small treebank in bracketed files, and the config of a tiny run."""
 
-import itertools
-
 from tests.support.tiny import MODEL
 from tfm.data.config import DataConfig
-from tfm.datasets.toy_trees import generate
+from tfm.datasets.toy_language import read_trees
 from tfm.decoding.generate import DecodingConfig
 from tfm.tasks.parsing import Config
 from tfm.training.config import TrainingConfig
@@ -15,7 +13,7 @@ SIZES = {"train": 60, "validation": 6, "test": 5}
 def write_treebank(folder):
     """The first trees of the built-in treebank."""
     for split, size in SIZES.items():
-        lines = itertools.islice(generate(split), size)
+        lines = read_trees(split)[:size]
         (folder / f"{split}.mrg").write_text("\n".join(lines), encoding="utf-8")
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfm.config import find_by_name, is_dotted
-from tfm.data import huggingface, tables, text_pairs, tfds_records, treebank
+from tfm.data import builtin, huggingface, tables, text_pairs, tfds_records, treebank
 from tfm.data.columns import check_columns
 from tfm.data.config import NOT_READ, PIPE, SPLITS, DataConfig
 from tfm.data.corpora import TaggedPairs, split_corpora
@@ -27,12 +27,12 @@ from tfm.data.tfds_records import RecordPairs
 from tfm.errors import UserError
 
 LINE_ENDS = re.compile(r"[\r\n]+")
-BUILTIN_FOLDER = "tfm_language"  # of toy_translation, which takes long to import
 SOURCE = ("__len__", "__getitem__", "fingerprint")
 # Kinds that one function opens, as it does a kind of the user's own: (DataConfig, name of a split) -> source.
 OPENED_BY_FUNCTION = {
     "treebank": treebank.open_treebank,
-    "builtin_treebank": treebank.open_builtin_treebank,
+    "builtin": builtin.open_language,
+    "builtin_treebank": builtin.open_trees,
 }
 
 
@@ -71,7 +71,8 @@ def _open(config, name):
         return tables.open_tables(config.directory, name, _table_options(config))
     if config.kind == "huggingface":
         return _open_dataset(config, name)
-    return RecordPairs(_prepare(config, _find_builder(config)), name, config.languages)
+    builder = tfds_records.find_builder(config.name, config.directory)
+    return RecordPairs(tfds_records.prepare(builder, config.name, config.directory), name, config.languages)
 
 
 def read_sides(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
@@ -84,12 +85,6 @@ def read_sides(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
 def fingerprint_texts(sources: Sequence[str], references: Sequence[str]) -> str:
     """SHA-256 of the texts of a split, wherever they were read from."""
     return hashlib.sha256(json.dumps([sources, references]).encode()).hexdigest()
-
-
-def read_feature(config: DataConfig, split: str, feature: str) -> list[str]:
-    """All values of a further text feature of a TFDS split, such as "wrong" of the split "pronoun"."""
-    builder = _prepare(config, _find_builder(config))
-    return [value for value, _ in RecordPairs(builder, split, (feature, feature))[:]]
 
 
 def check_splits(config: DataConfig, splits: Sequence[str] = SPLITS) -> None:
@@ -187,13 +182,13 @@ def _check_rows(pairs, shown_as):
 
 
 def _find_record_problems(config, names, optional):
-    languages, builder = config.languages, _find_builder(config)
+    languages, builder = config.languages, tfds_records.find_builder(config.name, config.directory)
     known = tfds_records.split_names(builder)
     names = [name for name in names if name not in optional or name in known or not known]
     problems = tfds_records.feature_problems(builder, languages) + tfds_records.split_problems(builder, names)
     if problems:
         return problems
-    builder = _prepare(config, builder)
+    builder = tfds_records.prepare(builder, config.name, config.directory)
     names = [name for name in names if name not in optional or name in builder.info.splits]
     return tfds_records.find_problems(builder, names, languages)
 
@@ -263,37 +258,3 @@ def _clean(text):
     """A side of a pair is one line, as in text files."""
     text = text.strip()
     return LINE_ENDS.sub(" ", text) if "\n" in text or "\r" in text else text
-
-
-def _find_builder(config):
-    """The builder of the config's data set, whose files may not be there yet."""
-    if config.kind == "builtin":
-        from tfm.data.toy_translation import TfmLanguage  # TFDS takes half a second to import
-
-        folder = _builtin_folder(config)
-        with tfds_records.opening(TfmLanguage.name, folder):
-            return TfmLanguage(data_dir=folder, file_format="array_record")
-    return tfds_records.find_builder(config.name, config.directory)
-
-
-def _prepare(config, builder):
-    """The builder with its files on disk."""
-    if config.kind == "builtin":
-        from tfm.data.toy_translation import prepare
-
-        return tfds_records.require_splits(prepare(_builtin_folder(config)))
-    return tfds_records.prepare(builder, config.name, config.directory)
-
-
-def _builtin_folder(config):
-    """Where the built-in data are made; never among files of a user, who has forgotten `data.kind`."""
-    if not config.directory:
-        return os.path.expanduser(os.path.join(config.cache, "builtin"))
-    folder = os.path.expanduser(config.directory)
-    found = os.listdir(folder) if os.path.isdir(folder) else []
-    if found and BUILTIN_FOLDER not in found:
-        raise UserError(
-            f"data.kind is 'builtin', and data.directory, {config.directory}, holds other files: set "
-            "data.kind=text or another to train on them, or leave data.directory out."
-        )
-    return folder

@@ -4,21 +4,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from typing import Any
-
-
-def prepare_builder(make: Callable[[str], Any], root: str) -> Any:
-    """The TFDS builder that `make(data_dir)` gives, written as array_record files where it was not.
-
-    Raises:
-      OSError, RuntimeError: as TFDS raises them, for the disk.
-    """
-    builder = make(root)
-    if not builder.data_path.exists():
-        with write_data_set(root, builder.data_dir) as temporary:
-            make(temporary).download_and_prepare(file_format="array_record")
-    return make(root)
+from collections.abc import Iterator
 
 
 @contextlib.contextmanager

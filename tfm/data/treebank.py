@@ -8,6 +8,7 @@ import functools
 import hashlib
 import logging
 import os
+from collections.abc import Iterable, Sequence
 
 from tfm.data.config import DataConfig
 from tfm.data.lines import Lines
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 class TreePairs:
     """Pairs that are held in memory: `pairs[i]` is (words, tokens of the tree)."""
 
-    def __init__(self, pairs: list[tuple[str, str]]):
+    def __init__(self, pairs: Sequence[tuple[str, ...]]):
         self._pairs = pairs
 
     def __len__(self):
@@ -58,16 +59,6 @@ def open_treebank(config: DataConfig, name: str) -> TreePairs:
     return _read_file(path, config.cache, state.st_size, state.st_mtime_ns)
 
 
-def open_builtin_treebank(config: DataConfig, name: str) -> TreePairs:
-    """The trees of `tfm.datasets.toy_trees`.
-
-    Raises:
-      UserError: it has no such split.
-    """
-    del config  # nothing to read
-    return _read_builtin(name)
-
-
 def some_file_exists(config: DataConfig, name: str) -> bool:
     """Whether there is a file of the split, of any ending."""
     return bool(_find_endings(os.path.join(config.directory, name)))
@@ -94,19 +85,15 @@ def _find_endings(stem):
 @functools.lru_cache(maxsize=SPLITS_IN_MEMORY)
 def _read_file(path, cache_dir, size, changed):
     del size, changed  # they identify the content
-    return _collect(read_trees(Lines(decompress(path, cache_dir), path), path), path)
+    return collect_trees(read_trees(Lines(decompress(path, cache_dir), path), path), path)
 
 
-@functools.lru_cache(maxsize=SPLITS_IN_MEMORY)
-def _read_builtin(name):
-    from tfm.datasets.toy_trees import SIZES, generate
+def collect_trees(trees: Iterable[Node], path: str) -> TreePairs:
+    """Returns the pairs of trees without empty elements and function tags.
 
-    if name not in SIZES:
-        raise UserError(f"The built-in treebank has the splits {', '.join(SIZES)}, got {name!r}.")
-    return _collect(read_trees(generate(name), name), name)
-
-
-def _collect(trees, path):
+    Raises:
+      UserError: if no tree has words.
+    """
     cleaned = [clean_tree(tree) for tree in trees]
     pairs = [make_pair(tree) for tree in cleaned if tree is not None]
     if not pairs:

@@ -125,7 +125,7 @@ def test_challenges_are_what_their_splits_say(monkeypatch):
     sides = {"pronoun": (["a"] * 4, ["x!", "x!", "x!", "x"]), "long": (["a b c d e"], ["a b c d e"])}
     features = {"wrong": ["y", "y", "y!", "y!"], "alignment": ["0-0", "1-1"]}
     monkeypatch.setattr(report, "read_sides", lambda data, split: sides[split])
-    monkeypatch.setattr(report, "read_feature", lambda data, split, name: features[name])
+    monkeypatch.setattr(report, "read_feature", lambda split, name: features[name])
     test = report.Evaluation(["a", "b"], ["x", "y"], ["x", "z"], [], 1.0)
     found = {score.name: score.value for score in report.score_challenges(Oracle(), None, test)}
     expected = {"exact match": 50, "pronoun accuracy": 50, "BLEU, long": 100, "alignment error rate": 50}

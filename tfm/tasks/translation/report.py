@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.data.sources import fingerprint_texts, read_feature, read_sides
+from tfm.data.builtin import read_feature
+from tfm.data.sources import fingerprint_texts, read_sides
 from tfm.errors import UserError
 from tfm.evaluation.alignment import alignment_error_rate, from_pharaoh
 from tfm.evaluation.score import Score
@@ -102,7 +103,7 @@ def score_challenges(task: Any, params: Any, test: Evaluation) -> list[Score]:
       alignment error rate.
     """
     sources, right = read_sides(task.config.data, "pronoun")
-    wrong = read_feature(task.config.data, "pronoun", "wrong")
+    wrong = read_feature("pronoun", "wrong")
     right_scores, wrong_scores = (
         np.array([scores.sum() for scores in task.score(params, sources, side)]) for side in (right, wrong)
     )
@@ -122,7 +123,7 @@ def score_challenges(task: Any, params: Any, test: Evaluation) -> list[Score]:
 
 def _alignment_scores(task, params, test):
     """[the alignment error rate], or [] for a model without attention to the source."""
-    true = [from_pharaoh(text) for text in read_feature(task.config.data, "test", "alignment")]
+    true = [from_pharaoh(text) for text in read_feature("test", "alignment")]
     try:
         found = task.align(params, test.sources, test.references)
     except UserError as error:

@@ -1,0 +1,126 @@
+"""The built-in language as it ships: what each split promises."""
+
+import hashlib
+import itertools
+import re
+
+import pytest
+
+from tfm.data.trees import clean_tree, list_leaves, read_trees
+from tfm.datasets import toy_language
+from tfm.datasets.toy_language import SIZES, TREE_SIZES, read_examples, read_pronoun_words
+from tfm.errors import UserError
+
+SHA256 = "dfb674bba2643a89"  # of all pairs, the beginning: with other pairs, raise toy_language.VERSION
+TREES_SHA256 = "a438df52b67287ca"  # the same of all trees
+LONGEST = 20  # words of a training sentence
+
+
+def lengths(split):
+    return [len(side.split()) for example in read_examples(split) for side in (example.en, example.de)]
+
+
+def differences(first, second):
+    """Returns the numbers of the words that differ."""
+    pairs = zip(first.split(), second.split(), strict=True)
+    return [number for number, pair in enumerate(pairs) if len({*pair}) == 2]
+
+
+@pytest.mark.long
+def test_the_files_are_those_of_the_version():
+    lines = ["\t".join(example) for split in SIZES for example in read_examples(split)]
+    trees = [tree for split in TREE_SIZES for tree in toy_language.read_trees(split)]
+    for content, expected in ((lines, SHA256), (trees, TREES_SHA256)):
+        text = "".join(f"{line}\n" for line in content)
+        assert hashlib.sha256(text.encode()).hexdigest().startswith(expected)
+    assert {split: len(read_examples(split)) for split in SIZES} == SIZES
+    assert {split: len(toy_language.read_trees(split)) for split in TREE_SIZES} == TREE_SIZES
+
+
+def test_splits_share_no_sentence():
+    sentences = [example.en for split in SIZES for example in read_examples(split)]
+    assert len(set(sentences)) == len(sentences)
+    trees = list(itertools.chain.from_iterable(map(toy_language.read_trees, TREE_SIZES)))
+    assert len(set(trees)) == len(trees)
+
+
+def test_each_long_sentence_is_longer_than_any_training_sentence():
+    training = lengths("train")
+    assert max(training) <= LONGEST < min(lengths("long"))
+    assert 8 <= sum(training) / len(training) <= 11
+
+
+def test_every_word_is_aligned():
+    for split in ("test", "pronoun", "long"):
+        for example in read_examples(split):
+            pairs = [tuple(map(int, link.split("-"))) for link in example.alignment.split()]
+            for side, text in enumerate((example.en, example.de)):
+                assert {pair[side] for pair in pairs} == set(range(len(text.split())))
+
+
+@pytest.mark.long
+def test_sentences_are_written_as_sentences():
+    for split in SIZES:
+        for example in read_examples(split):
+            for side in example[:2]:
+                assert re.fullmatch(r"[A-ZÄÖÜ]([A-Za-zÄÖÜäöüß',\-]| (?! ))*\.", side)
+
+
+def test_a_wrong_translation_has_the_pronoun_of_the_other_noun():
+    """A model that ignores the adjective is right in half of the cases."""
+    examples, words = read_examples("pronoun"), read_pronoun_words()
+    for number, (example, (english, german, is_subject)) in enumerate(zip(examples, words, strict=True)):
+        twin = examples[number ^ 1]
+        assert re.sub(r"\W", "", example.en.split()[english.pronoun]) == "it"
+        assert differences(example.de, example.wrong) == [german.pronoun]
+        assert differences(example.en, twin.en) == [english.adjective]
+        assert differences(example.de, twin.wrong) == [german.adjective]
+        assert is_subject == (number % 2 == 0)
+        assert {re.sub(r"\W", "", text.split()[german.pronoun]) for text in (example.de, example.wrong)} < {
+            *("er", "sie", "es")
+        }
+        for places in (english, german):
+            assert places.subject < places.object < places.pronoun < places.adjective
+            assert (places.subject_determiner or 0) <= places.subject
+    assert not any(example.wrong for split in SIZES if split != "pronoun" for example in read_examples(split))
+
+
+@pytest.mark.long
+def test_the_pronoun_split_combines_words_in_new_ways():
+    english = [
+        (example.en, places)
+        for example, (places, *_) in zip(read_examples("pronoun"), read_pronoun_words(), strict=True)
+    ]
+    training = [re.findall(r"[\w'-]+", example.en.lower()) for example in read_examples("train")]
+    training_words = [set(words) for words in training if "it" in words]
+    for text, places in english[:100]:
+        words = re.findall(r"[\w'-]+", text.lower())
+        decisive = {words[places.subject], words[places.object], words[places.adjective]}
+        assert sum(decisive <= words for words in training_words) == 0
+        assert all(sum(word in words for words in training_words) >= 3 for word in decisive)
+
+
+def test_trees_are_clean_and_have_the_labels_of_the_penn_treebank():
+    labels = {"TOP", "S", "SBAR", "NP", "VP", "PP", "ADJP", "ADVP", "PRT", "QP"}
+    assert set(re.findall(r"\((\w+) \(", "".join(toy_language.read_trees("train")))) == labels
+    for tree in read_trees(toy_language.read_trees("test"), "test"):
+        assert clean_tree(tree) == tree
+        assert tree.children[0].children[-1] == (".", ".")
+        assert len(list_leaves(tree)) <= 24
+
+
+@pytest.mark.parametrize(
+    ("read", "split"), [(read_examples, "dev"), (toy_language.read_trees, "long")], ids=["pairs", "trees"]
+)
+def test_an_unknown_split_is_an_error(read, split):
+    with pytest.raises(UserError, match=rf"train, validation, test.*'{split}'"):
+        read(split)
+
+
+def test_the_famous_sentences_come_first():
+    first, second = read_examples("pronoun")[:2]
+    assert first[:2] == (
+        "The animal didn't cross the street because it was too tired.",
+        "Das Tier überquerte die Straße nicht, weil es zu müde war.",
+    )
+    assert second[1] == "Das Tier überquerte die Straße nicht, weil sie zu breit war."
