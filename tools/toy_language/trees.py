@@ -1,6 +1,6 @@
 """A treebank of the built-in language: its English sentences with the trees that its grammar gives them.
 
-The sentences are drawn as those of `toy_translation`, by another seed; labels and tags are those of the Penn
+The sentences are drawn as those of `corpus`, with another seed; labels and tags are those of the Penn
 Treebank. A subordinate clause is inside of the verb phrase that it belongs to:
 
     (TOP (S (NP (DT The) (NN dog)) (VP (VBD slept) (SBAR (IN because) (S (NP (PRP it)) (VP (VBD was)
@@ -15,10 +15,10 @@ from random import Random
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from tfm.datasets.toy_translation import english
-from tfm.datasets.toy_translation.meaning import Clause, NounPhrase, Participant, Sentence, Word
-from tfm.datasets.toy_translation.sentences import sentence
 from tfm.errors import UserError
+from tools.toy_language import english
+from tools.toy_language.meaning_tree import Clause, NounPhrase, Participant, Sentence, Word
+from tools.toy_language.sentences import sentence
 
 SIZES = {"train": 10_000, "validation": 500, "test": 500}
 LONGEST = 24  # words, punctuation counted

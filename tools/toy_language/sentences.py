@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from tfm.datasets.toy_translation import function_words as words
-from tfm.datasets.toy_translation.clauses import description, event, person, report, state, unfronted
-from tfm.datasets.toy_translation.meaning import Link, NounPhrase, Participant, Pronoun, Sentence
-from tfm.datasets.toy_translation.reference import about_an_object, drawn_puzzle
-from tfm.datasets.toy_translation.sampling import chance, pick, weighted
+from tools.toy_language import function_words as words
+from tools.toy_language.clauses import description, event, person, report, state, unfronted
+from tools.toy_language.meaning_tree import Link, NounPhrase, Participant, Pronoun, Sentence
+from tools.toy_language.pronoun_puzzles import about_an_object, drawn_puzzle
+from tools.toy_language.sampling import chance, pick, weighted
 
 
 def sentence(rng: Random) -> Sentence:

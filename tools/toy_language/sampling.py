@@ -10,9 +10,9 @@ from functools import cache
 from random import Random
 from typing import TypeVar
 
-from tfm.datasets.toy_translation import function_words as words
-from tfm.datasets.toy_translation.adjectives import ADJECTIVES, describes
-from tfm.datasets.toy_translation.meaning import (
+from tools.toy_language import function_words as words
+from tools.toy_language.adjectives import ADJECTIVES, describes
+from tools.toy_language.meaning_tree import (
     Adjective,
     Adverb,
     Determiner,
@@ -21,8 +21,8 @@ from tfm.datasets.toy_translation.meaning import (
     NounPhrase,
     Phrase,
 )
-from tfm.datasets.toy_translation.nouns import nouns_of
-from tfm.datasets.toy_translation.places import SIDES, goal, location
+from tools.toy_language.nouns import nouns_of
+from tools.toy_language.places import SIDES, goal, location
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ so in "The animal didn't cross the street because it was too tired" it is the an
 have, like that of "old" (all), decides nothing and is not used with them. An absolute one has no "very".
 """
 
-from tfm.datasets.toy_translation.meaning import Adjective, Noun
+from tools.toy_language.meaning_tree import Adjective, Noun
 
 _TABLE = """
     big groß | animal building vehicle vessel machine furniture device place road waters dish | all

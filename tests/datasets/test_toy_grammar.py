@@ -1,16 +1,26 @@
-"""The grammar of the built-in language against tables written by hand."""
+"""The grammar of the built-in language: tables written by hand, and the files that it generated."""
 
+import lzma
 import re
+import subprocess
+import sys
+from collections import Counter
+from importlib.resources import files
 from itertools import pairwise
+from random import Random
 
 import pytest
 
-from tfm.datasets import toy_translation
-from tfm.datasets.toy_translation import function_words as words
-from tfm.datasets.toy_translation import german
-from tfm.datasets.toy_translation.adjectives import ADJECTIVES
-from tfm.datasets.toy_translation.grammar import realise
-from tfm.datasets.toy_translation.meaning import (
+from tests.support.paths import ROOT
+from tests.support.processes import LIMIT
+from tfm.data.trees import list_leaves, read_trees
+from tfm.datasets import toy_language
+from tools.toy_language import english, german, trees
+from tools.toy_language import function_words as words
+from tools.toy_language.__main__ import list_files
+from tools.toy_language.adjectives import ADJECTIVES, trait_of
+from tools.toy_language.corpus import realise
+from tools.toy_language.meaning_tree import (
     Adverb,
     Clause,
     Determiner,
@@ -19,10 +29,11 @@ from tfm.datasets.toy_translation.meaning import (
     Predicate,
     Sentence,
 )
-from tfm.datasets.toy_translation.nouns import NOUNS
-from tfm.datasets.toy_translation.numbers import english_number, german_number
-from tfm.datasets.toy_translation.reference import famous_twins, tell
-from tfm.datasets.toy_translation.verbs import BE, REPORTING, VERBS
+from tools.toy_language.nouns import NOUNS
+from tools.toy_language.numbers import english_number, german_number
+from tools.toy_language.pronoun_puzzles import deciders, famous_twins, tell
+from tools.toy_language.sentences import sentence
+from tools.toy_language.verbs import BE, REPORTING, VERBS
 
 NOUN = {noun.en: noun for noun in NOUNS}
 ADJECTIVE = {adjective.en: adjective for adjective in ADJECTIVES}
@@ -289,7 +300,7 @@ def test_the_famous_sentences():
 
 
 def test_examples_of_the_documentation_are_true():
-    lines = [line.strip() for line in toy_translation.__doc__.splitlines()]
+    lines = [line.strip() for line in toy_language.__doc__.splitlines()]
     shown = [(en, de.split("  ")[0]) for en, de in pairwise(lines) if re.search(r"\.  +\(", de)]
     assert len(shown) == 6
     assert set(shown) <= {(en, de) for _, en, de in SENTENCES} | set(FAMOUS)
@@ -301,3 +312,75 @@ def test_alignment_by_hand():
     assert example.en == "The man didn't pick up the woman."
     assert example.de == "Der Mann holte die Frau nicht ab."
     assert example.alignment == "0-0 1-1 2-2 2-5 2-6 3-2 3-6 4-2 4-6 5-3 6-4"
+
+
+@pytest.mark.long
+def test_the_grammar_generates_the_files_of_the_package():
+    """If this fails on purpose, write the files again and raise their version."""
+    for name, lines in list_files():
+        shipped = lzma.decompress(files(toy_language).joinpath(name).read_bytes()).decode("utf-8")
+        assert shipped == "".join(f"{line}\n" for line in lines), name
+
+
+def test_each_english_word_has_one_german_word():
+    senses = Counter((verb.en, verb.tail, verb.subjects, verb.objects) for verb in VERBS)
+    for words_of_a_kind in (NOUN, ADJECTIVE, senses):
+        assert len(words_of_a_kind) >= 60
+    assert (len(NOUN), len(ADJECTIVE), max(senses.values())) == (len(NOUNS), len(ADJECTIVES), 1)
+    assert all(noun.en_plural != noun.en for noun in NOUNS)
+
+
+@pytest.mark.long
+def test_each_english_text_has_one_translation():
+    known, rng = {}, Random(1)
+    for _ in range(8_000):
+        example = realise(sentence(rng))
+        assert known.setdefault(example.en, example.de) == example.de
+
+
+def test_lexicon_refers_to_classes_that_exist():
+    known = {name for noun in NOUNS for name in (*noun.classes, noun.en)} | {"all"}
+    used = {name for item in ADJECTIVES for name in item.classes + item.traits}
+    for verb in VERBS:
+        used.update(verb.subjects, verb.goals, *(classes for _, classes in verb.objects))
+    assert used <= known
+
+
+def test_deciders_fit_one_noun_of_two():
+    dog, street = NOUN["dog"], NOUN["street"]
+    assert ADJECTIVE["tired"] in deciders(dog, street)
+    assert ADJECTIVE["wide"] in deciders(street, dog)
+    assert not set(deciders(dog, street)) & set(deciders(street, dog))
+    assert not any(trait_of(item, street) for item in deciders(dog, street))
+
+
+def test_the_grammar_imports_neither_tfds_nor_jax():
+    code = (
+        "import sys, tools.toy_language.corpus as corpus; next(corpus.generate('train'));"
+        "assert not {'jax', 'tensorflow', 'tensorflow_datasets'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT, cwd=ROOT)
+
+
+def test_words_of_a_tree_are_those_of_the_sentence():
+    rng = Random(3)
+    for _ in range(300):
+        meaning = sentence(rng)
+        (tree,) = read_trees([trees.format_parse(meaning)], "tree")
+        spoken = " ".join(word.text for word in english.say(meaning))
+        text = " ".join(leaf.word for leaf in list_leaves(tree))
+        assert re.sub(r" (n't|[,.])|(can) (?=not)", r"\1\2", text) == spoken
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (861, "(QP (CD eight) (CD hundred) (CC and) (CD sixty-one))"),
+        (100, "(QP (CD one) (CD hundred))"),
+        (3, "(CD three)"),
+    ],
+)
+def test_only_a_number_of_several_words_is_a_phrase_of_its_own(number, expected):
+    clause = Clause(words.HE, VERB["besitzen"], (BOOKS._replace(number=number),), "present")
+    tree = f"(TOP (S (NP (PRP He)) (VP (VBZ owns) (NP {expected} (NNS books))) (. .)))"
+    assert trees.format_parse(Sentence((clause,))) == tree

@@ -8,9 +8,10 @@ from random import Random
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
-from tfm.datasets.toy_translation import english, german
-from tfm.datasets.toy_translation.meaning import Adjective, Sentence, Word, align
-from tfm.datasets.toy_translation.reference import (
+from tfm.errors import UserError
+from tools.toy_language import english, german
+from tools.toy_language.meaning_tree import Adjective, Sentence, Word, align
+from tools.toy_language.pronoun_puzzles import (
     Puzzle,
     Telling,
     draw_puzzle,
@@ -19,9 +20,8 @@ from tfm.datasets.toy_translation.reference import (
     held_out_deciders,
     tell,
 )
-from tfm.datasets.toy_translation.sampling import pick
-from tfm.datasets.toy_translation.sentences import long_sentence, sentence
-from tfm.errors import UserError
+from tools.toy_language.sampling import pick
+from tools.toy_language.sentences import long_sentence, sentence
 
 # Nodes of the meaning tree that a sentence of the split `pronoun` says in one word of either language.
 _NODES = (

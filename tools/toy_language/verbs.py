@@ -10,7 +10,7 @@ with "for somebody", `many` with large numbers, `plural` with plurals only, `wit
 ...") have a table of their own.
 """
 
-from tfm.datasets.toy_translation.meaning import Verb
+from tools.toy_language.meaning_tree import Verb
 
 _TABLE = """
     buy bought bought | kaufen kauft kaufte gekauft | person | acc goods food animal | for many where it

@@ -13,10 +13,10 @@ from random import Random
 from typing import NamedTuple
 from zlib import crc32
 
-from tfm.datasets.toy_translation import function_words as words
-from tfm.datasets.toy_translation.adjectives import ADJECTIVES, describes, trait_of
-from tfm.datasets.toy_translation.clauses import is_somehow, person
-from tfm.datasets.toy_translation.meaning import (
+from tools.toy_language import function_words as words
+from tools.toy_language.adjectives import ADJECTIVES, describes, trait_of
+from tools.toy_language.clauses import is_somehow, person
+from tools.toy_language.meaning_tree import (
     Adjective,
     Adverb,
     Clause,
@@ -29,9 +29,9 @@ from tfm.datasets.toy_translation.meaning import (
     Sentence,
     Verb,
 )
-from tfm.datasets.toy_translation.nouns import nouns_of
-from tfm.datasets.toy_translation.sampling import adjectives_for, chance, modal, noun_phrase, pick, weighted
-from tfm.datasets.toy_translation.verbs import VERBS
+from tools.toy_language.nouns import nouns_of
+from tools.toy_language.sampling import adjectives_for, chance, modal, noun_phrase, pick, weighted
+from tools.toy_language.verbs import VERBS
 
 _VERBS = {verb.prefix + verb.de: verb for verb in VERBS}
 

@@ -6,7 +6,7 @@ and adjectives (`ENDINGS`, `noun_phrase`) and the place of the verb (`_clause`).
 
 from __future__ import annotations
 
-from tfm.datasets.toy_translation.meaning import (
+from tools.toy_language.meaning_tree import (
     COMMA,
     Clause,
     NounPhrase,
@@ -20,7 +20,7 @@ from tfm.datasets.toy_translation.meaning import (
     punctuate,
     under,
 )
-from tfm.datasets.toy_translation.numbers import german_number
+from tools.toy_language.numbers import german_number
 
 # for each case the endings for masculine, feminine, neuter, plural
 _STRONG = {"nom": ("er", "e", "es", "e"), "acc": ("en", "e", "es", "e"), "dat": ("em", "er", "em", "en")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfm.datasets.toy_translation.meaning import (
+from tools.toy_language.meaning_tree import (
     COMMA,
     Clause,
     NounPhrase,
@@ -16,7 +16,7 @@ from tfm.datasets.toy_translation.meaning import (
     punctuate,
     under,
 )
-from tfm.datasets.toy_translation.numbers import english_number
+from tools.toy_language.numbers import english_number
 
 _BE = {
     "present": {"1s": "am", "3s": "is", "1p": "are", "3p": "are"},

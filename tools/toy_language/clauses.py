@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from random import Random
 
-from tfm.datasets.toy_translation import function_words as words
-from tfm.datasets.toy_translation.adjectives import ADJECTIVES
-from tfm.datasets.toy_translation.meaning import (
+from tools.toy_language import function_words as words
+from tools.toy_language.adjectives import ADJECTIVES
+from tools.toy_language.meaning_tree import (
     Adjective,
     Adverb,
     Clause,
@@ -20,8 +20,8 @@ from tfm.datasets.toy_translation.meaning import (
     Pronoun,
     Verb,
 )
-from tfm.datasets.toy_translation.nouns import NOUNS, nouns_of
-from tfm.datasets.toy_translation.sampling import (
+from tools.toy_language.nouns import NOUNS, nouns_of
+from tools.toy_language.sampling import (
     adjectives_for,
     chance,
     destination,
@@ -32,7 +32,7 @@ from tfm.datasets.toy_translation.sampling import (
     time,
     weighted,
 )
-from tfm.datasets.toy_translation.verbs import BE, REPORTING, VERBS
+from tools.toy_language.verbs import BE, REPORTING, VERBS
 
 _TENSES = (("past", 50), ("present", 22), ("perfect", 15), ("future", 13))
 _DEFINITE = (words.THE, words.THIS, *words.POSSESSIVES)

@@ -1,6 +1,6 @@
 """The closed classes: determiners, pronouns, modals, adverbs and conjunctions."""
 
-from tfm.datasets.toy_translation.meaning import Adverb, Determiner, Link, Modal, Pronoun
+from tools.toy_language.meaning_tree import Adverb, Determiner, Link, Modal, Pronoun
 
 THE = Determiner("the", "the", "d", "der")
 A = Determiner("a", "", "ein", "ein")

@@ -7,8 +7,8 @@ without a plural form of their own (sheep, fish), whose sentences would have two
 
 from functools import cache
 
-from tfm.datasets.toy_translation.meaning import Noun
-from tfm.datasets.toy_translation.places import PLACE_TABLE
+from tools.toy_language.meaning_tree import Noun
+from tools.toy_language.places import PLACE_TABLE
 
 _TABLE = {
     "person kin": """
