@@ -18,8 +18,8 @@ from tfm.datasets import toy_language
 from tools.toy_language import english, german, trees
 from tools.toy_language import function_words as words
 from tools.toy_language.__main__ import list_files
-from tools.toy_language.adjectives import ADJECTIVES, trait_of
 from tools.toy_language.corpus import realise
+from tools.toy_language.lexicon import ADJECTIVES, BE, NOUNS, REPORTING, VERBS, trait_of
 from tools.toy_language.meaning_tree import (
     Adverb,
     Clause,
@@ -29,11 +29,9 @@ from tools.toy_language.meaning_tree import (
     Predicate,
     Sentence,
 )
-from tools.toy_language.nouns import NOUNS
 from tools.toy_language.numbers import english_number, german_number
 from tools.toy_language.pronoun_puzzles import deciders, famous_twins, tell
 from tools.toy_language.sentences import sentence
-from tools.toy_language.verbs import BE, REPORTING, VERBS
 
 NOUN = {noun.en: noun for noun in NOUNS}
 ADJECTIVE = {adjective.en: adjective for adjective in ADJECTIVES}

@@ -35,30 +35,11 @@ from tests.mutations.record import DEVICE_FLAGS, DEVICE_TESTS
 from tests.support.paths import ROOT
 
 NEEDED_SHARE = 0.95  # of the mutations that must be killed
-<<<<<<< HEAD
 SECONDS = 600  # after which the tests of one mutation hang
 FIRST = 20  # tests that run in a call of their own, before those that less likely fail
 LEFT_OUT = (".git", ".venv", ".lines", "runs", "site", "__pycache__", ".*_cache", "*.egg-info")
-NOT_MUTATED = ("tfm/datasets/toy_translation/", "tfm/testing/")  # word lists; tests themselves
-=======
-SECONDS = 600  # for the tests of one mutation
-LEFT_OUT = (".git", ".venv", "runs", "site", "__pycache__", ".*_cache", "*.egg-info")
+PACKAGES = ("tests", "tfm", "tools", "configs")
 NOT_MUTATED = ("tfm/testing/",)  # tests themselves
-DEVICE_TESTS = "tests/devices"
-DEVICE_FLAGS = "--xla_force_host_platform_device_count=8"
-# Tests that run last, and the packages whose mutations they may notice.
-WIRING_OF_FLAGS = ("commands", "workdir", "sweep", "export", "visualize", "tasks", "training")
-WIRING_OF_FIELDS = ("tasks", "data", "models", "layers", "decoding", "training", "evaluation")
-LAST_TESTS = {
-    "tests/commands/test_commands.py": ("__main__.py",),
-    "tests/wiring/test_defaults.py": (*WIRING_OF_FLAGS, *WIRING_OF_FIELDS),
-    "tests/wiring/test_fields.py": WIRING_OF_FIELDS,
-    "tests/wiring/test_flags.py": WIRING_OF_FLAGS,
-    "tests/models/test_contracts.py": ("layers", "models", "search", "matmul", "attention.py", "masks.py"),
-    "tests/devices/test_layouts.py": ("training", "dropout.py", "matmul", "layers"),
-    "tests/tasks/test_contracts.py": ("tasks", "data", "training", "runtime", "losses.py", "dropout.py"),
-}
->>>>>>> e8f32a6 (The grammar of the built-in language moves to tools/toy_language)
 HANDWRITTEN = pathlib.Path(__file__).with_name("handwritten.jsonl")
 SURVIVED, KILLED, NOT_FOUND, TIMED_OUT = 0, 1, 4, -signal.SIGALRM  # exit codes
 VERDICTS = {SURVIVED: "SURVIVED", KILLED: "killed", TIMED_OUT: "SURVIVED, timed out"}
@@ -131,7 +112,7 @@ def run_tests(tests: list[str], copy: str, output: str) -> int:
         sys.path.insert(0, copy)
         if all(test.startswith(DEVICE_TESTS) for test in tests):
             os.environ.update(DEVICE_FLAGS)
-        for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "tfm", "configs")]:
+        for name in [name for name in sys.modules if name.partition(".")[0] in PACKAGES]:
             del sys.modules[name]
         import pytest
 

@@ -6,7 +6,7 @@ from functools import cache
 from random import Random
 
 from tools.toy_language import function_words as words
-from tools.toy_language.adjectives import ADJECTIVES
+from tools.toy_language.lexicon import ADJECTIVES, BE, NOUNS, REPORTING, VERBS, nouns_of
 from tools.toy_language.meaning_tree import (
     Adjective,
     Adverb,
@@ -20,7 +20,6 @@ from tools.toy_language.meaning_tree import (
     Pronoun,
     Verb,
 )
-from tools.toy_language.nouns import NOUNS, nouns_of
 from tools.toy_language.sampling import (
     adjectives_for,
     chance,
@@ -32,7 +31,6 @@ from tools.toy_language.sampling import (
     time,
     weighted,
 )
-from tools.toy_language.verbs import BE, REPORTING, VERBS
 
 _TENSES = (("past", 50), ("present", 22), ("perfect", 15), ("future", 13))
 _DEFINITE = (words.THE, words.THIS, *words.POSSESSIVES)

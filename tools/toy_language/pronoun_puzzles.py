@@ -14,8 +14,8 @@ from typing import NamedTuple
 from zlib import crc32
 
 from tools.toy_language import function_words as words
-from tools.toy_language.adjectives import ADJECTIVES, describes, trait_of
 from tools.toy_language.clauses import is_somehow, person
+from tools.toy_language.lexicon import ADJECTIVES, VERBS, describes, nouns_of, trait_of
 from tools.toy_language.meaning_tree import (
     Adjective,
     Adverb,
@@ -29,9 +29,7 @@ from tools.toy_language.meaning_tree import (
     Sentence,
     Verb,
 )
-from tools.toy_language.nouns import nouns_of
 from tools.toy_language.sampling import adjectives_for, chance, modal, noun_phrase, pick, weighted
-from tools.toy_language.verbs import VERBS
 
 _VERBS = {verb.prefix + verb.de: verb for verb in VERBS}
 

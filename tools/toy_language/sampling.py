@@ -11,7 +11,7 @@ from random import Random
 from typing import TypeVar
 
 from tools.toy_language import function_words as words
-from tools.toy_language.adjectives import ADJECTIVES, describes
+from tools.toy_language.lexicon import ADJECTIVES, SIDES, describes, goal, location, nouns_of
 from tools.toy_language.meaning_tree import (
     Adjective,
     Adverb,
@@ -21,8 +21,6 @@ from tools.toy_language.meaning_tree import (
     NounPhrase,
     Phrase,
 )
-from tools.toy_language.nouns import nouns_of
-from tools.toy_language.places import SIDES, goal, location
 
 T = TypeVar("T")
 
