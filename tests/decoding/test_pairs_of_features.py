@@ -13,6 +13,7 @@ from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.generate import DecodingConfig, decode
 from tfm.decoding.scoring import attend_pairs, predict_pairs, score_pairs
 from tfm.interpret import EditedModel, zero_head
+from tfm.layers.activations import read_attention
 from tfm.models import Transformer, TransformerConfig
 from tfm.testing.parameters import random_parameters
 
@@ -180,8 +181,9 @@ SIBLINGS = {
 def attention_of(params, source, target, layer):
     """Returns the attention [length, source] of a decoder layer to the source, the mean over its heads."""
     inputs = np.array([source]), np.array([[BOS_ID, *target[:-1]]])
-    _, collected = MODEL.apply({"params": params}, *inputs, train=False, mutable=["attention"])
-    return np.asarray(MODEL.source_attention(collected))[layer][0].mean(0)
+    apply = functools.partial(MODEL.apply, {"params": params}, *inputs, train=False)
+    _, attention = read_attention(MODEL.attention_points["cross"], apply)
+    return np.asarray(attention)[layer][0].mean(0)
 
 
 @pytest.mark.long

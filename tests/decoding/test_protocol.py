@@ -8,7 +8,7 @@ from tfm.decoding.protocol import SequenceToSequence, check_translates
 from tfm.errors import UserError
 from tfm.models import Transformer, TransformerConfig
 
-METHODS = ("features", "encode", "init_cache", "decode_step", "source_attention", "attention_maps")
+METHODS = ("features", "encode", "init_cache", "decode_step", "attention_points")
 
 
 def model_with(*methods):

@@ -54,7 +54,7 @@ class Noting:
 
     def __init__(self, model):
         self.model, self.config, self.calls = model, model.config, []
-        self.source_attention = model.source_attention
+        self.attention_points = model.attention_points
 
     def apply(self, variables, inputs, targets, **options):
         self.calls.append((options.get("method"), inputs.shape, targets.shape))

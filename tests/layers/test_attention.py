@@ -1,5 +1,7 @@
 """Multi-head attention against NumPy in float64 and against Flax."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import numpy as np
@@ -9,6 +11,7 @@ from tests.references import numpy_transformer as numpy64
 from tests.references.numpy_transformer import wide
 from tests.support.layer_cases import B, D, H, L, M, attention, noisy, random
 from tfm import layers
+from tfm.layers.activations import read_attention
 from tfm.masks import ends_mask
 from tfm.testing.models import quick_jit
 
@@ -89,9 +92,11 @@ def test_groups_must_divide_the_heads():
 
 @quick_jit(static_argnums=0)
 def collect(module, params, x, positions, mask):
-    """(output, the collected attention) of self-attention at positions [B, L]."""
+    """Returns the output of self-attention at positions [B, L], and its weights [B, H, L, M]."""
     where = {"positions": positions, "memory_positions": positions}
-    return module.apply({"params": params}, x, x, mask=mask, **where, train=False, mutable=["attention"])
+    apply = functools.partial(module.apply, {"params": params}, x, x, mask=mask, **where, train=False)
+    output, (weights,) = read_attention("weights", apply)
+    return output, weights
 
 
 def relative_keys(params, distance, query):
@@ -122,7 +127,7 @@ def test_relative_positions_against_loops(bias, reference, scale, implementation
     mask = np.random.default_rng(2).random((B, 1, L, L)) < 0.7
     where = {"positions": positions, "memory_positions": positions}
     params = noisy(module.init(jax.random.key(0), x, x, mask=mask, **where, train=False))
-    output, collected = collect(module, params, x, positions, mask)
+    output, found = collect(module, params, x, positions, mask)
     query, key, value = (
         numpy64.project(params[name], x, "bld,dhk->blhk") for name in ("query", "key", "value")
     )
@@ -137,7 +142,6 @@ def test_relative_positions_against_loops(bias, reference, scale, implementation
         logits = scale * key[b, :, h] @ query[b, i, h] + np.array(terms)
         exponentials = np.where(mask[b, 0, i], np.exp(logits), 0)
         weights[b, h, i] = exponentials / max(exponentials.sum(), 1e-9)
-    found = collected["attention"]["weights"][0]
     np.testing.assert_allclose(found, weights, atol=1e-5)
     expected = numpy64.project(
         params["output"], np.einsum("bhlm,bmhv->blhv", weights, value), "blhv,hvd->bld"
@@ -152,8 +156,8 @@ def test_ends_only_attention_by_mask():
     x, positions = random(B, L, D), np.broadcast_to(np.arange(L), (B, L))
     mask = np.arange(L) < np.array([5, 3])[:, None, None, None]
     params = noisy(attention().init(jax.random.key(0), x, x, mask=mask, train=False))
-    output, collected = collect(module, params, x, positions, np.broadcast_to(mask, (B, 1, L, L)))
-    seen = np.asarray(collected["attention"]["weights"][0] > 0)
+    output, weights = collect(module, params, x, positions, np.broadcast_to(mask, (B, 1, L, L)))
+    seen = np.asarray(weights > 0)
     np.testing.assert_array_equal(seen[0].any((0, 1)), [True, False, False, False, True])
     np.testing.assert_array_equal(seen[1].any((0, 1)), [True, False, True, False, False])
     np.testing.assert_allclose(output, numpy64.attention(params, x, x, ends_mask(mask)), atol=1e-5)

@@ -1,5 +1,8 @@
 """What single options promise, beyond the contract that all options keep."""
 
+import functools
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +12,7 @@ from tests.models.cases import LANGUAGE_MODELS, USERS, transformer
 from tfm import interpret
 from tfm.attention import masked_softmax
 from tfm.errors import UserError
+from tfm.layers.activations import read_attention
 from tfm.testing.models import WIDTH, quick_jit
 from tfm.testing.parameters import random_parameters
 
@@ -133,7 +137,7 @@ def test_more_positions_than_the_table_has_are_refused(length):
 def test_a_mixer_without_attention_weights_has_none_to_show():
     model = USERS["NearnessMixer"]
     params = random_parameters(model, TOKENS, TOKENS)
-    options = {"train": False, "mutable": ["attention"]}
-    _, collected = quick_jit(lambda: model.apply({"params": params}, TOKENS, TOKENS, **options))()
-    with pytest.raises(UserError, match="encoder mixer"):
-        model.attention_maps(collected)
+    apply = functools.partial(model.apply, {"params": params}, TOKENS, TOKENS, train=False)
+    point = model.attention_points["encoder"]
+    with pytest.raises(UserError, match=re.escape(point)):
+        jax.eval_shape(lambda: read_attention(point, apply))

@@ -6,6 +6,8 @@ import pytest
 
 from tests.models.cases import BASE, CLASSIFIERS, LANGUAGE_MODELS, RNNS, VIT, transformer
 from tests.references import numpy_decoder_lm, numpy_rnn, numpy_transformer, numpy_vit
+from tfm import interpret
+from tfm.layers.activations import stack_weights
 from tfm.models.vit import VisionTransformer
 from tfm.testing.models import VOCABULARY, quick_jit
 from tfm.testing.parameters import random_parameters
@@ -20,11 +22,15 @@ EPSILON = 0.3
 
 @quick_jit(static_argnums=0)
 def apply(model, params, *arguments):
-    return model.apply({"params": params}, *arguments, train=False, mutable=["attention"])
+    return model.apply({"params": params}, *arguments, train=False)
 
 
-def logits(model, params, *arguments):
-    return apply(model, params, *arguments)[0]
+@quick_jit(static_argnums=0)
+def apply_and_attend(model, params, *arguments):
+    """Returns the logits and {kind: attention weights}."""
+    points = model.attention_points
+    logits, reads = interpret.run(model, params, *arguments, read=points.values())
+    return logits, {kind: stack_weights(reads, point) for kind, point in points.items()}
 
 
 @pytest.mark.parametrize("order", ["post", "pre", "norm_then_add"])
@@ -35,14 +41,14 @@ def test_the_transformer_equals_numpy(order, epsilon, monkeypatch):
     model = transformer(encoder_layers=2, decoder_layers=2, norm_order=order, layer_norm_epsilon=epsilon)
     params = random_parameters(model, SOURCES, TARGETS)
     expected = numpy_transformer.transformer(params, SOURCES, TARGETS, order)
-    np.testing.assert_allclose(logits(model, params, SOURCES, TARGETS), expected, atol=2e-5)
+    np.testing.assert_allclose(apply(model, params, SOURCES, TARGETS), expected, atol=2e-5)
 
 
 def test_gpt_2_equals_numpy():
     model = LANGUAGE_MODELS["GPT-2"]
     params = random_parameters(model, TARGETS)
     expected = numpy_decoder_lm.decoder_lm(params, TARGETS)
-    np.testing.assert_allclose(logits(model, params, TARGETS), expected, atol=2e-5)
+    np.testing.assert_allclose(apply(model, params, TARGETS), expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, EPSILON])
@@ -50,7 +56,7 @@ def test_the_vision_transformer_equals_numpy(epsilon):
     model = VisionTransformer(VIT.__class__(**vars(VIT) | {"layer_norm_epsilon": epsilon}))
     params = random_parameters(model, IMAGES, deviation=0.3)
     expected = numpy_vit.logits(params, IMAGES, patch_size=3, epsilon=epsilon)
-    np.testing.assert_allclose(logits(model, params, IMAGES), expected, atol=2e-5)
+    np.testing.assert_allclose(apply(model, params, IMAGES), expected, atol=2e-5)
 
 
 def test_patches_are_read_row_by_row():
@@ -59,23 +65,23 @@ def test_patches_are_read_row_by_row():
     same = params | {"positions": {"table": np.broadcast_to(table[:1], table.shape)}}
     swapped = np.concatenate([IMAGES[:, 3:], IMAGES[:, :3]], axis=1)
     model = CLASSIFIERS["ViT"]
-    assert np.abs(logits(model, params, swapped) - logits(model, params, IMAGES)).max() > 1e-3
-    np.testing.assert_allclose(logits(model, same, swapped), logits(model, same, IMAGES), atol=1e-5)
+    assert np.abs(apply(model, params, swapped) - apply(model, params, IMAGES)).max() > 1e-3
+    np.testing.assert_allclose(apply(model, same, swapped), apply(model, same, IMAGES), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", RNNS)
 def test_recurrent_models_equal_numpy_sentence_by_sentence(name):
     model = RNNS[name]
     params = random_parameters(model, SOURCES, TARGETS, deviation=0.7)
-    found, collected = apply(model, params, SOURCES, TARGETS)
+    found, attention = apply_and_attend(model, params, SOURCES, TARGETS)
     wide = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
     for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
         source = source[source > 0]
         expected, weights = numpy_rnn.rnn(model.config, wide, source, target)
         np.testing.assert_allclose(found[row], expected, atol=2e-4)
         if weights is not None:
-            attention = np.asarray(model.source_attention(collected))[0, row, 0]
-            np.testing.assert_allclose(attention[:, : len(source)], weights, atol=1e-5)
+            weights_to_source = attention["cross"][0, row, 0, :, : len(source)]
+            np.testing.assert_allclose(weights_to_source, weights, atol=1e-5)
 
 
 def test_the_base_config_of_these_tests_is_the_papers():

@@ -1,6 +1,7 @@
 """What is kept of a translation: held to the search, to a forward pass and to the modules' own output."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from tfm.decoding.generate import decode
 from tfm.decoding.scoring import attend_pairs, score_pairs
 from tfm.errors import UserError
 from tfm.layers import MultiHeadAttention
+from tfm.layers.activations import read_attention
 from tfm.testing.automaton import BOS, EOS, begin, next_state, random_table, reorder, step
 from tfm.visualize import summaries, translation
 from tfm.visualize.translation import Extension, examine, stack_values, trace_steps
@@ -80,8 +82,8 @@ def test_vectors_of_shown_norms_sum_to_output(shared):
     x = jax.random.normal(jax.random.key(0), (1, 5, 8))
     params = module.init(jax.random.key(1), x, x, mask=None, train=False)["params"]
     params["value"]["bias"] = jnp.arange(4.0 * shared).reshape(shared, 4)
-    output, collected = module.apply({"params": params}, x, x, mask=None, train=False, mutable=["attention"])
-    weights = np.asarray(collected["attention"]["weights"][0])
+    apply = functools.partial(module.apply, {"params": params}, x, x, mask=None, train=False)
+    output, (weights,) = jax.device_get(read_attention("weights", apply))
     value = jnp.einsum("bmd,dhv->bmhv", x, params["value"]["kernel"]) + params["value"]["bias"]
     names = {"encoder.layers_0.mixer.value": np.asarray(value)}
     tree = {"encoder": {"layers_0": {"mixer": params}}}

@@ -20,6 +20,7 @@ from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.batch_splitting import run_batches
 from tfm.decoding.mbr import UTILITIES
 from tfm.decoding.parameters import INT8, Params, apply_model, search_parameters, weight_bytes, with_dtype
+from tfm.decoding.protocol import read_cross_attention
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, check_fields, field
 
@@ -322,9 +323,8 @@ def _make_step(model, params, config):
         apply = functools.partial(apply_model, model, params, tokens, cache, position, method="decode_step")
         if not config.coverage_penalty:
             return apply()
-        (logits, cache), collected = apply(mutable=["attention"])
-        attention = select_layer(model.source_attention(collected), config)
-        return logits, cache.add_coverage(attention.mean(1))
+        (logits, cache), attention = read_cross_attention(model, apply)
+        return logits, cache.add_coverage(select_layer(attention, config).mean(1))
 
     return step
 

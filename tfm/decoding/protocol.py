@@ -1,11 +1,12 @@
 """What decoding, scoring and alignment call of a model, and checks that a model has it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 
 from tfm.errors import UserError
+from tfm.layers.activations import read_attention
 
 
 @runtime_checkable
@@ -25,14 +26,17 @@ class DecodingCache(Protocol):
 class SequenceToSequence(Protocol):
     """A Linen module that translates. `tfm.models.Transformer` is one.
 
-    The methods run inside of `apply(..., method=name)`, but for the last two, which read what that collected.
+    The methods run inside of `apply(..., method=name)`.
 
     Attributes:
       config: a dataclass with `dtype`, and `max_length`: how many tokens of a side it has positions for, or
         None for any number.
+      attention_points: {kind of attention: name of its weights}, see docs/interpret.md. The kinds are
+        "encoder", "decoder" and "cross", or some of them. A name has a * in place of the number of a layer.
     """
 
     config: Any
+    attention_points: Mapping[str, str]
 
     def features(
         self, inputs: jax.Array, targets: jax.Array, *, train: bool, **packing: jax.Array | None
@@ -57,20 +61,6 @@ class SequenceToSequence(Protocol):
         """Last tokens [B, W] -> logits [B, W, V] of the next ones, and the cache."""
         ...
 
-    def source_attention(self, collected: Mapping[str, Any]) -> jax.Array:
-        """Attention to the source [layers, B, H, L, M] that `features` or `decode_step` collected.
-
-        The collection "attention" of `apply(..., mutable=["attention"])`; L is W of `decode_step`.
-
-        Raises:
-          UserError: the model has none.
-        """
-        ...
-
-    def attention_maps(self, collected: Mapping[str, Any]) -> dict[str, jax.Array]:
-        """All attention to draw, {"encoder", "decoder", "cross": [layers, B, H, L, M]}, or some of these."""
-        ...
-
 
 def check_translates(model: Any) -> None:
     """Checks that a model fulfils `SequenceToSequence`.
@@ -83,12 +73,34 @@ def check_translates(model: Any) -> None:
     name = getattr(model.config, "name", type(model).__name__)
     if not hasattr(model, "encode"):
         raise UserError(f"The model {name!r} does not translate: it has no encoder (no method `encode`).")
-    needed = ("features", "init_cache", "decode_step", "source_attention", "attention_maps")
-    missing = [method for method in needed if not hasattr(model, method)]
+    needed = ("features", "init_cache", "decode_step", "attention_points")
+    missing = [attribute for attribute in needed if not hasattr(model, attribute)]
     raise UserError(
-        f"The model {name!r} does not translate: it has no method {' and no '.join(missing)}; see "
+        f"The model {name!r} does not translate: it has no {' and no '.join(missing)}; see "
         "tfm.decoding.protocol.SequenceToSequence."
     )
+
+
+def read_cross_attention(model: Any, compute: Callable[[], Any]) -> tuple[Any, jax.Array]:
+    """Calls a function that applies a model, and reads the model's attention to the source.
+
+    Args:
+      model: A `SequenceToSequence`.
+      compute: Applies the model.
+
+    Returns:
+      What `compute` returns, and the weights [layers, B, H, L, M]. L is W in a decoding step.
+
+    Raises:
+      UserError: The model has no attention to the source.
+    """
+    if "cross" not in model.attention_points:
+        raise UserError(
+            f"Alignments and the coverage penalty need a model that attends to the source, but the model "
+            f"{model.config.name!r} has no 'cross' in its attention_points. Choose another model. A "
+            "recurrent model attends to the source unless model.attention is 'none'."
+        )
+    return read_attention(model.attention_points["cross"], compute)
 
 
 @runtime_checkable

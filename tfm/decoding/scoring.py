@@ -22,6 +22,7 @@ from tfm.decoding.generate import (
     select_layer,
 )
 from tfm.decoding.parameters import Params
+from tfm.decoding.protocol import read_cross_attention
 from tfm.losses import chunked_log_probabilities
 
 Ids = Sequence[Sequence[int]]
@@ -193,10 +194,9 @@ def _attend_batch(model, members, inputs, labels, config):
     """Attention [B, L, M], the mean over the members."""
 
     def attend(params):
-        variables, targets = {"params": params}, _decoder_input(labels)
-        _, collected = model.apply(
-            variables, inputs, targets, train=False, mutable=["attention"], method="features"
-        )
-        return select_layer(model.source_attention(collected), config).mean(1)
+        arguments = {"params": params}, inputs, _decoder_input(labels)
+        apply = functools.partial(model.apply, *arguments, train=False, method="features")
+        _, attention = read_cross_attention(model, apply)
+        return select_layer(attention, config).mean(1)
 
     return sum(attend(params) for params in members) / len(members)

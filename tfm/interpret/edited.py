@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm.errors import UserError
-from tfm.layers.activations import Edit, Interception, intercept
+from tfm.layers.activations import Edit, Interception, intercept, is_active
 from tfm.search.state import gather_beams
 
 
@@ -78,8 +78,8 @@ class EditedModel:
         found = self._apply(interception, variables, tokens, cache.joined(), method="prefill", **keywords)
         return cache.split(found)
 
-    def _decode_step(self, variables, tokens, cache, position, *, mutable=False):
-        if mutable:
+    def _decode_step(self, variables, tokens, cache, position):
+        if is_active():  # the search reads the attention
             raise UserError("An edited model decodes without a coverage penalty: set coverage_penalty=0.")
         interception = Interception(edit=self._edit, rows_of_each=cache.width)
         arguments = (tokens.reshape(-1, 1), cache.joined(), position)

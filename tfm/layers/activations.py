@@ -9,7 +9,7 @@ import contextvars
 import difflib
 import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -118,17 +118,19 @@ class Interception:
                 raise UserError(_describe_no_match(pattern, known, self._reasons))
 
 
-_ACTIVE: contextvars.ContextVar[Interception | None] = contextvars.ContextVar("active", default=None)
+_ACTIVE: contextvars.ContextVar[tuple[Interception, ...]] = contextvars.ContextVar("active", default=())
 _POSITIONS: contextvars.ContextVar[jax.Array | None] = contextvars.ContextVar("positions", default=None)
 
 
 @contextlib.contextmanager
 def intercept(interception: Interception | None) -> Iterator[None]:
-    """Makes an interception the active one, or none, for what is traced inside.
+    """Activates an interception for everything that is traced inside of the `with` block.
 
-    What an earlier call of a jitted function has traced is not traced again: make a new function to jit.
+    Interceptions can be nested. The innermost one comes first, so the outer ones read what it has edited.
+    None deactivates all of them. A function that was jitted and called before is not traced again, so it
+    needs a new `jax.jit`.
     """
-    token = _ACTIVE.set(interception)
+    token = _ACTIVE.set(() if interception is None else (interception, *_ACTIVE.get()))
     try:
         yield
     finally:
@@ -145,15 +147,55 @@ def at_positions(positions: jax.Array | None) -> Iterator[None]:
         _POSITIONS.reset(token)
 
 
+def read_attention(point: str, compute: Callable[[], Any]) -> tuple[Any, jax.Array]:
+    """Calls a function and reads the attention weights that the model computes in this call.
+
+    Args:
+      point: Name of the weights, such as `Transformer.attention_points["cross"]`.
+      compute: Applies the model.
+
+    Returns:
+      What `compute` returns, and the weights [layers, B, H, L, M].
+
+    Raises:
+      UserError: The model has no attention weights of this name.
+    """
+    interception = Interception(point)
+    with intercept(interception):
+        result = compute()
+    return result, stack_weights(interception.reads, point)
+
+
+def stack_weights(reads: Mapping[str, jax.Array], point: str) -> jax.Array:
+    """Returns the attention weights [layers, B, H, L, M] of one kind, in the order of the layers.
+
+    Args:
+      reads: {name: activation}, in the order in which the model computed them.
+      point: Name of the weights, such as `Transformer.attention_points["cross"]`.
+
+    Raises:
+      UserError: The model has no attention weights of this name.
+    """
+    weights = [value for name, value in reads.items() if fnmatch.fnmatchcase(name, point)]
+    if not weights:
+        raise UserError(
+            f"Expected attention weights named {point!r}, but the model has none. A module that replaces "
+            "attention reports its weights with "
+            "tfm.layers.activations.observe(self, 'weights', weights, 'BHLM')."
+        )
+    return jnp.stack(weights)
+
+
 def is_active() -> bool:
-    """Whether an interception is active."""
-    return _ACTIVE.get() is not None
+    """Returns whether an interception is active."""
+    return bool(_ACTIVE.get())
 
 
 def is_wanted(module: nn.Module, *names: str) -> bool:
-    """Whether the active interception, if any, reads or edits one of these activations of a module."""
-    active = _ACTIVE.get()
-    return active is not None and active.wants(*(_full_name(module, name) for name in names))
+    """Returns whether an active interception reads or edits one of these activations of a module."""
+    full_names = [_full_name(module, name) for name in names]
+    wanted = [active.wants(*full_names) for active in _ACTIVE.get()]  # every interception notes the names
+    return any(wanted)
 
 
 def observe(
@@ -180,18 +222,15 @@ def observe(
     Raises:
       UserError: an edit changed shape or dtype, or there is one where none can be.
     """
-    active = _ACTIVE.get()
-    if active is None:
-        return value
-    positions = _POSITIONS.get() if positions is None else positions
-    of_axes = {"L": positions, "M": memory_positions}
-    return active.call(_full_name(module, name), value, axes, of_axes, editable)
+    for active in _ACTIVE.get():
+        of_axes = {"L": _POSITIONS.get() if positions is None else positions, "M": memory_positions}
+        value = active.call(_full_name(module, name), value, axes, of_axes, editable)
+    return value
 
 
 def explain_absence(module: nn.Module, name: str, reason: str) -> None:
     """Tells the active interception, if any, why a module has no activation of this name."""
-    active = _ACTIVE.get()
-    if active is not None:
+    for active in _ACTIVE.get():
         active.explain(_full_name(module, name), reason)
 
 

@@ -104,8 +104,6 @@ class MultiHeadAttention(nn.Module):
       dtype: compute dtype; parameters are float32.
       kernel_init, output_init: initializers of the kernels of query, key and value, and of the output's.
       value_init: of the values' kernel, where it is another than `kernel_init`.
-
-    With the collection "attention" mutable it stores its weights [B, H, L, M] there.
     """
 
     features: int
@@ -207,8 +205,6 @@ class MultiHeadAttention(nn.Module):
             options |= {"terms": terms, "memory_positions": memory_positions}
             heads = self._attend_by_weights(query, key, value, mask, **options)
         else:
-            if self._stores_weights:
-                self.sow("attention", "weights", weights_of(self.attention, query, key, mask=mask, **terms))
             heads = self.attention(query, key, value, mask=mask, **terms, **options)
         return self.output(activations.observe(self, "head_outputs", heads, "BLHV"))
 
@@ -225,8 +221,6 @@ class MultiHeadAttention(nn.Module):
             activations.explain_absence(self, "logits", reason)
             weights = weights_of(self.attention, query, key, mask=mask, **terms)
         weights = observe("weights", weights)
-        if self._stores_weights:
-            self.sow("attention", "weights", weights)
         return weighted_sum(dropout(dropout_rng, weights, dropout_rate), value)
 
     def _share_heads(self, x):
@@ -252,10 +246,6 @@ class MultiHeadAttention(nn.Module):
         if self.encode_positions is None:
             return x
         return self.encode_positions(x, _or_index(positions, x))
-
-    @property
-    def _stores_weights(self):
-        return self.is_mutable_collection("attention") and not self.is_initializing()
 
 
 def _or_index(positions, x):

@@ -39,7 +39,7 @@ class Stack(nn.Module):
     def __call__(self, x: jax.Array, *arguments: Any, train: bool, **keywords: Any) -> jax.Array:
         """x [B, L, D] -> [B, L, D]; all other arguments are passed to each layer."""
         # What is read of a layer cannot leave a scan or a recomputation.
-        plain = self.is_initializing() or self.is_mutable_collection("attention") or activations.is_active()
+        plain = self.is_initializing() or activations.is_active()
         if self.scan and not plain:
             return self.norm(self._scanned(x, arguments, keywords | {"train": train}))
 

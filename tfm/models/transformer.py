@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -14,7 +14,6 @@ from tfm.attention import IMPLEMENTATIONS, unsupported_reason
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.layers import activations
-from tfm.layers.collected_attention import attention_of
 from tfm.layers.kv_cache import DecodeCache
 from tfm.masks import causal_mask, padding_mask, segment_mask
 from tfm.memory_estimate import TransformerMemory
@@ -219,6 +218,11 @@ class Transformer(layers.TransformerParts):
 
     config: TransformerConfig
     vocabulary_size: int
+    attention_points: ClassVar[dict[str, str]] = {  # see `tfm.decoding.protocol.SequenceToSequence`
+        "encoder": "encoder.layers_*.mixer.weights",
+        "decoder": "decoder.layers_*.mixer.weights",
+        "cross": "decoder.layers_*.cross_attention.weights",
+    }
 
     @property
     def memory_estimate(self) -> TransformerMemory:
@@ -407,20 +411,6 @@ class Transformer(layers.TransformerParts):
         logits = self.embedding.logits(x)
         logits = activations.observe(self, "logits", logits, "BLV", positions=position)
         return logits, cache.replace(layers=written)
-
-    @nn.nowrap
-    def source_attention(self, collected: Mapping[str, Any]) -> jax.Array:
-        """The decoder's attention to the source, [layers, B, H, L, M], see `tfm.decoding.protocol`."""
-        return attention_of(collected, "decoder", "cross_attention")
-
-    @nn.nowrap
-    def attention_maps(self, collected: Mapping[str, Any]) -> dict[str, jax.Array]:
-        """All attention to draw: {part: [layers, B, H, L, M]}, see `tfm.decoding.protocol`."""
-        return {
-            "encoder": attention_of(collected, "encoder", "mixer"),
-            "decoder": attention_of(collected, "decoder", "mixer"),
-            "cross": self.source_attention(collected),
-        }
 
 
 Config = TransformerConfig

@@ -16,7 +16,7 @@ from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.generate import check_lengths, trace_batch
 from tfm.decoding.parameters import search_parameters
 from tfm.errors import UserError
-from tfm.layers.activations import Interception, intercept
+from tfm.layers.activations import Interception, intercept, stack_weights
 from tfm.runtime.memory import check_estimate, format_bytes, host_memory
 from tfm.search import BeamTrace, Hypotheses
 from tfm.visualize import summaries
@@ -287,15 +287,17 @@ def _forward(model, params, inputs, targets, labels):
 
     Takes inputs [B, M] and decoder inputs and labels [B, L].
     """
-    values = Interception("*.value")
-    with intercept(values):
-        logits, collected = model.apply(
-            {"params": params}, inputs, targets, train=False, mutable=["attention"]
-        )
+    points = model.attention_points
+    interception = Interception(["*.value", *points.values()])
+    with intercept(interception):
+        logits = model.apply({"params": params}, inputs, targets, train=False)
+    reads = interception.reads
+    attention = {part: stack_weights(reads, point) for part, point in points.items()}
+    values = {name: value for name, value in reads.items() if name.endswith(".value")}
     probabilities = jax.nn.softmax(logits.astype(jnp.float32))
     of_labels = jnp.take_along_axis(probabilities, labels[..., None], axis=-1)[..., 0]
     best = _Choices(*jax.lax.top_k(probabilities, min(CHOICES, logits.shape[-1])))
-    return model.attention_maps(collected), values.reads, of_labels, best
+    return attention, values, of_labels, best
 
 
 def _value_norms(weights, values, params):

@@ -5,7 +5,6 @@ both directions), F of a state, O of the output layer.
 """
 
 import functools
-from collections.abc import Mapping
 from typing import Any, Self
 
 import flax.linen as nn
@@ -13,7 +12,6 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from tfm.errors import UserError
 from tfm.layers import activations
 from tfm.layers.recurrent import State, segment_begins, select_state
 from tfm.masks import padding_mask, segment_mask
@@ -66,6 +64,11 @@ class RNNSeq2Seq(nn.Module):
     def memory_estimate(self) -> RecurrentMemory:
         """Its bytes, by arithmetic."""
         return RecurrentMemory(self.config, self.vocabulary_size)
+
+    @property
+    def attention_points(self) -> dict[str, str]:
+        """Names of the attention weights, see `tfm.decoding.protocol.SequenceToSequence`."""
+        return {} if self.config.attention == "none" else {"cross": "decoder.attention.weights"}
 
     def setup(self) -> None:
         config = self.config
@@ -126,11 +129,14 @@ class RNNSeq2Seq(nn.Module):
             segment_mask(target_segments, input_segments)[:, 0],
             train=train,
         )
-        if weights is not None and not self.is_initializing():
-            self.sow("attention", "source", weights)
-            # Inside of the scan that made them they could not be read.
-            activations.observe(self, "decoder.attention.weights", weights, "BLM", editable=False)
+        self._observe_weights(weights)
         return x, self._output_table
+
+    def _observe_weights(self, weights: jax.Array | None, position: jax.Array | None = None) -> None:
+        """Lets callers read attention weights [B, L, M]. Edits would come too late."""
+        if weights is not None:
+            name, weights = "decoder.attention.weights", weights[:, None]
+            activations.observe(self, name, weights, "BHLM", positions=position, editable=False)
 
     def _initial_states(
         self, encoded: Encoded, target_segments: jax.Array, input_segments: jax.Array
@@ -208,28 +214,8 @@ class RNNSeq2Seq(nn.Module):
         """
         x, encoded = self._embed(self.target_embedding, tokens), Encoded(cache.annotations, cache.keys, ())
         carry, (x, weights) = self.decoder(cache.carry, x, encoded, cache.memory_mask[:, 0], train=False)
-        if weights is not None:
-            self.sow("attention", "source", weights)
+        self._observe_weights(weights, position)
         return self._logits(x, self._output_table), cache.replace(carry=carry)
-
-    @nn.nowrap
-    def source_attention(self, collected: Mapping[str, Any]) -> jax.Array:
-        """Attention to the source [1, B, 1, L, M] of what `apply(..., mutable=["attention"])` collected.
-
-        Raises:
-          UserError: the model has no attention.
-        """
-        if self.config.attention == "none":
-            raise UserError(
-                "Expected attention to the source, but model.attention is 'none': there are no alignments "
-                "and no coverage."
-            )
-        return collected["attention"]["source"][0][None, :, None]
-
-    @nn.nowrap
-    def attention_maps(self, collected: Mapping[str, Any]) -> dict[str, jax.Array]:
-        """All attention to draw: {"cross": that to the source}, or {} for a model without."""
-        return {} if self.config.attention == "none" else {"cross": self.source_attention(collected)}
 
     def _embed(self, embedding, tokens):
         return embedding(tokens).astype(self.config.dtype)
