@@ -56,7 +56,8 @@ def lower_step(**fields):
 
 
 PROGRAMS = {
-    **{name: lambda name=name: lower_search(name) for name in SEARCHES},
+    # A coverage penalty reads a point itself.
+    **{name: lambda name=name: lower_search(name) for name in SEARCHES if name != "coverage"},
     "step": lower_step,
     "step, pre-norm and dropout": lambda: lower_step(norm_order="pre", attention_dropout=0.1),
     "step, scanned and recomputed": lambda: lower_step(scan=True, remat=True),
