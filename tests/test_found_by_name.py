@@ -95,7 +95,7 @@ def my_lab(tmp_path, monkeypatch):
         (tmp_path / "my_lab" / f"{name}.py").write_text(content)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(config, "_allowed_modules", set())
+    monkeypatch.setattr(config, "allowed_modules", set())
     yield tmp_path
     for name in [name for name in sys.modules if name.partition(".")[0] == "my_lab"]:
         del sys.modules[name]

@@ -171,7 +171,7 @@ def folder(tmp_path_factory):
     sys.path.remove(str(folder))
     for name in [name for name in sys.modules if name.partition(".")[0] == "own_lab"]:
         del sys.modules[name]
-    config._allowed_modules -= {name for name in config._allowed_modules if name.startswith("own_lab")}
+    config.allowed_modules -= {name for name in config.allowed_modules if name.startswith("own_lab")}
 
 
 @pytest.fixture(scope="module")

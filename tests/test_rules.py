@@ -12,8 +12,6 @@ TREES = {
 PUBLIC = {"_replace", "_asdict", "_fields", "_exit", "_split_generators"}  # of libraries, despite their names
 # Files that use names beginning with an underscore. Do not add a file to this list.
 WITH_PRIVATE_NAMES = {
-    "tests/commands/test_logging.py",
-    "tests/commands/test_translate.py",
     "tests/data/test_download.py",
     "tests/decoding/test_batch_splitting.py",
     "tests/decoding/test_continuation.py",
@@ -21,26 +19,13 @@ WITH_PRIVATE_NAMES = {
     "tests/layers/test_quantization.py",
     "tests/matmul/test_foreign_call.py",
     "tests/matmul/test_onednn.py",
-    "tests/models/test_documented_parts.py",
     "tests/checkpoints/test_store.py",
     "tests/io/test_files.py",
     "tests/io/test_lock.py",
-    "tests/sweep/test_processes.py",
-    "tests/tasks/language_modeling/test_task.py",
-    "tests/tasks/translation/test_report.py",
-    "tests/tasks/translation/test_samples.py",
-    "tests/test_found_by_name.py",
     "tests/test_memory_estimate.py",
-    "tests/test_own_system.py",
     "tests/training/test_non_finite.py",
     "tests/training/test_replay.py",
     "tests/training/test_topology.py",
-    "tests/training/trackers/test_names.py",
-    "tests/visualize/test_figures.py",
-    "tests/visualize/test_translation.py",
-    "tests/workdir/test_bundle.py",
-    "tests/workdir/test_first_version.py",
-    "tests/workdir/test_initialization.py",
 }
 
 

@@ -35,7 +35,7 @@ MODULE = re.compile(rf"{IDENTIFIER}(\.{IDENTIFIER})*", re.ASCII)
 # "package.module:attribute" or "package.module": what is not in tfm.
 DOTTED = re.compile(rf"{MODULE.pattern}(\.{IDENTIFIER}|:{IDENTIFIER})", re.ASCII)
 NAME_FIELDS = ("name", "task", "kind", "trackers")
-_allowed_modules: set[str] = set()
+allowed_modules: set[str] = set()
 log = logging.getLogger(__name__)
 
 
@@ -69,7 +69,7 @@ def from_mapping(cls: type, mapping: Mapping[str, Any] | config_dict.ConfigDict,
     upgrades: list[str] = []
     made = _read(cls, mapping, path, problems, upgrades)
     if upgrades:
-        _warn_once(f"The config was written by an older version: {'; '.join(upgrades)}.")
+        warn_once(f"The config was written by an older version: {'; '.join(upgrades)}.")
     raise_all(problems)
     return made
 
@@ -179,7 +179,7 @@ def _with_field(cls, mapping, names, value, old):
 
 
 @functools.cache
-def _warn_once(message):
+def warn_once(message):
     """A command reads a config several times."""
     log.warning(message)
 
@@ -246,7 +246,7 @@ def allow_modules(names: Iterable[str]) -> None:
         module = name.partition(":")[0]
         if not MODULE.fullmatch(module):
             raise UserError(f"Expected the name of a module, such as my_lab.models, got {name!r}.")
-        _allowed_modules.add(module)
+        allowed_modules.add(module)
 
 
 def dotted_names(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> list[str]:
@@ -264,7 +264,7 @@ def dotted_names(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> list[st
 def _import(name, path):
     """The module or the attribute with a dotted name, from `sys.path` or the current folder."""
     module, _, attribute = name.partition(":")
-    if not any(f"{module}.".startswith(f"{allowed}.") for allowed in _allowed_modules):
+    if not any(f"{module}.".startswith(f"{allowed}.") for allowed in allowed_modules):
         raise UserError(
             f"{path} names {name!r}, which is not part of tfm and is imported only if you ask for it: give "
             f"--import={module}, or call tfm.config.allow_modules(['{module}']), if you trust it."

@@ -1,6 +1,7 @@
 """What the commands let through to the terminal."""
 
 import logging
+import sys
 import types
 
 import absl.logging
@@ -31,11 +32,12 @@ def test_only_warnings_of_orbax_are_shown(capsys):
     assert [line.partition(" ")[2] for line in lines] == ["Skipping merge of checkpoints", "step 1"]
 
 
-def test_late_callbacks_of_tensorstore_are_hidden():
+def test_late_callbacks_of_tensorstore_are_hidden(monkeypatch):
     shown = []
+    monkeypatch.setattr(sys, "unraisablehook", shown.append)
+    cli.run(lambda argv: None, [])
     for text in ("Event loop is closed", "a bug"):
-        error = types.SimpleNamespace(exc_value=RuntimeError(text))
-        cli._show_unraisable(shown.append, error)
+        sys.unraisablehook(types.SimpleNamespace(exc_type=RuntimeError, exc_value=RuntimeError(text)))
     assert [str(each.exc_value) for each in shown] == ["a bug"]
 
 

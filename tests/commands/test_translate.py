@@ -350,9 +350,9 @@ def test_other_weights_are_another_origin(tiny_run, monkeypatch):
     options = {"workdir": "", "checkpoint": None, "average": 1, "ensemble": 1, "input": "", "format": "text"}
     flags = {name: types.SimpleNamespace(value=value) for name, value in options.items()}
     flags |= {name: types.SimpleNamespace(value=None) for name in ("n_best", "alignments")}
-    origin = translate_module._origin(run, flags)
-    assert translate_module._origin(run, flags) == origin
-    assert translate_module._origin(randomize_weights(run), flags) != origin
+    origin = translate_module.describe_origin(run, flags)
+    assert translate_module.describe_origin(run, flags) == origin
+    assert translate_module.describe_origin(randomize_weights(run), flags) != origin
 
 
 def test_an_empty_file_takes_other_options(tmp_path):
@@ -373,7 +373,7 @@ def test_a_pipe_is_read_as_a_file_is(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b"a\nb\n",))
     writer.start()
-    with translate_module._open_source(types.SimpleNamespace(input=str(tmp_path / "pipe"))) as source:
+    with translate_module.open_source(types.SimpleNamespace(input=str(tmp_path / "pipe"))) as source:
         assert source.read() == b"a\nb\n"
     writer.join()
 

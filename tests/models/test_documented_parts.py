@@ -79,7 +79,7 @@ def test_a_model_of_15_lines_in_a_users_package_trains(corpus, tmp_path, monkeyp
     (tmp_path / "my_lab").mkdir()
     (tmp_path / "my_lab" / "variant.py").write_text(PACKAGE, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(config, "_allowed_modules", set())
+    monkeypatch.setattr(config, "allowed_modules", set())
     config.allow_modules(["my_lab"])
     settings = make_config(corpus, steps=30, warmup_steps=10, checkpoint_every=50, eval_every=50, log_every=5)
     settings = dataclasses.replace(settings, model=dataclasses.replace(MODEL, name="my_lab.variant"))

@@ -1,5 +1,7 @@
 """Programs that several tests run."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -15,3 +17,26 @@ def initialize(task: Any) -> Any:
 def count_foreign_calls(function: Any, *operands: Any) -> int:
     """Returns the number of operations of a function that call oneDNN."""
     return str(jax.make_jaxpr(function)(*operands)).count("tfm_onednn_multiply")
+
+
+@contextlib.contextmanager
+def count_programs() -> Iterator[list[str]]:
+    """Yields a list that gets an entry for each program that JAX compiles or reads from disk inside."""
+    programs: list[str] = []
+    _counters.append(programs)
+    try:
+        yield programs
+    finally:
+        _counters.remove(programs)
+
+
+_counters: list[list[str]] = []
+
+
+def _note(event: str, *_: Any, **__: Any) -> None:
+    if event == "/jax/core/compile/backend_compile_duration":
+        for programs in _counters:
+            programs.append(event)
+
+
+jax.monitoring.register_event_duration_secs_listener(_note)

@@ -75,7 +75,7 @@ def test_an_interrupt_leaves_no_process(execute, monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(processes, "REPORT_SECONDS", 0.0)
-    monkeypatch.setattr(processes, "_report", interrupt)
+    monkeypatch.setattr(processes, "report_progress", interrupt)
     with pytest.raises(KeyboardInterrupt):
         execute("slow")
     assert os.path.exists("saved")
@@ -114,5 +114,5 @@ def test_time_left_counts_steps(tmp_path):
         return process
 
     ended, running = make_process("a", 40_000, 100_000), make_process("b", 0, 20_000)
-    assert processes._estimate_left([planned("c")], [running], [ended], 80.0) == 80 / 80_000 * 180_000
-    assert processes._estimate_left([planned("c")], [make_process("d")], [], 80.0) is None
+    assert processes.estimate_left([planned("c")], [running], [ended], 80.0) == 80 / 80_000 * 180_000
+    assert processes.estimate_left([planned("c")], [make_process("d")], [], 80.0) is None

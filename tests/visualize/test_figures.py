@@ -57,7 +57,7 @@ def test_a_figure_names_axes_and_has_a_colour_bar(saved):
 
 def test_panels_and_labels_do_not_overlap():
     labels = ["▁longest_piece"] * 40
-    grid = figures._Grid.of(6, 8, labels, labels)
+    grid = figures.Grid.of(6, 8, labels, labels)
     width, height = grid.size
     cell = grid.panel_size[0] / 40 * 72
     assert cell > figures.LABEL_SIZE  # points: each label has a cell

@@ -40,7 +40,7 @@ def test_weights_of_the_first_version_score(folder, expected):
 
 @pytest.mark.long
 def test_first_version_fields_have_new_names(expected, caplog):
-    configs._warn_once.cache_clear()
+    configs.warn_once.cache_clear()
     found = runs.read_config("run")
     assert found.training.optimizer.b1 == 0.8
     assert found.model.activation == "gelu_tanh"

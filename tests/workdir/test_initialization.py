@@ -232,7 +232,7 @@ def test_a_run_of_an_older_version_resumes(begun, caplog):
     numbers = Adam(b1=0.8, b2=0.95, epsilon=1e-8, mean_dtype="bfloat16")
     made = dataclasses.replace(BASE, training=TrainingConfig(optimizer=numbers))
     (begun / "config.json").write_text(json.dumps(as_of_an_older_version(made)))
-    config._warn_once.cache_clear()
+    config.warn_once.cache_clear()
     assert runs.read_config(str(begun)) == made
     initialization.save_config(made, str(begun))
     (message,) = caplog.messages

@@ -127,7 +127,7 @@ def define(saved: config_dict.ConfigDict, values: flags.FlagValues, argv: Sequen
     if config.has_old_names(config_class, saved):
         saved = config.to_config_dict(runs.parse_config(saved))
     arguments = remove_config_file(argv)
-    _allow_names(arguments)
+    allow_names(arguments)
     _change_names(saved, config_class, arguments)
     old_names = _old_names(saved, config_class, arguments)
     arguments = [_with_name(argument, old_names.get(_flag_name(argument))) for argument in arguments]
@@ -199,7 +199,7 @@ def remove_config_file(argv: Sequence[str]) -> list[str]:
     return [argument for i, argument in enumerate(argv) if i not in skipped]
 
 
-def _allow_names(arguments):
+def allow_names(arguments):
     """Lets the config name what the arguments name, as the user trusts it."""
     for flag in set(map(_flag_name, arguments)):
         if flag.startswith(f"{NAME}.") and flag.rpartition(".")[2] in config.NAME_FIELDS:

@@ -330,7 +330,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = cli.read_config(arguments)
     runs.require_translation(chosen, "tfm translate")
     check_n_best(arguments.n_best, chosen.decoding)
-    with _open_source(arguments) as source:
+    with open_source(arguments) as source:
         if not arguments.output:
             terminal.check_open("stdout", "--output=FILE")
             at_once = 1 if source.isatty() else CHUNK_LINES
@@ -338,10 +338,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             return
         with open_output(arguments.output) as target:
             run, translate = _load(arguments)
-            translate_file(translate, source, target, _origin(run, arguments))
+            translate_file(translate, source, target, describe_origin(run, arguments))
 
 
-def _open_source(arguments):
+def open_source(arguments):
     """The input as a binary file.
 
     Raises:
@@ -372,7 +372,7 @@ def _checksum(params):
     return digest.hexdigest()
 
 
-def _origin(run, arguments):
+def describe_origin(run, arguments):
     names = ("workdir", "checkpoint", "average", "ensemble", "input", "format", "n_best", "alignments")
     return {
         "options": {name: arguments[name].value for name in names},

@@ -142,7 +142,7 @@ def execute_runs(
             failures += _move_ended(running, ended, on_finished)
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
-                _report(waiting, running, ended, reported - began)
+                report_progress(waiting, running, ended, reported - began)
             time.sleep(POLL_SECONDS)
     finally:
         for each in running:
@@ -169,15 +169,15 @@ def _move_ended(running, ended, on_finished):
     return failures
 
 
-def _report(waiting, running, ended, seconds):
+def report_progress(waiting, running, ended, seconds):
     where = "; ".join(each.describe() for each in running)
     total = len(waiting) + len(running) + len(ended)
-    left = _estimate_left(waiting, running, ended, seconds)
+    left = estimate_left(waiting, running, ended, seconds)
     time_left = "time left not known yet" if left is None else f"about {format_duration(left)} left"
     log.info("%s; %s of %s runs done, %s", where, len(ended), total, time_left)
 
 
-def _estimate_left(waiting, running, ended, seconds):
+def estimate_left(waiting, running, ended, seconds):
     """Seconds left if each step takes as long as those before, evaluation included; None before the first."""
     made = sum(each.count_steps() for each in [*running, *ended])
     if not made:

@@ -102,7 +102,7 @@ def draw_attention(panels: Panels, title: str, path: str) -> None:
     weights, queries, keys = panels.weights, panels.queries, panels.keys
     queries, keys = (axis._replace(labels=list(map(_shortened, axis.labels))) for axis in (queries, keys))
     layers, heads = weights.shape[:2]
-    grid = _Grid.of(layers, heads, queries.labels, keys.labels)
+    grid = Grid.of(layers, heads, queries.labels, keys.labels)
     lines = _wrapped(title, int(grid.size[0] / TITLE_CHARACTER))
     grid = grid._replace(header=TITLE * max(len(lines), 1))
     _check_size(grid.size)
@@ -139,7 +139,7 @@ def check_attention_figure(layers: int, heads: int, tokens: int) -> None:
       UserError: a side has more pixels than Matplotlib draws, or the picture does not fit into the memory.
     """
     labels = ["x" * MOST_CHARACTERS] * tokens
-    _check_size(_Grid.of(layers, heads, labels, labels).size)
+    _check_size(Grid.of(layers, heads, labels, labels).size)
 
 
 def _check_size(size):
@@ -155,7 +155,7 @@ def _check_size(size):
     check_estimate(f"A picture of {width:,} x {height:,} pixels", needed, host_memory(), advice)
 
 
-class _Grid(NamedTuple):
+class Grid(NamedTuple):
     """Where the panels of one figure stand, in inches from its lower left corner."""
 
     layers: int

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import scipy
 
+from tests.support.programs import count_programs
 from tests.support.tiny_lm import make_lm_config, write_documents
 from tfm.data.documents import TOKENIZER_FILE
 from tfm.data.tokenizer import BOS_ID, EOS_ID
-from tfm.decoding import continuation
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.tasks import language_modeling
@@ -170,9 +170,10 @@ def test_samples_continue_documents_greedily(task, params):
     )
     texts = ["red dog", " \n", "cat", "not wanted"]
     found = make_samples(sampled, params, texts)
-    programs = continuation.continue_batch._cache_size()
-    make_samples(sampled, initialize(task, seed=1), texts)
-    assert continuation.continue_batch._cache_size() == programs
+    others = initialize(task, seed=1)
+    with count_programs() as programs:
+        make_samples(sampled, others, texts)
+    assert not programs
     for row, prompt in zip(found.rows, ("red dog", "cat"), strict=True):
         start = [BOS_ID, *task.tokenizer.encode([prompt])[0]]
         tokens = list(start)

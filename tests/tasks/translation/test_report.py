@@ -138,7 +138,7 @@ def test_without_alignment_there_are_other_scores(monkeypatch, caplog):
 
     task = types.SimpleNamespace(config=Oracle.config, align=refuse)
     monkeypatch.setattr(report, "read_feature", lambda *_: ["0-0"])
-    assert report._alignment_scores(task, None, report.Evaluation(["a"], ["x"], ["x"], [], 1.0)) == []
+    assert report.alignment_scores(task, None, report.Evaluation(["a"], ["x"], ["x"], [], 1.0)) == []
     assert "There is no attention." in caplog.text
 
 

@@ -55,10 +55,10 @@ def test_a_class_of_the_users_own_has_all_methods():
 
 
 def test_own_trackers_are_imported_if_named(monkeypatch):
-    monkeypatch.setattr(config, "_allowed_modules", set())
+    monkeypatch.setattr(config, "allowed_modules", set())
     with pytest.raises(UserError, match="give --import=tests"):
         find_tracker(NAME)
-    config_flag._allow_names([f"--config.training.trackers='tensorboard',\"{NAME}\""])
+    config_flag.allow_names([f"--config.training.trackers='tensorboard',\"{NAME}\""])
     assert find_tracker(NAME) is Memory
 
 

@@ -117,11 +117,11 @@ def score_challenges(task: Any, params: Any, test: Evaluation) -> list[Score]:
             "per cent of pronoun, by log-probability",
         ),
         long._replace(name="BLEU, long"),
-        *_alignment_scores(task, params, test),
+        *alignment_scores(task, params, test),
     ]
 
 
-def _alignment_scores(task, params, test):
+def alignment_scores(task, params, test):
     """[the alignment error rate], or [] for a model without attention to the source."""
     true = [from_pharaoh(text) for text in read_feature("test", "alignment")]
     try:
