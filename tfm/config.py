@@ -179,8 +179,8 @@ def _with_field(cls, mapping, names, value, old):
 
 
 @functools.cache
-def warn_once(message):
-    """A command reads a config several times."""
+def warn_once(message: str) -> None:
+    """Logs a warning the first time that it is given, because a command reads a config several times."""
     log.warning(message)
 
 

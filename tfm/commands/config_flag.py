@@ -199,8 +199,8 @@ def remove_config_file(argv: Sequence[str]) -> list[str]:
     return [argument for i, argument in enumerate(argv) if i not in skipped]
 
 
-def allow_names(arguments):
-    """Lets the config name what the arguments name, as the user trusts it."""
+def allow_names(arguments: Sequence[str]) -> None:
+    """Lets the config name what the arguments name, because the user trusts it."""
     for flag in set(map(_flag_name, arguments)):
         if flag.startswith(f"{NAME}.") and flag.rpartition(".")[2] in config.NAME_FIELDS:
             given = (

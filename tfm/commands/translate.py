@@ -341,11 +341,11 @@ def main(argv: Sequence[str] | None = None) -> None:
             translate_file(translate, source, target, describe_origin(run, arguments))
 
 
-def open_source(arguments):
-    """The input as a binary file.
+def open_source(arguments: Any) -> BinaryIO:
+    """Opens the input as a binary file.
 
     Raises:
-      UserError: there is no such file, or standard input is closed.
+      UserError: if there is no such file, or standard input is closed.
     """
     if not arguments.input:
         terminal.check_open("stdin", "--input=FILE")
@@ -372,7 +372,8 @@ def _checksum(params):
     return digest.hexdigest()
 
 
-def describe_origin(run, arguments):
+def describe_origin(run: runs.Run, arguments: Any) -> dict[str, Any]:
+    """Returns what must be equal so that another process can continue an output: options, weights, config."""
     names = ("workdir", "checkpoint", "average", "ensemble", "input", "format", "n_best", "alignments")
     return {
         "options": {name: arguments[name].value for name in names},

@@ -169,7 +169,15 @@ def _move_ended(running, ended, on_finished):
     return failures
 
 
-def report_progress(waiting, running, ended, seconds):
+def report_progress(
+    waiting: Sequence[PlannedRun], running: Sequence[RunProcess], ended: Sequence[RunProcess], seconds: float
+) -> None:
+    """Logs what the running processes do, how many runs are done, and the time left.
+
+    Args:
+      waiting, running, ended: the runs that have not begun, and the processes.
+      seconds: since the first process began.
+    """
     where = "; ".join(each.describe() for each in running)
     total = len(waiting) + len(running) + len(ended)
     left = estimate_left(waiting, running, ended, seconds)
@@ -177,8 +185,13 @@ def report_progress(waiting, running, ended, seconds):
     log.info("%s; %s of %s runs done, %s", where, len(ended), total, time_left)
 
 
-def estimate_left(waiting, running, ended, seconds):
-    """Seconds left if each step takes as long as those before, evaluation included; None before the first."""
+def estimate_left(
+    waiting: Sequence[PlannedRun], running: Sequence[RunProcess], ended: Sequence[RunProcess], seconds: float
+) -> float | None:
+    """Returns the seconds left if each step takes as long as the steps before it, evaluations included.
+
+    Returns None before the first step.
+    """
     made = sum(each.count_steps() for each in [*running, *ended])
     if not made:
         return None

@@ -166,15 +166,15 @@ class Grid(NamedTuple):
     header: float = TITLE  # the figure's title
 
     @classmethod
-    def of(cls, layers, heads, rows, columns):
-        """The grid for labels of rows and columns, lists of texts."""
+    def of(cls, layers: int, heads: int, rows: Sequence[str], columns: Sequence[str]) -> "Grid":
+        """Returns the grid for the labels of rows and columns."""
         width, height = (max(CELL * len(labels), LEAST_PANEL) for labels in (columns, rows))
         left, below = (max(map(len, labels), default=0) * CHARACTER + GAP for labels in (rows, columns))
         return cls(layers, heads, (width, height), left + 1.5 * TITLE, below)
 
     @property
-    def size(self):
-        """(width, height) of the figure."""
+    def size(self) -> tuple[float, float]:
+        """The width and height of the figure."""
         width = self.left + self.heads * (self.panel_size[0] + GAP) + BAR
         return width, TITLE + self.header + self.layers * self._row
 
@@ -182,14 +182,14 @@ class Grid(NamedTuple):
     def _row(self):
         return TITLE + self.panel_size[1] + self.below
 
-    def panel(self, layer, head):
-        """[left, bottom, width, height] as Matplotlib wants it, in shares of the figure."""
+    def panel(self, layer: int, head: int) -> list[float]:
+        """Returns [left, bottom, width, height] of a panel in shares of the figure, as Matplotlib wants it."""
         left = self.left + head * (self.panel_size[0] + GAP)
         bottom = TITLE + (self.layers - 1 - layer) * self._row + self.below
         return self._shares(left, bottom, *self.panel_size)
 
-    def bar(self):
-        """Likewise the place of the colour bar."""
+    def bar(self) -> list[float]:
+        """Returns [left, bottom, width, height] of the colour bar."""
         left = self.left + self.heads * (self.panel_size[0] + GAP) + GAP
         bottom = TITLE + (self.layers - 1) * self._row + self.below
         return self._shares(left, bottom, 0.2, self.panel_size[1])

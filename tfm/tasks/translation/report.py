@@ -121,8 +121,8 @@ def score_challenges(task: Any, params: Any, test: Evaluation) -> list[Score]:
     ]
 
 
-def alignment_scores(task, params, test):
-    """[the alignment error rate], or [] for a model without attention to the source."""
+def alignment_scores(task: Any, params: Any, test: Evaluation) -> list[Score]:
+    """Returns the alignment error rate, or nothing for a model without attention to the source."""
     true = [from_pharaoh(text) for text in read_feature("test", "alignment")]
     try:
         found = task.align(params, test.sources, test.references)
