@@ -182,21 +182,21 @@ class Grid(NamedTuple):
     def _row(self):
         return TITLE + self.panel_size[1] + self.below
 
-    def panel(self, layer: int, head: int) -> list[float]:
-        """Returns [left, bottom, width, height] of a panel in shares of the figure, as Matplotlib wants it."""
+    def panel(self, layer: int, head: int) -> tuple[float, float, float, float]:
+        """Returns (left, bottom, width, height) of a panel in shares of the figure, for Matplotlib."""
         left = self.left + head * (self.panel_size[0] + GAP)
         bottom = TITLE + (self.layers - 1 - layer) * self._row + self.below
         return self._shares(left, bottom, *self.panel_size)
 
-    def bar(self) -> list[float]:
-        """Returns [left, bottom, width, height] of the colour bar."""
+    def bar(self) -> tuple[float, float, float, float]:
+        """Returns (left, bottom, width, height) of the colour bar."""
         left = self.left + self.heads * (self.panel_size[0] + GAP) + GAP
         bottom = TITLE + (self.layers - 1) * self._row + self.below
         return self._shares(left, bottom, 0.2, self.panel_size[1])
 
     def _shares(self, left, bottom, width, height):
         across, up = self.size
-        return [left / across, bottom / up, width / across, height / up]
+        return left / across, bottom / up, width / across, height / up
 
 
 def _wrapped(title, width):
