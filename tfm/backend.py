@@ -1,4 +1,4 @@
-"""The one place that decides between equal implementations of which one suits a CPU better."""
+"""Decisions that depend on the device that will run a program, made when the program is traced."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,24 +6,25 @@ from collections.abc import Iterator
 import jax
 
 _compiling_for: list[str] = []
-_foreign_calls = jax.make_user_context(True)  # JAX traces again where it has changed
+_foreign_calls = jax.make_user_context(True)  # a change makes JAX trace jitted functions again
 
 
 def is_cpu() -> bool:
-    """Whether programs run on a CPU by default; asked when a program is traced, not when it runs.
+    """Returns whether the program that is being traced will run on a CPU.
 
-    `tfm.dropout`, `tfm.search.top_k`, `tfm.matmul` and `tfm.layers.quantization` ask, and each has an
-    implementation for CPUs. Elsewhere they use JAX's own, and so does a program exported from an accelerator.
+    Equal implementations of one function are chosen by this when a program is traced, not when it runs.
+    `tfm.search.top_k`, `tfm.matmul` and `tfm.layers.quantization` have an implementation for CPUs. They use
+    JAX's own functions elsewhere, also in a program that an accelerator exports.
     """
     return (_compiling_for or [jax.default_backend()])[-1] == "cpu"
 
 
 @contextlib.contextmanager
 def compile_for(platform: str) -> Iterator[None]:
-    """Inside, programs are traced for this platform ("tpu", "cuda"), whichever one the process runs on.
+    """Traces programs for a platform ("tpu", "cuda"), whichever one the process runs on.
 
-    JAX keeps what it traced of a jitted function, and does not know of this: trace functions made inside, and
-    none that was traced before or that is called after.
+    JAX does not notice this when it looks for a function that it traced before. Create the functions inside,
+    and do not call them afterwards.
     """
     _compiling_for.append(platform)
     try:
@@ -33,12 +34,15 @@ def compile_for(platform: str) -> Iterator[None]:
 
 
 def allows_foreign_calls() -> bool:
-    """Whether products of bfloat16 may call a library beside XLA: on one CPU, as XLA divides no such call."""
+    """Returns whether products of bfloat16 may call oneDNN.
+
+    XLA does not divide these calls, so they are restricted to a single CPU device.
+    """
     return _foreign_calls.value and is_cpu() and jax.device_count() == 1
 
 
 @contextlib.contextmanager
 def no_foreign_calls() -> Iterator[None]:
-    """Inside, products of bfloat16 are traced without such calls, so that they can be exported."""
+    """Traces products of bfloat16 without oneDNN, so that other machines can run the program."""
     with _foreign_calls(False):
         yield

@@ -15,7 +15,7 @@ from tests.support.programs import initialize
 from tests.support.tiny import MODEL
 from tfm.checkpoints.store import Checkpoints
 from tfm.dropout import make_device_key
-from tfm.matmul import cpu_dot_general
+from tfm.matmul import dot_general
 from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig
 from tfm.training.non_finite import first_not_finite
@@ -252,7 +252,7 @@ def test_products_keep_the_division_of_rows_and_positions():
         with jax.set_mesh(jax.make_mesh((4, 2), ("data", "fsdp"), axis_types=(kind,) * 2)):
             divided = PartitionSpec("data", "fsdp", None)
             x = jax.device_put(RNG.normal(size=(8, 6, 5)).astype(np.float32), divided)
-            product = jax.jit(cpu_dot_general, static_argnums=(2, 3))(
+            product = jax.jit(dot_general, static_argnums=(2, 3))(
                 x, jnp.ones((5, 3)), (((2,), (0,)), ((), ())), 0
             )
             assert product.sharding.is_equivalent_to(x.sharding, 3), product.sharding

@@ -5,12 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support.programs import count_foreign_calls
+from tfm import backend
 from tfm.layers import quantization
 from tfm.layers.embedding import Embedding
 from tfm.matmul import onednn
 
 RNG = np.random.default_rng(0)
-needs_onednn = pytest.mark.skipif(not onednn.is_available(), reason="oneDNN or VNNI is not here")
 
 
 def random(*shape):
@@ -55,7 +56,7 @@ def test_a_row_of_zeros_stays_zero():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("rows", [2, onednn.MIN_ROWS])
+@pytest.mark.parametrize("rows", [2, 16])
 def test_what_is_no_number_makes_its_row_nan(bad, rows):
     x = random(rows, 6)
     x[1, 2] = bad
@@ -64,7 +65,7 @@ def test_what_is_no_number_makes_its_row_nan(bad, rows):
     assert np.isfinite(found[0]).all()
 
 
-@pytest.mark.parametrize("rows", [1, onednn.MIN_ROWS - 1, onednn.MIN_ROWS, 40])
+@pytest.mark.parametrize("rows", [1, 2, 40])
 def test_products_equal_numpy(rows):
     x, weights = random(rows, 33), random(33, 20)
     found = quantization.quantize_weights(weights.T).multiply(x)
@@ -72,36 +73,17 @@ def test_products_equal_numpy(rows):
     assert np.abs(found - x @ weights).max() > 1e-4  # rounded indeed
 
 
-@needs_onednn
-def test_sums_of_onednn_equal_those_of_jax(monkeypatch):
-    weights = quantization.quantize_weights(random(20, 33))
-    x, used = random(onednn.MIN_ROWS, 33), []
-    multiply = onednn.multiply
-    monkeypatch.setattr(onednn, "multiply", lambda *pair: used.append(1) or multiply(*pair))
-    found = weights.multiply(x)
-    assert used == [1]
-    monkeypatch.setattr(onednn, "is_available", lambda: False)
-    np.testing.assert_array_equal(found, weights.multiply(x))
-    assert used == [1]
-
-
-@needs_onednn
-@pytest.mark.parametrize(
-    ("rows", "inputs", "suits"),
-    [
-        (onednn.MIN_ROWS, 8, True),
-        (onednn.MIN_ROWS - 1, 8, False),
-        (onednn.MIN_ROWS, onednn.MAX_INPUTS, True),
-        (onednn.MIN_ROWS, onednn.MAX_INPUTS + 1, False),
-    ],
-)
-def test_onednn_takes_many_rows_of_few_inputs(rows, inputs, suits):
-    assert quantization._suits_onednn(np.empty((rows, inputs), np.int8)) == suits
-
-
-def test_onednn_is_for_cpus(monkeypatch):
-    monkeypatch.setattr(quantization.backend, "is_cpu", lambda: False)
-    assert not quantization._suits_onednn(np.empty((64, 64), np.int8))
+@pytest.mark.parametrize("is_cpu", [False, True])
+@pytest.mark.parametrize("inputs", [33, onednn.MAX_INPUTS, onednn.MAX_INPUTS + 1])
+def test_onednn_sums_on_cpus_as_exactly_as_jax(inputs, is_cpu, monkeypatch):
+    weights, x = quantization.quantize_weights(random(3, inputs)), random(2, inputs)
+    monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
+    by_onednn = is_cpu and onednn.multiplies_int8() and inputs <= onednn.MAX_INPUTS
+    assert count_foreign_calls(weights.multiply, x) == by_onednn
+    product = weights.multiply(x)
+    monkeypatch.setattr(onednn, "multiplies_int8", lambda: False)
+    assert count_foreign_calls(weights.multiply, x) == 0
+    np.testing.assert_array_equal(product, weights.multiply(x))
 
 
 DENSE = {  # name of the module: its kernel, and the axes of inputs that it sums

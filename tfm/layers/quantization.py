@@ -1,9 +1,9 @@
-"""Quantization to 8 bits: dense layers and logits with weights and inputs of int8, for decoding.
+"""8-bit quantization of dense layers and logits for decoding.
 
-A product x W is computed "vector-wise", as in Dettmers et al. 2022: each row of x and each output of W is
+A product x W is quantized "vector-wise" as in Dettmers et al. 2022: each row of x and each output of W is
 divided by its largest magnitude / 127 and rounded, the products of integers are summed exactly, and the sums
-are multiplied by both scales. oneDNN sums on a CPU that has it (`tfm.matmul.onednn`), and JAX elsewhere: the
-sums are the same.
+are multiplied by both scales. On a CPU, oneDNN computes the sums if it is installed. Otherwise JAX computes
+the same sums.
 """
 
 import math
@@ -19,21 +19,21 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from tfm import backend
 from tfm.layers.embedding import Embedding
 from tfm.layers.parameter_axes import parameter_axes
-from tfm.matmul import onednn
+from tfm.matmul import count_input_axes, onednn
 
-COLLECTION = "quantized"  # of variables: {path of a parameter: QuantizedWeights}
-LARGEST = 127  # 8 bits with a sign, and no -128
-SHIFT = 128  # to numbers without a sign, which oneDNN multiplies fastest
+COLLECTION = "quantized"  # the Flax collection {path of a parameter: QuantizedWeights}
+MAX_INT8 = 127  # -128 is not used, so that the range is symmetric
+UINT8_OFFSET = 128  # added to 8-bit inputs, because oneDNN is fastest with unsigned inputs
 
 
 @flax.struct.dataclass
 class QuantizedWeights:
-    """Weights of int8, about values * scales.
+    """An 8-bit matrix that approximates values * scales[:, None].
 
     Attributes:
       values: int8 [outputs, inputs].
       scales: float32 [outputs].
-      excess: int32 [outputs], what the product with shifted inputs has too much.
+      excess: int32 [outputs], by how much `UINT8_OFFSET` increases each sum of products.
     """
 
     values: jax.Array
@@ -41,47 +41,48 @@ class QuantizedWeights:
     excess: jax.Array
 
     def multiply(self, x: jax.Array) -> jax.Array:
-        """[..., inputs] -> float32 [..., outputs]."""
+        """Quantizes x [..., inputs] and returns the product with the weights, float32 [..., outputs]."""
         rows = x.reshape(-1, x.shape[-1]).astype(jnp.float32)
         values, scales = quantize_rows(rows)
         sums = self._sum_products(values)
         product = sums.astype(jnp.float32) * (scales[:, None] * self.scales)
         return product.reshape(*x.shape[:-1], -1)
 
-    def _sum_products(self, values):
-        if _suits_onednn(values):
-            shifted = (values.astype(jnp.int32) + SHIFT).astype(jnp.uint8)
-            return onednn.multiply(shifted, self.values) - self.excess
+    def _sum_products(self, x):
+        """Returns the exact product of x, int8 [rows, inputs], with the values, int32 [rows, outputs]."""
+        fits_onednn = x.shape[1] <= onednn.MAX_INPUTS
+        if backend.is_cpu() and fits_onednn and onednn.multiplies_int8():
+            unsigned = (x.astype(jnp.int32) + UINT8_OFFSET).astype(jnp.uint8)
+            return onednn.multiply_int8(unsigned, self.values) - self.excess
         numbers = (((1,), (1,)), ((), ()))
-        return jax.lax.dot_general(values, self.values, numbers, preferred_element_type=jnp.int32)
-
-
-def _suits_onednn(values):
-    rows, inputs = values.shape
-    suits = rows >= onednn.MIN_ROWS and inputs <= onednn.MAX_INPUTS
-    return suits and backend.is_cpu() and onednn.is_available()
+        return jax.lax.dot_general(x, self.values, numbers, preferred_element_type=jnp.int32)
 
 
 def quantize_rows(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """[rows, columns] -> int8 [rows, columns] and scales float32 [rows], whose product is about x.
+    """Quantizes each row of a matrix by its largest magnitude.
 
-    A row with NaN or an infinite number has a scale that is no number.
+    Args:
+      x: float32 [rows, columns].
+
+    Returns:
+      int8 [rows, columns] and scales, float32 [rows], whose product approximates x. The scale of a row with
+      NaN or an infinite number is NaN.
     """
     largest = jnp.max(jnp.abs(x), axis=1)
-    scales = jnp.where(largest == 0, 1.0, largest / LARGEST)
+    scales = jnp.where(largest == 0, 1.0, largest / MAX_INT8)
     scales = jnp.where(jnp.isinf(scales), jnp.nan, scales)
     return jnp.round(x / scales[:, None]).astype(jnp.int8), scales
 
 
 def quantize_weights(weights: jax.Array) -> QuantizedWeights:
-    """Quantizes float [outputs, inputs]."""
+    """Quantizes a matrix of weights, float [outputs, inputs]."""
     values, scales = quantize_rows(weights.astype(jnp.float32))
-    return QuantizedWeights(values, scales, SHIFT * values.astype(jnp.int32).sum(1))
+    return QuantizedWeights(values, scales, UINT8_OFFSET * values.astype(jnp.int32).sum(1))
 
 
 @flax.struct.dataclass
 class QuantizedParams:
-    """Parameters, and quantized copies of those that a dense layer or the logits multiply with.
+    """Parameters, and quantized copies of the matrices that dense layers and logits multiply with.
 
     Attributes:
       params: a tree of parameters.
@@ -92,15 +93,15 @@ class QuantizedParams:
     quantized: Any
 
     def variables(self) -> dict[str, Any]:
-        """What `apply` takes, inside of `nn.intercept_methods(multiply_quantized)`."""
+        """Returns the variables for `apply` inside `nn.intercept_methods(multiply_quantized)`."""
         return {"params": self.params, COLLECTION: self.quantized}
 
 
 def quantize_params(params: Any) -> QuantizedParams:
-    """Quantizes every kernel, and every matrix of embeddings that logits are computed with.
+    """Quantizes every kernel, and every embedding matrix that computes logits.
 
-    The axes of a kernel's inputs are all but the last where its module is called "output", else the first. A
-    dense layer whose kernel has others multiplies as ever.
+    `tfm.matmul.count_input_axes` defines the inputs of a kernel. A dense layer that contracts other axes
+    ignores its quantized copy.
     """
     flat = flatten_dict(params)
     matrices = {path: _as_matrix(path, flat) for path in flat}
@@ -112,11 +113,11 @@ _quantize_all = jax.jit(lambda matrices: {path: quantize_weights(x) for path, x 
 
 
 def _as_matrix(path, flat):
-    """The parameter of this path as a matrix [outputs, inputs], or None where it is not quantized."""
+    """Returns the parameter with this path as a matrix [outputs, inputs], or None if it is not quantized."""
     *modules, name = path
     weights = flat[path]
     if name == "kernel" and weights.ndim > 1:
-        inputs = weights.ndim - 1 if modules[-1:] == ["output"] else 1
+        inputs = count_input_axes(modules[-1] if modules else "", weights.ndim)
         return weights.reshape(math.prod(weights.shape[:inputs]), -1).T
     if parameter_axes("/".join(path), weights.ndim) == ("vocabulary", "model"):
         return None if name == "table" and (*modules, "output") in flat else weights
@@ -126,17 +127,20 @@ def _as_matrix(path, flat):
 def multiply_quantized(
     next_function: Callable, arguments: tuple, keywords: dict[str, Any], context: nn.module.InterceptorContext
 ) -> Any:
-    """For `nn.intercept_methods`: dense layers and logits multiply with their quantized weights, if any."""
-    module, found = context.module, None
+    """Multiplies with quantized weights in dense layers and logits that have them.
+
+    This is an interceptor for `nn.intercept_methods`.
+    """
+    module, result = context.module, None
     if isinstance(module, nn.Dense | nn.DenseGeneral) and context.method_name == "__call__":
-        found = _dense(module, *arguments, **keywords)
+        result = _dense(module, *arguments, **keywords)
     if isinstance(module, Embedding) and context.method_name == "logits":
-        found = _logits(module, *arguments, **keywords)
-    return next_function(*arguments, **keywords) if found is None else found
+        result = _logits(module, *arguments, **keywords)
+    return next_function(*arguments, **keywords) if result is None else result
 
 
 def _dense(module, inputs):
-    """[..., inputs] -> [..., outputs]; None without quantized weights of these inputs and outputs."""
+    """Returns [..., outputs] for [..., inputs], or None without quantized weights for these axes."""
     weights = module.get_variable(COLLECTION, "kernel")
     if weights is None:
         return None
@@ -155,6 +159,6 @@ def _dense(module, inputs):
 
 
 def _logits(module, x):
-    """[..., D] -> [..., V]; None without a quantized matrix."""
+    """Returns logits [..., V] for x [..., D], or None without a quantized matrix."""
     weights = module.get_variable(COLLECTION, "table" if module.tied else "output")
     return None if weights is None else weights.multiply(x).astype(module.dtype)

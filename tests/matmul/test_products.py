@@ -1,4 +1,4 @@
-"""Matrix products and weight layouts for CPUs against the plain ones."""
+"""Products in the order that suits a CPU, compared with `jax.lax.dot_general`."""
 
 import re
 
@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from tests.support.programs import count_foreign_calls
 from tfm import backend
-from tfm.matmul import cpu_dot_general, dot_general, inputs_first, onednn, outputs_first
+from tfm.matmul import dot_general, onednn
 
 RNG = np.random.default_rng(0)
 CASES = {  # name: shapes of x and weights, and the axes that are summed
@@ -34,16 +34,16 @@ def arguments(name):
 
 @pytest.mark.parametrize("rows", [0, 11, 12])  # of x there are 12
 @pytest.mark.parametrize("name", CASES)
-def test_cpu_products_and_gradients_equal_plain(name, rows):
+def test_products_and_gradients_equal_those_of_jax(name, rows):
     x, weights, numbers = arguments(name)
 
     def loss(function, *rest):
         return lambda x, weights: (function(x, weights, numbers, *rest) ** 2).sum()
 
-    found = cpu_dot_general(x, weights, numbers, rows)
+    product = dot_general(x, weights, numbers, rows)
     expected = jax.lax.dot_general(x, weights, numbers)
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
-    gradients = jax.grad(loss(cpu_dot_general, rows), (0, 1))(x, weights)
+    np.testing.assert_allclose(product, expected, rtol=1e-6, atol=1e-6)
+    gradients = jax.grad(loss(dot_general, rows), (0, 1))(x, weights)
     expected = jax.grad(loss(jax.lax.dot_general), (0, 1))(x, weights)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), gradients, expected)
 
@@ -54,9 +54,9 @@ def test_gradients_transpose_nothing(name):
     x, weights, numbers = arguments(name)
 
     def gradients(x, weights, cotangent):
-        return jax.vjp(lambda *sides: cpu_dot_general(*sides, numbers, 0), x, weights)[1](cotangent)
+        return jax.vjp(lambda *sides: dot_general(*sides, numbers, 0), x, weights)[1](cotangent)
 
-    cotangent = cpu_dot_general(x, weights, numbers, 0)
+    cotangent = dot_general(x, weights, numbers, 0)
     program = jax.jit(gradients).lower(x, weights, cotangent).compile().as_text()
     assert program.count(" dot(") >= 2  # one for each gradient
     assert not re.search(r"= \S+ (transpose|copy)\(", program)
@@ -71,28 +71,14 @@ def test_only_cpus_have_weights_on_the_left(is_cpu, monkeypatch):
     assert (product.invars[0] is jaxpr.jaxpr.invars[1]) == is_cpu
 
 
-@pytest.mark.parametrize("is_cpu", [False, True])
-def test_outputs_first_only_on_cpus(is_cpu, monkeypatch):
-    monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
-    params = {
-        "query": {"kernel": random(8, 2, 3), "bias": random(2, 3)},
-        "output": {"kernel": random(2, 3, 8)},
-        "embedding": {"table": random(20, 8)},
-    }
-    transposed = outputs_first(params)
-    shapes = [transposed[name]["kernel"].shape for name in ("query", "output")]
-    assert shapes == ([(2, 3, 8), (8, 2, 3)] if is_cpu else [(8, 2, 3), (2, 3, 8)])
-    jax.tree.map(np.testing.assert_array_equal, inputs_first(transposed), params)
-
-
 needs_onednn = pytest.mark.skipif(
     not onednn.multiplies_bfloat16(), reason="oneDNN or instructions for bfloat16 are not here"
 )
 
 
-def assert_close(found, expected):
-    found, expected = (np.asarray(x, np.float32) for x in (found, expected))
-    np.testing.assert_allclose(found, expected, rtol=2**-7, atol=2**-7 * np.abs(expected).max())
+def assert_close(product, expected):
+    product, expected = (np.asarray(x, np.float32) for x in (product, expected))
+    np.testing.assert_allclose(product, expected, rtol=2**-7, atol=2**-7 * np.abs(expected).max())
 
 
 @needs_onednn
@@ -102,7 +88,7 @@ def test_bfloat16_and_gradients_equal_plain(name):
     operands = (jnp.bfloat16(x), jnp.bfloat16(weights))
 
     def loss(x, weights):
-        product = cpu_dot_general(x, weights, numbers, 0)
+        product = dot_general(x, weights, numbers, 0)
         assert product.dtype == jnp.bfloat16
         return (product.astype(jnp.float32) ** 2).sum(), product
 
@@ -120,9 +106,9 @@ def test_bfloat16_and_gradients_equal_plain(name):
 def test_bfloat16_sums_stay_in_float32():
     x, weights, numbers = arguments("dense")
     operands = (jnp.bfloat16(x), jnp.bfloat16(weights))
-    found = cpu_dot_general(*operands, numbers, 0, preferred_element_type=jnp.float32)
+    product = dot_general(*operands, numbers, 0, preferred_element_type=jnp.float32)
     expected = np.asarray(operands[0], np.float64) @ np.asarray(operands[1], np.float64)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(product, expected, rtol=1e-5, atol=1e-5)
 
 
 @needs_onednn
@@ -130,15 +116,15 @@ def test_few_rows_and_other_dtypes_are_plain():
     x, weights, numbers = arguments("dense")
     narrow = (jnp.bfloat16(x), jnp.bfloat16(weights))
     for operands, rows in ((narrow, 12), ((x, weights), 0), ((narrow[0], weights), 0)):
-        assert count_foreign_calls(lambda *o, rows=rows: cpu_dot_general(*o, numbers, rows), *operands) == 0
+        assert count_foreign_calls(lambda *o, rows=rows: dot_general(*o, numbers, rows), *operands) == 0
 
 
 @needs_onednn
 def test_axes_between_others_are_plain():
     numbers = (((1,), (0,)), ((), ()))
     operands = (jnp.bfloat16(random(3, 8, 4)), jnp.bfloat16(random(8, 6)))
-    assert count_foreign_calls(lambda *o: cpu_dot_general(*o, numbers, 0), *operands) == 0
-    assert cpu_dot_general(*operands, numbers, 0).shape == (3, 4, 6)
+    assert count_foreign_calls(lambda *o: dot_general(*o, numbers, 0), *operands) == 0
+    assert dot_general(*operands, numbers, 0).shape == (3, 4, 6)
 
 
 @pytest.mark.parametrize("rows", [0, 1_000])
@@ -146,15 +132,8 @@ def test_axes_between_others_are_plain():
 def test_products_with_batch_axes_are_plain(dtype, rows):
     x, weights = (jnp.asarray(random(*shape), dtype) for shape in ((2, 9, 8), (2, 6, 8)))
     numbers = (((2,), (2,)), ((0,), (0,)))
-    found = cpu_dot_general(x, weights, numbers, rows)
-    np.testing.assert_array_equal(found, jax.lax.dot_general(x, weights, numbers))
-
-
-@needs_onednn
-def test_empty_products_are_plain():
-    operands = (jnp.ones((9, 8), jnp.bfloat16), jnp.ones((8, 0), jnp.bfloat16))
-    numbers = (((1,), (0,)), ((), ()))
-    assert count_foreign_calls(lambda *o: cpu_dot_general(*o, numbers, 0), *operands) == 0
+    product = dot_general(x, weights, numbers, rows)
+    np.testing.assert_array_equal(product, jax.lax.dot_general(x, weights, numbers))
 
 
 @needs_onednn
@@ -167,16 +146,16 @@ def test_types_keep_the_axes_of_a_mesh(kind):
 
     def multiply_often(x, weights):
         def step(x, _):
-            return cpu_dot_general(x, weights, (((1,), (0,)), ((), ())), 0), None
+            return dot_general(x, weights, (((1,), (0,)), ((), ())), 0), None
 
         return jax.lax.scan(step, x, length=2)[0]
 
     with jax.set_mesh(mesh):
         shared = jax.shard_map(multiply_often, in_specs=(P("data"), P()), out_specs=P("data"))
         for function in (shared, jax.jit(multiply_often)):
-            found = function(divided, weights)
-            np.testing.assert_array_equal(found, np.full((9, 8), 64))
-            assert kind == AxisType.Auto or jax.typeof(found).sharding.spec == P("data", None)
+            product = function(divided, weights)
+            np.testing.assert_array_equal(product, np.full((9, 8), 64))
+            assert kind == AxisType.Auto or jax.typeof(product).sharding.spec == P("data", None)
 
 
 def test_a_mesh_of_one_device_may_divide_positions():
@@ -184,9 +163,9 @@ def test_a_mesh_of_one_device_may_divide_positions():
     x, weights, numbers = arguments("dense")
     with jax.set_mesh(mesh):
         divided = jax.device_put(x, NamedSharding(mesh, P(None, "data")))
-        found = jax.jit(lambda *operands: cpu_dot_general(*operands, numbers, 0))(divided, weights)
-    assert jax.typeof(found).sharding.spec == P(None, "data", None)
-    np.testing.assert_allclose(found, x @ weights, rtol=1e-6, atol=1e-6)
+        product = jax.jit(lambda *operands: dot_general(*operands, numbers, 0))(divided, weights)
+    assert jax.typeof(product).sharding.spec == P(None, "data", None)
+    np.testing.assert_allclose(product, x @ weights, rtol=1e-6, atol=1e-6)
 
 
 @needs_onednn
@@ -194,7 +173,7 @@ def test_several_devices_have_plain_products(monkeypatch):
     x, weights, numbers = arguments("dense")
     monkeypatch.setattr(jax, "device_count", lambda: 2)
     operands = (jnp.bfloat16(x), jnp.bfloat16(weights))
-    assert count_foreign_calls(lambda *o: cpu_dot_general(*o, numbers, 0), *operands) == 0
+    assert count_foreign_calls(lambda *o: dot_general(*o, numbers, 0), *operands) == 0
 
 
 @needs_onednn
@@ -202,7 +181,7 @@ def test_compiled_functions_are_traced_again():
     """A function that was compiled with oneDNN is exported without."""
     x, weights, numbers = arguments("dense")
     operands = (jnp.bfloat16(x), jnp.bfloat16(weights))
-    inner = jax.jit(lambda *operands: cpu_dot_general(*operands, numbers, 0))
+    inner = jax.jit(lambda *operands: dot_general(*operands, numbers, 0))
     inner(*operands)
     with backend.no_foreign_calls():
         assert count_foreign_calls(lambda *operands: inner(*operands), *operands) == 0
