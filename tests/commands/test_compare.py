@@ -90,9 +90,9 @@ def test_names_distinguish_evaluations(folder):
 
     assert found(run, run, "test", "averaged") == [right, worse(right, 0.5)]
     assert found(run, other, "averaged") == [worse(right, 0.5), worse(right, 0.7)]
-    with pytest.raises(UserError, match=r"run tfm evaluate --workdir=.*/a --split=test --name=wide first"):
+    with pytest.raises(UserError, match=r"tfm evaluate --workdir=.*/a --split=test --name=wide"):
         compare.read_systems(run, run, SPLIT, ["test", "wide"])
-    with pytest.raises(UserError, match="at most two names, got a, b, c"):
+    with pytest.raises(UserError, match="a, b, c"):
         compare.read_systems(run, run, SPLIT, ["a", "b", "c"])
 
 
@@ -176,7 +176,7 @@ def test_another_test_set_is_refused(folder, language):
 
 
 def test_other_test_sets_are_refused(folder):
-    with pytest.raises(UserError, match="has 59 lines and its test set 60: evaluate again"):
+    with pytest.raises(UserError, match=r"\b59\b.*\b60\b"):
         systems(folder, references(folder), references(folder)[:-1])
 
 

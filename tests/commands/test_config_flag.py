@@ -38,7 +38,7 @@ def test_a_value_of_another_type_is_refused(argument, message):
 
 
 def test_a_long_value_is_shown_in_part():
-    with pytest.raises(UserError, match="expected an integer, got '999") as error:
+    with pytest.raises(UserError, match=r"training.steps.*'999") as error:
         entries.overrides(["--config.training.steps=" + "9" * 5000])
     assert len(str(error.value)) < 150
 
@@ -92,7 +92,7 @@ def test_a_field_that_may_be_none_takes_none(corpus):
     assert entries.overrides(["--config.training.peak_learning_rate=None"], saved) == make_config(corpus)
     found = entries.overrides(["--config.model.key_features=None", "--config.model.key_features=3"])
     assert found.model.key_features == 3
-    with pytest.raises(UserError, match="steps: expected an integer, got 'None'"):
+    with pytest.raises(UserError, match=r"training\.steps.*'None'"):
         entries.overrides(["--config.training.steps=None"])
 
 
@@ -104,9 +104,9 @@ def test_old_field_names_still_set_fields(caplog):
         "--config.training.adam_b1 is now --config.training.optimizer.b1, --config.training.adam_b2"
         in message
     )
-    with pytest.raises(UserError, match=r"optimizer\.b1: expected a number, got 'x'"):
+    with pytest.raises(UserError, match=r"optimizer\.b1.*'x'"):
         entries.overrides(["--config.training.adam_b1=x"])
-    with pytest.raises(UserError, match=r"optimizer\.b1 does not exist"):
+    with pytest.raises(UserError, match=r"optimizer\.b1 .*momentum"):
         entries.overrides(["--config.training.adam_b1=0.5", "--config.training.optimizer.name=sgd"])
 
 
@@ -173,7 +173,7 @@ def test_the_last_value_of_a_flag_counts():
     assert config_flag.value_of("workdir", argv) == "w"
     assert config_flag.value_of("checkpoint", argv) is None
     assert config_flag.remove_config_file(argv) == ["--config.training.steps=3", "--workdir", "w"]
-    with pytest.raises(UserError, match="--workdir is empty: give it a value"):
+    with pytest.raises(UserError, match="--workdir"):
         config_flag.value_of("workdir", ["--workdir="])
 
 
@@ -226,15 +226,15 @@ def test_errors_of_the_config_itself_are_shown(tmp_path, corpus):
 
 
 def test_a_folder_as_config_gives_a_hint(tiny_run, tmp_path):
-    with pytest.raises(UserError, match=f"did you mean {re.escape(str(tiny_run))}/config.json"):
+    with pytest.raises(UserError, match=f"{re.escape(str(tiny_run))}/config.json"):
         config_flag.read_file(str(tiny_run))
-    with pytest.raises(UserError, match="but there is none: check --config"):
+    with pytest.raises(UserError, match=f"{re.escape(str(tmp_path))}.*--config"):
         config_flag.read_file(str(tmp_path))
 
 
 def test_a_command_on_a_run_takes_no_config_file():
     config_flag.check_absent(["--workdir=x", "--config.decoding.beam_size=2"])
-    with pytest.raises(UserError, match=r"--config=FILE is for train\.py"):
+    with pytest.raises(UserError, match=r"--config=FILE.*--config\.field=value"):
         config_flag.check_absent(["--workdir=x", "--config=y.py"])
 
 
@@ -242,7 +242,7 @@ def test_shipped_configs_are_found_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert config_flag.read_file("quickstart").training.steps == 1000
     (tmp_path / "quickstart").mkdir()  # what is there comes first
-    with pytest.raises(UserError, match=r"or name one that tfm ships: lm_pydoc, .*, quickstart, "):
+    with pytest.raises(UserError, match=r"lm_pydoc, .*, quickstart, "):
         config_flag.read_file("quickstart")
 
 

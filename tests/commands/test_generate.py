@@ -63,11 +63,11 @@ def test_an_export_carries_its_tokenizer(bundle):
 
 
 def test_a_run_that_translates_is_refused(tiny_run):
-    with pytest.raises(UserError, match="task 'translation' of the run does not continue texts"):
+    with pytest.raises(UserError, match=r"'translation'.*language_modeling"):
         generate.main([f"--workdir={tiny_run}", "--prefix=a"])
 
 
 @pytest.mark.parametrize("prefixes", ["ab", b"ab", None, [None], [b"a"]])
 def test_what_is_no_list_of_texts_is_refused(bundle, prefixes):
-    with pytest.raises(UserError, match=r"Expected (a list of texts as|texts in) prefixes, got"):
+    with pytest.raises(UserError, match="prefixes"):
         Generator.load(bundle).generate(prefixes)

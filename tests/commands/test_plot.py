@@ -113,7 +113,7 @@ def test_calibration(drawn, tiny_run):
 def test_lengths(drawn, tiny_run, tmp_path):
     config = runs.read_config(str(tiny_run))
     save(config, runs.config_path(str(tmp_path)))
-    with pytest.raises(UserError, match=r"run tfm evaluate --workdir="):
+    with pytest.raises(UserError, match=r"tfm evaluate --workdir="):
         plot.main(["lengths", str(tmp_path)])
     references = (tiny_run.parent / "corpus" / "test.de").read_text().splitlines()
     halves = [line if len(line.split()) > 4 else "falsch" for line in references]
@@ -172,12 +172,12 @@ def test_mistakes_are_told(arguments, message):
 
 
 def test_a_run_given_twice_is_told(tiny_run):
-    with pytest.raises(UserError, match=r"Expected each folder once, got .*run twice"):
+    with pytest.raises(UserError, match=re.escape(str(tiny_run))):
         plot.main([str(tiny_run), str(tiny_run)])
 
 
 def test_an_unknown_metric_is_told(tiny_run):
-    with pytest.raises(UserError, match=r"logged the metric 'bleu'; logged are .*train/nll"):
+    with pytest.raises(UserError, match=r"'bleu'.*train/nll"):
         plot.main([str(tiny_run), "--metric=bleu"])
 
 

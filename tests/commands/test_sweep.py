@@ -55,9 +55,9 @@ def test_shipped_config_has_variants_by_name():
 
 
 def test_an_unknown_variant_names_the_nearest(path):
-    with pytest.raises(UserError, match=r"has no variant 'sgdd': did you mean 'sgd'"):
+    with pytest.raises(UserError, match=r"'sgdd'.*'sgd'"):
         read(f"--config={path}:sgdd")
-    with pytest.raises(UserError, match="it has adam, sgd"):
+    with pytest.raises(UserError, match=r"'zzz'.*adam, sgd"):
         read(f"--config={path}:zzz")
 
 
@@ -101,12 +101,12 @@ def test_all_variants_that_do_not_fit_are_named(tmp_path):
 
 
 def test_pattern_without_a_variant_is_an_error(path, tmp_path):
-    with pytest.raises(UserError, match="matches none of the variants adam, sgd"):
+    with pytest.raises(UserError, match=r"--only.*adam, sgd"):
         sweep.main([str(path), f"--workdir={tmp_path}", "--only=C-*", "--dry_run"])
 
 
 def test_a_variant_is_chosen_by_only(path, tmp_path, capsys):
-    with pytest.raises(UserError, match="choose some by --only"):
+    with pytest.raises(UserError, match="--only"):
         sweep.main([f"{path}:sgd", f"--workdir={tmp_path}", "--dry_run"])
     sweep.main([str(path), f"--workdir={tmp_path}", "--only=s*", "--dry_run"])
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:2]] == ["sgd"]

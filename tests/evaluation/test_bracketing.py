@@ -116,5 +116,5 @@ def test_without_a_bracket_scores_are_zero():
 
 def test_unequal_numbers_are_refused():
     for golds, tests in (([], []), ([parse(GOLD)], [])):
-        with pytest.raises(UserError, match="Expected as many trees as references"):
+        with pytest.raises(UserError, match=r"trees .*references"):
             bracketing_scores(golds, tests)

@@ -167,9 +167,9 @@ SCORERS = {
 
 @pytest.mark.parametrize("name", SCORERS)
 def test_unequal_numbers_of_texts_are_refused(name):
-    with pytest.raises(UserError, match="got 2 hypotheses and 3 references"):
+    with pytest.raises(UserError, match=r"2 hypotheses .*3 references"):
         SCORERS[name](HYPOTHESES[:2], REFERENCES)
-    with pytest.raises(UserError, match="got 3 hypotheses and 2 references"):
+    with pytest.raises(UserError, match=r"3 hypotheses .*2 references"):
         SCORERS[name](HYPOTHESES, REFERENCES[:2])
 
 

@@ -12,7 +12,7 @@ from coverage.numbits import numbits_to_nums
 from tests.mutations.record import FOLDER
 
 DEFAULTS = "tests/wiring/test_defaults.py"  # compares values that no test executes
-SECONDS = 45.0  # for the tests of one mutation, by the recorded times
+SECONDS = 45.0  # of a processor, for the tests of one mutation
 
 
 class Recorded(NamedTuple):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 SKIPPED_CALLS = {"log", "warnings", "print"}  # their arguments are texts for people
+TYPES = {"TypeVar", "cast"}  # calls that matter to type checkers only
 
 
 class Edit(NamedTuple):
@@ -107,6 +108,8 @@ def _is_for_people(node: ast.AST) -> bool:
     if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr):
         return True
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        return True
+    if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in TYPES:
         return True
     called = node.value.func if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) else None
     return called is not None and ast.unparse(called).partition(".")[0] in SKIPPED_CALLS

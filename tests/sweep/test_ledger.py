@@ -70,9 +70,7 @@ def test_finished_run_of_other_config_is_refused():
     ledger.check_ledger([ROW | {"config": config}], [planned()], *ASKED)
     config["model"]["d_ff"] = 99
     ledger.check_ledger([ROW | {"config": config, "variant": "other"}], [planned()], *ASKED)
-    with pytest.raises(
-        UserError, match=r"other configs .* base seed 0 \(model.d_ff was 99 and is now 2048\)"
-    ):
+    with pytest.raises(UserError, match=r"base seed 0 .*model\.d_ff .*99.*2048"):
         ledger.check_ledger([ROW | {"config": config}], [planned()], *ASKED)
 
 
@@ -80,7 +78,7 @@ def test_finished_run_of_other_config_is_refused():
 def test_runs_evaluated_otherwise_are_refused(name, value):
     row = ROW | {"split": "validation", "checkpoint": "last", "texts": "456"}
     ledger.check_ledger([ROW, row, row | {"seed": 1}], [], *ASKED)  # older rows do not tell all
-    with pytest.raises(UserError, match=f"has base seed 2, evaluated with another {name} .{name} {value}"):
+    with pytest.raises(UserError, match=f"base seed 2.*{name} {value}"):
         ledger.check_ledger([row, row | {"seed": 2, name: value}], [], *ASKED)
 
 
@@ -89,7 +87,7 @@ def test_scores_that_cannot_be_read_are_an_error(tmp_path, content):
     run, path = write_run(tmp_path)
     with open(path, "w") as file:
         file.write(content)
-    with pytest.raises(UserError, match=r"Expected the scores of eval.py at .*validation.de.scores.json"):
+    with pytest.raises(UserError, match=r"validation\.de\.scores\.json"):
         ledger.make_row(run, path, "last")
 
 

@@ -1,5 +1,7 @@
 """What a figure shows of the attention."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -69,22 +71,22 @@ def test_heads_have_names(text, head):
 
 @pytest.mark.parametrize("text", ["-1", "1" * 9, "all", "1.5", "٣", "", "²"])
 def test_other_heads_are_refused(text):
-    with pytest.raises(UserError, match="Expected --head to be a number from 0 on, mean or rollout"):
+    with pytest.raises(UserError, match=f"--head .*mean .*rollout.*{re.escape(repr(text))}"):
         parse_head(text)
 
 
 def test_what_the_model_does_not_have_is_refused():
     parts = {"encoder": (3, 4), "decoder": (2, 4), "cross": (2, 4)}
     check_selection(Selection(1, 3), parts)
-    with pytest.raises(UserError, match="Expected --layer to be from 0 to 1 for decoder attention, got 2"):
+    with pytest.raises(UserError, match=r"--layer .*0 to 1 .*decoder.*\b2\b"):
         check_selection(Selection(2), parts)
-    with pytest.raises(UserError, match="Expected --layer to be from 0 to 2 for encoder attention, got -1"):
+    with pytest.raises(UserError, match=r"--layer .*0 to 2 .*encoder.*-1"):
         check_selection(Selection(-1), parts)
-    with pytest.raises(UserError, match="Expected --head to be from 0 to 3 for encoder attention, got 4"):
+    with pytest.raises(UserError, match=r"--head .*0 to 3 .*encoder.*\b4\b"):
         check_selection(Selection(head=4), parts)
-    with pytest.raises(UserError, match="Rollout needs the encoder's attention"):
+    with pytest.raises(UserError, match=r"encoder.*--head"):
         check_selection(Selection(head="rollout"), {"cross": (1, 1)})
-    with pytest.raises(UserError, match="Rollout is of weights"):
+    with pytest.raises(UserError, match=r"--head.*--measure"):
         check_selection(Selection(head="rollout", measure="norms"), parts)
 
 
@@ -95,7 +97,7 @@ def test_norms(translated):
     assert panels.unit.startswith("norm")
     joint = select(translated, "cross", Selection(head="mean", measure="norms"))
     np.testing.assert_array_equal(joint.weights[:, 0], translated.joint_norms["cross"])
-    with pytest.raises(UserError, match="cross attention of this model has no values with a name"):
+    with pytest.raises(UserError, match=r"cross .*--measure"):
         select(translated._replace(norms={}), "cross", Selection(measure="norms"))
 
 

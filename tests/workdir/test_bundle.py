@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import shutil
 import struct
 import subprocess
@@ -119,11 +120,11 @@ def test_only_an_empty_folder_is_written(run, tiny_run, tmp_path):
     (tmp_path / "full" / "thesis.tex").write_text("mine")
     (tmp_path / "file").write_text("mine")
     for name in ("full", "file"):
-        with pytest.raises(UserError, match="something is there"):
+        with pytest.raises(UserError, match=re.escape(str(tmp_path / name))):
             write_bundle(run, str(tmp_path / name), workdir=str(tiny_run))
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.tex"]
     assert (tmp_path / "file").read_text() == "mine"
-    with pytest.raises(UserError, match=r"Cannot write .*File exists"):
+    with pytest.raises(UserError, match=re.escape(str(tmp_path / "file"))):
         write_bundle(run, str(tmp_path / "file" / "below"), workdir=str(tiny_run))
 
 
@@ -135,12 +136,12 @@ def test_a_failed_export_leaves_nothing(run, tiny_run, tmp_path):
 
 def test_an_export_has_no_checkpoints(exported):
     for choice in ({"checkpoint": "last"}, {"checkpoint": "6"}, {"average_last": 2}):
-        with pytest.raises(UserError, match="is an export, with no checkpoints"):
+        with pytest.raises(UserError, match=re.escape(str(exported))):
             tfm.Translator.load(str(exported), **choice)
 
 
 def test_an_export_has_no_metrics_to_draw(exported):
-    with pytest.raises(UserError, match="an export has none"):
+    with pytest.raises(UserError, match=re.escape(str(exported))):
         read_metrics(str(exported))
 
 
@@ -222,73 +223,73 @@ DAMAGE = {
     "no header": (bytes_of(PARAMETERS, lambda x: b"\xff" * 8 + x[8:]), "is not a whole safetensors file"),
     "foreign": (
         lambda folder: save_file({"x": np.zeros(3, np.float32)}, folder / PARAMETERS, {"format": "pt"}),
-        "was not written by tfm export",
+        "model.safetensors",
     ),
     "no metadata": (
         lambda folder: save_file({"x": np.zeros(3, np.float32)}, folder / PARAMETERS),
-        "was not written by tfm export",
+        "model.safetensors",
     ),
     "garbled metadata": (
         lambda f: rewrite(f, nothing, "[" * 100_000),
-        "was not written by tfm export",
+        "model.safetensors",
     ),
-    "no version": (lambda f: rewrite(f, nothing, '{"steps": [6]}'), "was not written by tfm export"),
+    "no version": (lambda f: rewrite(f, nothing, '{"steps": [6]}'), "format version"),
     "other version": (
         lambda folder: rewrite(folder, nothing, '{"format_version": 2, "steps": [6]}'),
-        "has format version 2 and this tfm reads 1",
+        r"format version 2\b.*\b1\b",
     ),
-    "no steps": (lambda f: rewrite(f, nothing, '{"format_version": 1}'), "does not say the steps"),
+    "no steps": (lambda f: rewrite(f, nothing, '{"format_version": 1}'), "model.safetensors .*steps"),
     "wrong shape": (
         lambda folder: rewrite(folder, transpose),
-        r"layers_0/feed_forward/hidden/kernel should be F32 \[32, 40\] and is F32 \[40, 32\]",
+        r"layers_0/feed_forward/hidden/kernel .*F32 \[32, 40\].*F32 \[40, 32\]",
     ),
-    "wrong dtype": (lambda folder: rewrite(folder, cast), r"should be F32 .* and is F16"),
+    "wrong dtype": (lambda folder: rewrite(folder, cast), r"F32 .*F16"),
     "parameter missing": (
         lambda folder: rewrite(folder, lambda x: x.pop("embedding/table")),
-        r"embedding/table should be F32 \[.*\] and is absent",
+        r"embedding/table .*F32 \[",
     ),
     "parameter too many": (
         lambda folder: rewrite(folder, lambda x: x.update(other=np.zeros(2, np.float32))),
-        r"other should be absent and is F32 \[2\]",
+        r"\bother .*F32 \[2\]",
     ),
     "no parameters": (lambda folder: (folder / PARAMETERS).unlink(), "Expected a checkpoint in"),
-    "no config": (lambda folder: (folder / CONFIG).unlink(), "Expected the config of a run"),
-    "config cut": (bytes_of(CONFIG, lambda x: x[:-20]), "does not parse"),
-    "config too deep": (bytes_of(CONFIG, lambda _: b"[" * 100_000), "does not parse"),
-    "config no object": (bytes_of(CONFIG, lambda _: b"5"), "Expected an object with fields"),
-    "config without a task": (bytes_of(CONFIG, lambda _: b"{}"), "must have the field 'task'"),
+    "no config": (lambda folder: (folder / CONFIG).unlink(), CONFIG),
+    "config cut": (bytes_of(CONFIG, lambda x: x[:-20]), CONFIG),
+    "config too deep": (bytes_of(CONFIG, lambda _: b"[" * 100_000), CONFIG),
+    "config no object": (bytes_of(CONFIG, lambda _: b"5"), CONFIG),
+    "config without a task": (bytes_of(CONFIG, lambda _: b"{}"), "'task'"),
     "model no section": (
         bytes_of(CONFIG, lambda _: b'{"task": "translation", "model": 5}'),
-        "config.model must be a section with the field 'name'",
+        "config.model .*'name'",
     ),
     "model without a name": (
         bytes_of(CONFIG, lambda _: b'{"task": "translation", "model": {"heads": 4}}'),
-        "config.model must be a section with the field 'name'",
+        "config.model .*'name'",
     ),
-    "unknown model": (config_of(name="os"), "config.model.name must be one of"),
-    "other model": (config_of(d_ff=128), "is of another model than its config"),
-    "model of negative size": (config_of(key_features=-3), "model.key_features must be from 1"),
-    "model far too wide": (config_of(d_model=65_536), "is too small for its config, in which d_model is"),
-    "model far too deep": (config_of(encoder_layers=1000), "is too small for its config, in which encoder"),
-    "no vocabulary": (lambda folder: (folder / VOCABULARY).unlink(), "Expected a vocabulary at"),
-    "vocabulary cut": (bytes_of(VOCABULARY, lambda x: x[:-99]), "is not a SentencePiece model"),
-    "vocabulary empty": (bytes_of(VOCABULARY, lambda _: b""), "The special ids of"),
+    "unknown model": (config_of(name="os"), "config.model.name .*transformer"),
+    "other model": (config_of(d_ff=128), r"\b128\b"),
+    "model of negative size": (config_of(key_features=-3), "model.key_features .*-3"),
+    "model far too wide": (config_of(d_model=65_536), "d_model .*65,?536"),
+    "model far too deep": (config_of(encoder_layers=1000), "encoder_layers .*1,?000"),
+    "no vocabulary": (lambda folder: (folder / VOCABULARY).unlink(), VOCABULARY),
+    "vocabulary cut": (bytes_of(VOCABULARY, lambda x: x[:-99]), VOCABULARY),
+    "vocabulary empty": (bytes_of(VOCABULARY, lambda _: b""), VOCABULARY),
     # Unknown fields of a protocol buffer are skipped, so this one reads as before.
-    "parameters flipped": (flip(PARAMETERS), rf"is damaged \({PARAMETERS} has another checksum\): copy"),
-    "not finite": (lambda folder: rewrite(folder, not_finite), "is damaged"),
+    "parameters flipped": (flip(PARAMETERS), rf"{PARAMETERS} .*checksum"),
+    "not finite": (lambda folder: rewrite(folder, not_finite), "copy"),
     "not finite and signed": (
         signed(lambda folder: rewrite(folder, not_finite)),
-        "not finite, the first in parameter embedding/table:",
+        "embedding/table",
     ),
-    "another setting": (config_of(dropout=0.7), rf"is damaged \({CONFIG} has "),
-    "no manifest": (lambda folder: (folder / manifest.FILE).unlink(), "is damaged .manifest is missing"),
-    "manifest flipped": (flip(manifest.FILE), "is damaged .manifest does not have its own checksum"),
-    "manifest cut": (bytes_of(manifest.FILE, lambda x: x[:-3]), "does not have its own checksum"),
-    "manifest no object": (manifest_of([1, 2]), "manifest does not list files"),
-    "manifest of no sizes": (manifest_of({PARAMETERS: "x"}), "manifest does not list files"),
-    "manifest leaves the folder": (manifest_of({"../x": [1, "x"]}), r"names a file elsewhere, \.\./x"),
-    "manifest lists what is not there": (manifest_of({"x": [1, "x"]}), "is damaged .x is missing"),
-    "vocabulary changed": (bytes_of(VOCABULARY, lambda x: x + b"\xf8\x7f\x00"), "is not what its parameters"),
+    "another setting": (config_of(dropout=0.7), CONFIG),
+    "no manifest": (lambda folder: (folder / manifest.FILE).unlink(), manifest.FILE),
+    "manifest flipped": (flip(manifest.FILE), f"{manifest.FILE} .*checksum"),
+    "manifest cut": (bytes_of(manifest.FILE, lambda x: x[:-3]), f"{manifest.FILE} .*checksum"),
+    "manifest no object": (manifest_of([1, 2]), manifest.FILE),
+    "manifest of no sizes": (manifest_of({PARAMETERS: "x"}), manifest.FILE),
+    "manifest leaves the folder": (manifest_of({"../x": [1, "x"]}), r"\.\./x"),
+    "manifest lists what is not there": (manifest_of({"x": [1, "x"]}), r"\bx\b"),
+    "vocabulary changed": (bytes_of(VOCABULARY, lambda x: x + b"\xf8\x7f\x00"), VOCABULARY),
 }
 
 
@@ -321,7 +322,7 @@ def test_the_card_may_be_edited(copy, caplog):
 def test_missing_parameters_are_named(copy):
     task = runs.load(str(copy)).task
     (copy / PARAMETERS).unlink()
-    with pytest.raises(UserError, match="Expected parameters at"):
+    with pytest.raises(UserError, match=re.escape(str(copy / PARAMETERS))):
         bundle.read_bundle(str(copy), task)
 
 
@@ -351,7 +352,7 @@ class Bomb:
 
 def test_a_pickle_is_never_executed(copy, tmp_path):
     (copy / PARAMETERS).write_bytes(pickle.dumps(Bomb(tmp_path / "exploded")))
-    with pytest.raises(UserError, match="is not a whole safetensors file"):
+    with pytest.raises(UserError, match=re.escape(str(copy / PARAMETERS))):
         runs.load(str(copy))
     assert not (tmp_path / "exploded").exists()
 
@@ -361,14 +362,14 @@ def test_the_output_is_checked_before_loading(tmp_path, monkeypatch):
     options = {"output": str(out), "workdir": "", "stablehlo": False, "stablehlo_shape": None}
     arguments = types.SimpleNamespace(**options)
     monkeypatch.setattr(export.cli, "parse", lambda *_: (arguments, []))
-    with only_writer(out, "--output"), pytest.raises(UserError, match="Another process is writing"):
+    with only_writer(out, "--output"), pytest.raises(UserError, match=f"{out}.*--output"):
         export.main()
     arguments.stablehlo_shape = ["16by64"]
-    with pytest.raises(UserError, match="must be ROWSxLENGTH"):
+    with pytest.raises(UserError, match="ROWSxLENGTH"):
         export.main()
     out.write_text("mine")
     arguments.stablehlo_shape = None
-    with pytest.raises(UserError, match="Expected no or an empty folder"):
+    with pytest.raises(UserError, match=re.escape(str(out))):
         export.main()
 
 

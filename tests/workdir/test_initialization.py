@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import functools
 import json
+import re
 import shutil
 
 import jax
@@ -172,10 +173,10 @@ def test_what_a_resumed_run_may_change(key, tmp_path, caplog):
 def test_a_lost_config_is_read_from_the_record(begun, caplog):
     (begun / "config.json").unlink()
     other = changed(BASE, "training.seed", 7)
-    with pytest.raises(UserError, match=r"has checkpoints but no config\.json: put it back"):
+    with pytest.raises(UserError, match=r"config\.json"):
         initialization.save_config(other, str(begun))
     (begun / "starts.jsonl").write_text(json.dumps({"config": dataclasses.asdict(BASE)}) + "\n")
-    with pytest.raises(UserError, match=r"training\.seed was 0 and is now 7"):
+    with pytest.raises(UserError, match=r"training\.seed .*\b0\b.*\b7\b"):
         initialization.save_config(other, str(begun))
     assert not (begun / "config.json").exists()
     initialization.save_config(BASE, str(begun))
@@ -185,7 +186,7 @@ def test_a_lost_config_is_read_from_the_record(begun, caplog):
 
 def test_an_export_is_no_work_directory(tmp_path):
     (tmp_path / "model.safetensors").touch()
-    with pytest.raises(UserError, match=f"is an export, .*--warm_start={tmp_path} begins with its weights"):
+    with pytest.raises(UserError, match=f"--warm_start={tmp_path}"):
         initialization.save_config(BASE, str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
 
@@ -247,11 +248,11 @@ def test_a_run_of_an_older_version_resumes(begun, caplog):
 
 def test_a_field_by_its_old_and_its_new_name():
     both = {"adam_b1": 0.8, "optimizer": {"name": "adam", "b1": 0.7}}
-    with pytest.raises(UserError, match=r"^config\.adam_b1 is the old name of b1, which is there as well"):
+    with pytest.raises(UserError, match=r"adam_b1 .*\bb1\b"):
         config.from_mapping(TrainingConfig, both)
     mixed = {"adam_b1": 0.8, "optimizer": {"name": "adamw", "b2": 0.7}}
     assert config.from_mapping(TrainingConfig, mixed).optimizer == AdamW(b1=0.8, b2=0.7)
-    with pytest.raises(UserError, match=r"config\.optimizer must be a section with the field 'name', got 3"):
+    with pytest.raises(UserError, match=r"config\.optimizer .*'name'.*\b3\b"):
         config.from_mapping(TrainingConfig, {"adam_b1": 0.8, "optimizer": 3})
 
 
@@ -263,7 +264,7 @@ def test_steps_of_a_decay_need_the_flag(schedule, tmp_path):
     (tmp_path / "checkpoints" / "2").mkdir(parents=True)
     longer = dataclasses.replace(BASE, training=dataclasses.replace(linear, steps=9000))
     with pytest.raises(
-        UserError, match=r"steps was 5000 .* 9000 \(training\.schedule depends on it; --allow"
+        UserError, match=r"training\.steps .*5000.*9000.*training\.schedule.*--allow_change=training\.steps"
     ):
         initialization.save_config(longer, str(tmp_path))
     other = dataclasses.replace(longer, training=TrainingConfig(schedule="inverse_sqrt", steps=9000))
@@ -273,7 +274,7 @@ def test_steps_of_a_decay_need_the_flag(schedule, tmp_path):
 
 
 def test_a_flag_that_allows_no_field_is_refused(begun):
-    with pytest.raises(UserError, match=r"training\.sead does not exist; did you mean 'training.seed'"):
+    with pytest.raises(UserError, match=r"training\.sead.*training\.seed"):
         initialization.save_config(BASE, str(begun), allow_change=["training.sead"])
 
 
@@ -291,9 +292,7 @@ def test_moved_data_must_have_the_same_content(begun, corpus, tmp_path):
     elsewhere = shutil.copytree(moved, tmp_path / "elsewhere")
     (elsewhere / "train.de").write_text((moved / "train.de").read_text().replace("rot", "blau"))
     other = changed(here, "data.directory", str(elsewhere))
-    with pytest.raises(
-        UserError, match=r"the content of train is not the same there; --allow_change=data\.dir"
-    ):
+    with pytest.raises(UserError, match=r"data\.directory .*\btrain\b.*--allow_change=data\.directory"):
         initialization.save_config(other, str(begun))
     assert runs.read_config(str(begun)) == there
     initialization.save_config(other, str(begun), allow_change=["data.directory"])
@@ -312,9 +311,7 @@ def test_a_run_without_checkpoint_may_change(tmp_path):
         changed(changed(smaller, "model.heads", 2), "data.max_length", 64), "data.validation", "v"
     )
     initialization.save_config(light, new)
-    with pytest.raises(
-        UserError, match=r"model was made from another config: data.vocabulary_size was 300 and"
-    ):
+    with pytest.raises(UserError, match=r"vocabulary\.model .*data\.vocabulary_size .*\b300\b"):
         initialization.save_config(BASE, new)
     assert runs.read_config(new) == light
 
@@ -325,19 +322,19 @@ def test_a_reset_may_change_all_but_the_weights(begun):
     slower = changed(BASE, "training.learning_rate_scale", 0.1)
     initialization.save_config(slower, str(begun), resets=True)
     assert (begun / "config.json").read_bytes() == saved
-    with pytest.raises(UserError, match=r"model\.heads was 8 and is now 4"):
+    with pytest.raises(UserError, match=r"model\.heads .*\b8\b.*\b4\b"):
         initialization.save_config(changed(slower, "model.heads", 4), str(begun), resets=True)
     (begun / "before_reset").mkdir()
     (begun / "checkpoints").rename(begun / "before_reset" / "checkpoints")  # killed behind the move
-    with pytest.raises(UserError, match=r"model\.heads was 8 and is now 4"):
+    with pytest.raises(UserError, match=r"model\.heads .*\b8\b.*\b4\b"):
         initialization.save_config(changed(slower, "model.heads", 4), str(begun))
     initialization.save_config(slower, str(begun), resets=True)
     assert runs.read_config(str(begun)) == slower
     (begun / "checkpoints" / "0").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"learning_rate_scale was 0\.1 and is now 1\.0"):
+    with pytest.raises(UserError, match=r"learning_rate_scale .*0\.1.*1\.0"):
         initialization.save_config(BASE, str(begun), resets=True)  # which was made before
     average = changed(slower, "training.ema_decay", 0.5)
-    with pytest.raises(UserError, match="--reset_schedule works once: begin a new --workdir"):
+    with pytest.raises(UserError, match=r"training\.ema_decay .*--reset_schedule .*--workdir"):
         initialization.save_config(average, str(begun), resets=True)
 
 
@@ -386,23 +383,21 @@ def test_a_warm_start_from_an_export(known, corpus, tmp_path):
 
 def test_impossible_warm_starts_are_refused(known, corpus, tmp_path):
     config = settings(corpus)
-    with pytest.raises(UserError, match="names the run itself"):
+    with pytest.raises(UserError, match="--warm_start"):
         initialization.prepare_warm_start(str(known), config, str(known))
-    with pytest.raises(UserError, match="Expected the folder of a run"):
+    with pytest.raises(UserError, match=re.escape(str(tmp_path / "none"))):
         initialization.prepare_warm_start(str(tmp_path / "none"), config, str(tmp_path / "new"))
     other = dataclasses.replace(config, model=dataclasses.replace(config.model, norm_order="pre"))
-    with pytest.raises(
-        UserError, match=r"has another model: model\.norm_order is 'post' there and 'pre' here"
-    ):
+    with pytest.raises(UserError, match=r"model\.norm_order .*'post'.*'pre'"):
         initialization.prepare_warm_start(str(known), other, str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
     small = dataclasses.replace(config, data=dataclasses.replace(config.data, vocabulary_size=300))
     (tmp_path / "new").mkdir()
     translation.create(small, str(tmp_path / "new"))
-    with pytest.raises(UserError, match=r"is not the vocabulary\.model of"):
+    with pytest.raises(UserError, match=rf"new/vocabulary\.model .*{known}"):
         initialization.prepare_warm_start(str(known), config, str(tmp_path / "new"))
     task = translation.create(small, str(tmp_path / "new"))
-    with pytest.raises(UserError, match="The set of initial parameters is of another model"):
+    with pytest.raises(UserError, match=r"embedding/table .*\(300, 32\).*\(330, 32\)"):
         train(
             task,
             config.training,
@@ -484,5 +479,5 @@ def test_a_killed_reset_resumes_without_the_flag(known, corpus):
 def test_a_reset_needs_a_run_that_has_begun(known, corpus):
     shutil.rmtree(known / "checkpoints")
     task = translation.create(settings(corpus), str(known), new=False)
-    with pytest.raises(UserError, match="needs a run that has begun"):
+    with pytest.raises(UserError, match=f"--reset_schedule .*{known}"):
         initialization.reset(task, str(known))

@@ -77,7 +77,7 @@ def other_vocabulary(tiny_run, tmp_path):
 
 @pytest.mark.parametrize("several", [{}, {"average_last": 2}, {"ensemble_last": 2}, {"checkpoint": "4"}])
 def test_weights_need_their_own_tokenizer(several, other_vocabulary):
-    with pytest.raises(UserError, match=r"was trained with another vocabulary\.model"):
+    with pytest.raises(UserError, match=r"step [246] .*vocabulary\.model"):
         runs.load(other_vocabulary, **several)
 
 
@@ -85,7 +85,7 @@ def test_a_run_resumes_only_with_its_tokenizer(other_vocabulary):
     config = runs.read_config(other_vocabulary)
     task = translation.create(config, other_vocabulary)
     longer = dataclasses.replace(config.training, steps=9)
-    with pytest.raises(UserError, match=r"step 6 in .* was trained with another vocabulary\.model"):
+    with pytest.raises(UserError, match=r"step 6 .*vocabulary\.model"):
         train(task, longer, other_vocabulary)
 
 
@@ -104,15 +104,16 @@ def test_training_may_delete_a_step_being_read(moment, tiny_run, tmp_path, monke
     monkeypatch.setattr(place, name, delete_first)
     assert runs.load(str(workdir), checkpoint="last").steps == [4]
     shutil.copytree(tiny_run / "checkpoints" / "6", workdir / "checkpoints" / "6")
-    with pytest.raises(UserError, match=r"no checkpoint of step 6|was deleted while it was read"):
+    with pytest.raises(UserError, match=r"\b6\b"):
         runs.load(str(workdir), checkpoint="6")
 
 
 def test_too_few_checkpoints_are_listed(tiny_run):
-    with pytest.raises(UserError, match=r"Expected 40 .* every 2 steps, .* \[2, 3, 4, 6\]: take fewer"):
+    with pytest.raises(UserError, match=r"\b40\b.*\b2 steps.*\[2, 3, 4, 6\]"):
         runs.load(str(tiny_run), average_last=40)
     for count in ({"average_last": 0}, {"ensemble_last": -3}):
-        with pytest.raises(UserError, match="Expected at least 1 checkpoint as"):
+        ((name, value),) = count.items()
+        with pytest.raises(UserError, match=rf"at least 1 .*{name}.* {value}\b"):
             runs.load(str(tiny_run), **count)
 
 
@@ -139,8 +140,8 @@ def test_averages_end_at_the_chosen_step(tiny_run, several, checkpoint, steps):
 @pytest.mark.parametrize("several", ["average_last", "ensemble_last"])
 @pytest.mark.parametrize("checkpoint", ["best", "5", "newest", "\u00b2"])
 def test_averages_need_an_existing_last_step(tiny_run, several, checkpoint):
-    expected = "up to which several are taken must be 'last' or one of the steps [2, 3, 4, 6], got "
-    with pytest.raises(UserError, match=re.escape(f"{expected}{checkpoint!r}.")):
+    expected = rf"'last'.*\[2, 3, 4, 6\].*{re.escape(repr(checkpoint))}"
+    with pytest.raises(UserError, match=expected):
         runs.load(str(tiny_run), checkpoint=checkpoint, **{several: 2})
 
 
@@ -156,9 +157,10 @@ def test_the_best_checkpoint_is_the_default(tiny_run, monkeypatch):
 
 @pytest.mark.parametrize("options", [{"average_last": 2.5}, {"ensemble_last": True}])
 def test_a_number_of_checkpoints_is_an_integer(options, tiny_run):
-    with pytest.raises(UserError, match="Expected at least 1 checkpoint as"):
+    ((name, value),) = options.items()
+    with pytest.raises(UserError, match=f"{name}.*{value}"):
         runs.load(str(tiny_run), **options)
-    with pytest.raises(UserError, match="Expected the path of a run's folder as workdir, got None"):
+    with pytest.raises(UserError, match=r"workdir.*None"):
         runs.load(None)
 
 
@@ -167,7 +169,7 @@ def test_another_model_has_no_weights_here(tiny_run):
     saved = runs.read_config(str(tiny_run))
     for name, value in (("activation", "gelu"), ("norm_order", "pre")):
         chosen = dataclasses.replace(saved, model=dataclasses.replace(saved.model, **{name: value}))
-        with pytest.raises(UserError, match=rf"another model: model\.{name} was .* and is now '{value}'"):
+        with pytest.raises(UserError, match=rf"model\.{name} .*'{value}'"):
             runs.load(str(tiny_run), chosen=chosen)
     decoding = dataclasses.replace(saved.decoding, beam_size=2)
     chosen = dataclasses.replace(saved, decoding=decoding, loss_chunk_size=7)
