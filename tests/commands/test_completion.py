@@ -35,6 +35,12 @@ def scripts(commands, tmp_path_factory):
     return paths
 
 
+def test_zsh_repeats_only_flags_that_may_be_given_again(scripts):
+    script = scripts["zsh"].read_text()
+    assert "*--import=" in script
+    assert "*--workdir=" not in script
+
+
 def output_of(*command, cwd=None):
     result = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=LIMIT)
     assert (result.returncode, result.stderr) == (0, ""), result.stderr

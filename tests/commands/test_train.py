@@ -9,8 +9,16 @@ import pytest
 
 from tests.support.processes import run_python
 from tests.support.tiny import make_config, write_config_file, write_corpus
-from tfm.commands import train
+from tfm.commands import progress_bar, train
 from tfm.errors import UserError
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_training_has_a_progress_bar_where_a_terminal_shows_it(wanted, monkeypatch):
+    monkeypatch.setattr(progress_bar, "is_wanted", lambda: wanted)
+    task, arguments = types.SimpleNamespace(unit="tokens"), types.SimpleNamespace(profile="")
+    hooks = train.make_hooks(task, 5, arguments)
+    assert [type(hook) for hook in hooks] == [progress_bar.ProgressBar] * wanted
 
 
 def fail():

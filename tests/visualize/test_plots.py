@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from tfm.visualize import plots
 from tfm.visualize.measures import Calibration
@@ -36,6 +37,7 @@ def figures():
 def test_axes_have_titles_and_legible_text(name):
     figure = figures()[name]
     assert figure.get_size_inches()[0] <= plots.COLUMN * 3
+    assert isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine)  # else titles would overlap
     for axes in figure.axes:
         if axes.get_label() == "<colorbar>":
             continue
@@ -44,6 +46,18 @@ def test_axes_have_titles_and_legible_text(name):
             assert axes.get_ylabel()
         labels = [axes.xaxis.label, axes.yaxis.label, *axes.get_xticklabels(), *axes.get_yticklabels()]
         assert min(label.get_fontsize() for label in labels) >= 7
+
+
+@pytest.mark.parametrize(("activations", "width"), [({}, plots.COLUMN), ({"embedding": 1.0}, plots.PAGE)])
+def test_norms_take_a_page_if_there_are_activations(activations, width):
+    figure = plots.plot_norms({"embedding": 3.0}, activations)
+    assert figure.get_size_inches()[0] == width
+
+
+@pytest.mark.parametrize(("count", "columns"), [(1, 1), (2, 2), (3, 3), (4, 2), (5, 3)])
+def test_panels_are_as_wide_as_a_column(count, columns):
+    figure = plots.plot_curves({"a": ROWS}, ["train/nll"] * count)
+    assert figure.get_size_inches()[0] == plots.COLUMN * columns
 
 
 def test_curves_of_several_runs():

@@ -1,4 +1,4 @@
-"""The defaults and ranges of all config fields and flags. Changing one is a change for users.
+"""The defaults, ranges and rules of all config fields and flags. Changing one is a change for users.
 
 `python -m tests.wiring.test_defaults` writes defaults.txt after a change on purpose.
 """
@@ -35,8 +35,10 @@ def field_lines():
         for field in dataclasses.fields(section):
             if field.default is not dataclasses.MISSING:
                 module = section.__module__.removeprefix("tfm.")
-                text = f"{module}.{section.__name__}.{field.name} = {field.default!r}"
-                yield f"{text}  {info_of(field).expectation}".rstrip()
+                info = info_of(field)
+                rules = [info.resume, info.unless, info.asset, "" if info.warm_start else "no warm start"]
+                text = f"{module}.{section.__name__}.{field.name} = {field.default!r} {info.unit}".rstrip()
+                yield f"{text}  {info.expectation}  {', '.join(str(rule) for rule in rules if rule)}"
 
 
 def flag_lines():
@@ -53,7 +55,7 @@ def text():
     return "\n".join([*field_lines(), *flag_lines(), ""])
 
 
-def test_defaults_and_ranges_are_those_of_the_file():
+def test_defaults_ranges_and_rules_are_those_of_the_file():
     assert text() == FILE.read_text(encoding="utf-8")
 
 

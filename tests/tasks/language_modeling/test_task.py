@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import types
 
 import jax
 import numpy as np
@@ -16,6 +17,7 @@ from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.tasks import language_modeling
+from tfm.tasks.language_modeling import report
 from tfm.tasks.language_modeling.data import TokenizedDocuments
 from tfm.tasks.language_modeling.report import document_nats
 from tfm.tasks.language_modeling.samples import PROMPT_WORDS, make_samples
@@ -123,6 +125,16 @@ def test_windows_score_as_the_model_does(task, params, stride):
         done = end
     sums = -np.add.reduceat(expected, [0, *documents.ends[:-1]])
     np.testing.assert_allclose(document_nats(task, params, documents), sums, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("text", "size"), [("", 1), ("a", 1), ("ab", 2), ("\u00e4b", 3)])
+def test_outputs_of_a_report_are_bits_per_byte(task, monkeypatch, text, size):
+    documents = types.SimpleNamespace(texts=[text])
+    monkeypatch.setattr(report, "TokenizedDocuments", lambda *_: documents)
+    monkeypatch.setattr(report, "document_nats", lambda *_: np.array([4.2]))
+    monkeypatch.setattr(report, "score_documents", lambda *_: [])
+    [found] = report.report_split(task, None, "test")
+    assert found.outputs == [f"{4.2 / math.log(2) / size:.4f}"]
 
 
 def test_scores_and_their_units(task, params):
