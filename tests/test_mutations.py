@@ -117,6 +117,7 @@ def recorded(tmp_path, monkeypatch):
         ("tests/x/test_x.py::test_user", 1, ["made"]),
         ("tests/y/test_y.py::test_user_of_another_fixture", 1, ["made"]),
         ("tests/test_a.py::test_cheap", 1, []),
+        ("tests/test_a.py::test_beside", 1, []),
         ("tests/test_a.py::test_costly", 30, []),
         ("tests/test_b.py::test_broad", 2, []),
     ]
@@ -133,7 +134,7 @@ def choose_names(*lines):
 
 
 def test_cheap_tests_that_execute_little_else_come_first(recorded):
-    assert choose_names(5) == ["test_cheap", "test_broad", "test_costly", "test_user"]
+    assert choose_names(5) == ["test_cheap", "test_broad", "test_costly", "test_beside", "test_user"]
     assert choose_names(6)[0] == "test_broad"
 
 
@@ -148,7 +149,7 @@ def test_a_line_that_runs_at_import_is_tested_by_the_defaults_and_the_tests_of_i
 
 def test_tests_are_chosen_up_to_a_limit_of_time(recorded, monkeypatch):
     monkeypatch.setattr(choose, "SECONDS", 7.5)
-    assert choose_names(5) == ["test_cheap", "test_broad", "test_user"]
+    assert choose_names(5) == ["test_cheap", "test_broad", "test_beside"]
     monkeypatch.setattr(choose, "SECONDS", 0.5)
     assert choose_names(5) == ["test_cheap"]
 

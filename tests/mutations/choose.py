@@ -11,6 +11,7 @@ from coverage.numbits import numbits_to_nums
 
 from tests.mutations.record import FOLDER
 
+EXECUTES_LINES, IS_BESIDE, EXECUTES_FILE = range(3)
 DEFAULTS = "tests/wiring/test_defaults.py"  # compares values that no test executes
 SECONDS = 45.0  # of a processor, for the tests of one mutation
 
@@ -76,23 +77,29 @@ def read() -> Recorded:
 
 
 def choose_tests(path: str, lines: Iterable[int]) -> list[str]:
-    """Returns the tests that execute lines of a file, then other tests of the file, up to a limit of time.
+    """Returns the tests that may notice a mutation of lines of a file, up to a limit of time.
 
-    Cheap tests that execute few other files come first. Lines that only run when a module is imported belong
-    to no test.
+    First come the tests that execute the lines, then those of the same test files, which may read what an
+    earlier test left in a cache, then the tests that execute other lines of the file. Among them, cheap tests
+    that execute few other files come first. Lines that run when a module is imported belong to no test.
     """
     recorded = read()
     query = """SELECT context, path, numbits FROM line_bits
                JOIN context ON context.id = context_id JOIN file ON file.id = file_id
                WHERE path LIKE ?"""
-    ranks: dict[str, tuple[bool, float]] = {}
+    ranks: dict[str, tuple[int, float]] = {}
     for name, measured, numbits in recorded.database.execute(query, [f"%{path}"]):
         if measured.endswith(path):  # LIKE reads an underscore as any character
-            misses = not set(lines).intersection(numbits_to_nums(numbits))
+            group = EXECUTES_LINES if set(lines).intersection(numbits_to_nums(numbits)) else EXECUTES_FILE
             for test in recorded.users(name):
-                rank = misses, recorded.breadth[name] * (0.05 + recorded.cost(test))
+                rank = group, recorded.breadth[name] * (0.05 + recorded.cost(test))
                 ranks[test] = min(rank, ranks.get(test, rank))
-    at_import = all(misses for misses, _ in ranks.values())
+    files = {test.partition("::")[0] for test, (group, _) in ranks.items() if group == EXECUTES_LINES}
+    for test in recorded.fixtures:
+        if test.partition("::")[0] in files:
+            rank = IS_BESIDE, recorded.cost(test)
+            ranks[test] = min(rank, ranks.get(test, rank))
+    at_import = not files
     chosen, left = [DEFAULTS] * at_import, SECONDS
     for test in sorted(ranks, key=ranks.__getitem__):
         if recorded.cost(test) <= left or not chosen:

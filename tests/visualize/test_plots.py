@@ -102,6 +102,8 @@ def test_calibration_beside_the_diagonal():
     figure = plots.plot_calibration({"a": found})
     np.testing.assert_array_equal(points(figure.axes[0]), [[0, 0], [1, 1]])
     np.testing.assert_array_equal(points(figure.axes[0], 1), [[0.3, 0.5], [0.9, 0.8]])
+    assert figure.axes[0].get_xlim() == (0, 1)
+    assert figure.axes[0].get_ylim() == (0, 1.02)
     assert figure.legends[0].get_texts()[0].get_text() == "a (error 0.125)"
 
 
