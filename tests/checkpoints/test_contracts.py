@@ -1,21 +1,21 @@
 """The contract of checkpoint stores over the store of the project."""
 
-import jax
-import jax.numpy as jnp
-import optax
+import numpy as np
 import pytest
 
-from tfm.checkpoints.store import Checkpoints
+from tfm.checkpoints.retention import Retention
+from tfm.checkpoints.store import CheckpointStore
 from tfm.testing.stores import StoreContract
-from tfm.training.step import TrainState
 
 pytestmark = pytest.mark.long
 
 
-class TestCheckpoints(StoreContract):
-    def open_store(self, folder, order="max", **options):
-        return Checkpoints(folder, best_metric=self.METRIC, best_order=order, **options)
+class TestCheckpointStore(StoreContract):
+    def open_store(self, folder, order="max", keep=6, keep_best=1):
+        retention = Retention(keep, keep_best)
+        return CheckpointStore(folder, best_metric=self.METRIC, best_order=order, retention=retention)
 
-    def make_state(self, step):
-        params = {"w": jnp.full((3, 2), float(step)), "v": jax.random.normal(jax.random.key(step), (5,))}
-        return TrainState(jnp.int32(step), params, optax.adam(1e-3).init(params))
+    def make_tree(self, step):
+        rng = np.random.default_rng(step)
+        params = {"w": rng.normal(size=(3, 2)).astype(np.float32), "v": rng.normal(size=5).astype(np.float32)}
+        return {"params": params, "optimizer": {"step": np.int32(step), "state": (params, None)}}

@@ -13,7 +13,7 @@ from jax.sharding import AxisType, PartitionSpec
 
 from tests.support.programs import initialize
 from tests.support.tiny import MODEL
-from tfm.checkpoints.store import Checkpoints
+from tfm.checkpoints.store import CheckpointStore
 from tfm.dropout import make_device_key
 from tfm.matmul import dot_general
 from tfm.tasks.translation.task import Config, Translation
@@ -159,13 +159,12 @@ def test_every_layout_restores_what_another_layout_saved():
     for writer in fields[1:3]:
         layout = layout_of(**writer)
         written = layout.fetch_state(layout.place_state(other))
-        with tempfile.TemporaryDirectory() as folder, contextlib.closing(Checkpoints(folder)) as store:
-            store.save(written)
-            store.wait()
+        with tempfile.TemporaryDirectory() as folder, contextlib.closing(CheckpointStore(folder)) as store:
+            store.save(1, written.items())
             for reader in fields:
                 layout = layout_of(**reader)
-                state = layout.place_state(store.restore(layout.like(fresh)))
-                found = layout.fetch_state(state)
+                restored = TrainState.from_items(store.restore(1, layout.like(fresh).items()))
+                found = layout.fetch_state(layout.place_state(restored))
                 jax.tree.map(np.testing.assert_array_equal, jax.device_get(found), jax.device_get(other))
 
 

@@ -30,7 +30,7 @@ from tests.support.pairs import TEXTS, Letters, random_pairs
 from tests.support.paths import ROOT
 from tests.support.tiny import make_config, train_run, write_config_file
 from tfm import config
-from tfm.checkpoints.store import Checkpoints
+from tfm.checkpoints.store import CheckpointStore
 from tfm.commands import cli
 from tfm.data import text_pairs
 from tfm.data.config import DataConfig
@@ -234,9 +234,7 @@ def test_a_clock_set_back_changes_nothing(tmp_path, monkeypatch):
     assert rows[-1]["time"] < rows[0]["time"]
     assert [row["step"] for row in rows if "train/loss" in row] == [1, 2, 3, 4]
     assert all(row["train/points_per_second"] > 0 for row in rows if "train/loss" in row)
-    checkpoints = Checkpoints(str(tmp_path / "run" / "checkpoints"))
-    assert checkpoints.steps() == [3, 4]
-    checkpoints.close()
+    assert CheckpointStore(tmp_path / "run" / "checkpoints").steps() == [3, 4]
 
 
 def command(*arguments):

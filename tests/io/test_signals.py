@@ -18,7 +18,7 @@ from tests.support.paths import ROOT
 from tests.support.processes import finish, read_to, start_training
 from tests.support.tiny import losses, train_run, write_config_file
 from tests.support.tiny_regression import Data, Regression, create, make_config
-from tfm.checkpoints.store import Checkpoints
+from tfm.checkpoints.store import CheckpointStore
 from tfm.config import save
 from tfm.io.signals import REPEAT_SECONDS, SIGNALS, SignalHandler, handle_signals
 from tfm.training.loop import train
@@ -27,8 +27,7 @@ from tfm.workdir import runs
 
 
 def steps_of(workdir):
-    with contextlib.closing(Checkpoints(workdir / "checkpoints")) as store:
-        return store.steps()
+    return CheckpointStore(workdir / "checkpoints").steps()
 
 
 def send(number):
@@ -141,13 +140,13 @@ def test_a_signal_does_not_wait_for_evaluation(regression_run, tmp_path, monkeyp
 
 @pytest.mark.long
 def test_a_signal_in_the_last_save(tmp_path, monkeypatch):
-    signals, config, plain = SignalHandler(), make_config(steps=1), Checkpoints.save
+    signals, config, plain = SignalHandler(), make_config(steps=1), CheckpointStore.save
 
     def asks(self, *arguments, **options):
         signals.signal = signal.SIGTERM
         plain(self, *arguments, **options)
 
-    monkeypatch.setattr(Checkpoints, "save", asks)
+    monkeypatch.setattr(CheckpointStore, "save", asks)
     train(create(config, str(tmp_path)), config.training, str(tmp_path), signals=signals)
     assert steps_of(tmp_path) == [1]
     assert any("validation/score" in row for row in read_metrics(str(tmp_path)))

@@ -19,7 +19,7 @@ from tests.support.pairs import Letters, Pairs
 from tests.support.tiny import ids
 from tfm import config
 from tfm.checkpoints import manifest
-from tfm.checkpoints.store import Checkpoints
+from tfm.checkpoints.store import CheckpointStore
 from tfm.commands import compare, config_flag
 from tfm.commands.translate import as_json, as_text, open_output, translate_file, translate_lines
 from tfm.data.config import DataConfig
@@ -109,7 +109,7 @@ def checkpoint_header(folder, sound, content):
     """Which steps of the checkpoints `sound` are intact with this content in the newest one's header."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(sound, folder)
-    checkpoints = Checkpoints(folder, best_metric="validation/bleu")
+    checkpoints = CheckpointStore(folder, best_metric="validation/bleu")
     newest = checkpoints.steps()[-1]
     write(os.path.join(folder, str(newest)), manifest.HEADER, content)
     assert checkpoints.latest() is not None

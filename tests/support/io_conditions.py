@@ -33,9 +33,9 @@ def smallest_files(size):
 
 
 @contextlib.contextmanager
-def unwritable(folder):
-    """Nothing can be made in `folder`; its permissions bind root too, which is another user meanwhile."""
-    os.chmod(folder, 0o555)
+def permissions(folder, mode):
+    """Gives a folder these permissions. They bind root too, which is another user meanwhile."""
+    os.chmod(folder, mode)
     if root := os.geteuid() == 0:
         os.seteuid(NOBODY)
     try:
@@ -44,6 +44,16 @@ def unwritable(folder):
         if root:
             os.seteuid(0)
         os.chmod(folder, 0o755)
+
+
+def unwritable(folder):
+    """A context in which nothing can be created in a folder."""
+    return permissions(folder, 0o555)
+
+
+def unreadable(folder):
+    """A context in which nothing in a folder can be found."""
+    return permissions(folder, 0o000)
 
 
 @contextlib.contextmanager

@@ -34,6 +34,6 @@ def write_random_run(
     with contextlib.closing(open_checkpoints(task, config.training, str(workdir))) as checkpoints:
         for step, score in scores.items():
             params = random_parameters(task.model, *inputs, seed=seed + step)
-            checkpoints.save(zeros.replace(step=np.int32(step), params=params), {task.best.metric: score})
-        checkpoints.wait()
+            state = zeros.replace(step=np.int32(step), params=params)
+            checkpoints.save(step, state.items(), scores={task.best.metric: score})
     return workdir

@@ -16,7 +16,6 @@ import pytest
 from tests.support import tiny
 from tests.support.tiny import train_run
 from tests.support.tiny_regression import ROWS, Regression, make_config
-from tfm.checkpoints import store as saved
 from tfm.errors import UserError
 from tfm.testing.tasks import rows_without_times
 from tfm.training.config import TrainingConfig
@@ -173,50 +172,6 @@ def test_too_large_a_planned_step_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr("tfm.training.setup.check_memory", refuse)
     with pytest.raises(UserError, match="too large"):
         train_run(make_config(steps=3), tmp_path)
-
-
-@pytest.mark.long
-def test_checkpoints_keep_the_newest_and_the_best(tmp_path):
-    store = saved.Checkpoints(tmp_path, best_metric="bleu", keep=2)
-    for step, bleu in [(1, 3.0), (2, 9.0), (3, None), (4, 5.0), (5, None)]:
-        store.save(state_of(step), {"bleu": bleu} if bleu else {"nll": 1.0})
-    store.wait()
-    assert store.steps() == [2, 4, 5]
-    assert (store.best(), store.latest()) == (2, 5)
-    assert int(store.restore(state_of(0), 4).step) == 4
-    np.testing.assert_array_equal(store.restore_weights(state_of(0).params, 2)["w"], state_of(2).params["w"])
-    with pytest.raises(UserError, match="no checkpoint of step 3"):
-        store.restore(state_of(0), 3)
-    store.close()
-
-
-def state_of(step):
-    params = {"w": jnp.full((3, 2), float(step))}
-    return TrainState(jnp.int32(step), params, optax.adam(1e-3).init(params))
-
-
-def test_another_shape_is_refused_by_name(tmp_path):
-    store = saved.Checkpoints(tmp_path)
-    store.save(state_of(1))
-    store.wait()
-    other = {"w": jnp.zeros((3, 5))}
-    with pytest.raises(UserError, match=r"w should be \(3, 5\) and is \(3, 2\)"):
-        store.restore_weights(other)
-    with pytest.raises(UserError, match=r"v should be \(1,\) and is absent"):
-        store.restore_weights({"w": jnp.zeros((3, 2)), "v": jnp.zeros(1)})
-    store.close()
-
-
-def test_no_checkpoint_is_a_user_error(tmp_path):
-    store = saved.Checkpoints(tmp_path)
-    with pytest.raises(UserError, match="train first"):
-        store.restore(state_of(0))
-    store.close()
-
-
-def test_average_is_the_mean_in_float64():
-    trees = [{"w": np.float32([1e8, 1.0])}, {"w": np.float32([1.0, 2.0])}, {"w": np.float32([-1e8, 3.0])}]
-    np.testing.assert_array_equal(saved.average_trees(trees)["w"], np.float32([1 / 3, 2.0]))
 
 
 def test_load_averages_the_last_checkpoints(regression_run):

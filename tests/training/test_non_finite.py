@@ -16,7 +16,7 @@ from tests.support import tiny
 from tests.support.programs import initialize
 from tests.support.tiny import train_run
 from tests.support.tiny_regression import Regression, make_config
-from tfm.checkpoints.store import Checkpoints
+from tfm.checkpoints.store import CheckpointStore
 from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError
 from tfm.tasks import translation
@@ -184,8 +184,9 @@ def test_a_run_stops_and_saves_state_and_batch(tmp_path, poison):
     assert str(folder) in sentence
     assert json.loads((folder / "report.json").read_text())["batch"] == facts
     # The state of step 4 and the batch of step 5 give the infinite loss again.
-    with contextlib.closing(Checkpoints(folder)) as store:
-        state = store.restore(make_setup(task, make_config().training).state)
+    with contextlib.closing(CheckpointStore(folder)) as store:
+        like = make_setup(task, make_config().training).state
+        state = TrainState.from_items(store.restore(4, like.items()))
     assert int(state.step) == 4
     assert_equal(state.params, runs.load(str(tmp_path / "run"), checkpoint="4").params)
     with np.load(folder / "batch-0.npz", allow_pickle=False) as saved:
@@ -230,7 +231,7 @@ def test_no_checkpoint_of_a_non_finite_step(tmp_path, poison):
             train_run(make_config(), tmp_path / "run")
         sentences.append(str(raised.value))
     assert sentences[0] == sentences[1]
-    with contextlib.closing(Checkpoints(tmp_path / "run" / "checkpoints")) as store:
+    with contextlib.closing(CheckpointStore(tmp_path / "run" / "checkpoints")) as store:
         assert store.steps() == [2, 3]
 
 

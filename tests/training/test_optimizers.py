@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from tests.support.tiny import MODEL
-from tfm.checkpoints.store import Checkpoints
+from tfm.checkpoints.store import CheckpointStore
 from tfm.config import from_mapping
 from tfm.errors import UserError
 from tfm.models import Transformer
@@ -251,10 +251,10 @@ def test_each_state_comes_back_from_a_checkpoint(name, freeze, tmp_path):
     config = TrainingConfig(optimizer=OPTIMIZERS[name](), clip_norm=1.0, freeze=freeze, **SCHEDULE)
     params, opt_state = updated(config)
     state = TrainState(jnp.int32(STEPS), params, opt_state)
-    with contextlib.closing(Checkpoints(str(tmp_path), best_metric="bleu")) as store:
-        store.save(state)
-        store.wait()
-        found = store.restore(jax.tree.map(jnp.zeros_like, state), STEPS)
+    with contextlib.closing(CheckpointStore(str(tmp_path))) as store:
+        store.save(STEPS, state.items())
+        like = jax.tree.map(jnp.zeros_like, state)
+        found = TrainState.from_items(store.restore(STEPS, like.items()))
     assert jax.tree.structure(found) == jax.tree.structure(state)
     jax.tree.map(np.testing.assert_array_equal, found.opt_state, state.opt_state)
 

@@ -18,6 +18,7 @@ from tfm.tasks.translation.task import Translation, shift_right
 from tfm.training import replay
 from tfm.training.replay import describe_changes, replay_step
 from tfm.training.setup import make_setup, open_checkpoints
+from tfm.training.step import TrainState
 from tfm.workdir import runs
 
 READ = "decoder.*.cross_attention.weights"
@@ -33,7 +34,7 @@ def open_run(workdir):
 def saved_state(where, step):
     task, training, workdir = where
     with contextlib.closing(open_checkpoints(task, training, workdir)) as checkpoints:
-        return checkpoints.restore(make_setup(task, training).state, step)
+        return TrainState.from_items(checkpoints.restore(step, make_setup(task, training).state.items()))
 
 
 @pytest.fixture(scope="module")

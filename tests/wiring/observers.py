@@ -517,9 +517,10 @@ def observe_optimizer(optimizer: Any) -> Observation:
 def observe_store(training: TrainingConfig) -> Observation:
     """Observes the arguments that the store of checkpoints gets."""
     task = tiny_regression.create(tiny_regression.Config(training=training), "")
-    with mock.patch("tfm.training.setup.Checkpoints") as store:
+    with mock.patch("tfm.training.setup.CheckpointStore") as store:
         open_checkpoints(task, training, "")
-    return {name: store.call_args.kwargs[name] for name in ("keep", "keep_best", "keep_hours")}
+    newest, best, hours = store.call_args.kwargs["retention"]
+    return {"keep": newest, "keep_best": best, "keep_hours": hours}
 
 
 # Decoding.

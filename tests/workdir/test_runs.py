@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests.support.paths import ROOT
-from tfm.checkpoints import store
-from tfm.checkpoints.store import Checkpoints
+from tfm.checkpoints import trees
+from tfm.checkpoints.store import CheckpointStore
 from tfm.commands import evaluate as evaluating
 from tfm.errors import UserError
 from tfm.tasks import translation
@@ -94,7 +94,7 @@ def test_a_run_resumes_only_with_its_tokenizer(other_vocabulary):
 def test_training_may_delete_a_step_being_read(moment, tiny_run, tmp_path, monkeypatch):
     """The next choice is of those that are there; a step that was asked for is an error message."""
     workdir = shutil.copytree(tiny_run, tmp_path / "run")
-    place, name = (Checkpoints, "restore_weights") if moment == "chosen" else (store, "restore_tree")
+    place, name = (CheckpointStore, "restore_weights") if moment == "chosen" else (trees, "read_tree")
     plain = getattr(place, name)
 
     def delete_first(*arguments):
@@ -151,7 +151,7 @@ def test_the_best_checkpoint_is_the_default(tiny_run, monkeypatch):
     assert best == runs.load(str(tiny_run)).steps
     assert best[0] in (3, 6)  # those that were evaluated
     for found, steps in ((3, [3]), (None, [6])):
-        monkeypatch.setattr(Checkpoints, "best", lambda _, found=found: found)
+        monkeypatch.setattr(CheckpointStore, "best", lambda _, found=found: found)
         assert runs.load(str(tiny_run)).steps == steps
 
 

@@ -1,6 +1,7 @@
-"""The manifest of a checkpoint or an export: size and SHA-256 of its files, so that damage is found in time.
+"""The manifest of a checkpoint or an export: what it is, and the size and SHA-256 of each of its files.
 
-Its first line is the checksum of its second, which is JSON: {path below the folder: [size, checksum]}.
+The first line of a manifest is the SHA-256 of its second line, a JSON object. Its field "files" is
+{path in the folder: [bytes, SHA-256]}.
 """
 
 import contextlib
@@ -9,157 +10,160 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator, Mapping
+from typing import IO, Any
 
 FILE = "manifest"
-ITEM = "progress"  # every checkpoint with a manifest has this item, and no older one has
-HEADER = "_CHECKPOINT_METADATA"
-LATER = (HEADER, "commit_success.txt")  # Orbax writes these two behind the manifest
-SMALL = 1 << 20
-DAMAGE = (errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)  # what a damaged disk or copy answers
-LARGEST = 1 << 24  # bytes of a manifest; that of a checkpoint with 10,000 files takes less than two million
+# Orbax writes these two files after the manifest. Nothing reads them.
+WRITTEN_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")
+MAX_BYTES = 1 << 24  # the manifest of a checkpoint with 10,000 files has less than two million bytes
+# Errors that describe the folder's content. All others, for example EIO, EACCES and EMFILE, describe the
+# file system or the process, and the files may be intact.
+DAMAGE_CODES = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 class Damaged(Exception):
-    """How a checkpoint or an export differs from what was written; part of an error message."""
+    """A folder differs from its manifest. The text is a part of an error message."""
 
 
-def write(folder: str, *, names: Iterable[str] | None = None) -> None:
-    """Writes the manifest of a folder, which gets its own name afterwards.
+def write(folder: str, content: Mapping[str, Any], names: Collection[str] | None = None) -> None:
+    """Writes the manifest of a folder.
 
     Args:
-      folder: of a step, or an export.
-      names: of the files to list; all of a step when None.
+      folder: a checkpoint or an export.
+      content: fields of the manifest, for JSON.
+      names: files to list, as paths in the folder. None lists all files.
     """
-    names = _names(folder) if names is None else sorted(names)
-    entries = {name: _entry(os.path.join(folder, name)) for name in names}
-    body = json.dumps(entries).encode()
-    with open(os.path.join(folder, FILE), "wb") as file:
-        file.write(_checksum(body) + b"\n" + body)
+    names = sorted(_list_files(folder) if names is None else names)
+    files = {name: _describe_file(os.path.join(folder, name)) for name in names}
+    _write(os.path.join(folder, FILE), {**content, "files": files})
 
 
-def check(folder: str, *, whole: bool = True) -> bool:
-    """Compares the files of a step with its manifest.
+def replace_content(folder: str, content: Mapping[str, Any]) -> None:
+    """Replaces the fields of a manifest atomically. The manifest keeps its list of files."""
+    # The temporary file is not in the folder, because a kill would leave it there as a foreign file.
+    temporary = f"{os.path.abspath(folder)}.{FILE}"
+    _write(temporary, {**content, "files": read(folder)["files"]})
+    os.replace(temporary, os.path.join(folder, FILE))
+
+
+def read(folder: str) -> dict[str, Any]:
+    """Returns the fields of a manifest. The files that it lists are not read.
+
+    Raises:
+      Damaged: if the manifest is missing, differs from its checksum, or was not written by `write`.
+      OSError: if the manifest cannot be read.
+    """
+    with _missing_is_damage(folder), _open(os.path.join(folder, FILE)) as file:
+        text = file.read(MAX_BYTES + 1)
+    checksum, _, body = text.partition(b"\n")
+    if len(text) > MAX_BYTES or checksum != _checksum(body):
+        raise Damaged(f"{FILE} does not have its own checksum")
+    try:
+        content = json.loads(body)
+        entries = list(content["files"].values())
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise Damaged(f"{FILE} does not list files") from None
+    if not all(isinstance(entry, list) and [type(x) for x in entry] == [int, str] for entry in entries):
+        raise Damaged(f"{FILE} does not list files with their size and checksum")
+    return content
+
+
+def check(folder: str, *, exact: bool = True) -> dict[str, Any]:
+    """Compares the files of a folder with its manifest.
 
     Args:
-      folder: of the step.
-      whole: False takes files above `SMALL` bytes at their size.
+      folder: a checkpoint or an export.
+      exact: whether a file that the manifest does not list is damage.
 
     Returns:
-      True; False where the step is from before there were manifests, and cannot be verified.
+      The fields of the manifest.
 
     Raises:
-      Damaged: a file is missing, added or another one.
-      OSError: the files cannot be read, which is no damage of theirs.
+      Damaged: if a file is missing, different or unexpected, or the manifest is damaged.
+      OSError: if the files cannot be read. They may be intact.
     """
+    content = read(folder)
+    expected = content["files"]
     with _missing_is_damage(folder):
-        items = _items(folder)
-        if not os.path.exists(os.path.join(folder, FILE)) and ITEM not in items:
-            return False
-        expected = _read(folder)
-        names = _names(folder)
-        if set(names) != set(expected):
-            name = min(set(names) ^ set(expected))
+        if exact and (differences := _list_files(folder) ^ expected.keys()):
+            name = min(differences)
             raise Damaged(f"{name} is missing" if name in expected else f"{name} does not belong to it")
-        _compare(folder, expected, whole)
-    return True
-
-
-def check_listed(folder: str) -> None:
-    """Compares the files that the manifest of an export lists with it; beside them there may be others.
-
-    Raises:
-      Damaged: one is missing or another one, or there is no manifest.
-      OSError: as `check`.
-    """
-    with _missing_is_damage(folder):
-        expected = _read(folder)
-        for name in expected:
-            if os.path.basename(name) != name:  # an export may be a stranger's, and has no folders
+        for name, (size, checksum) in expected.items():
+            if os.path.isabs(name) or os.pardir in name.split("/"):
                 raise Damaged(f"{FILE} names a file elsewhere, {name}")
-        _compare(folder, expected, whole=True)
+            _check_file(folder, name, size, checksum)
+    return content
+
+
+def _check_file(folder: str, name: str, size: int, checksum: str) -> None:
+    try:
+        found = os.stat(os.path.join(folder, name)).st_size
+    except ValueError:  # the name contains a NUL character or is not valid Unicode
+        raise Damaged(f"{FILE} lists {name!a}, which is not the name of a file") from None
+    if found != size:
+        raise Damaged(f"{name} has {found:,} bytes instead of {size:,}")
+    if _describe_file(os.path.join(folder, name)) != [size, checksum]:
+        raise Damaged(f"{name} has another checksum")
 
 
 @contextlib.contextmanager
-def _missing_is_damage(folder):
+def _missing_is_damage(folder: str) -> Iterator[None]:
+    """Raises `Damaged` for an error of `DAMAGE_CODES` inside."""
     try:
         yield
-    except FileNotFoundError as error:
-        raise Damaged(f"{os.path.relpath(error.filename, folder)} is missing") from None
     except OSError as error:
-        # Any other error, such as too many open files, says nothing about the file.
-        if error.errno not in DAMAGE:
+        if error.errno not in DAMAGE_CODES:
             raise
-        raise Damaged(f"{error.filename} cannot be read: {error.strerror}") from None
+        name = os.path.relpath(error.filename or folder, folder)
+        reason = "is missing" if error.errno == errno.ENOENT else f"cannot be read ({error.strerror})"
+        raise Damaged(f"{name} {reason}") from None
 
 
-def _compare(folder, expected, whole):
-    for name, (size, checksum) in expected.items():
-        path = os.path.join(folder, name)
-        if os.path.getsize(path) != size:
-            raise Damaged(f"{name} has {os.path.getsize(path):,} bytes of {size:,}")
-        if (whole or size <= SMALL) and _entry(path) != [size, checksum]:
-            raise Damaged(f"{name} has another checksum")
-
-
-def _names(folder):
-    """Returns the paths of all files of a step except the manifest and the files that are written after it.
+def _list_files(folder: str) -> set[str]:
+    """Returns the paths of all files except the manifest and the files that are written after it.
 
     Raises:
       OSError: if a folder cannot be listed.
     """
-    found = [
-        os.path.relpath(os.path.join(place, name), folder)
-        for place, _, names in os.walk(folder, onerror=_raise)
+    paths = (
+        os.path.relpath(os.path.join(parent, name), folder)
+        for parent, _, names in os.walk(folder, onerror=_raise)
         for name in names
-    ]
-    return sorted(set(found) - {FILE, *LATER})
+    )
+    return set(paths) - {FILE, *WRITTEN_LATER}
 
 
-def _raise(error):
+def _raise(error: OSError) -> None:
     raise error
 
 
-def _entry(path):
+def _describe_file(path: str) -> list:
+    """Returns [bytes, SHA-256] of a file."""
     with _open(path) as file:
-        return [os.path.getsize(path), hashlib.file_digest(file, "sha256").hexdigest()]
+        return [os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest()]
 
 
-def _open(path):
-    """Opens a file to read; to open a pipe would wait for ever."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise Damaged(f"{os.path.basename(path)} is no file")
-    return open(path, "rb")
+@contextlib.contextmanager
+def _open(path: str) -> Iterator[IO[bytes]]:
+    """Opens a regular file. Errors inside name the file, which errors of reading do not do by themselves."""
+    if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait forever
+        raise Damaged(f"{os.path.basename(path)} is not a regular file")
+    try:
+        with open(path, "rb") as file:
+            yield file
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
 
 
-def _checksum(content):
+def _write(path: str, content: Mapping[str, Any]) -> None:
+    body = json.dumps(content).encode()
+    with open(path, "wb") as file:
+        file.write(_checksum(body) + b"\n" + body)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _checksum(content: bytes) -> bytes:
     return hashlib.sha256(content).hexdigest().encode()
-
-
-def _read(folder):
-    """The entries of a manifest, whose first line is the checksum of the rest."""
-    with _open(os.path.join(folder, FILE)) as file:
-        content = file.read(LARGEST + 1)
-    checksum, _, body = content.partition(b"\n")
-    if len(content) > LARGEST or checksum != _checksum(body):
-        raise Damaged(f"{FILE} does not have its own checksum")
-    try:
-        entries = json.loads(body)
-        return {str(name): [int(size), str(checksum)] for name, (size, checksum) in entries.items()}
-    except (ValueError, TypeError, AttributeError, RecursionError):  # not written by `write`
-        raise Damaged(f"{FILE} does not list files") from None
-
-
-def _items(folder):
-    """The names of a step's items, as Orbax's header tells; it is in no manifest, so it is read with care."""
-    with _open(os.path.join(folder, HEADER)) as file:
-        content = file.read()
-    try:
-        header = json.loads(content)
-        times = header["init_timestamp_nsecs"], header["commit_timestamp_nsecs"]
-        items = list(header["item_handlers"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise Damaged(f"{HEADER} does not parse") from None
-    if not all(type(time) is int and 0 < time < 1 << 63 for time in times):
-        raise Damaged(f"{HEADER} does not tell when it was written")
-    return items

@@ -1,437 +1,476 @@
-"""Checkpoints of a run: written in the background, verified before use, the newest few and the best kept."""
+"""The checkpoints of a run, by step. The package describes how a step is written."""
 
 import contextlib
-import functools
 import itertools
-import json
 import logging
-import math
 import os
 import re
 import shutil
 import tempfile
-import threading
-from collections.abc import Iterable, Mapping
-from typing import Any
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
-from orbax.checkpoint import checkpoint_managers
 
-from tfm.checkpoints import manifest, readback
-from tfm.checkpoints.orbax_paths import orbax_path
-from tfm.checkpoints.restoring import check_finite, restore_tree
+from tfm.checkpoints import manifest, trees
+from tfm.checkpoints.retention import Retention, rank
 from tfm.errors import UserError
 from tfm.io.files import io_error_message, require_space, writing
 from tfm.io.lock import DirectoryGuard
 
-ITEMS = ("params", "optimizer", "average")
-WEIGHTS = ("params", "average")
-PROGRESS = manifest.ITEM
-ASSETS = "assets"  # in a checkpoint's progress
-STEP = "step"  # the same
-REPLACED = ".replaced"
-DELETED = "deleted"  # folder of the steps that are deleted
-STEP_NAME = re.compile("0|[1-9][0-9]*")  # as Orbax writes it: 007 is another folder than 7
-FINALIZE_THREAD = "save_finalize"  # of Orbax's manager, from a save to its end
-NO_STEP = -1  # among steps, where None cannot be sent
+PARAMETERS, AVERAGE = "params", "average"  # branches that evaluation reads; their values must be finite
+STEP_NAME = re.compile("0|[1-9][0-9]*")  # 007 is another folder than 7
+UNFINISHED = ocp.utils.TMP_DIR_SUFFIX
+DELETED = ".deleted"
+LEFTOVERS = (UNFINISHED, DELETED, f".{manifest.FILE}")  # endings of the names of what a kill leaves behind
+NO_STEP = -1  # None cannot be broadcast
 log = logging.getLogger(__name__)
 
 
-def list_steps(directory: str) -> list[int]:
-    """The steps with a checkpoint in a folder, ascending; [] where there is no folder."""
-    names = os.listdir(directory) if os.path.isdir(directory) else []
+def list_steps(folder: str) -> list[int]:
+    """Returns the steps that have a checkpoint in a folder, ascending. Some may be damaged.
+
+    Raises:
+      OSError: if the folder exists and cannot be listed.
+    """
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
     return sorted(int(name) for name in names if STEP_NAME.fullmatch(name))
 
 
 class CheckpointDeleted(UserError):
-    """The chosen checkpoint no longer exists: a run in training deletes older ones."""
+    """The checkpoint no longer exists, because a run in training deletes older ones."""
 
 
-class Checkpoints:
+class Record(NamedTuple):
+    """What the manifest of a checkpoint records next to its files.
+
+    Attributes:
+      step: the step of the checkpoint, which detects a renamed folder.
+      time: time at which it was saved, in seconds since the epoch.
+      assets: {file name: fingerprint} of what the parameters depend on.
+      scores: {metric: value} of the evaluation at this step; {} if there was none.
+      progress: what else a run needs to resume exactly.
+      arrays: {path: [shape, dtype]} of the saved tree.
+    """
+
+    step: int
+    time: float
+    assets: dict[str, str]
+    scores: dict[str, float]
+    progress: dict[str, Any]
+    arrays: dict[str, list]
+
+    @property
+    def shapes(self) -> dict[str, Any]:
+        """The saved tree, with a ShapeDtypeStruct for each array."""
+        return trees.shapes_of(self.arrays)
+
+    @classmethod
+    def parse(cls, content: Mapping[str, Any]) -> Self:
+        """Returns the record in the fields of a manifest.
+
+        Raises:
+          Damaged: if a field is missing or of another type.
+        """
+        values: list[Any] = [content.get(name) for name in cls._fields]
+        record = cls(*values)
+        try:
+            valid = [type(value) for value in record] == [int, float, dict, dict, dict, dict]
+            valid = valid and all(type(value) is str for value in record.assets.values())
+            valid = valid and all(type(value) is float for value in record.scores.values())
+            record.shapes  # noqa: B018 (raises an error for anything else)
+        except (ValueError, TypeError, AttributeError):
+            valid = False
+        if not valid:
+            raise manifest.Damaged(f"{manifest.FILE} does not describe a checkpoint")
+        return record
+
+
+class _Save(NamedTuple):
+    """A save in the background. `digests` is None on hosts other than the first."""
+
+    record: Record
+    digests: trees.Digests | None
+
+
+class CheckpointStore:
     """The checkpoints in one folder.
 
-    A step exists once Orbax has renamed its folder, with its manifest; it is intact if its files equal the
-    manifest. Before the rename it is read back: completely if it is the first that this process saves, else
-    all shapes and the values of one array of each item, another one each time. A deleted step is renamed
-    first, so that a reader finds a step complete or not at all.
-
     Args:
-      directory: made by the first `save`, in a folder that is there.
-      best_metric: name of the metric that makes a checkpoint the best; None keeps no best.
-      best_order: "max" where the largest value is the best, "min" where the smallest is.
-      keep: how many of the newest stay.
-      keep_best: how many of the best stay beside them.
-      keep_hours: beside these, one every so many hours stays; 0 for none.
-      assets: {file name: fingerprint} of what the weights mean nothing without, such as a vocabulary. Each
-        checkpoint keeps it, and is only restored with the same.
-      guard: the `lock.DirectoryGuard` of the work directory, checked before each `save`; None checks nothing.
+      folder: folder of the checkpoints. The first `save` creates it in an existing folder.
+      best_metric: name of the score that selects the best checkpoint. None selects none.
+      best_order: "max" if the largest score is the best, "min" if the smallest is.
+      retention: which checkpoints are kept.
+      assets: {file name: fingerprint} of what the parameters depend on, for example a vocabulary. Each
+        checkpoint records them, and is restored only with equal ones.
+      guard: guard of the run folder, checked before and after each save. None checks nothing.
 
     Raises:
-      UserError: Orbax cannot write to such a path, or a file is there.
+      UserError: if Orbax cannot write to the path, or the path is a file.
     """
 
     def __init__(
         self,
-        directory: str | os.PathLike,
+        folder: str | os.PathLike,
         *,
         best_metric: str | None = None,
         best_order: str = "max",
-        keep: int = 6,
-        keep_best: int = 1,
-        keep_hours: float = 0.0,
+        retention: Retention = Retention(),  # noqa: B008 (immutable)
         assets: Mapping[str, str] | None = None,
         guard: DirectoryGuard | None = None,
     ):
-        self.directory = os.path.abspath(directory)
-        if os.path.exists(directory) and not os.path.isdir(directory):
-            raise UserError(f"Expected a folder of checkpoints at {directory}, got a file: move it away.")
-        self._orbax_path = orbax_path(directory)
+        self.folder = os.path.abspath(folder)
+        if os.path.exists(folder) and not os.path.isdir(folder):
+            raise UserError(f"Expected a folder of checkpoints at {folder}, got a file. Move it away.")
+        trees.orbax_path(folder)
         self._best_metric, self._sign = best_metric, 1 if best_order == "max" else -1
-        self._assets, self._guard = assets or {}, guard
-        self._policies = [checkpoint_managers.LatestN(keep)]
-        if best_metric is not None:
-            self._policies.append(
-                checkpoint_managers.BestN(
-                    get_metric_fn=self._metric, n=keep_best, keep_checkpoints_without_metrics=False
-                )
-            )
-        if keep_hours:
-            self._policies.append(checkpoint_managers.EveryNSeconds(keep_hours * 3600))
-        self._checked: dict[int, tuple[str | None, bool]] = {}
-        self._replaced: str | None = None
-        self._saving: int | None = None
-        self._readback = readback.ReadBack()
+        self._retention, self._assets, self._guard = retention, dict(assets or {}), guard
+        self._damage: dict[int, str] = {}  # "" for a step that was found intact
+        self._writer: ocp.AsyncCheckpointer | None = None
+        self._saving: _Save | None = None
+        self._written: os.stat_result | None = None  # the folder of a step before Orbax renames it
+
+    # Reading.
 
     def steps(self) -> list[int]:
-        """Steps with a checkpoint, damaged ones among them, ascending."""
+        """Returns the steps that have a checkpoint, ascending. Some may be damaged."""
         self.wait()
-        return list_steps(self.directory)
+        return list_steps(self.folder)
 
     def latest(self) -> int | None:
-        """The newest intact step, or None if there is no checkpoint. Warns of damaged ones that it skips.
+        """Returns the newest intact step, or None if there is no checkpoint. Warns of damaged steps.
 
         Raises:
-          UserError: there are checkpoints, but all are damaged.
-          OSError: they cannot be read.
+          UserError: if there are checkpoints, but all are damaged.
+          OSError: if the checkpoints cannot be read.
         """
         steps = self.steps()
-        intact = self._first_intact(reversed(steps))
+        intact = next((step for step in reversed(steps) if not self.find_damage(step)), None)
         if steps and intact is None:
             raise UserError(
-                f"None of the checkpoints {steps} in {self.directory} is intact (in the last, "
-                f"{self._damage(steps[-1])}): copy their files back, or start in another work directory."
+                f"None of the checkpoints {steps} in {self.folder} is intact (in the last, "
+                f"{self.find_damage(steps[-1])}). Copy their files back, or start in another run folder."
             )
         return intact
 
     def best(self) -> int | None:
-        """The intact step with the best metric (the newest of equals), or None where none was measured."""
-        measured = [(metric, step) for step in self.steps() if (metric := self._measured(step)) is not None]
-        return self._first_intact(step for _, step in sorted(measured, reverse=True))
+        """Returns the intact step with the best score (the newest of equals), or None if none has a score."""
+        ranked = rank(self._scores(self._read_records(self.steps())))
+        return next((step for step in ranked if not self.find_damage(step)), None)
+
+    def find_damage(self, step: int) -> str:
+        """Returns how a checkpoint differs from its manifest, or "" if it is intact. Warns once of damage.
+
+        Raises:
+          CheckpointDeleted: if the checkpoint is deleted meanwhile.
+          OSError: if its files cannot be read.
+        """
+        if step not in self._damage:
+            try:
+                with self._explain_deletion(step):
+                    record = Record.parse(manifest.check(self._path(step)))
+                if record.step != step:
+                    raise manifest.Damaged(f"it is the checkpoint of step {record.step:,}, renamed")
+                self._damage[step] = ""
+            except manifest.Damaged as damage:
+                log.warning("Skipping the checkpoint of step %s, which is damaged: %s", f"{step:,}", damage)
+                self._damage[step] = str(damage)
+        return self._damage[step]
+
+    def restore(self, step: int, like: Mapping[str, Any]) -> dict[str, Any]:
+        """Restores some of the branches of a saved tree.
+
+        Args:
+          step: step of the checkpoint.
+          like: {branch: tree} whose leaves have the shape, dtype and sharding of the result.
+
+        Raises:
+          UserError: if the checkpoint does not exist (`CheckpointDeleted`), is damaged, has other shapes or
+            assets, or contains parameters that are not finite.
+        """
+        what = self._require_intact(step)
+        with self._explain_deletion(step):
+            record = self._read_record(step)
+            self._check_assets(record, what)
+            tree = trees.read_tree(self._path(step), like, record.shapes, what)
+        for branch in (PARAMETERS, AVERAGE):
+            trees.check_finite(tree.get(branch, {}), what)
+        return tree
+
+    def restore_weights(self, step: int, like: Any) -> Any:
+        """Restores the parameters to evaluate: the moving average if the checkpoint has one.
+
+        Args:
+          step: step of the checkpoint.
+          like: tree of the parameters, see `restore`.
+
+        Raises:
+          UserError: see `restore`.
+        """
+        branch = AVERAGE if AVERAGE in self.shapes(step) else PARAMETERS
+        return self.restore(step, {branch: like})[branch]
+
+    def shapes(self, step: int) -> dict[str, Any]:
+        """Returns the saved tree with a ShapeDtypeStruct for each array. Reads no arrays.
+
+        Raises:
+          UserError: if the checkpoint does not exist (`CheckpointDeleted`) or is damaged.
+        """
+        self._require_intact(step)
+        with self._explain_deletion(step):
+            return self._read_record(step).shapes
+
+    def progress(self, step: int) -> dict[str, Any]:
+        """Returns the progress that was saved with a step."""
+        return self._read_record(step).progress
+
+    # Writing.
 
     def recover(self) -> int | None:
-        """`latest`, and renames damaged steps, so that training can save them again.
+        """Prepares the folder for training.
 
-        They are renamed; of steps before the newest intact one, large files are compared by size alone. Of
-        several hosts the first decides.
+        Removes what a killed process left behind, and renames damaged steps that are newer than the newest
+        intact step, so that training can save these steps again. Older steps are not read. With several
+        hosts, the first host does this for all.
+
+        Returns:
+          The newest intact step, or None if there is no checkpoint.
+
+        Raises:
+          UserError: if the folder cannot be written, or all checkpoints are damaged.
         """
         newest = NO_STEP
         if jax.process_index() == 0:
-            self._check_writable()
-            self._restore_replaced()
-            self._remove_deleted()
-        if jax.process_index() == 0 and (intact := self.latest()) is not None:
-            newest = intact
-            for step in self.steps():
-                if self._damage(step, whole=step >= newest):
-                    self._rename_damaged(step)
+            self._prepare()
+            if (intact := self.latest()) is not None:
+                newest = intact
+                for step in self.steps():
+                    if step > newest:
+                        self._move_aside(step)
         newest = int(multihost_utils.broadcast_one_to_all(np.int32(newest)))
         return None if newest == NO_STEP else newest
 
     def save(
         self,
-        state: Any,
-        metrics: Mapping[str, float] | None = None,
-        progress: dict[str, Any] | None = None,
-        again: bool = False,
+        step: int,
+        tree: Mapping[str, Any],
+        *,
+        scores: Mapping[str, float] | None = None,
+        progress: Mapping[str, Any] | None = None,
     ) -> None:
-        """Writes a training state in the background; returns once its arrays are copied from the device.
+        """Saves a tree in the background. Returns when its arrays are copied from the devices.
 
         Args:
-          state: has a `step`, and `items()`, {name: tree} of what is saved.
-          metrics: {name: float} measured at its step; without the best metric, or where that is nan, the step
-            cannot become the best.
-          progress: what else the run needs to resume exactly, for JSON; see `restore_progress`.
-          again: an earlier process saved this step; that checkpoint stays until this one is there.
+          step: step of the checkpoint.
+          tree: {branch: tree of arrays}. Each host writes its parts.
+          scores: {metric: value} of the evaluation at this step. Without the best metric, or if its value is
+            NaN, the step cannot become the best.
+          progress: what else the run needs to resume exactly, for JSON.
 
         Raises:
-          UserError: the disk is full, the folder that they are in is gone or another, or what was saved the
-            last time could not be read back.
+          UserError: if the disk is full, the run folder was moved, or the previous save failed.
         """
-        if metrics is not None and math.isnan(metrics.get(self._best_metric or "", math.nan)):
-            metrics = None
-        self.wait()  # so that the manifest of the last step is written before it is about the next
+        self.wait()
         if self._guard is not None:
             self._guard.check()
         with contextlib.suppress(FileExistsError):
-            os.mkdir(self.directory)  # never the folders that it is in
-        trees = state.items()
-        require_space(self.directory, sum(x.nbytes for x in jax.tree.leaves(trees)))
-        items = {name: ocp.args.StandardSave(item) for name, item in trees.items()}
-        items[PROGRESS] = ocp.args.JsonSave((progress or {}) | {ASSETS: self._assets, STEP: int(state.step)})
-        self._readback.expect(trees)
-        self._saving = int(state.step)
-        if again:
-            self._rename_replaced(self._saving)
-        self._manager.save(self._saving, args=ocp.args.Composite(**items), metrics=metrics)
+            os.mkdir(self.folder)  # never the folders above it, which may have been moved
+        require_space(self.folder, sum(x.nbytes for x in jax.tree.leaves(tree)))
+        arrays = trees.describe_arrays(tree)
+        record = Record(step, time.time(), self._assets, _floats(scores), dict(progress or {}), arrays)
+        self._saving = _Save(record, trees.digest_tree(tree) if jax.process_index() == 0 else None)
+        if self._writer is None:
+            options = ocp.AsyncOptions(post_finalization_callback=self._finish)
+            self._writer = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler(), async_options=options)
+        self._damage.pop(step, None)
+        self._writer.save(trees.orbax_path(self._path(step)), args=ocp.args.PyTreeSave(dict(tree)))
 
-    def restore(self, like: Any, step: int | None = None) -> Any:
-        """The training state of `step` (the newest intact one when None), shaped and placed like `like`.
-
-        Raises:
-          UserError: no such checkpoint, a damaged one, one of another shape or with other assets, or one with
-            parameters that are not finite; `CheckpointDeleted` where it is deleted meanwhile.
-        """
-        return like.from_items(self._restore(like.items(), self._existing(step)))
-
-    def restore_progress(self, step: int) -> dict[str, Any]:
-        """What `save` was given as progress; {} for a checkpoint from before there was any."""
-        saved = self._read_progress(step)
-        return {name: value for name, value in saved.items() if name not in (ASSETS, STEP)}
-
-    def restore_weights(self, like: Any, step: int | None = None) -> Any:
-        """The parameters of `step` to evaluate, its average where it has one, shaped like `like`.
-
-        Raises:
-          UserError: as `restore`.
-        """
-        step = self._existing(step)
-        name = "average" if os.path.isdir(self._folder(step, "average")) else "params"
-        return self._restore({name: like}, step)[name]
+    def add_scores(self, step: int, scores: Mapping[str, float], progress: Mapping[str, Any]) -> None:
+        """Adds the scores of an evaluation to a saved checkpoint, atomically, and replaces its progress."""
+        self.wait()
+        if self._guard is not None:
+            self._guard.check()
+        if jax.process_index() == 0:
+            record = self._read_record(step)._replace(scores=_floats(scores), progress=dict(progress))
+            manifest.replace_content(self._path(step), record._asdict())
+            self._delete_old()
 
     def check(self) -> None:
-        """Raises what the save in the background has failed with, if it has ended; see `wait`."""
-        busy = any(thread.name == FINALIZE_THREAD for thread in threading.enumerate())
-        if not busy and jax.process_count() == 1:  # several hosts have to wait together
-            self.wait()
+        """Raises the error of a save that failed in the background. Does not wait for a running save."""
+        if self._writer is not None:
+            with self._explain_failure():
+                self._writer.check_for_errors()
 
     def wait(self) -> None:
-        """Returns when what was saved is on disk.
+        """Returns when the last save is durable. Then deletes checkpoints that are no longer kept.
 
         Raises:
-          UserError: it could not be written or read back, or the folder that they are in is gone or another.
+          UserError: if the checkpoint could not be written or read back, or the run folder was moved.
         """
-        if "_manager" not in vars(self):
+        if self._writer is None or self._saving is None:
             return
-        try:
-            self._manager.wait_until_finished()
-        except Exception as error:
-            if self._guard is not None:
-                self._guard.check(unfinished=self._unfinished())
-            if jax.process_index() == 0:
-                shutil.rmtree(self._unfinished(), ignore_errors=True)
-            if not isinstance(error, ValueError) or io_error_message(error) is not None:
-                raise
-            raise UserError(  # Orbax and TensorStore raise it for files that are not what they wrote
-                f"The checkpoint of step {self._saving} in {self.directory} could not be written: "
-                f"{str(error).splitlines()[0]} Check the disk, and whether something deletes files there."
-            ) from error
+        with self._explain_failure():
+            self._writer.wait_until_finished()
+        created = self._created()
+        self._saving = self._written = None
+        if self._guard is not None:
+            self._guard.check(created)
         if jax.process_index() == 0:
-            self._remove_deleted()
-            if self._replaced is not None:
-                shutil.rmtree(self._replaced, ignore_errors=True)
-        self._replaced = None
+            self._delete_old()
 
     def close(self) -> None:
-        """Waits for what was saved."""
+        """Waits for the last save, and ends the threads."""
         self.wait()
-        if "_manager" in vars(self):
-            self._manager.close()
+        if self._writer is not None:
+            self._writer.close()
 
-    @functools.cached_property
-    def _manager(self):
-        """Orbax's manager, which writes and deletes; made when it is needed, as it makes the directory."""
-        options = ocp.CheckpointManagerOptions(
-            best_fn=None if self._best_metric is None else self._metric,
-            preservation_policy=checkpoint_managers.AnyPreservationPolicy(self._policies),
-            cleanup_tmp_directories=True,
-            todelete_subdir=DELETED,
-            async_options=ocp.AsyncOptions(post_finalization_callback=self._write_manifest),
-        )
-        handlers = {name: ocp.StandardCheckpointHandler() for name in ITEMS}
-        handlers[PROGRESS] = ocp.JsonCheckpointHandler()
-        return ocp.CheckpointManager(self._orbax_path, options=options, item_handlers=handlers)
-
-    def _write_manifest(self):
-        """Orbax calls this in the background, when a step's files are complete and not yet renamed."""
-        try:
-            self._readback.check(self._unfinished())
-        except readback.Unreadable as reason:
+    def _finish(self) -> None:
+        """Verifies and describes a step. Orbax calls this in the background, before it renames the folder."""
+        assert self._saving is not None
+        record, digests = self._saving
+        unfinished = self._path(record.step) + UNFINISHED
+        if digests is not None and (difference := trees.find_difference(unfinished, digests)):
             raise UserError(
-                f"The checkpoint of step {self._saving} in {self.directory} is not read back as it was saved "
-                f"({reason}), and was not kept: check the disk, or give another --workdir."
-            ) from reason
-        manifest.write(self._unfinished())
+                f"The checkpoint of step {record.step} in {self.folder} is not read back as it was saved "
+                f"({difference}), and was not kept. Check the disk, or give another --workdir."
+            )
+        manifest.write(unfinished, record._asdict())
+        self._written = os.stat(unfinished)
 
-    def _unfinished(self):
-        """The folder of the step that is being saved, before it gets its name."""
-        return f"{self._folder(self._saving)}{ocp.utils.TMP_DIR_SUFFIX}"
+    def _created(self) -> list[str]:
+        """Returns the folders that the last save created."""
+        if self._saving is None:
+            return []
+        final = self._path(self._saving.record.step)
+        created = [final + UNFINISHED]
+        if self._written is not None:
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(final), self._written):  # a rename keeps the inode
+                    created.append(final)
+        return created
 
-    def _metric(self, metrics):
-        return self._sign * metrics[self._best_metric]
+    def _prepare(self) -> None:
+        """Checks that the folder can be written, and removes what a killed process left behind."""
+        if os.path.isdir(self.folder):
+            with writing(self.folder), tempfile.TemporaryFile(dir=self.folder):
+                pass
+            self._remove_leftovers()
 
-    def _measured(self, step):
-        """The best metric of a step, None where it has none, has nan, or cannot be trusted."""
-        path = self._folder(step, "metrics")
-        if not os.path.isdir(path) or self._damage(step, whole=False):
-            return None
-        with self._explain_deletion(step):
-            metrics = _read_json(path, "metrics")
-        value = metrics.get(self._best_metric, math.nan)
-        return None if math.isnan(value) else self._metric(metrics)
+    def _delete_old(self) -> None:
+        """Renames the steps that are not kept, and deletes them."""
+        records = self._read_records(list_steps(self.folder))
+        times = {step: record.time for step, record in records.items()}
+        for step in times.keys() - self._retention.select(times, self._scores(records)):
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(self._path(step), self._path(step) + DELETED)
+        self._remove_leftovers()
 
-    def _first_intact(self, steps):
-        return next((step for step in steps if not self._damage(step)), None)
+    def _remove_leftovers(self) -> None:
+        """Removes temporary files and folders. Called while nothing is being saved."""
+        for name in os.listdir(self.folder):
+            if not name.endswith(LEFTOVERS):
+                continue
+            path = os.path.join(self.folder, name)
+            if os.path.isdir(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                os.unlink(path)
 
-    def _damage(self, step, whole=True):
-        """The damage of a step, "" for none; found, and warned of, once."""
-        damage, was_whole = self._checked.get(step, (None, False))
-        if damage is None or (not damage and whole and not was_whole):
-            damage = self._verify(step, whole)
-            self._checked[step] = damage, whole
-        return damage
+    def _move_aside(self, step: int) -> None:
+        names = (f"{self._path(step)}.damaged{number or ''}" for number in itertools.count())
+        aside = next(name for name in names if not os.path.lexists(name))
+        log.warning("The checkpoint of step %s is damaged; moved it to %s", f"{step:,}", aside)
+        os.rename(self._path(step), aside)
+        del self._damage[step]
 
-    def _verify(self, step, whole):
-        try:
-            with self._explain_deletion(step):
-                verified = manifest.check(self._folder(step), whole=whole)
-                saved = self._read_progress(step).get(STEP, step)
-            if saved != step:
-                raise manifest.Damaged(f"it is that of step {saved:,}, renamed")
-            if not verified and whole:
-                log.warning("Checkpoint of step %s has no checksums and cannot be verified", f"{step:,}")
-        except manifest.Damaged as damage:
-            log.warning("Skipping the checkpoint of step %s, which is damaged: %s", f"{step:,}", damage)
-            return str(damage)
-        return ""
+    def _read_records(self, steps: list[int]) -> dict[int, Record]:
+        """Returns {step: record} of the steps whose manifests are intact."""
+        records = {}
+        for step in steps:
+            with contextlib.suppress(manifest.Damaged), self._explain_deletion(step):
+                record = self._read_record(step)
+                if record.step == step:
+                    records[step] = record
+        return records
+
+    def _read_record(self, step: int) -> Record:
+        return Record.parse(manifest.read(self._path(step)))
+
+    def _scores(self, records: Mapping[int, Record]) -> dict[int, float]:
+        """Returns {step: score}, a larger score being better. NaN is not a score."""
+        found = {step: record.scores.get(self._best_metric or "") for step, record in records.items()}
+        return {step: self._sign * score for step, score in found.items() if score == score is not None}
+
+    def _require_intact(self, step: int) -> str:
+        """Returns how to name a step in messages, after checking that it exists and is intact."""
+        steps = self.steps()
+        if not steps:
+            raise UserError(f"Expected a checkpoint in {self.folder}, but there is none: train first.")
+        if step not in steps:
+            raise CheckpointDeleted(
+                f"Expected a checkpoint of step {step} in {self.folder}, but there are only {steps}."
+            )
+        what = f"The checkpoint of step {step} in {self.folder}"
+        if damage := self.find_damage(step):
+            raise UserError(
+                f"{what} is damaged ({damage}). Choose another, or restore its files from a copy."
+            )
+        return what
+
+    def _check_assets(self, record: Record, what: str) -> None:
+        for name, saved in record.assets.items():
+            if self._assets.get(name, saved) != saved:
+                raise UserError(
+                    f"{what} was trained with another {name} (SHA-256 {saved[:12]}...) than this run has "
+                    f"({self._assets[name][:12]}...). Put the {name} of this run back."
+                )
+
+    def _path(self, step: int) -> str:
+        return os.path.join(self.folder, str(step))
 
     @contextlib.contextmanager
-    def _explain_deletion(self, step):
+    def _explain_deletion(self, step: int) -> Iterator[None]:
         """Raises `CheckpointDeleted` for an error inside, if the step no longer exists."""
         try:
             yield
         except Exception as error:
-            if os.path.isdir(self._folder(step)):
+            try:
+                os.stat(self._path(step))
+            except FileNotFoundError:
+                raise CheckpointDeleted(
+                    f"The checkpoint of step {step} in {self.folder} was deleted while it was read, as "
+                    "training does with older ones. Start again."
+                ) from error
+            raise
+
+    @contextlib.contextmanager
+    def _explain_failure(self) -> Iterator[None]:
+        """Removes what a failed save created, and turns its error into a message."""
+        try:
+            yield
+        except Exception as error:
+            assert self._saving is not None
+            step = self._saving.record.step
+            created = self._created()
+            self._saving = self._written = None
+            if self._guard is not None:
+                self._guard.check(created)
+            if jax.process_index() == 0:
+                shutil.rmtree(self._path(step) + UNFINISHED, ignore_errors=True)
+            if not isinstance(error, ValueError) or io_error_message(error) is not None:
                 raise
-            raise CheckpointDeleted(
-                f"The checkpoint of step {step} in {self.directory} was deleted while it was read, as "
-                "training does with older ones: start again."
+            raise UserError(  # libraries raise ValueError for files that differ from what they wrote
+                f"The checkpoint of step {step} in {self.folder} could not be written: "
+                f"{str(error).splitlines()[0]} Check the disk, and whether something deletes files there."
             ) from error
 
-    def _check_writable(self):
-        """Before work is put into what could not be saved."""
-        if os.path.isdir(self.directory):
-            with writing(self.directory), tempfile.TemporaryFile(dir=self.directory):
-                pass
 
-    def _remove_deleted(self):
-        """Deletes the steps that Orbax has renamed."""
-        shutil.rmtree(os.path.join(self.directory, DELETED), ignore_errors=True)
-
-    def _rename_damaged(self, step):
-        names = (f"{self._folder(step)}.damaged{number or ''}" for number in itertools.count())
-        aside = next(name for name in names if not os.path.lexists(name))
-        log.warning("Checkpoint of step %s: moved to %s", f"{step:,}", aside)
-        os.rename(self._folder(step), aside)
-        del self._checked[step]
-
-    def _rename_replaced(self, step):
-        """Renames the checkpoint of a step that is saved again, before there is a manager."""
-        replaced = self._replaced = f"{self._folder(step)}{REPLACED}"
-        self._checked.pop(step, None)
-        if jax.process_index() == 0:
-            os.rename(self._folder(step), replaced)
-        multihost_utils.sync_global_devices("replaced checkpoint")
-
-    def _restore_replaced(self):
-        """Undoes the renaming of a checkpoint whose replacement a kill interrupted."""
-        names = os.listdir(self.directory) if os.path.isdir(self.directory) else []
-        for name in names:
-            step, ending = os.path.splitext(name)
-            if ending != REPLACED:
-                continue
-            if os.path.isdir(os.path.join(self.directory, step)):
-                shutil.rmtree(os.path.join(self.directory, name), ignore_errors=True)
-            else:
-                os.rename(os.path.join(self.directory, name), os.path.join(self.directory, step))
-
-    def _folder(self, step, *item):
-        return os.path.join(self.directory, str(step), *item)
-
-    def _existing(self, step):
-        steps = self.steps()
-        if not steps:
-            raise UserError(f"Expected a checkpoint in {self.directory}, but there is none: train first.")
-        if step is None:
-            return self.latest()
-        if step not in steps:
-            raise CheckpointDeleted(
-                f"There is no checkpoint of step {step} in {self.directory}; there are {steps}."
-            )
-        if damage := self._damage(step):
-            raise UserError(
-                f"The checkpoint of step {step} in {self.directory} is damaged ({damage}): "
-                "choose another, or restore its files from a copy."
-            )
-        return step
-
-    def _read_progress(self, step):
-        path = self._folder(step, PROGRESS)
-        return _read_json(path, "metadata") if os.path.isdir(path) else {}
-
-    def _check_assets(self, step, what):
-        """Raises a UserError for weights that were trained with another tokenizer than this run's."""
-        for name, saved in self._read_progress(step).get(ASSETS, {}).items():
-            if self._assets.get(name, saved) != saved:
-                raise UserError(
-                    f"{what} was trained with another {name} (SHA-256 {saved[:12]}...) than the one at hand "
-                    f"({self._assets[name][:12]}...): put the {name} of this run back."
-                )
-
-    def _restore(self, expected, step):
-        what = f"The checkpoint of step {step} in {self.directory}"
-        with self._explain_deletion(step):
-            return self._restore_items(expected, step, what)
-
-    def _restore_items(self, expected, step, what):
-        self._check_assets(step, what)
-        for name in expected:
-            if not os.path.isdir(self._folder(step, name)):
-                raise UserError(
-                    f"{what} has no {name}: leave training.ema_decay as the run was started with."
-                )
-        items = {name: restore_tree(self._folder(step, name), tree, what) for name, tree in expected.items()}
-        for name in WEIGHTS:
-            check_finite(items.get(name, {}), what)
-        return items
-
-
-def average_trees(trees: Iterable[Any]) -> Any:
-    """Element-wise mean of parameter trees (section 6.1 averages the last checkpoints); sums in float64.
-
-    Args:
-      trees: iterable of equal trees; one is held at a time.
-    """
-    total, count = None, 0
-    for tree in trees:
-        wide = jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
-        total = wide if total is None else jax.tree.map(np.add, total, wide)
-        count += 1
-    return jax.tree.map(lambda x: (x / count).astype(np.float32), total)
-
-
-def _read_json(*path):
-    with open(os.path.join(*path), encoding="utf-8") as file:
-        return json.load(file)
+def _floats(scores: Mapping[str, float] | None) -> dict[str, float]:
+    return {name: float(value) for name, value in (scores or {}).items()}

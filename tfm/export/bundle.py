@@ -81,4 +81,4 @@ def _write(run, folder, workdir, programs):
     for name, content in files.items():
         with open(os.path.join(folder, name), "wb") as file:
             file.write(content)
-    manifest.write(folder, names=set(os.listdir(folder)) - {CARD_FILE})
+    manifest.write(folder, {}, set(os.listdir(folder)) - {CARD_FILE})

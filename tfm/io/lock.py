@@ -8,7 +8,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO
 
 from tfm.errors import UserError
@@ -34,32 +34,33 @@ class DirectoryGuard:
         if lock is not None:
             self._files[os.path.join(self.path, LOCK_FILE)] = os.dup(lock.fileno())
 
-    def check(self, unfinished: str | None = None) -> None:
-        """Checks that the path still leads to the directory; a few microseconds, before each write.
+    def check(self, created: Sequence[str] = ()) -> None:
+        """Checks that the path still leads to the run folder. Takes a few microseconds.
 
         Args:
-          unfinished: folder two levels below it that was being written, removed if the directory is gone: who
-            writes a file there, as TensorStore does, makes the folders again that were deleted.
+          created: folders that this process has just created, two levels below the run folder. They are
+            removed if the run folder is gone, because TensorStore creates missing folders again.
 
         Raises:
-          UserError: it leads to nothing or to something else.
+          UserError: if the path leads to nothing or to another folder.
         """
         for path, descriptor in self._files.items():
             change = _change(path, descriptor)
             if change:
-                if unfinished is not None:
-                    self._remove(unfinished)
+                if created:
+                    self._remove(created)
                 raise UserError(
                     f"{path} {change} while this run used {self.path}: the run ends and writes nothing more "
                     "there. To resume it, move the files back and start it again."
                 )
 
-    def _remove(self, unfinished):
-        """Nothing is removed where another run has made a lock file since, nor a folder with other files."""
+    def _remove(self, created: Sequence[str]) -> None:
+        """Removes folders and their empty parents, unless another run has made a lock file there since."""
         if os.path.exists(os.path.join(self.path, LOCK_FILE)):
             return
-        shutil.rmtree(unfinished, ignore_errors=True)
-        for folder in (os.path.dirname(unfinished), self.path):
+        for folder in created:
+            shutil.rmtree(folder, ignore_errors=True)
+        for folder in [*map(os.path.dirname, created[:1]), self.path]:
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
 

@@ -1,11 +1,15 @@
-"""The contract of checkpoint stores, as a pytest class over tiny states."""
+"""The contract of checkpoint stores, as a pytest class over tiny trees."""
 
 import contextlib
+import functools
 import math
+import os
 import pathlib
 import random
 import shutil
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import jax
@@ -15,6 +19,7 @@ import pytest
 from tfm.errors import UserError
 
 STEPS = (2, 4, 7)
+WRITING_EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.truncate")
 
 
 def flip_bit(path: pathlib.Path, rng: random.Random) -> None:
@@ -42,11 +47,74 @@ def replace_by_zeros(path: pathlib.Path, rng: random.Random) -> None:
     path.write_bytes(bytes(path.stat().st_size))
 
 
+class _Recorder:
+    """Copies a folder before each operation of this process on a file in it, if the folder has changed."""
+
+    def __init__(self, folder: pathlib.Path, copies: pathlib.Path):
+        self.folder, self._copies = os.fspath(folder), copies
+        self.paths: list[pathlib.Path] = []
+        self._states: set[tuple] = set()
+        self._lock = threading.Lock()
+
+    def record(self) -> None:
+        """Copies the folder if its state is new."""
+        if not self._lock.acquire(blocking=False):  # another thread copies, or this call is within a copy
+            return
+        try:
+            with contextlib.suppress(OSError, shutil.Error):  # a thread of a library deleted a file meanwhile
+                self._copy()
+        finally:
+            self._lock.release()
+
+    def _copy(self) -> None:
+        files = sorted(pathlib.Path(self.folder).rglob("*"))
+        state = tuple((str(path), path.stat().st_size) for path in files)
+        if state not in self._states:
+            path = self._copies / str(len(self._states))
+            shutil.copytree(self.folder, path)
+            self._states.add(state)
+            self.paths.append(path)
+
+
+_recorders: list[_Recorder] = []
+
+
+def _audit(event: str, arguments: tuple) -> None:
+    for recorder in _recorders:
+        paths = [os.fsdecode(x) for x in arguments[:2] if isinstance(x, (str, bytes, os.PathLike))]
+        if event in WRITING_EVENTS and any(path.startswith(recorder.folder) for path in paths):
+            recorder.record()
+
+
+@functools.cache  # a hook cannot be removed; without recorders, it does nothing
+def _install_hook() -> None:
+    sys.addaudithook(_audit)
+
+
+@contextlib.contextmanager
+def record_kills(folder: pathlib.Path, copies: pathlib.Path) -> Iterator[list[pathlib.Path]]:
+    """Yields a list of copies of a folder, as kills between the file operations inside would leave it.
+
+    The list is complete at the end of the context. Only operations of Python code start a copy.
+
+    Args:
+      folder: the folder, which may not exist yet.
+      copies: folder for the copies.
+    """
+    _install_hook()
+    recorder = _Recorder(folder, copies)
+    _recorders.append(recorder)
+    try:
+        yield recorder.paths
+    finally:
+        _recorders.remove(recorder)
+
+
 class StoreContract:
     """The contract of every store of training states.
 
-    A store has `save(state, metrics)`, `restore(like, step=None)`, `steps()`, `latest()`, `best()` and
-    `close()`. Subclasses define `open_store` and `make_state`.
+    A store has `save(step, tree, scores=...)`, `restore(step, like)`, `steps()`, `latest()`, `best()`,
+    `recover()`, `wait()` and `close()`. Subclasses define `open_store` and `make_tree`.
     """
 
     METRIC: ClassVar[str] = "score"
@@ -61,13 +129,13 @@ class StoreContract:
         """Opens the store in a folder.
 
         Args:
-          folder: the folder. It may not exist yet.
+          folder: the folder. It may not exist yet, but its parent exists.
           options: `order` ("max" or "min") of the metric `METRIC`, `keep` and `keep_best`: numbers of steps.
         """
         raise NotImplementedError
 
-    def make_state(self, step: int) -> Any:
-        """Returns a state with the attribute `step` whose numbers follow from the step."""
+    def make_tree(self, step: int) -> dict[str, Any]:
+        """Returns a tree of arrays, with at least two branches, whose numbers follow from the step."""
         raise NotImplementedError
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
@@ -79,12 +147,12 @@ class StoreContract:
         """Saves a step for each score, and returns the folder."""
         with contextlib.closing(self.open_store(folder, **options)) as store:
             for step, score in scores.items():
-                store.save(self.make_state(step), {self.METRIC: score})
+                store.save(step, self.make_tree(step), scores={self.METRIC: score})
         return folder
 
-    def assert_is(self, state: Any, step: int) -> None:
-        """Asserts that a state is exactly the state of a step."""
-        jax.tree.map(np.testing.assert_array_equal, state, self.make_state(step))
+    def assert_is(self, tree: dict[str, Any], step: int) -> None:
+        """Asserts that a tree is exactly the tree of a step."""
+        jax.tree.map(np.testing.assert_array_equal, tree, self.make_tree(step))
 
     def test_every_saved_step_is_restored_exactly(self, tmp_path):
         self.fill(tmp_path / "store", dict.fromkeys(STEPS, 1.0))
@@ -92,8 +160,14 @@ class StoreContract:
             assert store.steps() == list(STEPS)
             assert store.latest() == STEPS[-1]
             for step in STEPS:
-                self.assert_is(store.restore(self.make_state(0), step), step)
-            self.assert_is(store.restore(self.make_state(0)), STEPS[-1])
+                self.assert_is(store.restore(step, self.make_tree(0)), step)
+
+    def test_a_branch_is_restored_alone(self, tmp_path):
+        self.fill(tmp_path / "store", {2: 1.0})
+        with contextlib.closing(self.open_store(tmp_path / "store")) as store:
+            for branch, like in self.make_tree(0).items():
+                tree = store.restore(2, {branch: like})
+                self.assert_is(self.make_tree(2) | tree, 2)
 
     @pytest.mark.parametrize(("order", "expected"), [("max", 4), ("min", 2)])
     def test_the_best_step_follows_the_order_of_the_metric(self, order, expected, tmp_path):
@@ -102,7 +176,7 @@ class StoreContract:
             assert store.best() == expected
 
     def test_the_newest_and_the_best_steps_are_kept(self, tmp_path):
-        scores = {2: 1.0, 4: 9.0, 7: 2.0, 8: 3.0, 9: 0.0}
+        scores = {2: 1.0, 4: 9.0, 7: 2.0, 8: 3.0, 9: math.nan}
         self.fill(tmp_path / "store", scores, keep=2, keep_best=1)
         with contextlib.closing(self.open_store(tmp_path / "store", keep=2, keep_best=1)) as store:
             assert store.steps() == [4, 8, 9]
@@ -116,9 +190,9 @@ class StoreContract:
             shutil.copytree(whole, folder)
             damage(folder / path.relative_to(whole), rng)
             with contextlib.suppress(UserError), contextlib.closing(self.open_store(folder)) as store:
-                state = store.restore(self.make_state(0))
-                assert int(state.step) in STEPS
-                self.assert_is(state, int(state.step))
+                step = store.latest()
+                assert step in STEPS
+                self.assert_is(store.restore(step, self.make_tree(0)), step)
             shutil.rmtree(folder)
 
     def test_without_an_intact_step_nothing_is_restored(self, tmp_path):
@@ -126,9 +200,30 @@ class StoreContract:
         for path in folder.rglob("*"):
             if path.is_file() and path.stat().st_size:
                 flip_bit(path, random.Random(0))
-        with contextlib.closing(self.open_store(folder)) as store, pytest.raises(UserError):
-            store.restore(self.make_state(0))
+        with contextlib.closing(self.open_store(folder)) as store:
+            for call in (store.latest, store.recover, lambda: store.restore(2, self.make_tree(0))):
+                with pytest.raises(UserError):
+                    call()
 
     def test_an_empty_store_has_no_step(self, tmp_path):
         with contextlib.closing(self.open_store(tmp_path / "store")) as store:
-            assert (store.steps(), store.latest(), store.best()) == ([], None, None)
+            assert (store.steps(), store.latest(), store.best(), store.recover()) == ([], None, None, None)
+
+    def test_a_kill_between_two_file_operations_loses_at_most_the_last_save(self, tmp_path):
+        folder = self.fill(tmp_path / "store", {2: 1.0}, keep=1)
+        with (
+            contextlib.closing(self.open_store(folder, keep=1)) as store,
+            record_kills(folder, tmp_path / "killed") as killed,
+        ):
+            store.save(4, self.make_tree(4), scores={self.METRIC: 2.0})
+            store.wait()
+        steps = []
+        for number, copy in enumerate(killed):
+            with contextlib.closing(self.open_store(copy, keep=1)) as store:
+                steps.append(store.recover())
+                self.assert_is(store.restore(steps[-1], self.make_tree(0)), steps[-1])
+                if number % 8 == 0:
+                    store.save(7, self.make_tree(7), scores={self.METRIC: 3.0})
+                    assert store.steps() == [7]
+        assert steps == sorted(steps)
+        assert set(steps) == {2, 4}

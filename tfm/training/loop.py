@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import optax
 
-from tfm.checkpoints.store import Checkpoints
+from tfm.checkpoints.store import CheckpointStore
 from tfm.io.lock import DirectoryGuard
 from tfm.io.provenance import record_start
 from tfm.io.signals import Interrupted, Preemption, SignalHandler
@@ -168,7 +168,7 @@ class _Loop:
         data: Data,
         config: TrainingConfig,
         setup: TrainSetup,
-        checkpoints: Checkpoints,
+        checkpoints: CheckpointStore,
         guard: DirectoryGuard,
         hooks: Hook,
         preemption: Preemption,
@@ -253,7 +253,10 @@ class _Loop:
                 "evaluations": state.stopping,
                 "unevaluated": state.unevaluated,
             }
-            self._checkpoints.save(fetched, scores, progress, again=again)
+            if again:
+                self._checkpoints.add_scores(state.step, scores or {}, progress)
+            else:
+                self._checkpoints.save(state.step, fetched.items(), scores=scores, progress=progress)
 
     def _evaluate(self, step: int, state: TrainState) -> dict[str, float] | None:
         """{name: score}; None where a signal cut it short: it is made when the run resumes."""

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
-from tfm.checkpoints.store import Checkpoints
+from tfm.checkpoints.store import CheckpointStore
 from tfm.errors import UserError
 from tfm.training.config import TrainingConfig
 from tfm.training.task import Batch, Data, Task
@@ -166,6 +166,5 @@ def _save(folder, state, batch):
         os.makedirs(folder)
     multihost_utils.sync_global_devices("non_finite")
     np.savez(os.path.join(folder, f"batch-{jax.process_index()}.npz"), **batch)
-    with contextlib.closing(Checkpoints(folder)) as checkpoints:
-        checkpoints.save(state)
-        checkpoints.wait()
+    with contextlib.closing(CheckpointStore(folder)) as checkpoints:
+        checkpoints.save(int(state.step), state.items())

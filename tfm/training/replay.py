@@ -155,10 +155,11 @@ def _restore_before(setup, task, config, workdir, step):
         if not before:
             there = f"the first is of step {steps[0]:,}" if steps else "there is none"
             raise UserError(
-                f"Replaying step {step:,} needs a checkpoint before it, and in {checkpoints.directory} "
+                f"Replaying step {step:,} needs a checkpoint before it, and in {checkpoints.folder} "
                 f"{there}: choose a later step, or train with a larger training.keep."
             )
-        return before[-1], checkpoints.restore(setup.partitioner.like(setup.state), before[-1])
+        like = setup.partitioner.like(setup.state)
+        return before[-1], TrainState.from_items(checkpoints.restore(before[-1], like.items()))
 
 
 def _mean_gradients(loss, params, pieces):

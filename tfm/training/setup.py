@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import jax
 
-from tfm.checkpoints.restoring import check_shapes
-from tfm.checkpoints.store import Checkpoints
+from tfm.checkpoints.retention import Retention
+from tfm.checkpoints.store import CheckpointStore
+from tfm.checkpoints.trees import check_shapes
 from tfm.io.lock import DirectoryGuard
 from tfm.runtime.memory import Memory, check_memory, explain_out_of_memory, measure_memory, return_free_memory
 from tfm.training.config import TrainingConfig
@@ -96,23 +97,24 @@ def make_setup(
 
 def open_checkpoints(
     task: Task, config: TrainingConfig, workdir: str, guard: DirectoryGuard | None = None
-) -> Checkpoints:
-    """The checkpoints of a run, as training and evaluation find them; `guard` as `Checkpoints` takes it."""
+) -> CheckpointStore:
+    """Returns the checkpoints of a run. `guard` is the guard of the run folder, for training."""
     folder = os.path.join(workdir, CHECKPOINT_FOLDER)
-    return Checkpoints(
+    return CheckpointStore(
         folder,
         best_metric=task.best.metric,
         best_order=task.best.order,
-        keep=config.keep,
-        keep_best=config.keep_best,
-        keep_hours=config.keep_hours,
+        retention=Retention(config.keep, config.keep_best, config.keep_hours),
         assets=task.assets(),
         guard=guard,
     )
 
 
 def restore_or_initialize(
-    setup: TrainSetup, checkpoints: Checkpoints, load_initial_params: Callable[[], Any] | None, pool: Executor
+    setup: TrainSetup,
+    checkpoints: CheckpointStore,
+    load_initial_params: Callable[[], Any] | None,
+    pool: Executor,
 ) -> tuple[int, Callable[[], TrainState], dict[str, Any]]:
     """The state to train from, and the progress that was saved with it.
 
@@ -124,13 +126,14 @@ def restore_or_initialize(
 
     Returns:
       (step, get_state, progress): updates made; a function that returns the state; progress as
-      `Checkpoints.save` was given it, {} for a run that begins.
+      `CheckpointStore.save` was given it, {} for a run that begins.
     """
     newest = checkpoints.recover()
     if newest is not None:
-        log.info("Resuming from step %s in %s", f"{newest:,}", checkpoints.directory)
-        state = checkpoints.restore(setup.partitioner.like(setup.state), newest)
-        return newest, lambda: state, checkpoints.restore_progress(newest)
+        log.info("Resuming from step %s in %s", f"{newest:,}", checkpoints.folder)
+        like = setup.partitioner.like(setup.state)
+        state = TrainState.from_items(checkpoints.restore(newest, like.items()))
+        return newest, lambda: state, checkpoints.progress(newest)
     if load_initial_params is None:
         compiled = pool.submit(lambda: setup.create.lower(setup.init_rng).compile())
 
@@ -144,7 +147,7 @@ def restore_or_initialize(
     weights = load_initial_params()
     check_shapes(setup.state.params, weights, "The set of initial parameters")
     state = setup.initialize().with_params(weights)
-    checkpoints.save(setup.partitioner.fetch_state(setup.partitioner.place_state(state)))
+    checkpoints.save(0, setup.partitioner.fetch_state(setup.partitioner.place_state(state)).items())
     return 0, lambda: state, {}
 
 

@@ -17,7 +17,7 @@ import safetensors
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from tfm.checkpoints import manifest
-from tfm.checkpoints.restoring import check_finite
+from tfm.checkpoints.trees import check_finite
 from tfm.errors import UserError
 from tfm.runtime.memory import check_weights_fit
 from tfm.training.task import Task
@@ -101,7 +101,7 @@ def _check_manifest(about, folder):
         log.warning("%s has no checksums and cannot be verified: it was exported by an earlier tfm", folder)
         return
     try:
-        manifest.check_listed(folder)
+        manifest.check(folder, exact=False)
     except manifest.Damaged as damage:
         raise UserError(f"The export in {folder} is damaged ({damage}): copy it again.") from None
 

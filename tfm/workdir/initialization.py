@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from tfm import config, tasks
-from tfm.checkpoints.store import Checkpoints
+from tfm.checkpoints.store import list_steps
 from tfm.errors import UserError
 from tfm.fields import NEVER, WITH_FLAG, WITH_RESET, changes, leaves
 from tfm.io.files import atomic_file
@@ -282,8 +282,10 @@ def find_initial_params(task: Task, workdir: str, source: str) -> Callable[[], A
 def _newest_weights(task, folder):
     like = jax.eval_shape(task.init, jax.random.key(0))
     with contextlib.closing(open_checkpoints(task, task.config.training, folder)) as checkpoints:
-        return checkpoints.restore_weights(like)
+        newest = checkpoints.latest()
+        assert newest is not None  # `find_initial_params` has found a checkpoint
+        return checkpoints.restore_weights(newest, like)
 
 
 def _has_checkpoint(workdir):
-    return bool(Checkpoints(os.path.join(workdir, CHECKPOINT_FOLDER)).steps())
+    return bool(list_steps(os.path.join(workdir, CHECKPOINT_FOLDER)))

@@ -11,7 +11,8 @@ from ml_collections import config_dict
 
 from tfm import config, tasks
 from tfm.arguments import check_count
-from tfm.checkpoints.store import CheckpointDeleted, average_trees
+from tfm.checkpoints.store import CheckpointDeleted
+from tfm.checkpoints.trees import average_trees
 from tfm.errors import UserError
 from tfm.fields import NEVER, changes
 from tfm.io.files import check_entries
@@ -109,7 +110,7 @@ def _restore(task, workdir, checkpoint, average_last, ensemble_last):
         last = max(average_last, ensemble_last)
         steps = _steps(checkpoints, checkpoint, last, training.checkpoint_every)
         like = jax.eval_shape(task.init, jax.random.key(0))
-        restored = (checkpoints.restore_weights(like, step) for step in steps)
+        restored = (checkpoints.restore_weights(step, like) for step in steps)
         if ensemble_last > 1:
             return tuple(restored), steps
         if average_last > 1:
@@ -241,12 +242,12 @@ def spaced_steps(steps: Sequence[int], count: int, every: int) -> list[int]:
 def _steps(checkpoints, checkpoint, several, every):
     steps = checkpoints.steps()
     if not steps:
-        raise UserError(f"Expected a checkpoint in {checkpoints.directory}, but there is none: train first.")
+        raise UserError(f"Expected a checkpoint in {checkpoints.folder}, but there is none: train first.")
     if several > 1:
         which = "The checkpoint up to which several are taken must be 'last'"
         newest = steps[-1] if checkpoint in (None, "last") else _asked(checkpoint, steps, which)
         up_to = [step for step in steps if step <= newest]
-        return _last_steps(up_to, several, every, checkpoints.directory)
+        return _last_steps(up_to, several, every, checkpoints.folder)
     if checkpoint in (None, "best"):
         best = checkpoints.best()
         return [checkpoints.latest() if best is None else best]

@@ -1,0 +1,129 @@
+"""Manifests: any change is found, no content ends in a traceback, and errors of a disk are no damage."""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import random
+import shutil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfm.checkpoints import manifest
+from tfm.io.files import io_error_message
+from tfm.testing.stores import cut_file, delete_file, flip_bit
+
+FILES = {"a": b"one", "b": b"", "inner/c": bytes(1000)}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with three files and a manifest."""
+    for name, content in FILES.items():
+        (tmp_path / "whole" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "whole" / name).write_bytes(content)
+    manifest.write(tmp_path / "whole", {"step": 3})
+    return tmp_path / "whole"
+
+
+def add_file(path, rng):
+    path.with_name("stranger").write_bytes(rng.randbytes(9))
+
+
+def write_raw(folder, content):
+    """Writes a manifest of this content with its own checksum."""
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    (folder / manifest.FILE).write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+
+
+def test_an_intact_folder_has_its_content(folder):
+    for name in manifest.WRITTEN_LATER:
+        (folder / name).write_text("anything")
+    content = manifest.check(folder)
+    assert (content["step"], content["files"].keys()) == (3, FILES.keys())
+    manifest.replace_content(folder, {"step": 4})
+    assert manifest.check(folder) == content | {"step": 4}
+    assert [path.name for path in folder.parent.iterdir()] == ["whole"]
+
+
+@pytest.mark.parametrize("damage", [flip_bit, cut_file, delete_file, add_file])
+@pytest.mark.parametrize("name", ["a", "inner/c", manifest.FILE])
+def test_any_change_of_any_file_is_found(name, damage, folder):
+    for seed in range(5):
+        copy = shutil.copytree(folder, folder.with_name(str(seed)))
+        damage(copy / name, random.Random(seed))
+        with pytest.raises(manifest.Damaged):
+            manifest.check(copy)
+
+
+def test_other_files_of_an_export_are_no_damage(folder):
+    manifest.write(folder, {}, ["a"])
+    with pytest.raises(manifest.Damaged, match="b does not belong to it"):
+        manifest.check(folder)
+    assert manifest.check(folder, exact=False)["files"].keys() == {"a"}
+
+
+@pytest.mark.parametrize("replace", [os.mkfifo, os.mkdir, lambda path: os.symlink(path, path)])
+def test_what_is_not_a_file_is_damage(replace, folder):
+    """Opening a pipe would wait forever."""
+    for name in ("a", manifest.FILE):
+        (folder / name).unlink()
+        replace(folder / name)
+        with pytest.raises(manifest.Damaged, match=name):
+            manifest.check(folder)
+
+
+HOSTILE = {
+    "too large a number": b'{"files": {"a": [1e999, "x"]}}',
+    "a NUL character": {"files": {"a\0": [1, "x"]}},
+    "half a character": b'{"files": {"\\ud800": [1, "x"]}}',
+    "another folder": {"files": {"../a": [1, "x"]}},
+    "an absolute path": {"files": {"/etc/hostname": [1, "x"]}},
+    "a long name": {"files": {"x" * 5000: [1, "x"]}},
+    "no files": {"step": 3},
+    "a list": [1, 2],
+    "deep": b"[" * 100_000,
+    "not JSON": b"{",
+    "not text": b"\xff",
+    "too large": b"{}" + b" " * manifest.MAX_BYTES,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_manifest_is_damage(name, folder):
+    write_raw(folder, HOSTILE[name])
+    with pytest.raises(manifest.Damaged):
+        manifest.check(folder, exact=False)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(content=JSON | st.builds(lambda files: {"files": files}, st.dictionaries(st.text(), JSON)))
+def test_any_json_is_damage_or_content(tmp_path_factory, content):
+    folder = tmp_path_factory.mktemp("manifest")
+    write_raw(folder, content)
+    with contextlib.suppress(manifest.Damaged):
+        assert isinstance(manifest.check(folder, exact=False), dict)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES, errno.ESTALE])
+@pytest.mark.parametrize("function", ["os.scandir", "hashlib.file_digest", "tfm.checkpoints.manifest.open"])
+def test_an_error_of_the_file_system_is_no_damage(function, code, folder, monkeypatch):
+    """The files may be intact. The error names the file or the folder, also if reading fails."""
+
+    def fail(path, *_, **__):
+        named = () if function == "hashlib.file_digest" else (path,)
+        raise OSError(code, os.strerror(code), *named)
+
+    monkeypatch.setattr(function, fail, raising=False)
+    with pytest.raises(OSError, match=os.strerror(code)) as error:
+        manifest.check(folder)
+    assert os.fsdecode(error.value.filename).startswith(str(folder))
+    assert str(folder) in io_error_message(error.value)

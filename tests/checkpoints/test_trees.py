@@ -1,0 +1,123 @@
+"""Trees of arrays: retention aside, what does not need a store."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from tfm.checkpoints import trees
+from tfm.checkpoints.retention import Retention, rank
+from tfm.errors import UserError
+
+LARGE = np.random.default_rng(0).normal(size=300).astype(np.float32)
+TREE = {"params": {"w": np.float32([[1, 2], [3, 4]]), "large": LARGE}, "step": np.int32(3)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A tree in the files of Orbax."""
+    path = tmp_path_factory.mktemp("tree") / "tree"
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as writer:
+        writer.save(path, args=ocp.args.PyTreeSave(TREE))
+    return str(path)
+
+
+def change(path, value):
+    """Returns the tree with another array at params/path."""
+    return TREE | {"params": TREE["params"] | {path: value}}
+
+
+@pytest.mark.parametrize("group_bytes", [1, 1 << 20])
+def test_a_tree_equals_what_was_saved(group_bytes, folder, monkeypatch):
+    """Read in one group, and each array alone."""
+    monkeypatch.setattr(trees, "MAX_GROUP_BYTES", group_bytes)
+    assert trees.find_difference(folder, trees.digest_tree(TREE)) == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("w", np.float32([[1, 2], [3, 4.0000005]])),
+        ("w", np.float16([[1, 2], [3, 4]])),
+        ("w", np.float32([1, 2, 3, 4])),
+        ("large", -LARGE),
+    ],
+)
+def test_a_difference_names_the_array(path, value, folder):
+    assert path in trees.find_difference(folder, trees.digest_tree(change(path, value)))
+
+
+def test_a_missing_array_is_a_difference(folder):
+    assert trees.find_difference(folder, trees.digest_tree(change("other", LARGE)))
+
+
+@pytest.mark.parametrize("changed", [None, 0, 1])
+def test_each_part_of_an_array_on_several_devices_is_compared(changed, folder):
+    """Its halves are on two devices each; the values of one half may be changed."""
+    slices = [(slice(0, 150),), (slice(150, None),)] * 2
+    shards = [
+        SimpleNamespace(index=index, data=LARGE[index] + (number % 2 == changed))
+        for number, index in enumerate(slices)
+    ]
+    x = SimpleNamespace(shape=LARGE.shape, dtype=LARGE.dtype, addressable_shards=shards)
+    digests = trees.digest_tree(change("large", x))
+    assert max(map(len, digests.parts)) == 2
+    assert ("large" in trees.find_difference(folder, digests)) == (changed is not None)
+
+
+def test_shapes_survive_their_description():
+    shapes = trees.shapes_of(trees.describe_arrays(TREE | {"state": (np.zeros(2, np.float16),)}))
+    assert shapes["state"]["0"].dtype == np.float16
+    assert {name: (x.shape, x.dtype.name) for name, x in shapes["params"].items()} == {
+        "w": ((2, 2), "float32"),
+        "large": ((300,), "float32"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("like", "message"),
+    [
+        (TREE | {"average": TREE["params"]}, "has no average"),
+        (change("w", np.zeros((2, 3))), r"params/w should be \(2, 3\) and is \(2, 2\)"),
+        (change("v", np.zeros(1)), r"params/v should be \(1,\) and is absent"),
+        ({"params": {"w": TREE["params"]["w"]}}, r"params/large should be absent and is \(300,\)"),
+    ],
+)
+def test_another_model_is_an_error_that_names_the_array(like, message, folder):
+    with pytest.raises(UserError, match=f"^mine .*{message}"):
+        trees.read_tree(folder, like, trees.shapes_of(trees.describe_arrays(TREE)), "mine")
+
+
+@pytest.mark.parametrize("params", [{"x": LARGE}, {"w": LARGE}, {"w": {"x": LARGE}}])
+def test_files_of_another_tree_are_an_error(params, folder):
+    """Somebody may write a manifest with correct checksums for such files."""
+    like = {"params": params}
+    with pytest.raises(UserError, match=r"^mine cannot be read"):
+        trees.read_tree(folder, like, trees.shapes_of(trees.describe_arrays(like)), "mine")
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_a_path_like_a_bucket_is_an_error(scheme):
+    with pytest.raises(UserError, match=f"{scheme}://x/y"):
+        trees.orbax_path(f"/{scheme}/x/y")
+
+
+def test_a_path_that_is_not_utf_8_is_an_error(tmp_path):
+    with pytest.raises(UserError, match=r"UTF-8 characters.*by\\udcfftes"):
+        trees.orbax_path(tmp_path / "by\udcfftes")
+
+
+def test_an_average_is_the_mean_in_float64():
+    parts = [{"w": np.float32([1e8, 1.0])}, {"w": np.float32([1.0, 2.0])}, {"w": np.float32([-1e8, 3.0])}]
+    np.testing.assert_array_equal(trees.average_trees(parts)["w"], np.float32([1 / 3, 2.0]))
+
+
+def test_the_newest_the_best_and_one_an_hour_are_kept():
+    """A checkpoint every 20 minutes, with falling scores."""
+    times = {step: 1200.0 * step for step in range(1, 9)}
+    scores = {step: -float(step) for step in times}
+    assert Retention(2, 2, 1.0).select(times, scores) == {7, 8} | {1, 2} | {1, 4, 7}
+    assert Retention(2, 0, 0.0).select(times, scores) == {7, 8}
+    assert Retention(1, 1, 0.0).select(times, scores | {9: 7.0}) == {1, 8}  # there is no checkpoint of step 9
+    assert rank({2: 1.0, 4: 3.0, 6: 3.0}) == [6, 4, 2]

@@ -1,0 +1,40 @@
+"""The rule that decides which checkpoints are kept."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Retention(NamedTuple):
+    """Numbers of checkpoints to keep. A checkpoint is kept if any of the three rules selects it.
+
+    Attributes:
+      newest: number of the newest checkpoints.
+      best: number of the checkpoints with the best scores.
+      hours: minimum hours between two checkpoints that are kept for their time; 0 turns this rule off.
+    """
+
+    newest: int = 6
+    best: int = 1
+    hours: float = 0.0
+
+    def select(self, times: Mapping[int, float], scores: Mapping[int, float]) -> set[int]:
+        """Returns the steps to keep.
+
+        Args:
+          times: {step: time at which it was saved, in seconds}.
+          scores: {step: score} of the steps that were evaluated. A larger score is better.
+        """
+        steps = sorted(times)
+        ranked = rank({step: score for step, score in scores.items() if step in times})
+        kept = {*steps[-self.newest :], *ranked[: self.best]}
+        last = None
+        for step in steps if self.hours else []:
+            if last is None or times[step] - last >= 3600 * self.hours:
+                kept.add(step)
+                last = times[step]
+        return kept
+
+
+def rank(scores: Mapping[int, float]) -> list[int]:
+    """Returns the steps from the best score to the worst. Among equal scores, the newest step is first."""
+    return sorted(scores, key=lambda step: (scores[step], step), reverse=True)

@@ -1,0 +1,242 @@
+"""Trees of arrays in the files of Orbax: paths, shapes, reading, comparison."""
+
+import glob
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+from flax.traverse_util import unflatten_dict
+
+from tfm.errors import UserError
+
+MAX_GROUP_BYTES = 1 << 28  # of the arrays that are read back at a time; a larger array is read alone
+
+
+class _LiteralPath(type(epath.Path())):  # type: ignore[misc]  # etils chooses the class when it runs
+    """A path of etils whose own characters are not a pattern.
+
+    Orbax merges the files of each process, which it finds by `path.glob("ocdbt.process_*")`. etils passes the
+    whole path to `glob.glob`. Orbax would therefore find no files below a folder named "t[x]", and files of
+    other folders below "t*".
+    """
+
+    def glob(self, pattern):
+        for path in glob.glob(os.path.join(glob.escape(os.fspath(self)), pattern)):
+            yield type(self)(path)
+
+
+def orbax_path(folder: str | os.PathLike) -> epath.Path:
+    """Returns the path to give to Orbax, in which all characters are literal.
+
+    Raises:
+      UserError: if Orbax would use another place, for example a bucket for /gs/NAME, or if the path is not
+        UTF-8, which TensorStore needs.
+    """
+    folder = os.path.abspath(folder)
+    try:
+        folder.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError(
+            f"Expected a path of UTF-8 characters for checkpoints, got {folder!a}. Choose another folder, or "
+            "set a UTF-8 locale, for example LC_ALL=C.UTF-8."
+        ) from None
+    path = epath.Path(_LiteralPath(folder))
+    if os.fspath(path) != folder:
+        raise UserError(f"Orbax would use {os.fspath(path)} instead of {folder}. Choose another folder.")
+    return path
+
+
+class Digests(NamedTuple):
+    """What an equal copy of a tree must match.
+
+    Attributes:
+      shapes: the tree as ShapeDtypeStructs.
+      parts: for each leaf, [(index, CRC-32 of the elements there)] of the parts that this host has.
+    """
+
+    shapes: Any
+    parts: list
+
+
+def digest_tree(tree: Any) -> Digests:
+    """Returns the digests of a tree, whose arrays may change afterwards."""
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
+    return Digests(shapes, [_digest_parts(x) for x in jax.tree.leaves(tree)])
+
+
+def find_difference(folder: str, expected: Digests) -> str:
+    """Reads a saved tree and compares it with the digests of what was saved.
+
+    Returns:
+      The first difference, for an error message, or "" if the trees are equal.
+    """
+    handler = ocp.PyTreeCheckpointHandler()
+    try:
+        for group in _group(jax.tree.leaves(expected.shapes)):
+            if difference := _compare_values(handler, folder, expected, group):
+                return difference
+    except (OSError, ValueError, KeyError) as error:  # raised by TensorStore and for damaged JSON
+        return str(error).splitlines()[0]
+    return ""
+
+
+def describe_arrays(tree: Any) -> dict[str, list]:
+    """Returns {path: [shape, dtype]} of the arrays of a tree, for JSON."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {_join(path): [list(x.shape), np.dtype(x.dtype).name] for path, x in leaves}
+
+
+def shapes_of(arrays: Mapping[str, list]) -> dict[str, Any]:
+    """Returns the tree of ShapeDtypeStructs that `describe_arrays` described.
+
+    All of its nodes are dicts: the keys of a tuple are its indices, and of a named tuple its field names.
+
+    Raises:
+      ValueError, TypeError: if a description was not written by `describe_arrays`.
+    """
+    shapes = {path: jax.ShapeDtypeStruct(shape, np.dtype(dtype)) for path, (shape, dtype) in arrays.items()}
+    return unflatten_dict(shapes, sep="/")
+
+
+def read_tree(folder: str, like: Mapping[str, Any], stored: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Reads some of the branches of a saved tree.
+
+    Args:
+      folder: folder that Orbax wrote.
+      like: {branch: tree} whose leaves have the shape, dtype and sharding of the result. A leaf without a
+        sharding is placed on the first device.
+      stored: the shapes that the folder contains, see `shapes_of`.
+      what: names the folder in error messages.
+
+    Raises:
+      UserError: if a branch is missing or has other shapes. Nothing is allocated before this check.
+    """
+    for branch in like:
+        if branch not in stored:
+            raise UserError(f"{what} has no {branch}. Leave training.ema_decay as the run was started with.")
+    check_shapes(like, {branch: stored[branch] for branch in like}, what)
+    like = jax.tree.map(_with_sharding, dict(like))
+    arguments = ocp.checkpoint_utils.construct_restore_args(like)
+    request = ocp.args.PyTreeRestore(item=like, restore_args=arguments, partial_restore=True)
+    try:
+        tree = ocp.PyTreeCheckpointHandler().restore(orbax_path(folder), args=request)
+        if any(isinstance(x, jax.ShapeDtypeStruct) for x in jax.tree.leaves(tree)):
+            raise KeyError("an array is missing")
+    except (ValueError, KeyError, TypeError) as error:  # somebody else wrote the manifest of these files
+        raise UserError(f"{what} cannot be read: {str(error).splitlines()[0]}") from error
+    return tree
+
+
+def check_shapes(expected: Any, stored: Any, what: str) -> None:
+    """Raises a UserError about `what` that names the first array of a missing or other shape."""
+    if difference := _compare_shapes(expected, stored):
+        raise UserError(f"{what} is of another model: {difference}. Use the config that it was trained with.")
+
+
+def check_finite(params: Any, what: str) -> None:
+    """Raises a UserError about `what` that names the first parameter with a value that is not finite.
+
+    Args:
+      params: tree of arrays. The elements on this host are checked.
+      what: names the parameters in the error message.
+    """
+    for path, x in jax.tree_util.tree_leaves_with_path(params):
+        if not all(np.isfinite(part).all() for _, part in _parts(x)):
+            raise UserError(
+                f"{what} contains values that are not finite, the first in parameter {_join(path)}. "
+                "Use another checkpoint or export."
+            )
+
+
+def average_trees(trees: Iterable[Any]) -> Any:
+    """Returns the element-wise mean of parameter trees (section 6.1 averages the last checkpoints).
+
+    Args:
+      trees: equal trees, of which one is kept in memory at a time. Sums are computed in float64.
+    """
+    total, count = None, 0
+    for tree in trees:
+        wide = jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
+        total = wide if total is None else jax.tree.map(np.add, total, wide)
+        count += 1
+    return jax.tree.map(lambda x: (x / count).astype(np.float32), total)
+
+
+def _compare_values(handler: Any, folder: str, expected: Digests, group: list[int]) -> str:
+    """Reads the leaves with the numbers `group`, and returns the first difference or ""."""
+    named, structure = jax.tree_util.tree_flatten_with_path(expected.shapes)
+    wanted = [leaf if number in group else ocp.PLACEHOLDER for number, (_, leaf) in enumerate(named)]
+    item = jax.tree.unflatten(structure, wanted)
+    as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), item)
+    leaves = jax.tree.leaves(
+        handler.restore(orbax_path(folder), args=ocp.args.PyTreeRestore(item=item, restore_args=as_numpy))
+    )
+    for number in group:
+        path, leaf = named[number]
+        if (leaves[number].shape, leaves[number].dtype) != (leaf.shape, leaf.dtype):
+            return f"{_join(path)} of {leaf} is read as {leaves[number].dtype}{leaves[number].shape}"
+        if any(_digest(leaves[number][index]) != digest for index, digest in expected.parts[number]):
+            return f"{_join(path)} is read with other values"
+    return ""
+
+
+def _compare_shapes(expected: Any, stored: Any) -> str:
+    """Returns the first leaf whose shape differs, for an error message, or ""."""
+    wanted, found = _shapes_by_path(expected), _shapes_by_path(stored)
+    for path in sorted(wanted.keys() | found.keys()):
+        if wanted.get(path) != found.get(path):
+            return f"{path} should be {wanted.get(path, 'absent')} and is {found.get(path, 'absent')}"
+    return ""
+
+
+def _shapes_by_path(tree: Any) -> dict[str, tuple[int, ...]]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {_join(path): tuple(leaf.shape) for path, leaf in leaves}
+
+
+def _join(path: tuple) -> str:
+    """Returns the path of a leaf. A key, an index and a field are all written by their names."""
+    return "/".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path)
+
+
+def _with_sharding(x: Any) -> jax.ShapeDtypeStruct:
+    sharding = getattr(x, "sharding", None) or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+
+def _group(leaves: list[Any]) -> Iterator[list[int]]:
+    """Yields the numbers of consecutive leaves, in groups of at most `MAX_GROUP_BYTES` bytes."""
+    group: list[int] = []
+    size = 0
+    for number, x in enumerate(leaves):
+        x_size = x.size * x.dtype.itemsize
+        if group and size + x_size > MAX_GROUP_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(number)
+        size += x_size
+    if group:
+        yield group
+
+
+def _parts(x: Any) -> list[tuple[Any, Any]]:
+    """Returns [(index, elements)] of the different parts of an array that this host has."""
+    shards = getattr(x, "addressable_shards", None)
+    if shards is None:
+        return [(..., x)]
+    return [(shard.index, shard.data) for shard in {str(shard.index): shard for shard in shards}.values()]
+
+
+def _digest_parts(x: Any) -> list[tuple[Any, int]]:
+    return [(index, _digest(part)) for index, part in _parts(x)]
+
+
+def _digest(x: Any) -> int:
+    """Returns the CRC-32 of the elements, which is three times as fast as SHA-256."""
+    elements = np.ascontiguousarray(x).reshape(-1)  # a scalar has no bytes to view
+    return zlib.crc32(elements.view(np.uint8).data)
