@@ -7,11 +7,12 @@ The first line of a manifest is the SHA-256 of its second line, a JSON object. I
 import contextlib
 import errno
 import hashlib
+import io
 import json
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
-from typing import IO, Any
+from typing import Any
 
 FILE = "manifest"
 # Orbax writes these two files after the manifest. Nothing reads them.
@@ -145,7 +146,7 @@ def _describe_file(path: str) -> list:
 
 
 @contextlib.contextmanager
-def _open(path: str) -> Iterator[IO[bytes]]:
+def _open(path: str) -> Iterator[io.BufferedReader]:
     """Opens a regular file. Errors inside name the file, which errors of reading do not do by themselves."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait forever
         raise Damaged(f"{os.path.basename(path)} is not a regular file")
