@@ -294,7 +294,7 @@ class TaskContract:
         assert rows_without_times(tmp_path) == rows_without_times(run.workdir)
         one, other = (_last_state(run, workdir) for workdir in (run.workdir, tmp_path))
         jax.tree.map(np.testing.assert_array_equal, one, other)
-        assert int(one.step) == STEPS
+        assert int(one["optimizer"]["step"]) == STEPS
 
 
 class _StopAfterStep(Hook):
@@ -326,6 +326,6 @@ def rows_without_times(workdir: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def _last_state(run: TinyRun, workdir: pathlib.Path) -> Any:
-    """Returns the parameters, the optimizer's state and the step of the last checkpoint."""
+    """Returns the parameters, the optimizer's state and the step of the last checkpoint, as {branch: tree}."""
     like = make_setup(run.task, TRAINING).state
     return open_checkpoints(run.task, TRAINING, str(workdir)).restore(STEPS, like.items())
