@@ -326,6 +326,6 @@ def rows_without_times(workdir: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def _last_state(run: TinyRun, workdir: pathlib.Path) -> Any:
-    """Returns the parameters, the optimizer's state and the step of the last checkpoint, as {branch: tree}."""
+    """Returns the tree of the last checkpoint: parameters, and the state of the optimizer with the step."""
     like = make_setup(run.task, TRAINING).state
     return open_checkpoints(run.task, TRAINING, str(workdir)).restore(STEPS, like.items())
