@@ -109,13 +109,6 @@ def test_log_probabilities_need_valid_labels():
         np.testing.assert_array_equal(np.isnan(quick_jit(get)(labels)), labels == label)
 
 
-def test_a_label_without_weight_may_have_no_probability():
-    """The logit of padding may be -inf."""
-    logits = np.array([[-np.inf, 1.0], [-np.inf, 2.0]], np.float32)
-    labels, weights = np.array([-100, 1]), np.array([0, 1])
-    assert smoothed_cross_entropy(logits, labels, weights, smoothing=0.0) == (0, 1)
-
-
 def test_weights_have_gradients():
     gradient = jax.grad(lambda weights: plain(FEATURES, TABLE, LABELS, weights)[0])(jnp.zeros((3, 4)))
     np.testing.assert_allclose((gradient * WEIGHTS).sum(), reference(0.1)[0], rtol=1e-5)

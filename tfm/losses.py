@@ -51,7 +51,7 @@ def smoothed_cross_entropy(
       ValueError: if shapes do not fit, a label is not a class, or `smoothing` is out of range.
     """
     count = jnp.sum(weights, dtype=jnp.float32)
-    weights = _check_labels(labels, weights, logits.shape[-1])
+    labels, weights = _check_labels(labels, weights, logits.shape[-1])
     logits = jnp.asarray(logits, jnp.float32)
     losses, _, _ = _losses(logits, jax.nn.logsumexp(logits, axis=-1), labels, smoothing)
     return (losses * weights).sum(), count
@@ -97,7 +97,7 @@ def fused_linear_cross_entropy(
       ValueError: as in `smoothed_cross_entropy`, or if `chunk_size` is below 1.
     """
     count = jnp.sum(weights, dtype=jnp.float32)
-    weights = _check_labels(labels, weights, table.shape[0])
+    labels, weights = _check_labels(labels, weights, table.shape[0])
     sums = _fused_sums(features, jnp.asarray(table), labels, weights, smoothing, chunk_size)
     return {name: (total, count) for name, total in zip(("loss", "nll", "accuracy"), sums, strict=True)}
 
@@ -152,7 +152,8 @@ def chunked_log_probabilities(
     The arguments are as in `fused_linear_cross_entropy`. Returns the log-probability of each label, [B, L].
     All labels must be classes, because there are no weights.
     """
-    table, ones = jnp.asarray(table), _check_labels(labels, jnp.ones(labels.shape), table.shape[0])
+    table = jnp.asarray(table)
+    labels, ones = _check_labels(labels, jnp.ones(labels.shape), len(table))
 
     def score(chunk):
         features, labels, _ = chunk
@@ -161,18 +162,22 @@ def chunked_log_probabilities(
     return _join(jax.lax.map(score, _split(features, labels, ones, chunk_size)), labels) * ones
 
 
-def _check_labels(labels: Array, weights: Array, classes: int) -> jax.Array:
-    """Returns the weights in float32, and NaN where a label with a weight is not a class.
+def _check_labels(labels: Array, weights: Array, classes: int) -> tuple[jax.Array, jax.Array]:
+    """Returns labels and float32 weights that replace invalid labels by 0 and their weights by NaN.
+
+    A weight of 0 stays 0, so the label does not matter.
 
     Raises:
-      ValueError: if such a label exists, and this process knows the values of the arrays.
+      ValueError: if an invalid label has a weight, and this process knows the values of the arrays.
     """
-    is_valid = (weights == 0) | ((labels >= 0) & (labels < classes))
+    is_class = (labels >= 0) & (labels < classes)
+    is_valid = is_class | (weights == 0)
     is_known = not isinstance(is_valid, jax.core.Tracer) and getattr(is_valid, "is_fully_addressable", True)
     if is_known and not is_valid.all():
         invalid = labels[~is_valid][0]
         raise ValueError(f"Expected labels from 0 to {classes - 1}, or with weight 0, got {invalid}.")
-    return jnp.where(is_valid, jnp.asarray(weights, jnp.float32), jnp.nan)
+    weights = jnp.where(is_valid, jnp.asarray(weights, jnp.float32), jnp.nan)
+    return jnp.where(is_class, labels, 0), weights
 
 
 def _other_probability(smoothing: float, classes: int) -> float:
@@ -251,8 +256,7 @@ def _losses(logits: jax.Array, log_z: jax.Array, labels: Array, smoothing: float
     """
     classes = logits.shape[-1]
     label_logit = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-    # The loss of an invalid label must be finite, because its weight may be 0.
-    nll = jnp.where((labels >= 0) & (labels < classes), log_z - label_logit, 0.0)
+    nll = log_z - label_logit
     if not smoothing:
         return nll, nll, label_logit
     other = _other_probability(smoothing, classes)
