@@ -11,7 +11,6 @@ import shutil
 import signal
 
 import jax
-import jaxtyping
 import pytest
 
 from tests.support import (
@@ -138,12 +137,6 @@ def _handler():
     before = signal.getsignal(signal.SIGINT)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-@pytest.fixture
-def no_shape_checks(monkeypatch):
-    """Functions are called as users call them, without the checks of tests/support/shape_checks.py."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture(scope="session")

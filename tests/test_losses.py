@@ -1,6 +1,7 @@
-"""Losses against NumPy in float64, in value, gradient and memory."""
+"""Losses against NumPy in float64, in value, gradient and memory, and their rules for labels."""
 
 import contextlib
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -16,130 +17,168 @@ from tfm.losses import (
     smoothing_entropy,
 )
 from tfm.matmul import onednn
+from tfm.testing.models import assert_trees_close, quick_jit
+
+CLASSES = 7
+RNG = np.random.default_rng(0)
+FEATURES = RNG.normal(size=(3, 4, 6)).astype(np.float32)
+TABLE = RNG.normal(size=(CLASSES, 6)).astype(np.float32)
+LABELS = RNG.integers(0, CLASSES, (3, 4))
+WEIGHTS = (RNG.random((3, 4)) * (RNG.random((3, 4)) < 0.7)).astype(np.float32)
+INVALID = [-100, -1, CLASSES, 10_000]
+SMOOTHINGS = [0.0, 0.1, 0.3]
 
 
-def loss_case(seed=0, shape=(3, 4), classes=7):
-    rng = np.random.default_rng(seed)
-    logits = 3 * rng.normal(size=(*shape, classes))
-    return (
-        logits.astype(np.float32),
-        rng.integers(0, classes, shape),
-        (rng.random(shape) < 0.7).astype(np.float32),
-    )
+def plain(features, table, labels, weights, smoothing=0.1):
+    return smoothed_cross_entropy(features @ table.T, labels, weights, smoothing=smoothing)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.2])
+def fused(features, table, labels, weights, smoothing=0.1, chunk_size=5):
+    return fused_linear_cross_entropy(features, table, labels, weights, smoothing, chunk_size)["loss"]
+
+
+def reference(smoothing):
+    """Returns (sum, count) of the loss in float64 from the probabilities of the smoothed target."""
+    logits = FEATURES.astype(np.float64) @ TABLE.T.astype(np.float64)
+    target = np.full(logits.shape, smoothing / (CLASSES - 1))
+    np.put_along_axis(target, LABELS[..., None], 1 - smoothing, -1)
+    log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    return -(WEIGHTS[..., None] * target * log_probabilities).sum(), WEIGHTS.sum()
+
+
+def gradients(loss, labels=LABELS, weights=WEIGHTS):
+    """Returns ((sum, count), gradients of three times the sum by features and table)."""
+
+    def scaled(features, table):
+        total, count = loss(features, table, labels, weights)
+        return 3 * total, count
+
+    return jax.value_and_grad(scaled, (0, 1), has_aux=True)(FEATURES, TABLE)
+
+
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
 def test_loss_against_smoothed_labels_in_float64(smoothing):
-    logits, labels, weights = loss_case()
-    total, classes = 0.0, logits.shape[-1]
-    for index in np.ndindex(*labels.shape):
-        target = np.full(classes, smoothing / (classes - 1))
-        target[labels[index]] = 1 - smoothing
-        row = logits[index].astype(np.float64)
-        log_probabilities = row - row.max() - np.log(np.exp(row - row.max()).sum())
-        total -= weights[index] * (target * log_probabilities).sum()
-    found, count = smoothed_cross_entropy(logits, labels, weights, smoothing=smoothing)
-    np.testing.assert_allclose(found, total, rtol=1e-5)
-    assert count == weights.sum()
+    for loss in (plain, fused):
+        sums = quick_jit(functools.partial(loss, smoothing=smoothing))(FEATURES, TABLE, LABELS, WEIGHTS)
+        np.testing.assert_allclose(sums, reference(smoothing), rtol=1e-5)
 
 
-@pytest.mark.long
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+@pytest.mark.parametrize("chunk_size", [1, 3, 5, 11, 12, 64])
+def test_fused_gradients_equal_plain_gradients(smoothing, chunk_size):
+    expected = gradients(functools.partial(plain, smoothing=smoothing))
+    chunked = functools.partial(fused, smoothing=smoothing, chunk_size=chunk_size)
+    assert_trees_close(quick_jit(lambda: gradients(chunked))(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", [plain, fused])
+@pytest.mark.parametrize("label", INVALID)
+def test_labels_without_weight_never_matter(loss, label):
+    """Neither the sums nor the gradients depend on them, with and without jit."""
+    weights = WEIGHTS.copy()
+    weights[1] = 0
+    labels = np.where(weights == 0, label, LABELS)
+    expected = gradients(loss, LABELS, weights)
+    for values in (
+        gradients(loss, labels, weights),
+        quick_jit(functools.partial(gradients, loss))(labels, weights),
+    ):
+        assert_trees_close(values, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", [plain, fused])
+@pytest.mark.parametrize("label", INVALID)
+def test_other_labels_with_a_weight_are_errors_or_nan_under_jit(loss, label):
+    labels, weights = LABELS.copy(), np.ones((3, 4))
+    labels[0, 1] = label
+    for arrays in ((labels, weights), (jnp.asarray(labels), jnp.asarray(weights))):
+        with pytest.raises(ValueError, match=f"labels from 0 to {CLASSES - 1}.*got {label}"):
+            loss(FEATURES, TABLE, *arrays)
+    (total, count), (by_features, by_table) = quick_jit(functools.partial(gradients, loss))(labels, weights)
+    assert (np.isnan(total), count) == (True, 12)
+    np.testing.assert_array_equal(np.isnan(by_features).all(-1), labels == label)
+    assert np.isnan(by_table).all()
+
+
+def test_log_probabilities_need_valid_labels():
+    get = functools.partial(chunked_log_probabilities, FEATURES, TABLE, chunk_size=5)
+    for label in INVALID:
+        labels = np.where(np.arange(4) == 2, label, LABELS)
+        with pytest.raises(ValueError, match=f"labels .*got {label}"):
+            get(labels)
+        np.testing.assert_array_equal(np.isnan(quick_jit(get)(labels)), labels == label)
+
+
+def test_weights_have_gradients():
+    gradient = jax.grad(lambda weights: plain(FEATURES, TABLE, LABELS, weights)[0])(jnp.zeros((3, 4)))
+    np.testing.assert_allclose((gradient * WEIGHTS).sum(), reference(0.1)[0], rtol=1e-5)
+
+
 def test_sums_and_counts_add_up_over_splits():
-    logits, labels, weights = loss_case()
-    whole = smoothed_cross_entropy(logits, labels, weights, smoothing=0.1)
-    parts = [
-        smoothed_cross_entropy(logits[s], labels[s], weights[s], smoothing=0.1)
-        for s in (slice(1), slice(1, 3))
-    ]
-    np.testing.assert_allclose(np.sum(parts, axis=0), whole, rtol=1e-6)
+    parts = [plain(FEATURES[s], TABLE, LABELS[s], WEIGHTS[s]) for s in (slice(1), slice(1, 3))]
+    np.testing.assert_allclose(np.sum(parts, axis=0), reference(0.1), rtol=1e-5)
 
 
-@pytest.mark.long
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
+def test_empty_batches_have_no_loss(shape):
+    arrays = np.zeros((*shape, 6), np.float32), TABLE, np.zeros(shape, int), np.zeros(shape)
+    assert fused(*arrays) == plain(*arrays) == (0, 0)
+    assert chunked_log_probabilities(*arrays[:3], 5).shape == shape
+
+
 def test_smoothing_entropy_is_the_lowest_loss():
     smoothing, classes = 0.1, 9
     best = np.full((1, classes), np.log(smoothing / (classes - 1)), np.float32)
     best[0, 4] = np.log(1 - smoothing)
-    label, weight = np.array([4]), np.ones(1)
-    lowest, _ = smoothed_cross_entropy(best, label, weight, smoothing=smoothing)
+    loss = lambda x: smoothed_cross_entropy(x, np.array([4]), np.ones(1), smoothing=smoothing)[0]  # noqa: E731
+    lowest, gradient = jax.value_and_grad(loss)(best)
     np.testing.assert_allclose(lowest, smoothing_entropy(smoothing, classes), rtol=1e-5)
-    gradient = jax.grad(lambda x: smoothed_cross_entropy(x, label, weight, smoothing=smoothing)[0])(best)
     np.testing.assert_allclose(gradient, 0, atol=1e-6)
     assert smoothing_entropy(0, classes) == 0
 
 
 def test_loss_of_bfloat16_logits_is_float32():
-    logits, labels, weights = loss_case()
-    total, _ = smoothed_cross_entropy(jnp.asarray(logits, jnp.bfloat16), labels, weights, smoothing=0.1)
+    logits = jnp.ones((3, 4, 7), jnp.bfloat16)
+    total, _ = smoothed_cross_entropy(logits, LABELS, WEIGHTS, smoothing=0.1)
     assert total.dtype == jnp.float32
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("chunk", [1, 5, 12, 64])
-def test_fused_loss_and_gradient_equal_the_plain(smoothing, chunk):
-    rng = np.random.default_rng(1)
-    _, labels, weights = loss_case(classes=7)
-    features = rng.normal(size=(3, 4, 6)).astype(np.float32)
-    table = rng.normal(size=(7, 6)).astype(np.float32)
-
-    def plain(features, table):
-        total, count = smoothed_cross_entropy(features @ table.T, labels, weights, smoothing=smoothing)
-        return 3 * total, count
-
-    def fused(features, table):
-        total, count = fused_linear_cross_entropy(features, table, labels, weights, smoothing, chunk)["loss"]
-        return 3 * total, count
-
-    expected = jax.value_and_grad(plain, (0, 1), has_aux=True)(features, table)
-    found = jax.value_and_grad(fused, (0, 1), has_aux=True)(features, table)
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), found, expected)
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("products", [contextlib.nullcontext, backend.no_foreign_calls])
 def test_fused_loss_of_bfloat16_sums_in_float32(products):
-    """Features and the gradient that goes back to them are rounded; the loss between is as in float32."""
-    rng = np.random.default_rng(1)
-    _, labels, weights = loss_case(classes=7)
-    features = jnp.asarray(rng.normal(size=(3, 4, 6)), jnp.bfloat16)
-    table = jnp.asarray(rng.normal(size=(7, 6)), jnp.bfloat16).astype(jnp.float32)
+    """Features and their gradient are rounded. The loss is computed from them as in float32."""
+    features = jnp.asarray(FEATURES, jnp.bfloat16)
+    table = jnp.asarray(TABLE, jnp.bfloat16).astype(jnp.float32)
 
     def loss(features, table):
-        return fused_linear_cross_entropy(features, table, labels, weights, 0.1, 5)["loss"][0]
+        return fused(features, table, LABELS, WEIGHTS)[0]
 
     with products():
-        found, (gradient, table_gradient) = jax.value_and_grad(loss, (0, 1))(features, table)
+        value, (gradient, table_gradient) = jax.value_and_grad(loss, (0, 1))(features, table)
         calls = count_foreign_calls(jax.value_and_grad(loss, (0, 1)), features, table)
     by_onednn = products is contextlib.nullcontext and onednn.multiplies_bfloat16()
     assert calls == (3 if by_onednn else 0)
     expected, (wide, wide_table) = jax.value_and_grad(loss, (0, 1))(features.astype(jnp.float32), table)
-    assert (found.dtype, gradient.dtype, table_gradient.dtype) == (jnp.float32, jnp.bfloat16, jnp.float32)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert (value.dtype, gradient.dtype, table_gradient.dtype) == (jnp.float32, jnp.bfloat16, jnp.float32)
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
     np.testing.assert_allclose(gradient.astype(jnp.float32), wide, rtol=2e-2, atol=2e-2)
     np.testing.assert_allclose(table_gradient, wide_table, rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize("chunk", [1, 5, 12, 64])
-def test_chunked_log_probabilities_equal_whole(chunk):
-    rng = np.random.default_rng(2)
-    features, table = rng.normal(size=(3, 4, 6)), rng.normal(size=(7, 6))
-    labels = rng.integers(0, 7, (3, 4))
-    exponentials = np.exp(features @ table.T)
-    expected = np.log(np.take_along_axis(exponentials, labels[..., None], -1)[..., 0] / exponentials.sum(-1))
-    found = chunked_log_probabilities(jnp.float32(features), jnp.float32(table), labels, chunk)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+@pytest.mark.parametrize("chunk_size", [1, 5, 12, 64])
+def test_chunked_log_probabilities_equal_whole(chunk_size):
+    exponentials = np.exp(FEATURES @ TABLE.T)
+    expected = np.log(np.take_along_axis(exponentials, LABELS[..., None], -1)[..., 0] / exponentials.sum(-1))
+    scores = quick_jit(chunked_log_probabilities, static_argnums=3)(FEATURES, TABLE, LABELS, chunk_size)
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
 
 
 def test_fused_loss_reports_nll_and_accuracy():
-    logits, labels, weights = loss_case()
-    metrics = fused_linear_cross_entropy(logits, np.eye(7, dtype=np.float32), labels, weights, 0.1, 5)
-    nll = smoothed_cross_entropy(logits, labels, weights, smoothing=0)
-    np.testing.assert_allclose(metrics["nll"], nll, rtol=1e-5)
-    correct = ((logits.argmax(-1) == labels) * weights).sum()
-    np.testing.assert_allclose(metrics["accuracy"], (correct, weights.sum()))
-    plain = smoothed_cross_entropy(logits, labels, weights, smoothing=0.1)
-    np.testing.assert_allclose(metrics["loss"], plain, rtol=1e-5)
+    metrics = fused_linear_cross_entropy(FEATURES, TABLE, LABELS, WEIGHTS, 0.1, 5)
+    np.testing.assert_allclose(metrics["nll"], reference(0.0), rtol=1e-5)
+    correct = (FEATURES @ TABLE.T).argmax(-1) == LABELS
+    np.testing.assert_allclose(metrics["accuracy"], ((correct * WEIGHTS).sum(), WEIGHTS.sum()))
+    ties = fused_linear_cross_entropy(0 * FEATURES, TABLE, LABELS, WEIGHTS, 0.1, 5)
+    np.testing.assert_allclose(ties["accuracy"], (WEIGHTS.sum(), WEIGHTS.sum()))
 
 
 def test_chunked_functions_never_hold_all_logits():
@@ -147,7 +186,7 @@ def test_chunked_functions_never_hold_all_logits():
     labels, weights = jnp.ones((4, 250), jnp.int32), jnp.ones((4, 250))
 
     def loss(features, table):
-        return fused_linear_cross_entropy(features, table, labels, weights, 0.1, 10)["loss"][0]
+        return fused(features, table, labels, weights, chunk_size=10)[0]
 
     def log_probabilities(features, table):
         return chunked_log_probabilities(features, table, labels, 10)
@@ -159,25 +198,15 @@ def test_chunked_functions_never_hold_all_logits():
         assert "1000x333x" not in text
 
 
-@pytest.mark.long
+@pytest.mark.parametrize("loss", [plain, fused])
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
-def test_smoothing_out_of_range_is_an_error(smoothing):
-    with pytest.raises(ValueError, match="smoothing must be at least 0 and below 1"):
-        smoothed_cross_entropy(jnp.zeros((2, 3)), jnp.zeros(2, int), jnp.ones(2), smoothing=smoothing)
-    arrays = jnp.zeros((1, 2, 4)), jnp.zeros((3, 4)), jnp.zeros((1, 2), int), jnp.ones((1, 2))
-    with pytest.raises(ValueError, match="smoothing must be at least 0 and below 1"):
-        fused_linear_cross_entropy(*arrays, smoothing, 8)
+def test_smoothing_out_of_range_is_an_error(loss, smoothing):
+    with pytest.raises(ValueError, match=f"smoothing .*at least 0 and below 1, got {smoothing}"):
+        loss(FEATURES, TABLE, LABELS, WEIGHTS, smoothing)
 
 
-def test_one_class_cannot_be_smoothed():
-    with pytest.raises(ValueError, match="smoothing needs two classes"):
-        smoothed_cross_entropy(jnp.zeros((2, 1)), jnp.zeros(2, int), jnp.ones(2), smoothing=0.1)
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("no_shape_checks")
-@pytest.mark.parametrize("shape", [(2, 1), (2, 2, 1), ()])
-def test_weights_are_not_broadcast(shape):
-    """They would be counted once and summed several times."""
-    with pytest.raises(ValueError, match=r"expected logits .*, got shapes \(2, 2, 3\), \(2, 2\) and"):
-        smoothed_cross_entropy(jnp.zeros((2, 2, 3)), jnp.zeros((2, 2), int), jnp.ones(shape), smoothing=0.0)
+def test_one_class_and_empty_chunks_are_errors():
+    with pytest.raises(ValueError, match=r"two classes for smoothing 0\.1, got 1"):
+        plain(FEATURES, TABLE[:1], 0 * LABELS, WEIGHTS)
+    with pytest.raises(ValueError, match=r"chunk_size .*at least 1, got 0"):
+        fused(FEATURES, TABLE, LABELS, WEIGHTS, chunk_size=0)

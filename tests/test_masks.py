@@ -1,100 +1,105 @@
 """Masks against literal tables."""
 
-import inspect
-
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tfm.masks import causal_mask, combine_masks, ends_mask, local_mask, padding_mask, segment_mask
+from tfm.masks import (
+    causal_mask,
+    combine_masks,
+    first_and_last_mask,
+    local_mask,
+    padding_mask,
+    segment_mask,
+)
+
+UNSIGNED = ["uint8", "uint16", "uint32", "uint64"]
 
 
-def matrix(text):
-    return np.array([[int(x) for x in row.split()] for row in text.strip().splitlines()], bool)
+def assert_rows(mask, text):
+    """Asserts that a mask [..., L, M] has exactly these rows, written as "1 0, 1 1"."""
+    rows = [[int(x) for x in row.split()] for row in text.split(",")]
+    assert mask.dtype == bool
+    np.testing.assert_array_equal(np.asarray(mask).reshape(np.shape(rows)), rows)
 
 
-def test_padding_mask():
-    mask = padding_mask(jnp.array([[5, 7, 0], [4, 0, 0]]))
-    assert mask.shape == (2, 1, 1, 3)
-    np.testing.assert_array_equal(mask[:, 0, 0], matrix("1 1 0\n1 0 0"))
-    np.testing.assert_array_equal(padding_mask(jnp.array([[5, 9]]), pad_id=9)[0, 0, 0], [True, False])
+def test_padding_hides_keys():
+    tokens = np.array([[5, 7, 0], [4, 0, 9]])
+    assert padding_mask(tokens).shape == (2, 1, 1, 3)
+    assert_rows(padding_mask(tokens), "1 1 0, 1 0 1")
+    assert_rows(padding_mask(tokens, pad_id=9), "1 1 1, 1 1 0")
 
 
-def test_causal_mask():
-    expected = """
-    1 0 0 0
-    1 1 0 0
-    1 1 1 0
-    1 1 1 1
-    """
-    mask = causal_mask(jnp.arange(4), jnp.arange(4))
+@pytest.mark.parametrize("dtype", UNSIGNED)
+@pytest.mark.parametrize("make_array", [np.asarray, jnp.asarray])
+def test_unsigned_tokens_differ_from_a_negative_pad_id(make_array, dtype):
+    assert_rows(padding_mask(make_array(np.array([0, 255], dtype)), pad_id=-1), "1 1")
+
+
+def test_causal_mask_hides_later_keys():
+    mask = causal_mask(np.arange(4), np.arange(4))
     assert mask.shape == (1, 4, 4)
-    np.testing.assert_array_equal(mask[0], matrix(expected))
-
-
-def test_causal_mask_of_cached_positions():
-    np.testing.assert_array_equal(causal_mask(jnp.array([2]), jnp.arange(5))[0], matrix("1 1 1 0 0"))
-    positions = jnp.array([[0, 1, 0], [0, 1, 2]])
-    np.testing.assert_array_equal(causal_mask(positions, positions)[0, 0], matrix("1 0 1\n1 1 1\n1 0 1"))
+    assert_rows(mask, "1 0 0 0, 1 1 0 0, 1 1 1 0, 1 1 1 1")
+    assert_rows(causal_mask(np.array([2]), np.arange(5)), "1 1 1 0 0")
+    positions = np.array([[0, 1, 0], [0, 1, 2]])
     assert causal_mask(positions, positions).shape == (2, 1, 3, 3)
+    assert_rows(causal_mask(positions, positions)[0], "1 0 1, 1 1 1, 1 0 1")
 
 
-def test_segment_mask_excludes_others_and_padding():
-    expected = """
-    1 1 0 0 0
-    1 1 0 0 0
-    0 0 1 1 0
-    0 0 1 1 0
-    0 0 0 0 0
-    """
-    segments = jnp.array([[1, 1, 2, 2, 0]])
-    np.testing.assert_array_equal(segment_mask(segments, segments)[0, 0], matrix(expected))
-    cross = segment_mask(jnp.array([[1, 2, 0]]), jnp.array([[1, 2, 2, 0]]))
-    np.testing.assert_array_equal(cross[0, 0], matrix("1 0 0 0\n0 1 1 0\n0 0 0 0"))
+def test_segments_hide_other_segments_and_padding():
+    segments = np.array([[1, 1, 2, 2, 0]])
+    assert_rows(segment_mask(segments, segments), "1 1 0 0 0, 1 1 0 0 0, 0 0 1 1 0, 0 0 1 1 0, 0 0 0 0 0")
+    cross = segment_mask(np.array([[1, 2, 0]]), np.array([[1, 2, 2, 0]]))
+    assert cross.shape == (1, 1, 3, 4)
+    assert_rows(cross, "1 0 0 0, 0 1 1 0, 0 0 0 0")
 
 
-def test_combine_masks_is_logical_and():
-    padding, causal = padding_mask(jnp.array([[5, 7, 0]])), causal_mask(jnp.arange(3), jnp.arange(3))
-    both = combine_masks(None, padding, causal[None])
-    np.testing.assert_array_equal(both[0, 0], matrix("1 0 0\n1 1 0\n1 1 0"))
-    np.testing.assert_array_equal(combine_masks(padding, None), padding)
-    assert combine_masks(None, None) is None
-    unchecked = inspect.unwrap(combine_masks)  # users have no check of its annotations
-    with pytest.raises(ValueError, match=r"masks must be bool, .* got float"):
-        unchecked(causal, np.where(causal, 0.0, -np.inf))
-
-
-def test_local_mask_is_a_band():
-    expected = """
-    1 1 0 0 0
-    1 1 1 0 0
-    0 1 1 1 0
-    0 0 1 1 1
-    0 0 0 1 1
-    """
-    mask = local_mask(jnp.arange(5), jnp.arange(5), 3)
+def test_a_local_mask_is_a_band():
+    mask = local_mask(np.arange(5), np.arange(5), 3)
     assert mask.shape == (1, 5, 5)
-    np.testing.assert_array_equal(mask[0], matrix(expected))
-    np.testing.assert_array_equal(local_mask(jnp.arange(5), jnp.arange(5), 1)[0], np.eye(5, dtype=bool))
-    of_four = local_mask(jnp.array([2]), jnp.arange(6), 4)
-    np.testing.assert_array_equal(of_four[0], matrix("1 1 1 1 0 0"))
-    with pytest.raises(ValueError, match="window must be at least 1"):
-        local_mask(jnp.arange(5), jnp.arange(5), 0)
+    assert_rows(mask, "1 1 0 0 0, 1 1 1 0 0, 0 1 1 1 0, 0 0 1 1 1, 0 0 0 1 1")
+    assert_rows(local_mask(np.arange(2), np.arange(2), 1), "1 0, 0 1")
+    assert_rows(local_mask(np.array([2]), np.arange(6), 4), "1 1 1 1 0 0")
+    with pytest.raises(ValueError, match=r"window.*at least 1.*got 0"):
+        local_mask(np.arange(5), np.arange(5), 0)
 
 
-@pytest.mark.long
-def test_ends_of_segments_and_of_padded_rows():
-    expected = """
-    1 0 1 0 0 0
-    1 0 1 0 0 0
-    1 0 1 0 0 0
-    0 0 0 1 1 0
-    0 0 0 1 1 0
-    0 0 0 0 0 0
-    """
-    segments = jnp.array([[1, 1, 1, 2, 2, 0]])
-    np.testing.assert_array_equal(ends_mask(segment_mask(segments, segments))[0, 0], matrix(expected))
-    np.testing.assert_array_equal(ends_mask(padding_mask(jnp.array([5, 6, 7, 0])))[0, 0], [1, 0, 1, 0])
-    index = jnp.arange(4)
-    causal = ends_mask(causal_mask(index, index))[0]
-    np.testing.assert_array_equal(causal, matrix("1 0 0 0\n1 1 0 0\n1 0 1 0\n1 0 0 1"))
+@pytest.mark.parametrize("dtype", UNSIGNED)
+@pytest.mark.parametrize("make_array", [np.asarray, jnp.asarray])
+def test_unsigned_positions_have_the_masks_of_signed_positions(make_array, dtype):
+    query, key = (np.array(x) for x in ([0, 3, 255], [1, 3, 255]))
+    unsigned = [make_array(x.astype(dtype)) for x in (query, key)]
+    for make_mask in (causal_mask, segment_mask, lambda *x: local_mask(*x, 5)):
+        np.testing.assert_array_equal(make_mask(*unsigned), make_mask(query, key))
+    assert_rows(local_mask(*unsigned, 5), "1 0 0, 1 1 0, 0 0 1")
+
+
+def test_only_the_first_and_the_last_visible_key_stay():
+    segments = np.array([[1, 1, 1, 2, 2, 0]])
+    mask = first_and_last_mask(segment_mask(segments, segments))
+    assert mask.shape == (1, 1, 6, 6)
+    assert_rows(mask[0, 0, 2:], "1 0 1 0 0 0, 0 0 0 1 1 0, 0 0 0 1 1 0, 0 0 0 0 0 0")
+    causal = causal_mask(np.arange(4), np.arange(4))
+    assert_rows(first_and_last_mask(causal), "1 0 0 0, 1 1 0 0, 1 0 1 0, 1 0 0 1")
+
+
+def test_combined_masks_show_what_all_masks_show():
+    padding, causal = padding_mask(np.array([[5, 7, 0]])), causal_mask(np.arange(3), np.arange(3))
+    both = combine_masks(None, padding, causal)
+    assert both.shape == (1, 1, 3, 3)
+    assert_rows(both, "1 0 0, 1 1 0, 1 1 0")
+    np.testing.assert_array_equal(combine_masks(padding, None), padding)
+    assert isinstance(combine_masks(np.asarray(padding)), jax.Array)
+    assert combine_masks(None, None) is None
+    with pytest.raises(ValueError, match=r"masks .*booleans.*got float64"):
+        combine_masks(padding, np.where(causal, 0.0, -np.inf))
+
+
+def test_combined_masks_agree_on_the_axis_of_heads():
+    padding, rows = np.ones((2, 1, 1, 3), bool), np.ones((2, 3, 3), bool)
+    with pytest.raises(ValueError, match=r"mask .* 4 axes.*got \(2, 3, 3\)"):
+        combine_masks(padding, rows)
+    assert combine_masks(padding, rows[:, None]).shape == (2, 1, 3, 3)
+    with pytest.raises(ValueError, match=r"masks .*\.\.\. = \(2, 1, 1, 3\), got \(2, 1, 3, 4\)"):
+        combine_masks(padding, np.ones((2, 1, 3, 4), bool))

@@ -1,5 +1,8 @@
-"""Positions against the papers' numbers and NumPy in float64."""
+"""Positions against the numbers of the papers and NumPy in float64."""
 
+import functools
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,133 +16,141 @@ from tfm.positions import (
     sinusoidal_encoding,
 )
 
+RNG = np.random.default_rng(0)
+QUERY_POSITIONS, KEY_POSITIONS = np.array([0, 3, 200]), np.array([1, 3, 255])
+
 
 def test_sinusoids_equal_the_paper():
-    interleaved = sinusoidal_encoding(jnp.array(1), 4)
+    interleaved = sinusoidal_encoding(np.array(1), 4)
     np.testing.assert_allclose(interleaved, [0.8415, 0.5403, 0.0100, 1.0000], atol=5e-5)
-    concatenated = sinusoidal_encoding(jnp.array(1), 4, layout="concatenated")
+    concatenated = sinusoidal_encoding(np.array(1), 4, layout="concatenated")
     np.testing.assert_allclose(concatenated, [0.8415, 0.0001, 0.5403, 1.0000], atol=5e-5)
 
 
 @pytest.mark.parametrize("layout", ["interleaved", "concatenated"])
-def test_sinusoids_against_float64(layout):
-    features, positions = 16, np.array([[0, 1, 7], [100, 999, 5000]])
+@pytest.mark.parametrize("features", [2, 16])
+def test_sinusoids_against_float64(layout, features):
+    positions = np.array([[0, 1, 7], [100, 999, 5000]])
     expected = np.zeros((*positions.shape, features))
     half = features // 2
     for i in range(half):
-        exponent = 2 * i / features if layout == "interleaved" else i / (half - 1)
-        angle = positions / 10_000.0**exponent
+        exponent = 2 * i / features if layout == "interleaved" else i / max(half - 1, 1)
         sine, cosine = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, half + i)
+        angle = positions / 10_000.0**exponent
         expected[..., sine], expected[..., cosine] = np.sin(angle), np.cos(angle)
-    found = sinusoidal_encoding(jnp.array(positions), features, layout=layout)
-    np.testing.assert_allclose(found, expected, atol=1e-3)  # float32 angles of up to 5,000 radians
-    np.testing.assert_allclose(found[0], expected[0], atol=1e-5)
+    encoding = sinusoidal_encoding(positions.astype("uint16"), features, layout=layout)
+    np.testing.assert_allclose(encoding, expected, atol=1e-3)  # float32 angles of up to 5,000 radians
+    np.testing.assert_allclose(encoding[0], expected[0], atol=1e-5)
 
 
 def test_shifts_are_fixed_rotations():
     """Section 3.5: PE(pos + k) is a linear function of PE(pos), the same for every pos."""
-    encoding = np.asarray(sinusoidal_encoding(jnp.arange(60), 8), np.float64)
+    encoding = np.asarray(sinusoidal_encoding(np.arange(60), 8), np.float64)
     rotation, *_ = np.linalg.lstsq(encoding[:50], encoding[5:55], rcond=None)
     np.testing.assert_allclose(encoding[:50] @ rotation, encoding[5:55], atol=1e-5)
     np.testing.assert_allclose(rotation @ rotation.T, np.eye(8), atol=5e-3)
 
 
-def test_odd_features_or_bad_layouts_are_errors():
-    with pytest.raises(ValueError, match="even"):
-        sinusoidal_encoding(jnp.arange(3), 5)
-    with pytest.raises(ValueError, match="layout"):
-        sinusoidal_encoding(jnp.arange(3), 4, layout="shuffled")
-
-
-RNG = np.random.default_rng(0)
-
-
 def rotate(x, positions):
-    """Each pair of features as one complex number, times e^(i angle), in float64."""
+    """Multiplies each pair of features, as one complex number, by e^(i angle) in float64."""
     features = x.shape[-1]
     pairs = x[..., 0::2] + 1j * x[..., 1::2]
     angles = positions[..., None, None] / 10_000.0 ** (np.arange(0, features, 2) / features)
-    turned = pairs * np.exp(1j * angles)
-    return np.stack([turned.real, turned.imag], axis=-1).reshape(x.shape)
+    rotated = pairs * np.exp(1j * angles)
+    return np.stack([rotated.real, rotated.imag], axis=-1).reshape(x.shape)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("positions", [np.arange(5), np.array([[0, 1, 2, 0, 1], [7, 90, 900, 0, 3]])])
 def test_rotary_encoding_turns_pairs_of_features(positions):
-    x = RNG.normal(size=(2, 5, 3, 8))
-    found = rotary_encoding(jnp.asarray(x, jnp.float32), jnp.asarray(positions))
-    np.testing.assert_allclose(found, rotate(x, positions), atol=1e-4)
-    assert rotary_encoding(jnp.asarray(x, jnp.bfloat16), jnp.asarray(positions)).dtype == jnp.bfloat16
+    x = RNG.normal(size=(2, 5, 3, 8)).astype(np.float32)
+    np.testing.assert_allclose(rotary_encoding(x, positions), rotate(x, positions), atol=1e-4)
+    assert rotary_encoding(jnp.asarray(x, jnp.bfloat16), positions).dtype == jnp.bfloat16
 
 
 def test_rotary_products_depend_on_the_distance():
     query, key = RNG.normal(size=(2, 1, 1, 8)).astype(np.float32)
-
-    def product(query_position, key_position):
-        where = jnp.array([query_position]), jnp.array([key_position])
-        return float((rotary_encoding(query, where[0]) * rotary_encoding(key, where[1])).sum())
-
-    assert product(3, 1) == pytest.approx(product(50, 48), abs=1e-4)
-    assert product(0, 0) == pytest.approx(float((query * key).sum()), abs=1e-5)
-    assert abs(product(3, 1) - product(1, 3)) > 1e-2
-
-
-def test_rotary_encoding_needs_pairs():
-    with pytest.raises(ValueError, match="even: rotary positions rotate pairs; got 5"):
-        rotary_encoding(jnp.zeros((2, 1, 5)), jnp.arange(2))
+    positions = np.array([[3, 1], [50, 48], [0, 0], [1, 3]])
+    rotated = [
+        jax.vmap(rotary_encoding, (None, 0))(x, positions[:, i : i + 1]) for i, x in enumerate((query, key))
+    ]
+    product = (rotated[0] * rotated[1]).sum((1, 2, 3))
+    np.testing.assert_allclose(product[0], product[1], atol=1e-4)
+    np.testing.assert_allclose(product[2], (query * key).sum(), atol=1e-5)
+    assert abs(product[0] - product[3]) > 1e-2
 
 
-def test_distances_are_from_query_to_key():
-    np.testing.assert_array_equal(
-        relative_distance(jnp.array([0, 5]), jnp.array([0, 1, 7])), [[0, 1, 7], [-5, -4, 2]]
-    )
-    assert relative_distance(jnp.zeros((3, 1), int), jnp.arange(4)).shape == (3, 1, 4)
+@pytest.mark.parametrize("dtype", ["int8", "int64", "uint8", "uint16", "uint32", "uint64"])
+@pytest.mark.parametrize("make_array", [np.asarray, jnp.asarray])
+def test_distances_of_all_integer_types_are_signed(make_array, dtype):
+    size = 100 if dtype == "int8" else 255
+    query, key = (make_array(np.minimum(x, size).astype(dtype)) for x in (QUERY_POSITIONS, KEY_POSITIONS))
+    expected = np.array([[1, 3, 255], [-2, 0, 252], [-199, -197, 55]])
+    if dtype == "int8":
+        expected = np.array([[1, 3, 100], [-2, 0, 97], [-99, -97, 0]])
+    np.testing.assert_array_equal(relative_distance(query, key), expected)
+    np.testing.assert_allclose(alibi_bias(query, key, 1)[0], -np.abs(expected) / 256)
+    causal = relative_buckets(key, bidirectional=False)  # unsigned distances are later keys
+    np.testing.assert_array_equal(causal, 0)
 
 
 def test_slopes_of_alibi():
-    """Section 3 of Press et al.; for 12 heads those of their code."""
-    np.testing.assert_allclose(
-        alibi_slopes(8), [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
-    )
+    """Section 3 of Press et al.; the slopes of 12 heads are those of the authors' code."""
+    np.testing.assert_allclose(alibi_slopes(8), 0.5 ** np.arange(1, 9))
     np.testing.assert_allclose(alibi_slopes(12)[8:], np.array([2, 8, 32, 128]) ** -0.5)
     np.testing.assert_array_equal(alibi_slopes(12)[:8], alibi_slopes(8))
     assert alibi_slopes(1) == 2**-8
+    for heads in (1, 7, 8, 9):
+        assert alibi_slopes(heads).shape == (heads,)
+    with pytest.raises(ValueError, match=r"heads .*at least 1, got 0"):
+        alibi_slopes(0)
 
 
 def test_alibi_bias_falls_linearly():
-    found = alibi_bias(jnp.array([2]), jnp.arange(5), 2)
+    bias = alibi_bias(np.array([2]), np.arange(5), 2)
     expected = np.array([-2, -1, 0, -1, -2]) * np.array([[1 / 16], [1 / 256]])
-    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-6)
-    assert alibi_bias(jnp.zeros((3, 4), int), jnp.arange(5), 2).shape == (3, 2, 4, 5)
+    np.testing.assert_allclose(bias[:, 0], expected, rtol=1e-6)
+    assert alibi_bias(np.zeros((3, 4), int), np.arange(5), 2).shape == (3, 2, 4, 5)
 
 
 def test_buckets_of_t5_by_hand():
-    """32 buckets up to distance 128: 16 a direction, of which 8 hold one distance."""
+    """32 buckets up to distance 128: 16 for each direction, and 8 of them for one distance each."""
     earlier = {0: 0, 1: 1, 7: 7, 8: 8, 11: 8, 12: 9, 15: 9, 16: 10, 22: 10, 23: 11, 32: 12, 90: 14, 91: 15}
-    found = relative_buckets(jnp.array([-n for n in earlier]), bidirectional=True)
-    np.testing.assert_array_equal(found, [*earlier.values()])
-    later = relative_buckets(jnp.array([1, 8, 128, 10_000]), bidirectional=True)
+    buckets = relative_buckets(np.array([-n for n in earlier]), bidirectional=True)
+    np.testing.assert_array_equal(buckets, [*earlier.values()])
+    later = relative_buckets(np.array([1, 8, 128, 10_000]), bidirectional=True)
     np.testing.assert_array_equal(later, [17, 24, 31, 31])
 
 
-@pytest.mark.parametrize(("buckets", "most"), [(32, 128), (8, 20), (64, 1000)])
+@pytest.mark.parametrize(("buckets", "largest"), [(32, 128), (8, 20), (64, 1000), (4, 3)])
 @pytest.mark.parametrize("bidirectional", [True, False])
-def test_buckets_against_logarithms(buckets, most, bidirectional):
-    each = buckets // 2 if bidirectional else buckets
-    exact = each // 2
-    expected = []
-    for distance in range(-2 * most, 2 * most + 1):
-        far = abs(distance) if bidirectional else max(-distance, 0)
-        if far >= exact:  # 1e-9: a distance at which a bucket begins is in it
-            steps = np.log(far / exact) / np.log(most / exact) * (each - exact)
-            far = min(exact + int(steps + 1e-9), each - 1)
-        expected.append(far + each * (bidirectional and distance > 0))
-    distances = jnp.arange(-2 * most, 2 * most + 1)
-    found = relative_buckets(distances, buckets=buckets, max_distance=most, bidirectional=bidirectional)
-    np.testing.assert_array_equal(found, expected)
+def test_buckets_against_logarithms(buckets, largest, bidirectional):
+    size = buckets // 2 if bidirectional else buckets
+    exact = size // 2
+    distances = np.arange(-2 * largest, 2 * largest + 1)
+    absolute = np.abs(distances) if bidirectional else np.maximum(-distances, 0)
+    # 1e-9: the smallest distance of a bucket is in the bucket
+    steps = np.log(np.maximum(absolute, 1) / exact) / np.log(largest / exact) * (size - exact) + 1e-9
+    expected = np.where(absolute < exact, absolute, np.minimum(exact + np.floor(steps), size - 1))
+    expected += size * (bidirectional & (distances > 0))
+    get_buckets = functools.partial(relative_buckets, buckets=buckets, max_distance=largest)
+    np.testing.assert_array_equal(get_buckets(distances, bidirectional=bidirectional), expected)
 
 
-@pytest.mark.parametrize(("buckets", "most", "bidirectional"), [(6, 9, True), (5, 9, False), (32, 8, True)])
-def test_impossible_buckets_are_errors(buckets, most, bidirectional):
-    with pytest.raises(ValueError, match="buckets must divide into halves"):
-        relative_buckets(jnp.arange(3), buckets=buckets, max_distance=most, bidirectional=bidirectional)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: sinusoidal_encoding(np.arange(3), 5), "features .*even.*got 5"),
+        (lambda: sinusoidal_encoding(np.arange(3), 4, layout="shuffled"), "layout .*got 'shuffled'"),
+        (lambda: rotary_encoding(np.zeros((2, 1, 5), "float32"), np.arange(2)), "even .*features.*got 5"),
+        (lambda: relative_buckets(np.arange(3), buckets=6, bidirectional=True), "multiple of 4, got 6"),
+        (lambda: relative_buckets(np.arange(3), buckets=5, bidirectional=False), "multiple of 2, got 5"),
+        (lambda: relative_buckets(np.arange(3), buckets=0, bidirectional=False), "multiple of 2, got 0"),
+        (
+            lambda: relative_buckets(np.arange(3), max_distance=8, bidirectional=True),
+            "max_distance .*above 8 for 32 buckets, got 8",
+        ),
+    ],
+)
+def test_impossible_arguments_are_errors(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,118 +1,125 @@
-"""Cross-entropy with label smoothing (section 5.4) as a (sum, count) pair.
+"""Cross-entropy with label smoothing (section 5.4) as a pair of sum and count.
 
-Sums and counts are added over gradient accumulation steps, devices and hosts before the one division, so that
-a batch split unevenly has the same loss and gradient as the whole.
+Sums and counts are added over micro-batches, devices and hosts, and divided once. An unevenly divided batch
+therefore has the same loss and gradient as the whole batch.
+
+Labels are class ids from 0 to V - 1. Where the weight is 0, a label may have any value, for example -100.
+Other invalid labels raise a ValueError. Inside `jax.jit` and similar transformations, values are unknown, and
+invalid labels turn the sum and its gradient into NaN instead.
+
+Shape letters: B batch, L length, D model width, V classes (vocabulary); `...` are batch axes.
 """
 
 import functools
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, Float32, Int, Shaped
+from jaxtyping import Float, Float32, Integer, Shaped
 
-from tfm.array_types import Array
+from tfm.array_types import Array, check_arrays
 from tfm.matmul import dot_general
 from tfm.search import token_scores
 
 SumAndCount = tuple[Float32[jax.Array, ""], Float32[jax.Array, ""]]
+Sums = tuple[jax.Array, jax.Array, jax.Array]  # of loss, nll and accuracy
+Chunk = tuple[jax.Array, jax.Array, jax.Array]  # features [B, l, D], labels [B, l] and weights [B, l]
 
 
+@check_arrays
 def smoothed_cross_entropy(
     logits: Float[Array, "*batch V"],
-    labels: Int[Array, "*batch"],
+    labels: Integer[Array, "*batch"],
     weights: Shaped[Array, "*batch"],
     *,
     smoothing: float,
 ) -> SumAndCount:
-    """Cross-entropy against 1 - smoothing on the label and smoothing / (V - 1) on each other class.
+    """Computes the cross-entropy with 1 - smoothing on the label and smoothing / (V - 1) on other classes.
 
     Args:
-      logits: [..., V], any float dtype; computed in float32.
-      labels: int [...].
-      weights: [...]; 0 where the position is padding.
-      smoothing: epsilon_ls in [0, 1); the paper's is 0.1.
+      logits: [..., V] of any float type. The loss is computed in float32.
+      labels: integers [...].
+      weights: [...], 0 for padding.
+      smoothing: epsilon_ls, at least 0 and below 1; 0.1 in the paper.
 
     Returns:
-      (sum, count): float32 scalars, the weighted sum of the losses in nats and the sum of the weights.
-      `smoothing_entropy(smoothing, V)` is the lowest value that sum / count can reach.
+      (sum, count): float32 scalars, the weighted sum of the losses in nats and the sum of the weights. The
+      minimum of sum / count is `smoothing_entropy(smoothing, V)`.
 
     Raises:
-      ValueError: other shapes, which could be broadcast to a loss that counts less than it sums, or a
-        smoothing out of range.
+      ValueError: if shapes do not fit, a label is not a class, or `smoothing` is out of range.
     """
-    if not logits.shape[:-1] == labels.shape == weights.shape:
-        raise ValueError(
-            "expected logits [..., V], labels [...] and weights [...], got shapes "
-            f"{logits.shape}, {labels.shape} and {weights.shape}"
-        )
-    logits = logits.astype(jnp.float32)
-    label_logit = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-    _, losses = _losses(logits, jax.nn.logsumexp(logits, axis=-1), label_logit, smoothing)
-    return (losses * weights).sum(), jnp.sum(weights, dtype=jnp.float32)
+    count = jnp.sum(weights, dtype=jnp.float32)
+    labels, weights = _check_labels(labels, weights, logits.shape[-1])
+    logits = jnp.asarray(logits, jnp.float32)
+    losses, _, _ = _losses(logits, jax.nn.logsumexp(logits, axis=-1), labels, smoothing)
+    return (losses * weights).sum(), count
 
 
 def smoothing_entropy(smoothing: float, classes: int) -> float:
-    """Entropy of the smoothed target in nats: subtract it to compare losses across smoothing values."""
+    """Returns the entropy of the smoothed target in nats, which is the lowest possible loss.
+
+    The difference of loss and entropy can be compared across values of smoothing.
+    """
     other = _other_probability(smoothing, classes)
     if smoothing == 0:
         return 0.0
     return -((1 - smoothing) * math.log(1 - smoothing) + smoothing * math.log(other))
 
 
-def _other_probability(smoothing, classes):
-    """The probability of each class but the label in the smoothed target.
-
-    Raises:
-      ValueError: a smoothing out of range, or no other class.
-    """
-    if not 0 <= smoothing < 1:
-        raise ValueError(f"smoothing must be at least 0 and below 1, got {smoothing}")
-    if smoothing and classes < 2:
-        raise ValueError(f"smoothing needs two classes, got {classes} for smoothing {smoothing}")
-    return smoothing / (classes - 1) if smoothing else 0.0
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+@check_arrays
 def fused_linear_cross_entropy(
     features: Float[Array, "B L D"],
     table: Float[Array, "V D"],
-    labels: Int[Array, "B L"],
+    labels: Integer[Array, "B L"],
     weights: Shaped[Array, "B L"],
     smoothing: float,
     chunk_size: int,
 ) -> dict[str, SumAndCount]:
-    """`smoothed_cross_entropy` of the logits `features @ table.T`, computed in chunks of positions.
+    """Computes `smoothed_cross_entropy` of the logits `features @ table.T` in chunks of positions.
 
-    A custom VJP: the forward pass also computes the gradient of each chunk while it has the chunk's logits,
-    so that the largest array is [chunk_size, V], and the backward pass only multiplies by a scalar.
+    The largest array is [chunk_size, V], because the forward pass also computes the gradient of each chunk
+    while it has the logits of the chunk. The backward pass only multiplies the gradient by a scalar.
 
     Args:
-      features: [B, L, D], the decoder's output.
+      features: [B, L, D], the output of the decoder.
       table: [V, D], the embedding matrix.
-      labels, weights: [B, L], as in `smoothed_cross_entropy`.
-      smoothing: epsilon_ls.
-      chunk_size: positions in a chunk, or B if that is more.
+      labels, weights, smoothing: see `smoothed_cross_entropy`; [B, L].
+      chunk_size: number of positions in a chunk, at least 1. A chunk has a position of each row or more.
 
     Returns:
-      A dict of (sum, count) pairs of float32 scalars: "loss"; "nll", the loss without smoothing; "accuracy",
-      how often no other class has a larger logit than the label. Only "loss" has a gradient, with respect to
-      `features` and `table`.
+      A dict of (sum, count) pairs of float32 scalars. "loss" is the smoothed loss, and the only sum with a
+      gradient, with respect to `features` and `table`. "nll" is the loss without smoothing. "accuracy" counts
+      labels that no other class exceeds, so a label that ties with another class counts as correct.
+
+    Raises:
+      ValueError: as in `smoothed_cross_entropy`, or if `chunk_size` is below 1.
     """
+    count = jnp.sum(weights, dtype=jnp.float32)
+    labels, weights = _check_labels(labels, weights, table.shape[0])
+    sums = _fused_sums(features, jnp.asarray(table), labels, weights, smoothing, chunk_size)
+    return {name: (total, count) for name, total in zip(("loss", "nll", "accuracy"), sums, strict=True)}
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def _fused_sums(features, table, labels, weights, smoothing, chunk_size):
+    """Computes the sums of `fused_linear_cross_entropy` where no gradient is needed."""
 
     def add(total, chunk):
         return jax.tree.map(jnp.add, total, _chunk_sums(table, chunk, smoothing)[0]), None
 
-    sums, _ = jax.lax.scan(add, (0.0, 0.0, 0.0), _split(features, labels, weights, chunk_size))
-    return _name_sums(sums, weights)
+    return jax.lax.scan(add, (0.0, 0.0, 0.0), _split(features, labels, weights, chunk_size))[0]
 
 
 def _forward(features, table, labels, weights, smoothing, chunk_size):
+    """Computes the sums and the gradients of the loss with respect to features and table."""
+
     def add(carry, chunk):
         total, table_gradient = carry
-        sums, logit_gradient = _chunk_sums(table, chunk, smoothing)
-        logit_gradient = logit_gradient().astype(features.dtype)
-        # One dimension of positions: where there are two, XLA first writes the gradient transposed.
+        sums, make_gradient = _chunk_sums(table, chunk, smoothing)
+        logit_gradient = make_gradient().astype(features.dtype)
+        # With two axes of positions, XLA would first write the gradient transposed.
         flat_gradient, flat_features = (x.reshape(-1, x.shape[-1]) for x in (logit_gradient, chunk[0]))
         table_gradient += _product(flat_gradient, flat_features, axes=(0, 0))
         gradient = _product(logit_gradient, table.astype(features.dtype), axes=(2, 0))
@@ -121,73 +128,109 @@ def _forward(features, table, labels, weights, smoothing, chunk_size):
     start = ((0.0, 0.0, 0.0), jnp.zeros(table.shape, jnp.float32))
     chunks = _split(features, labels, weights, chunk_size)
     (sums, table_gradient), gradient = jax.lax.scan(add, start, chunks)
-    return _name_sums(sums, weights), (_join(gradient, labels), table_gradient.astype(table.dtype))
+    return sums, (_join(gradient, labels), table_gradient.astype(table.dtype))
 
 
 def _backward(smoothing, chunk_size, gradients, cotangents):
-    scale = cotangents["loss"][0]
-    gradient, table_gradient = ((x * scale).astype(x.dtype) for x in gradients)
+    """Multiplies the gradients by the cotangent of the loss."""
+    gradient, table_gradient = ((x * cotangents[0]).astype(x.dtype) for x in gradients)
     return gradient, table_gradient, None, None
 
 
-fused_linear_cross_entropy.defvjp(_forward, _backward)
+_fused_sums.defvjp(_forward, _backward)
 
 
+@check_arrays
 def chunked_log_probabilities(
-    features: Float[Array, "B L D"], table: Float[Array, "V D"], labels: Int[Array, "B L"], chunk_size: int
+    features: Float[Array, "B L D"],
+    table: Float[Array, "V D"],
+    labels: Integer[Array, "B L"],
+    chunk_size: int,
 ) -> Float32[jax.Array, "B L"]:
-    """`tfm.search.token_scores` of the logits `features @ table.T`, computed in chunks of positions.
+    """Computes `tfm.search.token_scores` of the logits `features @ table.T` in chunks of positions.
 
-    Args:
-      features, table, labels, chunk_size: as in `fused_linear_cross_entropy`.
-
-    Returns:
-      float32 [B, L], the log-probability of each label.
+    The arguments are as in `fused_linear_cross_entropy`. Returns the log-probability of each label, [B, L].
+    All labels must be classes, because there are no weights.
     """
+    table = jnp.asarray(table)
+    labels, ones = _check_labels(labels, jnp.ones(labels.shape), len(table))
 
     def score(chunk):
         features, labels, _ = chunk
         return token_scores(_logits(table, features), labels)
 
-    chunks = _split(features, labels, jnp.ones(labels.shape), chunk_size)
-    return _join(jax.lax.map(score, chunks), labels)
+    return _join(jax.lax.map(score, _split(features, labels, ones, chunk_size)), labels) * ones
 
 
-def _split(features, labels, weights, chunk_size):
-    """Features [N, B, l, D], labels and weights [N, B, l]: N chunks of the length, padded with weight 0.
+def _check_labels(labels: Array, weights: Array, classes: int) -> tuple[jax.Array, jax.Array]:
+    """Returns labels and float32 weights that replace invalid labels by 0 and their weights by NaN.
 
-    Chunks have all rows of the batch, so that a batch that is sharded over devices is not resharded.
+    A weight of 0 stays 0, so the label does not matter.
+
+    Raises:
+      ValueError: if an invalid label has a weight, and this process knows the values of the arrays.
     """
+    is_class = (labels >= 0) & (labels < classes)
+    is_valid = is_class | (weights == 0)
+    is_known = not isinstance(is_valid, jax.core.Tracer) and getattr(is_valid, "is_fully_addressable", True)
+    if is_known and not is_valid.all():
+        invalid = labels[~is_valid][0]
+        raise ValueError(f"Expected labels from 0 to {classes - 1}, or with weight 0, got {invalid}.")
+    weights = jnp.where(is_valid, jnp.asarray(weights, jnp.float32), jnp.nan)
+    return jnp.where(is_class, labels, 0), weights
+
+
+def _other_probability(smoothing: float, classes: int) -> float:
+    """Returns the probability of each class except the label in the smoothed target.
+
+    Raises:
+      ValueError: if `smoothing` is out of range, or no other class exists.
+    """
+    if not 0 <= smoothing < 1:
+        raise ValueError(f"Expected smoothing to be at least 0 and below 1, got {smoothing}.")
+    if smoothing and classes < 2:
+        raise ValueError(f"Expected at least two classes for smoothing {smoothing}, got {classes}.")
+    return smoothing / (classes - 1) if smoothing else 0.0
+
+
+def _split(features: Array, labels: Array, weights: jax.Array, chunk_size: int) -> Chunk:
+    """Returns N chunks of features [N, B, l, D], labels and weights [N, B, l], padded with weight 0.
+
+    A chunk contains all rows of the batch, so that a batch that is sharded over devices is not resharded.
+    """
+    if chunk_size < 1:
+        raise ValueError(f"Expected chunk_size to be at least 1, got {chunk_size}.")
     rows, length = labels.shape
-    chunk_length = min(max(chunk_size // rows, 1), length)
-    missing = -length % chunk_length
+    chunk_length = max(min(chunk_size // max(rows, 1), length), 1)
+    chunks = -(-length // chunk_length)
 
     def split(x):
-        padded = jnp.pad(x, [(0, 0), (0, missing), *[(0, 0)] * (x.ndim - 2)])
-        return jnp.moveaxis(padded.reshape(rows, -1, chunk_length, *x.shape[2:]), 1, 0)
+        padded = jnp.pad(x, [(0, 0), (0, chunks * chunk_length - length), *[(0, 0)] * (x.ndim - 2)])
+        return jnp.moveaxis(padded.reshape(rows, chunks, chunk_length, *x.shape[2:]), 1, 0)
 
-    return split(features), split(labels), split(weights.astype(jnp.float32))
-
-
-def _join(chunks, labels):
-    """The inverse of `_split` for results [N, B, l, ...]: [B, L, ...] for labels [B, L]."""
-    rows, length = labels.shape
-    return jnp.moveaxis(chunks, 0, 1).reshape(rows, -1, *chunks.shape[3:])[:, :length]
+    return split(features), split(labels), split(weights)
 
 
-def _logits(table, features):
-    """float32 [B, l, V], of a product in the dtype of the features."""
+def _join(chunks: jax.Array, labels: Array) -> jax.Array:
+    """Returns [B, L, ...] for labels [B, L] from chunks [N, B, l, ...]; the inverse of `_split`."""
+    number, rows, chunk_length = chunks.shape[:3]
+    joined = jnp.moveaxis(chunks, 0, 1).reshape(rows, number * chunk_length, *chunks.shape[3:])
+    return joined[:, : labels.shape[1]]
+
+
+def _logits(table: jax.Array, features: jax.Array) -> jax.Array:
+    """Returns float32 logits [B, l, V] from a product in the dtype of the features."""
     return _product(features, table.astype(features.dtype), axes=(2, 1))
 
 
-def _product(x, y, axes):
-    """float32; sums over one axis of x and one of y."""
+def _product(x: jax.Array, y: jax.Array, axes: tuple[int, int]) -> jax.Array:
+    """Returns the float32 product of two arrays, summed over one axis of each."""
     numbers = (((axes[0],), (axes[1],)), ((), ()))
     return dot_general(x, y, numbers, max_skinny_rows=0, preferred_element_type=jnp.float32)
 
 
-def _chunk_sums(table, chunk, smoothing):
-    """Sums of loss, nll and correct labels of one chunk, and a function: the gradient of its logits."""
+def _chunk_sums(table: jax.Array, chunk: Chunk, smoothing: float) -> tuple[Sums, Callable[[], jax.Array]]:
+    """Returns the sums of a chunk, and a function that computes the gradient of the loss by the logits."""
     features, labels, weights = chunk
     logits = _logits(table, features)
     classes = logits.shape[-1]
@@ -195,29 +238,28 @@ def _chunk_sums(table, chunk, smoothing):
     max_logit = logits.max(-1)
     exponentials = jnp.exp(logits - max_logit[..., None])
     z = exponentials.sum(-1)
-    label_logit = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-    nll, loss = _losses(logits, max_logit + jnp.log(z), label_logit, smoothing)
+    loss, nll, label_logit = _losses(logits, max_logit + jnp.log(z), labels, smoothing)
+    correct = (label_logit >= max_logit).astype(jnp.float32)
 
-    def gradient():
+    def make_gradient():
         difference = exponentials / z[..., None] - other
         is_label = jnp.arange(classes) == labels[..., None]
         return jnp.where(is_label, difference - (1 - smoothing - other), difference) * weights[..., None]
 
-    correct = (label_logit >= max_logit).astype(jnp.float32)
-    return tuple((x * weights).sum() for x in (loss, nll, correct)), gradient
+    return ((loss * weights).sum(), (nll * weights).sum(), (correct * weights).sum()), make_gradient
 
 
-def _losses(logits, log_z, label_logit, smoothing):
-    """The losses [...] without and with smoothing, of logits [..., V] and their log sum exp."""
+def _losses(logits: jax.Array, log_z: jax.Array, labels: Array, smoothing: float) -> tuple[jax.Array, ...]:
+    """Returns the loss, the loss without smoothing and the logit of each label; all have the shape [...].
+
+    The arguments are logits [..., V], their log sum exp [...] and labels [...].
+    """
+    classes = logits.shape[-1]
+    label_logit = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
     nll = log_z - label_logit
     if not smoothing:
-        return nll, nll
-    classes = logits.shape[-1]
+        return nll, nll, label_logit
     other = _other_probability(smoothing, classes)
-    # sum_v q_v (log_z - logit_v): q is `other`, and 1 - smoothing - other more on the label
-    return nll, (1 - smoothing - other) * nll + other * (classes * log_z - logits.sum(-1))
-
-
-def _name_sums(sums, weights):
-    count = jnp.sum(weights, dtype=jnp.float32)
-    return {name: (total, count) for name, total in zip(("loss", "nll", "accuracy"), sums, strict=True)}
+    # sum_v q_v (log_z - logit_v), where q is `other`, plus 1 - smoothing - other for the label
+    loss = (1 - smoothing - other) * nll + other * (classes * log_z - logits.sum(-1))
+    return loss, nll, label_logit

@@ -1,10 +1,10 @@
-"""Attention masks (sections 3.1 and 3.2.3): boolean, True where a query may attend to a key.
+"""Attention masks (sections 3.1 and 3.2.3): boolean arrays, True where a query may attend to a key.
 
-Masks are made outside the model from positions and validity and combined with logical and. All have the
-shape [..., 1, L, M] (or broadcast to it), where the 1 is the head axis. For two queries and three keys, whose
-tokens are np.array([5, 7, 0]):
+Masks are computed outside the model and combined with a logical and. A mask has the shape [..., 1, L, M] for
+L queries and M keys, where the 1 is the axis of the heads. For two queries and three keys with the tokens
+np.array([5, 7, 0]):
 
-    padding_mask(tokens)     causal_mask(np.arange(2), np.arange(3))     combine_masks(both)
+    padding_mask(tokens)     causal_mask(np.arange(2), np.arange(3))     combine_masks of both
         1 1 0                    1 0 0                                       1 0 0
                                  1 1 0                                       1 1 0
 """
@@ -13,72 +13,94 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Integer
 
-from tfm.array_types import Array
+from tfm.array_types import Array, check_arrays
+from tfm.positions import relative_distance
+
+QueryNumbers = Integer[Array, "*#batch L"]
+KeyNumbers = Integer[Array, "*#batch M"]
+Mask = Bool[jax.Array, "*#batch 1 L M"]
 
 
-def padding_mask(tokens: Int[Array, "*batch M"], pad_id: int = 0) -> Bool[jax.Array, "*batch 1 1 M"]:
-    """[B, M] tokens -> bool [B, 1, 1, M]: every query may attend to the keys that are not padding."""
-    return jnp.asarray(tokens != pad_id)[..., None, None, :]
+@check_arrays
+def padding_mask(tokens: Integer[Array, "*batch M"], pad_id: int = 0) -> Bool[jax.Array, "*batch 1 1 M"]:
+    """Returns the mask [..., 1, 1, M] that hides padding: keys whose token is `pad_id`."""
+    # Unsigned tokens would turn a pad_id of -1 into their largest value.
+    return (jnp.asarray(tokens, jnp.int32) != pad_id)[..., None, None, :]
 
 
-def causal_mask(
-    query_positions: Int[Array, "*#batch L"], key_positions: Int[Array, "*#batch M"]
-) -> Bool[jax.Array, "*#batch 1 L M"]:
-    """[.., L], [.., M] -> bool [.., 1, L, M]: a query attends to keys at its own position and before it.
+@check_arrays
+def causal_mask(query_positions: QueryNumbers, key_positions: KeyNumbers) -> Mask:
+    """Returns the mask [..., 1, L, M] that hides later keys: a query sees its own position and earlier ones.
 
-    Positions are absolute, so that one query at position 7 works against a cache of positions 0 to 31.
+    Positions are absolute, so one query at position 7 can attend to a cache of the positions 0 to 31.
     """
-    return jnp.asarray(query_positions[..., :, None] >= key_positions[..., None, :])[..., None, :, :]
+    return (relative_distance(query_positions, key_positions) <= 0)[..., None, :, :]
 
 
-def segment_mask(
-    query_segments: Int[Array, "*#batch L"], key_segments: Int[Array, "*#batch M"]
-) -> Bool[jax.Array, "*#batch 1 L M"]:
-    """[.., L], [.., M] -> bool [.., 1, L, M]: only within one segment of a packed row.
+@check_arrays
+def segment_mask(query_segments: QueryNumbers, key_segments: KeyNumbers) -> Mask:
+    """Returns the mask [..., 1, L, M] that separates the sentences of a packed row.
 
-    Segments count from 1; 0 is padding, which neither attends nor is attended to.
+    Segments count from 1. Segment 0 is padding, which neither attends nor is attended to.
     """
-    same = query_segments[..., :, None] == key_segments[..., None, :]
-    valid = key_segments[..., None, :] != 0
-    return jnp.asarray(same & valid)[..., None, :, :]
+    is_same = query_segments[..., :, None] == key_segments[..., None, :]
+    is_token = key_segments[..., None, :] != 0
+    return jnp.asarray(is_same & is_token)[..., None, :, :]
 
 
-def local_mask(
-    query_positions: Int[Array, "*#batch L"], key_positions: Int[Array, "*#batch M"], window: int
-) -> Bool[jax.Array, "*#batch 1 L M"]:
-    """[.., L], [.., M] -> bool [.., 1, L, M]: keys at most (window - 1) / 2 positions before or behind.
+@check_arrays
+def local_mask(query_positions: QueryNumbers, key_positions: KeyNumbers, window: int) -> Mask:
+    """Returns the mask [..., 1, L, M] of a neighbourhood: the restricted self-attention of section 4.
 
-    The restricted self-attention of section 4, whose neighbourhood of size r is the window, centred on the
-    query; an even window has one position more before the query than behind it.
+    Args:
+      query_positions: integers [..., L].
+      key_positions: integers [..., M].
+      window: number of visible positions, r in the paper. The query is in the centre. An even window has
+        one more position before the query than after it.
 
     Raises:
-      ValueError: the window is not positive: no query would attend to anything.
+      ValueError: if the window is below 1, because no query could attend to anything.
     """
     if window < 1:
-        raise ValueError(f"window must be at least 1, the query's own position, got {window}")
-    ahead = key_positions[..., None, :] - query_positions[..., :, None]
-    return jnp.asarray((ahead >= -(window // 2)) & (ahead <= (window - 1) // 2))[..., None, :, :]
+        raise ValueError(f"Expected window to be at least 1 (only the query's own position), got {window}.")
+    distance = relative_distance(query_positions, key_positions)
+    return ((distance >= -(window // 2)) & (distance <= (window - 1) // 2))[..., None, :, :]
 
 
-def ends_mask(mask: Bool[Array, "*batch M"]) -> Bool[jax.Array, "*batch M"]:
-    """The first and the last True of each row of a mask alone: of all that a query sees, both ends.
+@check_arrays
+def first_and_last_mask(mask: Bool[Array, "*batch M"]) -> Bool[jax.Array, "*batch M"]:
+    """Returns a mask that keeps only the first and the last visible key of each query.
 
-    Of a packed row that is each segment's first and last position; under a causal mask a query's own is last.
+    In a packed row, these are the ends of the query's segment. In a causal mask, the last visible key is the
+    query's own position.
     """
     count = jnp.cumsum(mask, axis=-1)
     return jnp.logical_and(mask, (count == 1) | (count == count[..., -1:]))
 
 
-def combine_masks(*masks: Bool[Array, "..."] | None) -> Bool[jax.Array, "..."] | None:
-    """Logical and of broadcastable masks. None is neutral; nothing but None gives None.
+@check_arrays
+def combine_masks(*masks: Bool[Array, "*#shape"] | None) -> Bool[jax.Array, "..."] | None:
+    """Returns the logical and of masks. A key is visible if all masks show it; None shows everything.
 
     Raises:
-      ValueError: a mask is not bool. Numbers, 0 and -inf for instance, would be taken for their opposite.
+      ValueError: if a mask does not fit the others, see `check_mask_axes`.
     """
     present = [jnp.asarray(mask) for mask in masks if mask is not None]
     for mask in present:
-        if mask.dtype != jnp.bool_:
-            raise ValueError(f"masks must be bool, True where the query may attend, got {mask.dtype}")
+        check_mask_axes(mask, max(each.ndim for each in present))
     return functools.reduce(jnp.logical_and, present) if present else None
+
+
+def check_mask_axes(mask: Bool[Array, "..."], axes: int) -> None:
+    """Raises a ValueError if a mask without batch axes could be misread.
+
+    Broadcasting would read a mask [B, L, M] as [H, L, M] if B equals H. Therefore a mask with fewer axes
+    needs a first axis of size 1, as in the mask [1, L, M] of a causal mask for the whole batch.
+    """
+    if mask.ndim < axes and mask.shape[:1] != (1,):
+        raise ValueError(
+            f"Expected mask to have {axes} axes, [..., H, L, M], or the shape [1, L, M], got {mask.shape}. "
+            "Insert the axis of the heads: mask[..., None, :, :]."
+        )

@@ -1,7 +1,8 @@
-"""Learning-rate schedules: pure functions of the update count, as Optax takes them.
+"""Learning-rate schedules: functions of the number of completed updates, as Optax expects.
 
-All warm up linearly: in step s of W warm-up steps the rate is s / W of its peak. Optax counts updates from 0
-and the paper counts steps from 1, so that the count-th update has step s = count + 1.
+All schedules increase linearly during the W steps of the warm-up: the rate of step s is s / W of the peak.
+Optax counts updates from 0 and the paper counts steps from 1. Therefore update `count` is step s = count + 1.
+All functions raise a ValueError if `warmup_steps` is below 1, or not below `total_steps`.
 """
 
 import math
@@ -15,113 +16,77 @@ Schedule = Callable[[ArrayLike], jax.Array]
 
 
 def inverse_sqrt(d_model: int, warmup_steps: int, scale: float = 1.0) -> Schedule:
-    """Equation 3 of the paper: d_model^-0.5 * min(s^-0.5, s * W^-1.5), times `scale`.
+    """Returns equation 3 of the paper: d_model^-0.5 * min(s^-0.5, s * W^-1.5), times `scale`.
 
-    Its peak, in the last step of the warm-up, is scale * (d_model * W)^-0.5.
+    The peak, in the last step of the warm-up, is scale * (d_model * W)^-0.5.
 
     >>> f"{inverse_sqrt(512, 4000)(3999):.3e}"
     '6.988e-04'
 
     Args:
-      d_model: width of the model.
+      d_model: model width.
       warmup_steps: W, at least 1.
-      scale: factor.
-
-    Raises:
-      ValueError: `warmup_steps` is below 1.
+      scale: factor of the rate.
     """
-    _check_warmup(warmup_steps, math.inf)
 
-    def schedule(count):
-        step = _step(count)
+    def rate(step):
         return scale * d_model**-0.5 * jnp.minimum(step**-0.5, step * warmup_steps**-1.5)
 
-    return schedule
+    return _make_schedule(rate, warmup_steps)
 
 
 def linear_decay(peak: float, warmup_steps: int, total_steps: int) -> Schedule:
-    """peak * min(s / W, (T + 1 - s) / (T + 1 - W)): falls linearly, to 0 after the last of T steps.
+    """Returns peak * min(s / W, (T + 1 - s) / (T + 1 - W)), which falls to 0 after the last of T steps.
 
-    Not the paper's. For short runs, where equation 3 would end at a rate that is still high.
+    This schedule is not in the paper. Equation 3 would end a short run at a high rate.
 
-    Examples:
-      >>> [round(float(linear_decay(1.0, 2, 5)(count)), 2) for count in range(6)]
-      [0.5, 1.0, 0.75, 0.5, 0.25, 0.0]
+    >>> [round(float(linear_decay(1.0, 2, 5)(count)), 2) for count in range(6)]
+    [0.5, 1.0, 0.75, 0.5, 0.25, 0.0]
 
     Args:
       peak: rate of step W.
       warmup_steps: W, at least 1 and below T.
       total_steps: T.
-
-    Raises:
-      ValueError: `warmup_steps` is out of range.
     """
-    _check_warmup(warmup_steps, total_steps)
 
-    def schedule(count):
-        step = _step(count)
+    def rate(step):
         falling = (total_steps + 1 - step) / (total_steps + 1 - warmup_steps)
         return peak * jnp.clip(jnp.minimum(step / warmup_steps, falling), 0.0)
 
-    return schedule
+    return _make_schedule(rate, warmup_steps, total_steps)
 
 
 def cosine_decay(peak: float, warmup_steps: int, total_steps: int) -> Schedule:
-    """peak * min(s / W, (1 + cos(pi * p)) / 2), where p = (s - W) / (T + 1 - W) goes from 0 to 1.
+    """Returns peak * min(s / W, (1 + cos(pi * p)) / 2), where p = (s - W) / (T + 1 - W) goes from 0 to 1.
 
-    Loshchilov and Hutter 2017, without restarts: falls to 0 after the last of T steps.
+    Loshchilov and Hutter 2017, without restarts: the rate falls to 0 after the last of T steps. The arguments
+    are those of `linear_decay`.
 
-    Examples:
-      >>> [round(float(cosine_decay(1.0, 2, 5)(count)), 2) for count in range(6)]
-      [0.5, 1.0, 0.85, 0.5, 0.15, 0.0]
-
-    Args:
-      peak: rate of step W.
-      warmup_steps: W, at least 1 and below T.
-      total_steps: T.
-
-    Raises:
-      ValueError: `warmup_steps` is out of range.
+    >>> [round(float(cosine_decay(1.0, 2, 5)(count)), 2) for count in range(6)]
+    [0.5, 1.0, 0.85, 0.5, 0.15, 0.0]
     """
-    _check_warmup(warmup_steps, total_steps)
 
-    def schedule(count):
-        step = _step(count)
+    def rate(step):
         progress = jnp.clip((step - warmup_steps) / (total_steps + 1 - warmup_steps), 0.0, 1.0)
         return peak * jnp.minimum(step / warmup_steps, (1 + jnp.cos(jnp.pi * progress)) / 2)
 
-    return schedule
+    return _make_schedule(rate, warmup_steps, total_steps)
 
 
 def constant(peak: float, warmup_steps: int) -> Schedule:
-    """peak * min(s / W, 1).
+    """Returns peak * min(s / W, 1). With a warm-up of one step, all steps have the rate `peak`.
 
-    Examples:
-      >>> [round(float(constant(1.0, 2)(count)), 2) for count in range(4)]
-      [0.5, 1.0, 1.0, 1.0]
-
-    Args:
-      peak: rate from step W on.
-      warmup_steps: W, at least 1; 1 for no warm-up.
-
-    Raises:
-      ValueError: `warmup_steps` is below 1.
+    >>> [round(float(constant(1.0, 2)(count)), 2) for count in range(4)]
+    [0.5, 1.0, 1.0, 1.0]
     """
-    _check_warmup(warmup_steps, math.inf)
-
-    def schedule(count):
-        return peak * jnp.minimum(_step(count) / warmup_steps, 1.0)
-
-    return schedule
+    return _make_schedule(lambda step: peak * jnp.minimum(step / warmup_steps, 1.0), warmup_steps)
 
 
-def _step(count):
-    """Steps count from 1."""
-    return jnp.asarray(count, jnp.float32) + 1
-
-
-def _check_warmup(warmup_steps, total_steps):
-    if 1 <= warmup_steps < total_steps:
-        return
-    below = "" if total_steps == math.inf else f" and below {total_steps}"
-    raise ValueError(f"warmup_steps must be at least 1{below}, got {warmup_steps}")
+def _make_schedule(
+    rate: Callable[[jax.Array], jax.Array], warmup_steps: int, total_steps: float = math.inf
+) -> Schedule:
+    """Returns a function of the update count from a function of the step, which counts from 1."""
+    if not 1 <= warmup_steps < total_steps:
+        below = "" if total_steps == math.inf else f" and below total_steps ({total_steps})"
+        raise ValueError(f"Expected warmup_steps to be at least 1{below}, got {warmup_steps}.")
+    return lambda count: rate(jnp.asarray(count, jnp.float32) + 1)

@@ -12,7 +12,7 @@ from tests.references.numpy_transformer import wide
 from tests.support.layer_cases import B, D, H, L, M, attention, noisy, random
 from tfm import layers
 from tfm.layers.activations import read_attention
-from tfm.masks import ends_mask
+from tfm.masks import first_and_last_mask
 from tfm.testing.models import quick_jit
 
 
@@ -151,8 +151,8 @@ def test_relative_positions_against_loops(bias, reference, scale, implementation
 
 @pytest.mark.long
 def test_ends_only_attention_by_mask():
-    """Each position sees the first and the last: the field `restrict_mask` and `tfm.masks.ends_mask`."""
-    module = attention(restrict_mask=lambda mask, *positions: ends_mask(mask))
+    """Each position sees the first and the last: the field `restrict_mask` and `first_and_last_mask`."""
+    module = attention(restrict_mask=lambda mask, *positions: first_and_last_mask(mask))
     x, positions = random(B, L, D), np.broadcast_to(np.arange(L), (B, L))
     mask = np.arange(L) < np.array([5, 3])[:, None, None, None]
     params = noisy(attention().init(jax.random.key(0), x, x, mask=mask, train=False))
@@ -160,4 +160,4 @@ def test_ends_only_attention_by_mask():
     seen = np.asarray(weights > 0)
     np.testing.assert_array_equal(seen[0].any((0, 1)), [True, False, False, False, True])
     np.testing.assert_array_equal(seen[1].any((0, 1)), [True, False, True, False, False])
-    np.testing.assert_allclose(output, numpy64.attention(params, x, x, ends_mask(mask)), atol=1e-5)
+    np.testing.assert_allclose(output, numpy64.attention(params, x, x, first_and_last_mask(mask)), atol=1e-5)

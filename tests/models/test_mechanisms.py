@@ -101,7 +101,7 @@ def test_logits_that_are_read_include_scale_and_bias():
     output, products, weights = read(params)
     np.testing.assert_allclose(output, logits(model, params, TOKENS), atol=1e-5)
     causal = jnp.tril(jnp.ones((LENGTH, LENGTH), bool))
-    np.testing.assert_allclose(weights, masked_softmax(products, causal), atol=1e-5)
+    np.testing.assert_allclose(weights, masked_softmax(products, causal[None]), atol=1e-5)
 
 
 def test_one_hot_positions_beside_the_input_are_learned_positions():

@@ -16,9 +16,9 @@ from jax.typing import DTypeLike
 from tfm.attention import (
     attention_logits,
     dot_product_attention,
+    infer_attention_weights,
     masked_softmax,
     weighted_sum,
-    weights_of,
 )
 from tfm.dropout import dropout
 from tfm.layers import activations
@@ -219,7 +219,7 @@ class MultiHeadAttention(nn.Module):
         else:
             reason = "the attention function is not tfm.attention.dot_product_attention and keeps its logits"
             activations.explain_absence(self, "logits", reason)
-            weights = weights_of(self.attention, query, key, mask=mask, **terms)
+            weights = infer_attention_weights(self.attention, query, key, mask=mask, **terms)
         weights = observe("weights", weights)
         return weighted_sum(dropout(dropout_rng, weights, dropout_rate), value)
 

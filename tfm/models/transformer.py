@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm import layers
-from tfm.attention import IMPLEMENTATIONS, unsupported_reason
+from tfm.attention_kernels import IMPLEMENTATIONS, unsupported_reason
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.layers import activations

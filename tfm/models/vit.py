@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm import layers
-from tfm.attention import IMPLEMENTATIONS
+from tfm.attention_kernels import IMPLEMENTATIONS
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field, field_like
 from tfm.layers import activations
