@@ -18,7 +18,7 @@ from absl import app, flags
 
 from tfm.data.batching import prefetch
 from tfm.data.config import DataConfig
-from tfm.data.sources import open_pairs
+from tfm.data.sources.opening import open_pairs
 from tfm.data.tokenizer import Tokenizer
 from tfm.data.train_split import open_train_split
 from tfm.tasks.translation.data import count_tokens

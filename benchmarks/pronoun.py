@@ -28,8 +28,8 @@ from matplotlib.figure import Figure
 
 from tfm import interpret
 from tfm.data.batching import pad_sentences
-from tfm.data.builtin import read_feature
-from tfm.data.sources import read_sides
+from tfm.data.sources.builtin import read_feature
+from tfm.data.sources.opening import read_sides
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.datasets.toy_language import read_pronoun_words
 from tfm.errors import UserError

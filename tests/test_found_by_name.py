@@ -14,8 +14,8 @@ from tests.support.tiny import make_config
 from tfm import config, models, tasks
 from tfm.commands import config_flag
 from tfm.config import find_by_name
-from tfm.data.config import DataConfig
-from tfm.data.sources import SPLITS, find_problems, open_pairs
+from tfm.data.config import SPLITS, DataConfig
+from tfm.data.sources.opening import find_problems, open_pairs
 from tfm.errors import UserError
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig

@@ -11,7 +11,7 @@ from tests.support.processes import run_python
 from tests.support.tiny import make_config, write_corpus
 from tfm.commands import compare
 from tfm.config import save
-from tfm.data.sources import fingerprint_texts
+from tfm.data.sources.opening import fingerprint_texts
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
 from tfm.workdir import runs

@@ -12,8 +12,8 @@ from tfm.commands import data
 from tfm.config import save
 from tfm.data.batching import TrainBatches
 from tfm.data.document_batches import DocumentBatches
-from tfm.data.documents import open_documents
-from tfm.data.sources import open_pairs
+from tfm.data.sources.documents import open_documents
+from tfm.data.sources.opening import open_pairs
 from tfm.data.token_cache import TEXT, TokenCache
 from tfm.errors import UserError
 from tfm.tasks import language_modeling, translation

@@ -13,7 +13,7 @@ from tests.support.tiny import make_config
 from tfm import config
 from tfm.commands import evaluate as evaluating
 from tfm.commands.compare import read_systems
-from tfm.data.sources import fingerprint_texts, read_sides
+from tfm.data.sources.opening import fingerprint_texts, read_sides
 from tfm.errors import UserError
 from tfm.evaluation.translation_metrics import Score
 from tfm.io.files import only_writer

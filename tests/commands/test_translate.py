@@ -26,7 +26,7 @@ from tfm.commands.translate import (
     translate_file,
     translate_lines,
 )
-from tfm.data.lines import one_line
+from tfm.data.sources.text_files import one_line
 from tfm.data.tokenizer import EOS_ID
 from tfm.decoding.generate import DecodingConfig, decode
 from tfm.decoding.scoring import score_pairs

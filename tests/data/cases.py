@@ -11,12 +11,13 @@ import pyarrow.parquet
 from tests.support.pairs import Letters, pair_config, random_pairs
 from tfm.data.batching import TrainBatches
 from tfm.data.character_tokenizers import CharacterTokenizer
-from tfm.data.config import DataConfig
+from tfm.data.config import DataConfig, DocumentsConfig
 from tfm.data.document_batches import DocumentBatches
-from tfm.data.documents import Documents, DocumentsConfig, open_documents
 from tfm.data.image_batches import ImageBatches
 from tfm.data.images import ArrayImages, ImageDataConfig, open_images
-from tfm.data.sources import open_pairs
+from tfm.data.source import hold
+from tfm.data.sources.documents import open_documents
+from tfm.data.sources.opening import open_pairs
 from tfm.data.token_cache import TEXT, TokenCache
 from tfm.testing.files import CACHE
 from tfm.testing.readers import ROWS, Reader, change_texts
@@ -210,7 +211,9 @@ MIXTURES = {name: functools.partial(mixture, batching=name) for name in ("bucket
 def document_batches(folder, seed, *, rows, **hosts):
     rng = np.random.default_rng(0)
     texts = ["".join(map(chr, rng.integers(97, 123, rng.integers(10, 60)))) for _ in range(80)]
-    cache = TokenCache.open(Documents(texts), CharacterTokenizer(), str(folder), TEXT)
+    cache = TokenCache.open(
+        hold([(text,) for text in texts], "texts"), CharacterTokenizer(), str(folder), TEXT
+    )
     return DocumentBatches(cache, DocumentsConfig(row_length=64, batch_tokens=320, rows=rows), seed, **hosts)
 
 

@@ -42,7 +42,7 @@ def test_the_cache_is_complete_and_built_once(tmp_path):
     assert cache.tokens(0, np.array([0]))[0].dtype == np.uint16
 
     class Unreadable(Pairs):
-        def __getitem__(self, index):
+        def __iter__(self):
             raise AssertionError("tokenised again")
 
     again = TokenCache.open(Unreadable(pairs), Letters(), str(tmp_path))
@@ -69,7 +69,7 @@ def test_a_build_in_chunks_is_the_build_at_once(tmp_path, monkeypatch):
 
 def test_a_build_that_fails_leaves_nothing_behind(tmp_path):
     class Failing(Pairs):
-        def __getitem__(self, index):
+        def __iter__(self):
             raise UserError("line 3 is not UTF-8")
 
     with pytest.raises(UserError, match="line 3"):

@@ -14,7 +14,10 @@ from tests.support.corpora import text_config, write
 from tests.support.io_conditions import open_folder, unwritable
 from tests.support.pairs import Letters, random_pairs
 from tests.support.tiny import make_config, write_corpus
-from tfm.data import lines, sources, text_pairs, token_cache
+from tfm.data import token_cache
+from tfm.data.sources import opening as sources
+from tfm.data.sources import text_files
+from tfm.data.sources.parallel_text import open_parallel_text
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import LONGEST_TEXT, Tokenizer
 from tfm.errors import UserError
@@ -35,8 +38,8 @@ def check(folder, **fields):
 CONTENTS = {
     "empty": (b"", "train.en is empty"),
     "only a mark": (b"\xef\xbb\xbf", "train.en has 1 lines and .*train.de has 2"),
-    "blank lines": (b"\n \n", "train.en and .*train.de .*both sides"),
-    "CR": (b"one\rtwo\r", "train.en .*1 line.* CR"),
+    "blank lines": (b"\n \n", "'train' .*both sides"),
+    "CR": (b"one\rtwo\r", "train.en .*1 lines.* CR"),
     "CR and a line feed": (b"one\rtwo\rthree\n", "lines end in CR"),
     "UTF-16": ("one\ntwo\n".encode("utf-16"), "train.en .*NUL.* UTF-16"),
     "UTF-16 without a mark": ("one\ntwo\n".encode("utf-16-le"), "NUL"),
@@ -45,7 +48,7 @@ CONTENTS = {
     "bytes": (bytes(range(128, 256)) + b"\nx\n", "Line 1 of .*train.en is not UTF-8"),
     "gzip": (gzip.compress(GOOD), r"train\.en .*\.gz"),
     "long lines": (b"ab " * 30_000 + b"\n" + b"ab " * 30_000 + b"\n", "at most 65,536 bytes"),
-    "very long line": (b"x\n" + b"ab " * 400_000, "Line 2 of .*train.en has 1,200,000 bytes"),
+    "very long line": (b"x\n" + b"ab " * 400_000, "Line 2 of .*train.en has more than 1,048,576 bytes"),
 }
 
 
@@ -71,7 +74,7 @@ def test_a_text_with_oddities_is_accepted(tmp_path, content):
 
 @pytest.mark.parametrize("bad", [0, 1, 17, 49])
 def test_the_first_bad_line_is_named_in_any_chunk(tmp_path, monkeypatch, bad):
-    monkeypatch.setattr(lines, "CHUNK", 7)
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 7)
     texts = [f"line {i} ä".encode() for i in range(50)]
     texts[bad] = texts[-1] = b"bad \xe4 line"
     write(tmp_path, b"\n".join(texts), b"x\n" * 50)
@@ -186,7 +189,7 @@ def overwrite(path):
 def test_a_file_changed_while_read_is_an_error(tmp_path, change):
     """Tokens of it would get the name of its old content."""
     write(tmp_path, GOOD, GOOD)
-    pairs = text_pairs.TextPairs(str(tmp_path / "train"), ("en", "de"), str(tmp_path))
+    pairs = open_parallel_text(str(tmp_path), "train", ("en", "de"))
     assert pairs.fingerprint
     change(tmp_path / "train.en")
     with pytest.raises(UserError, match=r"train\.en changed while it was read"):
@@ -196,7 +199,7 @@ def test_a_file_changed_while_read_is_an_error(tmp_path, change):
 
 def test_a_replaced_file_is_read_to_its_end(tmp_path):
     write(tmp_path, GOOD, GOOD)
-    pairs = text_pairs.TextPairs(str(tmp_path / "train"), ("en", "de"), str(tmp_path))
+    pairs = open_parallel_text(str(tmp_path), "train", ("en", "de"))
     (tmp_path / "new").write_bytes(b"other\n")
     (tmp_path / "new").rename(tmp_path / "train.en")
     (tmp_path / "train.de").unlink()

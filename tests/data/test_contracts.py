@@ -3,20 +3,27 @@
 import importlib
 import inspect
 import pkgutil
+import re
 
 from tests.data import cases
 from tests.support.epochs import EpochLaws
 from tests.support.pairs import sentences
-from tfm import data
-from tfm.data.images import Images
-from tfm.data.text_source import TextSource
+from tfm.data import sources
 from tfm.testing.readers import ImageReaderContract, ReaderContract
 
-INTERFACES = (TextSource, Images)
+# A case for each module that opens sources.
+CASE_OF = {
+    "parallel_text": "text",
+    "tables": "tsv",
+    "arrow": "parquet",
+    "huggingface": "huggingface",
+    "documents": "lines",
+    "treebank": "treebank",
+}
 NOT_COVERED = {
-    "RecordPairs": "its fingerprint is the name and version of a TFDS data set, see test_sources.py",
-    "RecordImages": "its fingerprint is the name and version of a TFDS data set, see test_images.py",
-    "DatasetTexts": "is in the case huggingface, if the package datasets is installed",
+    "tfds": "its fingerprint is the name and version of a TFDS data set, see test_sources.py",
+    "builtin": "reads files of the package, see test_sources.py",
+    "opening": "sources of the user's own, see test_found_by_name.py",
 }
 
 
@@ -74,28 +81,12 @@ class TestImageBatches(EpochLaws):
         return batch["labels"][batch["weights"] > 0].tolist()
 
 
-def test_every_reader_has_a_contract(tmp_path):
-    modules = [
-        importlib.import_module(each.name) for each in pkgutil.iter_modules(data.__path__, "tfm.data.")
-    ]
-    classes = {one for module in modules for one in vars(module).values() if is_reader(one)}
-    readers = {**cases.PAIRS, **cases.TREES, **cases.TABLES, **cases.DOCUMENTS, **cases.IMAGES}
-    covered = set()
-    for name, reader in readers.items():
-        if not reader.package:
-            (tmp_path / name).mkdir()
-            reader.write(tmp_path / name, reader.rows)
-            covered.add(type(reader.open(tmp_path / name)).__name__)
-    # Several corpora are joined, and each part has its tag.
-    covered |= {"TaggedPairs"}
-    assert {one.__name__ for one in classes} == covered | NOT_COVERED.keys()
-
-
-def is_reader(value):
-    """Returns whether a value is a class of tfm.data with a length, rows and a fingerprint of its own."""
-    if not inspect.isclass(value) or not value.__module__.startswith("tfm.data."):
-        return False
-    if value in INTERFACES or issubclass(value, tuple):
-        return False
-    has_rows = hasattr(value, "__getitem__") or hasattr(value, "take")
-    return has_rows and hasattr(value, "__len__") and "fingerprint" in inspect.getsource(value)
+def test_every_module_with_sources_has_a_case():
+    modules = {
+        module.name: inspect.getsource(importlib.import_module(f"tfm.data.sources.{module.name}"))
+        for module in pkgutil.iter_modules(sources.__path__)
+    }
+    names = {name for name, text in modules.items() if re.search(r"return (Source|hold)\(", text)}
+    assert names == CASE_OF.keys() | NOT_COVERED.keys()
+    cases_of_readers = {**cases.PAIRS, **cases.TREES, **cases.TABLES, **cases.DOCUMENTS}
+    assert set(CASE_OF.values()) <= cases_of_readers.keys()

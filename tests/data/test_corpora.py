@@ -5,8 +5,8 @@ import pytest
 
 from tests.support.corpora import pairs_of, text_config, write
 from tfm.data.config import DataConfig
-from tfm.data.corpora import compute_repeats
-from tfm.data.sources import check_splits, open_pairs
+from tfm.data.mixture import compute_repeats
+from tfm.data.sources.opening import check_splits, open_pairs
 from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tfm.data.character_tokenizers import CharacterTokenizer
+from tfm.data.config import DocumentsConfig
 from tfm.data.document_batches import (
     DocumentBatches,
     assemble,
@@ -14,7 +15,7 @@ from tfm.data.document_batches import (
     split_documents,
     window_batches,
 )
-from tfm.data.documents import Documents, DocumentsConfig
+from tfm.data.source import hold
 from tfm.data.token_cache import TEXT, TokenCache
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.errors import UserError
@@ -27,7 +28,7 @@ PACKED = dataclasses.replace(CONTIGUOUS, rows="packed")
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("cache"))
-    return TokenCache.open(Documents(TEXTS), CharacterTokenizer(), folder, TEXT)
+    return TokenCache.open(hold([(text,) for text in TEXTS], "texts"), CharacterTokenizer(), folder, TEXT)
 
 
 def epoch(batches, number=0):

@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from tests.support import tfds_sets
-from tfm.data.documents import DocumentsConfig, check_documents, open_documents
+from tfm.data.config import DocumentsConfig
+from tfm.data.sources.documents import check_documents, open_documents
 from tfm.errors import UserError
 
 TEXT = "one\ntwo\n\n\nthree \n"

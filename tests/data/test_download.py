@@ -16,7 +16,8 @@ from tests.support.io_conditions import files_of
 from tests.support.paths import ROOT
 from tests.support.processes import LIMIT, wait_until
 from tests.support.tfds_sets import config_of
-from tfm.data import download, sources, tfds_records
+from tfm.data.sources import opening as sources
+from tfm.data.sources import tfds, tfds_download
 from tfm.errors import UserError
 
 
@@ -65,7 +66,7 @@ def test_names_are_checked_before_a_download(tmp_path, monkeypatch):
 
 def test_a_version_that_tfds_has_not_is_told(tmp_path):
     with pytest.raises(UserError, match=r"'tiny_translate:9.9.9' .* 1.0.0"):
-        tfds_records.find_builder("tiny_translate:9.9.9", str(tmp_path))
+        tfds.find_builder("tiny_translate:9.9.9", str(tmp_path))
 
 
 def test_wmt14_is_checked_before_a_download(tmp_path):
@@ -87,7 +88,7 @@ def test_whole_downloads_of_a_failure_are_used(tmp_path, monkeypatch):
     with server(answers, monkeypatch) as asked:
         with pytest.raises(UserError, match=r"'downloaded' could not be prepared in .*RetryError.*/second"):
             sources.check_splits(config_of(tmp_path))
-        assert asked.count("/second") == download.RETRIES + 1
+        assert asked.count("/second") == tfds_download.RETRIES + 1
         assert len(files_of(tmp_path)) == 3  # the download, its .INFO, and the user's file
         assert {path.name for path in tmp_path.iterdir()} == {"mine", "downloads"}
         answers |= {"/second": b"content"}
@@ -111,7 +112,7 @@ def test_a_failed_connection_leaves_nothing(tmp_path, monkeypatch):
 WAITING = """
 import sys
 from tests.support.tfds_sets import config_of
-from tfm.data.sources import check_splits
+from tfm.data.sources.opening import check_splits
 from tfm.io.signals import handle_signals
 with handle_signals():
     check_splits(config_of(sys.argv[1]))
@@ -129,10 +130,10 @@ def test_a_signal_ends_a_download_at_once(tmp_path, number):
         silent.settimeout(LIMIT)
         connection, _ = silent.accept()
         process.send_signal(number)
-        code = process.wait(timeout=download.SILENT_SECONDS / 2)
+        code = process.wait(timeout=tfds_download.SILENT_SECONDS / 2)
         process.stderr.close()
         with connection:
-            connection.settimeout(download.SILENT_SECONDS / 2)
+            connection.settimeout(tfds_download.SILENT_SECONDS / 2)
             while connection.recv(1000):  # until the other side is closed
                 pass
     assert code == (-number if number == signal.SIGKILL else 128 + number)
@@ -151,10 +152,10 @@ def test_a_silent_server_is_given_up(monkeypatch, tmp_path):
 
     for module, name in ((requests.adapters.HTTPAdapter, "send"), (downloader, "MAX_RETRIES")):
         monkeypatch.setattr(module, name, getattr(module, name))
-    monkeypatch.setattr(download, "SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(tfds_download, "SILENT_SECONDS", 0.05)
     before = socket.getdefaulttimeout()
     try:
-        download.bound_requests()
+        tfds_download.bound_requests()
         with (
             socket.create_server(("127.0.0.1", 0)) as silent,
             pytest.raises(requests.ConnectionError, match="Read timed out"),
@@ -195,4 +196,4 @@ def test_a_set_in_another_format_is_told(tmp_path, prepared_set):
     info = tmp_path / "tiny_translate" / "1.0.0" / "dataset_info.json"
     info.write_text(info.read_text().replace("array_record", "tfrecord"))
     with pytest.raises(UserError, match=r"prepared in .* in another format than array_record"):
-        tfds_records.find_builder("tiny_translate", str(tmp_path))
+        tfds.find_builder("tiny_translate", str(tmp_path))

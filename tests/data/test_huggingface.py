@@ -8,8 +8,10 @@ import sys
 import pytest
 
 from tests.support.corpora import PAIRS, pairs_of, problem, table_config, text_config, write_tsv
-from tfm.data import huggingface, sources
-from tfm.data.documents import DocumentsConfig, open_documents
+from tfm.data.config import DocumentsConfig
+from tfm.data.sources import huggingface
+from tfm.data.sources import opening as sources
+from tfm.data.sources.documents import open_documents
 from tfm.errors import UserError
 
 FLAT = {"en": [a for a, _ in PAIRS], "de": [b for _, b in PAIRS], "id": list(range(len(PAIRS)))}
@@ -95,7 +97,7 @@ def test_what_is_missing_is_an_error_message(datasets, saved, tmp_path, monkeypa
         with pytest.raises(UserError, match=message):
             sources.check_splits(config, ("train",))
     with pytest.raises(UserError, match="the set has no rows"):
-        huggingface.DatasetTexts(empty, "the set", ("en", "de"), str.strip)
+        huggingface.read_dataset(empty, "the set", ("en", "de"), str.strip)
 
 
 def test_the_package_is_asked_for(monkeypatch, tmp_path):

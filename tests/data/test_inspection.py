@@ -138,7 +138,7 @@ def test_documents_have_one_side():
 
 def test_words_are_sampled_and_progress_is_told(monkeypatch):
     monkeypatch.setattr(inspection, "SAMPLED", 4)
-    monkeypatch.setattr(inspection, "READ_AT_ONCE", 5)
+    monkeypatch.setattr(inspection, "CHUNK_ROWS", 5)
     monkeypatch.setattr(inspection, "PROGRESS", -1)
     told = []
     found = read_split(SENTENCES * 4, LANGUAGES, told.append).summarize("train", None, None, None, None)

@@ -7,9 +7,9 @@ import tensorflow_datasets as tfds
 
 from tests.support import tfds_sets  # noqa: F401 - registers them
 from tests.support.corpora import pairs_of, text_config, write
-from tfm.data import sources
-from tfm.data.builtin import read_feature
 from tfm.data.config import DataConfig
+from tfm.data.sources import opening as sources
+from tfm.data.sources.builtin import read_feature
 from tfm.errors import UserError
 
 
@@ -26,7 +26,7 @@ def test_only_newlines_separate_lines(tmp_path):
 
 
 def test_lines_cross_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfm.data.lines.CHUNK", 7)
+    monkeypatch.setattr("tfm.data.sources.text_files.BLOCK_BYTES", 7)
     lines = [f"line {i} ä" * (i % 4) for i in range(50)]
     text = "".join(line + "\n" for line in lines).encode()
     write(tmp_path, text, text)

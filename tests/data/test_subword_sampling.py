@@ -12,7 +12,7 @@ from tests.support.processes import run_python
 from tests.support.tiny import WORDS, write_corpus
 from tfm.data.batching import TrainBatches
 from tfm.data.bpe_dropout import merge_with_dropout
-from tfm.data.sources import open_pairs
+from tfm.data.sources.opening import open_pairs
 from tfm.data.subword_sampling import SampledTokenizer, derive_seed
 from tfm.data.tokenizer import Tokenizer
 from tfm.data.train_split import open_train_split

@@ -20,8 +20,8 @@ from tests.support.corpora import (
     write_text,
     write_tsv,
 )
-from tfm.data import sources
 from tfm.data.config import DataConfig, remove_paths
+from tfm.data.sources import opening as sources
 from tfm.errors import UserError
 
 
@@ -148,7 +148,7 @@ HOSTILE = {
     "empty.tsv": (b"", "empty.tsv is empty"),
     "blank.jsonl": (b"\n \n\n", "Line 2 of .*blank.jsonl .*JSON"),
     "header.csv": (b"en,de\n", "header.csv has no row"),
-    "sides.tsv": (b"en\tde\na\t\n\tb\n", "sides.tsv .*both sides"),
+    "sides.tsv": (b"en\tde\na\t\n\tb\n", "'sides.tsv' .*both sides"),
     "packed.tsv": (gzip.compress(b"en\tde\na\tb\n"), r"packed\.tsv .*\.gz"),
     "text.parquet": (b"en\tde\n", "text.parquet is no Parquet file"),
     "empty.parquet": (b"", "empty.parquet is no Parquet file"),

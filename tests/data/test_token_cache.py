@@ -1,6 +1,5 @@
 """Prepared data: caches that are damaged, of another version, or made by two processes at a time."""
 
-import gzip
 import os
 import pickle
 import shutil
@@ -15,7 +14,8 @@ from tests.support.pairs import TEXTS, Letters, Pairs, random_pairs
 from tests.support.paths import ROOT
 from tests.support.processes import LIMIT, finish
 from tests.support.tiny import ids
-from tfm.data import text_pairs, token_cache
+from tfm.data import token_cache
+from tfm.data.sources.parallel_text import open_parallel_text
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
@@ -144,11 +144,11 @@ from tests.support.pairs import Letters, random_pairs
 from tfm.data.token_cache import TokenCache
 folder, me = pathlib.Path(sys.argv[1]), sys.argv[2]
 class Slow(type(random_pairs(1))):
-    def __getitem__(self, index):  # both build before either is done
+    def __iter__(self):  # both build before either is done
         (folder / me).touch()
         while len(list(folder.glob("builder-*"))) < 2:
             time.sleep(0.01)
-        return super().__getitem__(index)
+        return super().__iter__()
 cache = TokenCache.open(Slow(random_pairs(30)), Letters(), str(folder / "cache"))
 print(int(cache.tokens(0, np.arange(30))[0].sum()))
 """
@@ -170,10 +170,9 @@ import os, signal, sys
 from tests.support.pairs import Letters, random_pairs
 from tfm.data import token_cache as cache
 class Killed(type(random_pairs(1))):
-    def __getitem__(self, index):
-        if index.start:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().__getitem__(index)
+    def __iter__(self):
+        yield from self[:7]
+        os.kill(os.getpid(), signal.SIGKILL)
 cache.CHUNK_PAIRS = 7
 cache.TokenCache.open(Killed(random_pairs(30)), Letters(), sys.argv[1])
 """
@@ -195,13 +194,13 @@ def test_a_build_keeps_the_files_of_another(tmp_path):
     class Building(Pairs):
         fingerprint = "building"
 
-        def __getitem__(self, index):
+        def __iter__(self):
             half_made.mkdir()  # of a third, killed just now
             before = sorted((tmp_path / "tokens").iterdir())
             assert len(before) == 2
             assert len(TokenCache.open(random_pairs(30), Letters(), str(tmp_path))) == 30
             assert set(before) < set((tmp_path / "tokens").iterdir())
-            return super().__getitem__(index)
+            return super().__iter__()
 
     assert len(TokenCache.open(Building(random_pairs(9)), Letters(), str(tmp_path))) == 9
     last = Pairs([("a", "b")])
@@ -211,24 +210,10 @@ def test_a_build_keeps_the_files_of_another(tmp_path):
     assert len(list((tmp_path / "tokens").iterdir())) == 3
 
 
-def test_decompression_cleans_up_after_a_kill(tmp_path):
-    folder = tmp_path / "unpacked"
-    folder.mkdir()
-    for name in ("a.0123456789ab.tmp", "notes.tmp", "b"):
-        (folder / name).write_text("text")
-    for language in ("en", "de"):
-        (tmp_path / f"data.{language}.gz").write_bytes(gzip.compress(b"text\n"))
-    assert text_pairs.TextPairs(str(tmp_path / "data"), ("en", "de"), str(tmp_path))[0] == ("text", "text")
-    found = {path.name for path in folder.iterdir()}
-    assert {"notes.tmp", "b"} < found
-    assert not any("0123456789ab" in name for name in found)
-    assert len(found) == 4
-
-
 def test_deleted_data_is_read_to_its_end(tmp_path):
     for language in ("en", "de"):
         (tmp_path / f"data.{language}").write_text("".join(f"{language} {i}\n" for i in range(100)))
-    pairs = text_pairs.TextPairs(str(tmp_path / "data"), ("en", "de"), str(tmp_path))
+    pairs = open_parallel_text(str(tmp_path), "data", ("en", "de"))
     opened = TokenCache.open(pairs, Letters(), str(tmp_path))
     shutil.rmtree(tmp_path)
     assert pairs[99] == ("en 99", "de 99")

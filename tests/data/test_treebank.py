@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tfm.data.config import DataConfig
-from tfm.data.sources import check_splits, open_pairs, read_sides
+from tfm.data.sources.opening import check_splits, open_pairs, read_sides
 from tfm.errors import UserError
 
 LINES = (
@@ -65,7 +65,7 @@ def test_damaged_test_split_is_an_error(folder):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "has no tree with words"),
+        (b"", r"validation\.txt is empty"),
         (b"((NP (-NONE- *)))", "has no tree with words"),
         (b"(NN a)\n(S (NN b)", r"validation\.txt .* line 2"),
         (b"(NN a)\n" + b"(S " * 10_000, r"Line 2 of .*validation\.txt .*200"),

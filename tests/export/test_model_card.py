@@ -6,8 +6,7 @@ import shutil
 import jax
 import pytest
 
-from tfm.data.config import DataConfig
-from tfm.data.documents import DocumentsConfig
+from tfm.data.config import DataConfig, DocumentsConfig
 from tfm.errors import UserError
 from tfm.export import model_card
 from tfm.export.bundle import write_bundle

@@ -1,7 +1,6 @@
 """What the machine does to a run: full disks, folders that refuse, clocks set back, damaged caches."""
 
 import errno
-import gzip
 import io
 import itertools
 import os
@@ -32,9 +31,8 @@ from tests.support.tiny import make_config, train_run, write_config_file
 from tfm import config
 from tfm.checkpoints.store import CheckpointStore
 from tfm.commands import cli
-from tfm.data import text_pairs
 from tfm.data.config import DataConfig
-from tfm.data.pipe import store_pipe
+from tfm.data.sources.standard_input import store_pipe
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
@@ -58,7 +56,6 @@ WRITERS = {
     "config": lambda folder: config.save(make_config(pathlib.Path("/data")), os.path.join(folder, "old")),
     "vocabulary": lambda folder: Tokenizer.train(TEXTS, 310, os.path.join(folder, "old")),
     "cache": lambda folder: TokenCache.open(random_pairs(50), Letters(), folder),
-    "unpacked": lambda folder: text_pairs.TextPairs(os.path.join(folder, "data"), ("en", "de"), folder),
     "pipe": lambda folder: store_pipe(
         DataConfig(kind="table", train="-", cache_dir=folder), io.BytesIO(b"a\tb\n" * 100)
     ),
@@ -70,16 +67,14 @@ WRITERS = {
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_failed_write_changes_nothing(name):
     with open_folder() as folder:
-        for language in ("en", "de"):
-            pathlib.Path(folder, f"data.{language}.gz").write_bytes(gzip.compress(b"line\n" * 100))
         pathlib.Path(folder, "old").write_text("before")
         before = files_of(folder)
         with smallest_files(LIMIT), pytest.raises(UserError, match=r"Cannot write .*File too large; raise"):
             WRITERS[name](folder)
-        for made in ("tokens", "unpacked", "pipes"):
+        for made in ("tokens", "pipes"):
             pathlib.Path(folder, f"{made}.lock").unlink(missing_ok=True)  # which is empty, and stays
         assert files_of(folder) == before
-        for made in ("tokens", "unpacked", "pipes"):
+        for made in ("tokens", "pipes"):
             shutil.rmtree(os.path.join(folder, made), ignore_errors=True)
         with unwritable(folder), Answer() as answer:
             WRITERS[name](folder)

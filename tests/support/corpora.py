@@ -6,8 +6,8 @@ import json
 import pyarrow
 import pyarrow.parquet
 
-from tfm.data import sources
 from tfm.data.config import DataConfig
+from tfm.data.sources import opening as sources
 from tfm.errors import UserError
 
 PAIRS = [

@@ -22,13 +22,13 @@ from tfm.checkpoints import manifest
 from tfm.checkpoints.store import CheckpointStore
 from tfm.commands import compare, config_flag
 from tfm.commands.translate import as_json, as_text, open_output, translate_file, translate_lines
-from tfm.data.config import DataConfig
-from tfm.data.sources import SPLITS, find_problems, open_pairs
-from tfm.data.tables import TableOptions, open_table
-from tfm.data.text_pairs import TextPairs
+from tfm.data.config import SPLITS, DataConfig
+from tfm.data.sources.opening import find_problems, open_pairs
+from tfm.data.sources.parallel_text import open_parallel_text
+from tfm.data.sources.tables import TableOptions, open_table
+from tfm.data.sources.treebank import open_treebank
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
-from tfm.data.treebank import open_treebank
 from tfm.data.trees import format_tree, read_trees, restore_tree
 from tfm.errors import UserError
 from tfm.export import model_card
@@ -59,19 +59,20 @@ def texts(folder, source, target, ending=""):
     """All pairs of two text files with this content."""
     write(folder, f"data.en{ending}", source)
     write(folder, "data.de", target)
-    pairs = TextPairs(os.path.join(folder, "data"), ("en", "de"), os.path.join(folder, "cache"))
+    pairs = open_parallel_text(folder, "data", ("en", "de"))
     assert len(pairs.fingerprint) > 64
     return pairs[:]
 
 
 def table(folder, content, form):
-    """All rows of a table with this content, in both orders of reading: one by one, and all at once."""
+    """All rows of a table with this content, one by one, and all at once."""
     write(folder, f"data.{form}", content)
-    options = TableOptions(("en", "de"), form, os.path.join(folder, "cache"), str)
+    options = TableOptions(("en", "de"), form, str)
     source = open_table(os.path.join(folder, f"data.{form}"), options)
-    source.check()
     rows = source[:]
     assert [source[i] for i in range(len(source))] == rows
+    for problem in source.find_problems():
+        raise UserError(problem)
     assert all(len(row) == 2 for row in rows)
     return rows
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from tfm.data.documents import DocumentsConfig
+from tfm.data.config import DocumentsConfig
 from tfm.decoding.continuation import GenerationConfig
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.tasks.language_modeling import Config

@@ -13,7 +13,7 @@ from tests.support import tiny_trees
 from tests.support.tiny import train_run
 from tfm.commands import compare, config_flag, evaluate, export, translate
 from tfm.config import from_mapping
-from tfm.data.sources import read_sides
+from tfm.data.sources.opening import read_sides
 from tfm.data.tokenizer import EOS_ID
 from tfm.data.trees import format_tree, list_leaves, read_trees, restore_tree
 from tfm.decoding.scoring import score_pairs

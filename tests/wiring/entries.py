@@ -8,8 +8,7 @@ from typing import Any
 from tests.wiring import observers
 from tests.wiring.observers import DOCUMENTS, LM, OTHER_MODELS, PAIRS, PICTURES, TRANSFORMER
 from tfm import tasks
-from tfm.data.config import DataConfig
-from tfm.data.documents import DocumentsConfig
+from tfm.data.config import DataConfig, DocumentsConfig
 from tfm.data.images import ImageDataConfig
 from tfm.decoding.continuation import GenerationConfig
 from tfm.decoding.generate import DecodingConfig
@@ -254,11 +253,6 @@ def data_entries() -> Iterator[Entry]:
     tokens = functools.partial(make_entries, observe=observers.observe_cache, parts="tokens", values=caches)
     yield from tokens(DataConfig, base=PAIRS)
     yield from tokens(DocumentsConfig, base=DOCUMENTS)
-    unpacked = functools.partial(tokens, parts="tokens unpacked")
-    packed_file = {"train": "packed.tsv.gz"}
-    yield from unpacked(DataConfig, base=PAIRS | table | packed_file)
-    yield from unpacked(DocumentsConfig, base=DOCUMENTS | table | packed_file | {"feature": "en"})
-    yield from unpacked(DocumentsConfig, base=DOCUMENTS | packed_file)
     yield from document_entries(table)
     yield from image_entries()
 

@@ -29,10 +29,10 @@ from tests.support import images, tiny, tiny_regression, tiny_trees
 from tests.support.programs import initialize
 from tfm import models, tasks
 from tfm.config import allow_modules, to_config_dict
-from tfm.data import documents, sources
-from tfm.data.config import DataConfig
-from tfm.data.documents import DocumentsConfig
+from tfm.data.config import DataConfig, DocumentsConfig
 from tfm.data.images import ImageDataConfig, open_images
+from tfm.data.sources import documents
+from tfm.data.sources import opening as sources
 from tfm.data.tokenizer import EOS_ID, Tokenizer
 from tfm.decoding.continuation import Continuation, GenerationConfig, continue_batch
 from tfm.decoding.generate import DecodingConfig, search_batch
@@ -390,10 +390,7 @@ def observe_cache(data: Any) -> Observation:
     files = {str(path.parent) for folder in folders for path in folder.rglob("*") if path.is_file()}
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
-    return {
-        "tokens": sorted(path for path in files if "tokens" in path),
-        "unpacked": sorted(path for path in files if "tokens" not in path),
-    }
+    return {"tokens": sorted(files)}
 
 
 def observe_library(data: Any) -> Observation:
@@ -407,14 +404,13 @@ def observe_library(data: Any) -> Observation:
         called["prepared"] = arguments
 
     replaced = {
-        "tfm.data.tfds_records.find_builder": find,
-        "tfm.data.tfds_records.prepare": prepare,
-        "tfm.data.tfds_records.split_problems": lambda *_: [],
+        "tfm.data.sources.tfds.find_builder": find,
+        "tfm.data.sources.tfds.prepare": prepare,
+        "tfm.data.sources.tfds.split_problems": lambda *_: [],
         "tfm.data.images.find_feature_problems": lambda *_: [],
-        "tfm.data.sources.RecordPairs": Recorded,
-        "tfm.data.documents.RecordPairs": Recorded,
+        "tfm.data.sources.tfds.read_records": Recorded,
         "tfm.data.images.RecordImages": Recorded,
-        "tfm.data.huggingface.open_dataset": Recorded,
+        "tfm.data.sources.huggingface.open_dataset": Recorded,
     }
     openers = {
         DataConfig: sources.open_pairs,

@@ -16,7 +16,7 @@ from tests.support.tiny import make_config, write_corpus
 from tfm import config, tasks
 from tfm.config import save
 from tfm.data.config import DataConfig
-from tfm.data.sources import open_pairs
+from tfm.data.sources.opening import open_pairs
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
 from tfm.fields import leaves

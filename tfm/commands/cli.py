@@ -23,7 +23,7 @@ from absl import flags
 from tfm import config
 from tfm.commands import config_flag, help_text, terminal
 from tfm.data.config import PIPE, SPLITS
-from tfm.data.pipe import store_pipe
+from tfm.data.sources.standard_input import store_pipe
 from tfm.errors import UserError
 from tfm.io.files import io_error_message, user_cache
 from tfm.workdir import runs
@@ -177,7 +177,7 @@ def read_config(arguments: flags.FlagValues) -> Any:
 
 
 def read_pipe(chosen: Any) -> Any:
-    """The config with a split "-" as the file that keeps standard input; see `tfm.data.pipe`.
+    """The config with a split "-" as the file that keeps standard input; see `store_pipe`.
 
     Raises:
       UserError: there are other processes, which have no such input, or it cannot be used.

@@ -15,8 +15,8 @@ from absl import flags
 
 from tfm import config
 from tfm.commands import cli, config_flag
-from tfm.data.lines import Lines
-from tfm.data.sources import fingerprint_texts, read_sides
+from tfm.data.sources.opening import fingerprint_texts, read_sides
+from tfm.data.sources.text_files import TextFile
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
 from tfm.workdir import runs
@@ -127,7 +127,7 @@ def read_system(workdir: str, name: str, split: str, command: str = "tfm compare
             f"Expected hypotheses in {path}, but there are none: "
             f"run tfm evaluate --workdir={shlex.quote(workdir)} --split={split}{named} first."
         )
-    hypotheses = list(Lines(path, shown_as=path))
+    hypotheses = [line.strip() for line in TextFile(path)]
     sources, references = read_sides(data, split)
     if len(hypotheses) != len(references):
         raise UserError(

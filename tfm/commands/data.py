@@ -17,12 +17,13 @@ from absl import flags
 
 from tfm import config, tasks
 from tfm.commands import cli, config_flag
-from tfm.data import documents, sources
 from tfm.data.batching import TrainBatches
-from tfm.data.config import SPLITS, DataConfig
+from tfm.data.config import DataConfig, DocumentsConfig
 from tfm.data.document_batches import DocumentBatches
-from tfm.data.documents import DocumentsConfig
 from tfm.data.inspection import Side, Split, find_hints, read_split
+from tfm.data.sources.documents import check_documents, open_documents
+from tfm.data.sources.opening import check_splits, open_pairs
+from tfm.data.sources.splits import list_splits
 from tfm.data.subword_sampling import AlternatingBatches
 from tfm.data.token_cache import SIDES, TEXT, TokenCache
 from tfm.data.train_split import open_train_split
@@ -89,7 +90,7 @@ def inspect_splits(chosen: Any, names: Sequence[str], tokenizer: Any = None) -> 
     Raises:
       UserError: a split cannot be used; its message has all problems.
     """
-    names = sorted(names, key=lambda name: name != "train") or _find_splits(chosen.data)
+    names = sorted(names, key=lambda name: name != "train") or list_splits(chosen.data, _open)
     _check(chosen.data, names)
     found, training = [], None
     for name in names:
@@ -179,26 +180,15 @@ def _describe_batching(batching, data):
     )
 
 
-def _find_splits(data):
-    """Those that the config names; the test split of the default name only where it is there."""
-    names = [split for split in SPLITS if getattr(data, split)]
-    if data.test == DataConfig.test:
-        try:
-            _open(data, "test")
-        except UserError:
-            names.remove("test")
-    return names
-
-
 def _check(data, names):
     if isinstance(data, DataConfig):
-        sources.check_splits(data, names)
+        check_splits(data, names)
     else:
-        documents.check_documents(data, tuple(names))
+        check_documents(data, names)
 
 
 def _open(data, name):
-    return (sources.open_pairs if isinstance(data, DataConfig) else documents.open_documents)(data, name)
+    return (open_pairs if isinstance(data, DataConfig) else open_documents)(data, name)
 
 
 def _languages(data):

@@ -16,7 +16,7 @@ from absl import flags
 
 from tfm import config
 from tfm.commands import cli
-from tfm.data.lines import one_line
+from tfm.data.sources.text_files import one_line
 from tfm.errors import UserError
 from tfm.fields import changes
 from tfm.io.files import atomic_file, only_writer

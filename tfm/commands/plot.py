@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 from tfm import masks, positions, schedules
 from tfm.attention import attention_weights
 from tfm.commands import cli, compare, config_flag
-from tfm.data.sources import open_pairs
+from tfm.data.sources.opening import open_pairs
 from tfm.data.tokenizer import EOS_ID
 from tfm.decoding.scoring import predict_pairs
 from tfm.errors import UserError

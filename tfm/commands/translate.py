@@ -24,7 +24,7 @@ import numpy as np
 from absl import flags
 
 from tfm.commands import cli, terminal
-from tfm.data.lines import one_line
+from tfm.data.sources.text_files import one_line
 from tfm.decoding.generate import check_n_best
 from tfm.errors import UserError
 from tfm.io.files import atomic_file, open_locked

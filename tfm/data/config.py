@@ -1,13 +1,14 @@
 """The data section of a config."""
 
 import dataclasses
+import functools
 import os
 import re
 from typing import Any
 
 from tfm.config import DOTTED
 from tfm.errors import UserError
-from tfm.fields import CHANGEABLE, NEVER, check_fields, field
+from tfm.fields import CHANGEABLE, NEVER, check_fields, field, field_like
 from tfm.io.files import user_cache
 
 LANGUAGE = re.compile(r"\w[\w.-]*")  # it becomes part of file names
@@ -23,7 +24,10 @@ NOT_READ = (
     f"The split '{PIPE}' is standard input, which tfm train reads once for data.kind=table: its config.json "
     "then names the file that keeps it."
 )
-VOCABULARY_FILE = "vocabulary.model"  # in the work directory
+VOCABULARY_FILE = "vocabulary.model"  # of translation, in the work directory
+BUILTIN_DOCUMENTS = ("pydoc_topics",)
+TOKENIZER_FILE = "tokenizer.model"  # of language models, in the work directory
+FEATURE = re.compile(r"\w[\w.-]*")
 MOST_TOKENS = 65_536  # of one side of a pair
 SHARE = r"(?=[\d.]*[1-9])(\d{1,9}(\.\d{0,9})?|\.\d{1,9})"  # a number above 0
 TEMPERATURE = "temperature:"  # the beginning of a `mixing` that is no list of shares
@@ -42,7 +46,7 @@ class DataConfig:
         "text: two files of lines. table: TSV, CSV, JSON Lines or Parquet files. huggingface: a data set of "
         "the package datasets. tfds: one of TFDS. builtin: the built-in language. treebank: bracketed files; "
         "builtin_treebank: trees of the built-in language. Or a function of your own that opens the pairs of "
-        "a split: (DataConfig, split) -> what `tfm.data.sources` calls a source.",
+        "a split: (DataConfig, split) -> a source, see `tfm.data.source`.",
         pattern=re.compile(rf"{'|'.join(KINDS)}|{DOTTED.pattern}", re.ASCII),
         form=f"one of {', '.join(KINDS)}, or package.module:function",
         asset=VOCABULARY_FILE,
@@ -208,6 +212,118 @@ class DataConfig:
     def max_side_length(self) -> int:
         """Maximum tokens of a side of a pair: `max_length`, but what does not fit into a packed row."""
         return min(self.max_length, self.row_length) if self.batching == "packed" else self.max_length
+
+
+_shared_field = functools.partial(field_like, DataConfig)
+
+
+@dataclasses.dataclass(frozen=True)
+class DocumentsConfig:
+    """Where documents come from, and how they become tokens and rows of a batch."""
+
+    kind: str = field(
+        "text",
+        "text files; a table, whose rows are documents (TSV, CSV, JSON Lines, Parquet); a data set of the "
+        "package datasets (huggingface), of TFDS, or a builtin one.",
+        choices=("text", "table", "huggingface", "tfds", "builtin"),
+        asset=TOKENIZER_FILE,
+    )
+    name: str = field(
+        "",
+        "Name of the TFDS data set, such as lm1b, of Hugging Face's with its configuration, such as "
+        "Salesforce/wikitext:wikitext-2-v1, or of a builtin one: pydoc_topics, the texts of Python's help().",
+        pattern=re.compile(rf"({TFDS_NAME.pattern}|{HUGGINGFACE_NAME.pattern})?"),
+        form="a name such as lm1b or pydoc_topics",
+        asset=TOKENIZER_FILE,
+    )
+    directory: str = field(
+        "",
+        "text, table: the folder of the files. huggingface: the folder that save_to_disk wrote, empty to "
+        "load data.name. tfds: TFDS's data_dir, empty for its default.",
+        resume=CHANGEABLE,
+        asset=TOKENIZER_FILE,
+    )
+    feature: str = field(
+        "text",
+        "table, huggingface: the column of the text, a number counts those of a TSV or CSV file without "
+        "header from 1. tfds: the feature.",
+        pattern=FEATURE,
+        form="letters, digits, '.', '_' or '-'",
+        asset=TOKENIZER_FILE,
+    )
+    documents: str = field(
+        "file",
+        "What is a document of a text file: the whole file, a paragraph (between blank lines) or a line.",
+        choices=("file", "paragraph", "line"),
+        asset=TOKENIZER_FILE,
+    )
+    format: str = _shared_field("format")
+    train: str = field(
+        "train",
+        "text, table: the name of the file (.gz and .xz are found too), of several between commas, or a "
+        "pattern (part-*). Otherwise a split, of TFDS such as train[:90%].",
+        asset=TOKENIZER_FILE,
+    )
+    validation: str = _shared_field("validation")
+    test: str = _shared_field("test")
+    tokenizer: str = field(
+        "bytes",
+        "bytes (UTF-8); characters of the training text, all others as bytes; or word_pieces.",
+        choices=("bytes", "characters", "word_pieces"),
+        resume=NEVER,
+        asset=TOKENIZER_FILE,
+    )
+    vocabulary_size: int = field(
+        32_000,
+        "Number of word pieces; bytes and characters ignore it.",
+        least=1,
+        most=10_000_000,
+        unit="pieces",
+        resume=NEVER,
+        asset=TOKENIZER_FILE,
+    )
+    rows: str = field(
+        "contiguous",
+        "contiguous cuts the texts, one after the other, into rows, wherever documents end; packed puts "
+        "documents or parts of them side by side, and none attends to another.",
+        choices=("contiguous", "packed"),
+    )
+    row_length: int = field(
+        1024, "Tokens of a row: how much the model sees.", least=2, most=MOST_TOKENS, unit="tokens"
+    )
+    batch_tokens: int = field(
+        32_768, "Tokens of a batch, padding counted.", least=1, most=10**8, unit="tokens"
+    )
+    cache_dir: str = _shared_field("cache_dir")
+
+    def __post_init__(self):
+        check_fields(self, "data")
+        check_name(self.kind, self.name)
+        if self.batch_tokens < self.row_length:
+            raise UserError(
+                f"data.batch_tokens {self.batch_tokens} holds not one row of {self.row_length} tokens."
+            )
+        if self.kind == "builtin" and self.name not in BUILTIN_DOCUMENTS:
+            raise UserError(
+                f"data.name must be one of {BUILTIN_DOCUMENTS} for builtin data, got {self.name!r}."
+            )
+
+    @property
+    def cache(self) -> str:
+        """Folder of prepared data and tokens."""
+        return self.cache_dir or user_cache()
+
+    @property
+    def summary(self) -> str:
+        """What the data are, in a line of the model card."""
+        where = {
+            "text": "text files",
+            "table": "tables",
+            "huggingface": f"Hugging Face `{self.name}`" if self.name else "a saved data set",
+            "tfds": f"TFDS `{self.name}`",
+            "builtin": f"the built-in `{self.name}`",
+        }
+        return f"{where[self.kind]}, `{self.train}`, validated on `{self.validation}`, as {self.tokenizer}"
 
 
 def check_name(kind: str, name: str) -> None:

@@ -52,7 +52,7 @@ class DocumentBatches:
 
     Args:
       cache: the tokens of the split.
-      config: a `tfm.data.documents.DocumentsConfig`.
+      config: a `tfm.data.config.DocumentsConfig`.
       seed: of the order.
       host_index, host_count: which share of each batch is made.
 

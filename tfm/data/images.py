@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tfm.data import tfds_records
 from tfm.data.config import SPLITS, TFDS_NAME
-from tfm.data.problems import collect, raise_all
+from tfm.data.data_errors import collect, raise_all
+from tfm.data.sources import tfds
 from tfm.errors import UserError, install_extra
 from tfm.fields import CHANGEABLE, check_fields, field
 
@@ -132,12 +132,12 @@ class RecordImages:
     largest = 255.0
 
     def __init__(self, builder: Any, split: str):
-        import tensorflow_datasets as tfds
+        import tensorflow_datasets
 
         self._name, self._folder = builder.info.full_name, builder.data_dir
-        raise_all([*find_feature_problems(builder), *tfds_records.split_problems(builder, [split])])
-        with tfds_records.reading(self._folder):
-            decoders = {"image": tfds.decode.SkipDecoding()}
+        raise_all([*find_feature_problems(builder), *tfds.split_problems(builder, [split])])
+        with tfds.reading(self._folder):
+            decoders = {"image": tensorflow_datasets.decode.SkipDecoding()}
             self._records = builder.as_data_source(split=split, decoders=decoders)
             size = len(self._records)
         self._channels = builder.info.features["image"].shape[-1]
@@ -149,7 +149,7 @@ class RecordImages:
 
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Images`."""
-        with tfds_records.reading(self._folder):
+        with tfds.reading(self._folder):
             found = self._records.__getitems__([int(index) for index in indices])
             images = [self._decode(each["image"]) for each in found]
             labels = np.array([each["label"] for each in found], np.int64)
@@ -190,9 +190,9 @@ def open_images(config: ImageDataConfig, split: str) -> Images:
         return _open_digits(name)
     if config.kind == "arrays":
         return _open_arrays(config.file, name)
-    builder = tfds_records.find_builder(config.name, config.directory)
-    raise_all([*find_feature_problems(builder), *tfds_records.split_problems(builder, [name])])
-    return RecordImages(tfds_records.prepare(builder, config.name, config.directory), name)
+    builder = tfds.find_builder(config.name, config.directory)
+    raise_all([*find_feature_problems(builder), *tfds.split_problems(builder, [name])])
+    return RecordImages(tfds.prepare(builder, config.name, config.directory), name)
 
 
 def check_splits(config: ImageDataConfig, splits: Sequence[str] = SPLITS) -> None:
@@ -210,10 +210,10 @@ def check_splits(config: ImageDataConfig, splits: Sequence[str] = SPLITS) -> Non
 
 def find_feature_problems(builder: Any) -> list[str]:
     """Error messages where a TFDS data set has no images of 8 bits with a label each."""
-    import tensorflow_datasets as tfds
+    from tensorflow_datasets import features as kinds
 
     features, problems = builder.info.features, []
-    for name, kind in (("image", tfds.features.Image), ("label", tfds.features.ClassLabel)):
+    for name, kind in (("image", kinds.Image), ("label", kinds.ClassLabel)):
         if not hasattr(features, "keys") or name not in features or not isinstance(features[name], kind):
             problems.append(
                 f"The data set {builder.info.full_name} has no feature '{name}' of the type {kind.__name__}: "

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfm.data.function_words import WORDS, count_function_words, guess_language
-from tfm.data.text_source import READ_AT_ONCE
+from tfm.data.source import CHUNK_ROWS, read_in_chunks
 
 SAMPLED = 20_000  # rows whose words are looked at, evenly spaced
 SHOWN = 20  # characters listed
@@ -199,17 +199,19 @@ def read_split(source: Any, languages: Sequence[str], show: Callable[[str], None
     """A reader that has all rows of a source.
 
     Args:
-      source: see `tfm.data.sources`.
+      source: see `tfm.data.source`.
       languages: of the sides.
       show: gets a line of progress every ten seconds.
     """
     reader = SplitReader(list(languages), max(1, -(-len(source) // SAMPLED)))
     began = told = time.monotonic()
-    for first in range(0, len(source), READ_AT_ONCE):
-        reader.add(source[first : first + READ_AT_ONCE])
+    done = 0
+    for rows in read_in_chunks(source, CHUNK_ROWS):
+        reader.add(rows)
+        done += len(rows)
         now = time.monotonic()
         if now - told > PROGRESS:
-            told, done = now, min(first + READ_AT_ONCE, len(source))
+            told = now
             show(f"Read {done:,} of {len(source):,} rows ({done / (now - began):,.0f} a second)")
     return reader
 

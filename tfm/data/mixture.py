@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfm.data.config import DataConfig
-from tfm.data.corpora import compute_repeats
+from tfm.data.config import TEMPERATURE, DataConfig, check_shares
 from tfm.data.packing import Rows, make_rows
 from tfm.errors import UserError
 
@@ -125,3 +124,29 @@ def _join(parts):
     before = np.cumsum([0, *(len(part.pairs) for part in parts)])
     ends = [part.ends + pairs for part, pairs in zip(parts, before[:-1], strict=True)]
     return Rows(np.concatenate([part.pairs for part in parts]), np.concatenate(ends), [])
+
+
+def compute_repeats(sizes: Sequence[int], mixing: str) -> np.ndarray:
+    """Returns how often an epoch has each pair of each corpus: float64 [corpora].
+
+    An epoch has as many pairs as all corpora together. With `mixing` = "temperature:T" the share of a corpus
+    of n pairs is in proportion to n^(1/T) (Arivazhagan et al. 2019, section 4.2); else `mixing` has the
+    shares, up to a factor. "" is 1 of each.
+
+    Args:
+      sizes: usable pairs of each corpus.
+      mixing: `data.mixing`.
+
+    Raises:
+      UserError: more or fewer shares than corpora.
+    """
+    pairs = np.asarray(sizes, np.float64)
+    check_shares(mixing, len(pairs))
+    if not mixing:
+        return np.ones_like(pairs)
+    if mixing.startswith(TEMPERATURE):
+        logarithms = np.log(pairs) / float(mixing.removeprefix(TEMPERATURE))
+        shares = np.exp(logarithms - logarithms.max())  # whatever the temperature, no overflow
+    else:
+        shares = np.array([float(share) for share in mixing.split(",")])
+    return shares / shares.sum() * pairs.sum() / pairs

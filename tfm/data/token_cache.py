@@ -21,6 +21,7 @@ import numpy as np
 from numpy.lib.format import write_array_header_1_0
 
 from tfm.data.packing import concatenate_ranges, find_starts
+from tfm.data.source import read_in_chunks
 from tfm.data.tokenizer import EOS_ID
 from tfm.errors import UserError
 from tfm.io.files import atomic_folder, clean_folder, writing
@@ -77,7 +78,7 @@ class TokenCache:
 
     @classmethod
     def open(cls, pairs: Any, tokenizer: Any, cache_dir: str, sides: Sequence[str] = SIDES) -> "TokenCache":
-        """The cache of `pairs` (see `tfm.data.sources`) below `cache_dir`; made where there is no whole one.
+        """The cache of `pairs` (see `tfm.data.source`) below `cache_dir`; made where there is no whole one.
 
         Args:
           pairs: give a tuple of as many texts as there are sides for each index.
@@ -154,13 +155,15 @@ def _build(folder, pairs, tokenizer, sides):
 def _tokenise(pairs, tokenizer, writers):
     """All pairs, some at a time, into the writers of the two sides."""
     began = time.monotonic()
-    for first in range(0, len(pairs), CHUNK_PAIRS):
-        last = min(first + CHUNK_PAIRS, len(pairs))
-        for writer, texts in zip(writers, zip(*pairs[first:last], strict=True), strict=True):
+    count = 0
+    for rows in read_in_chunks(pairs, CHUNK_PAIRS):
+        for writer, texts in zip(writers, zip(*rows, strict=True), strict=True):
             writer.add(tokenizer.encode(texts))
+        count += len(rows)
         if len(pairs) > CHUNK_PAIRS:
-            rate = last / (time.monotonic() - began)
-            log.info("Tokenised %s of %s pairs (%s a second)", f"{last:,}", f"{len(pairs):,}", f"{rate:,.0f}")
+            rate = count / (time.monotonic() - began)
+            done, total = f"{count:,}", f"{len(pairs):,}"
+            log.info("Tokenised %s of %s pairs (%s a second)", done, total, f"{rate:,.0f}")
 
 
 class _SideWriter:

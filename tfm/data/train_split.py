@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 
 from tfm.data.batching import TrainBatches
 from tfm.data.config import DataConfig
-from tfm.data.sources import open_corpora
+from tfm.data.source import join
+from tfm.data.sources.opening import open_corpora
 from tfm.data.subword_sampling import AlternatingBatches, SampledTokenizer, derive_seed
-from tfm.data.text_source import join
 from tfm.data.token_cache import TokenCache
 
 

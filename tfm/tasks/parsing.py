@@ -14,7 +14,7 @@ import numpy as np
 
 from tfm.arguments import check_texts
 from tfm.data.config import DataConfig
-from tfm.data.sources import fingerprint_texts, read_sides
+from tfm.data.sources.opening import fingerprint_texts, read_sides
 from tfm.data.trees import (
     Node,
     Restored,

@@ -13,7 +13,7 @@ from tests.support.tiny import randomize_weights
 from tfm.commands import evaluate as eval_command
 from tfm.config import save
 from tfm.data.config import DataConfig
-from tfm.data.sources import open_pairs
+from tfm.data.sources.opening import open_pairs
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.generate import DecodingConfig
 from tfm.errors import UserError

@@ -10,7 +10,7 @@ import numpy as np
 from tfm.data.batching import prefetch
 from tfm.data.character_tokenizers import TextTokenizer
 from tfm.data.document_batches import DocumentBatches
-from tfm.data.documents import open_documents
+from tfm.data.sources.documents import open_documents
 from tfm.data.token_cache import TEXT, TokenCache
 from tfm.training.task import Batch
 

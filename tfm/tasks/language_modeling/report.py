@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from tfm.data.document_batches import score_windows, window_batches
-from tfm.data.sources import fingerprint_texts
+from tfm.data.sources.opening import fingerprint_texts
 from tfm.decoding.generate import as_members
 from tfm.evaluation.language_modeling_metrics import likelihood_scores
 from tfm.tasks.language_modeling.data import TokenizedDocuments

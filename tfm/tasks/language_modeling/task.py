@@ -17,14 +17,9 @@ import jax.numpy as jnp
 
 from tfm import models
 from tfm.data.character_tokenizers import BYTES, CharacterTokenizer, TextTokenizer
-from tfm.data.config import SPLITS, remove_paths
+from tfm.data.config import SPLITS, TOKENIZER_FILE, DocumentsConfig, remove_paths
 from tfm.data.document_batches import plan_largest_batch
-from tfm.data.documents import (
-    TOKENIZER_FILE,
-    DocumentsConfig,
-    check_documents,
-    open_documents,
-)
+from tfm.data.sources.documents import check_documents, open_documents
 from tfm.data.token_cache import check_folder
 from tfm.data.tokenizer import Tokenizer
 from tfm.decoding.continuation import Continuation, GenerationConfig, continue_texts
@@ -261,7 +256,7 @@ def train_tokenizer(config: DocumentsConfig, path: str) -> None:
     """Makes the tokenizer that `config.tokenizer` names from the training documents, and writes it."""
     documents = open_documents(config, "train")
     log.info("Making a tokenizer of %s from %s documents", config.tokenizer, f"{len(documents):,}")
-    texts = (text for (text,) in (documents[i] for i in range(len(documents))))
+    texts = (text for (text,) in documents)
     if config.tokenizer == "characters":
         CharacterTokenizer.train(texts, path)
         return

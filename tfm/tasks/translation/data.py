@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from tfm.data.batching import eval_batches, prefetch
-from tfm.data.sources import open_pairs
+from tfm.data.sources.opening import open_pairs
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
 from tfm.data.train_split import open_train_split

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.data.builtin import read_feature
-from tfm.data.sources import fingerprint_texts, read_sides
+from tfm.data.sources.builtin import read_feature
+from tfm.data.sources.opening import fingerprint_texts, read_sides
 from tfm.errors import UserError
 from tfm.evaluation.alignment import alignment_error_rate, from_pharaoh
 from tfm.evaluation.score import Score

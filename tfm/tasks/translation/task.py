@@ -5,6 +5,7 @@ and targets, target_positions, target_segments [B, L]; targets are gold tokens t
 """
 
 import dataclasses
+import itertools
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,8 +19,7 @@ from tfm import models
 from tfm.array_types import Array
 from tfm.data.batching import plan_largest_batch
 from tfm.data.config import SPLITS, VOCABULARY_FILE, DataConfig, remove_paths
-from tfm.data.corpora import split_tags
-from tfm.data.sources import check_splits, find_problems, open_pairs
+from tfm.data.sources.opening import check_splits, find_problems, open_pairs, split_tags
 from tfm.data.token_cache import check_folder
 from tfm.data.tokenizer import BOS_ID, Tokenizer
 from tfm.decoding.generate import DecodingConfig
@@ -307,11 +307,9 @@ def _check_data(data, resumed):
 
 
 def sample_evenly(pairs: Any, most: int) -> Iterator[str]:
-    """Both texts of at most `most` pairs from all over the source, some read at a time."""
+    """Yields both texts of at most `most` pairs from all over the source."""
     stride = -(-len(pairs) // most)
-    for first in range(0, len(pairs), 10_000 * stride):
-        for pair in pairs[first : first + 10_000 * stride : stride]:
-            yield from pair
+    return itertools.chain.from_iterable(itertools.islice(pairs, 0, None, stride))
 
 
 def shift_right(targets: Array, positions: Array) -> jax.Array:

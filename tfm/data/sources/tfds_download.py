@@ -17,7 +17,7 @@ import sys
 import threading
 import types
 
-from tfm.data.tfds_preparation import write_data_set
+from tfm.data.sources.tfds_preparation import write_data_set
 from tfm.errors import UserError
 
 RETRIES = 2  # of a connection, 0.4 and 0.8 seconds apart
@@ -79,7 +79,7 @@ def _whole_downloads(root):
 
 def _run(arguments, folder):
     """Runs `_prepare` in another process and ends it however this function ends."""
-    command = [sys.executable, "-P", "-m", "tfm.data.download", *arguments]
+    command = [sys.executable, "-P", "-m", "tfm.data.sources.tfds_download", *arguments]
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     # A session of its own: Ctrl-C at a terminal reaches this process alone, which ends the other one.
     process = subprocess.Popen(

@@ -1,12 +1,12 @@
-"""Sentence pairs of a TFDS data set, prepared as array_record files and read at random without TensorFlow."""
+"""Texts of TFDS data sets, which are prepared as array_record files and read without TensorFlow."""
 
 import contextlib
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tfm.data.problems import collect
-from tfm.data.text_pairs import require_usable
+from tfm.data.data_errors import MissingFile, raise_all
+from tfm.data.source import CHUNK_ROWS, Source
 from tfm.errors import UserError
 
 MANY = 1 << 40  # examples of a split whose size is not known yet
@@ -14,59 +14,55 @@ BAD_SPLIT = (ValueError, KeyError, AssertionError, NotImplementedError)  # what 
 DAMAGE = (RuntimeError, ValueError, KeyError, IndexError, AssertionError)
 
 
-class RecordPairs:
-    """Random access to a split of a prepared TFDS builder.
-
-    Of each record the two texts are read, by the key that a feature without parts has in it: TFDS takes
-    three times as long for all features.
+def open_records(name: str, directory: str, split: str, features: Sequence[str]) -> Source:
+    """Returns texts of a split of a data set, which is downloaded if it does not exist yet.
 
     Raises:
-      UserError: no such split, no such language, no examples, or damaged files.
+      UserError: if there is no such data set, split or feature, or it has no examples.
     """
+    return read_records(prepare(find_builder(name, directory), name, directory), split, features)
 
-    def __init__(self, builder: Any, split: str, languages: Sequence[str]):
-        import tensorflow_datasets as tfds
-        from tensorflow_datasets.proto import tf_example_pb2
 
-        self._parse = tf_example_pb2.Example.FromString
-        self._name, self._folder = builder.info.full_name, builder.data_dir
-        for problem in (feature_problems(builder, languages), split_problems(builder, [split])):
-            if problem:
-                raise UserError(problem[0])
-        with reading(self._folder):
-            method = tfds.decode.DeserializeMethod.RAW_BYTES
-            self._records = builder.as_data_source(split=split, deserialize_method=method)
-            size = len(self._records)
-        self._languages = languages
-        self.fingerprint = f"tfds-{self._name}-{split}-{size}-{'-'.join(languages)}"
+def read_records(builder: Any, split: str, features: Sequence[str]) -> Source:
+    """Returns texts of a split of a prepared TFDS builder.
 
-    def __len__(self):
-        return len(self._records)
+    Only the features are parsed, by the key that a feature without parts has in a record. TFDS takes three
+    times as long because it parses all features.
 
-    def __getitem__(self, index):
-        if isinstance(index, slice):  # at once: four times as fast as one by one
-            return self._read(list(range(*index.indices(len(self)))))
-        if not 0 <= index < len(self):
-            raise IndexError(index)
-        return self._read([index])[0]
+    Raises:
+      UserError: if there is no such split or feature, it has no examples, or the files are damaged.
+    """
+    import tensorflow_datasets as tfds
+    from tensorflow_datasets.proto import tf_example_pb2
 
-    def _read(self, indices):
-        with reading(self._folder):
-            records = self._records.__getitems__(indices)
-            # A file that was cut short gives None.
-            features = [self._parse(record or b"").features.feature for record in records]
-        return [self._pair(i, each) for i, each in zip(indices, features, strict=True)]
+    raise_all(feature_problems(builder, features))
+    raise_all(split_problems(builder, [split]), MissingFile)
+    name, folder = builder.info.full_name, builder.data_dir
+    with reading(folder):
+        method = tfds.decode.DeserializeMethod.RAW_BYTES
+        records = builder.as_data_source(split=split, deserialize_method=method)
+        size = len(records)
 
-    def _pair(self, index, features):
-        return tuple(self._text(index, features[language].bytes_list.value) for language in self._languages)
+    def read():
+        for first in range(0, size, CHUNK_ROWS):
+            numbers = range(first, min(first + CHUNK_ROWS, size))
+            with reading(folder):
+                # A file that was cut short gives None.
+                contents = [record or b"" for record in records.__getitems__(list(numbers))]
+                examples = [tf_example_pb2.Example.FromString(content) for content in contents]
+            for number, example in zip(numbers, examples, strict=True):
+                values = (example.features.feature[feature].bytes_list.value for feature in features)
+                yield tuple(decode(number, value) for value in values)
 
-    def _text(self, index, values):
+    def decode(number, values):
         if len(values) != 1:
-            raise UserError(describe_damage(self._folder, f"example {index} has no text"))
+            raise UserError(describe_damage(folder, f"example {number} has no text"))
         try:
             return values[0].decode("utf-8").strip()
         except UnicodeDecodeError:
-            raise UserError(f"Example {index} of {self._name} is not UTF-8: use another data set.") from None
+            raise UserError(f"Example {number} of {name} is not UTF-8: use another data set.") from None
+
+    return Source(read, lambda: f"tfds-{name}-{split}-{size}-{'-'.join(features)}", lambda: size)
 
 
 @contextlib.contextmanager
@@ -133,7 +129,7 @@ def prepare(builder: Any, name: str, directory: str) -> Any:
     Raises:
       UserError: they could not be.
     """
-    from tfm.data.download import download
+    from tfm.data.sources.tfds_download import download
 
     if not builder.data_path.exists():
         download(name, type(builder).__module__, str(builder.data_dir_root), builder.data_dir)
@@ -231,14 +227,3 @@ class _FakeDownloadManager:
     def iter_archive(self, *_):
         """No member."""
         return iter(())
-
-
-def find_problems(builder: Any, splits: Iterable[str], languages: Sequence[str]) -> list[str]:
-    """Why these splits of a prepared data set cannot be used: error messages, none where they can."""
-    problems: list[str] = []
-    for split in splits:
-        with collect(problems):
-            pairs = RecordPairs(builder, split, languages)
-            every = (pairs[i] for i in range(len(pairs)))
-            require_usable(every, f"the split '{split}' of {builder.info.full_name}")
-    return problems

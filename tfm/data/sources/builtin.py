@@ -1,41 +1,31 @@
-"""The built-in language as sources of pairs, see `tfm.datasets.toy_language`."""
+"""The built-in language: its sentence pairs and its trees, see `tfm.datasets.toy_language`."""
 
 import functools
 import itertools
 from collections.abc import Sequence
 
 from tfm.data.config import DataConfig
-from tfm.data.tfds_records import BAD_SPLIT
-from tfm.data.treebank import TreePairs, collect_trees
+from tfm.data.source import Row, Source, hold
+from tfm.data.sources.tfds import BAD_SPLIT
+from tfm.data.sources.treebank import collect_trees
 from tfm.data.trees import read_trees
 from tfm.datasets import toy_language
 from tfm.errors import UserError
 
 
-class LanguagePairs(TreePairs):
-    """Pairs of the built-in language, which are held in memory.
-
-    Attributes:
-      fingerprint: the name and the version of the language, the split and the languages.
-    """
-
-    def __init__(self, pairs: list[tuple[str, ...]], split: str, languages: Sequence[str]):
-        super().__init__(pairs)
-        name = f"tfm_language/{toy_language.VERSION}"
-        self.fingerprint = f"tfds-{name}-{split}-{len(pairs)}-{'-'.join(languages)}"
-
-
-def open_language(config: DataConfig, name: str) -> LanguagePairs:
+def open_language(config: DataConfig, name: str) -> Source:
     """Returns the sentence pairs of a split, or of a part of one, such as "train[:90%]".
 
     Raises:
       UserError: if there is no such split or language, or the config names a folder.
     """
     _require_no_folder(config)
-    return LanguagePairs(_read_columns(name, config.languages), name, config.languages)
+    pairs = _read_columns(name, config.languages)
+    version = f"tfm_language/{toy_language.VERSION}"
+    return hold(pairs, f"tfds-{version}-{name}-{len(pairs)}-{'-'.join(config.languages)}")
 
 
-def open_trees(config: DataConfig, name: str) -> TreePairs:
+def open_trees(config: DataConfig, name: str) -> Source:
     """Returns the words and the trees of a split.
 
     Raises:
@@ -54,7 +44,7 @@ def read_feature(split: str, feature: str) -> list[str]:
     return [value for (value,) in _read_columns(split, (feature,))]
 
 
-def _read_columns(split: str, columns: Sequence[str]) -> list[tuple[str, ...]]:
+def _read_columns(split: str, columns: Sequence[str]) -> list[Row]:
     """Returns some columns of a split of the language, such as ("en", "de").
 
     Raises:

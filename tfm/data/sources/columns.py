@@ -1,4 +1,4 @@
-"""Columns of a table by name, also those within others, as "translation": {"de": ..., "en": ...}."""
+"""Columns by name, also columns within others, such as "translation": {"de": ..., "en": ...}."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,39 +10,38 @@ Path = tuple[str, ...]
 
 
 def find_path(column: str, tree: Mapping[str, Any]) -> Path:
-    """The keys that lead to a column.
+    """Returns the keys that lead to a column.
 
     Args:
       column: its name; "a.b" is the column b within a. A language is also looked for in "translation".
-      tree: column -> anything, or the same of the columns within it.
+      tree: column -> anything, or a mapping of the columns within it.
 
     Raises:
-      ValueError: there is none; the reason for an error message.
+      ValueError: if there is no such column. Its text is the reason for an error message.
     """
     for path in ((column,), (PAIR, column), tuple(column.split("."))):
         if _has(tree, path):
             return path
-    raise ValueError(f"it has no column {column!r}, but {', '.join(map(repr, _names(tree))) or 'none'}")
+    raise ValueError(f"it has no column {column!r}, but {', '.join(map(repr, _list_names(tree))) or 'none'}")
 
 
 def follow(tree: Any, path: Path) -> Any:
-    """What the keys lead to.
+    """Returns what the keys lead to.
 
     Raises:
-      ValueError: nothing; the reason for an error message.
+      ValueError: if a key is missing. Its text is the reason for an error message.
     """
-    found = tree
     for key in path:
-        if not isinstance(found, Mapping) or key not in found:
+        if not isinstance(tree, Mapping) or key not in tree:
             raise ValueError(f"it has no column {'.'.join(path)!r}")
-        found = found[key]
-    return found
+        tree = tree[key]
+    return tree
 
 
-def check_columns(columns: Sequence[str]) -> None:
+def require_two_columns(columns: Sequence[str]) -> None:
     """
     Raises:
-      UserError: one column is both source and target.
+      UserError: if one column is both source and target.
     """
     if len(set(columns)) < len(columns):
         raise UserError(
@@ -59,9 +58,9 @@ def _has(tree, path):
     return True
 
 
-def _names(tree: Mapping[str, Any], before: str = "") -> Iterator[str]:
+def _list_names(tree: Mapping[str, Any], parent: str = "") -> Iterator[str]:
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            yield from _names(value, f"{before}{name}.")
+            yield from _list_names(value, f"{parent}{name}.")
         else:
-            yield f"{before}{name}"
+            yield f"{parent}{name}"

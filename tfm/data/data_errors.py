@@ -1,0 +1,53 @@
+"""Errors in the data, of which one message may report several."""
+
+import contextlib
+from collections.abc import Iterator
+
+from tfm.errors import UserError
+from tfm.io.files import io_error_message
+
+
+class DataError(UserError):
+    """One problem with the data, or several in one message.
+
+    Attributes:
+      problems: a message for each problem, each once.
+    """
+
+    def __init__(self, *problems: str):
+        self.problems = list(dict.fromkeys(problems))
+        message = self.problems[0]
+        if len(self.problems) > 1:
+            numbered = " ".join(f"({number}) {problem}" for number, problem in enumerate(self.problems, 1))
+            message = f"There are {len(self.problems)} problems with the data. {numbered}"
+        super().__init__(message)
+
+
+class MissingFile(DataError):
+    """The error of a split that does not exist, as opposed to a split that exists and is damaged."""
+
+
+@contextlib.contextmanager
+def collect(problems: list[str]) -> Iterator[None]:
+    """Appends the message of a UserError or an I/O error to `problems` instead of raising it."""
+    try:
+        yield
+    except DataError as error:
+        problems.extend(error.problems)
+    except UserError as error:
+        problems.append(str(error))
+    except OSError as error:
+        message = io_error_message(error)
+        if message is None:
+            raise
+        problems.append(message)
+
+
+def raise_all(problems: list[str], kind: type[DataError] = DataError) -> None:
+    """Raises one error with all problems, if there are problems.
+
+    Raises:
+      DataError: or another `kind` of it.
+    """
+    if problems:
+        raise kind(*problems)

@@ -1,0 +1,276 @@
+"""Texts of the columns of tables: TSV, CSV, JSON Lines and Parquet files.
+
+A TSV file has rows as lines and tabs between columns, and nothing is quoted. A CSV file follows RFC 4180. The
+first line names the columns, unless the columns are numbers, counted from 1: then the first line is a row.
+Each line of a JSON Lines file is an object. Blank lines are no rows.
+
+Python's own csv and json read the rows. PyArrow's readers accept a file with an unclosed quote as one long
+field, a missing key as an empty text, and number the rows of a JSON file from the start of a block.
+"""
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from tfm.data.config import FORMATS
+from tfm.data.data_errors import MissingFile, collect
+from tfm.data.source import Row, Source, hash_text, join
+from tfm.data.sources.columns import find_path, follow
+from tfm.data.sources.text_files import OPENERS, TextFile, compression, exists, expand_names, find_file
+from tfm.errors import UserError
+
+FORMAT_OF = {
+    ".tsv": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+}
+MAX_ROW_BYTES = 1 << 26
+ADVICE = "check data.directory and the split's name"
+Parser = Callable[[Any], Sequence[str]]
+
+
+class TableOptions(NamedTuple):
+    """How tables are read.
+
+    Attributes:
+      columns: the columns of the texts of a row, names or numbers.
+      form: one of `tfm.data.config.FORMATS`; "" takes it from the ending of each file.
+      clean: applied to each text.
+    """
+
+    columns: tuple[str, ...]
+    form: str
+    clean: Callable[[str], str]
+
+
+def open_tables(directory: str, name: str, options: TableOptions) -> Source:
+    """Returns the rows of all files of a split.
+
+    Args:
+      directory: folder of the files; "" is the current folder.
+      name: the files, between commas, or a pattern such as corpus/*.tsv. The ending may be left out where one
+        file has the name.
+      options: how the files are read.
+
+    Raises:
+      UserError: if a file is missing or has an unknown format.
+    """
+    paths = [_find_table(path) for path in expand_names(directory, name, list(OPENERS))]
+    return join([open_table(path, options) for path in paths])
+
+
+def open_table(path: str, options: TableOptions) -> Source:
+    """Returns the rows of one file; see `open_tables`."""
+    form = options.form or _find_format(path)
+    if form == "parquet":
+        from tfm.data.sources.arrow import open_parquet  # PyArrow takes a third of a second to import
+
+        return open_parquet(path, options.columns, options.clean)
+    file = TextFile(path, "one row a line", MAX_ROW_BYTES)
+    numbered = all(column.isdecimal() for column in options.columns)
+    has_header = form != "jsonl" and not numbered
+
+    def read():
+        return _read_rows(file, form, options, has_header)
+
+    def find_problems():
+        problems: list[str] = []
+        with collect(problems):
+            file.require_text()
+            for _ in read():
+                pass
+        return problems
+
+    return Source(
+        read,
+        lambda: f"table-{hash_text(json.dumps([form, options.columns, file.content.sha256]))}",
+        lambda: sum(1 for _ in READERS[form](file)) - has_header,
+        find_problems,
+    )
+
+
+def _find_table(path):
+    """The file of a path, which may lack its ending."""
+    if _has_file(path) or os.path.splitext(path)[1] in FORMAT_OF:
+        return find_file(path, ADVICE)
+    paths = [path + ending for ending in FORMAT_OF if _has_file(path + ending)]
+    if len(paths) > 1:
+        raise UserError(f"There are {' and '.join(paths)}: give the split's name with its ending.")
+    if not paths:
+        raise MissingFile(
+            f"Expected a table {path} with the ending {', '.join(FORMAT_OF)}, but there is none: {ADVICE}."
+        )
+    return find_file(paths[0])
+
+
+def _has_file(path):
+    return any(exists(path + packed, [""]) and not os.path.isdir(path + packed) for packed in OPENERS)
+
+
+def _find_format(path):
+    ending = os.path.splitext(path.removesuffix(compression(path)))[1]
+    if ending not in FORMAT_OF:
+        raise UserError(
+            f"The ending of {path} does not say its format: set data.format to {', '.join(FORMATS)}, or "
+            f"rename the file to one of {', '.join(FORMAT_OF)}."
+        )
+    return FORMAT_OF[ending]
+
+
+def _read_rows(file: TextFile, form: str, options: TableOptions, has_header: bool) -> Iterator[Row]:
+    """Yields the texts of the rows.
+
+    Raises:
+      UserError: with the number of the line that cannot be read.
+    """
+    records, clean = READERS[form](file), options.clean
+    number, first = next(records, (1, None))
+    if first is None:
+        raise UserError(f"{file.path} has no row: expected one row a line.")
+    try:
+        parse = MAKERS[form](options.columns, first)
+        if not has_header:
+            yield tuple(map(clean, parse(first)))
+        rows = 0 if has_header else 1
+        for number, record in records:  # noqa: B007 - the error has the number
+            yield tuple(map(clean, parse(record)))
+            rows += 1
+    except UserError:
+        raise
+    except ValueError as error:
+        raise file.error(number, f"cannot be read: {error}") from None
+    if not rows:
+        raise UserError(f"{file.path} has no row after its first line: expected one row a line.")
+
+
+def _read_lines(file: TextFile) -> Iterator[tuple[int, str]]:
+    """Yields (number of the line, text) of each line that is not blank."""
+    for number, line in enumerate(file, 1):
+        text = line.rstrip("\r")
+        if text:
+            yield number, text
+
+
+def _read_records(file: TextFile) -> Iterator[tuple[int, list[str]]]:
+    """Yields (number of its first line, fields) of each record of a CSV file that is not blank."""
+    quotes = 0
+
+    def read_lines():
+        nonlocal quotes
+        for line in file:
+            quotes += line.count('"')
+            yield line + "\n"
+
+    csv.field_size_limit(MAX_ROW_BYTES)  # of the process; Python's own limit is 131,072
+    records = csv.reader(read_lines(), strict=True)
+    while True:
+        number = records.line_num + 1
+        try:
+            fields = next(records, None)
+            if quotes % 2:  # the csv module accepts 5" as a field
+                raise csv.Error("a line ends within")
+        except csv.Error as error:
+            raise file.error(
+                number,
+                f"cannot be read: the quotes of this record do not fit ({error}); a field with a quote "
+                "stands in quotes, and the quote is doubled",
+            ) from None
+        if fields is None:
+            return
+        if fields:
+            yield number, fields
+
+
+def _make_tsv_parser(columns: Sequence[str], first: str) -> Parser:
+    parse_fields = _make_field_parser(columns, first.split("\t"))
+    return lambda line: parse_fields(line.split("\t"))
+
+
+def _make_field_parser(columns: Sequence[str], first: Sequence[str]) -> Parser:
+    """Returns a function that takes the columns out of the fields of a row.
+
+    Args:
+      columns: names or numbers.
+      first: the fields of the first line.
+
+    Raises:
+      ValueError: if it has not the columns.
+    """
+    names = [name.strip() for name in first]
+    find = _find_number if all(column.isdecimal() for column in columns) else _find_name
+    indices = [find(column, names) for column in columns]
+
+    def parse(fields):
+        if len(fields) != len(names):
+            raise ValueError(f"it has {_count(len(fields))} and the first line has {len(names)}")
+        return [fields[index] for index in indices]
+
+    return parse
+
+
+def _find_number(column, names):
+    if not 1 <= int(column) <= len(names):
+        raise ValueError(f"it has {_count(len(names))}, so there is no column {column}")
+    return int(column) - 1
+
+
+def _find_name(column, names):
+    if names.count(column) > 1:
+        raise ValueError(f"it names {names.count(column)} columns {column!r}")
+    return names.index(find_path(column, dict.fromkeys(names))[0])
+
+
+def _count(columns):
+    return f"{columns} column" if columns == 1 else f"{columns} columns"
+
+
+def _make_json_parser(columns: Sequence[str], first: str) -> Parser:
+    paths = [find_path(column, _load_object(first)) for column in columns]
+
+    def parse(line):
+        record = _load_object(line)
+        return [_require_text(follow(record, path), path) for path in paths]
+
+    return parse
+
+
+def _load_object(line):
+    try:
+        record = json.loads(line)
+    except RecursionError:
+        raise ValueError("its JSON is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is no JSON ({error.msg} at character {error.pos + 1:,})") from None
+    if not isinstance(record, dict):
+        raise ValueError("expected a JSON object such as {...}" + f", got a {type(record).__name__}")
+    return record
+
+
+def _require_text(value, path):
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"expected text in the column {'.'.join(path)!r}, got {type(value).__name__}")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f"the column {'.'.join(path)!r} has half of a character") from None
+    return value
+
+
+READERS: dict[str, Callable[[TextFile], Iterator[tuple[int, Any]]]] = {
+    "tsv": _read_lines,
+    "csv": _read_records,
+    "jsonl": _read_lines,
+}
+# Form -> function of (columns, first record) to the parser of each record.
+MAKERS: dict[str, Callable[[Sequence[str], Any], Parser]] = {
+    "tsv": _make_tsv_parser,
+    "csv": _make_field_parser,
+    "jsonl": _make_json_parser,
+}
