@@ -1,4 +1,6 @@
-"""Dropout: its values, and the statistics of its masks, both of CPUs and of other devices."""
+"""Dropout: its values, and the statistics of its masks. tests/devices/test_dropout.py has several devices."""
+
+import re
 
 import jax
 import jax.numpy as jnp
@@ -8,25 +10,18 @@ import pytest
 import scipy
 
 from tfm import backend
-from tfm.dropout import dropout, hashed_bits16, random_bits16
+from tfm.dropout import STEPS, dropout, hash_indices, make_device_key
 
 SIGNIFICANT = 1e-6  # p-value below which a test fails; the keys are fixed, so that it does so always or never
 LEAST, MOST = SIGNIFICANT / 2, 1 - SIGNIFICANT / 2
-WORDS = 1 << 16
 
 
-@pytest.fixture(params=["cpu", "accelerator"])
-def bits(request, monkeypatch):
-    """`random_bits16` of a CPU or of other devices, jitted; `dropout` uses it too."""
-    is_cpu = request.param == "cpu"
-    monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
-    # A function of its own: jit would reuse the program that the other one was traced to.
-    return jax.jit(lambda key, shape: random_bits16(key, shape), static_argnums=1)
+bits = jax.jit(hash_indices, static_argnums=1)
 
 
-def numbers(bits, seed, *shape):
+def numbers(seed, *shape):
     """float32 uniform in about +-1, of the 16 bits of one key."""
-    return np.asarray(bits(jax.random.key(seed), shape), np.float32) / (WORDS / 2) - 1
+    return np.asarray(bits(jax.random.key(seed), shape), np.float32) / (STEPS / 2) - 1
 
 
 def assert_uncorrelated(a, b):
@@ -46,7 +41,6 @@ def assert_uniform(counts):
 
 @pytest.mark.long
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-@pytest.mark.usefixtures("bits")
 def test_dropout_rate_and_mean(rate):
     x = jnp.ones(200_000)
     dropped = np.asarray(dropout(jax.random.key(3), x, rate))
@@ -58,12 +52,11 @@ def test_dropout_rate_and_mean(rate):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("rate", [0.1, 0.3])
-@pytest.mark.usefixtures("bits")
 def test_kept_values_are_scaled_and_rounded_once(dtype, rate):
     dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
     x = np.random.default_rng(0).normal(size=4096).astype(dtype)
     found = np.asarray(jax.jit(lambda *arguments: dropout(*arguments, rate))(jax.random.key(0), x))
-    share_kept = 1 - round(rate * WORDS) / WORDS
+    share_kept = 1 - round(rate * STEPS) / STEPS
     expected = (x.astype(np.float32) * np.float32(1 / share_kept)).astype(dtype)
     kept = found != 0
     assert found.dtype == dtype
@@ -72,7 +65,6 @@ def test_kept_values_are_scaled_and_rounded_once(dtype, rate):
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("bits")
 def test_dropout_under_jit_and_in_gradients():
     x, rng = jnp.arange(1.0, 1001.0), jax.random.key(5)
     plain = dropout(rng, x, 0.3)
@@ -83,25 +75,25 @@ def test_dropout_under_jit_and_in_gradients():
 
 
 @pytest.mark.long
-def test_ten_million_draws_are_uniform(bits):
+def test_ten_million_draws_are_uniform():
     """All 2 ** 16 values, and the pairs of neighbours by their upper 6 bits each."""
     words = np.asarray(bits(jax.random.key(0), (10_000_000,)))
-    assert_uniform(np.bincount(words, minlength=WORDS))
+    assert_uniform(np.bincount(words, minlength=STEPS))
     pairs = words.reshape(-1, 2) >> 10
     assert_uniform(np.bincount(pairs[:, 0] << 6 | pairs[:, 1], minlength=1 << 12))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("bit", range(16))
-def test_each_bit_is_uniform(bit, bits):
+def test_each_bit_is_uniform(bit):
     words = np.asarray(bits(jax.random.key(1), (1_000_000,)))
     assert_uniform(np.bincount(words >> bit & 1))
 
 
 @pytest.mark.long
-def test_neighbours_and_rows_are_uncorrelated(bits):
+def test_neighbours_and_rows_are_uncorrelated():
     """Of an activation [B, L, D]: along each axis, and at distances that are powers of two."""
-    values = numbers(bits, 2, 16, 128, 512)
+    values = numbers(2, 16, 128, 512)
     for axis in range(3):
         length = values.shape[axis]
         for distance in (1, 2, 3, length // 4, length // 2):
@@ -114,7 +106,7 @@ def test_neighbours_and_rows_are_uncorrelated(bits):
 
 
 @pytest.mark.long
-def test_steps_layers_and_keys_are_uncorrelated(bits):
+def test_steps_layers_and_keys_are_uncorrelated():
     """Keys as training derives them: folded with neighbouring steps, and then with neighbouring layers."""
     root = jax.random.key(3)
     steps = [jax.random.fold_in(root, step) for step in range(8)]
@@ -127,12 +119,11 @@ def test_steps_layers_and_keys_are_uncorrelated(bits):
     assert scipy.stats.kstest(z, "norm").pvalue > 1e-4  # as a whole they are spread as independent ones are
 
 
-@pytest.mark.usefixtures("bits")
 def test_kept_counts_by_row_are_binomial():
     """No row and no feature is dropped more often than chance has it."""
     rate, shape = 0.1, (1000, 1000)
     kept = np.asarray(dropout(jax.random.key(4), jnp.ones(shape), rate)) != 0
-    share = 1 - round(rate * WORDS) / WORDS
+    share = 1 - round(rate * STEPS) / STEPS
     for axis in range(2):
         z = (kept.sum(axis) - 1000 * share) / np.sqrt(1000 * share * (1 - share))
         assert np.abs(z).max() < 5.5
@@ -146,19 +137,9 @@ def test_keys_sharing_a_word_are_uncorrelated(monkeypatch):
     masks = []
     for words in ((1, 2), (1, 3), (0, 2), (2, 1), (1 << 31, 2)):
         halves["words"] = words
-        masks.append(np.asarray(hashed_bits16(None, (500_000,)), np.float32))
+        masks.append(np.asarray(hash_indices(None, (500_000,)), np.float32))
     z = np.corrcoef(masks)[np.triu_indices(len(masks), 1)] * np.sqrt(masks[0].size)
     assert 2 * scipy.stats.norm.sf(np.abs(z).max()) > SIGNIFICANT
-
-
-@pytest.mark.parametrize("is_cpu", [False, True])
-def test_only_cpus_hash_a_counter(is_cpu, monkeypatch):
-    monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
-    key = jax.random.key(6)
-    plain = jax.random.bits(key, (1000,), jnp.uint16)
-    np.testing.assert_array_equal(
-        random_bits16(key, (1000,)), hashed_bits16(key, (1000,)) if is_cpu else plain
-    )
 
 
 @pytest.mark.parametrize("rate", [-0.5, 1.0, 2.0, float("nan")])
@@ -177,10 +158,30 @@ def test_the_highest_rate_keeps_finite_values():
     assert set(np.unique(x)) <= {0.0, 2.0**16}
 
 
-@pytest.mark.long
-def test_a_part_of_the_rows_drops_as_the_whole():
-    """What each device of a mesh does: its first element has the index that it has in the whole."""
-    whole = hashed_bits16(jax.random.key(2), (4, 6, 5))
-    for row in range(4):
-        part = hashed_bits16(jax.random.key(2), (1, 6, 5), first=jnp.uint32(row * 30))
-        np.testing.assert_array_equal(part[0], whole[row])
+def test_a_rate_of_0_drops_nothing():
+    x = jnp.ones(3)
+    assert dropout(None, x, 0.0) is x
+
+
+def test_no_device_decides_what_is_dropped():
+    """A program for an accelerator drops the same elements as one for a CPU."""
+    masks = []
+    for platform in ("cpu", "tpu", "cuda"):
+        with backend.compile_for(platform):
+            masks.append(
+                str(jax.make_jaxpr(lambda key: dropout(key, jnp.ones((3, 5)), 0.5))(jax.random.key(0)))
+            )
+    assert len(set(masks)) == 1
+
+
+def test_the_hash_is_fused_into_the_operation_that_uses_it():
+    x = jnp.ones((48, 32, 20))
+    program = jax.jit(lambda key, x: dropout(key, x, 0.1)).lower(jax.random.key(0), x).compile().as_text()
+    entry = program[program.index("ENTRY") :]
+    assert "f32[48,32,20]" in entry
+    assert not re.search(r"(u32|s32|pred)\[(48,32,20|30720)\]", entry)
+
+
+def test_a_single_device_has_a_single_key():
+    key = jax.random.key(0)
+    assert make_device_key(key) is key

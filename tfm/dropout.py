@@ -1,4 +1,9 @@
-"""Dropout, with random numbers that are cheap on a CPU."""
+"""Dropout whose mask does not depend on devices.
+
+The mask is a hash of a random key and of each element's index. It is the same on a CPU, on an accelerator and
+on any number of devices, however the array is laid out. XLA computes the hash inside the operation that uses
+it. On a CPU, `jax.random.bits` would take a good part of a training step.
+"""
 
 import math
 from collections.abc import Sequence
@@ -6,25 +11,25 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from tfm import backend
-
-ROW_AXES = ("data", "fsdp")  # of a mesh: `jax.shard_map` over them divides the rows, the first axis of x
+ROW_AXES = ("data", "fsdp")  # the axes of a mesh over which `jax.shard_map` divides the rows of a batch
+PMAP_AXIS = "batch"  # the axis over which `jax.pmap` divides them
+STEPS = 2**16  # the number of values of the hash, and of the possible rates
 
 
 def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
-    """Zeroes each element of `x` with probability `rate` and scales the rest so that the mean is kept.
+    """Zeroes each element of x with probability `rate` and scales the rest so that the mean stays the same.
 
     Args:
-      rng: a JAX random key; not used when `rate` is 0.
-      x: any shape; under `jax.shard_map` over `ROW_AXES` [rows, ...], this device's rows of an array of which
-        it drops what one device would.
-      rate: in [0, 1). Realized in steps of 2 ** -16, which the scaling takes into account exactly.
+      rng: a JAX random key. It is not used if `rate` is 0.
+      x: an array of any shape. Inside `jax.shard_map` over `ROW_AXES` or `jax.pmap` over `PMAP_AXIS`, the
+        rows [rows, ...] of this device, all devices having the same number of rows and the same key.
+      rate: at least 0 and below 1. It is rounded to a multiple of 2 ** -16, from which the scale is computed.
 
     Returns:
-      The shape and dtype of `x`. The scaling is computed in float32 at least and rounded once.
+      An array with the shape and dtype of x. It is scaled in float32 at least and rounded once.
 
     Raises:
-      ValueError: a rate out of range, or no key for one above 0.
+      ValueError: if the rate is out of range, or if it is above 0 without a key.
     """
     if not 0 <= rate < 1:
         raise ValueError(f"the rate of dropout must be at least 0 and below 1, got {rate}")
@@ -32,63 +37,67 @@ def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
         return x
     if rng is None:
         raise ValueError(f"dropout at a rate above 0 needs a random key, got none for rate {rate}")
-    threshold = min(round(rate * 2**16), 2**16 - 1)
-    keep = random_bits16(rng, x.shape) >= threshold
-    # A bfloat16 has 8 bits: the factor itself, 10/9 for instance, must not be rounded to one.
+    threshold = min(round(rate * STEPS), STEPS - 1)
+    keep = hash_indices(rng, x.shape) >= threshold
+    # A bfloat16 has 8 bits of precision, so rounding the factor itself (10/9, say) would change the mean.
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-    scaled = (wide * (2**16 / (2**16 - threshold))).astype(x.dtype)
+    scaled = (wide * (STEPS / (STEPS - threshold))).astype(x.dtype)
     return jnp.where(keep, scaled, jnp.zeros((), x.dtype))
 
 
-def random_bits16(rng: jax.Array, shape: Sequence[int]) -> jax.Array:
-    """uint32 values uniform over [0, 2 ** 16): `hashed_bits16` on a CPU, `jax.random.bits` elsewhere.
+def hash_indices(rng: jax.Array, shape: Sequence[int]) -> jax.Array:
+    """Hashes the index of each element with a key to values that are uniform over [0, `STEPS`).
 
-    A run that moves to another kind of device therefore drops other elements. Where rows are divided, only
-    the hash makes a device's part of all values by itself.
+    Each index passes two rounds of the 32-bit finalizer "lowbias32", each after one word of the key. This is
+    good enough to drop activations, but it is no certified generator. Values repeat after 2 ** 32 elements.
+
+    Args:
+      rng: a JAX random key.
+      shape: the shape of the array, or of this device's rows as in `dropout`.
+
+    Returns:
+      uint32 [*shape].
     """
-    axes = _row_axes()
-    if axes:
-        return hashed_bits16(rng, shape, jax.lax.axis_index(axes).astype(jnp.uint32) * math.prod(shape))
-    if backend.is_cpu():
-        return hashed_bits16(rng, shape)
-    return jax.random.bits(rng, shape, jnp.uint16).astype(jnp.uint32)
+    low, high = jax.random.bits(rng, (2,), jnp.uint32)
+    return _finalize(_finalize(_indices(shape) ^ low) ^ high) >> 16
 
 
 def make_device_key(rng: jax.Array) -> jax.Array:
-    """A random key for each device's rows, for random numbers other than those of `dropout`.
+    """Returns a different random key for each device's rows, for random numbers other than dropout.
 
-    Under `jax.shard_map` over `ROW_AXES` all devices are given one key, with which each would draw the same
-    for its rows: there, a key that differs between them; elsewhere `rng` itself. What is drawn so depends on
-    the number of devices, unlike dropout.
+    Inside `jax.shard_map` over `ROW_AXES` and `jax.pmap` over `PMAP_AXIS`, all devices have the same key and
+    would draw the same numbers for their rows. Unlike dropout, the numbers drawn with the returned key depend
+    on the number of devices. Elsewhere, this returns `rng`.
     """
     axes = _row_axes()
     return jax.random.fold_in(rng, jax.lax.axis_index(axes)) if axes else rng
 
 
-def _row_axes():
-    """The axes of the mesh by which `jax.shard_map` divides the rows here; none outside of it."""
-    return tuple(axis for axis in ROW_AXES if axis in jax.sharding.get_abstract_mesh().manual_axes)
+def _row_axes() -> tuple[str, ...]:
+    """Returns the names of the axes by which the rows are divided here."""
+    manual_axes = jax.sharding.get_abstract_mesh().manual_axes
+    return tuple(axis for axis in (*ROW_AXES, PMAP_AXIS) if axis in manual_axes)
 
 
-def hashed_bits16(rng: jax.Array, shape: Sequence[int], first: jax.Array | int = 0) -> jax.Array:
-    """uint32 values uniform over [0, 2 ** 16): a counter hashed with a key that `rng` gives.
+def _indices(shape: Sequence[int]) -> jax.Array:
+    """Returns the row-major index of each element in the array of all devices, modulo 2 ** 32.
 
-    Threefry costs about 20 integer operations a word and cannot be fused into what uses it; on a CPU it takes
-    a good part of a training step. This takes its key from threefry and hashes the element's index with it
-    (two rounds of the 32-bit finalizer "lowbias32", keyed in between), which XLA fuses into the consumer.
-    Good enough to drop activations; not for anything that needs a certified generator.
-
-    Args:
-      rng: a JAX random key.
-      shape: of the values.
-      first: uint32 index of the first value, for a part of a larger array.
+    The index is a sum over axes, so that each device computes no other indices than those of its elements.
     """
-    low, high = jax.random.bits(rng, (2,), jnp.uint32)
-    counter = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape) + jnp.uint32(first)
-    return _finalize(_finalize(counter ^ low) ^ high) >> 16
+    axes = _row_axes()
+    device = jax.lax.axis_index(axes).astype(jnp.uint32) if axes else jnp.uint32(0)
+    strides = [_as_uint32(math.prod(shape[axis + 1 :])) for axis in range(len(shape))]
+    indices = (jax.lax.broadcasted_iota(jnp.uint32, shape, i) * stride for i, stride in enumerate(strides))
+    return sum(indices, start=device * _as_uint32(math.prod(shape)))
 
 
-def _finalize(x):
+def _as_uint32(number: int) -> jax.Array:
+    """Returns a number modulo 2 ** 32."""
+    return jnp.uint32(number % 2**32)
+
+
+def _finalize(x: jax.Array) -> jax.Array:
+    """Returns the hash lowbias32 of uint32 values."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
     return x ^ (x >> 16)

@@ -100,9 +100,9 @@ MESHES = [(1, 1, 1), (2, 1, 2), (4, 2, 2), (8, 1, 1), (8, 2, 2), (8, 8, 1)]  # d
 
 
 def test_pmap_equals_one_device():
-    one = train(1, parallel="jit")
+    one = train(1, parallel="jit", dropout=0.3)
     for devices in (2, 8):
-        assert_equal(train(devices, parallel="pmap"), one)
+        assert_equal(train(devices, parallel="pmap", dropout=0.3), one)
     assert make_partitioner(TrainingConfig()).devices == 8
 
 

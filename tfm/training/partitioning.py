@@ -10,13 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from tfm.dropout import ROW_AXES
+from tfm.dropout import PMAP_AXIS, ROW_AXES
 from tfm.errors import UserError
 from tfm.layers.parameter_axes import PARAMETER_RULES, parameter_axes
 from tfm.training.config import TrainingConfig
 from tfm.training.step import pad_rows
 
-AXIS = "batch"
 MESH_AXES = ("data", "fsdp", "tensor")
 
 
@@ -90,11 +89,11 @@ def _jit_partitioner(device):
 
 def _pmap_partitioner(devices):
     count = len(devices)
-    sharding = NamedSharding(Mesh(np.asarray(devices), (AXIS,)), PartitionSpec(AXIS))
+    sharding = NamedSharding(Mesh(np.asarray(devices), (PMAP_AXIS,)), PartitionSpec(PMAP_AXIS))
 
     def compile_step(step, _):
         step = functools.partial(step, distribute=sum_over_axis)
-        return jax.pmap(step, axis_name=AXIS, devices=devices, donate_argnums=0)
+        return jax.pmap(step, axis_name=PMAP_AXIS, devices=devices, donate_argnums=0)
 
     def place_state(state):
         return jax.device_put(_stack(state, count), sharding)
@@ -183,11 +182,10 @@ def _mesh_partitioner(config, devices):
 
 
 def sum_over_axis(sum_gradients):
-    """`distribute` of `make_train_step`: each device has a part of the batch and a key of its own."""
+    """`distribute` of `make_train_step`: each device computes the gradients of its rows with the same key."""
 
     def add(params, batch, key):
-        key = jax.random.fold_in(key, jax.lax.axis_index(AXIS))
-        return jax.lax.psum(sum_gradients(params, batch, key), AXIS)
+        return jax.lax.psum(sum_gradients(params, batch, key), PMAP_AXIS)
 
     return add
 

@@ -121,8 +121,9 @@ class Task(Protocol):
     ) -> tuple[SumAndCount, dict[str, SumAndCount]]:
         """The loss to minimise, and further metrics, as (sum, count); without dropout for `rng` None.
 
-        Under training.parallel=mesh all devices have the same `rng`. `tfm.dropout.dropout` draws for the rows
-        of each; other random numbers need `tfm.dropout.make_device_key(rng)`, or are the same on each.
+        All devices have the same `rng`. `tfm.dropout.dropout` drops the elements that a single device would
+        drop. Draw other random numbers with `tfm.dropout.make_device_key(rng)`, otherwise all devices draw
+        the same numbers.
         """
         ...
 

@@ -1,0 +1,50 @@
+"""Dropout on several devices, which drops the elements that a single device drops."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+from tfm.dropout import PMAP_AXIS, dropout
+
+KEY, RATE = jax.random.key(0), 0.4
+X = np.random.default_rng(0).normal(size=(8, 6, 4)).astype(np.float32)
+AXES = ("data", "fsdp", "tensor")
+ROWS = P(("data", "fsdp"))
+
+
+def drop(x):
+    return dropout(KEY, x, RATE)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """What one device returns."""
+    return np.asarray(jax.jit(drop)(X))
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)
+@pytest.mark.parametrize("spec", [ROWS, P("data", None, "tensor"), P(None, "fsdp", ("data",)), P()], ids=str)
+def test_the_layout_on_a_mesh_does_not_matter(spec, kind, expected):
+    with jax.set_mesh(jax.make_mesh((2, 2, 2), AXES, axis_types=(kind,) * 3)):
+        program = jax.jit(drop).lower(jax.device_put(X, spec)).compile()
+        np.testing.assert_array_equal(program(jax.device_put(X, spec)), expected)
+    assert "all-" not in program.as_text()
+    assert "collective-permute" not in program.as_text()
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 2), (4, 2, 1), (1, 8, 1)])
+@pytest.mark.parametrize("manual", [AXES[:2], AXES])
+def test_shard_map_drops_as_one_device(manual, sizes, expected):
+    mesh = jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * 3)
+    shared = jax.shard_map(drop, mesh=mesh, in_specs=ROWS, out_specs=ROWS, axis_names=set(manual))
+    np.testing.assert_array_equal(jax.jit(shared)(X), expected)
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_pmap_drops_as_one_device(devices, expected):
+    parts = jnp.asarray(X.reshape(devices, -1, *X.shape[1:]))
+    mapped = jax.pmap(drop, axis_name=PMAP_AXIS, devices=jax.devices()[:devices])
+    np.testing.assert_array_equal(np.asarray(mapped(parts)).reshape(X.shape), expected)
