@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.support.processes import run_python
+from tests.support.commands import run_command
 from tests.support.tiny import make_config, write_corpus
 from tfm.commands import compare
 from tfm.config import save
@@ -199,9 +199,9 @@ def test_compare_prints_scores_and_sentences(folder):
     right = references(folder)
     wrong = [right[0] + "x", *worse(right[1:], 0.9)]
     first, second = evaluated(folder, "a", right), evaluated(folder, "b", wrong)
-    result = run_python("-m", "tfm", "compare", first, second, "--sentences=2")
-    assert result.returncode == 0, result.stderr.decode()
-    printed = result.stdout.decode()
+    result = run_command("compare", first, second, "--sentences=2")
+    assert result.code == 0, result.error
+    printed = result.output
     assert f"A  {first}/test.de.hypotheses\nB  {second}/test.de.hypotheses\n60 sentences\n" in printed
     assert all(score.name in printed for score in translation_metrics.scores(wrong, right, "de"))
     assert "0.0010  nrefs:1|bs:1000|seed:12345|" in printed

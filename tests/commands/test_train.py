@@ -7,7 +7,7 @@ import types
 import jax
 import pytest
 
-from tests.support.processes import run_python
+from tests.support.commands import run_command
 from tests.support.tiny import make_config, write_config_file, write_corpus
 from tfm.commands import progress_bar, train
 from tfm.errors import UserError
@@ -79,13 +79,13 @@ def test_a_run_from_a_pipe_resumes_without_it(tmp_path):
     config = make_config(tmp_path)
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, **table))
     path, workdir = write_config_file(tmp_path, config), tmp_path / "run"
-    arguments = ("-m", "tfm", "train", f"--config={path}", f"--workdir={workdir}")
-    assert run_python(*arguments, stdin=rows).returncode == 0
+    arguments = ("train", f"--config={path}", f"--workdir={workdir}")
+    assert run_command(*arguments, stdin=rows).code == 0
     (kept,) = (tmp_path / "cache" / "pipes").iterdir()
     assert json.loads((workdir / "config.json").read_text())["data"]["train"] == str(kept)
     assert kept.read_text() == rows
-    resumed = run_python("-m", "tfm", "train", f"--config={workdir}/config.json", f"--workdir={workdir}")
-    assert resumed.returncode == 0, resumed.stderr.decode()
-    refused = run_python(*arguments, stdin=rows + "red\trot\n")
-    assert refused.returncode == 2
-    assert "data.train" in refused.stderr.decode()
+    resumed = run_command("train", f"--config={workdir}/config.json", f"--workdir={workdir}")
+    assert resumed.code == 0, resumed.error
+    refused = run_command(*arguments, stdin=rows + "red\trot\n")
+    assert refused.code == 2
+    assert "data.train" in refused.error
