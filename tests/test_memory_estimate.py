@@ -18,6 +18,8 @@ from tfm.decoding.parameters import search_parameters
 from tfm.decoding.scoring import _score_batch
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
+from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
+from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
 from tfm.models.transformer import Transformer
 from tfm.runtime.memory import check_batches_fit, check_training_fits, check_weights_fit, format_bytes
 from tfm.tasks import translation
@@ -115,6 +117,28 @@ def test_decoding_bytes_are_near_the_compilers(search, rows, source, fields):
         sampling=bool(config.samples),
     )
     assert 0.7 < estimated / counted < 1.5
+
+
+def test_each_token_of_a_continuation_takes_its_place_in_two_caches():
+    model = DecoderLM(DecoderLMConfig(layers=2, d_model=64, d_ff=48, heads=4, max_positions=700), 90)
+    prefixes = jnp.ones((2, 3), jnp.int32)
+    params = jax.eval_shape(lambda key: model.init(key, prefixes, train=False), jax.random.key(0))
+    lengths, estimated, caches = (100, 200), [], []
+    for length in lengths:
+        begin = functools.partial(model.apply, width=4, max_length=length, method="init_cache")
+        leaves = jax.tree.leaves(jax.eval_shape(begin, params, prefixes))
+        caches.append(sum(x.size * x.dtype.itemsize for x in leaves))
+        estimated.append(model.memory_estimate.decoding_bytes(rows=2, source=3, length=length, width=4))
+    assert 2 <= (estimated[1] - estimated[0]) / (caches[1] - caches[0]) < 2.4
+
+
+@pytest.mark.parametrize(
+    "model", [Transformer(SMALL, 9_000), DecoderLM(DecoderLMConfig(), 9_000), RNNSeq2Seq(RNNConfig(), 9_000)]
+)
+def test_sampling_takes_float32_copies_of_the_logits(model):
+    sizes = {"rows": 2, "source": 3, "length": 4, "width": 5}
+    plain, sampled = (model.memory_estimate.decoding_bytes(**sizes, sampling=each) for each in (False, True))
+    assert sampled - plain >= 2 * 5 * 9_000 * 4
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -123,6 +124,19 @@ def test_a_long_sentence_is_refused_first(run, tiny_run, tmp_path):
     with pytest.raises(UserError, match=r"pixels and at most 65,535 on a side"):
         visualize.draw_run(run, str(tiny_run), [text], str(tmp_path / "out"), max_tokens=10**6)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("selection", [Selection(), Selection(layer=1), Selection(head=0), Selection(1, 0)])
+def test_the_panels_that_are_selected_must_fit(run, tiny_run, tmp_path, monkeypatch, selection):
+    checked = set()
+    monkeypatch.setattr(visualize, "check_attention_figure", lambda *size: checked.add(size[:2]))
+    monkeypatch.setattr(visualize, "examine", mock.Mock(side_effect=InterruptedError))  # before it draws
+    model = run.task.config.model
+    with pytest.raises(InterruptedError):
+        visualize.draw_run(run, str(tiny_run), ["cat"], str(tmp_path), selection=selection)
+    heads = model.heads if selection.head is None else 1
+    layers = (model.encoder_layers, model.decoder_layers) if selection.layer is None else (1,)
+    assert checked == {(each, heads) for each in layers}
 
 
 def test_attention_must_fit_into_memory(run, tiny_run, tmp_path, monkeypatch):

@@ -53,6 +53,9 @@ def test_a_figure_names_axes_and_has_a_colour_bar(saved):
     assert len(panels) == 48
     np.testing.assert_array_equal(panels[8].images[0].get_array(), weights[1, 0])
     assert panels[8].get_title() == "layer 1, head 0"
+    below, beside = panels[8].get_xticklabels(), panels[8].get_yticklabels()
+    assert {label.get_rotation() for label in below} == {90}  # as the grid leaves room for them
+    assert {label.get_fontsize() for label in [*below, *beside]} == {figures.LABEL_SIZE}
 
 
 def test_panels_and_labels_do_not_overlap():
