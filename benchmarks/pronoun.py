@@ -44,7 +44,11 @@ SPLIT = "pronoun"
 PRONOUNS = ("er", "sie", "es")
 NOUN_ROLES = ("referent", "other noun", "its determiner", "other determiner")
 ROLES = (*NOUN_ROLES, "it", "adjective")
-KINDS = {"encoder": "encoder.*.mixer", "decoder": "decoder.*.mixer", "cross": "decoder.*.cross_attention"}
+KINDS = {
+    "encoder": "encoder.*.self_attention",
+    "decoder": "decoder.*.self_attention",
+    "cross": "decoder.*.cross_attention",
+}
 
 
 class Puzzles(NamedTuple):
@@ -319,7 +323,7 @@ def measure(task, params):
 def _short(name):
     """ "decoder.layers_1.cross_attention_residual.sublayer_output" -> "decoder 1 cross"."""
     stack, layer, part, _ = name.split(".")
-    part = part.removesuffix("_residual").replace("mixer", "self").replace("cross_attention", "cross")
+    part = part.removesuffix("_residual").removesuffix("_attention")
     return f"{stack} {layer.rpartition('_')[2]} {part.replace('feed_forward', 'ffn')}"
 
 

@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "tfm.datasets": set(),
     "tfm.data": {"tfm.datasets", "tfm.io", *CONFIG},
     "tfm.evaluation": set(),
-    "tfm.layers": {*EQUATIONS, "tfm.matmul"},
+    "tfm.layers": {*EQUATIONS, "tfm.fields", "tfm.matmul"},
     "tfm.models": {*EQUATIONS, *CONFIG, "tfm.layers", "tfm.memory_estimate"},
     "tfm.decoding": {
         *(
@@ -56,11 +56,20 @@ MAY_IMPORT = {
         *BASE,
         "tfm.matmul",
         "tfm.layers",
+        "tfm.interpret",  # a replayed step reads activations
         "tfm.io",
         "tfm.checkpoints",
         "tfm.runtime",
     },
-    "tfm.visualize": {*EQUATIONS, *BASE, "tfm.layers", "tfm.data", "tfm.decoding", "tfm.runtime"},
+    "tfm.visualize": {
+        *EQUATIONS,
+        *BASE,
+        "tfm.interpret",
+        "tfm.layers",
+        "tfm.data",
+        "tfm.decoding",
+        "tfm.runtime",
+    },
     "tfm.tasks": {
         *(*EQUATIONS, *CONFIG, *BASE, "tfm.models", "tfm.data", "tfm.decoding", "tfm.evaluation"),
         *("tfm.training", "tfm.runtime", "tfm.visualize"),

@@ -13,7 +13,7 @@ from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.generate import DecodingConfig, decode
 from tfm.decoding.scoring import attend_pairs, predict_pairs, score_pairs
 from tfm.interpret import EditedModel, zero_head
-from tfm.layers.activations import read_attention
+from tfm.layers.observe import read_attention
 from tfm.models import Transformer, TransformerConfig
 from tfm.testing.parameters import random_parameters
 
@@ -24,7 +24,7 @@ TOKENS = np.ones((1, 4), int)
 MEMBERS = tuple(random_parameters(MODEL, TOKENS, TOKENS, seed=seed, deviation=0.5) for seed in range(2))
 SENTENCES = [[5, 6, 7, EOS_ID], [4, EOS_ID], [8, 3, 5, 4, EOS_ID]]
 PREFIXES = [[6, 3], [], [4]]
-EDITED = EditedModel(MODEL, {"decoder.layers_1.mixer.weights": zero_head(1)})
+EDITED = EditedModel(MODEL, {"decoder.layers_1.self_attention.weights": zero_head(1)})
 BASE = DecodingConfig(beam_size=3, max_extra_tokens=EXTRA, length_penalty=0.6)
 # Fields of the config, or another model, prefixes or parameters.
 FEATURES = {

@@ -141,7 +141,9 @@ def test_each_device_holds_its_share_of_parameters_and_moments():
         assert table.addressable_shards[0].data.shape == (24, 16)
         assert hidden.addressable_shards[0].data.shape == (16, 20)
         assert query.addressable_shards[0].data.shape == (16, 2, 8)
-        assert tree["encoder"]["layers_0"]["mixer_residual"]["norm"]["scale"].sharding.is_fully_replicated
+        assert tree["encoder"]["layers_0"]["self_attention_residual"]["norm"][
+            "scale"
+        ].sharding.is_fully_replicated
 
 
 def test_every_layout_restores_what_another_layout_saved():

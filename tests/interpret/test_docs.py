@@ -39,8 +39,15 @@ def test_table_of_points_is_whole():
         found |= dict(zip(full, (axes.split(", ") * len(full))[: len(full)], strict=True))
     assert found.items() <= {name: axes for name, (axes, _) in points.items()}.items()
     parts = {
-        re.sub(r"(mixer|cross_attention|feed_forward)", "mixer", n.rpartition("layers_0.")[2]) for n in found
+        re.sub(
+            r"(self_attention|cross_attention|feed_forward)", "self_attention", n.rpartition("layers_0.")[2]
+        )
+        for n in found
     }
     for name in points:
-        last = re.sub(r"(mixer|cross_attention|feed_forward)", "mixer", name.rpartition("layers_0.")[2])
+        last = re.sub(
+            r"(self_attention|cross_attention|feed_forward)",
+            "self_attention",
+            name.rpartition("layers_0.")[2],
+        )
         assert last.replace("decoder", "encoder") in parts, name

@@ -11,7 +11,7 @@ from tests.references import numpy_transformer as numpy64
 from tests.references.numpy_transformer import wide
 from tests.support.layer_cases import B, D, H, L, M, attention, noisy, random
 from tfm import layers
-from tfm.layers.activations import read_attention
+from tfm.layers.observe import read_attention
 from tfm.masks import first_and_last_mask
 from tfm.testing.models import quick_jit
 
@@ -93,7 +93,7 @@ def test_groups_must_divide_the_heads():
 @quick_jit(static_argnums=0)
 def collect(module, params, x, positions, mask):
     """Returns the output of self-attention at positions [B, L], and its weights [B, H, L, M]."""
-    where = {"positions": positions, "memory_positions": positions}
+    where = {"positions": positions, "key_positions": positions}
     apply = functools.partial(module.apply, {"params": params}, x, x, mask=mask, **where, train=False)
     output, (weights,) = read_attention("weights", apply)
     return output, weights
@@ -125,7 +125,7 @@ def test_relative_positions_against_loops(bias, reference, scale, implementation
     module = attention(position_bias=bias, scale=scale, implementation=implementation)
     x, positions = random(B, L, D), np.array([[0, 1, 2, 3, 4], [3, 0, 1, 9, 2]])
     mask = np.random.default_rng(2).random((B, 1, L, L)) < 0.7
-    where = {"positions": positions, "memory_positions": positions}
+    where = {"positions": positions, "key_positions": positions}
     params = noisy(module.init(jax.random.key(0), x, x, mask=mask, **where, train=False))
     output, found = collect(module, params, x, positions, mask)
     query, key, value = (

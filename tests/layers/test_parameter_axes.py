@@ -19,7 +19,7 @@ def _own_declarations(monkeypatch):
     [
         ("params/embedding/table", 2, ("vocabulary", "model")),
         ("params/encoder_positions/table", 2, ("positions", None)),
-        ("opt_state/0/mu/decoder/layers_1/mixer/output/kernel", 3, ("heads", "features", "model")),
+        ("opt_state/0/mu/decoder/layers_1/self_attention/output/kernel", 3, ("heads", "features", "model")),
         ("params/encoder/layers_0/feed_forward/output/kernel", 2, ("hidden", "model")),
         ("params/encoder/layers_0/feed_forward_residual/norm/scale", 1, (None,)),
         ("step", 0, ()),

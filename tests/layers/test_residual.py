@@ -25,7 +25,7 @@ def test_residual_orders(order):
 @pytest.mark.parametrize("order", layers.NORM_ORDERS)
 def test_the_weight_of_the_input(order):
     alpha, x = 3.0, random(B, L, D)
-    module = layers.Residual(order, input_weight=alpha)
+    module = layers.Residual(order, input_scale=alpha)
     params = noisy(module.init(jax.random.key(0), x, lambda x: x, train=False))
     found = module.apply({"params": params}, x, lambda x: x**2, train=False)
 

@@ -131,8 +131,8 @@ class AllAtOnce(Transformer):
     def make_positions(self):
         return None
 
-    def make_mixer(self):
-        return super().make_mixer().clone(encode_positions=rotate)
+    def make_self_attention(self):
+        return super().make_self_attention().clone(encode_positions=rotate)
 
 
 class Stretched(Transformer):
@@ -145,8 +145,8 @@ class Stretched(Transformer):
 class Nearness(nn.Module):
     """The mean of all positions, nearer ones first; nothing to learn and no keys."""
 
-    def __call__(self, x, memory, *, mask, positions, memory_positions, **_):
-        distance = jnp.abs(positions[..., :, None] - memory_positions[..., None, :])
+    def __call__(self, x, memory, *, mask, positions, key_positions, **_):
+        distance = jnp.abs(positions[..., :, None] - key_positions[..., None, :])
         weights = jnp.where(mask[:, 0], jnp.exp(-1.0 * distance), 0.0)
         return weights @ memory / jnp.maximum(weights.sum(-1, keepdims=True), 1e-9)
 
@@ -157,8 +157,8 @@ class Nearness(nn.Module):
         return self(x, value[:, 0], **where)
 
 
-class NearnessMixer(Transformer):
-    def make_mixer(self):
+class NearnessAttention(Transformer):
+    def make_self_attention(self):
         return Nearness()
 
 
@@ -187,5 +187,5 @@ def documented() -> dict[str, Any]:
 
 
 DOCUMENTED = ("EndsOnly", "OneHotPositions", "Convolutional")
-USERS = {cls.__name__: transformer(cls=cls) for cls in (AllAtOnce, Stretched, NearnessMixer, Untied)}
+USERS = {cls.__name__: transformer(cls=cls) for cls in (AllAtOnce, Stretched, NearnessAttention, Untied)}
 USERS |= {name: transformer(cls=documented()[name]) for name in DOCUMENTED}

@@ -12,7 +12,7 @@ from tests.models.cases import LANGUAGE_MODELS, USERS, transformer
 from tfm import interpret
 from tfm.attention import masked_softmax
 from tfm.errors import UserError
-from tfm.layers.activations import read_attention
+from tfm.layers.observe import read_attention
 from tfm.testing.models import WIDTH, quick_jit
 from tfm.testing.parameters import random_parameters
 
@@ -81,7 +81,7 @@ def test_a_decoder_uses_no_bucket_of_later_positions():
     gradient = quick_jit(jax.grad(lambda params: (run(model, params, TOKENS[:1], 0, 2) ** 2).sum()))(params)
     used = {
         stack: np.flatnonzero(
-            np.abs(gradient[stack]["layers_0"]["mixer"]["position_bias"]["biases"]).max(-1)
+            np.abs(gradient[stack]["layers_0"]["self_attention"]["position_bias"]["biases"]).max(-1)
         ).tolist()
         for stack in ("encoder", "decoder")
     }
@@ -91,7 +91,7 @@ def test_a_decoder_uses_no_bucket_of_later_positions():
 
 def test_logits_that_are_read_include_scale_and_bias():
     model, params = build(positions="relative_keys", key_value_heads=2, scale_attention=False)
-    names = [f"decoder.layers_0.mixer.{name}" for name in ("logits", "weights")]
+    names = [f"decoder.layers_0.self_attention.{name}" for name in ("logits", "weights")]
 
     @quick_jit
     def read(params):
@@ -134,8 +134,8 @@ def test_more_positions_than_the_table_has_are_refused(length):
         model.apply({"params": params}, tokens, **arguments)
 
 
-def test_a_mixer_without_attention_weights_has_none_to_show():
-    model = USERS["NearnessMixer"]
+def test_self_attention_without_weights_has_none_to_show():
+    model = USERS["NearnessAttention"]
     params = random_parameters(model, TOKENS, TOKENS)
     apply = functools.partial(model.apply, {"params": params}, TOKENS, TOKENS, train=False)
     point = model.attention_points["encoder"]

@@ -1,13 +1,14 @@
 """Every model against the equations of its paper, in NumPy float64."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
 
 from tests.models.cases import BASE, CLASSIFIERS, LANGUAGE_MODELS, RNNS, VIT, transformer
 from tests.references import numpy_decoder_lm, numpy_rnn, numpy_transformer, numpy_vit
-from tfm import interpret
-from tfm.layers.activations import stack_weights
+from tfm.layers.observe import read_attention
 from tfm.models.vit import VisionTransformer
 from tfm.testing.models import VOCABULARY, quick_jit
 from tfm.testing.parameters import random_parameters
@@ -28,9 +29,9 @@ def apply(model, params, *arguments):
 @quick_jit(static_argnums=0)
 def apply_and_attend(model, params, *arguments):
     """Returns the logits and {kind: attention weights}."""
-    points = model.attention_points
-    logits, reads = interpret.run(model, params, *arguments, read=points.values())
-    return logits, {kind: stack_weights(reads, point) for kind, point in points.items()}
+    apply = functools.partial(model.apply, {"params": params}, *arguments, train=False)
+    points = model.attention_points.items()
+    return apply(), {kind: read_attention(point, apply)[1] for kind, point in points}
 
 
 @pytest.mark.parametrize("order", ["post", "pre", "norm_then_add"])

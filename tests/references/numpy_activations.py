@@ -38,7 +38,7 @@ def residual(params, x, sublayer, order, prefix, found):
     return found[f"{prefix}.output"]
 
 
-def stack(params, name, tokens, table, mask, order, found, memory=None, memory_mask=None):
+def stack(params, name, tokens, table, mask, order, found, memory=None, source_mask=None):
     """Encoder or decoder: int [B, L] -> [B, L, D]."""
     found[f"{name}.embeddings"] = wide(table)[tokens] * np.sqrt(table.shape[1])
     x = embed(table, tokens)
@@ -47,17 +47,17 @@ def stack(params, name, tokens, table, mask, order, found, memory=None, memory_m
         layer, prefix = params[f"layers_{depth}"], f"{name}.layers_{depth}"
 
         def mix(x, layer=layer, prefix=prefix):
-            return attention(layer["mixer"], x, x, mask, f"{prefix}.mixer", found)
+            return attention(layer["self_attention"], x, x, mask, f"{prefix}.self_attention", found)
 
         def attend(x, layer=layer, prefix=prefix):
-            of_cross = layer["cross_attention"], x, memory, memory_mask
+            of_cross = layer["cross_attention"], x, memory, source_mask
             return attention(*of_cross, f"{prefix}.cross_attention", found)
 
         def transform(x, layer=layer, prefix=prefix):
             return feed_forward(layer["feed_forward"], x, f"{prefix}.feed_forward", found)
 
         cross = {} if memory is None else {"cross_attention": attend}
-        for part, sublayer in ({"mixer": mix} | cross | {"feed_forward": transform}).items():
+        for part, sublayer in ({"self_attention": mix} | cross | {"feed_forward": transform}).items():
             of_residual = layer[f"{part}_residual"], x, sublayer, order
             x = residual(*of_residual, f"{prefix}.{part}_residual", found)
     found[f"{name}.output"] = x if order == "post" else layer_norm(params["norm"], x)

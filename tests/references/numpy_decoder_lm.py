@@ -19,8 +19,8 @@ def feed_forward(params, x):
 
 def layer(params, x, mask):
     """x = x + attention(norm(x)); x = x + feed_forward(norm(x))."""
-    y = layer_norm(params["mixer_residual"]["norm"], x, EPSILON)
-    x = x + attention(params["mixer"], y, y, mask)
+    y = layer_norm(params["self_attention_residual"]["norm"], x, EPSILON)
+    x = x + attention(params["self_attention"], y, y, mask)
     return x + feed_forward(
         params["feed_forward"], layer_norm(params["feed_forward_residual"]["norm"], x, EPSILON)
     )

@@ -57,18 +57,30 @@ def residual(params, x, sublayer, order, drop=nothing_dropped):
 
 
 def encoder_layer(params, x, mask, order="post", drop=nothing_dropped):
-    x = residual(params["mixer_residual"], x, lambda x: attention(params["mixer"], x, x, mask), order, drop)
+    x = residual(
+        params["self_attention_residual"],
+        x,
+        lambda x: attention(params["self_attention"], x, x, mask),
+        order,
+        drop,
+    )
     return residual(
         params["feed_forward_residual"], x, lambda x: feed_forward(params["feed_forward"], x), order, drop
     )
 
 
-def decoder_layer(params, x, memory, mask, memory_mask, order="post", drop=nothing_dropped):
-    x = residual(params["mixer_residual"], x, lambda x: attention(params["mixer"], x, x, mask), order, drop)
+def decoder_layer(params, x, memory, mask, source_mask, order="post", drop=nothing_dropped):
+    x = residual(
+        params["self_attention_residual"],
+        x,
+        lambda x: attention(params["self_attention"], x, x, mask),
+        order,
+        drop,
+    )
     x = residual(
         params["cross_attention_residual"],
         x,
-        lambda x: attention(params["cross_attention"], x, memory, memory_mask),
+        lambda x: attention(params["cross_attention"], x, memory, source_mask),
         order,
         drop,
     )

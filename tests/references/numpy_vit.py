@@ -30,8 +30,8 @@ def cut_patches(images, size):
 def encoder_layer(params, x, epsilon):
     """Equations 2 and 3 of Dosovitskiy et al. 2021."""
     mask = np.ones((1, 1, x.shape[1], x.shape[1]), bool)
-    normed = layer_norm(params["mixer_residual"]["norm"], x, epsilon)
-    x = x + attention(params["mixer"], normed, normed, mask)
+    normed = layer_norm(params["self_attention_residual"]["norm"], x, epsilon)
+    x = x + attention(params["self_attention"], normed, normed, mask)
     normed = layer_norm(params["feed_forward_residual"]["norm"], x, epsilon)
     hidden = gelu(project(params["feed_forward"]["hidden"], normed, "bld,df->blf"))
     return x + project(params["feed_forward"]["output"], hidden, "blf,fd->bld")

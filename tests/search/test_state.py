@@ -66,7 +66,7 @@ def test_states_without_a_batch_axis_are_errors(name, shapes):
 @pytest.mark.parametrize("name", SEARCHES)
 def test_searches_beyond_their_cache_are_errors(name):
     assert (SEARCHES[name](cache_of(3)).lengths > 0).all()
-    with pytest.raises(ValueError, match=r"max_length .*at most 2,.*DecodeCache.* 3\b"):
+    with pytest.raises(ValueError, match=r"max_length .*at most 2,.*DecodingCache.* 3\b"):
         SEARCHES[name]({"nested": (cache_of(9), cache_of(2))})
 
 

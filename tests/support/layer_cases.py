@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import layers
-from tfm.layers.kv_cache import DecodeCache, LayerCache
+from tfm.layers.kv_cache import DecodingCache, KeyValueCache
 
 B, L, M, D, F, H = 2, 5, 6, 8, 12, 2
 
@@ -34,11 +34,11 @@ def count(module, *arguments, **keywords):
 
 
 def cache_of(max_length):
-    """A cache of two rows and three hypotheses."""
-    keys_values = jnp.zeros((2, 5, 1, 4)), jnp.zeros((2, 5, 1, 4))
-    return DecodeCache(
-        layers=[LayerCache.empty(keys_values, keys_values, 3, max_length)],
-        memory_mask=jnp.ones((2, 1, 1, 5), bool),
+    """Returns a cache of two rows and three hypotheses, with five source positions."""
+    key, value, *source = (jnp.zeros((2, length, 1, 4)) for length in (1, 1, 5, 5))
+    return DecodingCache(
+        layers=[KeyValueCache.empty(key, value, slots=3 * max_length, source=tuple(source))],
+        source_mask=jnp.ones((2, 1, 1, 5), bool),
         ancestors=jnp.zeros((2, 3, max_length), jnp.int32),
         coverage=jnp.zeros((2, 3, 5)),
     )

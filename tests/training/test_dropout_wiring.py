@@ -24,7 +24,10 @@ TINY = TransformerConfig(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24
 RNG = np.random.default_rng(0)
 INPUTS, TARGETS = RNG.integers(3, 30, (4, 5)), RNG.integers(3, 30, (4, 6))
 BATCH = {"inputs": INPUTS, "targets": TARGETS}
-STACKS = {"encoder": ("mixer", "feed_forward"), "decoder": ("mixer", "cross_attention", "feed_forward")}
+STACKS = {
+    "encoder": ("self_attention", "feed_forward"),
+    "decoder": ("self_attention", "cross_attention", "feed_forward"),
+}
 PAPERS = ["dropout", "dropout"] + [
     f"{stack}/layers_{layer}/{sublayer}_residual/Dropout_0"
     for stack, names in STACKS.items()

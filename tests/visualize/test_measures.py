@@ -94,8 +94,8 @@ def test_norms_of_a_batch_are_those_of_the_loss(run):
     layers = ["encoder.layers_0", "encoder.layers_1", *(f"decoder.layers_{n}" for n in range(3))]
     assert list(gradients) == ["embedding", *layers]
     sublayers = {
-        "encoder": ("mixer", "feed_forward"),
-        "decoder": ("mixer", "cross_attention", "feed_forward"),
+        "encoder": ("self_attention", "feed_forward"),
+        "decoder": ("self_attention", "cross_attention", "feed_forward"),
     }
     assert list(activations) == [
         f"{layer}.{name}_residual.output" for layer in layers for name in sublayers[layer[:7]]

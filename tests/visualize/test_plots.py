@@ -28,7 +28,9 @@ def figures():
         "calibration": plots.plot_calibration({"a": calibration}),
         "lengths": plots.plot_lengths({"a": ([3.0, 7.5], [40.0, 30.0], [10, 12])}),
         "neighbours": plots.plot_neighbours({"dog": (["cat", "cow"], [0.7, 0.5])}),
-        "norms": plots.plot_norms({"embedding": 3.0}, {"encoder.layers_0.mixer_residual.output": 1.0}),
+        "norms": plots.plot_norms(
+            {"embedding": 3.0}, {"encoder.layers_0.self_attention_residual.output": 1.0}
+        ),
     }
 
 

@@ -15,7 +15,7 @@ from tfm.decoding.generate import decode
 from tfm.decoding.scoring import attend_pairs, score_pairs
 from tfm.errors import UserError
 from tfm.layers import MultiHeadAttention
-from tfm.layers.activations import read_attention
+from tfm.layers.observe import read_attention
 from tfm.testing.automaton import BOS, EOS, begin, next_state, random_table, reorder, step
 from tfm.visualize import summaries, translation
 from tfm.visualize.translation import Extension, examine, stack_values, trace_steps
@@ -86,8 +86,8 @@ def test_vectors_of_shown_norms_sum_to_output(shared):
     apply = functools.partial(module.apply, {"params": params}, x, x, mask=None, train=False)
     output, (weights,) = jax.device_get(read_attention("weights", apply))
     value = jnp.einsum("bmd,dhv->bmhv", x, params["value"]["kernel"]) + params["value"]["bias"]
-    names = {"encoder.layers_0.mixer.value": np.asarray(value)}
-    tree = {"encoder": {"layers_0": {"mixer": params}}}
+    names = {"encoder.layers_0.self_attention.value": np.asarray(value)}
+    tree = {"encoder": {"layers_0": {"self_attention": params}}}
     values, kernels = stack_values(names, tree, "encoder", (1, *weights.shape[1:]))
     added = np.einsum("hlm,mhv,hvd->lmd", weights[0], values[0], kernels[0])
     np.testing.assert_allclose(added.sum(1), output[0], atol=1e-5)
@@ -106,12 +106,12 @@ def test_every_part_of_a_transformer_has_norms(translated):
     "params",
     [
         {},
-        {"encoder": {"layers_0": {"mixer": {}}}},
-        {"encoder": {"layers_0": {"mixer": {"output": {"kernel": np.ones((3, 4, 8))}}}}},
+        {"encoder": {"layers_0": {"self_attention": {}}}},
+        {"encoder": {"layers_0": {"self_attention": {"output": {"kernel": np.ones((3, 4, 8))}}}}},
     ],
 )
 def test_attention_of_other_modules_has_no_norms(params):
-    values = {"encoder.layers_0.mixer.value": np.ones((1, 5, 2, 4))}
+    values = {"encoder.layers_0.self_attention.value": np.ones((1, 5, 2, 4))}
     assert stack_values(values, params, "encoder", (1, 2, 5, 5)) is None
     assert stack_values({}, params, "encoder", (1, 2, 5, 5)) is None
 

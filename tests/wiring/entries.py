@@ -161,7 +161,8 @@ def model_entries() -> Iterator[Entry]:
         "classes": (3, 4),
         "encoder_layers": (1, 2),
     }
-    yield from of_model(ViTConfig, parts="loss", base=SMALL_VIT, values=STACK | of_vit)
+    choices = {name: values for name, values in CHOICES.items() if name != "max_positions"}
+    yield from of_model(ViTConfig, parts="loss", base=SMALL_VIT, values=STACK | choices | of_vit)
     for section in (RNNConfig, LuongConfig):
         values = RECURRENT | {"name": name_values(section)}
         yield from of_model(section, parts="loss", base=RNN_SIZES, values=values)
@@ -178,11 +179,11 @@ def part_entries() -> Iterator[Entry]:
         "d_model": "attention embedding feed_forward positions",
         "dtype": "attention embedding feed_forward norm",
         "dropout": "residual",
-        "attention": "attention causal_mixer",
+        "attention": "attention masked_self_attention",
         "remat": "stack",
         "scan": "stack",
     }
-    of_choices = {"norm_order": "residual stack", "attention_bias": "attention causal_mixer"}
+    of_choices = {"norm_order": "residual stack", "attention_bias": "attention masked_self_attention"}
     for section, base, names in (
         (TransformerConfig, fields_of(TRANSFORMER), of_stack | of_choices),
         (DecoderLMConfig, fields_of(LM) | {"attention_dropout": 0.0}, of_stack | of_choices),
@@ -197,9 +198,11 @@ def part_entries() -> Iterator[Entry]:
         yield from make_entries(TransformerConfig, observers.observe_parts, "positions", base, values)
     for second in ("relative_keys", "relative_bias", "alibi"):
         values = {"positions": ("rotary", second)}
-        yield from make_entries(TransformerConfig, observers.observe_parts, "causal_mixer", base, values)
+        yield from make_entries(
+            TransformerConfig, observers.observe_parts, "masked_self_attention", base, values
+        )
     biased = {"heads": (2, 4, {"positions": "relative_bias"})}
-    yield from make_entries(TransformerConfig, observers.observe_parts, "causal_mixer", base, biased)
+    yield from make_entries(TransformerConfig, observers.observe_parts, "masked_self_attention", base, biased)
 
 
 def fields_of(section: Any) -> dict[str, Any]:

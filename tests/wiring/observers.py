@@ -58,7 +58,7 @@ VOCABULARY = range(40)  # stands for a tokenizer where only the number of its to
 SIZES = {"train": 40, "validation": 9, "test": 5, "more": 30, "check": 7, "exam": 6}
 SENTENCES = ["red dog runs", "big blue cat sleeps small bird runs red green dog", "cat"]
 SAMPLES = ["small dog runs", "small dog", "big cat sleeps", "dog runs small"]
-PARTS = ("attention", "causal_mixer", "embedding", "feed_forward", "norm", "positions", "residual")
+PARTS = ("attention", "masked_self_attention", "embedding", "feed_forward", "norm", "positions", "residual")
 BATCHES = 24  # of training that are compared, more than an epoch
 
 SHORT = {
@@ -213,7 +213,7 @@ def observe_parts(model: Any) -> Observation:
         name: getattr(module, f"make_{name}")()
         for name in (
             "attention",
-            "causal_mixer",
+            "masked_self_attention",
             "embedding",
             "feed_forward",
             "norm",
@@ -221,7 +221,7 @@ def observe_parts(model: Any) -> Observation:
             "residual",
         )
     }
-    parts["stack"] = module.make_stack(module.make_attention, 1)
+    parts["stack"] = module.make_stack(lambda index: module.make_attention(), 1)
     return {name: list_attributes(part) for name, part in parts.items()}
 
 

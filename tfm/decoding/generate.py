@@ -364,7 +364,7 @@ def _mean_coverage_penalty(beta: float) -> Callable[[tuple], jax.Array] | None:
         return None
 
     def coverage(caches):
-        penalties = [search.coverage_penalty(c.coverage, c.memory_mask[:, 0, 0], beta) for c in caches]
+        penalties = [search.coverage_penalty(c.coverage, c.source_mask[:, 0, 0], beta) for c in caches]
         return sum(penalties) / len(penalties)
 
     return coverage

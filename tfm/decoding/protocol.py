@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 
 from tfm.errors import UserError
-from tfm.layers.activations import read_attention
+from tfm.layers.observe import read_attention
 
 
 @runtime_checkable
@@ -14,7 +14,7 @@ class DecodingCache(Protocol):
     """The state of decoding, a pytree whose leaves all begin with the axis B.
 
     A coverage penalty also needs `add_coverage`, and the attributes `coverage` float [B, W, M] and
-    `memory_mask` bool [B, 1, 1, M]. An attribute `max_length` says how many positions there is space for.
+    `source_mask` bool [B, 1, 1, M]. An attribute `max_length` says how many positions there is space for.
     """
 
     def reorder(self, parents: jax.Array) -> "DecodingCache":

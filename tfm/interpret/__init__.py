@@ -1,11 +1,11 @@
-"""Reads and changes the activations of a model: docs/interpret.md.
+"""Functions that read and edit the activations of a model, see docs/interpret.md.
 
-All are pure functions: jit them, differentiate them, vmap them. Points are named, `list_points` gives them;
-globs such as "decoder.*.cross_attention.weights" select some. An edit is a function of an activation and its
-`Point`.
+All of them are pure, so they can be jitted, differentiated and vmapped. Activations have names, which
+`list_points` lists. Globs such as "decoder.*.cross_attention.weights" select several. An edit is a function
+of an activation and its `Point`.
 """
 
-from tfm.interpret.edited import EditedModel
+from tfm.interpret.edited_model import EditedModel
 from tfm.interpret.edits import (
     patch,
     replace_with,
@@ -18,8 +18,8 @@ from tfm.interpret.edits import (
     zero_neuron,
     zero_position,
 )
-from tfm.interpret.passes import decode, list_points, run, score
-from tfm.layers.activations import Edit, Point
+from tfm.interpret.recorder import Edit, Point
+from tfm.interpret.run import decode, list_points, run, score
 
 __all__ = [
     "Edit",

@@ -1,9 +1,9 @@
-"""Edits: functions of an activation and its `Point`. Numbers may be traced: one program for all heads.
+"""Edits: functions of an activation and its `Point`. Numbers may be traced, so one program serves all heads.
 
 Shape letters as in `tfm.layers`, and those of `Point.axes`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 
 import jax
 import jax.numpy as jnp
@@ -11,77 +11,94 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from tfm.errors import UserError
-from tfm.layers.activations import Edit, Point
+from tfm.interpret.recorder import Edit, Point
 
+Indices = ArrayLike | Sequence[int] | Set[int]  # an index, or several
 ROWS, QUERIES, KEYS, HEADS = "BLMH"
 
 
 def zero(value: jax.Array, point: Point) -> jax.Array:
-    """The edit that sets all to zero: a whole sublayer at its "sublayer_output"."""
+    """Sets an activation to zero, such as a whole sublayer at its "sublayer_output"."""
     del point
     return jnp.zeros_like(value)
 
 
 def scale(factor: ArrayLike) -> Edit:
-    """Multiplies all by a factor."""
+    """Returns an edit that multiplies an activation by a factor."""
     return lambda value, point: _multiply(value, factor)
 
 
-def scale_head(head: ArrayLike, factor: ArrayLike) -> Edit:
-    """Multiplies one head, from 0, by a factor; of activations with the axis H."""
-    return lambda value, point: _scale_index(value, point, HEADS, head, factor)
-
-
-def scale_neuron(neuron: ArrayLike, factor: ArrayLike) -> Edit:
-    """Multiplies one feature, from 0, by a factor: index of the last axis, F of a feed-forward network."""
-    return lambda value, point: _scale_index(value, point, point.axes[-1], neuron, factor)
-
-
-def scale_position(position: ArrayLike, factor: ArrayLike, axis: str = "") -> Edit:
-    """Multiplies one position, from 0, by a factor.
+def scale_head(head: Indices, factor: ArrayLike) -> Edit:
+    """Returns an edit that multiplies heads by a factor.
 
     Args:
-      position: within its sequence: of the source or the target, whichever the axis stands for. Sequences
-        without it stay as they are.
-      factor: of that position.
-      axis: "L", the positions, or "M", those attended to; L where the activation has it when "".
+      head: Index of a head, counted from 0, or a list, set or array of several.
+      factor: Factor of these heads.
+    """
+    heads = _as_array(head)
+    return lambda value, point: _scale_indices(value, point, HEADS, heads, factor)
+
+
+def scale_neuron(neuron: Indices, factor: ArrayLike) -> Edit:
+    """Returns an edit that multiplies features by a factor.
+
+    Args:
+      neuron: Index along the last axis, counted from 0, or a list, set or array of several.
+      factor: Factor of these features.
+    """
+    neurons = _as_array(neuron)
+    return lambda value, point: _scale_indices(value, point, point.axes[-1], neurons, factor)
+
+
+def scale_position(position: Indices, factor: ArrayLike, axis: str = "") -> Edit:
+    """Returns an edit that multiplies positions by a factor.
+
+    Args:
+      position: Position within the source or the target, counted from 0, or a list, set or array of several.
+        Sequences that are shorter stay as they are.
+      factor: Factor of these positions.
+      axis: "L" for queries or "M" for keys. "" means L if the activation has this axis, otherwise M.
 
     Raises:
-      UserError: the position is not an integer, or negative.
+      UserError: A position is not an integer, or negative.
     """
-    _check_index(position, np.inf, "position")
+    positions = _as_array(position)
+    _check_indices(positions, np.inf, "position")
 
     def edit(value, point):
         letter = axis or (QUERIES if QUERIES in point.axes else KEYS)
         _check_axis(point, letter)
-        chosen = point.positions[letter] == position
+        chosen = jnp.isin(point.positions[letter], positions)
         shape = [n if each in (ROWS, letter) else 1 for n, each in zip(value.shape, point.axes, strict=True)]
         return jnp.where(chosen.reshape(shape), _multiply(value, factor), value)
 
     return edit
 
 
-def zero_head(head: ArrayLike) -> Edit:
-    """Switches off one head; at "head_outputs" it is as if its slice of the output matrix were not there."""
+def zero_head(head: Indices) -> Edit:
+    """Returns an edit that switches off heads, see `scale_head`.
+
+    At "head_outputs" it has the same effect as zeroing the heads' part of the output matrix.
+    """
     return scale_head(head, 0)
 
 
-def zero_neuron(neuron: ArrayLike) -> Edit:
-    """Switches off one feature of the last axis."""
+def zero_neuron(neuron: Indices) -> Edit:
+    """Returns an edit that switches off features of the last axis, see `scale_neuron`."""
     return scale_neuron(neuron, 0)
 
 
-def zero_position(position: ArrayLike, axis: str = "") -> Edit:
-    """Sets one position to zero, see `scale_position`."""
+def zero_position(position: Indices, axis: str = "") -> Edit:
+    """Returns an edit that sets positions to zero, see `scale_position`."""
     return scale_position(position, 0, axis)
 
 
 def replace_with(replacement: ArrayLike) -> Edit:
-    """Replaces an activation by one of the same point, such as one read in another run.
+    """Returns an edit that replaces an activation, for example by the same activation of another run.
 
     Args:
-      replacement: with the axes of the point, for all rows of the caller's batch, or one row for all of them.
-        Positions that it does not have stay as they are; keys that it does not have get zeros.
+      replacement: Array with the axes of the point. It has all rows of the caller's batch, or one row for all
+        of them. Positions that it does not have stay as they are. Keys that it does not have become zeros.
     """
 
     def edit(value, point):
@@ -105,7 +122,7 @@ def replace_with(replacement: ArrayLike) -> Edit:
 
 
 def _check_replacement(replacement, value, point):
-    """Raises a UserError for a replacement that does not have the rows, heads or features of a value."""
+    """Raises a UserError if a replacement does not have the rows, heads or features of a value."""
     rows = int(point.rows.max()) + 1
     expected = [
         n if axis not in point.positions else axis for n, axis in zip(value.shape, point.axes, strict=True)
@@ -123,10 +140,10 @@ def _check_replacement(replacement, value, point):
 
 
 def patch(reads: Mapping[str, jax.Array]) -> dict[str, Edit]:
-    """Activation patching: the edits that replace each activation by that of another run.
+    """Returns the edits that replace each activation by the activation of another run.
 
     Args:
-      reads: {name: value}, what `run` and others return.
+      reads: {name: value}, as `run` returns it.
     """
     return {name: replace_with(value) for name, value in reads.items()}
 
@@ -135,23 +152,34 @@ def _multiply(value, factor):
     return (value * factor).astype(value.dtype)
 
 
-def _scale_index(value, point, letter, index, factor):
-    """`value` with one index of an axis multiplied by a factor."""
+def _as_array(index: Indices) -> jax.Array | np.ndarray:
+    """Returns indices as an array. Indices under a trace stay as they are."""
+    if isinstance(index, jax.Array):
+        return index
+    return np.array(sorted(index) if isinstance(index, Set) else index)
+
+
+def _scale_indices(
+    value: jax.Array, point: Point, letter: str, indices: ArrayLike, factor: ArrayLike
+) -> jax.Array:
+    """Multiplies some indices of an axis by a factor."""
     _check_axis(point, letter)
     axis = point.axes.index(letter)
-    _check_index(index, value.shape[axis], f"{point.name} has {value.shape[axis]} along its axis {letter}")
-    chosen = _expand(jnp.arange(value.shape[axis])[None] == index, value.ndim, axis)
+    size = value.shape[axis]
+    _check_indices(indices, size, f"{point.name} has {size} along its axis {letter}")
+    chosen = _expand(jnp.isin(jnp.arange(size), jnp.asarray(indices))[None], value.ndim, axis)
     return jnp.where(chosen, _multiply(value, factor), value)
 
 
-def _check_index(index, size, what):
-    """Raises a UserError for an index that is not there, as nothing would change; a traced one passes."""
-    if isinstance(index, jax.core.Tracer):
+def _check_indices(indices: ArrayLike, size: float, what: str) -> None:
+    """Raises a UserError if an index does not exist, because it would change nothing. Tracers pass."""
+    if isinstance(indices, jax.core.Tracer):
         return
-    given = np.asarray(index)
-    if not np.issubdtype(given.dtype, np.integer) or not ((given >= 0) & (given < size)).all():
+    given = np.asarray(indices)
+    exist = np.issubdtype(given.dtype, np.integer) and ((given >= 0) & (given < size)).all()
+    if not exist or not given.size:
         end = f"to {size - 1}" if np.isfinite(size) else "on"
-        raise UserError(f"{what}: expected an integer from 0 {end}, got {index}.")
+        raise UserError(f"{what}: expected integers from 0 {end}, got {indices}.")
 
 
 def _check_axis(point, letter):
@@ -160,13 +188,13 @@ def _check_axis(point, letter):
 
 
 def _expand(rows, ndim, axis):
-    """[B, n] -> [B, 1, ..., n, ..., 1], n at `axis`."""
+    """Reshapes [B, n] to [B, 1, ..., n, ..., 1] with n at `axis`."""
     shape = [1] * ndim
     shape[0], shape[axis] = rows.shape
     return rows.reshape(shape)
 
 
 def _take_along(x, positions, axis):
-    """x [B, ..., length, ...] at positions [B, n] of `axis`, the last one for those beyond."""
+    """Takes positions [B, n] of an axis. Positions beyond its end take the last one."""
     index = _expand(jnp.minimum(positions, x.shape[axis] - 1), x.ndim, axis)
     return jnp.take_along_axis(x, index, axis=axis)

@@ -1,16 +1,16 @@
-"""Flax modules around the pure functions: the layers of section 3 and their parts, each usable on its own.
+"""Flax modules around the pure functions: the layers of section 3 and their submodules, each usable alone.
 
 Shape letters: B batch, L query length, M key length, D model, F hidden, H heads, K key features, V value
 features or vocabulary, W live hypotheses of a batch row while decoding, T positions in the cache.
 
-Masks are arguments (`tfm.masks`); `train` is an argument of the call and turns dropout on, with keys of the
-random stream "dropout". Layers are composed of modules, so another mixer is another argument:
+Masks are arguments (`tfm.masks`). `train` is an argument of the call. It turns dropout on, with keys of the
+random stream "dropout". Layers are composed of modules, so a module can be replaced by passing another:
 
-    EncoderLayer(mixer=MultiHeadAttention(features=512, heads=8), feed_forward=FeedForward(512, 2048))
+    Layer(self_attention=MultiHeadAttention(features=512, heads=8), feed_forward=FeedForward(512, 2048))
 """
 
-from tfm.layers.attention import Mixer, MultiHeadAttention
-from tfm.layers.composition import ComposedModule
+from tfm.layers.attention import MultiHeadAttention
+from tfm.layers.block_config import BlockConfig
 from tfm.layers.deep_norm import (
     DeepNorm,
     apply_deep_norm,
@@ -19,14 +19,15 @@ from tfm.layers.deep_norm import (
 )
 from tfm.layers.dropout import Dropout
 from tfm.layers.embedding import Embedding, LearnedPositions
-from tfm.layers.encoder_decoder import CausalLayer, DecoderLayer, EncoderLayer
 from tfm.layers.feed_forward import ACTIVATIONS, FeedForward
+from tfm.layers.layer import Layer
 from tfm.layers.normalization import LAYER_NORM_EPSILON, NORMS, layer_norm
 from tfm.layers.parameter_axes import declare_axes
-from tfm.layers.parts import BIAS_POSITIONS, POSITIONS, TransformerParts
-from tfm.layers.position_bias import RelativeBias, RelativeKeys
+from tfm.layers.position_terms import BIAS_POSITIONS, POSITIONS, RelativeBias, RelativeKeys
 from tfm.layers.residual import NORM_ORDERS, Residual
+from tfm.layers.self_attention import SelfAttention
 from tfm.layers.stack import Stack
+from tfm.layers.transformer_base import ComposedModule, TransformerBase
 
 __all__ = [
     "ACTIVATIONS",
@@ -35,22 +36,21 @@ __all__ = [
     "NORMS",
     "NORM_ORDERS",
     "POSITIONS",
-    "CausalLayer",
+    "BlockConfig",
     "ComposedModule",
-    "DecoderLayer",
     "DeepNorm",
     "Dropout",
     "Embedding",
-    "EncoderLayer",
     "FeedForward",
+    "Layer",
     "LearnedPositions",
-    "Mixer",
     "MultiHeadAttention",
     "RelativeBias",
     "RelativeKeys",
     "Residual",
+    "SelfAttention",
     "Stack",
-    "TransformerParts",
+    "TransformerBase",
     "apply_deep_norm",
     "declare_axes",
     "encoder_decoder_constants",

@@ -1,4 +1,4 @@
-"""DeepNorm (Wang et al. 2022): residual weights and initialization by depth, for post-norm stacks.
+"""DeepNorm (Wang et al. 2022): residual factors and initialization by depth, for post-norm stacks.
 
 The residual connection is LayerNorm(alpha x + Sublayer(x)), and the kernels of values, of attention's output
 and of the feed-forward network begin beta times as large.
@@ -13,15 +13,15 @@ from tfm.errors import UserError
 from tfm.layers.residual import Residual
 
 Layer = TypeVar("Layer", bound=nn.Module)
-SUBLAYERS = ("mixer", "cross_attention", "feed_forward")
+SUBLAYERS = ("self_attention", "cross_attention", "feed_forward")
 
 
 class DeepNorm(NamedTuple):
     """The constants of one stack.
 
     Attributes:
-      alpha: weight of the input in each residual sum.
-      beta: factor of the initial kernels.
+      alpha: Factor of the input in each residual sum.
+      beta: Factor of the initial kernels.
     """
 
     alpha: float
@@ -29,9 +29,9 @@ class DeepNorm(NamedTuple):
 
 
 def encoder_decoder_constants(encoder_layers: int, decoder_layers: int) -> tuple[DeepNorm, DeepNorm]:
-    """Those of an encoder and of a decoder that attends to it, of N and M layers.
+    """Returns the constants of an encoder of N layers and of a decoder of M layers that attends to it.
 
-    Of the encoder 0.81 (N^4 M)^(1/16) and 0.87 (N^4 M)^(-1/16), of the decoder (3 M)^(1/4) and (12 M)^(-1/4).
+    The encoder has 0.81 (N^4 M)^(1/16) and 0.87 (N^4 M)^(-1/16), the decoder (3 M)^(1/4) and (12 M)^(-1/4).
     """
     depth = encoder_layers**4 * decoder_layers
     encoder = DeepNorm(0.81 * depth ** (1 / 16), 0.87 * depth ** (-1 / 16))
@@ -39,27 +39,27 @@ def encoder_decoder_constants(encoder_layers: int, decoder_layers: int) -> tuple
 
 
 def single_stack_constants(layers: int) -> DeepNorm:
-    """Those of an encoder or a decoder alone, of N layers: (2 N)^(1/4) and (8 N)^(-1/4)."""
+    """Returns the constants (2 N)^(1/4) and (8 N)^(-1/4) of a single stack of N layers."""
     return DeepNorm((2 * layers) ** 0.25, (8 * layers) ** -0.25)
 
 
 def apply_deep_norm(layer: Layer, constants: DeepNorm) -> Layer:
-    """A copy of a layer, not yet bound, whose sublayers and residual connections have the constants.
+    """Returns a copy of an unbound layer whose sublayers and residual connections have the constants.
 
     Raises:
-      UserError: a sublayer cannot scale its initialization.
+      UserError: A sublayer has no field `init_scale`.
     """
-    present = {name: getattr(layer, name) for name in SUBLAYERS if hasattr(layer, name)}
+    present = {name: sublayer for name in SUBLAYERS if (sublayer := getattr(layer, name, None)) is not None}
     for name, sublayer in present.items():
-        if not hasattr(sublayer, "scale_initialization"):
+        if not hasattr(sublayer, "init_scale"):
             raise UserError(
-                f"model.deep_norm needs a method scale_initialization(factor) of each sublayer, as "
-                f"tfm.layers.MultiHeadAttention has it, but the {name} is a {type(sublayer).__name__}: "
-                "give it one, or set model.deep_norm=False."
+                "model.deep_norm needs a field init_scale in each sublayer, as in "
+                f"tfm.layers.MultiHeadAttention, but the {name} is a {type(sublayer).__name__} without it. "
+                "Add the field, or set model.deep_norm=False."
             )
-    scaled = {name: sublayer.scale_initialization(constants.beta) for name, sublayer in present.items()}
-    return layer.clone(**scaled, residual=_weight_inputs(layer.residual, constants.alpha))
+    scaled = {name: sublayer.clone(init_scale=constants.beta) for name, sublayer in present.items()}
+    return layer.clone(**scaled, residual=_scale_inputs(layer.residual, constants.alpha))
 
 
-def _weight_inputs(make_residual: Callable[[], Residual], alpha: float) -> Callable[[], Residual]:
-    return lambda: make_residual().clone(input_weight=alpha)
+def _scale_inputs(make_residual: Callable[[], Residual], alpha: float) -> Callable[[], Residual]:
+    return lambda: make_residual().clone(input_scale=alpha)

@@ -14,7 +14,7 @@ dense = functools.partial(nn.DenseGeneral, kernel_init=KERNEL_INIT, dot_general=
 
 
 def scale_initializer(init: Initializer, factor: float) -> Initializer:
-    """An initializer of `factor` times the numbers of another."""
+    """Returns an initializer of `factor` times the numbers of `init`."""
 
     def scaled(*arguments: Any, **keywords: Any) -> jax.Array:
         return factor * init(*arguments, **keywords)

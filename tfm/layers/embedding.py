@@ -20,15 +20,16 @@ from tfm.matmul import dot_general
     }
 )
 class Embedding(nn.Module):
-    """Token embedding whose matrix is also the pre-softmax projection, section 3.4.
+    """A token embedding whose matrix is also the projection to logits, section 3.4.
 
     Attributes:
-      vocabulary_size: V.
-      features: D.
-      dtype: compute dtype.
-      scale: factor of the embeddings; sqrt(D) when None, as in the paper.
-      table_init: initializer of the matrix; normal with deviation 1 / sqrt(D) when None.
-      tied: False makes the projection a matrix of its own, initialized alike.
+      vocabulary_size: Size of the vocabulary, V.
+      features: Width, D.
+      dtype: Compute dtype.
+      scale: Factor of the embeddings. None means sqrt(D), as in the paper.
+      table_init: Initializer of the matrix. None means normal with deviation 1 / sqrt(D).
+      tied: False gives the projection its own matrix with the same initializer.
+      use_bias: Whether the logits have a bias, as in BERT. The paper has none.
     """
 
     vocabulary_size: int
@@ -37,23 +38,37 @@ class Embedding(nn.Module):
     scale: float | None = None
     table_init: Initializer | None = None
     tied: bool = True
+    use_bias: bool = False
 
     def setup(self) -> None:
         init = self.table_init or nn.initializers.normal(self.features**-0.5)
         shape = (self.vocabulary_size, self.features)
         self.table = self.param("table", init, shape)
         self.output_table = self.table if self.tied else self.param("output", init, shape)
+        if self.use_bias:
+            self.bias = self.param("bias", nn.initializers.zeros, (self.vocabulary_size,))
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        """[...] -> [..., D], multiplied by `scale`."""
+        """Embeds tokens [...] as [..., D] and multiplies by `scale`."""
         scale = self.features**0.5 if self.scale is None else self.scale
         return jnp.take(self.table, tokens, axis=0).astype(self.dtype) * scale
 
     def logits(self, x: jax.Array) -> jax.Array:
-        """[..., D] -> [..., V]."""
+        """Projects [..., D] to logits [..., V]."""
         x, table = x.astype(self.dtype), self.output_table.astype(self.dtype)
         # Above 64 rows, transposing the logits costs more than the better order saves.
-        return dot_general(x, table, (((x.ndim - 1,), (1,)), ((), ())), max_skinny_rows=64)
+        logits = dot_general(x, table, (((x.ndim - 1,), (1,)), ((), ())), max_skinny_rows=64)
+        return logits + self.bias.astype(self.dtype) if self.use_bias else logits
+
+    def fused_inputs(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns features and a table whose product x @ table.T is `logits(x)`, for a fused loss.
+
+        A bias becomes one more column of the table, whose feature is 1.
+        """
+        if not self.use_bias:
+            return x, self.output_table
+        ones = jnp.ones((*x.shape[:-1], 1), x.dtype)
+        return jnp.concatenate([x, ones], -1), jnp.concatenate([self.output_table, self.bias[:, None]], -1)
 
 
 @declare_axes(
@@ -63,9 +78,9 @@ class LearnedPositions(nn.Module):
     """A learned vector for each position, in place of sinusoids (Table 3, row E).
 
     Attributes:
-      max_length: T, positions.
-      features: D.
-      table_init: initializer; normal with deviation 1 / sqrt(D) when None.
+      max_length: Number of positions, T.
+      features: Width, D.
+      table_init: Initializer. None means normal with deviation 1 / sqrt(D).
     """
 
     max_length: int
@@ -74,7 +89,7 @@ class LearnedPositions(nn.Module):
 
     @nn.compact
     def __call__(self, positions: jax.Array) -> jax.Array:
-        """Integers [...] -> [..., D]; a position beyond the table gives NaN, not another position's row."""
+        """Maps positions [...] to [..., D]. A position beyond the table gives NaN."""
         init = self.table_init or nn.initializers.normal(self.features**-0.5)
         table = self.param("table", init, (self.max_length, self.features))
         return jnp.take(table, positions, axis=0, mode="fill")

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from jax.nn.initializers import Initializer
 from jax.typing import DTypeLike
 
-from tfm.layers import activations
 from tfm.layers.dense import KERNEL_INIT, dense, scale_initializer
 from tfm.layers.dropout import Dropout
+from tfm.layers.observe import observe
 from tfm.layers.parameter_axes import declare_axes
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -36,20 +36,21 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     }
 )
 class FeedForward(nn.Module):
-    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, equation 2; [..., D] -> [..., D].
+    """Computes FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, equation 2: [..., D] -> [..., D].
 
-    Gated (Shazeer 2020), the activation of one product is multiplied by another: (f(x W_1 + b_1) * (x W + b))
-    W_2 + b_2, GLU with sigmoid, SwiGLU with swish, GEGLU with gelu, ReGLU with relu.
+    With a gate (Shazeer 2020), it computes (f(x W_1 + b_1) * (x W + b)) W_2 + b_2: GLU with the activation
+    sigmoid, SwiGLU with swish, GEGLU with gelu, ReGLU with relu.
 
     Attributes:
-      features: D.
-      hidden: F.
-      activation: a name in `ACTIVATIONS`, or a function of arrays; relu in the paper.
-      dropout_rate: of the hidden layer (0 in the paper).
-      dtype: compute dtype.
-      kernel_init, output_init: initializers of the kernels of the hidden layer, the gate's among them, and of
-        the output layer.
-      gated: whether there is a gate.
+      features: Width of the output, D.
+      hidden: Width of the hidden layer, F.
+      activation: Name in `ACTIVATIONS`, or a function of arrays. The paper uses relu.
+      dropout_rate: Dropout rate of the hidden layer.
+      dtype: Compute dtype.
+      kernel_init, output_init: Initializers of the kernels of hidden layer and gate, and of the output.
+      gated: Whether there is a gate.
+      init_scale: Factor of all initial kernels, beta of DeepNorm.
+      make_dense: Makes each of the projections, called like `tfm.layers.dense.dense`.
     """
 
     features: int
@@ -60,14 +61,8 @@ class FeedForward(nn.Module):
     kernel_init: Initializer = KERNEL_INIT
     output_init: Initializer = KERNEL_INIT
     gated: bool = False
-
-    @nn.nowrap
-    def scale_initialization(self, factor: float) -> "FeedForward":
-        """A copy whose kernels begin `factor` times as large, as in DeepNorm."""
-        return self.clone(
-            kernel_init=scale_initializer(self.kernel_init, factor),
-            output_init=scale_initializer(self.output_init, factor),
-        )
+    init_scale: float = 1.0
+    make_dense: Callable[..., nn.Module] = dense
 
     @nn.compact
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
@@ -75,10 +70,12 @@ class FeedForward(nn.Module):
         if activation is None:
             expected = f"a function or one of {(*ACTIVATIONS,)}"
             raise ValueError(f"activation must be {expected}, got {self.activation!r}")
-        make = functools.partial(dense, self.hidden, kernel_init=self.kernel_init, dtype=self.dtype)
-        hidden = activation(make(name="hidden")(x))
+        hidden_init = scale_initializer(self.kernel_init, self.init_scale)
+        output_init = scale_initializer(self.output_init, self.init_scale)
+        project = functools.partial(self.make_dense, self.hidden, kernel_init=hidden_init, dtype=self.dtype)
+        hidden = activation(project(name="hidden")(x))
         if self.gated:
-            hidden = hidden * make(name="gate")(x)
-        x = activations.observe(self, "hidden", hidden, "BLF")
+            hidden = hidden * project(name="gate")(x)
+        x = observe(self, "hidden", hidden, "BLF")
         x = Dropout(self.dropout_rate)(x, train=train)
-        return dense(self.features, kernel_init=self.output_init, dtype=self.dtype, name="output")(x)
+        return self.make_dense(self.features, kernel_init=output_init, dtype=self.dtype, name="output")(x)

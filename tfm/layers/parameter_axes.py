@@ -15,6 +15,11 @@ PARAMETER_RULES: dict[str | None, tuple[str, ...]] = {
     "hidden": ("tensor",),
     "model": ("fsdp",),
 }
+PROJECTION_AXES: dict[str, Axes] = {  # of the four projections of an attention
+    **{f"{name}/kernel": ("model", "heads", "features") for name in ("query", "key", "value")},
+    **{f"{name}/bias": ("heads", "features") for name in ("query", "key", "value")},
+    "output/kernel": ("heads", "features", "model"),
+}
 # (end of a parameter's path, rank) -> names of its axes, and the class that declared them
 _declared: dict[tuple[str, int], tuple[Axes, str]] = {}
 

@@ -5,47 +5,51 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 
-from tfm.layers import activations
 from tfm.layers.dropout import Dropout
 from tfm.layers.normalization import layer_norm
+from tfm.layers.observe import observe
 
 NORM_ORDERS = ("post", "pre", "norm_then_add")
 
 
 class Residual(nn.Module):
-    """The connection around each sublayer, section 3.1 and 5.4.
+    """Adds the output of a sublayer to its input, with a norm and dropout (sections 3.1 and 5.4).
 
     Attributes:
-      order: where the LayerNorm is applied.
-        "post", the paper's: LayerNorm(x + Dropout(Sublayer(x)));
-        "pre": x + Dropout(Sublayer(LayerNorm(x)));
-        "norm_then_add": x + Dropout(LayerNorm(Sublayer(x))).
-      dropout_rate: P_drop.
-      norm: makes the norm; called as norm(name="norm").
-      input_weight: of x in the sum, alpha of DeepNorm.
+      order: Place of the norm.
+        "post" (the paper): LayerNorm(x + Dropout(Sublayer(x)))
+        "pre": x + Dropout(Sublayer(LayerNorm(x)))
+        "norm_then_add": x + Dropout(LayerNorm(Sublayer(x)))
+      dropout_rate: Dropout rate of the sublayer's output, P_drop.
+      norm: Makes the norm, called as norm(name="norm").
+      input_scale: Factor of x in the sum, alpha of DeepNorm.
+      output_scale: Factor of the result, such as sqrt(0.5) in ConvS2S (Gehring et al. 2017).
     """
 
     order: str = "post"
     dropout_rate: float = 0.1
     norm: Callable[..., nn.Module] = layer_norm
-    input_weight: float = 1.0
+    input_scale: float = 1.0
+    output_scale: float = 1.0
 
     @nn.compact
     def __call__(self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array], *, train: bool) -> jax.Array:
-        """x [..., D] and a function [..., D] -> [..., D]."""
+        """Maps x [..., D] and a function [..., D] -> [..., D] to [..., D]."""
         if self.order not in NORM_ORDERS:
             raise ValueError(f"order must be one of {NORM_ORDERS}, got {self.order!r}")
-        x = activations.observe(self, "input", x)
-        return activations.observe(self, "output", self._add(x, sublayer, train))
+        x = observe(self, "input", x)
+        output = self._add(x, sublayer, train)
+        output = output if self.output_scale == 1 else self.output_scale * output
+        return observe(self, "output", output)
 
     def _add(self, x, sublayer, train):
         norm = self.norm(name="norm")
         drop = Dropout(self.dropout_rate)
 
         def call(x):
-            return activations.observe(self, "sublayer_output", sublayer(x))
+            return observe(self, "sublayer_output", sublayer(x))
 
-        kept = x if self.input_weight == 1 else self.input_weight * x
+        kept = x if self.input_scale == 1 else self.input_scale * x
         if self.order == "pre":
             return kept + drop(call(norm(x)), train=train)
         if self.order == "norm_then_add":

@@ -1,11 +1,12 @@
 """A decoder without an encoder: GPT-2 (Radford et al. 2019), a language model.
 
-By default the structure and the initialization of GPT-2: pre-norm with a final norm, learned positions, gelu
-in its tanh form, biases, and one matrix for embedding and logits. Sinusoids and post-norm are fields.
+The defaults have the structure and the initialization of GPT-2: pre-norm with a final norm, learned
+positions, gelu in its tanh form, biases, and one matrix for embedding and logits. Shape letters as in
+`tfm.layers`.
 """
 
 import dataclasses
-import functools
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -13,100 +14,75 @@ import jax.numpy as jnp
 from jax.nn.initializers import Initializer
 
 from tfm import layers
-from tfm.fields import NEVER, check_fields, field, field_like
-from tfm.layers import activations
-from tfm.layers.kv_cache import PrefixCache
+from tfm.layers.block_config import SequenceConfig, fixed_field
+from tfm.layers.kv_cache import DecodingCache
+from tfm.layers.observe import observe
 from tfm.masks import causal_mask, segment_mask
 from tfm.memory_estimate import DecoderMemory
-from tfm.models.transformer import PAD_ID, TransformerConfig, check_sizes
+from tfm.models.transformer import PAD_ID
 
-INITIAL_DEVIATION = 0.02  # of all matrices, section 2.3 of Radford et al. 2018
-fixed_field = functools.partial(field, resume=NEVER, warm_start=False)
-same_field = functools.partial(field_like, TransformerConfig)
+INITIAL_DEVIATION = 0.02  # standard deviation of all matrices, section 2.3 of Radford et al. 2018
 
 
 @dataclasses.dataclass(frozen=True)
-class DecoderLMConfig:
-    """GPT-2's small model; each default is GPT-2's, each deviation a field."""
+class DecoderLMConfig(SequenceConfig):
+    """GPT-2. The defaults are those of its small model."""
 
-    name: str = fixed_field("decoder_lm", "A module of tfm.models.")
-    layers: int = fixed_field(12, "N, of the stack.", least=1, most=1000, unit="layers")
-    d_model: int = same_field("d_model", 768)
-    d_ff: int = same_field("d_ff", 3072)
-    heads: int = same_field("heads", 12)
-    key_features: int | None = same_field("key_features")
-    value_features: int | None = same_field("value_features")
-    key_value_heads: int | None = same_field("key_value_heads")
-    scale_attention: bool = same_field("scale_attention")
-    attention_window: int | None = same_field("attention_window")
-    attention_bias: bool = same_field("attention_bias", True)
-    activation: str = same_field("activation", "gelu_tanh")
-    gated: bool = same_field("gated")
-    norm: str = same_field("norm")
-    norm_order: str = same_field("norm_order", "pre")
-    deep_norm: bool = same_field("deep_norm")
-    layer_norm_epsilon: float = same_field("layer_norm_epsilon", 1e-5)
+    name: str = "decoder_lm"
+    layers: int = fixed_field(12, "Number of layers, N.", least=1, most=1000, unit="layers")
+    d_model: int = 768
+    d_ff: int = 3072
+    heads: int = 12
+    attention_bias: bool = True
+    activation: str = "gelu_tanh"
+    norm_order: str = "pre"
+    layer_norm_epsilon: float = 1e-5
+    attention_dropout: float = 0.1
+    positions: str = "learned"
     scale_embedding: bool = fixed_field(
-        False, "Multiplies embeddings by sqrt(D), as the paper does; suits sinusoids, which are not small."
+        False, "Multiplication of embeddings by sqrt(d_model), as in the paper. Suits sinusoidal positions."
     )
-    dropout: float = same_field("dropout", 0.1)
-    attention_dropout: float = same_field("attention_dropout", 0.1)
-    feed_forward_dropout: float = same_field("feed_forward_dropout", 0.0)
-    positions: str = same_field("positions", "learned")
-    max_positions: int = same_field("max_positions", 1024)
-    tied_embeddings: bool = fixed_field(True, "One matrix for tokens and logits.")
-    attention: str | None = same_field("attention")
-    remat: bool = same_field("remat")
-    scan: bool = same_field("scan")
-    dtype: str = same_field("dtype")
-
-    def __post_init__(self):
-        check_fields(self, "model")
-        check_sizes(self)
-
-    @property
-    def max_length(self) -> int | None:
-        """The maximum number of tokens of a sequence, where positions are learned; None for no limit."""
-        return self.max_positions if self.positions == "learned" else None
+    tied_embeddings: bool = fixed_field(True, "One matrix for embedding and logits.")
 
 
-class DecoderLM(layers.TransformerParts):
-    """Language model: the probability of each token given those before it. See `DecoderLMConfig`.
+class DecoderLM(layers.TransformerBase):
+    """A language model, a `tfm.decoding.protocol.LanguageModel`.
 
-    A subclass replaces a part by overriding the method that makes it, as for `tfm.models.Transformer`.
+    A subclass replaces a submodule by overriding the method that makes it, as for `tfm.models.Transformer`.
 
     Attributes:
-      config: the choices.
-      vocabulary_size: V, of the one matrix that embeds tokens and makes the logits.
+      config: See `DecoderLMConfig`.
+      vocabulary_size: Size of the vocabulary, V.
     """
 
     config: DecoderLMConfig
     vocabulary_size: int
+    attention_points: ClassVar[dict[str, str]] = {"decoder": "decoder.layers_*.self_attention.weights"}
 
     @property
     def memory_estimate(self) -> DecoderMemory:
-        """Its bytes, by arithmetic."""
+        """The bytes that the model needs, computed from its config."""
         return DecoderMemory(self.config, self.vocabulary_size)
 
     def setup(self) -> None:
         config = self.config
-        self._check_device()
+        self.check_device()
         self.embedding = self.make_embedding()
         self.positions = self.make_positions()
         self.dropout = layers.Dropout(config.dropout)
         self.decoder = self.make_stack(self.make_layer, config.layers)
 
     def make_initializers(self) -> tuple[Initializer, Initializer]:
-        """Normal; the output of each of the 2 N sublayers, that a sum takes up, is smaller by sqrt(2 N)."""
+        """Returns normal initializers. The output kernels of the 2 N sublayers are divided by sqrt(2 N)."""
         normal = nn.initializers.normal
         return normal(INITIAL_DEVIATION), normal(INITIAL_DEVIATION * (2 * self.config.layers) ** -0.5)
 
     def make_table_init(self) -> Initializer:
-        """Normal."""
+        """Returns a normal initializer."""
         return nn.initializers.normal(INITIAL_DEVIATION)
 
     def make_embedding(self) -> nn.Module:
-        """Embeds tokens and makes the logits, see `tfm.layers.Embedding`."""
+        """Returns the embedding of the tokens, which makes the logits, too."""
         config = self.config
         return layers.Embedding(
             self.vocabulary_size,
@@ -117,9 +93,12 @@ class DecoderLM(layers.TransformerParts):
             tied=config.tied_embeddings,
         )
 
-    def make_layer(self) -> nn.Module:
-        """One layer of the stack."""
-        layer = layers.CausalLayer(self.make_causal_mixer(), self.make_feed_forward(), self.make_residual)
+    def make_layer(self, index: int) -> nn.Module:
+        """Returns the layer number `index`, counted from 0."""
+        del index  # all layers are equal
+        layer = layers.Layer(
+            self.make_masked_self_attention(), self.make_feed_forward(), residual=self.make_residual
+        )
         constants = layers.single_stack_constants(self.config.layers)
         return layers.apply_deep_norm(layer, constants) if self.config.deep_norm else layer
 
@@ -131,9 +110,9 @@ class DecoderLM(layers.TransformerParts):
         segments: jax.Array | None = None,
         train: bool,
     ) -> jax.Array:
-        """Logits [B, L, V] of each next token, in the compute dtype; arguments as in `features`."""
+        """Returns the logits [B, L, V] of each next token. The arguments are those of `features`."""
         x, _ = self.features(tokens, positions=positions, segments=segments, train=train)
-        return activations.observe(self, "logits", self.embedding.logits(x), "BLV", positions=positions)
+        return self._logits(x, positions)
 
     def features(
         self,
@@ -143,103 +122,93 @@ class DecoderLM(layers.TransformerParts):
         segments: jax.Array | None = None,
         train: bool,
     ) -> tuple[jax.Array, jax.Array]:
-        """The stack's output and the output table, whose product is the logits of each next token.
+        """Returns the output of the stack and the output table, whose product is the logits.
 
         Args:
           tokens: int [B, L].
-          positions: int [B, L] within the segment; 0, 1, 2, ... when None. One beyond a table of learned
-            positions gives NaN.
-          segments: int [B, L], for rows packed with several texts; 0 is padding. When None a row is one text.
-          train: turns dropout on.
+          positions: Positions within the segment, int [B, L]. None counts from 0. A position beyond a table
+            of learned positions gives NaN.
+          segments: Segments of rows that contain several texts, int [B, L]. 0 is padding. None means one text
+            in each row.
+          train: Whether dropout is on.
 
         Returns:
-          x [B, L, D] in the compute dtype and the table [V, D]; the logits are x @ table.T.
+          x [B, L, D] in the compute dtype and the table [V, D]. The logits are x @ table.T.
 
         Raises:
-          ValueError: no positions are given, and L is above `config.max_length`.
+          ValueError: No positions are given, and L is above `config.max_length`.
         """
         index = jnp.arange(tokens.shape[-1])
         mask = causal_mask(index, index)[None]
         if segments is not None:
             mask = mask & segment_mask(segments, segments)
-        positions = self._positions(positions, tokens)
-        x = self._embed("decoder", tokens, self.positions, positions, train=train)
+        positions = self.positions_or_index(positions, tokens)
+        x = self.add_positions("decoder", self.embedding(tokens), self.positions, positions, train=train)
         return self.decoder(x, mask=mask, positions=positions, train=train), self.embedding.output_table
 
-    def init_cache(self, context: jax.Array, *, width: int, max_length: int) -> PrefixCache:
-        """The cache of W = `width` hypotheses of T = `max_length` positions that continue a context.
+    def init_cache(self, context: jax.Array, *, width: int, max_length: int) -> DecodingCache:
+        """Returns the cache of W = `width` hypotheses of T = `max_length` positions that continue a context.
 
         Args:
-          context: int [B, P], P from 0: tokens that all hypotheses of a row follow, padded with 0 behind.
-          width: W.
-          max_length: T.
+          context: Tokens that all hypotheses of a row follow, int [B, P], padded at the end with 0. P may
+            be 0.
+          width: Number of hypotheses of a row, W.
+          max_length: Maximum number of tokens of a hypothesis, T.
 
         Raises:
           ValueError: P + T is above `config.max_length`.
         """
         batch, length = context.shape
-        self._check_length(length + max_length)
-        x = self.embedding(jnp.zeros((batch, 1), jnp.int32))
-        cache = PrefixCache(
-            layers=self.decoder.init_cache(x, width, max_length),
+        self.check_length(length + max_length)
+        example = self.embedding(jnp.zeros((batch, 1), jnp.int32))
+        cache = DecodingCache(
+            layers=self.decoder.init_cache(example, width=width, max_length=max_length),
             ancestors=jnp.zeros((batch, width, max_length), jnp.int32),
             prefix_mask=jnp.zeros((batch, 0), bool),
         )
         return self.prefill(context, cache) if length else cache
 
-    def prefill(self, tokens: jax.Array, cache: PrefixCache) -> PrefixCache:
-        """The cache with tokens behind its prefix, in one pass that all hypotheses of a row share.
+    def prefill(self, tokens: jax.Array, cache: DecodingCache) -> DecodingCache:
+        """Returns the cache with tokens appended to its prefix, in one pass that all hypotheses share.
 
         Args:
-          tokens: int [B, P], padded with 0 behind.
-          cache: one in which no hypothesis has a token yet.
-
-        Returns:
-          The cache. Its prefix is what the first tokens of the hypotheses follow.
+          tokens: int [B, P], padded at the end with 0.
+          cache: A cache into which no hypothesis has written.
         """
         mask = tokens != PAD_ID
         positions = cache.prefix_lengths[:, None] + jnp.cumsum(mask, axis=-1) - 1
-        # Padding has a position all the same, so that nothing is read beyond a table.
+        # Padding has a position, too, so that nothing is read outside of a table.
         positions = jnp.maximum(positions, 0)
-        x = self._embed("decoder", tokens, self.positions, positions, train=False)
+        x = self.add_positions("decoder", self.embedding(tokens), self.positions, positions, train=False)
         cache = cache.append_prefix(mask)
-        slots = jnp.arange(cache.prefix_mask.shape[1])
-        visible = causal_mask(slots[-tokens.shape[1] :], slots)[None] & cache.prefix_mask[:, None, None]
-        written = self.decoder.prefill(
-            x,
-            cache.layers,
-            mask=visible,
-            positions=positions,
-            memory_positions=cache.prefix_positions(),
-        )
-        return cache.replace(layers=written)
+        visible = cache.prefix_causal_mask(tokens.shape[1])
+        where = {"mask": visible, "positions": positions, "key_positions": cache.prefix_positions()}
+        return cache.replace(layers=self.decoder.prefill(x, cache.layers, **where))
 
     def decode_step(
-        self, tokens: jax.Array, cache: PrefixCache, position: jax.Array
-    ) -> tuple[jax.Array, PrefixCache]:
-        """Logits of the next token of each hypothesis.
+        self, tokens: jax.Array, cache: DecodingCache, position: jax.Array
+    ) -> tuple[jax.Array, DecodingCache]:
+        """Returns logits [B, W, V] of the next tokens, and the cache with the keys and values of this step.
 
         Args:
-          tokens: int [B, W], the last token of each.
-          cache: a `PrefixCache`.
-          position: int scalar, counted from 0 behind the prefix; equal for all.
-
-        Returns:
-          logits [B, W, V] and the cache, this position written.
+          tokens: Last token of each hypothesis, int [B, W].
+          cache: A `DecodingCache` with a prefix.
+          position: Position after the prefix, scalar, counted from 0 and shared by the whole batch.
         """
-        cache = cache.begin(position)
-        positions = jnp.broadcast_to(cache.prefix_lengths[:, None] + position, tokens.shape)
-        x = self._embed("decoder", tokens, self.positions, positions, train=False)
+        cache, positions = cache.claim_slots(position), cache.positions(position)
+        x = self.add_positions("decoder", self.embedding(tokens), self.positions, positions, train=False)
         x, written = self.decoder.decode_step(
             x,
             cache.layers,
             position,
-            mask=cache.slot_mask(position),
+            mask=cache.history_mask(position),
             positions=positions,
-            memory_positions=cache.slot_positions(),
+            key_positions=cache.slot_positions(),
         )
-        logits = activations.observe(self, "logits", self.embedding.logits(x), "BLV", positions=positions)
-        return logits, cache.replace(layers=written)
+        return self._logits(x, positions), cache.replace(layers=written)
+
+    def _logits(self, x, positions):
+        return observe(self, "logits", self.embedding.logits(x), "BLV", positions=positions)
 
 
 Config = DecoderLMConfig

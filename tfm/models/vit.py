@@ -1,146 +1,104 @@
 """The Vision Transformer (Dosovitskiy et al. 2021): the encoder of a Transformer over patches of an image.
 
-By default the structure and the initialization of the paper's ViT-B/16: a class token in front of the
-patches, learned positions, pre-norm with a final norm, the exact gelu, biases, a head that begins at 0.
+The defaults have the structure and the initialization of the paper's ViT-B/16: a class token before the
+patches, learned positions, pre-norm with a final norm, the exact gelu, biases, and a head that begins at 0.
 
-Shape letters: B images, P pixels on a side of a patch, N patches of an image, C channels, D model, and the
-height and width of images in pixels.
+Shape letters: B images, P pixels on a side of a patch, N patches of an image, C channels, D model.
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from tfm import layers
-from tfm.attention_kernels import IMPLEMENTATIONS
-from tfm.errors import UserError
-from tfm.fields import CHANGEABLE, NEVER, check_fields, field, field_like
-from tfm.layers import activations
+from tfm.layers.block_config import BlockConfig, fixed_field
 from tfm.layers.dense import dense
-from tfm.models.transformer import TransformerConfig, check_sizes
+from tfm.layers.observe import observe
 
 POSITION_DEVIATION = 0.02  # of the table of positions, in the authors' code
-fixed_field = functools.partial(field, resume=NEVER, warm_start=False)
-rate_field = functools.partial(field, least=0, most=0.999)
-same_field = functools.partial(field_like, TransformerConfig)
 
 
 @dataclasses.dataclass(frozen=True)
-class ViTConfig:
-    """The paper's ViT-B/16 for ImageNet; each default is the paper's, each deviation a field."""
+class ViTConfig(BlockConfig):
+    """The paper's model. The defaults are those of ViT-B/16 for ImageNet."""
 
-    name: str = fixed_field("vit", "A module of tfm.models.")
+    name: str = "vit"
     image_size: int = fixed_field(224, "Height and width of an image.", least=1, most=8192, unit="pixels")
-    channels: int = fixed_field(3, "C, of an image: 1 for grey, 3 for colours.", least=1, most=1024)
+    channels: int = fixed_field(
+        3, "Number of channels of an image, C: 1 for grey, 3 for colours.", least=1, most=1024
+    )
     patch_size: int = fixed_field(
-        16, "P, height and width of a patch; divides image_size.", least=1, most=8192, unit="pixels"
+        16, "Height and width of a patch, P. Divides image_size.", least=1, most=8192, unit="pixels"
     )
-    classes: int = fixed_field(1000, "Classes to tell apart.", least=2, most=10_000_000, unit="classes")
-    encoder_layers: int = fixed_field(12, "Layers of the encoder.", least=1, most=1000, unit="layers")
-    d_model: int = fixed_field(768, "D, of each patch in every layer.", least=1, most=65_536, unit="features")
-    d_ff: int = same_field("d_ff", 3072)
-    heads: int = fixed_field(12, "H, of each attention; divides d_model.", least=1, most=1024, unit="heads")
-    activation: str = same_field("activation", "gelu")
-    layer_norm_epsilon: float = same_field("layer_norm_epsilon", 1e-6)
-    dropout: float = rate_field(
-        0.1,
-        "After each dense layer but those that make queries, keys and values, and after the sum of patches "
-        "and positions (appendix B.1).",
-    )
-    attention_dropout: float = rate_field(0.0, "Of attention weights.")
-    attention: str | None = field(
-        None,
-        "None as the paper writes it, or a fused kernel, which needs attention_dropout 0; cudnn also "
-        "bfloat16 and a CUDA device.",
-        choices=IMPLEMENTATIONS,
-        resume=CHANGEABLE,
-    )
-    remat: bool = same_field("remat")
-    scan: bool = same_field("scan")
-    dtype: str = same_field("dtype")
-    # What the paper does not vary, for `tfm.layers.TransformerParts`.
-    key_features: ClassVar[None] = None
-    value_features: ClassVar[None] = None
-    key_value_heads: ClassVar[None] = None
-    scale_attention: ClassVar[bool] = True
-    attention_window: ClassVar[None] = None
-    attention_bias: ClassVar[bool] = True
-    gated: ClassVar[bool] = False
-    norm: ClassVar[str] = "layer_norm"
-    norm_order: ClassVar[str] = "pre"
-    deep_norm: ClassVar[bool] = False
-    positions: ClassVar[str] = "learned"
+    classes: int = fixed_field(1000, "Number of classes.", least=2, most=10_000_000, unit="classes")
+    encoder_layers: int = fixed_field(12, "Number of layers, N.", least=1, most=1000, unit="layers")
+    d_model: int = 768
+    d_ff: int = 3072
+    heads: int = 12
+    activation: str = "gelu"
+    attention_bias: bool = True
+    norm_order: str = "pre"
+    positions: str = "learned"
+    feed_forward_dropout: float | None = None  # the paper drops after every dense layer (appendix B.1)
 
-    def __post_init__(self):
-        check_fields(self, "model")
+    def _problems(self):
         if self.image_size % self.patch_size:
-            raise UserError(
-                f"model.patch_size must divide model.image_size {self.image_size}, got {self.patch_size}."
-            )
-        if self.d_model % self.heads:
-            raise UserError(
-                f"model.d_model {self.d_model} does not divide into {self.heads} heads: choose another "
-                "number of heads."
-            )
-        check_sizes(self)
-
-    @property
-    def feed_forward_dropout(self) -> float:
-        """Of the hidden layer, which is a dense layer as others."""
-        return self.dropout
+            yield f"model.patch_size must divide model.image_size {self.image_size}, got {self.patch_size}."
+        yield from super()._problems()
 
     @property
     def patches(self) -> int:
-        """N, the patches of an image."""
+        """Number of patches of an image, N."""
         return (self.image_size // self.patch_size) ** 2
 
 
 @dataclasses.dataclass(frozen=True)
 class ViTMemory:
-    """The `tfm.memory_estimate.MemoryEstimate` of a `VisionTransformer`, by its config."""
+    """The `tfm.memory_estimate.MemoryEstimate` of a `VisionTransformer`."""
 
     config: ViTConfig
 
     def count_parameters(self) -> int:
-        """The number of parameters, exact."""
-        model = self.config
-        attention = 4 * (model.d_model + 1) * model.d_model
-        feed_forward = 2 * model.d_model * model.d_ff + model.d_ff + model.d_model
-        norm = 2 * model.d_model
-        embedding = (model.patch_size**2 * model.channels + 1) * model.d_model
-        tokens = (model.patches + 2) * model.d_model  # positions, and the class token
-        head = (model.d_model + 1) * model.classes
-        layers = model.encoder_layers * (attention + feed_forward + 2 * norm)
-        return embedding + tokens + layers + norm + head
+        """Returns the exact number of parameters."""
+        config = self.config
+        one, two = (_count(dataclasses.replace(config, encoder_layers=layers)) for layers in (1, 2))
+        return one + (config.encoder_layers - 1) * (two - one)
 
     def sizes(self) -> dict[str, int]:
-        """{config field: value} of what makes the parameters many."""
+        """Returns {config field: value} of the fields that determine the number of parameters."""
         names = ("image_size", "patch_size", "classes", "encoder_layers", "d_model", "d_ff")
         return {f"model.{name}": getattr(self.config, name) for name in names}
 
     def layers(self) -> dict[str, int]:
-        """{config field: number of layers}."""
+        """Returns {config field: number of layers}."""
         return {"model.encoder_layers": self.config.encoder_layers}
 
 
-@layers.declare_axes({"embedding/kernel": ("pixels", "model"), "head/kernel": ("model", "classes")})
-class VisionTransformer(layers.TransformerParts):
-    """Logits of the classes of images. `config` holds every choice; see `ViTConfig`.
+def _count(config: ViTConfig) -> int:
+    image = jnp.zeros((1, config.image_size, config.image_size, config.channels))
+    init = functools.partial(VisionTransformer(config).init, train=False)
+    return sum(x.size for x in jax.tree.leaves(jax.eval_shape(init, jax.random.key(0), image)))
 
-    Each part comes from a method `make_...`, and a subclass replaces it by overriding that, as for
-    `tfm.models.Transformer`.
+
+@layers.declare_axes({"embedding/kernel": ("pixels", "model"), "head/kernel": ("model", "classes")})
+class VisionTransformer(layers.TransformerBase):
+    """A classifier of images.
+
+    A subclass replaces a submodule by overriding the method that makes it, as for `tfm.models.Transformer`.
+
+    Attributes:
+      config: See `ViTConfig`.
     """
 
     config: ViTConfig
 
     def setup(self) -> None:
         config = self.config
-        self._check_device()
+        self.check_device()
         self.embedding = self.make_embedding()
         self.class_token = self.param("class_token", nn.initializers.zeros, (config.d_model,))
         self.positions = self.make_positions()
@@ -150,56 +108,65 @@ class VisionTransformer(layers.TransformerParts):
 
     @property
     def memory_estimate(self) -> ViTMemory:
-        """The estimate of the model's memory."""
+        """The bytes that the model needs, computed from its config."""
         return ViTMemory(self.config)
 
     def make_embedding(self) -> nn.Module:
-        """Embeds patches: [..., P * P * C] -> [..., D], E of equation 1."""
+        """Returns the embedding of patches, [..., P * P * C] -> [..., D], E of equation 1."""
         config = self.config
-        init = nn.initializers.lecun_normal()  # the authors', of a convolution with the same weights
+        init = nn.initializers.lecun_normal()  # the authors' initializer of a convolution
         return dense(config.d_model, kernel_init=init, dtype=jnp.dtype(config.dtype))
 
-    def make_positions(self) -> Callable[[jax.Array], jax.Array]:
-        """What is added to class token and patches: positions 0 to N -> [N + 1, D]."""
+    def make_positions(self) -> Callable[[jax.Array], jax.Array] | None:
+        """Returns a function of the positions 0 to N -> [N + 1, D], which is added to embeddings, or None."""
+        if self.config.positions != "learned":
+            return super().make_positions()
         init = nn.initializers.normal(POSITION_DEVIATION)
         return layers.LearnedPositions(self.config.patches + 1, self.config.d_model, init)
 
-    def make_encoder_layer(self) -> nn.Module:
-        """One layer of the encoder."""
-        return layers.EncoderLayer(self.make_mixer(), self.make_feed_forward(), self.make_residual)
+    def make_encoder_layer(self, index: int) -> nn.Module:
+        """Returns the layer number `index`, counted from 0."""
+        del index  # all layers are equal
+        layer = layers.Layer(
+            self.make_self_attention(), self.make_feed_forward(), residual=self.make_residual
+        )
+        constants = layers.single_stack_constants(self.config.encoder_layers)
+        return layers.apply_deep_norm(layer, constants) if self.config.deep_norm else layer
 
     def make_head(self) -> nn.Module:
-        """Logits of the features of an image: [B, D] -> [B, classes]; all 0 at first."""
+        """Returns the projection of the features of an image, [B, D] -> [B, classes]. It begins at 0."""
         zeros = nn.initializers.zeros
         return dense(self.config.classes, kernel_init=zeros, dtype=jnp.dtype(self.config.dtype))
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Images [B, height, width, C] -> logits [B, classes] in the compute dtype.
+        """Maps images [B, height, width, C] to logits [B, classes] in the compute dtype.
 
         Raises:
-          ValueError: images of another shape than the config's.
+          ValueError: The images do not have the shape of the config.
         """
-        return activations.observe(self, "logits", self.head(self.features(images, train=train)), "BV")
+        return observe(self, "logits", self.head(self.features(images, train=train)), "BV")
 
     def features(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Images [B, height, width, C] -> the encoder's output at the class token, [B, D] (equation 4)."""
+        """Maps images [B, height, width, C] to the encoder output at the class token, [B, D] (equation 4)."""
         config = self.config
         expected = (config.image_size, config.image_size, config.channels)
         if images.shape[1:] != expected:
             raise ValueError(f"expected images of shape {expected}, got {images.shape[1:]}")
         x = self.embedding(split_patches(images, config.patch_size).astype(config.dtype))
-        first = jnp.broadcast_to(self.class_token.astype(config.dtype), (len(x), 1, config.d_model))
-        x = jnp.concatenate([first, x], axis=1)
+        class_token = jnp.broadcast_to(self.class_token.astype(config.dtype), (len(x), 1, config.d_model))
+        x = jnp.concatenate([class_token, x], axis=1)
         index = jnp.arange(config.patches + 1)
-        x = self._add_positions("encoder", x, self.positions, index, train=train)
+        x = self.add_positions("encoder", x, self.positions, index, train=train)
         return self.encoder(x, mask=None, positions=index, train=train)[:, 0]
 
 
 def split_patches(images: jax.Array, size: int) -> jax.Array:
-    """Images [B, height, width, C] -> patches [B, N, size * size * C], row by row, pixels row by row.
+    """Splits images [B, height, width, C] into patches [B, N, size * size * C].
+
+    The patches of an image, and the pixels of a patch, are in the order of rows.
 
     Raises:
-      ValueError: `size` does not divide height and width.
+      ValueError: `size` does not divide the height and the width.
 
     >>> split_patches(jnp.arange(16).reshape(1, 4, 4, 1), 2)[0, 1].tolist()
     [2, 3, 6, 7]

@@ -54,7 +54,7 @@ def check_capacity(state: State, max_length: int) -> None:
 
     Args:
       state: any pytree; a node may have an attribute `max_length`, the number of positions it has space for,
-        as `tfm.layers.kv_cache.DecodeCache` does.
+        as `tfm.layers.kv_cache.DecodingCache` does.
       max_length: of the search.
 
     Raises:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tfm.layers.activations import read_attention
+from tfm.layers.observe import read_attention
 from tfm.testing.parameters import random_parameters
 
 COMPILE_QUICKLY = {"xla_backend_optimization_level": 0}

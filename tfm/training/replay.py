@@ -10,8 +10,9 @@ import jax
 import numpy as np
 
 from tfm.errors import UserError
+from tfm.interpret.recorder import Recorder
 from tfm.io.provenance import changed_fields, last_start
-from tfm.layers.activations import Interception, intercept
+from tfm.layers.observe import activate
 from tfm.layers.parameter_axes import parameter_axes
 from tfm.training.config import TrainingConfig
 from tfm.training.partitioning import uses_mesh
@@ -179,11 +180,11 @@ def _read_activations(loss, params, pieces, read):
     """{name: activation} of the forward passes of all pieces, on the host, and their mean loss."""
 
     def forward(params, batch, key):
-        interception = Interception(read)
-        with intercept(interception):
+        recorder = Recorder(read)
+        with activate(recorder):
             (total, count), _ = loss(params, batch, key)
-        interception.check()
-        return interception.reads, total, count
+        recorder.check()
+        return recorder.reads, total, count
 
     forward = jax.jit(forward)
     found, totals, counts = zip(*(jax.device_get(forward(params, *piece)) for piece in pieces), strict=True)

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm.errors import UserError
-from tfm.layers.activations import Interception, intercept
+from tfm.interpret.recorder import Recorder
+from tfm.layers.observe import activate
 
 LAYER = "layers_"  # what the name of a layer begins with
 STACKS = ("encoder", "decoder")  # in the order of the computation; other parts come first
@@ -123,10 +124,10 @@ def measure_norms(task: Any, params: Any, batch: Any) -> tuple[dict[str, float],
 
     @jax.jit
     def compute(params, batch):
-        outputs = Interception("*_residual.output")
+        outputs = Recorder("*_residual.output")
 
         def mean_loss(params):
-            with intercept(outputs):
+            with activate(outputs):
                 (total, count), _ = task.loss(params, batch, None)
             names[:] = outputs.reads
             squares = {name: jnp.mean(jnp.square(x.astype(jnp.float32))) for name, x in outputs.reads.items()}

@@ -16,15 +16,16 @@ from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.generate import check_lengths, trace_batch
 from tfm.decoding.parameters import search_parameters
 from tfm.errors import UserError
-from tfm.layers.activations import Interception, intercept, stack_weights
+from tfm.interpret.recorder import Recorder
+from tfm.layers.observe import activate, read_attention
 from tfm.runtime.memory import check_estimate, format_bytes, host_memory
 from tfm.search import BeamTrace, Hypotheses
 from tfm.visualize import summaries
 
 PARTS = ("encoder", "decoder", "cross")  # of attention, in the order of the figures
 BLOCKS = {
-    "encoder": ("encoder", "mixer"),
-    "decoder": ("decoder", "mixer"),
+    "encoder": ("encoder", "self_attention"),
+    "decoder": ("decoder", "self_attention"),
     "cross": ("decoder", "cross_attention"),
 }  # stack, and module of its layers
 MAX_TOKENS = 64
@@ -287,17 +288,23 @@ def _forward(model, params, inputs, targets, labels):
 
     Takes inputs [B, M] and decoder inputs and labels [B, L].
     """
-    points = model.attention_points
-    interception = Interception(["*.value", *points.values()])
-    with intercept(interception):
-        logits = model.apply({"params": params}, inputs, targets, train=False)
-    reads = interception.reads
-    attention = {part: stack_weights(reads, point) for part, point in points.items()}
-    values = {name: value for name, value in reads.items() if name.endswith(".value")}
+    compute = functools.partial(model.apply, {"params": params}, inputs, targets, train=False)
+    attention: dict[str, jax.Array] = {}
+    for part, point in model.attention_points.items():
+        compute = functools.partial(_read_into, attention, part, point, compute)
+    values = Recorder("*.value")
+    with activate(values):
+        logits = compute()
     probabilities = jax.nn.softmax(logits.astype(jnp.float32))
     of_labels = jnp.take_along_axis(probabilities, labels[..., None], axis=-1)[..., 0]
     best = _Choices(*jax.lax.top_k(probabilities, min(CHOICES, logits.shape[-1])))
-    return attention, values, of_labels, best
+    return attention, values.reads, of_labels, best
+
+
+def _read_into(attention, part, point, compute):
+    """Returns what `compute` returns, and keeps the attention weights of a point in `attention`."""
+    result, attention[part] = read_attention(point, compute)
+    return result
 
 
 def _value_norms(weights, values, params):

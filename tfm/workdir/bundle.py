@@ -1,8 +1,8 @@
 """An exported bundle, read: one portable folder of parameters, config, assets and model card.
 
 Nothing in it is executed when it is opened: the parameters are safetensors, the config JSON. The parameters
-have flat names, "decoder/layers_0/mixer/key/kernel". A manifest holds the checksums of all files but the
-model card, which may be edited.
+have flat names, "decoder/layers_0/self_attention/key/kernel". A manifest holds the checksums of all files but
+the model card, which may be edited.
 """
 
 import dataclasses

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from tfm.errors import UserError
-from tfm.fields import NEVER, check_fields, field
-from tfm.layers.recurrent import SCORES, Initializers
+from tfm.fields import NEVER, InheritsHelp, check_fields, field
+from tfm.models.rnn_seq2seq.cells import SCORES, Initializers
 
 CELLS = ("gru", "lstm")
 fixed_field = functools.partial(field, resume=NEVER, warm_start=False)
@@ -17,7 +17,7 @@ features_field = functools.partial(fixed_field, least=1, most=65_536, unit="feat
 
 
 def _uniform(key, shape, dtype=jnp.float32):
-    """Luong et al. 2015, section 4.1: each parameter from [-0.1, 0.1]."""
+    """Draws parameters from [-0.1, 0.1] (Luong et al. 2015, section 4.1)."""
     return jax.random.uniform(key, shape, dtype, -0.1, 0.1)
 
 
@@ -44,70 +44,73 @@ INITIALIZATIONS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class RNNConfig:
-    """The model of Bahdanau et al. 2015, "RNNsearch"; each default is theirs, each deviation a field."""
+class RNNConfig(InheritsHelp):
+    """The model of Bahdanau et al. 2015, "RNNsearch". The defaults are those of the paper."""
 
-    name: str = fixed_field("rnn_seq2seq", "A module of tfm.models.")
+    name: str = fixed_field("rnn_seq2seq", "Module of tfm.models.")
     cell: str = fixed_field(
-        "gru", "gru, whose reset comes before U (Cho et al. 2014), or lstm.", choices=CELLS
+        "gru", "Cell: gru, with the reset gate before U (Cho et al. 2014), or lstm.", choices=CELLS
     )
-    layers: int = fixed_field(1, "Of the encoder, and of the decoder.", least=1, most=1000, unit="layers")
-    bidirectional: bool = fixed_field(True, "Each encoder layer reads in both directions.")
-    embedding_features: int = features_field(620, "E, of each token.")
-    hidden_features: int = features_field(1000, "F, of each state.")
+    layers: int = fixed_field(
+        1, "Number of layers of the encoder and of the decoder.", least=1, most=1000, unit="layers"
+    )
+    bidirectional: bool = fixed_field(True, "Encoder layers that read in both directions.")
+    embedding_features: int = features_field(620, "Width of the embeddings, E.")
+    hidden_features: int = features_field(1000, "Width of the states, F.")
     initial_state: str = fixed_field(
         "projected",
-        "How each decoder layer begins with the final state h of the encoder layer: projected, tanh(W h), or "
-        "copied. Of a bidirectional encoder, h is the final state of the backward direction. Without "
-        "attention, h contains both directions and must be projected.",
+        "First state of each decoder layer, made from the final state h of the encoder layer: projected "
+        "(tanh(W h)) or copied. With a bidirectional encoder, h is the final state of the backward "
+        "direction. Without attention, h contains both directions and must be projected.",
         choices=("projected", "copied"),
     )
     attention: str = fixed_field(
         "additive",
-        "The score of attention; general and dot are Luong et al. 2015's, as is additive by the name of "
-        "concat. With none, the decoder reads nothing of the source except its initial state.",
+        "Score of the attention: additive (called concat by Luong et al. 2015), general, dot (both of Luong "
+        "et al. 2015) or none. With none, the decoder knows only its initial state of the source.",
         choices=(*SCORES, "none"),
     )
-    attention_features: int = features_field(1000, "Of the additive score's hidden layer.")
+    attention_features: int = features_field(1000, "Width of the hidden layer of the additive score.")
     query: str = fixed_field(
         "previous",
-        "The decoder's state that attends: previous, before the step, whose context is an input of the step; "
-        "or current, after it.",
+        "Decoder state that attends: previous (before the step, so the context is an input of the step) or "
+        "current (after the step).",
         choices=("previous", "current"),
     )
     input_feeding: bool = fixed_field(
-        False, "The features of the output are an input of the next step (Luong et al. 2015, section 3.3)."
+        False, "Output features as an input of the next step (Luong et al. 2015, section 3.3)."
     )
     output: str = fixed_field(
         "maxout",
-        "The layer before the logits: maxout of state, embedding and context, the same linear; or tanh of "
-        "context and state (Luong et al. 2015, equation 5).",
+        "Layer before the logits: maxout or linear, of state, embedding and context, or tanh, of context and "
+        "state (Luong et al. 2015, equation 5).",
         choices=("maxout", "linear", "tanh"),
     )
     output_state: str = fixed_field(
         "previous",
-        "The decoder's state in that layer: previous (appendix A.2.2) or current (equation 4).",
+        "Decoder state that the output layer reads: previous (appendix A.2.2) or current (equation 4).",
         choices=("previous", "current"),
     )
-    output_features: int = features_field(500, "O, of that layer.")
-    share_embeddings: bool = fixed_field(False, "One table embeds source and target.")
-    tie_output: bool = fixed_field(False, "The table of the target's embeddings makes the logits too.")
+    output_features: int = features_field(500, "Width of the output layer, O.")
+    share_embeddings: bool = fixed_field(False, "One embedding table for source and target.")
+    tie_output: bool = fixed_field(False, "One table for the target embedding and the logits.")
     initialization: str = fixed_field(
         "bahdanau",
-        "bahdanau: normal of deviation 0.01, of attention 0.001, orthogonal recurrent matrices. uniform: all "
-        "from -0.1 to 0.1 (Luong et al. 2015). glorot: Glorot's, and orthogonal recurrent matrices.",
+        "Initialization. bahdanau: normal with deviation 0.01 (0.001 in the attention) and orthogonal "
+        "recurrent matrices. uniform: from -0.1 to 0.1 (Luong et al. 2015). glorot: Glorot uniform and "
+        "orthogonal recurrent matrices.",
         choices=tuple(INITIALIZATIONS),
     )
-    forget_bias: float = fixed_field(0.0, "Added to the forget gate of an LSTM.", least=-10, most=10)
+    forget_bias: float = fixed_field(0.0, "Constant added to the forget gate of an LSTM.", least=-10, most=10)
     dropout: float = field(
         0.0,
-        "Of each layer's input and of the output's features (Zaremba et al. 2014).",
+        "Dropout rate of each layer's input and of the output features (Zaremba et al. 2014).",
         least=0,
         most=0.999,
     )
     dtype: str = field(
         "float32",
-        "Of the computation; parameters and softmax are float32.",
+        "Compute dtype. Parameters and softmax are float32.",
         choices=("float32", "bfloat16"),
     )
 
@@ -131,11 +134,13 @@ class RNNConfig:
                 "Set model.initial_state='projected' or model.bidirectional=False."
             )
         if self.forget_bias and self.cell != "lstm":
-            raise UserError(f"model.forget_bias is of an LSTM, but model.cell is {self.cell!r}: set it to 0.")
+            raise UserError(
+                f"Only an LSTM has a forget gate, but model.cell is {self.cell!r}. Set model.forget_bias=0."
+            )
 
     @property
     def max_length(self) -> None:
-        """No limit to the tokens of a sequence."""
+        """Returns None: recurrent models accept sequences of any length."""
         return None
 
     @property
@@ -152,10 +157,10 @@ class RNNConfig:
 
     @property
     def annotation_features(self) -> int:
-        """A."""
+        """Width of the encoder's annotations, A."""
         return self.hidden_features * (2 if self.bidirectional else 1)
 
     @property
     def state_arrays(self) -> int:
-        """How many arrays [..., F] the state of a cell has."""
+        """Number of arrays [..., F] in the state of a cell."""
         return 2 if self.cell == "lstm" else 1

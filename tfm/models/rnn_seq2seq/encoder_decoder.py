@@ -1,6 +1,6 @@
 """The encoder of a whole source and one step of the decoder.
 
-Shape letters as in `tfm.layers`; E features of an embedding, A of an annotation (a state of the encoder, of
+Shape letters as in `tfm.layers`. E is the width of an embedding, A of an annotation (the encoder states of
 both directions), F of a state, O of the output layer.
 """
 
@@ -12,17 +12,24 @@ import jax.numpy as jnp
 
 from tfm import layers
 from tfm.layers.parameter_axes import declare_axes
-from tfm.layers.recurrent import GRUCell, LSTMCell, RecurrentLayer, ScoredAttention, State, output_of
+from tfm.models.rnn_seq2seq.cells import (
+    GRUCell,
+    LSTMCell,
+    RecurrentLayer,
+    ScoredAttention,
+    State,
+    output_of,
+)
 from tfm.models.rnn_seq2seq.config import INITIALIZATIONS, RNNConfig
 
 
 class Encoded(NamedTuple):
-    """What the decoder gets of a source.
+    """A source as the decoder reads it.
 
     Attributes:
-      annotations: [B, M, A], the top layer's states.
-      keys: [B, M, K], what the attention's score makes of them.
-      states: for each layer, the states [B, M, F] of each direction of `RNNConfig.initial_directions`.
+      annotations: States of the top layer, [B, M, A].
+      keys: Keys of the annotations for the attention, [B, M, K].
+      states: For each layer, the states [B, M, F] of each direction of `RNNConfig.initial_directions`.
     """
 
     annotations: jax.Array
@@ -47,12 +54,12 @@ class Table(nn.Module):
         self.table = self.param("table", self.initialize, (self.vocabulary_size, self.features))
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        """[...] -> [..., D]."""
+        """Embeds tokens [...] as [..., D]."""
         return jnp.take(self.table, tokens, axis=0)
 
 
 class Encoder(nn.Module):
-    """Stacked recurrent layers over the source, each in one direction or both."""
+    """A stack of recurrent layers over the source, in one direction or both."""
 
     config: RNNConfig
 
@@ -85,8 +92,8 @@ class Encoder(nn.Module):
 class DecoderStep(nn.Module):
     """One position of the decoder.
 
-    What goes from step to step is (states, fed): the state [B, W, F] of each layer, and the features
-    [B, W, O] of the last output, None without input feeding.
+    The carry from step to step is (states, fed): the state [B, W, F] of each layer, and the features
+    [B, W, O] of the last output. `fed` is None without input feeding.
     """
 
     config: RNNConfig
@@ -107,7 +114,7 @@ class DecoderStep(nn.Module):
             dtype=dtype,
         )
         if config.initial_state == "projected":
-            # Of an LSTM, memory and output have each their own.
+            # The cell state and the output of an LSTM have separate projections.
             self.initial = [
                 nn.Dense(config.hidden_features, kernel_init=parts.kernel, bias_init=parts.bias, dtype=dtype)
                 for _ in range(config.layers * (2 if config.cell == "lstm" else 1))
@@ -115,14 +122,14 @@ class DecoderStep(nn.Module):
         self.dropout = layers.Dropout(config.dropout)
 
     def keys(self, annotations: jax.Array) -> jax.Array:
-        """What the attention computes once for annotations [B, M, A]: [B, M, K]."""
+        """Returns the attention keys [B, M, K] of annotations [B, M, A]."""
         return annotations if self.config.attention == "none" else self.attention.keys(annotations)
 
     def initial_states(self, states: tuple[State, ...]) -> tuple[State, ...]:
         """Returns the decoder's first states [..., F] from the encoder's final states.
 
         Args:
-          states: for each layer, the final states [..., F], or [..., 2F] of both directions.
+          states: For each layer, the final states [..., F], or [..., 2F] for two directions.
         """
         if self.config.initial_state == "copied":
             return states
@@ -131,7 +138,7 @@ class DecoderStep(nn.Module):
         return jax.tree.unflatten(structure, projected)
 
     def first_fed(self, shape: tuple[int, ...]) -> jax.Array | None:
-        """Zeros [*shape, O], what the first step is fed; None without input feeding."""
+        """Returns zeros [*shape, O], which the first step is fed, or None without input feeding."""
         if not self.config.input_feeding:
             return None
         return jnp.zeros((*shape, self.config.output_features), jnp.dtype(self.config.dtype))
@@ -139,17 +146,17 @@ class DecoderStep(nn.Module):
     def __call__(
         self, carry: Any, x: jax.Array, encoded: Encoded, mask: jax.Array, *, train: bool
     ) -> tuple[Any, tuple[jax.Array, jax.Array | None]]:
-        """One step of W hypotheses.
+        """Computes one step of W hypotheses.
 
         Args:
-          carry: (states, fed), see above.
-          x: [B, W, E], embeddings of the last tokens.
-          encoded: annotations and keys of the source.
-          mask: bool [B, 1 or W, M], the source positions that each may attend to.
-          train: turns dropout on.
+          carry: (states, fed), see the class.
+          x: Embeddings of the last tokens, [B, W, E].
+          encoded: Annotations and keys of the source.
+          mask: bool [B, 1 or W, M], the source positions to which each hypothesis may attend.
+          train: Whether dropout is on.
 
         Returns:
-          The next carry, and (features of the output [B, W, O], attention weights [B, W, M] or None).
+          The next carry, and (output features [B, W, O], attention weights [B, W, M] or None).
         """
         config, (states, fed) = self.config, carry
         before, context, weights = output_of(states[-1]), None, None
@@ -165,7 +172,7 @@ class DecoderStep(nn.Module):
         return (states, features if config.input_feeding else None), (features, weights)
 
     def _run_cells(self, states, x, train):
-        """The states of all layers after an input [B, W, ...]."""
+        """Returns the states of all layers after an input [B, W, ...]."""
         found = []
         for cell, state in zip(self.cells, states, strict=True):
             state, x = cell(state, self.dropout(x, train=train))
@@ -173,7 +180,7 @@ class DecoderStep(nn.Module):
         return tuple(found)
 
     def _read_out(self, state, x, context):
-        """[B, W, O]: t of appendix A.2.2, or the attentional vector of Luong et al. 2015, equation 5."""
+        """Returns t of appendix A.2.2, or the vector of equation 5 of Luong et al. 2015, [B, W, O]."""
         if self.config.output == "tanh":
             return jnp.tanh(self.output(_joined(context, state)))
         features = self.output(_joined(state, x, context))
@@ -183,7 +190,7 @@ class DecoderStep(nn.Module):
 
 
 def make_cell(config: RNNConfig) -> nn.Module:
-    """A cell of one layer."""
+    """Returns the cell of one layer."""
     parts, dtype = INITIALIZATIONS[config.initialization], jnp.dtype(config.dtype)
     if config.cell == "gru":
         return GRUCell(config.hidden_features, parts, dtype)
@@ -191,5 +198,5 @@ def make_cell(config: RNNConfig) -> nn.Module:
 
 
 def _joined(*parts):
-    """Features [..., D] of those that are not None, one after the other."""
+    """Concatenates the features [..., D] of all parts that are not None."""
     return jnp.concatenate([part for part in parts if part is not None], axis=-1)

@@ -1,6 +1,6 @@
 """The recurrent model: forward pass, cached decoding, attention to the source.
 
-Shape letters as in `tfm.layers`; E features of an embedding, A of an annotation (a state of the encoder, of
+Shape letters as in `tfm.layers`. E is the width of an embedding, A of an annotation (the encoder states of
 both directions), F of a state, O of the output layer.
 """
 
@@ -12,9 +12,9 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from tfm.layers import activations
-from tfm.layers.recurrent import State, segment_begins, select_state
+from tfm.layers.observe import observe
 from tfm.masks import padding_mask, segment_mask
+from tfm.models.rnn_seq2seq.cells import State, segment_begins, select_state
 from tfm.models.rnn_seq2seq.config import INITIALIZATIONS, RNNConfig
 from tfm.models.rnn_seq2seq.encoder_decoder import DecoderStep, Encoded, Encoder, Table
 from tfm.models.rnn_seq2seq.memory import RecurrentMemory
@@ -27,34 +27,34 @@ class RecurrentCache(flax.struct.PyTreeNode):
     """The state of decoding between two positions.
 
     Attributes:
-      annotations, keys: as in `Encoded`, once for all W hypotheses.
-      memory_mask: bool [B, 1, 1, M], which source positions are tokens.
-      carry: what goes from step to step, see `DecoderStep`; leaves [B, W, ...].
-      coverage: float32 [B, W, M], attention of each hypothesis to each source position so far, summed.
+      annotations, keys: Those of `Encoded`, shared by all W hypotheses.
+      source_mask: bool [B, 1, 1, M], which source positions are tokens.
+      carry: The carry of `DecoderStep`, with leaves [B, W, ...].
+      coverage: float32 [B, W, M], the sum of each hypothesis' attention to the source.
     """
 
     annotations: jax.Array
     keys: jax.Array
-    memory_mask: jax.Array
+    source_mask: jax.Array
     carry: Any
     coverage: jax.Array
 
     def add_coverage(self, weights: jax.Array) -> Self:
-        """The cache with attention weights [B, W, M] of one more position added to `coverage`."""
+        """Returns the cache with the attention weights [B, W, M] of one step added to `coverage`."""
         return self.replace(coverage=self.coverage + weights)
 
     def reorder(self, parents: jax.Array) -> Self:
-        """The cache of hypotheses that continue `parents`, int32 [B, W]."""
+        """Returns the cache of hypotheses that continue `parents`, int32 [B, W]."""
         carry, coverage = gather_beams((self.carry, self.coverage), parents)
         return self.replace(carry=carry, coverage=coverage)
 
 
 class RNNSeq2Seq(nn.Module):
-    """Recurrent sequence-to-sequence model, a `tfm.decoding.protocol.SequenceToSequence`.
+    """A recurrent sequence-to-sequence model, a `tfm.decoding.protocol.SequenceToSequence`.
 
     Attributes:
-      config: every choice, see `RNNConfig`.
-      vocabulary_size: V, of source and target.
+      config: See `RNNConfig`.
+      vocabulary_size: Size of the vocabulary that source and target share, V.
     """
 
     config: RNNConfig
@@ -62,7 +62,7 @@ class RNNSeq2Seq(nn.Module):
 
     @property
     def memory_estimate(self) -> RecurrentMemory:
-        """Its bytes, by arithmetic."""
+        """The bytes that the model needs, computed from its config."""
         return RecurrentMemory(self.config, self.vocabulary_size)
 
     @property
@@ -85,7 +85,7 @@ class RNNSeq2Seq(nn.Module):
     def __call__(
         self, inputs: jax.Array, targets: jax.Array, *, train: bool, **packing: jax.Array | None
     ) -> jax.Array:
-        """Logits [B, L, V] of each next target token, in the compute dtype; arguments as in `features`."""
+        """Returns the logits [B, L, V] of each next target token. The arguments are those of `features`."""
         x, table = self.features(inputs, targets, train=train, **packing)
         return self._logits(x, table)
 
@@ -100,19 +100,18 @@ class RNNSeq2Seq(nn.Module):
         target_segments: jax.Array | None = None,
         train: bool,
     ) -> tuple[jax.Array, jax.Array]:
-        """Features of the output and output table, whose product is the logits of each next target token.
+        """Returns the output features and the output table, whose product is the logits.
 
         Args:
-          inputs: int [B, M] source tokens, 0 is padding.
-          targets: int [B, L] decoder input: the target shifted right, beginning with BOS.
-          input_positions, target_positions: not used; the order is enough.
-          input_segments, target_segments: [B, M] and [B, L], for rows packed with several sentences; 0 is
-            padding. All states restart with each segment. When None each row is one sentence, padded with
-            token 0.
-          train: turns dropout on.
+          inputs: Source tokens, int [B, M], padded with 0.
+          targets: Decoder input, int [B, L]. It is the target shifted right and begins with BOS.
+          input_positions, target_positions: Ignored, because the order is enough.
+          input_segments, target_segments: Segments of rows that contain several sentences, [B, M] and [B, L].
+            0 is padding. All states restart with each segment. None means one sentence in each row.
+          train: Whether dropout is on.
 
         Returns:
-          x [B, L, O] in the compute dtype and the table [V, O]; the logits are x @ table.T.
+          x [B, L, O] in the compute dtype and the table [V, O]. The logits are x @ table.T.
         """
         if input_segments is None:
             input_segments = (inputs != PAD_ID).astype(jnp.int32)
@@ -136,7 +135,7 @@ class RNNSeq2Seq(nn.Module):
         """Lets callers read attention weights [B, L, M]. Edits would come too late."""
         if weights is not None:
             name, weights = "decoder.attention.weights", weights[:, None]
-            activations.observe(self, name, weights, "BHLM", positions=position, editable=False)
+            observe(self, name, weights, "BHLM", positions=position, editable=False)
 
     def _initial_states(
         self, encoded: Encoded, target_segments: jax.Array, input_segments: jax.Array
@@ -154,9 +153,9 @@ class RNNSeq2Seq(nn.Module):
         return self.decoder.initial_states(tuple(jax.tree.map(join, *layer) for layer in encoded.states))
 
     def _run_decoder(self, x, encoded, first, begins, mask, *, train):
-        """The decoder over all positions.
+        """Runs the decoder over all positions.
 
-        Takes x [B, L, E]; the first states [B, L, F]; begins [B, L]; mask [B, L, M]. Returns the features
+        Maps x [B, L, E], the first states [B, L, F], begins [B, L] and mask [B, L, M] to the features
         [B, L, O] and the attention weights [B, L, M] or None.
         """
 
@@ -181,20 +180,20 @@ class RNNSeq2Seq(nn.Module):
         return jax.tree.map(lambda x: x[:, :, 0], found)
 
     def encode(self, inputs: jax.Array, *, segments: jax.Array | None = None, train: bool = False) -> Encoded:
-        """inputs [B, M] -> `Encoded`."""
+        """Encodes source tokens [B, M]."""
         segments = (inputs != PAD_ID).astype(jnp.int32) if segments is None else segments
         embedding = self.target_embedding if self.config.share_embeddings else self.source_embedding
         annotations, states = self.encoder(self._embed(embedding, inputs), segments, train=train)
         return Encoded(annotations, self.decoder.keys(annotations), states)
 
     def init_cache(self, inputs: jax.Array, *, width: int, max_length: int) -> RecurrentCache:
-        """Encodes inputs [B, M]: the cache of W = `width` hypotheses, of any length."""
+        """Encodes inputs [B, M] and returns the cache of W = `width` hypotheses of any length."""
         encoded, segments = self.encode(inputs), (inputs != PAD_ID).astype(jnp.int32)
         ones = jnp.ones((len(inputs), width), jnp.int32)
         return RecurrentCache(
             annotations=encoded.annotations,
             keys=encoded.keys,
-            memory_mask=padding_mask(inputs),
+            source_mask=padding_mask(inputs),
             carry=(self._initial_states(encoded, ones, segments), self.decoder.first_fed(ones.shape)),
             coverage=jnp.zeros((*ones.shape, inputs.shape[1]), jnp.float32),
         )
@@ -202,18 +201,15 @@ class RNNSeq2Seq(nn.Module):
     def decode_step(
         self, tokens: jax.Array, cache: RecurrentCache, position: jax.Array
     ) -> tuple[jax.Array, RecurrentCache]:
-        """Logits of the next token of each hypothesis.
+        """Returns the logits [B, W, V] of the next tokens, and the cache after this position.
 
         Args:
-          tokens: int [B, W], the last token of each (BOS at position 0).
-          cache: a `RecurrentCache`.
-          position: not used; the cache is the state.
-
-        Returns:
-          logits [B, W, V] and the cache after this position.
+          tokens: Last token of each hypothesis, int [B, W]; BOS at position 0.
+          cache: A `RecurrentCache`.
+          position: Ignored, because the cache is the state.
         """
         x, encoded = self._embed(self.target_embedding, tokens), Encoded(cache.annotations, cache.keys, ())
-        carry, (x, weights) = self.decoder(cache.carry, x, encoded, cache.memory_mask[:, 0], train=False)
+        carry, (x, weights) = self.decoder(cache.carry, x, encoded, cache.source_mask[:, 0], train=False)
         self._observe_weights(weights, position)
         return self._logits(x, self._output_table), cache.replace(carry=carry)
 
@@ -229,14 +225,14 @@ class RNNSeq2Seq(nn.Module):
 
 
 def last_read(target_segments: jax.Array, input_segments: jax.Array, *, backwards: bool) -> jax.Array:
-    """The position of its own source that the encoder reads last, for each target position.
+    """Returns the source position that the encoder reads last in the segment of each target position.
 
     Args:
       target_segments, input_segments: [B, L] and [B, M].
-      backwards: the first position of the segment, not the last.
+      backwards: Whether the encoder reads backwards and ends with the first position of a segment.
 
     Returns:
-      int [B, L]; any position for a segment that the source does not have.
+      int [B, L]. The value is arbitrary for a segment that the source does not have.
     """
     same = target_segments[:, :, None] == input_segments[:, None]
     if backwards:

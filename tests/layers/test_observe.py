@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import sys
 
 import flax.linen as nn
 import jax
@@ -12,8 +13,9 @@ import pytest
 
 from tests.support.search_programs import CONFIG, INPUTS, MODEL, SEARCHES, make_search, parameters
 from tfm import layers
-from tfm.layers import activations
-from tfm.layers.activations import Interception, intercept, read_attention
+from tfm.interpret.recorder import Recorder
+from tfm.layers import observe
+from tfm.layers.observe import activate, is_active, read_attention
 from tfm.losses import fused_linear_cross_entropy
 from tfm.models import TransformerConfig
 from tfm.training.step import TrainState, make_train_step
@@ -68,12 +70,19 @@ PROGRAMS = {
 @contextlib.contextmanager
 def without_points():
     """The layers as if they had no points."""
+    replacements = {
+        "observe": lambda module, name, value, *_, **__: value,
+        "is_wanted": lambda module, *names: False,
+        "is_active": lambda: False,
+        "with_positions": lambda positions: contextlib.nullcontext(),
+        "activate": lambda observer: contextlib.nullcontext(),
+    }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(activations, "observe", lambda module, name, value, *_, **__: value)
-        patch.setattr(activations, "is_wanted", lambda module, *names: False)
-        patch.setattr(activations, "is_active", lambda: False)
-        patch.setattr(activations, "at_positions", lambda positions: contextlib.nullcontext())
-        patch.setattr(activations, "intercept", lambda interception: contextlib.nullcontext())
+        for name, replacement in replacements.items():
+            function = getattr(observe, name)
+            for module in [module for key, module in sys.modules.items() if key.startswith("tfm.")]:
+                if getattr(module, name, None) is function:
+                    patch.setattr(module, name, replacement)
         yield
 
 
@@ -84,7 +93,7 @@ def test_off_means_off(name):
     lower = PROGRAMS[name]
     with without_points():
         expected = lower()
-    with intercept(Interception(edit={"*.sublayer_output": lambda value, point: 2 * value})):
+    with activate(Recorder(edit={"*.sublayer_output": lambda value, point: 2 * value})):
         edited = lower()
     assert lower() == expected
     assert edited != expected
@@ -104,13 +113,13 @@ class Twice(nn.Module):
 def test_second_use_of_a_module_has_its_own_name():
     x = np.ones((1, 2, 4), np.float32)
     params = Twice().init(jax.random.key(0), x)
-    interception = Interception("*", {"layer.hidden#2": lambda value, point: 0 * value})
-    with intercept(interception):
+    recorder = Recorder("*", {"layer.hidden#2": lambda value, point: 0 * value})
+    with activate(recorder):
         Twice().apply(params, x)
-    assert interception.reads.keys() == {"layer.hidden", "layer.hidden#2"}
-    assert interception.reads["layer.hidden"].any()
-    assert not interception.reads["layer.hidden#2"].any()
-    assert interception.points["layer.hidden"].positions["L"].tolist() == [[0, 1]]
+    assert recorder.reads.keys() == {"layer.hidden", "layer.hidden#2"}
+    assert recorder.reads["layer.hidden"].any()
+    assert not recorder.reads["layer.hidden#2"].any()
+    assert recorder.points["layer.hidden"].positions["L"].tolist() == [[0, 1]]
 
 
 class AttendsTwice(nn.Module):
@@ -128,25 +137,25 @@ class AttendsTwice(nn.Module):
 def test_weights_of_a_second_use_have_its_name():
     x = np.random.default_rng(0).normal(size=(1, 3, 4)).astype(np.float32)
     params = AttendsTwice().init(jax.random.key(0), x)
-    interception = Interception("attention.weights#2")
-    with intercept(interception):
+    recorder = Recorder("attention.weights#2")
+    with activate(recorder):
         AttendsTwice().apply(params, x)
     first = layers.MultiHeadAttention(features=4, heads=2)
     of_first = {"params": params["params"]["attention"]}
     once = first.apply(of_first, x, x, mask=None, train=False)
     again = functools.partial(first.apply, of_first, once, once, mask=None, train=False)
     _, (expected,) = read_attention("weights", again)
-    np.testing.assert_allclose(interception.reads["attention.weights#2"], expected, atol=1e-6)
+    np.testing.assert_allclose(recorder.reads["attention.weights#2"], expected, atol=1e-6)
 
 
-def test_interceptions_end_with_their_block():
+def test_recorders_end_with_their_block():
     def fail():
-        with intercept(Interception("*")):
-            with intercept(None):
-                assert not activations.is_active()
-            assert activations.is_active()
+        with activate(Recorder("*")):
+            with activate(None):
+                assert not is_active()
+            assert is_active()
             raise KeyError
 
     with pytest.raises(KeyError):
         fail()
-    assert not activations.is_active()
+    assert not is_active()

@@ -1,4 +1,4 @@
-"""A forward pass, scoring and decoding whose activations are read and edited.
+"""Forward passes, scoring and decoding whose activations are read and edited.
 
 Shape letters as in `tfm.layers`; N hypotheses of a row.
 """
@@ -14,8 +14,9 @@ from tfm import search
 from tfm.data.tokenizer import BOS_ID
 from tfm.decoding.generate import DecodingConfig, search_batch
 from tfm.decoding.parameters import search_parameters, with_dtype
-from tfm.interpret.edited import EditedModel
-from tfm.layers.activations import Edit, Interception, intercept
+from tfm.interpret.edited_model import EditedModel
+from tfm.interpret.recorder import Edit, Recorder
+from tfm.layers.observe import activate
 
 Params = Any  # a tree of parameters
 Reads = dict[str, jax.Array]
@@ -30,51 +31,51 @@ def run(
     edit: Mapping[str, Edit] = NO_EDITS,
     **keywords: Any,
 ) -> tuple[Any, Reads]:
-    """A forward pass.
+    """Runs a forward pass.
 
     Args:
-      model: a module of tfm, or of one's own out of its layers.
-      params: its parameters.
-      inputs: of the model's call: inputs and decoder inputs of a `Transformer`.
-      read: names or globs of activations.
-      edit: {name or glob: function of the activation and its `Point`, which returns what takes its place}.
-      keywords: of the model's `apply`; `train` is False if not given.
+      model: A model of tfm, or another module that is made of its layers.
+      params: Parameters of the model.
+      inputs: Arguments of the call, such as inputs and decoder inputs of a `Transformer`.
+      read: Names or globs of activations.
+      edit: {name or glob: function}. The function maps an activation and its `Point` to a replacement.
+      keywords: Keywords of the model's `apply`. `train` is False by default.
 
     Returns:
-      What the model returns, and {name: value} of the activations read, as they are after the edits.
+      The result of the model, and {name: value after the edits} of the activations that were read.
 
     Raises:
-      UserError: a glob matches nothing, or an edit changes shape or dtype.
+      UserError: A glob matches nothing, or an edit changes the shape or the dtype.
     """
-    return _run(model, params, inputs, Interception(read, edit), keywords)
+    return _run(model, params, inputs, Recorder(read, edit), keywords)
 
 
-def _run(model, params, inputs, interception, keywords):
-    with intercept(interception):
+def _run(model, params, inputs, recorder, keywords):
+    with activate(recorder):
         output = model.apply({"params": params}, *inputs, **({"train": False} | keywords))
-    interception.check()
-    return output, interception.reads
+    recorder.check()
+    return output, recorder.reads
 
 
 def list_points(
     model: nn.Module, *inputs: Any, **keywords: Any
 ) -> dict[str, tuple[str, jax.ShapeDtypeStruct]]:
-    """All activations of a forward pass, in their order, without computing it.
+    """Lists all activations of a forward pass in their order, without computing them.
 
     Args:
-      model, inputs, keywords: as in `run`; of the inputs only shapes and dtypes count.
+      model, inputs, keywords: As in `run`. Only the shapes and dtypes of the inputs matter.
 
     Returns:
       {name: (axes, `jax.ShapeDtypeStruct`)}.
     """
-    interception = Interception("*")
+    recorder = Recorder("*")
 
     def trace(key, inputs):
         params = model.init(key, *inputs, **({"train": False} | keywords))["params"]
-        return _run(model, params, inputs, interception, keywords)[1]
+        return _run(model, params, inputs, recorder, keywords)[1]
 
     shapes = jax.eval_shape(trace, jax.random.key(0), inputs)
-    return {name: (point.axes, shapes[name]) for name, point in interception.points.items()}
+    return {name: (point.axes, shapes[name]) for name, point in recorder.points.items()}
 
 
 def score(
@@ -86,23 +87,23 @@ def score(
     read: str | Iterable[str] = (),
     edit: Mapping[str, Edit] = NO_EDITS,
 ) -> tuple[jax.Array, Reads]:
-    """Teacher-forced scoring: the log-probability of each target token.
+    """Computes the log-probability of each target token given the tokens before it.
 
     Args:
-      model: a `tfm.decoding.protocol.SequenceToSequence`.
-      params: its parameters.
+      model: A `tfm.decoding.protocol.SequenceToSequence`.
+      params: Parameters of the model.
       inputs, targets: int [B, M] and [B, L] that end in EOS, padded with 0.
-      read, edit: as in `run`. Position i of the target predicts token i, and reads token i - 1 (BOS at 0).
+      read, edit: As in `run`. Position i of the target predicts token i and reads token i - 1 (BOS at 0).
 
     Returns:
-      float32 [B, L], where targets are padding 0, and the activations read.
+      float32 [B, L] with 0 at padding, and the activations that were read.
     """
-    return _score(model, params, inputs, targets, Interception(read, edit))
+    return _score(model, params, inputs, targets, Recorder(read, edit))
 
 
-def _score(model, params, inputs, targets, interception):
+def _score(model, params, inputs, targets, recorder):
     shifted = jnp.roll(targets, 1, axis=-1).at[:, 0].set(BOS_ID)
-    logits, reads = _run(model, params, (inputs, shifted), interception, {})
+    logits, reads = _run(model, params, (inputs, shifted), recorder, {})
     log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32))
     chosen = jnp.take_along_axis(log_probabilities, targets[..., None], axis=-1)[..., 0]
     return jnp.where(targets > 0, chosen, 0.0), reads
@@ -118,13 +119,13 @@ def decode(
     read: str | Iterable[str] = (),
     edit: Mapping[str, Edit] = NO_EDITS,
 ) -> tuple[search.Hypotheses, Reads]:
-    """Greedy search or beam search of one batch over a cache of keys and values.
+    """Searches the translations of one batch with a cache of keys and values.
 
     Args:
-      model, params, inputs: as in `score`.
-      config: a `DecodingConfig`; what it samples has the seed's keys.
-      n_best: as in `tfm.decoding.generate.decode`.
-      read, edit: as in `run`. Activations are read in a forward pass over what was found.
+      model, params, inputs: As in `score`.
+      config: A `DecodingConfig`. Samples use random keys that are split from its seed.
+      n_best: As in `tfm.decoding.generate.decode`.
+      read, edit: As in `run`. Activations are read in a forward pass over the hypotheses.
 
     Returns:
       `tfm.search.Hypotheses` and {name: value [B, N, ...]}, row (b, n) of hypothesis n of row b.
@@ -138,7 +139,7 @@ def decode(
         return found, {}
     model = with_dtype(model, config.dtype)
     batch, width, _ = found.tokens.shape
-    interception = Interception(read, edit, rows_of_each=width)
+    recorder = Recorder(read, edit, rows_of_each=width)
     targets = found.tokens.reshape(batch * width, -1)
-    _, reads = _score(model, params, jnp.repeat(inputs, width, axis=0), targets, interception)
+    _, reads = _score(model, params, jnp.repeat(inputs, width, axis=0), targets, recorder)
     return found, {name: x.reshape(batch, width, *x.shape[1:]) for name, x in reads.items()}

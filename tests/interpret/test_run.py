@@ -74,7 +74,9 @@ def test_points_are_listed_with_their_shapes():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("attention", ["encoder.layers_0.mixer", "decoder.layers_0.mixer", CROSS])
+@pytest.mark.parametrize(
+    "attention", ["encoder.layers_0.self_attention", "decoder.layers_0.self_attention", CROSS]
+)
 def test_ablated_head_equals_zeroed_output_slice(attention):
     kept = np.array([1.0, 0.0])[:, None, None]
     expected = forward(scale_parameters(f"{attention}.output.kernel", kept))
@@ -147,7 +149,7 @@ def test_a_position_that_nothing_is_taken_from():
 
 @pytest.mark.long
 def test_target_position_changes_no_earlier_one():
-    found, _ = run({"decoder.layers_0.mixer_residual.input": interpret.zero_position(2)})
+    found, _ = run({"decoder.layers_0.self_attention_residual.input": interpret.zero_position(2)})
     changed = np.abs(found - forward(PARAMS)).max(-1)
     assert (changed[:, :2] < 1e-6).all()
     assert (changed[:, 2:] > 1e-3).all()
@@ -351,7 +353,12 @@ OTHERS = {
     "decoder_lm": (
         decoder_lm.Model(decoder_lm.Config(layers=1, d_model=16, d_ff=24, heads=2, max_positions=8), 20),
         (TARGETS,),
-        {"decoder.embeddings", "decoder.positions", "decoder.layers_0.mixer.weights", "decoder.output"},
+        {
+            "decoder.embeddings",
+            "decoder.positions",
+            "decoder.layers_0.self_attention.weights",
+            "decoder.output",
+        },
     ),
     "vit": (
         vit.Model(
@@ -367,7 +374,12 @@ OTHERS = {
             )
         ),
         (np.ones((2, 6, 6, 1), np.float32),),
-        {"encoder.embeddings", "encoder.positions", "encoder.layers_0.mixer.weights", "encoder.output"},
+        {
+            "encoder.embeddings",
+            "encoder.positions",
+            "encoder.layers_0.self_attention.weights",
+            "encoder.output",
+        },
     ),
 }
 
@@ -385,7 +397,7 @@ def test_other_models_have_points_too(name):
         others = (x[::-1] for x in inputs)
         patched, _ = interpret.run(model, params, *others, edit=interpret.patch(reads))
         stack = "encoder" if name == "vit" else "decoder"
-        edit = {f"{stack}.layers_0.mixer.head_outputs": interpret.zero_head(1)}
+        edit = {f"{stack}.layers_0.self_attention.head_outputs": interpret.zero_head(1)}
         return plain, reads, patched, interpret.run(model, params, *inputs, edit=edit)[0]
 
     plain, reads, patched, without_head = program(params)

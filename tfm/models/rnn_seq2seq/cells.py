@@ -1,6 +1,6 @@
-"""Recurrent layers over packed rows, whose state restarts with each segment, and attention by a score.
+"""Recurrent cells, layers that restart with each segment of a packed row, and attention by a score.
 
-Shape letters as in `tfm.layers`; A features of an annotation, F of a state.
+Shape letters as in `tfm.layers`. A is the width of an annotation, F the width of a state.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from jax.typing import DTypeLike
 from tfm.attention import masked_softmax
 
 SCORES = ("additive", "general", "dot")
-State = Any  # of a cell: an array [..., F], or a tuple of them
+State = Any  # the state of a cell: an array [..., F], or a tuple of arrays
 Initializer = Callable[..., jax.Array]
 
 
 class Initializers(NamedTuple):
-    """What the parameters of a recurrent model begin with: kernels, biases, and tables [V, D]."""
+    """The initializers of a recurrent model's kernels, biases and tables [V, D]."""
 
     kernel: Initializer
     recurrent: Initializer
@@ -30,17 +30,18 @@ class Initializers(NamedTuple):
 
 
 class GRUCell(nn.Module):
-    """The gated unit of Cho et al. 2014 as Bahdanau et al. 2015, appendix A.1.1, write it.
+    """The gated unit of Cho et al. 2014 in the form of Bahdanau et al. 2015, appendix A.1.1.
 
         r, z = sigmoid(W x + U h), sigmoid(W_z x + U_z h)
         h' = (1 - z) * h + z * tanh(W_h x + U_h (r * h))
 
-    `flax.linen.GRUCell` multiplies r with U_h h instead. Called as a cell of Flax: (h, x) -> (h', h').
+    `flax.linen.GRUCell` multiplies r with U_h h instead. The cell is called like those of Flax:
+    (h, x) -> (h', h').
 
     Attributes:
-      features: F.
-      initializers: `kernel` of W, `recurrent` of each U, `bias`.
-      dtype: compute dtype.
+      features: Width of the state, F.
+      initializers: `kernel` initializes W, `recurrent` each U, and `bias` the biases.
+      dtype: Compute dtype.
     """
 
     features: int
@@ -58,24 +59,24 @@ class GRUCell(nn.Module):
         return h, h
 
     def initial_state(self, shape: tuple[int, ...]) -> jax.Array:
-        """Zeros [*shape, F]."""
+        """Returns zeros [*shape, F]."""
         return jnp.zeros((*shape, self.features), self.dtype)
 
 
 class LSTMCell(nn.Module):
-    """`flax.linen.OptimizedLSTMCell` with a constant in its forget gate, and one matrix for all gates.
+    """`flax.linen.OptimizedLSTMCell` with a constant in the forget gate and one matrix for all gates.
 
         i, f, g, o = sigmoid(W_i x + U_i h), sigmoid(W_f x + U_f h + forget_bias), tanh(...), sigmoid(...)
         c' = f * c + i * g
         h' = o * tanh(c')
 
-    Called as a cell of Flax: ((c, h), x) -> ((c', h'), h').
+    The cell is called like those of Flax: ((c, h), x) -> ((c', h'), h').
 
     Attributes:
-      features: F.
-      initializers: `kernel` of W, `recurrent` of each U, `bias`.
-      forget_bias: as if the bias of that gate began so much higher.
-      dtype: compute dtype.
+      features: Width of the state, F.
+      initializers: `kernel` initializes W, `recurrent` each U, and `bias` the biases.
+      forget_bias: Constant added to the forget gate.
+      dtype: Compute dtype.
     """
 
     features: int
@@ -96,29 +97,29 @@ class LSTMCell(nn.Module):
         return (c, h), h
 
     def initial_state(self, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
-        """Zeros, the cell's memory and its output, each [*shape, F]."""
+        """Returns zeros for the cell state c and the output h, each [*shape, F]."""
         zeros = jnp.zeros((*shape, self.features), self.dtype)
         return zeros, zeros
 
 
 def output_of(state: State) -> jax.Array:
-    """What a layer passes on: h of a GRU's h and of an LSTM's (c, h)."""
+    """Returns the output h of a state: h itself for a GRU, and the second part of (c, h) for an LSTM."""
     return state[-1] if isinstance(state, tuple) else state
 
 
 class RecurrentLayer(nn.Module):
-    """A cell over the positions of rows, forwards or backwards.
+    """Runs a cell over the positions of rows, forwards or backwards.
 
     Attributes:
-      cell: `GRUCell` or `LSTMCell`.
-      reverse: from the last position to the first.
+      cell: A `GRUCell` or an `LSTMCell`.
+      reverse: Whether it runs from the last position to the first.
     """
 
     cell: nn.Module
     reverse: bool = False
 
     def __call__(self, x: jax.Array, segments: jax.Array) -> State:
-        """x [B, M, D], segments int [B, M] -> the state after each position, [B, M, F]."""
+        """Maps x [B, M, D] and segments int [B, M] to the state after each position, [B, M, F]."""
 
         def step(cell, state, inputs):
             x, begins = inputs
@@ -140,29 +141,29 @@ class RecurrentLayer(nn.Module):
 
 
 def segment_begins(segments: jax.Array) -> jax.Array:
-    """bool [B, M], where a row's segment is another than at the position before."""
+    """Returns bool [B, M]: True at positions whose segment differs from the segment before."""
     before = jnp.pad(segments[:, :-1], ((0, 0), (1, 0)), constant_values=-1)
     return segments != before
 
 
 def select_state(chosen: jax.Array, yes: State, no: State) -> State:
-    """`yes` where bool [...] is True, else `no`: states [..., F]."""
+    """Selects the states [..., F] of `yes` where bool [...] is True, and of `no` elsewhere."""
     return jax.tree.map(lambda a, b: jnp.where(chosen[..., None], a, b), yes, no)
 
 
 class ScoredAttention(nn.Module):
-    """Attention of one state to the annotations of the source by a score; one head, values not projected.
+    """Attention of one state to the annotations of the source, with one head and without a value projection.
 
         additive   v^T tanh(W q + U a)   Bahdanau et al. 2015, appendix A.1.2; "concat" of Luong et al. 2015
         general    q^T W a               Luong et al. 2015, equation 8
         dot        q^T a
 
     Attributes:
-      score: one of `SCORES`.
-      query_features: F.
-      features: of the additive score's hidden layer.
-      initializers: `attention` of the kernels, `score` of v.
-      dtype: compute dtype; the softmax is float32.
+      score: One of `SCORES`.
+      query_features: Width of the state, F.
+      features: Width of the hidden layer of the additive score.
+      initializers: `attention` initializes the kernels and `score` initializes v.
+      dtype: Compute dtype. The softmax is float32.
     """
 
     score: str
@@ -182,13 +183,13 @@ class ScoredAttention(nn.Module):
         return nn.Dense(features, use_bias=False, kernel_init=self.initializers.attention, dtype=self.dtype)
 
     def keys(self, annotations: jax.Array) -> jax.Array:
-        """What is computed once for annotations [B, M, A]: [B, M, K]."""
+        """Returns the keys [B, M, K] of annotations [B, M, A], which are computed once for a source."""
         return annotations if self.score == "dot" else self.key(annotations)
 
     def __call__(
         self, query: jax.Array, keys: jax.Array, annotations: jax.Array, mask: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """query [B, W, F], mask bool [B, 1 or W, M] -> contexts [B, W, A] and weights [B, W, M]."""
+        """Maps query [B, W, F] and mask bool [B, 1 or W, M] to contexts [B, W, A] and weights [B, W, M]."""
         weights = masked_softmax(self._logits(query, keys).astype(jnp.float32), mask)
         weights = weights.astype(annotations.dtype)
         return jnp.einsum("bwm,bma->bwa", weights, annotations), weights
@@ -201,7 +202,7 @@ class ScoredAttention(nn.Module):
 
 
 def _dense_in_parts(cell, name, parts, kind, bias):
-    """A projection [..., D] -> [..., parts * F] of a cell, each part initialized by itself."""
+    """Returns a projection [..., D] -> [..., parts * F] of a cell. Each part is initialized separately."""
     return nn.Dense(
         parts * cell.features,
         use_bias=bias,
@@ -213,7 +214,7 @@ def _dense_in_parts(cell, name, parts, kind, bias):
 
 
 def _in_parts(initialize, parts):
-    """An initializer of kernels [D, parts * F] that initializes each [D, F] by itself."""
+    """Returns an initializer of kernels [D, parts * F] that initializes each [D, F] separately."""
 
     def initialize_parts(key, shape, dtype=jnp.float32):
         *rest, features = shape

@@ -1,0 +1,156 @@
+"""An observer of activations: reads and edits those whose names match."""
+
+import difflib
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tfm.errors import UserError
+
+MAX_SHOWN_NAMES = 3  # in the error about a glob that matches nothing
+
+
+class Point(NamedTuple):
+    """Describes the activation that an edit receives.
+
+    Attributes:
+      name: Full name, such as "decoder.layers_0.cross_attention.weights".
+      axes: A letter for each axis: B rows, L positions, M positions attended to, H heads, and features D of
+        the model, K of a key, V of a value or the vocabulary, F of a hidden layer. "BHLM" is [B, H, L, M].
+      rows: The row of the caller's batch to which each row belongs, int [B]. In a search, and where the
+        hypotheses of a search are read, several rows belong to one row of the caller.
+      positions: For each of the letters L and M in `axes`, the position of each index within its sequence,
+        int [B, L] or [B, M]. A cached step has one L: the position that it computes.
+    """
+
+    name: str
+    axes: str
+    rows: np.ndarray
+    positions: dict[str, jax.Array]
+
+
+Edit = Callable[[jax.Array, Point], jax.Array]
+
+
+class Recorder:
+    """A `tfm.layers.observe.Observer` that reads and edits the activations whose names match.
+
+    Attributes:
+      reads: {name: value after the edits} of the activations that are read.
+      points: {name: `Point`} of all activations, read or not.
+    """
+
+    def __init__(
+        self, read: str | Iterable[str] = (), edit: Mapping[str, Edit] | None = None, rows_of_each: int = 1
+    ):
+        """Creates a recorder.
+
+        Args:
+          read: Names or globs.
+          edit: {name or glob: function}. If several match, they are applied in this order.
+          rows_of_each: Number of rows of the model's batch for each row of the caller's batch.
+        """
+        self._read = [read] if isinstance(read, str) else [*read]
+        self._edit, self._rows_of_each = dict(edit or {}), rows_of_each
+        self._reasons: dict[str, str] = {}
+        self._asked: list[str] = []
+        self.reads: dict[str, jax.Array] = {}
+        self.points: dict[str, Point] = {}
+
+    def wants(self, *names: str) -> bool:
+        """Returns whether a glob matches one of the names. Such activations are not computed otherwise."""
+        self._asked += names
+        of_any_use = [pattern.partition("#")[0] for pattern in self._patterns]
+        return any(fnmatch.filter(names, pattern) for pattern in of_any_use)
+
+    def observe(
+        self,
+        name: str,
+        value: jax.Array,
+        axes: str,
+        positions: Mapping[str, jax.Array | None],
+        editable: bool = True,
+    ) -> jax.Array:
+        """Returns an activation after its edits. The second use of a module has the name "name#2"."""
+        uses = sum(known.partition("#")[0] == name for known in self.points)
+        name = f"{name}#{uses + 1}" if uses else name
+        point = _make_point(name, value, axes, positions, self._rows_of_each)
+        self.points[name] = point
+        for pattern, edit in self._edit.items():
+            if fnmatch.fnmatchcase(name, pattern):
+                if not editable:
+                    raise UserError(f"{name} can be read, but not edited. Remove the edit of {pattern!r}.")
+                value = _check_edited(pattern, point, value, edit(value, point))
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in self._read):
+            self.reads[name] = value
+        return value
+
+    def explain_missing(self, name: str, reason: str) -> None:
+        """Keeps the reason why there is no activation of this name, for an error message."""
+        self._reasons[name] = reason
+
+    def check(self, other_names: Iterable[str] = ()) -> None:
+        """Checks that each glob has matched an activation.
+
+        Args:
+          other_names: Names of activations in an earlier pass.
+
+        Raises:
+          UserError: A glob has matched nothing.
+        """
+        names = [*self.points, *other_names]
+        for pattern in self._patterns:
+            if not fnmatch.filter(names, pattern):
+                known = dict.fromkeys([*names, *self._asked])
+                raise UserError(_describe_no_match(pattern, known, self._reasons))
+
+    @property
+    def _patterns(self) -> list[str]:
+        return [*self._read, *self._edit]
+
+
+def _make_point(
+    name: str, value: jax.Array, axes: str, positions: Mapping[str, jax.Array | None], rows_of_each: int
+) -> Point:
+    """Returns the `Point` of a value. Broadcasts the given positions [B, L], [L], scalar or None."""
+    batch = value.shape[0]
+    of_axes = {}
+    for letter in set(axes) & {"L", "M"}:
+        length, given = value.shape[axes.index(letter)], positions[letter]
+        index = jnp.arange(length) if given is None else jnp.asarray(given)
+        of_axes[letter] = jnp.broadcast_to(index, (batch, length))
+    return Point(name, axes, np.arange(batch) // rows_of_each, of_axes)
+
+
+def _check_edited(pattern: str, point: Point, value: jax.Array, edited: Any) -> jax.Array:
+    """Returns `edited`. Raises a UserError unless it is an array like `value`."""
+    shape, dtype = getattr(edited, "shape", None), getattr(edited, "dtype", None)
+    if (shape, dtype) != (value.shape, value.dtype):
+        got = repr(edited) if shape is None or dtype is None else f"{dtype}{list(shape)}"
+        raise UserError(
+            f"The edit of {pattern!r} must return an activation like the one it gets: expected "
+            f"{value.dtype}{list(value.shape)} at {point.name} (axes {point.axes}), got {got}."
+        )
+    return edited
+
+
+def _describe_no_match(pattern: str, names: Iterable[str], reasons: Mapping[str, str]) -> str:
+    """Returns the error message for a glob that matches none of the names."""
+    for name, reason in reasons.items():
+        if fnmatch.fnmatchcase(name, pattern):
+            return f"There is no activation {name}: {reason}."
+    near = sorted(names, key=lambda name: _similarity(pattern, name), reverse=True)[:MAX_SHOWN_NAMES]
+    return (
+        f"Expected the name or a glob of activations of this pass, got {pattern!r}, which matches none. The "
+        f"nearest are {', '.join(near)}. tfm.interpret.list_points lists all names."
+    )
+
+
+def _similarity(pattern: str, name: str) -> float:
+    """Returns the similarity of a glob to a name, 0 to 2. The last part of both counts for half of it."""
+    texts = (pattern, name), (pattern.rpartition(".")[2], name.rpartition(".")[2])
+    return sum(difflib.SequenceMatcher(None, *pair, autojunk=False).ratio() for pair in texts)

@@ -1,0 +1,199 @@
+"""The base class of models that are made of Transformer layers. Shape letters as in `tfm.layers`."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.nn.initializers import Initializer
+
+from tfm.errors import UserError
+from tfm.layers.attention import MultiHeadAttention
+from tfm.layers.dense import KERNEL_INIT, dense
+from tfm.layers.embedding import LearnedPositions
+from tfm.layers.feed_forward import FeedForward
+from tfm.layers.normalization import NORMS
+from tfm.layers.observe import is_active, observe
+from tfm.layers.position_terms import (
+    ATTENTION_POSITIONS,
+    RelativeBias,
+    make_position_terms,
+    restrict_to_window,
+)
+from tfm.layers.residual import Residual
+from tfm.layers.stack import Stack
+from tfm.positions import sinusoidal_encoding
+
+
+class ComposedModule(nn.Module):
+    """A module whose `make_...` methods return its submodules, so that a subclass can replace them.
+
+    Linen makes a module the child of the module whose method runs. The `make_...` methods are excluded from
+    this (`nn.nowrap`): what they return belongs to their caller, which may be a layer or a stack.
+    """
+
+    def __init_subclass__(cls, **keywords: Any):
+        for name, method in vars(cls).items():
+            if name.startswith("make_") and inspect.isfunction(method):
+                nn.nowrap(method)
+        super().__init_subclass__(**keywords)
+
+
+class TransformerBase(ComposedModule):
+    """A model whose layers come from the fields of a `BlockConfig`.
+
+    A subclass arranges the stacks in its `setup` and defines `embedding` and `dropout` there.
+
+    Attributes:
+      config: A `BlockConfig`, or a `SequenceConfig` for a model of tokens.
+    """
+
+    config: Any
+
+    def make_initializers(self) -> tuple[Initializer, Initializer]:
+        """Returns the initializers of the kernels inside of a sublayer, and of its output kernel."""
+        return KERNEL_INIT, KERNEL_INIT
+
+    def make_table_init(self) -> Initializer | None:
+        """Returns the initializer of embedding and position tables. None is the default of the layers."""
+        return None
+
+    def make_dense(self, *arguments: Any, **keywords: Any) -> nn.Module:
+        """Returns a projection of a sublayer, called like `tfm.layers.dense.dense`."""
+        return dense(*arguments, **keywords)
+
+    def make_positions(self) -> Callable[[jax.Array], jax.Array] | None:
+        """Returns a function of positions [...] -> [..., D], which is added to embeddings, or None."""
+        config = self.config
+        if config.positions == "learned":
+            return LearnedPositions(config.max_positions, config.d_model, self.make_table_init())
+        if config.positions in ATTENTION_POSITIONS:
+            return None
+        return functools.partial(sinusoidal_encoding, features=config.d_model, layout=config.positions)
+
+    def make_norm(self, name: str | None = None) -> nn.Module:
+        """Returns the norm of a residual connection, or of a stack's output."""
+        config = self.config
+        return NORMS[config.norm](jnp.dtype(config.dtype), config.layer_norm_epsilon, name)
+
+    def make_attention(self) -> nn.Module:
+        """Returns an attention without relative positions, such as the attention to an encoder output."""
+        config = self.config
+        kernel_init, output_init = self.make_initializers()
+        return MultiHeadAttention(
+            features=config.d_model,
+            heads=config.heads,
+            key_features=config.key_features,
+            value_features=config.value_features,
+            key_value_heads=config.key_value_heads,
+            use_bias=config.attention_bias,
+            dropout_rate=config.attention_dropout,
+            implementation=config.attention,
+            scale=None if config.scale_attention else 1.0,
+            dtype=jnp.dtype(config.dtype),
+            kernel_init=kernel_init,
+            output_init=output_init,
+            make_dense=self.make_dense,
+        )
+
+    def make_self_attention(self) -> nn.Module:
+        """Returns the self-attention of a layer, a `tfm.layers.SelfAttention`."""
+        config = self.config
+        fields = make_position_terms(config.positions, config.heads)
+        if config.attention_window is not None:
+            fields["restrict_mask"] = restrict_to_window(config.attention_window)
+        attention = self.make_attention()
+        return attention.clone(**fields) if fields else attention
+
+    def make_masked_self_attention(self) -> nn.Module:
+        """Returns the masked self-attention of a decoder layer.
+
+        All buckets of a relative bias stand for earlier positions there.
+        """
+        attention = self.make_self_attention()
+        bias = getattr(attention, "position_bias", None)
+        if not isinstance(bias, RelativeBias):
+            return attention
+        return attention.clone(position_bias=bias.clone(bidirectional=False))
+
+    def make_feed_forward(self) -> nn.Module:
+        """Returns the position-wise feed-forward network of a layer."""
+        config = self.config
+        rate = config.feed_forward_dropout
+        kernel_init, output_init = self.make_initializers()
+        return FeedForward(
+            features=config.d_model,
+            hidden=config.d_ff,
+            activation=config.activation,
+            dropout_rate=config.dropout if rate is None else rate,
+            dtype=jnp.dtype(config.dtype),
+            kernel_init=kernel_init,
+            output_init=output_init,
+            gated=config.gated,
+            make_dense=self.make_dense,
+        )
+
+    def make_residual(self) -> nn.Module:
+        """Returns the residual connection around a sublayer, called like `tfm.layers.Residual`."""
+        return Residual(self.config.norm_order, self.config.dropout, self.make_norm)
+
+    def make_stack(self, make_layer: Callable[[int], nn.Module], depth: int) -> nn.Module:
+        """Returns a stack of layers. `make_layer` maps the index of a layer to the layer."""
+        final_norm = None if self.config.norm_order == "post" else self.make_norm
+        return Stack(make_layer, depth, final_norm, self.config.remat, self.config.scan)
+
+    def check_device(self) -> None:
+        """Raises a UserError if the attention kernel of the config does not exist on this device."""
+        if self.config.attention == "cudnn" and jax.default_backend() != "gpu":
+            raise UserError(
+                f"model.attention 'cudnn' needs a CUDA device, but this is a {jax.default_backend()}: "
+                "set --config.model.attention=xla."
+            )
+
+    def add_positions(
+        self,
+        stack: str,
+        x: jax.Array,
+        encode: Callable[..., jax.Array] | None,
+        positions: jax.Array,
+        *,
+        norm: nn.Module | None = None,
+        train: bool,
+    ) -> jax.Array:
+        """Adds the encoding of positions to embeddings, with dropout on the sum (section 5.4).
+
+        Args:
+          stack: Name of the stack that reads the sum, for the names of activations.
+          x: Sum of all embeddings, [B, L, D].
+          encode: Function that `make_positions` has returned, or None.
+          positions: Positions, int [B, L] or [L].
+          norm: Norm of the sum before the dropout, as in BERT. The paper has none.
+          train: Whether dropout is on.
+        """
+        x = observe(self, f"{stack}.embeddings", x, positions=positions)
+        if encode is not None:
+            added = encode(positions).astype(self.config.dtype)
+            if is_active():  # each row has its own positions to edit
+                added = jnp.broadcast_to(added, x.shape)
+            x = x + observe(self, f"{stack}.positions", added, positions=positions)
+        return self.dropout(x if norm is None else norm(x), train=train)
+
+    def positions_or_index(self, positions: jax.Array | None, tokens: jax.Array) -> jax.Array:
+        """Returns the given positions, or 0, 1, 2, ... for tokens [B, L].
+
+        Raises:
+          ValueError: No positions are given, and L is above `config.max_length`.
+        """
+        if positions is not None:
+            return positions
+        self.check_length(tokens.shape[-1])
+        return jnp.arange(tokens.shape[-1])
+
+    def check_length(self, length: int) -> None:
+        """Raises a ValueError if `length` is above `config.max_length`."""
+        max_length = self.config.max_length
+        if max_length is not None and length > max_length:
+            raise ValueError(f"{length} positions are more than the {max_length} of model.max_positions")
