@@ -53,7 +53,8 @@ def smoothed_cross_entropy(
     count = jnp.sum(weights, dtype=jnp.float32)
     labels, weights = _check_labels(labels, weights, logits.shape[-1])
     logits = jnp.asarray(logits, jnp.float32)
-    losses, _, _ = _losses(logits, jax.nn.logsumexp(logits, axis=-1), labels, smoothing)
+    label_logit = _label_logits(logits, labels)
+    losses, _ = _losses(logits, jax.nn.logsumexp(logits, axis=-1), label_logit, smoothing)
     return (losses * weights).sum(), count
 
 
@@ -238,7 +239,8 @@ def _chunk_sums(table: jax.Array, chunk: Chunk, smoothing: float) -> tuple[Sums,
     max_logit = logits.max(-1)
     exponentials = jnp.exp(logits - max_logit[..., None])
     z = exponentials.sum(-1)
-    loss, nll, label_logit = _losses(logits, max_logit + jnp.log(z), labels, smoothing)
+    label_logit = _label_logits(logits, labels)
+    loss, nll = _losses(logits, max_logit + jnp.log(z), label_logit, smoothing)
     correct = (label_logit >= max_logit).astype(jnp.float32)
 
     def make_gradient():
@@ -249,17 +251,19 @@ def _chunk_sums(table: jax.Array, chunk: Chunk, smoothing: float) -> tuple[Sums,
     return ((loss * weights).sum(), (nll * weights).sum(), (correct * weights).sum()), make_gradient
 
 
-def _losses(logits: jax.Array, log_z: jax.Array, labels: Array, smoothing: float) -> tuple[jax.Array, ...]:
-    """Returns the loss, the loss without smoothing and the logit of each label; all have the shape [...].
+def _label_logits(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """Returns the logit of each label [...] from logits [..., V]."""
+    return jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
 
-    The arguments are logits [..., V], their log sum exp [...] and labels [...].
-    """
-    classes = logits.shape[-1]
-    label_logit = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+
+def _losses(
+    logits: jax.Array, log_z: jax.Array, label_logit: jax.Array, smoothing: float
+) -> tuple[jax.Array, jax.Array]:
+    """Returns the losses [...] with and without smoothing, from logits [..., V] and their log sum exp."""
     nll = log_z - label_logit
     if not smoothing:
-        return nll, nll, label_logit
+        return nll, nll
+    classes = logits.shape[-1]
     other = _other_probability(smoothing, classes)
     # sum_v q_v (log_z - logit_v), where q is `other`, plus 1 - smoothing - other for the label
-    loss = (1 - smoothing - other) * nll + other * (classes * log_z - logits.sum(-1))
-    return loss, nll, label_logit
+    return (1 - smoothing - other) * nll + other * (classes * log_z - logits.sum(-1)), nll
