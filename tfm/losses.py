@@ -59,10 +59,7 @@ def smoothed_cross_entropy(
 
 
 def smoothing_entropy(smoothing: float, classes: int) -> float:
-    """Returns the entropy of the smoothed target in nats, which is the lowest possible loss.
-
-    The difference of loss and entropy can be compared across values of smoothing.
-    """
+    """Returns the entropy of the smoothed target in nats: the lowest loss, to subtract in comparisons."""
     other = _other_probability(smoothing, classes)
     if smoothing == 0:
         return 0.0
@@ -166,10 +163,8 @@ def chunked_log_probabilities(
 def _check_labels(labels: Array, weights: Array, classes: int) -> tuple[jax.Array, jax.Array]:
     """Returns labels and float32 weights that replace invalid labels by 0 and their weights by NaN.
 
-    A weight of 0 stays 0, so the label does not matter.
-
-    Raises:
-      ValueError: if an invalid label has a weight, and this process knows the values of the arrays.
+    A weight of 0 stays 0, so the label does not matter. The function raises a ValueError if an invalid label
+    has a weight and this process knows the values of the arrays.
     """
     is_class = (labels >= 0) & (labels < classes)
     is_valid = is_class | (weights == 0)
@@ -182,11 +177,7 @@ def _check_labels(labels: Array, weights: Array, classes: int) -> tuple[jax.Arra
 
 
 def _other_probability(smoothing: float, classes: int) -> float:
-    """Returns the probability of each class except the label in the smoothed target.
-
-    Raises:
-      ValueError: if `smoothing` is out of range, or no other class exists.
-    """
+    """Returns the probability of each other class in the smoothed target, or raises a ValueError."""
     if not 0 <= smoothing < 1:
         raise ValueError(f"Expected smoothing to be at least 0 and below 1, got {smoothing}.")
     if smoothing and classes < 2:
