@@ -132,7 +132,7 @@ def test_a_mask_without_the_axis_of_heads_is_an_error(implementation):
 
 @pytest.mark.parametrize("implementation", [None, "xla"])
 def test_an_additive_mask_is_an_error(implementation):
-    """As booleans, 0 and -inf would mean the opposite."""
+    """The numbers 0 and -inf, read as booleans, would mean the opposite."""
     x = np.ones((1, 3, 2, 4), np.float32)
     for mask in (np.where(np.tri(3), 0.0, -np.inf)[None], np.tri(3, dtype=np.int32)[None]):
         with pytest.raises(ValueError, match=f"mask .* booleans .*True where a query may.*got {mask.dtype}"):

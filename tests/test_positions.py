@@ -94,7 +94,7 @@ def test_distances_of_all_integer_types_are_signed(make_array, dtype):
 
 
 def test_slopes_of_alibi():
-    """Section 3 of Press et al.; the slopes of 12 heads are those of the authors' code."""
+    """Section 3 of Press et al.; the slopes of 12 heads are in the authors' code."""
     np.testing.assert_allclose(alibi_slopes(8), 0.5 ** np.arange(1, 9))
     np.testing.assert_allclose(alibi_slopes(12)[8:], np.array([2, 8, 32, 128]) ** -0.5)
     np.testing.assert_array_equal(alibi_slopes(12)[:8], alibi_slopes(8))

@@ -41,8 +41,8 @@ def dot_product_attention(
       mask, bias, scale: see `attention_weights`.
       dropout_rate: dropout rate of the weights (0 in the paper). A positive rate needs `dropout_rng`.
       dropout_rng: a JAX random key.
-      implementation: None computes the equation as written here. "xla" and "cudnn" call the fused kernels of
-        `jax.nn.dot_product_attention`, which need one batch axis, K = V and no dropout.
+      implementation: None computes the equation as written here. "xla" and "cudnn" call fused kernels, see
+        `tfm.attention_kernels`. They need one batch axis, K = V and no dropout.
 
     Returns:
       [..., L, H, V] in the dtype of `value`.
@@ -66,7 +66,7 @@ def attention_weights(
     bias: Bias | None = None,
     scale: float | None = None,
 ) -> Float[jax.Array, "*batch H L M"]:
-    """Computes softmax(Q K^T / sqrt(d_k)), the weight with which each query attends to each key.
+    """Computes softmax(Q K^T / sqrt(d_k)), the weight of each key for each query.
 
     Args:
       query: [..., L, H, K].

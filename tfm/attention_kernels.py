@@ -24,11 +24,10 @@ def unsupported_reason(
     """Returns why an implementation does not support these options on any device, or "" if it does.
 
     Args:
-      implementation: "xla", "cudnn", or None for the equation itself, which supports everything.
-      key_features: K.
-      value_features: V.
+      implementation: "xla", "cudnn", or None for the equation itself. The equation supports all options.
+      key_features, value_features: K and V.
       dropout_rate: dropout rate of the attention weights.
-      dtype: of query, key and value.
+      dtype: dtype of query, key and value.
 
     Returns:
       The predicate of an error message whose subject is the implementation.

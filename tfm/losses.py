@@ -53,15 +53,13 @@ def smoothed_cross_entropy(
     count = jnp.sum(weights, dtype=jnp.float32)
     labels, weights = _check_labels(labels, weights, logits.shape[-1])
     logits = jnp.asarray(logits, jnp.float32)
-    losses, _, _ = _losses(logits, jax.nn.logsumexp(logits, axis=-1), labels, smoothing)
+    label_logit = _label_logits(logits, labels)
+    losses, _ = _losses(logits, jax.nn.logsumexp(logits, axis=-1), label_logit, smoothing)
     return (losses * weights).sum(), count
 
 
 def smoothing_entropy(smoothing: float, classes: int) -> float:
-    """Returns the entropy of the smoothed target in nats, which is the lowest possible loss.
-
-    The difference of loss and entropy can be compared across values of smoothing.
-    """
+    """Returns the entropy of the smoothed target in nats: the lowest loss, to subtract in comparisons."""
     other = _other_probability(smoothing, classes)
     if smoothing == 0:
         return 0.0
@@ -165,10 +163,8 @@ def chunked_log_probabilities(
 def _check_labels(labels: Array, weights: Array, classes: int) -> tuple[jax.Array, jax.Array]:
     """Returns labels and float32 weights that replace invalid labels by 0 and their weights by NaN.
 
-    A weight of 0 stays 0, so the label does not matter.
-
-    Raises:
-      ValueError: if an invalid label has a weight, and this process knows the values of the arrays.
+    A weight of 0 stays 0, so the label does not matter. The function raises a ValueError if an invalid label
+    has a weight and this process knows the values of the arrays.
     """
     is_class = (labels >= 0) & (labels < classes)
     is_valid = is_class | (weights == 0)
@@ -181,11 +177,7 @@ def _check_labels(labels: Array, weights: Array, classes: int) -> tuple[jax.Arra
 
 
 def _other_probability(smoothing: float, classes: int) -> float:
-    """Returns the probability of each class except the label in the smoothed target.
-
-    Raises:
-      ValueError: if `smoothing` is out of range, or no other class exists.
-    """
+    """Returns the probability of each other class in the smoothed target, or raises a ValueError."""
     if not 0 <= smoothing < 1:
         raise ValueError(f"Expected smoothing to be at least 0 and below 1, got {smoothing}.")
     if smoothing and classes < 2:
@@ -238,7 +230,8 @@ def _chunk_sums(table: jax.Array, chunk: Chunk, smoothing: float) -> tuple[Sums,
     max_logit = logits.max(-1)
     exponentials = jnp.exp(logits - max_logit[..., None])
     z = exponentials.sum(-1)
-    loss, nll, label_logit = _losses(logits, max_logit + jnp.log(z), labels, smoothing)
+    label_logit = _label_logits(logits, labels)
+    loss, nll = _losses(logits, max_logit + jnp.log(z), label_logit, smoothing)
     correct = (label_logit >= max_logit).astype(jnp.float32)
 
     def make_gradient():
@@ -249,17 +242,19 @@ def _chunk_sums(table: jax.Array, chunk: Chunk, smoothing: float) -> tuple[Sums,
     return ((loss * weights).sum(), (nll * weights).sum(), (correct * weights).sum()), make_gradient
 
 
-def _losses(logits: jax.Array, log_z: jax.Array, labels: Array, smoothing: float) -> tuple[jax.Array, ...]:
-    """Returns the loss, the loss without smoothing and the logit of each label; all have the shape [...].
+def _label_logits(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """Returns the logit of each label [...] from logits [..., V]."""
+    return jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
 
-    The arguments are logits [..., V], their log sum exp [...] and labels [...].
-    """
-    classes = logits.shape[-1]
-    label_logit = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+
+def _losses(
+    logits: jax.Array, log_z: jax.Array, label_logit: jax.Array, smoothing: float
+) -> tuple[jax.Array, jax.Array]:
+    """Returns the losses [...] with and without smoothing, from logits [..., V] and their log sum exp."""
     nll = log_z - label_logit
     if not smoothing:
-        return nll, nll, label_logit
+        return nll, nll
+    classes = logits.shape[-1]
     other = _other_probability(smoothing, classes)
     # sum_v q_v (log_z - logit_v), where q is `other`, plus 1 - smoothing - other for the label
-    loss = (1 - smoothing - other) * nll + other * (classes * log_z - logits.sum(-1))
-    return loss, nll, label_logit
+    return (1 - smoothing - other) * nll + other * (classes * log_z - logits.sum(-1)), nll

@@ -43,7 +43,7 @@ def causal_mask(query_positions: QueryNumbers, key_positions: KeyNumbers) -> Mas
 def segment_mask(query_segments: QueryNumbers, key_segments: KeyNumbers) -> Mask:
     """Returns the mask [..., 1, L, M] that separates the sentences of a packed row.
 
-    Segments count from 1. Segment 0 is padding, which neither attends nor is attended to.
+    Segments count from 1. Segment 0 is padding: it attends to nothing, and nothing attends to it.
     """
     is_same = query_segments[..., :, None] == key_segments[..., None, :]
     is_token = key_segments[..., None, :] != 0

@@ -164,7 +164,7 @@ def relative_buckets(
 
 
 def _logarithmic_starts(exact: int, steps: int, max_distance: int) -> Iterator[int]:
-    """Yields the smallest distance of each of the `steps` logarithmic buckets, which begin at `exact`.
+    """Yields the smallest distance of each of the `steps` logarithmic buckets after `exact` other buckets.
 
     Bucket exact + j begins at the smallest n with (n / exact)^steps >= (max_distance / exact)^j. Products of
     integers are compared, because they do not round.

@@ -59,8 +59,8 @@ def linear_decay(peak: float, warmup_steps: int, total_steps: int) -> Schedule:
 def cosine_decay(peak: float, warmup_steps: int, total_steps: int) -> Schedule:
     """Returns peak * min(s / W, (1 + cos(pi * p)) / 2), where p = (s - W) / (T + 1 - W) goes from 0 to 1.
 
-    Loshchilov and Hutter 2017, without restarts: the rate falls to 0 after the last of T steps. The arguments
-    are those of `linear_decay`.
+    Loshchilov and Hutter 2017, without restarts: the rate falls to 0 after the last of T steps. For the
+    arguments, see `linear_decay`.
 
     >>> [round(float(cosine_decay(1.0, 2, 5)(count)), 2) for count in range(6)]
     [0.5, 1.0, 0.85, 0.5, 0.15, 0.0]
