@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -69,7 +70,7 @@ def test_resuming_with_changed_text_warns(corpus, tmp_path, caplog):
         lines = (own / f"train.{language}").read_text().splitlines(keepends=True)
         (own / f"train.{language}").write_text("".join(lines[::-1]))
     train_run(dataclasses.replace(make_config(own, steps=2), validation_sentences=0), tmp_path / "run")
-    assert "The content of train has changed since the last start of this run: from step 1" in caplog.text
+    assert re.search("content of train has .* step 1 ", caplog.text)
 
 
 def record(workdir, step, config=Config(), library="XLA", **data):  # noqa: B008, it is frozen
@@ -82,13 +83,13 @@ def test_changed_data_is_warned_of_once(tmp_path, caplog):
     with open(tmp_path / "starts.jsonl", "a") as file:
         file.write('{"time": "2026-01-01 00')
     record(tmp_path, 1_234, train="u", validation="w")
-    assert "The content of validation and train has changed" in caplog.text
-    assert "from step 1,234 on" in caplog.text
+    assert "validation and train" in caplog.text
+    assert "step 1,234" in caplog.text
     caplog.clear()
     record(tmp_path, 1_300, train="u", validation="w")
     assert not caplog.text
     record(tmp_path, 1_300, train="u")
-    assert "The content of validation has changed" in caplog.text
+    assert "content of validation has" in caplog.text
     assert json.loads((tmp_path / "starts.jsonl").read_text().splitlines()[-1])["step"] == 1_300
 
 

@@ -1,4 +1,4 @@
-"""Atomic files and folders, locks of files, and error messages for I/O errors."""
+"""Files that are written completely or not at all, locks of files, and messages for I/O errors."""
 
 import contextlib
 import errno
@@ -14,15 +14,16 @@ from typing import IO, Any, BinaryIO
 
 from tfm.errors import UserError
 
-ELSEWHERE = "make it writable, or choose another folder"
+OTHER_FOLDER = "make it writable, or choose another folder"
+CHECK_PERMISSIONS = "check the permissions, or choose another folder"
 CHECK_PATH = "check the path, and whether something moved or deleted it"
 ADVICE = {
     errno.ENOSPC: "free some space there and start again",
     errno.EDQUOT: "free some of your quota there and start again",
     errno.EFBIG: "raise the limit on the size of files (ulimit -f) and start again",
-    errno.EROFS: ELSEWHERE,
-    errno.EACCES: "check the permissions, or choose another folder",
-    errno.EPERM: "check the permissions, or choose another folder",
+    errno.EROFS: OTHER_FOLDER,
+    errno.EACCES: CHECK_PERMISSIONS,
+    errno.EPERM: CHECK_PERMISSIONS,
     errno.ENOENT: CHECK_PATH,
     errno.ENOTDIR: CHECK_PATH,
     errno.EISDIR: CHECK_PATH,
@@ -35,71 +36,68 @@ ADVICE = {
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
     errno.ENFILE: "close other programs",
 }
-# TensorStore, under Orbax, and array_record put the system's answer into the text of another error.
+# TensorStore (used by Orbax) and array_record write the system's message into the text of another error.
 PATH_IN_MESSAGE = re.compile(r'(?:local file "|; writing )(/[^";]*)')
-TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{12}\.tmp$")  # the end of a name that `_temporary_path` makes
+TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{12}\.tmp$")  # the end of a name of `_temporary_path`
 log = logging.getLogger(__name__)
 
 
 def user_cache() -> str:
-    """The user's own cache folder of tfm, which may not be there yet.
+    """Returns the user's cache folder of tfm. The folder may not exist yet.
 
     Raises:
-      UserError: the user has no home folder, as many have none in a container.
+      UserError: if the user has no home folder, which is common in containers.
     """
-    chosen, home = os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~")
-    if os.path.isabs(chosen):  # a relative one is to be ignored (XDG Base Directory Specification)
-        return os.path.join(chosen, "tfm")
-    if not os.path.isabs(home):  # a folder called "~" where the command was started
-        raise UserError("There is no home folder for caches: set HOME, XDG_CACHE_HOME, or data.cache_dir.")
+    cache, home = os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~")
+    if os.path.isabs(cache):  # the XDG Base Directory Specification ignores relative paths
+        return os.path.join(cache, "tfm")
+    if not os.path.isabs(home):  # otherwise a folder named "~" would appear in the current folder
+        raise UserError("There is no home folder for caches. Set HOME, XDG_CACHE_HOME, or data.cache_dir.")
     return os.path.join(home, ".cache", "tfm")
 
 
+# Errors.
+
+
 def io_error_message(error: BaseException) -> str | None:
-    """The error message for an I/O error, or for an error that one caused; None for any other error."""
+    """Returns the message for an I/O error or an error that an I/O error caused, None for any other error."""
     code, path = _error_code(error), getattr(error, "filename", None)
     if code not in ADVICE:
         return None
-    told = PATH_IN_MESSAGE.search(str(error))
-    path = path or (told and told[1]) or "a file or the output"
+    match = PATH_IN_MESSAGE.search(str(error))
+    path = path or (match and match[1]) or "a file or the output"
     return f"Cannot read or write {os.fsdecode(path)}: {os.strerror(code)}; {ADVICE[code]}."
 
 
-def read_limited(path: str, most: int) -> bytes:
-    """The bytes of a file of at most `most` bytes; the size is checked before any is read.
+def _error_code(error: BaseException) -> int | None:
+    if isinstance(error, OSError):
+        return error.errno
+    return next((code for code in ADVICE if os.strerror(code) in str(error)), None)
+
+
+@contextlib.contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Turns an I/O error inside into a message that names `path`. Errors of writing do not name it.
 
     Raises:
-      UserError: it is larger.
-      OSError: as `open` raises it.
+      UserError: for an I/O error.
     """
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > most:
-            raise UserError(f"{path} has {size:,} bytes, which is more than tfm writes ({most:,}): check it.")
-        return file.read(size + 1)  # a buffer of `most` bytes would be made at once
+    try:
+        yield
+    except OSError as error:
+        raise _write_error(path, error) from error
 
 
-def check_entries(folder: str) -> None:
-    """Checks that a folder has only files and folders: reading a named pipe would wait for ever.
-
-    Raises:
-      UserError: there is something else in it.
-    """
-    for name in os.listdir(folder):
-        check_no_pipe(os.path.join(folder, name))
-
-
-def check_no_pipe(path: str) -> None:
-    """Raises a UserError for a path at which there is neither a file nor a folder nor nothing."""
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        raise UserError(f"{path} is a pipe, a socket or a device, not a file: move it away.")
+def _write_error(path: str, error: OSError, flag: str = "") -> UserError:
+    advice = ADVICE.get(error.errno or 0, OTHER_FOLDER) + (f" ({flag})" if flag else "")
+    return UserError(f"Cannot write {path}: {error.strerror or error}; {advice}.")
 
 
 def require_space(folder: str, size: int) -> None:
-    """Checks the free space before a large write, which may otherwise fail half way with a less clear error.
+    """Checks the free space before a large write, which would otherwise fail in the middle.
 
     Raises:
-      UserError: it has fewer than `size` bytes left.
+      UserError: if the disk of the folder has fewer than `size` free bytes.
     """
     free = shutil.disk_usage(folder).free
     if free < size:
@@ -108,33 +106,71 @@ def require_space(folder: str, size: int) -> None:
         )
 
 
-@contextlib.contextmanager
-def writing(path: str) -> Iterator[None]:
-    """Turns an I/O error inside into an error message that names `path`, as a failed write does not say it.
+# Reading.
+
+
+def read_limited(path: str, max_bytes: int) -> bytes:
+    """Returns the content of a file, after checking its size.
 
     Raises:
-      UserError: an I/O error.
+      UserError: if the file has more than `max_bytes` bytes.
+      OSError: if the file cannot be read.
     """
-    try:
-        yield
-    except OSError as error:
-        advice = ADVICE.get(error.errno or 0, ELSEWHERE)
-        raise UserError(f"Cannot write {path}: {error.strerror or error}; {advice}.") from error
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > max_bytes:
+            raise UserError(
+                f"{path} has {size:,} bytes, which is more than tfm writes ({max_bytes:,}). Check the file."
+            )
+        return file.read(size + 1)  # reading `max_bytes` would allocate a buffer of this size
+
+
+def check_entries(folder: str) -> None:
+    """Raises a UserError if a folder contains anything except files and folders."""
+    for name in os.listdir(folder):
+        check_no_pipe(os.path.join(folder, name))
+
+
+def check_no_pipe(path: str) -> None:
+    """Raises a UserError for a pipe, a socket or a device. Opening a named pipe would wait forever."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise UserError(f"{path} is a pipe, a socket or a device, not a file. Move it away.")
+
+
+def read_json_lines(path: str) -> Iterator[Any]:
+    """Yields the values of the lines of a file. Skips lines that are not JSON, for example after a kill."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            with contextlib.suppress(ValueError, RecursionError):
+                yield json.loads(line)
+
+
+def end_last_line(path: str) -> None:
+    """Ends a last line that a kill has cut, so that the next line does not continue it."""
+    if not os.path.isfile(path) or not os.path.getsize(path):
+        return
+    with open(path, "rb+") as file:
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
+
+
+# Locks.
 
 
 def open_locked(path: str, flag: str, shown_as: str | None = None) -> BinaryIO:
-    """Opens a file to append, made when absent, that no other process has open through this function.
+    """Opens a file to append, and locks it against other calls of this function in all processes.
 
     Args:
-      path: of the file. It may be renamed or deleted while it is open, never by another process.
-      flag: the option of the command that chooses another file, for the error messages.
-      shown_as: path to name in the error messages; `path` when None.
+      path: path of the file. It is created if missing. Only its owner may rename or delete it.
+      flag: the command's flag that chooses another file, for error messages.
+      shown_as: path for error messages. None shows `path`.
 
     Returns:
-      The binary file. The lock ends when it is closed, however the process ends.
+      The binary file. Closing it ends the lock, and so does the end of the process.
 
     Raises:
-      UserError: another process has it open, it is no file, or an I/O error.
+      UserError: if another process has locked the file, if it is not a file, or for an I/O error.
     """
     shown_as = shown_as or path
     check_no_pipe(path)
@@ -142,33 +178,32 @@ def open_locked(path: str, flag: str, shown_as: str | None = None) -> BinaryIO:
         try:
             file = open(path, "ab")  # noqa: SIM115 (the caller closes it)
         except OSError as error:
-            advice = ADVICE.get(error.errno or 0, ELSEWHERE)
-            raise UserError(f"Cannot write {shown_as}: {error.strerror}; {advice} ({flag}).") from error
+            raise _write_error(shown_as, error, flag) from error
         if not _lock(file):
             file.close()
             raise UserError(
-                f"Another process is writing {shown_as}: wait for it, or choose another path ({flag})."
+                f"Another process is writing {shown_as}. Wait for it, or choose another path ({flag})."
             )
         if _is_same_file(file, path):
             return file
-        file.close()  # its last writer renamed or deleted it after it was opened here
+        file.close()  # its previous writer renamed or deleted it after it was opened here
 
 
 @contextlib.contextmanager
 def only_writer(path: str, flag: str) -> Iterator[None]:
-    """Inside, no other process can use this function for `path`.
+    """A context that no other process can enter for the same path.
 
-    The folder of `path` is made if it does not exist. Inside, there is a file `path`.lock.
+    Creates the folder of `path`. Inside, the file `path`.lock exists.
 
     Args:
-      path: what is written within, in any way.
-      flag: the option of the command that chooses another path, for the error messages.
+      path: what is written inside, in any way.
+      flag: the command's flag that chooses another path, for error messages.
 
     Raises:
-      UserError: there is another writer, `path` is a folder that is not empty, or its own cannot be written.
+      UserError: if another process is inside, `path` is a folder with content, or the lock cannot be written.
     """
     if os.path.isdir(path) and os.listdir(path):
-        raise UserError(f"{path} is a folder that is not empty: move it away, or choose another ({flag}).")
+        raise UserError(f"{path} is a folder that is not empty. Move it away, or choose another ({flag}).")
     lock = f"{os.path.abspath(path)}.lock"
     with writing(path):
         os.makedirs(os.path.dirname(lock), exist_ok=True)
@@ -180,8 +215,8 @@ def only_writer(path: str, flag: str) -> Iterator[None]:
                 os.unlink(lock)
 
 
-def _lock(file):
-    """Whether this process has the lock of an open file now; where there are no locks, a warning and True."""
+def _lock(file: BinaryIO) -> bool:
+    """Locks an open file and returns whether this worked. Without locks, it warns and returns True."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -191,21 +226,22 @@ def _lock(file):
     return True
 
 
-def _is_same_file(file, path):
+def _is_same_file(file: BinaryIO, path: str) -> bool:
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:
         return False
 
 
+# Atomic writing.
+
+
 @contextlib.contextmanager
 def atomic_file(path: str, mode: str = "wb") -> Iterator[IO]:
     """Yields a file to write, which replaces `path` if the context ends without an error.
 
-    Otherwise it is removed.
-
     Raises:
-      UserError: an I/O error.
+      UserError: for an I/O error.
     """
     temporary = _temporary_path(path)
     try:
@@ -213,7 +249,7 @@ def atomic_file(path: str, mode: str = "wb") -> Iterator[IO]:
             with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as file:
                 yield file
                 file.flush()
-                os.fsync(file.fileno())  # some file systems tell of a full disk only here
+                os.fsync(file.fileno())  # some file systems report a full disk only here
             os.replace(temporary, path)
     finally:
         with contextlib.suppress(OSError):
@@ -222,13 +258,12 @@ def atomic_file(path: str, mode: str = "wb") -> Iterator[IO]:
 
 @contextlib.contextmanager
 def atomic_folder(path: str) -> Iterator[str]:
-    """Yields the path of a new folder, which becomes `path` if the context ends without an error.
+    """Yields a new folder, which is renamed to `path` if the context ends without an error.
 
-    Otherwise it is removed. Its files are synced to the disk before it is renamed, so that a loss of power
-    cannot leave the name without the content.
+    Its files are synced to the disk before, so that a power failure cannot leave a name without its content.
 
     Raises:
-      OSError: an I/O error, or something stands at `path` that is no empty folder.
+      OSError: for an I/O error, or if `path` is a file or a folder with content.
     """
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     temporary = _temporary_path(path)
@@ -241,36 +276,18 @@ def atomic_folder(path: str) -> Iterator[str]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def read_json_lines(path: str) -> Iterator[Any]:
-    """The values of the lines of a file, without those that are no JSON, as one that a kill cut short."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            with contextlib.suppress(ValueError, RecursionError):
-                yield json.loads(line)
-
-
-def end_last_line(path: str) -> None:
-    """Ends a last line that a kill truncated, so that the next line does not continue it."""
-    if not os.path.isfile(path) or not os.path.getsize(path):
-        return
-    with open(path, "rb+") as file:
-        file.seek(-1, os.SEEK_END)
-        if file.read(1) != b"\n":
-            file.write(b"\n")
-
-
 @contextlib.contextmanager
 def clean_folder(folder: str) -> Iterator[None]:
-    """A context in which to write into `folder`; first it removes the temporary files of killed processes.
+    """A context for writing into `folder`, from which it first removes temporary files of killed processes.
 
     Nothing is removed while another process is in such a context, or if the file system has no locks. The
-    folder is made if it does not exist.
+    folder is created if it is missing.
 
     Raises:
-      OSError: an I/O error.
+      OSError: for an I/O error.
     """
     os.makedirs(folder, exist_ok=True)
-    # Beside, and never deleted: two processes could then lock two files of one name.
+    # The lock file is never deleted. Otherwise, two processes could lock two files of the same name.
     descriptor = os.open(f"{os.path.abspath(folder)}.lock", os.O_RDONLY | os.O_CREAT, 0o666)
     try:
         with contextlib.suppress(OSError):
@@ -284,7 +301,7 @@ def clean_folder(folder: str) -> Iterator[None]:
 
 
 def remove_temporary(folder: str) -> None:
-    """Removes the temporary files and folders of killed processes from a folder that has no other writer."""
+    """Removes the temporary files and folders of killed processes from a folder without other writers."""
     for entry in os.scandir(folder):
         if not TEMPORARY_NAME.search(entry.name):
             continue
@@ -294,23 +311,17 @@ def remove_temporary(folder: str) -> None:
             os.unlink(entry.path)
 
 
-def _sync(folder):
+def _sync(folder: str) -> None:
     for parent, _, names in os.walk(folder):
         for name in names:
             with open(os.path.join(parent, name), "rb") as file:
                 os.fsync(file.fileno())
         descriptor = os.open(parent, os.O_RDONLY)
-        with contextlib.suppress(OSError):  # not every file system does this for folders
+        with contextlib.suppress(OSError):  # some file systems cannot sync folders
             os.fsync(descriptor)
         os.close(descriptor)
 
 
-def _temporary_path(path):
-    """A name for what becomes `path`, in the same folder, that no other process uses."""
+def _temporary_path(path: str) -> str:
+    """Returns a path in the folder of `path` that no other process uses."""
     return f"{os.path.abspath(path)}.{uuid.uuid4().hex[:12]}.tmp"
-
-
-def _error_code(error):
-    if isinstance(error, OSError):
-        return error.errno
-    return next((code for code in ADVICE if os.strerror(code) in str(error)), None)

@@ -1,4 +1,4 @@
-"""The lock of a work directory: only one process trains in it."""
+"""The lock of a run folder, in which only one process trains."""
 
 import contextlib
 import fcntl
@@ -19,27 +19,27 @@ log = logging.getLogger(__name__)
 
 
 class DirectoryGuard:
-    """Notices that the work directory of a run was deleted, moved or replaced.
+    """Notices that the folder of a run was deleted, moved or replaced.
 
-    Open descriptors keep the kernel from reusing the inode numbers for a directory made later.
+    The guard keeps the folder open, so that the kernel cannot give its inode number to a later folder.
 
     Args:
-      path: of the directory.
-      lock: the open lock file in it, or None where this process holds none.
+      path: path of the folder.
+      lock: the open lock file in the folder, or None if this process has not locked it.
     """
 
-    def __init__(self, path: str, lock: IO | None = None):
+    def __init__(self, path: str | os.PathLike, lock: IO | None = None):
         self.path = os.path.abspath(path)
         self._files = {self.path: os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)}
         if lock is not None:
             self._files[os.path.join(self.path, LOCK_FILE)] = os.dup(lock.fileno())
 
     def check(self, created: Sequence[str] = ()) -> None:
-        """Checks that the path still leads to the run folder. Takes a few microseconds.
+        """Checks that the path still leads to the same folder. Takes a few microseconds.
 
         Args:
-          created: folders that this process has just created, two levels below the run folder. They are
-            removed if the run folder is gone, because TensorStore creates missing folders again.
+          created: folders that this process has just created, two levels below. They are removed if the
+            folder is gone, because TensorStore creates missing folders again.
 
         Raises:
           UserError: if the path leads to nothing or to another folder.
@@ -50,7 +50,7 @@ class DirectoryGuard:
                 if created:
                     self._remove(created)
                 raise UserError(
-                    f"{path} {change} while this run used {self.path}: the run ends and writes nothing more "
+                    f"{path} {change} while this run used {self.path}. The run ends and writes nothing more "
                     "there. To resume it, move the files back and start it again."
                 )
 
@@ -65,14 +65,14 @@ class DirectoryGuard:
                 os.rmdir(folder)
 
     def close(self) -> None:
-        """Closes the descriptors."""
+        """Closes the folder."""
         for descriptor in self._files.values():
             os.close(descriptor)
         self._files = {}
 
 
-def _change(path, descriptor):
-    """What happened to a path since it was opened, for an error message; "" for nothing."""
+def _change(path: str, descriptor: int) -> str:
+    """Returns what happened to a path since it was opened, for an error message, or ""."""
     try:
         same = os.path.samestat(os.stat(path), os.fstat(descriptor))
     except (FileNotFoundError, NotADirectoryError):
@@ -82,14 +82,14 @@ def _change(path, descriptor):
 
 @contextlib.contextmanager
 def lock_workdir(workdir: str) -> Iterator[DirectoryGuard]:
-    """Locks the work directory and yields its `DirectoryGuard`; the kernel unlocks it when the process ends.
+    """Locks a run folder and yields its guard. The kernel unlocks the folder when the process ends.
 
-    The lock file says which process has the lock. A process empties it before it unlocks it, so an unlocked
-    file with content is from a process that was killed. The file is never deleted: two processes could then
-    lock two files of one name.
+    The lock file names the process that has the lock. A process empties the file before it unlocks it.
+    Therefore, an unlocked file with content belongs to a killed process. The file is never deleted, because
+    two processes could then lock two files of the same name.
 
     Raises:
-      UserError: another process has the lock, the directory was deleted or replaced at this moment, or
+      UserError: if another process has the lock, the folder was deleted or replaced at this moment, or
         something in it is neither a file nor a folder.
     """
     check_entries(workdir)
@@ -102,11 +102,11 @@ def lock_workdir(workdir: str) -> Iterator[DirectoryGuard]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
-                f"{workdir} is in use by {_holder(file)}: wait for it or end it, or give another --workdir."
+                f"{workdir} is in use by {_holder(file)}. Wait for it or end it, or give another --workdir."
             ) from None
         except OSError as error:  # some network file systems have no locks
-            log.warning("Cannot lock %s (%s): make sure that no other train.py uses it", path, error.strerror)
-        guard.check()  # another file may have got the name before this one was locked
+            log.warning("Cannot lock %s (%s): make sure that no other run uses it", path, error.strerror)
+        guard.check()  # the file may have been replaced before it was locked
         if os.fstat(file.fileno()).st_size:
             log.info("Taking over the lock of %s, which was killed", _holder(file))
         _write(file, {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%F %T %z")})
@@ -117,9 +117,9 @@ def lock_workdir(workdir: str) -> Iterator[DirectoryGuard]:
 
 
 def find_holder(workdir: str) -> str:
-    """The process that has the lock of a work directory, such as "process 7 on host since ..."; "" for none.
+    """Returns the process that has locked a run folder, as "process 7 on HOST since TIME", or "".
 
-    On another host it is seen where the file system has locks between hosts, as NFS has.
+    Processes of other hosts are found if the file system has locks between hosts, as NFS has.
     """
     try:
         with open(os.path.join(workdir, LOCK_FILE), encoding="utf-8") as file:
@@ -132,19 +132,19 @@ def find_holder(workdir: str) -> str:
     return ""
 
 
-def _holder(file):
-    """Who the file says holds it, for an error message."""
+def _holder(file: IO[str]) -> str:
+    """Returns the owner recorded in the lock file, for messages."""
     file.seek(0)
     try:
-        found = json.loads(file.read())
-        return f"process {found['pid']} on {found['host']} since {found['since']}"
-    except (ValueError, KeyError, TypeError):  # it has only just begun to write
+        owner = json.loads(file.read())
+        return f"process {owner['pid']} on {owner['host']} since {owner['since']}"
+    except (ValueError, KeyError, TypeError):  # the owner has not written its record yet
         return "another process"
 
 
-def _write(file, holder):
+def _write(file: IO[str], owner: dict | None) -> None:
     file.seek(0)
     file.truncate()
-    if holder:
-        file.write(json.dumps(holder) + "\n")
+    if owner:
+        file.write(json.dumps(owner) + "\n")
     file.flush()

@@ -1,4 +1,4 @@
-"""Records all that is needed to repeat a run: one line of JSON for each of its starts."""
+"""The record of the starts of a run, with everything that is needed to repeat the run."""
 
 import dataclasses
 import functools
@@ -21,8 +21,8 @@ import tfm
 from tfm.io.files import end_last_line, read_json_lines
 
 RECORD_FILE = "starts.jsonl"
-VARIABLES = ("JAX_", "XLA_")  # of the environment, that are recorded
-NUMERICAL = (  # options of JAX on which the numbers of a run depend
+RECORDED_VARIABLES = ("JAX_", "XLA_")  # beginnings of names of environment variables
+NUMERICAL_OPTIONS = (  # options of JAX on which the numbers of a run depend
     "jax_default_matmul_precision",
     "jax_default_prng_impl",
     "jax_enable_x64",
@@ -34,17 +34,17 @@ log = logging.getLogger(__name__)
 def record_start(
     workdir: str, config: Any, identity: dict[str, str], step: int, bfloat16_library: Callable[[], str]
 ) -> None:
-    """Appends a start that resumes from `step` to starts.jsonl in the work directory; the first host does.
+    """Appends a line to starts.jsonl in the run folder. Only the first host writes.
 
-    The line has "changed": the fields of the config that differ from the start before, {path: [old, new]}.
-    Warns of a run that resumes with other data than at its last start, or with another way to compute.
+    The field "changed" of the line contains the fields of the config that differ from the previous start, as
+    {path: [old, new]}. Warns if a resumed run reads other data or computes differently than before.
 
     Args:
       workdir: folder of the run.
-      config: of the run, a dataclass.
-      identity: hashes of its data, by name.
-      step: 0 for a new run.
-      bfloat16_library: `tfm.matmul.bfloat16_library`, which is slow; called for a model in bfloat16 only.
+      config: config of the run, a dataclass.
+      identity: {name: fingerprint} of the data.
+      step: step from which the run resumes; 0 for a new run.
+      bfloat16_library: `tfm.matmul.bfloat16_library`. It is slow and called only for a model in bfloat16.
     """
     if jax.process_index() > 0:
         return
@@ -58,8 +58,10 @@ def record_start(
         "devices": [device.device_kind for device in jax.devices()],
         "code": code_state(os.path.dirname(os.path.dirname(os.path.abspath(tfm.__file__)))),
         "versions": dict(package_versions()),
-        "environment": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(VARIABLES)},
-        "jax": {name: getattr(jax.config, name) for name in NUMERICAL},
+        "environment": {
+            name: os.environ[name] for name in sorted(os.environ) if name.startswith(RECORDED_VARIABLES)
+        },
+        "jax": {name: getattr(jax.config, name) for name in NUMERICAL_OPTIONS},
         "data": identity,
         "config": dataclasses.asdict(config),
     }
@@ -67,7 +69,7 @@ def record_start(
         line["bfloat16_library"] = bfloat16_library()
     before = last_start(workdir)
     line["changed"] = changed_fields(before.get("config", line["config"]), line["config"])
-    if step:  # what begins at 0, with a new schedule or the weights of another run, may have any data
+    if step:  # a run that begins at step 0, for example after a reset, may have any data
         _warn_of_changes(before.get("data", {}), line["data"], step)
         _warn_of_numbers(_numerical(before), _numerical(line), step)
     path = os.path.join(workdir, RECORD_FILE)
@@ -77,18 +79,19 @@ def record_start(
 
 
 def last_start(workdir: str, before: float = math.inf) -> dict:
-    """The last whole line of the record; {} where there is none.
+    """Returns the last complete line of the record, or {}.
 
     Args:
       workdir: folder of the run.
-      before: a step, counted from 1: the start that made it, for one that resumed from an earlier step.
+      before: only consider starts that resumed before this step (counted from 1). The last of these starts
+        computed this step.
     """
     path = os.path.join(workdir, RECORD_FILE)
     starts = list(filter(_is_start, read_json_lines(path))) if os.path.isfile(path) else []
     return next((start for start in reversed(starts) if start.get("step", 0) < before), {})
 
 
-def _is_start(line):
+def _is_start(line: Any) -> bool:
     sections = ("data", "config", "jax")
     if not isinstance(line, dict) or not isinstance(line.get("step", 0), int):
         return False
@@ -96,43 +99,44 @@ def _is_start(line):
 
 
 def changed_fields(old: dict, new: dict, path: str = "") -> dict[str, list]:
-    """The fields in which two configs, nested dicts, differ: {path: [old, new]}; None for one not there."""
-    found: dict[str, list] = {}
+    """Returns {path: [old, new]} of the fields in which two nested dicts differ. A missing field is None."""
+    changed: dict[str, list] = {}
     for name in old.keys() | new.keys():
         before, now = old.get(name), new.get(name)
         if isinstance(before, dict) and isinstance(now, dict):
-            found |= changed_fields(before, now, f"{path}{name}.")
-        elif json.dumps(before) != json.dumps(now):  # lists and tuples are the same there
-            found[f"{path}{name}"] = [before, now]
-    return dict(sorted(found.items()))
+            changed |= changed_fields(before, now, f"{path}{name}.")
+        elif json.dumps(before) != json.dumps(now):  # lists and tuples are equal in JSON
+            changed[f"{path}{name}"] = [before, now]
+    return dict(sorted(changed.items()))
 
 
-def _warn_of_changes(before, now, step):
+def _warn_of_changes(before: dict, now: dict, step: int) -> None:
+    """Warns of data whose fingerprints differ."""
     changed = [name for name, content in now.items() if before.get(name, content) != content]
     if changed:
         log.warning(
-            "The content of %s has changed since the last start of this run: from step %s on it reads other "
-            "data, in another order, and its losses and scores cannot be compared with those before",
+            "The content of %s has changed since the last start of this run. From step %s on, the run reads "
+            "other data, in another order. Its losses and scores cannot be compared with earlier ones",
             " and ".join(changed),
             f"{step:,}",
         )
 
 
-def _numerical(start):
-    """{name: value} of what changes the random numbers or the rounding of a run."""
+def _numerical(start: dict) -> dict[str, Any]:
+    """Returns {name: value} of the options that change the random numbers or the rounding of a run."""
     options = dict(start.get("jax", {}))
-    if _computes_in_bfloat16(start):  # starts before there was a choice do not say
+    if _computes_in_bfloat16(start):  # starts of older versions had no choice
         options["the library for products of bfloat16"] = start.get("bfloat16_library", "XLA")
     return options
 
 
-def _computes_in_bfloat16(start):
+def _computes_in_bfloat16(start: dict) -> bool:
     model = start.get("config", {}).get("model")
     return isinstance(model, dict) and model.get("dtype") == "bfloat16"
 
 
-def _warn_of_numbers(before, now, step):
-    """Of what differs, such as JAX_DEFAULT_PRNG_IMPL in the environment, or the extra `onednn`."""
+def _warn_of_numbers(before: dict, now: dict, step: int) -> None:
+    """Warns of options that differ, for example through JAX_DEFAULT_PRNG_IMPL or the extra `onednn`."""
     changed = [
         f"{name} was {before[name]!r} and is now {value!r}"
         for name, value in now.items()
@@ -140,41 +144,38 @@ def _warn_of_numbers(before, now, step):
     ]
     if changed:
         log.warning(
-            "This run computes otherwise than at its last start (%s): from step %s on, its numbers differ "
-            "from those of an unbroken run",
+            "This run computes differently than at its last start (%s): from step %s on, its numbers differ "
+            "from an unbroken run",
             "; ".join(changed),
             f"{step:,}",
         )
 
 
-@functools.cache  # hundreds of files; what is installed later, the process does not run
+@functools.cache  # reads hundreds of files
 def package_versions() -> Mapping[str, str]:
-    """{name: version} of Python and of every package that is installed when this is first called."""
-    found: dict[str, str] = {}
+    """Returns {name: version} of Python and of every package that is installed at the first call."""
+    versions: dict[str, str] = {}
     for package in importlib.metadata.distributions():
         try:
-            about: Any = package.metadata
-        except FileNotFoundError:  # importlib-metadata, where it is installed, raises it
+            metadata: Any = package.metadata
+        except FileNotFoundError:  # raised if the package importlib-metadata is installed
             continue
-        if "Name" in about:  # else the rest of an installation that failed
-            found.setdefault(about["Name"], about.get("Version"))  # of two, Python imports the first
-    return types.MappingProxyType({"python": platform.python_version()} | dict(sorted(found.items())))
+        if "Name" in metadata:  # a failed installation leaves a folder without a name
+            versions.setdefault(metadata["Name"], metadata.get("Version"))  # Python imports the first of two
+    return types.MappingProxyType({"python": platform.python_version()} | dict(sorted(versions.items())))
 
 
 def code_state(root: str) -> dict[str, Any]:
-    """Which code runs: {"commit", "changed"}, or {} where `root` is not itself a checkout of Git.
-
-    changed: what `git status` tells of files that differ from the commit or are not in it.
-    """
+    """Returns {"commit": hash, "changed": lines of `git status`} of a checkout of Git, or {}."""
     try:
         top, commit = _git(root, "rev-parse", "--show-toplevel", "HEAD").splitlines()
-        if not os.path.samefile(top, root):  # an installed package below somebody's repository
+        if not os.path.samefile(top, root):  # an installed package in somebody's repository
             return {}
         return {"commit": commit, "changed": _git(root, "status", "--porcelain").splitlines()}
     except (FileNotFoundError, subprocess.CalledProcessError):  # no Git, or no commit
         return {}
 
 
-def _git(root, *arguments):
+def _git(root: str, *arguments: str) -> str:
     command = ["git", "-C", root, *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT make a run finish its step, save and end. A second signal ends it at once."""
+"""SIGTERM and SIGINT, after which a run finishes its step, saves and ends."""
 
 import contextlib
 import logging
@@ -15,19 +15,19 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-REPEAT_SECONDS = 1.0  # a signal that comes sooner is the first one again, sent by a wrapper and its group
+REPEAT_SECONDS = 1.0  # a wrapper and its process group may both send the first signal within this time
 log = logging.getLogger(__name__)
 
 
-class Interrupted(BaseException):  # as KeyboardInterrupt, so that no library takes it for an error
-    """A signal interrupted the work, as the process has been asked to end."""
+class Interrupted(BaseException):  # like KeyboardInterrupt, so that no library catches it as an error
+    """A signal has asked the process to end, and interrupted its work."""
 
 
 class SignalHandler:
-    """Handles the signals that ask this process to end.
+    """A handler of the signals that ask this process to end.
 
     Attributes:
-      signal: number of the signal that asked it to end; 0 for none.
+      signal: number of the first signal, or 0.
     """
 
     def __init__(self):
@@ -36,7 +36,7 @@ class SignalHandler:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Inside, a signal is only noted; elsewhere it ends the process, with nothing to save."""
+        """A context in which a signal is only noted. Outside, a signal ends the process without saving."""
         self._deferring = True
         try:
             yield
@@ -45,10 +45,10 @@ class SignalHandler:
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
-        """To use inside `deferred`: a signal, or one that was noted before, interrupts the work inside.
+        """A context within `deferred` in which a signal interrupts the work.
 
         Raises:
-          Interrupted: there was one.
+          Interrupted: for a signal inside, or at once if a signal was noted before.
         """
         self._interrupting = True
         try:
@@ -59,20 +59,20 @@ class SignalHandler:
             self._interrupting = False
 
     def handle(self, number: int, _: FrameType | None) -> None:
-        """The signal handler, which Python calls in the main thread once a running library call returns.
+        """Handles a signal. Python calls this in the main thread, when a running library call returns.
 
         Raises:
-          SystemExit: 128 + number, where the signal is not deferred.
+          SystemExit: 128 + number, outside of `deferred`.
           Interrupted: inside `interrupting`.
         """
         first, self.signal = not self.signal, self.signal or number
-        if self._interrupting and first:  # the same again would cut short what follows the interruption
+        if self._interrupting and first:  # a repeated signal must not interrupt the saving that follows
             raise Interrupted
         if not self._deferring:
             raise SystemExit(128 + number)
 
     def watch(self, reader: socket.socket) -> None:
-        """Reads signals as they arrive, in a thread that no long library call blocks."""
+        """Reads signals as they arrive. Runs in a thread, which no long library call blocks."""
         numbers = (data[0] for data in iter(lambda: reader.recv(1), b""))
         first = None
         for number in numbers:
@@ -83,13 +83,13 @@ class SignalHandler:
                     os._exit(128 + number)
                 continue
             first = time.monotonic()
-            what = "the run saves and ends after the step it is in" if self._deferring else "the run ends"
+            what = "the run saves and ends after the current step" if self._deferring else "the run ends"
             log.warning("%s: %s; a second signal ends it at once", signal.Signals(number).name, what)
 
 
 @contextlib.contextmanager
 def handle_signals() -> Iterator[SignalHandler]:
-    """Yields the `SignalHandler` of SIGTERM and SIGINT of this process. For the main thread of a command."""
+    """Yields a handler of SIGTERM and SIGINT, which is active inside. For the main thread of a command."""
     signals = SignalHandler()
     reader, writer = socket.socketpair()
     writer.setblocking(False)
@@ -109,16 +109,16 @@ def handle_signals() -> Iterator[SignalHandler]:
 
 
 class Preemption:
-    """Whether a signal has asked any host to end; all hosts learn it at the same step.
+    """A function that returns whether a signal has asked any host to end, in the same step on all hosts.
 
-    A call gives the largest number of a signal that any host had, or 0. It must be made once a step by every
-    host. With several of them a call starts the exchange, on the devices and behind the step, and gives the
-    result of the call before, so that nobody waits.
+    Every host must call it once for each step. It returns the largest signal number of all hosts, or 0. With
+    several hosts, a call starts an exchange on the devices after the step, and returns the result of the
+    previous call. Therefore, no host waits.
     """
 
     def __init__(self, signals: SignalHandler):
         self._signals = signals
-        self._found = None
+        self._largest_before: jax.Array | None = None
         if jax.process_count() > 1:
             first_devices = {device.process_index: device for device in reversed(jax.devices())}
             mesh = Mesh(np.asarray([device for _, device in sorted(first_devices.items())]), ("host",))
@@ -126,7 +126,7 @@ class Preemption:
             self._largest = jax.jit(jax.numpy.max, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
     def interrupting(self) -> contextlib.AbstractContextManager[None]:
-        """`SignalHandler.interrupting`; does nothing with several hosts, which would have to agree."""
+        """Returns `SignalHandler.interrupting`. Does nothing with several hosts, which cannot agree."""
         return self._signals.interrupting() if jax.process_count() == 1 else contextlib.nullcontext()
 
     def __call__(self) -> int:
@@ -135,5 +135,5 @@ class Preemption:
         mine = jax.make_array_from_process_local_data(
             self._places, np.asarray([self._signals.signal], np.int32)
         )
-        found, self._found = self._found, self._largest(mine)
-        return 0 if found is None else int(found.addressable_data(0))
+        before, self._largest_before = self._largest_before, self._largest(mine)
+        return 0 if before is None else int(before.addressable_data(0))
