@@ -16,7 +16,6 @@ WITH_PRIVATE_NAMES = {
     "tests/decoding/test_batch_splitting.py",
     "tests/decoding/test_continuation.py",
     "tests/layers/test_parameter_axes.py",
-    "tests/io/test_files.py",
     "tests/io/test_lock.py",
     "tests/test_memory_estimate.py",
     "tests/training/test_non_finite.py",

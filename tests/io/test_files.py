@@ -101,15 +101,17 @@ def test_temporary_files_of_killed_processes_are_removed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cache", "home", "expected"),
-    [("/caches", "~", "/caches/tfm"), ("", "/home/me", "/home/me/.cache/tfm"), ("relative", "~", None)],
+    ("cache", "home", "expected"), [("/caches", "~", "/caches/tfm"), ("", "/home/me", "/home/me/.cache/tfm")]
 )
 def test_the_cache_folder_is_an_absolute_path(cache, home, expected, monkeypatch):
-    """Without a home folder, Python takes "~" for a name."""
     monkeypatch.setattr(os.path, "expanduser", lambda path: home)
     monkeypatch.setenv("XDG_CACHE_HOME", cache)
-    if expected is not None:
-        assert files.user_cache() == expected
-        return
+    assert files.user_cache() == expected
+
+
+def test_without_a_home_folder_there_is_no_cache(monkeypatch):
+    """Python then takes "~" for a name."""
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     with pytest.raises(UserError, match=r"HOME, XDG_CACHE_HOME, or data\.cache_dir"):
         files.user_cache()
