@@ -19,7 +19,7 @@ from tests.support import (
 )
 from tests.support.tiny import make_config, train_run, write_corpus
 from tfm.commands import cli
-from tfm.runtime.memory import return_free_memory
+from tfm.memory import return_free_memory
 
 # Programs of tests, and of the processes that they start, take longer to compile than to run: XLA rewrites
 # and fuses as ever, but hardly optimises machine code, and writes it without MLIR, which takes longest,

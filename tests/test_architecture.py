@@ -31,7 +31,7 @@ MAY_IMPORT = {
     **dict.fromkeys(EQUATIONS, EQUATIONS | {"tfm.matmul"}),
     "tfm.fields": set(),
     "tfm.config": {"tfm.fields", "tfm.io"},
-    "tfm.runtime": {"tfm.memory_estimate"},
+    "tfm.memory": {"tfm.memory_estimate"},
     "tfm.datasets": set(),
     "tfm.data": {"tfm.datasets", "tfm.io", *CONFIG},
     "tfm.evaluation": set(),
@@ -45,7 +45,7 @@ MAY_IMPORT = {
             "tfm.matmul",
             "tfm.layers",
             "tfm.data",
-            "tfm.runtime",
+            "tfm.memory",
             "tfm.evaluation",
         ),
     },
@@ -59,7 +59,7 @@ MAY_IMPORT = {
         "tfm.interpret",  # a replayed step reads activations
         "tfm.io",
         "tfm.checkpoints",
-        "tfm.runtime",
+        "tfm.memory",
     },
     "tfm.visualize": {
         *EQUATIONS,
@@ -68,11 +68,11 @@ MAY_IMPORT = {
         "tfm.layers",
         "tfm.data",
         "tfm.decoding",
-        "tfm.runtime",
+        "tfm.memory",
     },
     "tfm.tasks": {
         *(*EQUATIONS, *CONFIG, *BASE, "tfm.models", "tfm.data", "tfm.decoding", "tfm.evaluation"),
-        *("tfm.training", "tfm.runtime", "tfm.visualize"),
+        *("tfm.training", "tfm.memory", "tfm.visualize"),
     },
     "tfm.workdir": {
         *(
@@ -82,7 +82,7 @@ MAY_IMPORT = {
             "tfm.training",
             "tfm.io",
             "tfm.checkpoints",
-            "tfm.runtime",
+            "tfm.memory",
             "tfm.data",
         ),
         "tfm.evaluation",
@@ -150,7 +150,7 @@ def test_every_package_has_its_rule():
 def test_rules_have_no_circle():
     order = list(MAY_IMPORT)
     for package, allowed in MAY_IMPORT.items():
-        lower = set(order[: order.index(package)]) | EQUATIONS | {"tfm.runtime"}
+        lower = set(order[: order.index(package)]) | EQUATIONS | {"tfm.memory"}
         assert (allowed or set()) - {package} <= lower, package
 
 

@@ -17,11 +17,11 @@ from tfm.decoding.generate import DecodingConfig, search_batch
 from tfm.decoding.parameters import search_parameters
 from tfm.decoding.scoring import _score_batch
 from tfm.errors import UserError
+from tfm.memory import check_batches_fit, check_training_fits, check_weights_fit, format_bytes
 from tfm.models import TransformerConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
 from tfm.models.transformer import Transformer
-from tfm.runtime.memory import check_batches_fit, check_training_fits, check_weights_fit, format_bytes
 from tfm.tasks import translation
 from tfm.testing.models import COMPILE_QUICKLY
 from tfm.training.config import TrainingConfig
@@ -178,7 +178,7 @@ def untraced(monkeypatch):
 
     monkeypatch.setattr(Transformer, "init", traced)
     monkeypatch.setattr(Transformer, "apply", traced)
-    monkeypatch.setattr("tfm.runtime.memory.host_memory", lambda: 2**29)
+    monkeypatch.setattr("tfm.memory.host_memory", lambda: 2**29)
 
 
 @pytest.mark.parametrize("name", HUGE)
@@ -221,7 +221,7 @@ def test_huge_batches_are_refused_with_numbers():
 
 def test_what_fits_passes_and_copies_count(monkeypatch):
     size = 4 * estimate().count_parameters()
-    monkeypatch.setattr("tfm.runtime.memory.available_memory", lambda: 3 * size)
+    monkeypatch.setattr("tfm.memory.available_memory", lambda: 3 * size)
     model = Transformer(SMALL, vocabulary_size=90)
     check_weights_fit(model, 3)
     with pytest.raises(UserError, match="parameters 4 times need"):

@@ -10,7 +10,7 @@ from absl import flags
 
 from tfm.commands import cli, config_flag
 from tfm.errors import UserError
-from tfm.runtime.memory import format_bytes
+from tfm.memory import format_bytes
 from tfm.workdir.status import Status, find_runs, read_status
 
 FOLDER = "runs"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from absl import flags
 
 from tfm.commands import cli, config_flag
-from tfm.runtime.memory import format_bytes
+from tfm.memory import format_bytes
 from tfm.training.reporting import format_duration
 from tfm.workdir.status import Status, read_status
 

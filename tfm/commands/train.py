@@ -25,7 +25,7 @@ from tfm.commands import cli, progress_bar
 from tfm.errors import UserError
 from tfm.io.lock import lock_workdir
 from tfm.io.signals import SignalHandler, handle_signals
-from tfm.runtime.memory import limit_malloc_arenas
+from tfm.memory import limit_malloc_arenas
 from tfm.training.dry_run import describe_run
 from tfm.training.hooks import Hook
 from tfm.training.loop import train

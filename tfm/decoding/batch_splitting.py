@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from tfm.errors import UserError
-from tfm.runtime.memory import available_memory, format_bytes, is_out_of_memory
+from tfm.memory import available_memory, format_bytes, is_out_of_memory
 
 # A CPU computes two small programs sooner side by side than one after the other on all cores. An accelerator
 # gets the next batch while the host reads the results of the one before.

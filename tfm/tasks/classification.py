@@ -28,8 +28,8 @@ from tfm.evaluation.classification_metrics import classification_scores
 from tfm.fields import NEVER, check_fields, field
 from tfm.io.files import atomic_file, read_limited
 from tfm.losses import smoothed_cross_entropy
+from tfm.memory import check_training_fits
 from tfm.models.vit import ViTConfig
-from tfm.runtime.memory import check_training_fits
 from tfm.training.config import TrainingConfig
 from tfm.training.reporting import add_sums, means
 from tfm.training.task import Batch, Best, Report, SumAndCount

@@ -4,7 +4,7 @@ import os
 
 import jax
 
-from tfm.runtime.memory import format_bytes
+from tfm.memory import format_bytes
 from tfm.training.config import TrainingConfig
 from tfm.training.reporting import METRICS_FILE, read_metrics
 from tfm.training.setup import check_padding, compile_step, make_setup

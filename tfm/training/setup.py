@@ -12,7 +12,7 @@ from tfm.checkpoints.retention import Retention
 from tfm.checkpoints.store import CheckpointStore
 from tfm.checkpoints.trees import check_shapes
 from tfm.io.lock import DirectoryGuard
-from tfm.runtime.memory import Memory, check_memory, explain_out_of_memory, measure_memory, return_free_memory
+from tfm.memory import Memory, check_memory, explain_out_of_memory, measure_memory, return_free_memory
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import make_optimizer, make_schedule
 from tfm.training.partitioning import Partitioner, make_partitioner

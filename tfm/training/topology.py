@@ -17,7 +17,7 @@ from jax.experimental import topologies
 
 from tfm import backend
 from tfm.errors import UserError, install_extra
-from tfm.runtime.memory import explain_out_of_memory, format_bytes, measure_memory
+from tfm.memory import explain_out_of_memory, format_bytes, measure_memory
 from tfm.training import compiled_text
 from tfm.training.chips import CHIPS, Chip, Roofline, estimate
 from tfm.training.config import TrainingConfig

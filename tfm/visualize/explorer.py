@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tfm.errors import UserError
-from tfm.runtime.memory import format_bytes
+from tfm.memory import format_bytes
 from tfm.visualize import summaries
 from tfm.visualize.selection import summarize
 from tfm.visualize.translation import Extension, Translated

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from tfm.errors import UserError
 from tfm.io.files import atomic_file
-from tfm.runtime.memory import check_estimate, host_memory
+from tfm.memory import check_estimate, host_memory
 
 FORMATS = ("png", "svg", "pdf")
 # Text stays text in SVG and PDF; a figure of the same numbers is the same file.

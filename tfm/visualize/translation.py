@@ -18,7 +18,7 @@ from tfm.decoding.parameters import search_parameters
 from tfm.errors import UserError
 from tfm.interpret.recorder import Recorder
 from tfm.layers.observe import activate, read_attention
-from tfm.runtime.memory import check_estimate, format_bytes, host_memory
+from tfm.memory import check_estimate, format_bytes, host_memory
 from tfm.search import BeamTrace, Hypotheses
 from tfm.visualize import summaries
 

@@ -19,7 +19,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from tfm.checkpoints import manifest
 from tfm.checkpoints.trees import check_finite
 from tfm.errors import UserError
-from tfm.runtime.memory import check_weights_fit
+from tfm.memory import check_weights_fit
 from tfm.training.task import Task
 
 PARAMETERS_FILE = "model.safetensors"

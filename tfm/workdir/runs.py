@@ -16,7 +16,7 @@ from tfm.checkpoints.trees import average_trees
 from tfm.errors import UserError
 from tfm.fields import NEVER, changes
 from tfm.io.files import check_entries
-from tfm.runtime.memory import check_weights_fit, host_memory
+from tfm.memory import check_weights_fit, host_memory
 from tfm.training.setup import open_checkpoints
 from tfm.workdir.bundle import is_bundle, read_bundle
 

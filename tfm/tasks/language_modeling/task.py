@@ -27,8 +27,8 @@ from tfm.decoding.protocol import check_continues
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.losses import chunked_log_probabilities, fused_linear_cross_entropy
+from tfm.memory import check_batches_fit, check_training_fits
 from tfm.models.decoder_lm import DecoderLMConfig
-from tfm.runtime.memory import check_batches_fit, check_training_fits
 from tfm.tasks.language_modeling.data import LanguageModelingData
 from tfm.tasks.language_modeling.report import document_nats, report_split, score_documents
 from tfm.tasks.language_modeling.samples import make_samples

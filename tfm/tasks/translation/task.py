@@ -29,8 +29,8 @@ from tfm.evaluation.alignment import Links
 from tfm.evaluation.translation_metrics import bleu
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.losses import fused_linear_cross_entropy
+from tfm.memory import check_batches_fit, check_training_fits
 from tfm.models import TransformerConfig
-from tfm.runtime.memory import check_batches_fit, check_training_fits
 from tfm.tasks.translation.data import TranslationData
 from tfm.tasks.translation.pipeline import Hypothesis, align_texts, score_texts, translate_texts
 from tfm.tasks.translation.report import report_split

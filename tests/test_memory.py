@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import resident_bytes
 from tests.support.processes import LIMIT
-from tfm.runtime.memory import return_free_memory
+from tfm.memory import return_free_memory
 
 pytestmark = [
     pytest.mark.long,
@@ -19,7 +19,7 @@ CORES = max(os.cpu_count(), 2)
 # Many threads at once hold a small block each; malloc_info(3) then lists the arenas as heaps.
 COUNT = """
 import ctypes, sys, threading
-from tfm.runtime.memory import limit_malloc_arenas
+from tfm.memory import limit_malloc_arenas
 libc = ctypes.CDLL(None)
 libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
 if sys.argv[2] == "limited":

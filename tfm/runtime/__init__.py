@@ -1,1 +1,0 @@
-"""Memory of the process and of a device."""
