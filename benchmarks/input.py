@@ -16,11 +16,11 @@ import jax
 import numpy as np
 from absl import app, flags
 
-from tfm.data.batching import prefetch
+from tfm.data.batches.pairs import open_train_batches
+from tfm.data.batches.schedule import prefetch
 from tfm.data.config import DataConfig
 from tfm.data.sources.opening import open_pairs
 from tfm.data.tokenizer import Tokenizer
-from tfm.data.train_split import open_train_split
 from tfm.tasks.translation.data import count_tokens
 from tfm.tasks.translation.task import sample_evenly
 
@@ -69,7 +69,7 @@ def main():
 def feed(name, config, tokenizer):
     """Times batches on their way to the device, and prints what it finds."""
     began = time.perf_counter()
-    batches = open_train_split(config, 0, tokenizer).batches
+    batches = open_train_batches(config, 0, tokenizer)[0]
     feed = prefetch(batches, 0)
     for _ in range(10):
         jax.block_until_ready(jax.device_put(next(feed)))

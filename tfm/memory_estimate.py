@@ -14,7 +14,7 @@ from typing import Any, Protocol
 FLOAT32 = 4
 INT32 = 4
 BATCH_ARRAYS = 6  # tokens, positions and segments of both sides
-BATCHES_HELD = 9  # one that is computed and those prefetched, see `tfm.data.batching`
+BATCHES_HELD = 9  # one that is computed and those prefetched, see `tfm.data.batches.schedule`
 RELATIVE_KEYS = 33  # vectors of `tfm.layers.RelativeKeys`
 RELATIVE_BUCKETS = 32  # of `tfm.layers.RelativeBias`
 ITEM_SIZES = {"float32": 4, "bfloat16": 2}

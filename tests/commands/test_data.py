@@ -10,8 +10,8 @@ from tests.support.tiny import make_config, write_config_file, write_corpus
 from tests.support.tiny_lm import make_lm_config, write_documents
 from tfm.commands import data
 from tfm.config import save
-from tfm.data.batching import TrainBatches
-from tfm.data.document_batches import DocumentBatches
+from tfm.data.batches.documents import train_batches as document_train_batches
+from tfm.data.batches.pairs import train_batches
 from tfm.data.sources.documents import open_documents
 from tfm.data.sources.opening import open_pairs
 from tfm.data.token_cache import TEXT, TokenCache
@@ -81,7 +81,7 @@ def test_a_report_of_a_run_counts_tokens(corpus, capsys):
     workdir, tokenizer = make_run(corpus, config, translation)
     (corpus / "val.de").write_text("☃ rot\n" * 10)
     train, validation = read_json(capsys, f"--workdir={workdir}")
-    batches = TrainBatches(
+    batches = train_batches(
         TokenCache.open(open_pairs(config.data, "train"), tokenizer, config.data.cache),
         config.data,
         config.training.seed,
@@ -90,7 +90,7 @@ def test_a_report_of_a_run_counts_tokens(corpus, capsys):
         "shapes": [list(shape) for shape in batches.shapes],
         "batches": batches.batches,
         "padding": batches.padding_fraction,
-        "left_out": 60 - batches.pairs,
+        "left_out": 60 - batches.pieces,
     }
     assert 0 < train["batching"]["left_out"] < 60
     assert train["sides"][1]["unit"] == "tokens"
@@ -110,7 +110,7 @@ def test_documents_are_reported(tmp_path, capsys, rows):
     workdir, tokenizer = make_run(tmp_path, config, language_modeling)
     train, validation, test = read_json(capsys, f"--workdir={workdir}")
     cache = TokenCache.open(open_documents(config.data, "train"), tokenizer, config.data.cache, TEXT)
-    assert train["batching"]["padding"] == DocumentBatches(cache, config.data, 0).padding_fraction
+    assert train["batching"]["padding"] == document_train_batches(cache, config.data, 0).padding_fraction
     assert (train["rows"], len(train["sides"])) == (60, 1)
     assert (validation["name"], validation["rows"], test["rows"]) == ("validation", 7, 8)
     data.main([f"--workdir={workdir}", "--split=train"])

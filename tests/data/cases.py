@@ -9,10 +9,10 @@ import pyarrow
 import pyarrow.parquet
 
 from tests.support.pairs import Letters, pair_config, random_pairs
-from tfm.data.batching import TrainBatches
+from tfm.data.batches import documents as document_batches
+from tfm.data.batches import pairs as pair_batches
 from tfm.data.character_tokenizers import CharacterTokenizer
 from tfm.data.config import DataConfig, DocumentsConfig
-from tfm.data.document_batches import DocumentBatches
 from tfm.data.image_batches import ImageBatches
 from tfm.data.images import ArrayImages, ImageDataConfig, open_images
 from tfm.data.source import hold
@@ -200,7 +200,7 @@ def open_cache(folder):
 def train_batches(folder, seed, *, host_index=0, host_count=1, corpora=(), **fields):
     config = pair_config(**{"batch_tokens": 365} | fields)  # no multiple of the hosts
     hosts = {"host_index": host_index, "host_count": host_count}
-    return TrainBatches(open_cache(folder), config, seed, corpora=corpora, **hosts)
+    return pair_batches.train_batches(open_cache(folder), config, seed, corpora=corpora, **hosts)
 
 
 mixture = functools.partial(train_batches, corpora=(150, 50), kind="text", train="a,b", mixing="1,1")
@@ -208,17 +208,18 @@ PAIR_BATCHES = {name: functools.partial(train_batches, batching=name) for name i
 MIXTURES = {name: functools.partial(mixture, batching=name) for name in ("buckets", "packed")}
 
 
-def document_batches(folder, seed, *, rows, **hosts):
+def make_document_batches(folder, seed, *, rows, **hosts):
     rng = np.random.default_rng(0)
     texts = ["".join(map(chr, rng.integers(97, 123, rng.integers(10, 60)))) for _ in range(80)]
     cache = TokenCache.open(
         hold([(text,) for text in texts], "texts"), CharacterTokenizer(), str(folder), TEXT
     )
-    return DocumentBatches(cache, DocumentsConfig(row_length=64, batch_tokens=320, rows=rows), seed, **hosts)
+    config = DocumentsConfig(row_length=64, batch_tokens=320, rows=rows)
+    return document_batches.train_batches(cache, config, seed, **hosts)
 
 
-CONTIGUOUS = {"contiguous": functools.partial(document_batches, rows="contiguous")}
-PACKED = {"packed": functools.partial(document_batches, rows="packed")}
+CONTIGUOUS = {"contiguous": functools.partial(make_document_batches, rows="contiguous")}
+PACKED = {"packed": functools.partial(make_document_batches, rows="packed")}
 
 
 def image_batches(folder, seed, **hosts):

@@ -8,15 +8,10 @@ import pytest
 
 from tests.support.pairs import Letters, Pairs, pair_config, random_pairs, sentences
 from tests.support.tiny import ids
-from tfm.data.batching import (
-    TrainBatches,
-    decode_rows,
-    eval_batches,
-    pad_sentences,
-    plan_largest_batch,
-    prefetch,
-)
-from tfm.data.packing import bucket_widths, concatenate_ranges, make_rows
+from tfm.data.batches.pairs import eval_batches, make_rows, plan_largest_batch, train_batches
+from tfm.data.batches.rows import concatenate_ranges, list_widths
+from tfm.data.batches.schedule import prefetch
+from tfm.data.batching import decode_rows, pad_sentences
 from tfm.data.token_cache import TokenCache
 from tfm.errors import UserError
 
@@ -80,7 +75,7 @@ def test_a_build_that_fails_leaves_nothing_behind(tmp_path):
 @pytest.mark.parametrize("batching", ["packed", "buckets"])
 @pytest.mark.parametrize("epoch", [0, 2])
 def test_every_pair_is_in_each_epoch_once(cache, batching, epoch):
-    batches = TrainBatches(cache, pair_config(batching=batching), seed=3)
+    batches = train_batches(cache, pair_config(batching=batching), seed=3)
     found = [pair for step in epoch_steps(batches, epoch) for pair in sentences(batches.batch(step))]
     expected = [(tuple(ids(cache, 0, i)), tuple(ids(cache, 1, i))) for i in range(len(cache))]
     assert collections.Counter(found) == collections.Counter(expected)
@@ -88,7 +83,7 @@ def test_every_pair_is_in_each_epoch_once(cache, batching, epoch):
 
 @pytest.mark.parametrize(("batching", "most"), [("packed", 1), ("buckets", 4)])
 def test_shapes_are_few_and_hold_the_budget(cache, batching, most):
-    batches = TrainBatches(cache, pair_config(batching=batching), seed=3)
+    batches = train_batches(cache, pair_config(batching=batching), seed=3)
     shapes = {batches.batch(step)["inputs"].shape for step in range(60)}
     assert shapes <= set(batches.shapes)
     assert len(batches.shapes) <= most
@@ -98,7 +93,7 @@ def test_shapes_are_few_and_hold_the_budget(cache, batching, most):
 
 @pytest.mark.parametrize("batching", ["packed", "buckets"])
 def test_padding_fraction_is_that_of_the_batches(cache, batching):
-    batches = TrainBatches(cache, pair_config(batching=batching), seed=3)
+    batches = train_batches(cache, pair_config(batching=batching), seed=3)
     shown = [batches.batch(step) for step in epoch_steps(batches, 0)]
     segments = np.concatenate(
         [batch[f"{side}_segments"].ravel() for batch in shown for side in ("input", "target")]
@@ -109,7 +104,7 @@ def test_padding_fraction_is_that_of_the_batches(cache, batching):
 def test_packing_pads_short_pairs_less(tmp_path):
     cache = TokenCache.open(random_pairs(3000, longest=16), Letters(60_000), str(tmp_path))
     shares = {
-        batching: TrainBatches(
+        batching: train_batches(
             cache, pair_config(batching=batching, row_length=64, max_length=64, batch_tokens=1024), seed=0
         ).padding_fraction
         for batching in ("packed", "buckets")
@@ -121,15 +116,15 @@ def test_long_and_empty_pairs_are_left_out(tmp_path, caplog):
     pairs = Pairs([("a" * 40, "b"), ("a", ""), ("ab", "cd"), ("", ""), ("x", "y" * 31)])
     cache = TokenCache.open(pairs, Letters(), str(tmp_path))
     with caplog.at_level("WARNING", "tfm"):
-        batches = TrainBatches(cache, pair_config(), seed=0)
-    assert batches.pairs == 2
+        batches = train_batches(cache, pair_config(), seed=0)
+    assert batches.pieces == 2
     assert re.search("2 pairs .* 1 with more than 32 tokens .* 5", caplog.text)
 
 
 def test_nothing_left_to_train_on_is_one_sentence(tmp_path):
     cache = TokenCache.open(Pairs([("a" * 99, "b")]), Letters(), str(tmp_path))
     with pytest.raises(UserError, match="None of the 1 pairs"):
-        TrainBatches(cache, pair_config(), seed=0)
+        train_batches(cache, pair_config(), seed=0)
 
 
 @pytest.mark.parametrize("fields", [{"max_length": 16}, {"row_length": 16, "batching": "packed"}])
@@ -139,7 +134,7 @@ def test_a_pair_may_be_as_long_as_the_limit(tmp_path, fields, side):
     for pair, tokens in zip(texts, (15, 16, 17), strict=True):
         pair[side] = "s" * (tokens - 1)  # and EOS
     cache = TokenCache.open(Pairs(map(tuple, texts)), Letters(), str(tmp_path))
-    batches = TrainBatches(cache, pair_config(**fields), seed=0)
+    batches = train_batches(cache, pair_config(**fields), seed=0)
     found = [len(pair[side]) for step in range(batches.batches) for pair in sentences(batches.batch(step))]
     assert sorted(found) == [15, 16]
 
@@ -162,7 +157,7 @@ def test_evaluation_sees_every_pair_once(cache, batching):
 
 @pytest.mark.parametrize("start", [0, 13])
 def test_prefetching_changes_no_batch(cache, start):
-    batches = TrainBatches(cache, pair_config(), seed=1)
+    batches = train_batches(cache, pair_config(), seed=1)
     ahead = prefetch(batches, start)
     for step in range(start, start + 5):
         assert sentences(next(ahead)) == sentences(batches.batch(step))
@@ -182,10 +177,10 @@ def test_cached_sentences_come_in_the_given_order(cache):
 
 
 def test_bucket_widths_grow_by_at_most_a_half():
-    widths = bucket_widths(256)
+    widths = list_widths(256)
     assert widths == [8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256]
-    assert bucket_widths(20) == [8, 12, 16, 20]
-    assert bucket_widths(5) == [5]
+    assert list_widths(20) == [8, 12, 16, 20]
+    assert list_widths(5) == [5]
 
 
 @pytest.mark.parametrize("count", [1, 3, 8, 21])
@@ -196,7 +191,7 @@ def test_decoding_batches_have_each_sentence_once(count):
     for indices, rows in decode_rows(list(map(len, lists)), batch_size=8):
         inputs = pad_sentences([lists[i] for i in rows])
         assert inputs.shape[0] in (1, 2, 4, 8)
-        assert inputs.shape[1] in bucket_widths(1 << 10)
+        assert inputs.shape[1] in list_widths(1 << 10)
         for row in range(len(inputs)):
             ids = lists[indices[min(row, len(indices) - 1)]]
             assert inputs[row].tolist() == ids + [0] * (inputs.shape[1] - len(ids))
@@ -207,7 +202,7 @@ def test_decoding_batches_have_each_sentence_once(count):
 def test_the_seed_decides_packed_rows():
     lengths = np.random.default_rng(0).integers(2, 12, (50, 2))
     rows = [make_rows(lengths, pair_config(batching="packed"), seed) for seed in (0, 0, 1)]
-    together = [{frozenset(each.tolist()) for each in np.split(one.pairs, one.ends[:-1])} for one in rows]
+    together = [{frozenset(each.tolist()) for each in np.split(one.pieces, one.ends[:-1])} for one in rows]
     assert together[0] == together[1] != together[2]
 
 
@@ -217,7 +212,7 @@ def test_packed_batches_are_planned_without_data(cache, host_count):
         pair_config(batching="packed"),
         pair_config(batching="packed", batch_tokens=250),
     ):
-        batches = TrainBatches(cache, settings, seed=0, host_count=host_count)
+        batches = train_batches(cache, settings, seed=0, host_count=host_count)
         planned = plan_largest_batch(settings, host_count)
         assert {name: x.shape for name, x in planned.items()} == {
             name: x.shape for name, x in batches.largest_batch().items()

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.support.corpora import pairs_of, text_config, write
+from tfm.data.batches.pairs import compute_repeats
 from tfm.data.config import DataConfig
-from tfm.data.mixture import compute_repeats
 from tfm.data.sources.opening import check_splits, open_pairs
 from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError

@@ -5,16 +5,16 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tfm.data.character_tokenizers import CharacterTokenizer
-from tfm.data.config import DocumentsConfig
-from tfm.data.document_batches import (
-    DocumentBatches,
+from tfm.data.batches.documents import (
     assemble,
     cut_stream,
     score_windows,
     split_documents,
+    train_batches,
     window_batches,
 )
+from tfm.data.character_tokenizers import CharacterTokenizer
+from tfm.data.config import DocumentsConfig
 from tfm.data.source import hold
 from tfm.data.token_cache import TEXT, TokenCache
 from tfm.data.tokenizer import BOS_ID, EOS_ID
@@ -48,7 +48,7 @@ def test_contiguous_rows_are_the_stream(cache):
     """Each row is a piece of it; no two of an epoch overlap; each target follows its input."""
     tokens, _ = cache.stream()
     previous = np.concatenate([[BOS_ID], np.where(tokens[:-1] == EOS_ID, BOS_ID, tokens[:-1])])
-    batches, seen = DocumentBatches(cache, CONTIGUOUS, seed=1), np.zeros(len(tokens), int)
+    batches, seen = train_batches(cache, CONTIGUOUS, seed=1), np.zeros(len(tokens), int)
     for number in range(2):
         for step in range(number * batches.batches, (number + 1) * batches.batches):
             batch, starts = batches.batch(step), batches.describe(step)["starts"]
@@ -71,7 +71,7 @@ def test_contiguous_rows_are_the_stream(cache):
 def test_packed_rows_have_every_token_once(cache):
     tokens, _ = cache.stream()
     found = []
-    for batch in epoch(DocumentBatches(cache, PACKED, seed=1)):
+    for batch in epoch(train_batches(cache, PACKED, seed=1)):
         for row in range(3):
             segments = batch["segments"][row]
             for segment in range(1, segments.max(initial=0) + 1):
@@ -92,12 +92,12 @@ def test_packed_rows_have_every_token_once(cache):
 
 
 def test_example_has_the_shape_of_all_batches(cache):
-    batches = DocumentBatches(cache, CONTIGUOUS, seed=0)
+    batches = train_batches(cache, CONTIGUOUS, seed=0)
     assert all(not array.any() for array in batches.largest_batch().values())
     assert {name: x.shape for name, x in batches.largest_batch().items()} == {
         name: x.shape for name, x in batches.batch(0).items()
     }
-    assert 0 <= DocumentBatches(cache, PACKED, seed=0).padding_fraction < 0.5
+    assert 0 <= train_batches(cache, PACKED, seed=0).padding_fraction < 0.5
 
 
 @pytest.mark.parametrize("offset", range(8))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.pairs import Letters, Pairs, pair_config, random_pairs, sentences
 from tests.support.tiny import ids
-from tfm.data.batching import TrainBatches
+from tfm.data.batches.pairs import train_batches
 from tfm.data.token_cache import TokenCache
 from tfm.errors import UserError
 
@@ -24,7 +24,7 @@ def cache(tmp_path):
 def open_batches(cache, seed=3, corpora=SIZES, mixing="1,1", **fields):
     fields |= {"kind": "text", "train": "a,b" if corpora else "a"}
     hosts = {name: fields.pop(name) for name in ("host_index", "host_count") if name in fields}
-    return TrainBatches(cache, pair_config(mixing=mixing, **fields), seed, corpora=corpora, **hosts)
+    return train_batches(cache, pair_config(mixing=mixing, **fields), seed, corpora=corpora, **hosts)
 
 
 def pairs_of_epoch(batches, epoch):

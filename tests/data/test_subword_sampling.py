@@ -10,12 +10,11 @@ from tests.support.corpora import text_config, write
 from tests.support.pairs import sentences
 from tests.support.processes import run_python
 from tests.support.tiny import WORDS, write_corpus
-from tfm.data.batching import TrainBatches
+from tfm.data.batches.pairs import open_train_batches
 from tfm.data.bpe_dropout import merge_with_dropout
 from tfm.data.sources.opening import open_pairs
 from tfm.data.subword_sampling import SampledTokenizer, derive_seed
 from tfm.data.tokenizer import Tokenizer
-from tfm.data.train_split import open_train_split
 from tfm.errors import UserError
 
 
@@ -98,7 +97,7 @@ def test_derived_seeds_differ():
 
 def open_split(folder, tokenizer, **fields):
     defaults = {"subword_dropout": 0.3, "subword_samples": 3, "batch_tokens": 256, "row_length": 64}
-    return open_train_split(text_config(folder, **defaults | fields), 7, tokenizer).batches
+    return open_train_batches(text_config(folder, **defaults | fields), 7, tokenizer)[0]
 
 
 @pytest.mark.parametrize("batching", ["packed", "buckets"])
@@ -140,11 +139,12 @@ def test_shapes_are_those_of_all_segmentations(folder, tokenizer):
     assert shapes <= set(batches.shapes)
     assert batches.largest_batch()["inputs"].shape == max(batches.shapes, key=np.prod)
     assert 0 < batches.padding_fraction < 1
-    assert batches.pairs == 200
+    assert batches.pieces == 200
 
 
 def test_no_dropout_is_one_segmentation(folder, tokenizer):
-    assert isinstance(open_split(folder, tokenizer, subword_dropout=0.0), TrainBatches)
+    batches = open_split(folder, tokenizer, subword_dropout=0.0)
+    assert "segmentation" not in batches.describe(batches.batches)
 
 
 def test_corpora_are_mixed_in_every_segmentation(tmp_path, folder, tokenizer):

@@ -17,16 +17,13 @@ from absl import flags
 
 from tfm import config, tasks
 from tfm.commands import cli, config_flag
-from tfm.data.batching import TrainBatches
+from tfm.data.batches import documents, pairs
 from tfm.data.config import DataConfig, DocumentsConfig
-from tfm.data.document_batches import DocumentBatches
 from tfm.data.inspection import Side, Split, find_hints, read_split
 from tfm.data.sources.documents import check_documents, open_documents
 from tfm.data.sources.opening import check_splits, open_pairs
 from tfm.data.sources.splits import list_splits
-from tfm.data.subword_sampling import AlternatingBatches
 from tfm.data.token_cache import SIDES, TEXT, TokenCache
-from tfm.data.train_split import open_train_split
 from tfm.errors import UserError
 from tfm.workdir import runs
 
@@ -200,21 +197,17 @@ def _sides(data):
 
 
 def _plan(cache: TokenCache, chosen: Any, name: str, tokenizer: Any) -> dict[str, Any]:
-    """How the rows of a cache, that of the split of this name, become batches."""
+    """Returns how the rows of a cache, of the split of this name, become batches."""
     data, seed = chosen.data, chosen.training.seed
-    batches: DocumentBatches | TrainBatches | AlternatingBatches
     if isinstance(data, DocumentsConfig):
-        batches = DocumentBatches(cache, data, seed)
-        shapes, left_out, count = [batches.shape], 0, batches.batches
+        batches = documents.train_batches(cache, data, seed)
+    elif name == "train":
+        batches, _ = pairs.open_train_batches(data, seed, tokenizer)
     else:
-        if name == "train":
-            batches = open_train_split(data, seed, tokenizer).batches
-        else:
-            batches = TrainBatches(cache, dataclasses.replace(data, mixing=""), seed)
-        shapes, left_out, count = batches.shapes, len(cache) - batches.pairs, batches.batches
+        batches = pairs.train_batches(cache, dataclasses.replace(data, mixing=""), seed)
     return {
-        "shapes": shapes,
-        "batches": count,
-        "padding": float(batches.padding_fraction),
-        "left_out": left_out,
+        "shapes": batches.shapes,
+        "batches": batches.batches,
+        "padding": batches.padding_fraction,
+        "left_out": 0 if isinstance(data, DocumentsConfig) else len(cache) - batches.pieces,
     }

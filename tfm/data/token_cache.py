@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import write_array_header_1_0
 
-from tfm.data.packing import concatenate_ranges, find_starts
+from tfm.data.batches.rows import concatenate_ranges, find_starts
 from tfm.data.source import read_in_chunks
 from tfm.data.tokenizer import EOS_ID
 from tfm.errors import UserError

@@ -14,8 +14,8 @@ import numpy as np
 
 from tfm import memory_estimate, search
 from tfm.arguments import check_count
+from tfm.data.batches.rows import bucket_width
 from tfm.data.batching import decode_rows, pad_sentences
-from tfm.data.packing import bucket_width
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.batch_splitting import run_batches
 from tfm.decoding.mbr import UTILITIES

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import memory_estimate
+from tfm.data.batches.rows import bucket_width
 from tfm.data.batching import decode_rows, pad_sentences
-from tfm.data.packing import bucket_width
 from tfm.data.tokenizer import BOS_ID
 from tfm.decoding.batch_splitting import run_batches
 from tfm.decoding.generate import (

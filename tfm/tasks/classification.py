@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import models
-from tfm.data.batching import prefetch
+from tfm.data.batches.schedule import prefetch
 from tfm.data.config import SPLITS
 from tfm.data.image_batches import ImageBatches, assemble, eval_batches
 from tfm.data.images import ImageDataConfig, Images, check_splits, open_images

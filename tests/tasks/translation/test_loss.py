@@ -12,7 +12,7 @@ import pytest
 from tests.references import numpy_transformer as numpy64
 from tests.support.numbers_task import MODEL, PIECES, Numbers, random_batch
 from tests.support.programs import initialize
-from tfm.data.batching import TrainBatches
+from tfm.data.batches.pairs import train_batches
 from tfm.data.config import DataConfig
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import BOS_ID, EOS_ID
@@ -38,7 +38,7 @@ def task_and_batches(request, tmp_path_factory):
     """A task and the batches of its first epoch."""
     data = DataConfig(batching=request.param, max_length=16, row_length=16, batch_tokens=16 * 16)
     cache = TokenCache.open(Pairs(PAIRS), Numbers(), str(tmp_path_factory.mktemp("cache")))
-    batches = TrainBatches(cache, data, seed=0)
+    batches = train_batches(cache, data, seed=0)
     assembled = [batches.batch(step) for step in range(20) if batches.epoch_of(step) == 0]
     task = Translation(
         Config(model=MODEL, data=data, label_smoothing=SMOOTHING, loss_chunk_size=32), Numbers()

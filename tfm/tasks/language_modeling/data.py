@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from tfm.data.batching import prefetch
+from tfm.data.batches.documents import train_batches
+from tfm.data.batches.schedule import prefetch
 from tfm.data.character_tokenizers import TextTokenizer
-from tfm.data.document_batches import DocumentBatches
 from tfm.data.sources.documents import open_documents
 from tfm.data.token_cache import TEXT, TokenCache
 from tfm.training.task import Batch
@@ -30,7 +30,7 @@ class LanguageModelingData:
         documents = open_documents(config.data, "train")
         self._identity["train"] = documents.fingerprint
         cache = TokenCache.open(documents, tokenizer, config.data.cache, TEXT)
-        self._train = DocumentBatches(
+        self._train = train_batches(
             cache,
             config.data,
             config.training.seed,
@@ -46,7 +46,7 @@ class LanguageModelingData:
             f"{self._tokens:,}",
             f"{len(tokenizer):,}",
             f"{self._train.batches:,}",
-            f"{self._train.shape[0]:,}",
+            f"{self._train.shapes[0][0]:,}",
         )
 
     def train_batches(self, start_step: int) -> Iterator[Batch]:
@@ -58,7 +58,7 @@ class LanguageModelingData:
         return self._identity
 
     def describe_batch(self, step: int) -> dict[str, Any]:
-        """See `DocumentBatches.describe`."""
+        """See `Batches.describe`."""
         return self._train.describe(step)
 
     def count(self, batch: Batch) -> int:
@@ -71,7 +71,7 @@ class LanguageModelingData:
 
     def describe(self, parameters: int) -> list[tuple[str, str]]:
         """Shapes, padding and arithmetic, with advice where a row is longer than the texts."""
-        (rows, length), padding = self._train.shape, self._train.padding_fraction
+        (rows, length), padding = self._train.shapes[0], self._train.padding_fraction
         tokens = rows * length * jax.process_count() * (1 - padding)
         lines = [
             ("batches", f"1 shape, {rows} x {length}; padding {100 * padding:.1f} %"),

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tfm.data.document_batches import score_windows, window_batches
+from tfm.data.batches.documents import score_windows, window_batches
 from tfm.data.sources.opening import fingerprint_texts
 from tfm.decoding.generate import as_members
 from tfm.evaluation.language_modeling_metrics import likelihood_scores

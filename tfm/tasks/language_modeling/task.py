@@ -1,6 +1,6 @@
 """Language modelling: documents in, a decoder without an encoder trained with cross-entropy.
 
-A batch (see `tfm.data.document_batches`) is a dict of int32 arrays [B, L]: inputs, targets, positions,
+A batch (see `tfm.data.batches.documents`) is a dict of int32 arrays [B, L]: inputs, targets, positions,
 segments, weights.
 """
 
@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 
 from tfm import models
+from tfm.data.batches.documents import plan_largest_batch
 from tfm.data.character_tokenizers import BYTES, CharacterTokenizer, TextTokenizer
 from tfm.data.config import SPLITS, TOKENIZER_FILE, DocumentsConfig, remove_paths
-from tfm.data.document_batches import plan_largest_batch
 from tfm.data.sources.documents import check_documents, open_documents
 from tfm.data.token_cache import check_folder
 from tfm.data.tokenizer import Tokenizer

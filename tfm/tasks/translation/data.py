@@ -7,11 +7,11 @@ from typing import Any
 
 import jax
 
-from tfm.data.batching import eval_batches, prefetch
+from tfm.data.batches.pairs import eval_batches, open_train_batches
+from tfm.data.batches.schedule import prefetch
 from tfm.data.sources.opening import open_pairs
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
-from tfm.data.train_split import open_train_split
 from tfm.training.task import Batch
 
 PAPER_TOKENS = 25_000  # of a batch, on each side: section 5.1
@@ -29,7 +29,7 @@ class TranslationData:
 
     def __init__(self, config: Any, tokenizer: Tokenizer):
         self._config = config
-        self._train, train_identity = open_train_split(
+        self._train, train_identity = open_train_batches(
             config.data,
             config.training.seed,
             tokenizer,
@@ -47,7 +47,7 @@ class TranslationData:
         }
         log.info(
             "%s training pairs, vocabulary %s, batch shapes %s, padding %.1f%%",
-            f"{self._train.pairs:,}",
+            f"{self._train.pieces:,}",
             f"{len(tokenizer):,}",
             self._train.shapes,
             100 * self._train.padding_fraction,
@@ -62,7 +62,7 @@ class TranslationData:
         return self._identity
 
     def describe_batch(self, step: int) -> dict[str, Any]:
-        """See `TrainBatches.describe`."""
+        """See `Batches.describe`."""
         return self._train.describe(step)
 
     def count(self, batch: Batch) -> int:

@@ -1,7 +1,7 @@
 """Translation: pairs of sentences in, a sequence-to-sequence model trained with smoothed cross-entropy.
 
-A batch (see `tfm.data.batching`) is a dict of int32 arrays: inputs, input_positions, input_segments [B, M]
-and targets, target_positions, target_segments [B, L]; targets are gold tokens that end in EOS.
+A batch (see `tfm.data.batches.pairs`) is a dict of int32 arrays: inputs, input_positions, input_segments
+[B, M] and targets, target_positions, target_segments [B, L]; targets are gold tokens that end in EOS.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import numpy as np
 
 from tfm import models
 from tfm.array_types import Array
-from tfm.data.batching import plan_largest_batch
+from tfm.data.batches.pairs import plan_largest_batch
 from tfm.data.config import SPLITS, VOCABULARY_FILE, DataConfig, remove_paths
 from tfm.data.sources.opening import check_splits, find_problems, open_pairs, split_tags
 from tfm.data.token_cache import check_folder

@@ -1,0 +1,209 @@
+"""Batches of a language model, and windows in which each token is scored once.
+
+A batch is a dict of int32 arrays [B, L]:
+
+    targets     tokens of documents, each of which ends in EOS
+    inputs      the token before each target; BOS before the first token of a document
+    positions   of the targets in their row, or in their piece of a packed row, from 0
+    segments    number of the piece in a row, from 1; no piece attends to another
+    weights     1 where the target counts for the loss
+
+Where the segment is 0, all are 0 and the place is padding.
+"""
+
+import functools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfm.data.batches.rows import Rows, bucket_width, concatenate_ranges, find_starts, lay_out, pack, place
+from tfm.data.batches.schedule import Batch, Batches, cut_batches, plan_shape
+from tfm.data.token_cache import TokenCache
+from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.errors import UserError
+
+ARRAYS = ("targets", "inputs", "positions", "segments", "weights")
+
+
+class Pieces(NamedTuple):
+    """Pieces of a stream of tokens: int arrays [pieces].
+
+    Attributes:
+      starts, lengths: in tokens.
+      counted: number of the last tokens of a piece that count for the loss.
+    """
+
+    starts: np.ndarray
+    lengths: np.ndarray
+    counted: np.ndarray
+
+    def take(self, indices: np.ndarray) -> "Pieces":
+        """Returns some of the pieces."""
+        return Pieces(*(values[indices] for values in self))
+
+
+class DocumentEpochs:
+    """The documents of a cache as rows of `config.row_length` tokens; an `Epochs`.
+
+    Contiguous rows cut the stream at another offset in every epoch, so that an epoch leaves out the tokens
+    before the first and after the last whole row. Packed rows have every token once.
+
+    Args:
+      cache: the tokens of the split.
+      config: a `tfm.data.config.DocumentsConfig`.
+      seed: decides offsets and order.
+      host_count: number of hosts that share each batch.
+
+    Raises:
+      UserError: if there is no token.
+    """
+
+    def __init__(self, cache: TokenCache, config: Any, seed: int, host_count: int = 1):
+        self._stream, ends = cache.stream()
+        self._seed, self._length, self._packed = seed, config.row_length, None
+        if config.rows == "packed":
+            pieces = split_documents(ends, self._length)
+            order = np.random.default_rng(seed).permutation(len(pieces.starts))
+            self._packed = pieces, pack(order, pieces.lengths[:, None], self._length)
+        self._cut = functools.lru_cache(maxsize=2)(self._cut_epoch)
+        pieces, rows = self._cut(0)
+        self.pieces, self.tokens = len(pieces.starts), float(pieces.lengths.sum())
+        self.cuts = cut_batches([(self._length, len(rows.ends))], config.batch_tokens, host_count)
+
+    def shuffle(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Epochs`. The cuts stay in their order, because all have one shape."""
+        rng, _ = self._draw_offset(epoch)
+        return rng.permutation(len(self._cut(epoch)[1].ends)), np.arange(len(self.cuts))
+
+    def assemble(self, epoch: int, rows: np.ndarray, shape: tuple[int, int]) -> Batch:
+        """See `Epochs`."""
+        pieces, all_rows = self._cut(epoch)
+        numbers, counts = all_rows.take(rows)
+        return assemble(self._stream, pieces.take(numbers), counts, shape)
+
+    def describe(self, epoch: int, rows: np.ndarray) -> dict[str, Any]:
+        """See `Epochs`."""
+        pieces, all_rows = self._cut(epoch)
+        return {"starts": pieces.starts[all_rows.take(rows)[0]].tolist()}
+
+    def make_empty_batch(self, shape: tuple[int, int]) -> Batch:
+        """See `Epochs`."""
+        return make_empty_batch(shape)
+
+    def _cut_epoch(self, epoch):
+        """Returns the pieces and the rows of an epoch."""
+        if self._packed:
+            return self._packed
+        _, offset = self._draw_offset(epoch)
+        pieces = cut_stream(len(self._stream), self._length, offset)
+        count = len(pieces.starts)
+        return pieces, Rows(np.arange(count), np.arange(1, count + 1), [])
+
+    def _draw_offset(self, epoch):
+        """Returns the random numbers of an epoch after its offset was drawn, and the offset."""
+        rng = np.random.default_rng((self._seed, epoch))
+        return rng, 0 if self._packed else int(rng.integers(self._length))
+
+
+def train_batches(
+    cache: TokenCache, config: Any, seed: int, *, host_index: int = 0, host_count: int = 1
+) -> Batches:
+    """Returns the training batches of a cache; see `DocumentEpochs`."""
+    epochs = DocumentEpochs(cache, config, seed, host_count)
+    return Batches([epochs], host_index=host_index, host_count=host_count)
+
+
+def cut_stream(size: int, length: int, offset: int) -> Pieces:
+    """Cuts a stream of `size` tokens into whole rows from `offset` on, as many for each offset below
+    `length`.
+
+    A stream shorter than two rows, less one token, is one row, cut at `length`.
+
+    Raises:
+      UserError: if there is no token.
+    """
+    if not size:
+        raise UserError("The training documents have no token: check the data.")
+    count = (size - length + 1) // length
+    if count < 1:
+        starts, lengths = np.zeros(1, int), np.array([min(size, length)])
+    else:
+        starts, lengths = offset + length * np.arange(count), np.full(count, length)
+    return Pieces(starts, lengths, lengths)
+
+
+def split_documents(ends: np.ndarray, length: int) -> Pieces:
+    """Cuts documents that end at `ends` into pieces of at most `length` tokens."""
+    starts, sizes = find_starts(ends, np.arange(len(ends))), np.diff(ends, prepend=0)
+    counts = -(-sizes // length)
+    number = concatenate_ranges(np.zeros(len(ends), int), counts)
+    lengths = np.minimum(np.repeat(sizes, counts) - number * length, length)
+    return Pieces(np.repeat(starts, counts) + number * length, lengths, lengths)
+
+
+def score_windows(ends: np.ndarray, length: int, stride: int) -> Pieces:
+    """Returns windows in which each token of each text counts once.
+
+    The first window of a text counts all its tokens. Each further window begins `stride` later and counts
+    only new tokens, which have at least `length - stride` tokens of context. Windows do not cross texts.
+
+    Args:
+      ends: int [texts], where each text ends.
+      length: tokens of a window.
+      stride: from 1 to `length`.
+    """
+    windows = []
+    for begin, end in zip([0, *ends.tolist()], ends.tolist(), strict=False):
+        done = begin
+        while done < end:
+            last = min(begin + length if done == begin else done + stride, end)
+            first = max(last - length, begin)
+            windows.append((first, last - first, last - done))
+            done = last
+    return Pieces(*np.array(windows, int).reshape(-1, 3).T)
+
+
+def window_batches(stream: np.ndarray, windows: Pieces, batch_tokens: int) -> Iterator[tuple[Pieces, Batch]]:
+    """Yields (windows of the batch, batch) with one window in each row, the longest first, in few shapes."""
+    order = np.argsort(-windows.lengths, kind="stable")
+    longest, first = int(windows.lengths.max()), 0
+    while first < len(order):
+        width = min(bucket_width(int(windows.lengths[order[first]])), longest)
+        rows = max(batch_tokens // width, 1)
+        part = windows.take(order[first : first + rows])
+        yield part, assemble(stream, part, np.ones(len(part.starts), int), (rows, width))
+        first += rows
+
+
+def plan_largest_batch(config: Any, host_count: int) -> Batch:
+    """Returns the largest batch before there are data."""
+    return make_empty_batch(plan_shape(config, host_count))
+
+
+def make_empty_batch(shape: tuple[int, int]) -> Batch:
+    """Returns a batch of padding."""
+    return {name: np.zeros(shape, np.int32) for name in ARRAYS}
+
+
+def assemble(stream: np.ndarray, pieces: Pieces, counts: np.ndarray, shape: tuple[int, int]) -> Batch:
+    """Returns the batch [rows, width] whose row r has the next `counts[r]` of the pieces."""
+    index = concatenate_ranges(pieces.starts, pieces.lengths)
+    places = place(pieces.lengths, lay_out(counts), shape[1])
+    values = {
+        "targets": stream[index],
+        "inputs": previous_tokens(stream, index),
+        "positions": places.positions,
+        "segments": places.segments,
+        "weights": places.positions >= np.repeat(pieces.lengths - pieces.counted, pieces.lengths),
+    }
+    batch = make_empty_batch(shape)
+    for name, value in values.items():
+        batch[name].flat[places.flat] = value
+    return batch
+
+
+def previous_tokens(stream: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Returns the token before each of `index`; BOS before the first token of a document."""
+    before = stream[np.maximum(index - 1, 0)].astype(np.int32)
+    return np.where((index == 0) | (before == EOS_ID), BOS_ID, before)

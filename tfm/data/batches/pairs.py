@@ -1,0 +1,300 @@
+"""Batches of sentence pairs of one corpus or several, in length buckets or packed (section 5.1).
+
+A batch is a dict of int32 arrays:
+
+    inputs, input_positions, input_segments      [B, M]
+    targets, target_positions, target_segments   [B, L]
+
+Segments count the sentences of a row from 1, positions the tokens of a sentence from 0. Where the segment
+is 0, all three are 0 and the place is padding. Targets are gold tokens that end in EOS.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfm.data.batches.rows import Rows, bucket, join_rows, lay_out, pack, place
+from tfm.data.batches.schedule import Batch, Batches, cut_batches, plan_shape
+from tfm.data.config import TEMPERATURE, DataConfig, check_shares
+from tfm.data.source import join
+from tfm.data.sources.opening import open_corpora
+from tfm.data.subword_sampling import SampledTokenizer, derive_seed
+from tfm.data.token_cache import TokenCache
+from tfm.errors import UserError
+
+# Distinguishes the seed of a pass from the seed of an epoch's order, (seed, epoch): to NumPy, the latter
+# equals (seed, epoch, 0, 0).
+PASSES = 1
+log = logging.getLogger(__name__)
+
+
+class Group(NamedTuple):
+    """The rows of one corpus and width.
+
+    Attributes:
+      width: the width.
+      rows: int array, numbers of the rows.
+      taken: number of rows that each epoch takes.
+    """
+
+    width: int
+    rows: np.ndarray
+    taken: int
+
+
+class PairEpochs:
+    """The usable pairs of a cache as rows; an `Epochs`.
+
+    Every epoch has the shares of `config.mixing`, or each pair once. A row has pairs of one corpus. The
+    rows of one corpus and width are taken from endless shuffled passes, which continue from one epoch to
+    the next. So no row comes twice before all other rows have come once, and all epochs have the same
+    shapes.
+
+    Args:
+      cache: the tokenized pairs.
+      config: how they are batched and mixed.
+      seed: decides the order.
+      corpora: pairs of each corpus, which follow each other in the cache; () is one corpus.
+      host_count: number of hosts that share each batch.
+
+    Attributes:
+      rows: all rows.
+
+    Raises:
+      UserError: if a corpus has no usable pair, or there are more or fewer shares than corpora.
+    """
+
+    def __init__(
+        self,
+        cache: TokenCache,
+        config: DataConfig,
+        seed: int,
+        corpora: Sequence[int] = (),
+        host_count: int = 1,
+    ):
+        self._cache, self._seed = cache, seed
+        sizes = corpora if config.mixing and corpora else [len(cache)]
+        parts = _make_rows_of_each(cache.lengths, config, seed, sizes)
+        repeats = compute_repeats([len(part.pieces) for part in parts], config.mixing)
+        self._groups = list(_divide(parts, repeats))
+        self.rows = join_rows(parts)
+        self.pieces = len(self.rows.pieces)
+        taken: dict[int, int] = {}
+        for group in self._groups:
+            taken[group.width] = taken.get(group.width, 0) + group.taken
+        self._width_ends = np.cumsum(list(taken.values()))[:-1]
+        self.cuts = cut_batches(list(taken.items()), config.batch_tokens, host_count)
+        tokens = np.add.reduceat(cache.lengths[self.rows.pieces].sum(1), np.r_[0, self.rows.ends[:-1]])
+        self.tokens = float(sum(tokens[group.rows].mean() * group.taken for group in self._groups) / 2)
+
+    def shuffle(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Epochs`. Rows change places only within their width."""
+        rng = np.random.default_rng((self._seed, epoch))
+        order = np.concatenate([self._take(number, epoch) for number in range(len(self._groups))])
+        for rows in np.split(order, self._width_ends):
+            rng.shuffle(rows)
+        return order, rng.permutation(len(self.cuts))
+
+    def assemble(self, epoch: int, rows: np.ndarray, shape: tuple[int, int]) -> Batch:
+        """See `Epochs`."""
+        del epoch
+        pairs, counts = self.rows.take(rows)
+        layout, batch = lay_out(counts), make_empty_batch(shape)
+        for side, name in enumerate(("input", "target")):
+            tokens, lengths = self._cache.tokens(side, pairs)
+            places = place(lengths, layout, shape[1])
+            batch[f"{name}s"].flat[places.flat] = tokens
+            batch[f"{name}_positions"].flat[places.flat] = places.positions
+            batch[f"{name}_segments"].flat[places.flat] = places.segments
+        return batch
+
+    def describe(self, epoch: int, rows: np.ndarray) -> dict[str, Any]:
+        """See `Epochs`."""
+        del epoch
+        return {"pairs": self.rows.take(rows)[0].tolist()}
+
+    def make_empty_batch(self, shape: tuple[int, int]) -> Batch:
+        """See `Epochs`."""
+        return make_empty_batch(shape)
+
+    def _take(self, number, epoch):
+        """Returns the rows of a group for an epoch, by their numbers.
+
+        They are the rest of a pass, whole passes in any order, and the beginning of a pass.
+        """
+        group, count = self._groups[number], len(self._groups[number].rows)
+        begin, end = epoch * group.taken, (epoch + 1) * group.taken
+        first, last = -(-begin // count), end // count  # passes that begin in this epoch, that end in it
+
+        def shuffle(one_pass):
+            return np.random.default_rng((self._seed, number, one_pass, PASSES)).permutation(group.rows)
+
+        if first > last:
+            return shuffle(last)[begin - last * count : end - last * count]
+        rest = shuffle(first - 1)[begin - (first - 1) * count :] if begin % count else []
+        beginning = shuffle(last)[: end - last * count] if end % count else []
+        return np.concatenate([rest, np.tile(group.rows, last - first), beginning]).astype(int)
+
+
+def train_batches(
+    cache: TokenCache,
+    config: DataConfig,
+    seed: int,
+    *,
+    corpora: Sequence[int] = (),
+    host_index: int = 0,
+    host_count: int = 1,
+) -> Batches:
+    """Returns the training batches of a cache; see `PairEpochs`."""
+    epochs = PairEpochs(cache, config, seed, corpora, host_count)
+    return Batches([epochs], host_index=host_index, host_count=host_count)
+
+
+def open_train_batches(
+    config: DataConfig, seed: int, tokenizer: Any, *, host_index: int = 0, host_count: int = 1
+) -> tuple[Batches, str]:
+    """Tokenizes the training split if it is not in the cache, once or once for each segmentation.
+
+    Args:
+      config: the data section.
+      seed: decides the order and the segmentations.
+      tokenizer: of the run.
+      host_index, host_count: this host among the hosts that share each batch.
+
+    Returns:
+      The batches, and the fingerprint of the training pairs.
+
+    Raises:
+      UserError: if the data cannot be used, or `config.mixing` has more or fewer shares than corpora.
+    """
+    corpora = open_corpora(config, "train")
+    pairs = join(corpora)
+    sizes = [len(corpus) for corpus in corpora] if config.mixing else []
+
+    def open_epochs(tokenizer, seed):
+        return PairEpochs(TokenCache.open(pairs, tokenizer, config.cache), config, seed, sizes, host_count)
+
+    if config.subword_dropout:
+        seeds = [derive_seed(seed, version) for version in range(config.subword_samples)]
+        versions = [
+            open_epochs(SampledTokenizer(tokenizer, config.subword_dropout, own_seed), own_seed)
+            for own_seed in seeds
+        ]
+    else:
+        versions = [open_epochs(tokenizer, seed)]
+    return Batches(versions, host_index=host_index, host_count=host_count), pairs.fingerprint
+
+
+def eval_batches(cache: TokenCache, config: DataConfig) -> Iterator[Batch]:
+    """Yields one pass over the usable pairs of a cache."""
+    epochs = PairEpochs(cache, dataclasses.replace(config, mixing=""), seed=0)
+    for cut in epochs.cuts:
+        yield epochs.assemble(0, np.arange(cut.first, cut.last), (cut.rows, cut.width))
+
+
+def plan_largest_batch(config: DataConfig, host_count: int) -> Batch | None:
+    """Returns the largest batch before there are data; None for buckets, whose shapes depend on the data."""
+    return make_empty_batch(plan_shape(config, host_count)) if config.batching == "packed" else None
+
+
+def make_empty_batch(shape: tuple[int, int]) -> Batch:
+    """Returns a batch of padding."""
+    names = (f"{side}{kind}" for side in ("input", "target") for kind in ("s", "_positions", "_segments"))
+    return {name: np.zeros(shape, np.int32) for name in names}
+
+
+def find_usable_pairs(lengths: np.ndarray, config: DataConfig) -> np.ndarray:
+    """Returns the indices of the pairs that can be trained on, and logs how many are left out.
+
+    Raises:
+      UserError: if no pair is left.
+    """
+    empty = (lengths <= 1).any(1)
+    long = (lengths > config.max_side_length).any(1)
+    if empty.any() or long.any():
+        log.warning(
+            "Left out %s pairs with an empty side and %s with more than %s tokens on a side, of %s",
+            f"{empty.sum():,}",
+            f"{(long & ~empty).sum():,}",
+            config.max_side_length,
+            f"{len(lengths):,}",
+        )
+    usable = np.flatnonzero(~empty & ~long)
+    if not len(usable):
+        raise UserError(
+            f"None of the {len(lengths):,} pairs has text on both sides and at most {config.max_side_length} "
+            "tokens: check the data, or raise data.max_length and data.row_length."
+        )
+    return usable
+
+
+def make_rows(lengths: np.ndarray, config: DataConfig, seed: int) -> Rows:
+    """Returns rows of the usable pairs.
+
+    Args:
+      lengths: int [pairs, 2], tokens of both sides.
+      config: how the pairs are batched.
+      seed: decides which pairs share a packed row.
+
+    Raises:
+      UserError: if no pair is usable.
+    """
+    usable = find_usable_pairs(lengths, config)
+    if config.batching == "packed":
+        # In random order, because neighbours in a corpus are similar and the pairs of a row stay together.
+        return pack(np.random.default_rng(seed).permutation(usable), lengths, config.row_length)
+    return bucket(usable, lengths, config.max_side_length)
+
+
+def compute_repeats(sizes: Sequence[int], mixing: str) -> np.ndarray:
+    """Returns how often an epoch has each pair of each corpus: float64 [corpora].
+
+    An epoch has as many pairs as all corpora together. With `mixing` = "temperature:T", the share of a
+    corpus of n pairs is proportional to n^(1/T) (Arivazhagan et al. 2019, section 4.2). Otherwise `mixing`
+    has the shares, up to a factor. "" is 1 of each.
+
+    Args:
+      sizes: usable pairs of each corpus.
+      mixing: `data.mixing`.
+
+    Raises:
+      UserError: if there are more or fewer shares than corpora.
+    """
+    pairs = np.asarray(sizes, np.float64)
+    check_shares(mixing, len(pairs))
+    if not mixing:
+        return np.ones_like(pairs)
+    if mixing.startswith(TEMPERATURE):
+        logarithms = np.log(pairs) / float(mixing.removeprefix(TEMPERATURE))
+        shares = np.exp(logarithms - logarithms.max())  # cannot overflow, whatever the temperature
+    else:
+        shares = np.array([float(share) for share in mixing.split(",")])
+    return shares / shares.sum() * pairs.sum() / pairs
+
+
+def _make_rows_of_each(lengths, config, seed, sizes):
+    """Returns [Rows] of each corpus, whose pairs are counted over all corpora."""
+    ends, parts = np.cumsum(sizes), []
+    for number, (first, last) in enumerate(zip(ends - sizes, ends, strict=True), 1):
+        try:
+            rows = make_rows(lengths[first:last], config, seed)
+        except UserError as error:
+            if not config.mixing:
+                raise
+            raise UserError(f"Corpus {number} of data.train: {error}") from None
+        parts.append(rows._replace(pieces=rows.pieces + first))
+    return parts
+
+
+def _divide(parts, repeats):
+    """Yields the groups, by width and then by corpus."""
+    firsts = np.cumsum([0, *(len(part.ends) for part in parts)])
+    for column in zip(*(part.widths for part in parts), strict=True):
+        for corpus, (width, count) in enumerate(column):
+            if count:
+                rows = np.arange(firsts[corpus], firsts[corpus] + count)
+                yield Group(width, rows, max(round(count * repeats[corpus]), 1))
+            firsts[corpus] += count

@@ -1,0 +1,179 @@
+"""Which rows each batch has: a pure function of seed, step and host, for rows of tokens of any kind."""
+
+import bisect
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+Batch = dict[str, np.ndarray]
+
+
+class Cut(NamedTuple):
+    """A batch of an epoch.
+
+    Attributes:
+      first, last: the batch has the rows `first` to `last` - 1 of the epoch's order.
+      rows, width: shape of the array of all hosts. Missing rows are padding.
+    """
+
+    first: int
+    last: int
+    rows: int
+    width: int
+
+
+class Epochs(Protocol):
+    """Rows of tokens that every epoch has in another order.
+
+    Attributes:
+      cuts: the batches of an epoch, the same for every epoch.
+      tokens: mean number of tokens of an epoch on one side, for the padding.
+      pieces: number of sentence pairs, or of pieces of documents, that can be trained on.
+    """
+
+    cuts: list[Cut]
+    tokens: float
+    pieces: int
+
+    def shuffle(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns (order of the rows, order of the cuts) of an epoch."""
+
+    def assemble(self, epoch: int, rows: np.ndarray, shape: tuple[int, int]) -> Batch:
+        """Returns the arrays of some rows, filled up to the shape with padding."""
+
+    def describe(self, epoch: int, rows: np.ndarray) -> dict[str, Any]:
+        """Returns what identifies the content of some rows."""
+
+    def make_empty_batch(self, shape: tuple[int, int]) -> Batch:
+        """Returns a batch of padding."""
+
+
+class Batches:
+    """Batches without end: `batch(step)` depends on nothing but the step, the seed and the host.
+
+    Args:
+      versions: the data. Epoch e reads number e modulo their count. There is one version, or one for each
+        segmentation of the texts. Versions may have different numbers of batches.
+      host_index, host_count: this host among the hosts that share each batch.
+    """
+
+    def __init__(self, versions: Sequence[Epochs], *, host_index: int = 0, host_count: int = 1):
+        self._versions, self._host_index, self._host_count = versions, host_index, host_count
+        self._ends = np.cumsum([len(version.cuts) for version in versions]).tolist()
+        self._shuffle = functools.lru_cache(maxsize=2)(
+            lambda version, epoch: versions[version].shuffle(epoch)
+        )
+
+    def batch(self, step: int) -> Batch:
+        """Returns this host's part of the batch of `step`, counted from 0 over all epochs."""
+        version, epoch, rows, cut = self._find(step)
+        shape = cut.rows // self._host_count, cut.width
+        return self._versions[version].assemble(epoch, rows[self._host_index :: self._host_count], shape)
+
+    def describe(self, step: int) -> dict[str, Any]:
+        """Returns where the batch of `step` comes from: epoch, number in the epoch, rows of all hosts."""
+        version, epoch, rows, _ = self._find(step)
+        number = step % self._ends[-1] - [0, *self._ends][version]
+        place = {"epoch": self.epoch_of(step), "batch": number}
+        segmentation = {"segmentation": version} if len(self._versions) > 1 else {}
+        return place | self._versions[version].describe(epoch, rows) | segmentation
+
+    def epoch_of(self, step: int) -> int:
+        """Returns the epoch, counted from 0, that has the batch of `step`."""
+        cycle, place = divmod(step, self._ends[-1])
+        return cycle * len(self._versions) + bisect.bisect_right(self._ends, place)
+
+    @property
+    def batches(self) -> int:
+        """Number of batches of an epoch, on average."""
+        return round(self._ends[-1] / len(self._versions))
+
+    @property
+    def pieces(self) -> int:
+        """Number of usable pairs or pieces, of the segmentation that has the fewest."""
+        return min(version.pieces for version in self._versions)
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """All shapes (rows, width) of this host's batches."""
+        cuts = (cut for version in self._versions for cut in version.cuts)
+        return sorted({(cut.rows // self._host_count, cut.width) for cut in cuts})
+
+    def largest_batch(self) -> Batch:
+        """Returns a batch of padding of the largest shape."""
+        return self._versions[0].make_empty_batch(max(self.shapes, key=math.prod))
+
+    @property
+    def padding_fraction(self) -> float:
+        """Fraction of an epoch's places that hold no token, on average."""
+        return float(np.mean([_compute_padding(version) for version in self._versions]))
+
+    def _find(self, step):
+        """Returns (version, its own epoch, rows on all hosts, cut) of a step."""
+        epoch, place = divmod(step, self._ends[-1])
+        version = bisect.bisect_right(self._ends, place)
+        order, turns = self._shuffle(version, epoch)
+        cut = self._versions[version].cuts[turns[place - [0, *self._ends][version]]]
+        return version, epoch, order[cut.first : cut.last], cut
+
+
+def _compute_padding(epochs: Epochs) -> float:
+    places = sum(cut.rows * cut.width for cut in epochs.cuts)
+    return 1 - epochs.tokens / places
+
+
+def cut_batches(widths: Sequence[tuple[int, int]], batch_tokens: int, host_count: int = 1) -> list[Cut]:
+    """Divides rows into batches of at most `batch_tokens` on a side.
+
+    A batch has as many rows as the budget allows, on any number of hosts, so that a run that resumes on
+    more or fewer hosts has the same batches. Only the arrays have a multiple of the hosts. Missing rows are
+    padding, so that there are few shapes.
+
+    Args:
+      widths: (width, number of rows), of rows that are ordered by width.
+      batch_tokens: the budget.
+      host_count: number of hosts that share each batch.
+    """
+    cuts, begin = [], 0
+    for width, count in widths:
+        rows = max(batch_tokens // width, 1)
+        array_rows = -(-rows // host_count) * host_count
+        end = begin + count
+        cuts += [Cut(first, min(first + rows, end), array_rows, width) for first in range(begin, end, rows)]
+        begin = end
+    return cuts
+
+
+def plan_shape(config: Any, host_count: int) -> tuple[int, int]:
+    """Returns the shape (rows, width) of a host's batches of rows of `config.row_length` tokens."""
+    cut = cut_batches([(config.row_length, 1)], config.batch_tokens, host_count)[0]
+    return cut.rows // host_count, cut.width
+
+
+def prefetch(batches: Any, start_step: int) -> Iterator[Batch]:
+    """Returns batches from `start_step` on, which Grain prepares ahead of their use.
+
+    Args:
+      batches: has `batch(step)`.
+      start_step: the first step. Resuming needs nothing else.
+    """
+    import grain  # takes a tenth of a second, which only training needs to wait for
+
+    dataset = grain.MapDataset.source(_FromStep(batches, start_step))
+    return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=8)))
+
+
+class _FromStep:
+    """The source that Grain reads: item i is the batch of step start + i."""
+
+    def __init__(self, batches, start):
+        self._batches, self._start = batches, start
+
+    def __len__(self):
+        return 1 << 40
+
+    def __getitem__(self, index):
+        return self._batches.batch(self._start + index)
