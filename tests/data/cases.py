@@ -11,6 +11,7 @@ import pyarrow.parquet
 from tests.support.pairs import Letters, pair_config, random_pairs
 from tfm.data.batches import documents as document_batches
 from tfm.data.batches import pairs as pair_batches
+from tfm.data.batches.schedule import Batches
 from tfm.data.character_tokenizers import CharacterTokenizer
 from tfm.data.config import DataConfig, DocumentsConfig
 from tfm.data.image_batches import ImageBatches
@@ -222,10 +223,41 @@ CONTIGUOUS = {"contiguous": functools.partial(make_document_batches, rows="conti
 PACKED = {"packed": functools.partial(make_document_batches, rows="packed")}
 
 
-def image_batches(folder, seed, **hosts):
-    pixels, labels = np.zeros((20, 2, 2, 1), np.uint8), np.arange(20)
-    source = ArrayImages(pixels, labels, [str(label) for label in labels], 255.0)
-    return ImageBatches(source, ImageDataConfig(batch_size=5), seed, **hosts)
+def image_batches(folder, seed, batch_size=5, **hosts):
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 4, 3, 3)).astype(np.uint8)
+    source = ArrayImages(pixels, np.arange(20), [str(label) for label in range(20)], 255.0)
+    return ImageBatches(source, ImageDataConfig(batch_size=batch_size, max_shift=1, flip=True), seed, **hosts)
 
 
 IMAGE_BATCHES = {"images": image_batches}
+
+
+class Shortened(Letters):
+    """A tokenizer that leaves out the last letters of long texts."""
+
+    def __init__(self, count):
+        super().__init__(60_000)
+        self.count, self.fingerprint = count, f"shortened by {count}"
+
+    def encode(self, texts):
+        return [ids[: len(ids) - self.count] or ids for ids in super().encode(texts)]
+
+
+def segmentations(folder, seed, *, host_index=0, host_count=1):
+    """Returns batches of three segmentations."""
+    config, pairs = pair_config(batch_tokens=365), random_pairs(200)
+    caches = [TokenCache.open(pairs, Shortened(count), str(folder)) for count in range(3)]
+    versions = [
+        pair_batches.PairEpochs(cache, config, seed + number, (), host_count)
+        for number, cache in enumerate(caches)
+    ]
+    return Batches(versions, host_index=host_index, host_count=host_count)
+
+
+ALL_BATCHES = {
+    **PAIR_BATCHES,
+    **{f"mixed {name}": case for name, case in MIXTURES.items()},
+    "segmentations": segmentations,
+    **{f"{name} documents": case for name, case in (CONTIGUOUS | PACKED).items()},
+    "images": functools.partial(image_batches, batch_size=7),
+}

@@ -1,0 +1,1 @@
+"""Batches: which rows each step reads, and what their arrays hold."""
