@@ -1,4 +1,4 @@
-"""Batches stay the same, so that a run that resumes with a later version has the batches of an earlier one."""
+"""Batches stay the same: a run that resumes with a later version has the batches of an earlier one."""
 
 import hashlib
 
