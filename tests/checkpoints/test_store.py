@@ -39,7 +39,7 @@ def open_store(folder, keep=6, **options):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A folder of three steps, of which the second is the best. Not to be changed."""
+    """A folder of three steps. The second is the best. Not to be changed."""
     folder = tmp_path_factory.mktemp("whole")
     with open_store(folder) as store:
         for step in STEPS:
@@ -111,7 +111,7 @@ def test_a_renamed_step_is_damaged(copy):
             store.shapes(4)
 
 
-def test_a_step_that_is_deleted_meanwhile_is_not_damaged(copy, monkeypatch, caplog):
+def test_a_step_that_is_deleted_while_it_is_read_is_not_damaged(copy, monkeypatch, caplog):
     check = manifest.check
 
     def delete_first(folder, **options):
@@ -222,7 +222,7 @@ def test_without_an_intact_step_nothing_is_moved(copy):
 
 
 def test_what_a_kill_leaves_behind_is_removed_and_nothing_else(copy):
-    others = {"007", "\u0663", "6.0", "-1", "backup"}
+    others = {"007", "\u0663", "6.0", "-1", "backup", "backup.deleted", "my.manifest"}
     for name in others | {"2.deleted", "8.orbax-checkpoint-tmp"}:
         (copy / name).mkdir()
     (copy / "6.manifest").touch()
@@ -285,7 +285,7 @@ def before_reading_back(monkeypatch):
     return calls
 
 
-# Of reads that fail together, TensorStore may finish one when Orbax has gone on.
+# If several reads fail, TensorStore may finish one of them after Orbax has continued.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("before", [[], [2]])
 def test_a_disk_that_changes_what_was_written_is_noticed(before, tmp_path, before_reading_back):

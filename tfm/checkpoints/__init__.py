@@ -1,4 +1,4 @@
-"""How a training step is written durably, verified and read back.
+"""Checkpoints of a run: training steps that are written durably, verified and read back.
 
 A checkpoint is a folder that is named by its step. The folder contains one tree of arrays, in the files of
 Orbax, and a manifest. A checkpoint is written in this order:

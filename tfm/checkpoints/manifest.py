@@ -101,7 +101,7 @@ def _check_file(folder: str, name: str, size: int, checksum: str) -> None:
     try:
         found = os.stat(os.path.join(folder, name)).st_size
     except ValueError:  # the name contains a NUL character or is not valid Unicode
-        raise Damaged(f"{FILE} lists {name!a}, which is not the name of a file") from None
+        raise Damaged(f"{FILE} lists {name!a}, but a file cannot have this name") from None
     if found != size:
         raise Damaged(f"{name} has {found:,} bytes instead of {size:,}")
     if _describe_file(os.path.join(folder, name)) != [size, checksum]:
@@ -147,7 +147,7 @@ def _describe_file(path: str) -> list:
 
 @contextlib.contextmanager
 def _open(path: str) -> Iterator[io.BufferedReader]:
-    """Opens a regular file. Errors inside name the file, which errors of reading do not do by themselves."""
+    """Opens a regular file. Errors inside name the file. Python names no file in errors of reading."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait forever
         raise Damaged(f"{os.path.basename(path)} is not a regular file")
     try:

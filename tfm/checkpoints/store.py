@@ -26,7 +26,7 @@ PARAMETERS, AVERAGE = "params", "average"  # branches that evaluation reads; the
 STEP_NAME = re.compile("0|[1-9][0-9]*")  # 007 is another folder than 7
 UNFINISHED = ocp.utils.TMP_DIR_SUFFIX
 DELETED = ".deleted"
-LEFTOVERS = (UNFINISHED, DELETED, f".{manifest.FILE}")  # endings of the names of what a kill leaves behind
+LEFTOVER_NAME = re.compile(rf"[0-9]+({re.escape(UNFINISHED)}|{re.escape(DELETED)}|\.{manifest.FILE})")
 NO_STEP = -1  # None cannot be broadcast
 log = logging.getLogger(__name__)
 
@@ -45,14 +45,14 @@ def list_steps(folder: str) -> list[int]:
 
 
 class CheckpointDeleted(UserError):
-    """The checkpoint no longer exists, because a run in training deletes older ones."""
+    """The checkpoint no longer exists, because a run in training deletes older checkpoints."""
 
 
 class Record(NamedTuple):
-    """What the manifest of a checkpoint records next to its files.
+    """The fields that the manifest of a checkpoint has next to its files.
 
     Attributes:
-      step: the step of the checkpoint, which detects a renamed folder.
+      step: the step of the checkpoint. It detects a renamed folder.
       time: time at which it was saved, in seconds since the epoch.
       assets: {file name: fingerprint} of what the parameters depend on.
       scores: {metric: value} of the evaluation at this step; {} if there was none.
@@ -169,7 +169,7 @@ class CheckpointStore:
         """Returns how a checkpoint differs from its manifest, or "" if it is intact. Warns once of damage.
 
         Raises:
-          CheckpointDeleted: if the checkpoint is deleted meanwhile.
+          CheckpointDeleted: if the checkpoint is deleted at the same time.
           OSError: if its files cannot be read.
         """
         if step not in self._damage:
@@ -180,7 +180,7 @@ class CheckpointStore:
                     raise manifest.Damaged(f"it is the checkpoint of step {record.step:,}, renamed")
                 self._damage[step] = ""
             except manifest.Damaged as damage:
-                log.warning("Skipping the checkpoint of step %s, which is damaged: %s", f"{step:,}", damage)
+                log.warning("Skipping the damaged checkpoint of step %s: %s", f"{step:,}", damage)
                 self._damage[step] = str(damage)
         return self._damage[step]
 
@@ -281,7 +281,7 @@ class CheckpointStore:
         if self._guard is not None:
             self._guard.check()
         with contextlib.suppress(FileExistsError):
-            os.mkdir(self.folder)  # never the folders above it, which may have been moved
+            os.mkdir(self.folder)  # never the folders above it, because they may have been moved
         require_space(self.folder, sum(x.nbytes for x in jax.tree.leaves(tree)))
         arrays = trees.describe_arrays(tree)
         record = Record(step, time.time(), self._assets, _floats(scores), dict(progress or {}), arrays)
@@ -373,9 +373,9 @@ class CheckpointStore:
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
-        """Removes temporary files and folders. Called while nothing is being saved."""
+        """Removes what a killed process left. Called while nothing is being saved."""
         for name in os.listdir(self.folder):
-            if not name.endswith(LEFTOVERS):
+            if not LEFTOVER_NAME.fullmatch(name):
                 continue
             path = os.path.join(self.folder, name)
             if os.path.isdir(path):

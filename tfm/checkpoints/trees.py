@@ -20,8 +20,8 @@ MAX_GROUP_BYTES = 1 << 28  # of the arrays that are read back at a time; a large
 class _LiteralPath(type(epath.Path())):  # type: ignore[misc]  # etils chooses the class when it runs
     """A path of etils whose own characters are not a pattern.
 
-    Orbax merges the files of each process, which it finds by `path.glob("ocdbt.process_*")`. etils passes the
-    whole path to `glob.glob`. Orbax would therefore find no files below a folder named "t[x]", and files of
+    Orbax finds and merges the files of each process by `path.glob("ocdbt.process_*")`. etils passes the whole
+    path to `glob.glob`. Orbax would therefore find no files below a folder named "t[x]", and files of
     other folders below "t*".
     """
 
@@ -35,7 +35,7 @@ def orbax_path(folder: str | os.PathLike) -> epath.Path:
 
     Raises:
       UserError: if Orbax would use another place, for example a bucket for /gs/NAME, or if the path is not
-        UTF-8, which TensorStore needs.
+        UTF-8, because TensorStore needs UTF-8.
     """
     folder = os.path.abspath(folder)
     try:
@@ -52,7 +52,7 @@ def orbax_path(folder: str | os.PathLike) -> epath.Path:
 
 
 class Digests(NamedTuple):
-    """What an equal copy of a tree must match.
+    """Shapes and digests that an equal copy of a tree must have.
 
     Attributes:
       shapes: the tree as ShapeDtypeStructs.
@@ -157,7 +157,7 @@ def average_trees(trees: Iterable[Any]) -> Any:
     """Returns the element-wise mean of parameter trees (section 6.1 averages the last checkpoints).
 
     Args:
-      trees: equal trees, of which one is kept in memory at a time. Sums are computed in float64.
+      trees: equal trees. Only one is kept in memory at a time. Sums are computed in float64.
     """
     total, count = None, 0
     for tree in trees:
@@ -237,6 +237,6 @@ def _digest_parts(x: Any) -> list[tuple[Any, int]]:
 
 
 def _digest(x: Any) -> int:
-    """Returns the CRC-32 of the elements, which is three times as fast as SHA-256."""
+    """Returns the CRC-32 of the elements. It is three times as fast as SHA-256."""
     elements = np.ascontiguousarray(x).reshape(-1)  # a scalar has no bytes to view
     return zlib.crc32(elements.view(np.uint8).data)

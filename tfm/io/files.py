@@ -46,13 +46,13 @@ def user_cache() -> str:
     """Returns the user's cache folder of tfm. The folder may not exist yet.
 
     Raises:
-      UserError: if the user has no home folder, which is common in containers.
+      UserError: if the user has no home folder, for example in a container.
     """
     cache, home = os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~")
     if os.path.isabs(cache):  # the XDG Base Directory Specification ignores relative paths
         return os.path.join(cache, "tfm")
     if not os.path.isabs(home):  # otherwise a folder named "~" would appear in the current folder
-        raise UserError("There is no home folder for caches. Set HOME, XDG_CACHE_HOME, or data.cache_dir.")
+        raise UserError("A home folder for caches is missing. Set HOME, XDG_CACHE_HOME, or data.cache_dir.")
     return os.path.join(home, ".cache", "tfm")
 
 
@@ -94,7 +94,7 @@ def _write_error(path: str, error: OSError, flag: str = "") -> UserError:
 
 
 def require_space(folder: str, size: int) -> None:
-    """Checks the free space before a large write, which would otherwise fail in the middle.
+    """Checks the free space, so that a large write does not fail in the middle.
 
     Raises:
       UserError: if the disk of the folder has fewer than `size` free bytes.
@@ -238,7 +238,7 @@ def _is_same_file(file: BinaryIO, path: str) -> bool:
 
 @contextlib.contextmanager
 def atomic_file(path: str, mode: str = "wb") -> Iterator[IO]:
-    """Yields a file to write, which replaces `path` if the context ends without an error.
+    """Yields a file to write. It replaces `path` if the context ends without an error.
 
     Raises:
       UserError: for an I/O error.
@@ -258,7 +258,7 @@ def atomic_file(path: str, mode: str = "wb") -> Iterator[IO]:
 
 @contextlib.contextmanager
 def atomic_folder(path: str) -> Iterator[str]:
-    """Yields a new folder, which is renamed to `path` if the context ends without an error.
+    """Yields a new folder. It is renamed to `path` if the context ends without an error.
 
     Its files are synced to the disk before, so that a power failure cannot leave a name without its content.
 
@@ -278,7 +278,7 @@ def atomic_folder(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def clean_folder(folder: str) -> Iterator[None]:
-    """A context for writing into `folder`, from which it first removes temporary files of killed processes.
+    """A context for writing into `folder`. It first removes the temporary files of killed processes.
 
     Nothing is removed while another process is in such a context, or if the file system has no locks. The
     folder is created if it is missing.

@@ -72,7 +72,7 @@ class SignalHandler:
             raise SystemExit(128 + number)
 
     def watch(self, reader: socket.socket) -> None:
-        """Reads signals as they arrive. Runs in a thread, which no long library call blocks."""
+        """Reads signals as they arrive, in a thread that no long library call blocks."""
         numbers = (data[0] for data in iter(lambda: reader.recv(1), b""))
         first = None
         for number in numbers:
@@ -89,7 +89,7 @@ class SignalHandler:
 
 @contextlib.contextmanager
 def handle_signals() -> Iterator[SignalHandler]:
-    """Yields a handler of SIGTERM and SIGINT, which is active inside. For the main thread of a command."""
+    """Yields a handler of SIGTERM and SIGINT that is active inside. For the main thread of a command."""
     signals = SignalHandler()
     reader, writer = socket.socketpair()
     writer.setblocking(False)
@@ -126,7 +126,7 @@ class Preemption:
             self._largest = jax.jit(jax.numpy.max, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
     def interrupting(self) -> contextlib.AbstractContextManager[None]:
-        """Returns `SignalHandler.interrupting`. Does nothing with several hosts, which cannot agree."""
+        """Returns `SignalHandler.interrupting`, or a context that does nothing if there are several hosts."""
         return self._signals.interrupting() if jax.process_count() == 1 else contextlib.nullcontext()
 
     def __call__(self) -> int:

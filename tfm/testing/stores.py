@@ -98,7 +98,7 @@ def record_kills(folder: pathlib.Path, copies: pathlib.Path) -> Iterator[list[pa
     The list is complete at the end of the context. Only operations of Python code start a copy.
 
     Args:
-      folder: the folder, which may not exist yet.
+      folder: the folder. It may not exist yet.
       copies: folder for the copies.
     """
     _install_hook()
