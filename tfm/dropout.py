@@ -23,7 +23,7 @@ def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
       rng: a JAX random key. It is not used if `rate` is 0.
       x: an array of any shape. Inside `jax.shard_map` over `ROW_AXES` or `jax.pmap` over `PMAP_AXIS`, the
         rows [rows, ...] of this device, all devices having the same number of rows and the same key.
-      rate: at least 0 and below 1. It is rounded to a multiple of 2 ** -16, from which the scale is computed.
+      rate: at least 0 and below 1. It is rounded to a multiple of 2 ** -16, and the scale fits the rounded rate.
 
     Returns:
       An array with the shape and dtype of x. It is scaled in float32 at least and rounded once.
@@ -74,7 +74,7 @@ def make_device_key(rng: jax.Array) -> jax.Array:
 
 
 def _row_axes() -> tuple[str, ...]:
-    """Returns the names of the axes by which the rows are divided here."""
+    """Returns the names of the device axes that divide the rows here."""
     manual_axes = jax.sharding.get_abstract_mesh().manual_axes
     return tuple(axis for axis in (*ROW_AXES, PMAP_AXIS) if axis in manual_axes)
 
@@ -82,7 +82,7 @@ def _row_axes() -> tuple[str, ...]:
 def _indices(shape: Sequence[int]) -> jax.Array:
     """Returns the row-major index of each element in the array of all devices, modulo 2 ** 32.
 
-    The index is a sum over axes, so that each device computes no other indices than those of its elements.
+    The index is a sum over axes, so that each device computes only the indices of its elements.
     """
     axes = _row_axes()
     device = jax.lax.axis_index(axes).astype(jnp.uint32) if axes else jnp.uint32(0)

@@ -1,4 +1,4 @@
-"""Matrix products by oneDNN as targets of `jax.ffi.ffi_call` on a CPU, which this import registers.
+"""Matrix products by oneDNN as targets of `jax.ffi.ffi_call` on a CPU, registered by this import.
 
 `INT8_TARGET` multiplies uint8 [rows, inputs] and the transpose of int8 [outputs, inputs], and returns int32
 [rows, outputs]. `BFLOAT16_TARGET` multiplies two matrices of bfloat16 and returns float32. Its attributes

@@ -1,4 +1,4 @@
-"""Products of 8-bit integers and of bfloat16 by oneDNN. They are faster than those of XLA on many CPUs.
+"""Products of 8-bit integers and of bfloat16 by oneDNN. They are faster than XLA's products on many CPUs.
 
 The optional package `tfm-native` (`pip install ./native`) provides oneDNN on Linux and x86-64.
 """
