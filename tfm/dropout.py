@@ -23,7 +23,7 @@ def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
       rng: a JAX random key. It is not used if `rate` is 0.
       x: an array of any shape. Inside `jax.shard_map` over `ROW_AXES` or `jax.pmap` over `PMAP_AXIS`, the
         rows [rows, ...] of this device, all devices having the same number of rows and the same key.
-      rate: at least 0 and below 1. It is rounded to a multiple of 2 ** -16, and the scale fits the rounded rate.
+      rate: at least 0 and below 1. It is rounded to a multiple of 2 ** -16, and the scale fits the result.
 
     Returns:
       An array with the shape and dtype of x. It is scaled in float32 at least and rounded once.
