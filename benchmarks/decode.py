@@ -64,15 +64,14 @@ def naive_search(model, members, inputs, config):
 
     tiled = jax.numpy.repeat(inputs, width, axis=0)
     cache = apply(tiled, width=1, max_length=length, method="init_cache")
+    constraints = search.Constraints(min_length=config.min_length, forbidden=(PAD_ID, BOS_ID))
     return search.beam_search(
         step,
         split(cache),
+        search.Limits(length, BOS_ID, EOS_ID, constraints),
+        batch_size=batch,
         beam_size=width,
         length_penalty=config.length_penalty,
-        max_length=length,
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
-        constraints=search.Constraints(minimum=config.min_length, forbidden=(PAD_ID, BOS_ID)),
         n_best=1,
     )
 

@@ -146,10 +146,9 @@ def test_beam_steps_are_those_of_its_hypotheses():
 
 def trace(table, width, length):
     """Of beam search over a table of logits, as NumPy arrays."""
-    options = {"beam_size": width, "length_penalty": 0.6, "max_length": length}
-    found = search.trace_beam_search(
-        step, begin(table, width), **options, bos_id=BOS, eos_id=EOS, reorder=reorder
-    )
+    options = {"beam_size": width, "length_penalty": 0.6, "batch_size": len(table), "reorder": reorder}
+    limits = search.Limits(length, BOS, EOS)
+    found = search.trace_beam_search(step, begin(table, width), limits, **options)
     return jax.tree.map(np.asarray, found)
 
 

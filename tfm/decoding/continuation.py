@@ -239,11 +239,10 @@ def continue_batch(
         )
         for params in members
     )
+    constraints = search.Constraints(forbidden=(PAD_ID, BOS_ID))  # never targets of training
     common = {
-        "max_length": max_length,
-        "bos_id": BOS_ID,
-        "eos_id": EOS_ID,
-        "constraints": search.Constraints(forbidden=(PAD_ID, BOS_ID)),  # never targets of training
+        "limits": search.Limits(max_length, BOS_ID, EOS_ID, constraints),
+        "batch_size": len(last),
     }
     of_beam = {
         "reorder": lambda states, parents: tuple((cache.reorder(parents), last) for cache, last in states)

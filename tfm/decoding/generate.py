@@ -256,8 +256,8 @@ def trace_batch(
       config: as there; all hypotheses of its beam are sought, and none sampled.
     """
     step, caches, of_beam, common = _prepare_search(model, members, inputs, config, config.beam_size, None)
-    options = {"beam_size": config.beam_size, "length_penalty": config.length_penalty}
-    return search.trace_beam_search(step, caches, **options, **of_beam, **common)
+    common |= {"beam_size": config.beam_size, "length_penalty": config.length_penalty}
+    return search.trace_beam_search(step, caches, **of_beam, **common)
 
 
 def _prepare_search(model, members, inputs, config, n_best, prefix):
@@ -269,12 +269,11 @@ def _prepare_search(model, members, inputs, config, n_best, prefix):
         limits += (prefix >= 0).sum(-1)
         max_length += prefix.shape[1]
     max_length = min(max_length, model.config.max_length or max_length)
+    # Training never has padding or BOS as targets.
+    constraints = search.Constraints(limits, config.min_length, (PAD_ID, BOS_ID), prefix)
     common = {
-        "max_length": max_length,
-        "bos_id": BOS_ID,
-        "eos_id": EOS_ID,
-        # Training never has padding or BOS as targets.
-        "constraints": search.Constraints(limits, config.min_length, (PAD_ID, BOS_ID), prefix),
+        "limits": search.Limits(max_length, BOS_ID, EOS_ID, constraints),
+        "batch_size": len(inputs),
     }
     step = search.ensemble(*(_make_step(model, params, config) for params in members))
     caches = tuple(
@@ -309,7 +308,7 @@ def run_search(
     if config.samples:
         assert keys is not None, "samples need random keys"
         truncation = {"temperature": config.temperature, "top_k": config.top_k, "top_p": config.top_p}
-        return search.sample(step, states, keys, samples=config.samples, **truncation, **common)
+        return search.sample(step, states, rng=keys, samples=config.samples, **truncation, **common)
     penalty = {"length_penalty": config.length_penalty}
     if config.beam_size == 1:
         return search.greedy_search(step, states, **penalty, **common)
