@@ -15,8 +15,9 @@ from absl import app, flags
 from benchmarks import sizes
 from tfm import search
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from tfm.decoding.generate import DecodingConfig, search_batch
+from tfm.decoding.config import DecodingConfig
 from tfm.decoding.parameters import INT8, apply_model, search_parameters
+from tfm.decoding.translate import search_batch
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("size", "base", list(sizes.SIZES), "Model.")

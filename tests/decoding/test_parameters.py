@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tfm.data.tokenizer import BOS_ID, EOS_ID
-from tfm.decoding.continuation import GenerationConfig, continue_tokens
-from tfm.decoding.generate import DecodingConfig, decode
-from tfm.decoding.parameters import apply_model, search_parameters, weight_bytes, with_dtype
+from tfm.decoding.config import DecodingConfig, GenerationConfig
+from tfm.decoding.generate import generate_ids
+from tfm.decoding.parameters import apply_model, param_bytes, search_parameters, with_dtype
+from tfm.decoding.translate import translate_ids
 from tfm.layers.quantization import QuantizedWeights
 from tfm.models import TransformerConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
@@ -58,7 +59,7 @@ def test_shared_arrays_count_once():
     params = {"hidden": {"kernel": jnp.ones((3, 4)), "bias": jnp.ones(4)}}
     quantized = search_parameters(params, "int8")
     values, scales_and_excess = 3 * 4, 2 * 4 * 4
-    assert weight_bytes(params, (quantized,)) == 16 * 4 + values + scales_and_excess
+    assert param_bytes(params, (quantized,)) == 16 * 4 + values + scales_and_excess
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -89,7 +90,7 @@ def most_probable(name, params, *inputs):
 @pytest.mark.parametrize("name", ["transformer", "rnn"])
 def test_greedy_8_bit_search_equals_forward_pass(name):
     params, config = parameters(name), DecodingConfig(beam_size=1, dtype="int8", max_extra_tokens=3)
-    (best,), (other,) = decode(MODELS[name], params, [[5, 6, 7, 8, EOS_ID], [9, 4, EOS_ID]], config)
+    (best,), (other,) = translate_ids(MODELS[name], params, [[5, 6, 7, 8, EOS_ID], [9, 4, EOS_ID]], config)
     for source, (*ids, end) in ((SOURCE[:1], best.ids), (SOURCE[1:], other.ids)):
         assert most_probable(name, params, source, np.array([[BOS_ID, *ids]]))[:-1].tolist() == ids
         assert end == EOS_ID  # at the limit, if not before
@@ -100,7 +101,7 @@ def test_greedy_8_bit_search_equals_forward_pass(name):
 def test_a_text_goes_on_as_in_an_8_bit_pass():
     params = parameters("decoder_lm")
     config = GenerationConfig(samples=0, max_tokens=5, dtype="int8")
-    ((found,),) = continue_tokens(LM, params, [[7, 8, 9]], config)
+    ((found,),) = generate_ids(LM, params, [[7, 8, 9]], config)
     *ids, _ = found.ids
     behind = most_probable("decoder_lm", params, np.array([[BOS_ID, 7, 8, 9, *ids]]))
     assert behind[3:-1].tolist() == ids

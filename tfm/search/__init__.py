@@ -25,13 +25,14 @@ from tfm.search.hypotheses import Hypotheses
 from tfm.search.limits import Constraints, Limits
 from tfm.search.sampling import sample
 from tfm.search.scores import ensemble, length_penalty, token_scores
-from tfm.search.state import gather_beams
+from tfm.search.state import Step, gather_beams
 
 __all__ = [
     "BeamTrace",
     "Constraints",
     "Hypotheses",
     "Limits",
+    "Step",
     "beam_search",
     "coverage_penalty",
     "ensemble",

@@ -89,8 +89,8 @@ def beam_search(
 
     Raises:
       ValueError: `n_best` is not from 1 to `beam_size`, the state does not fit the batch or `max_length`, an
-        id is not in the vocabulary, no output satisfies the limits, or scores under the length penalty are
-        beyond float32.
+        id is not in the vocabulary, no output satisfies the limits, they do not force EOS, or scores under
+        the length penalty are beyond float32.
     """
     start, is_unfinished, advance = _make_loop(
         step,
@@ -136,6 +136,8 @@ def _make_loop(
     count = beam_size if n_best is None else n_best
     if not 1 <= count <= beam_size:
         raise ValueError(f"Expected 1 <= n_best <= beam_size, got n_best {count} and beam_size {beam_size}.")
+    if not limits.force_eos:
+        raise ValueError("Expected limits.force_eos for a beam search, which compares finished outputs.")
     check_state(state, batch_size, limits.max_length)
     check_penalty(length_penalty, limits.max_length)
     limits = limits.for_batch(batch_size)

@@ -77,6 +77,11 @@ def extend_independently(
     empty = empty_hypotheses(batch_size, width, limits.max_length, score=0.0)
     last = jnp.full((batch_size, width), limits.bos_id, jnp.int32)
     start = (jnp.int32(0), last, empty, state)
-    found = jax.lax.while_loop(lambda carry: is_live(carry[2]).any(), advance, start)[2]
+
+    def is_unfinished(carry):
+        return is_live(carry[2]).any() & (carry[0] < limits.max_length)
+
+    found = jax.lax.while_loop(is_unfinished, advance, start)[2]
     exists = found.scores > -jnp.inf
-    return Hypotheses(found.tokens * exists[..., None], found.scores, found.lengths * exists)
+    lengths = jnp.where(is_live(found), limits.max_length, found.lengths)  # outputs without EOS
+    return Hypotheses(found.tokens * exists[..., None], found.scores, lengths * exists)

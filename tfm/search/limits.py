@@ -43,12 +43,15 @@ class Limits(NamedTuple):
       bos_id: The token before the first one.
       eos_id: The token that ends an output.
       constraints: Further `Constraints`.
+      force_eos: Whether EOS is the only choice at the last position of an output. Otherwise an output of
+        `max_length` tokens ends without EOS, which greedy search and sampling support. Static.
     """
 
     max_length: int
     bos_id: int
     eos_id: int
     constraints: Constraints = Constraints()
+    force_eos: bool = True
 
     def for_batch(self, batch_size: int) -> "Limits":
         """Returns limits whose `constraints.max_lengths` are int32 [B] and at most `max_length`.
@@ -103,7 +106,7 @@ class Limits(NamedTuple):
 
     def must_end(self, position: jax.Array) -> jax.Array:
         """Returns bool [B], True where only EOS is allowed at `position`, the last of an output."""
-        return position + 1 >= self.max_lengths
+        return (position + 1 >= self.max_lengths) & self.force_eos
 
     def may_end(self, position: jax.Array) -> jax.Array:
         """Returns bool [B], True where EOS is allowed at `position`."""
