@@ -1,5 +1,9 @@
 """Parameters of a search: their dtype, and quantized models."""
 
+import types
+from typing import Any
+
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +12,7 @@ import pytest
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import generate_ids
-from tfm.decoding.parameters import apply_model, param_bytes, search_parameters, with_dtype
+from tfm.decoding.parameters import apply_model, search_parameters, with_dtype
 from tfm.decoding.translate import translate_ids
 from tfm.layers.quantization import QuantizedWeights
 from tfm.models import TransformerConfig
@@ -55,11 +59,42 @@ def test_the_rest_of_8_bits_has_the_models_dtype():
     assert with_dtype(TRANSFORMER, "int8") is TRANSFORMER
 
 
-def test_shared_arrays_count_once():
-    params = {"hidden": {"kernel": jnp.ones((3, 4)), "bias": jnp.ones(4)}}
-    quantized = search_parameters(params, "int8")
-    values, scales_and_excess = 3 * 4, 2 * 4 * 4
-    assert param_bytes(params, (quantized,)) == 16 * 4 + values + scales_and_excess
+@pytest.mark.parametrize("dtype", ["", "bfloat16"])
+def test_parameters_are_the_same_inside_and_outside_a_program(dtype):
+    params = random_parameters(TRANSFORMER, *INPUTS["transformer"], deviation=0.05)
+    inside = jax.jit(lambda params: search_parameters(params, dtype))(params)
+    outside = search_parameters(params, dtype)
+    assert jax.tree.structure(inside) == jax.tree.structure(outside)
+    for one, other in zip(jax.tree.leaves(inside), jax.tree.leaves(outside), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+
+
+class TopLevel(nn.Module):
+    """A language model without memory, whose only parameter is at the top level and is called kernel."""
+
+    config: Any = types.SimpleNamespace(max_length=None, dtype="float32")
+
+    @nn.compact
+    def decode_step(self, tokens, cache, position):
+        """Returns logits that depend on the last tokens."""
+        return self.param("kernel", nn.initializers.normal(), (V, V))[tokens], cache
+
+    def init_cache(self, context, *, width, max_length):
+        """Returns an empty state."""
+        return ()
+
+
+@pytest.mark.parametrize("dtype", ["", "int8"])
+def test_a_parameter_may_be_at_the_top_level(dtype):
+    table = np.random.default_rng(0).normal(size=(V, V)).astype(np.float32)
+    config = GenerationConfig(samples=0, max_tokens=3, dtype=dtype)
+    ((found,),) = generate_ids(TopLevel(), {"kernel": table}, [[7]], config)
+    expected, token = [], 7
+    while len(expected) < 3 and token != EOS_ID:
+        token = int(np.where(np.isin(np.arange(V), [0, BOS_ID]), -np.inf, table[token]).argmax())
+        expected.append(token)
+    assert [token for token in found.ids if token != EOS_ID] == [x for x in expected if x != EOS_ID]
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -96,7 +96,7 @@ class DecodingConfig:
     )
     overflow: str = option(
         "split",
-        "How to translate longer inputs, with a warning. They are split at a boundary of sentences or words "
+        "Treatment of longer inputs, with a warning. They are split at a boundary of sentences or words "
         "and their translations are joined, or they are cut.",
         choices=("split", "cut"),
     )

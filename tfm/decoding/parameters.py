@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import flax.linen as nn
 import jax
+import numpy as np
 
 from tfm.layers.quantization import QuantizedParams, multiply_quantized, quantize_params
 from tfm.matmul import inputs_first, outputs_first
@@ -23,19 +24,26 @@ def as_ensemble(params: Params | Ensemble) -> Ensemble:
 
 def search_parameters(params: Params, dtype: str = "") -> Params:
     """Returns parameters for `apply_model`, in `dtype` or in their own dtype if it is empty."""
-    return quantize_params(params) if dtype == INT8 else _cast_parameters(params, dtype)
+    if dtype == INT8:
+        return quantize_params(params)
+    if all(map(_is_on_one_cpu, jax.tree.leaves(params))):  # NumPy needs no compiled program
+        arrays = jax.tree.map(lambda x: np.asarray(x).astype(dtype or x.dtype, copy=False), params)
+        return jax.device_put(outputs_first(arrays))
+    return _cast_parameters(params, dtype)
+
+
+def _is_on_one_cpu(x: Any) -> bool:
+    """Returns whether NumPy can read an array where it is."""
+    if isinstance(x, jax.core.Tracer | jax.ShapeDtypeStruct):
+        return False
+    return isinstance(x, np.ndarray) or [device.platform for device in x.devices()] == ["cpu"]
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def _cast_parameters(params, dtype):
+def _cast_parameters(params: Params, dtype: str) -> Params:
     if dtype:
         params = jax.tree.map(lambda x: x.astype(dtype), params)
     return outputs_first(params)
-
-
-def param_bytes(*trees: Params) -> int:
-    """Returns the bytes of all arrays. Arrays that several trees share count once."""
-    return sum({id(x): x.nbytes for x in jax.tree.leaves(trees)}.values())
 
 
 def with_dtype(model: Model, dtype: str) -> Model:
