@@ -137,7 +137,7 @@ def test_a_beam_keeps_the_end_of_a_long_prefix(caplog):
     for ids, score in hypotheses:
         expected = [log_probabilities([*LONG[-10:], *ids[:i]])[token] for i, token in enumerate(ids)]
         assert score == pytest.approx(sum(expected), abs=1e-4)
-    with pytest.raises(UserError, match="max_tokens of a beam below the 24 positions .* 24"):
+    with pytest.raises(UserError, match=r"max_tokens of a beam below the 24 positions .* 24"):
         generate_ids(MODEL, parameters(), [[3]], dataclasses.replace(config, max_tokens=POSITIONS))
 
 

@@ -148,5 +148,5 @@ def test_samples_are_ordered_by_utility():
 @pytest.mark.long
 def test_scores_beyond_float32_are_refused():
     DecodingConfig(length_penalty=10, max_input=8_000, max_extra_tokens=8_000)
-    with pytest.raises(UserError, match="length_penalty 10 .*40,000 tokens"):
+    with pytest.raises(UserError, match=r"length_penalty 10 .*40,000 tokens"):
         DecodingConfig(length_penalty=10, max_input=20_000, max_extra_tokens=20_000)
