@@ -15,8 +15,9 @@ from absl import app, flags
 from benchmarks import sizes
 from tfm import search
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from tfm.decoding.generate import DecodingConfig, search_batch
+from tfm.decoding.config import DecodingConfig
 from tfm.decoding.parameters import INT8, apply_model, search_parameters
+from tfm.decoding.translate import search_batch
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("size", "base", list(sizes.SIZES), "Model.")
@@ -64,15 +65,14 @@ def naive_search(model, members, inputs, config):
 
     tiled = jax.numpy.repeat(inputs, width, axis=0)
     cache = apply(tiled, width=1, max_length=length, method="init_cache")
+    constraints = search.Constraints(min_length=config.min_length, forbidden=(PAD_ID, BOS_ID))
     return search.beam_search(
         step,
         split(cache),
+        search.Limits(length, BOS_ID, EOS_ID, constraints),
+        batch_size=batch,
         beam_size=width,
         length_penalty=config.length_penalty,
-        max_length=length,
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
-        constraints=search.Constraints(minimum=config.min_length, forbidden=(PAD_ID, BOS_ID)),
         n_best=1,
     )
 

@@ -15,7 +15,8 @@ import numpy as np
 from absl import app, flags
 
 from tfm.data.tokenizer import EOS_ID
-from tfm.decoding.generate import DecodingConfig, decode
+from tfm.decoding.config import DecodingConfig
+from tfm.decoding.translate import translate_ids
 from tfm.losses import fused_linear_cross_entropy
 from tfm.models import rnn_seq2seq
 from tfm.tasks.translation.task import shift_right
@@ -90,7 +91,7 @@ def measure(model, params, tests, length, seed):
     """(fraction of strings, fraction of digits) that greedy search gets right."""
     inputs, targets = draw_strings(np.random.default_rng((seed, 1)), tests, length)
     config = DecodingConfig(beam_size=1, max_extra_tokens=5, batch_size=250)
-    found = [hypotheses[0].ids for hypotheses in decode(model, params, inputs.tolist(), config)]
+    found = [hypotheses[0].ids for hypotheses in translate_ids(model, params, inputs.tolist(), config)]
     pairs = list(zip(found, targets.tolist(), strict=True))
     exact = sum(ids == target for ids, target in pairs) / len(pairs)
     digits = sum(a == b for ids, target in pairs for a, b in zip(ids, target[:length], strict=False))

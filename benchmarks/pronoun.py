@@ -27,11 +27,11 @@ from absl import app, flags, logging
 from matplotlib.figure import Figure
 
 from tfm import interpret
-from tfm.data.batching import pad_sentences
 from tfm.data.sources.builtin import read_feature
 from tfm.data.sources.opening import read_sides
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.datasets.toy_language import read_pronoun_words
+from tfm.decoding.batches import pad_ids
 from tfm.errors import UserError
 from tfm.workdir import runs
 
@@ -94,7 +94,7 @@ def make_puzzles(task):
         target.append(_name_words(german, of_subject, NOUN_ROLES))
         first.append(words[1][row].index(german.pronoun))
         reads.append([BOS_ID, *encoded[1][row][: first[row]]])
-    inputs, read = pad_sentences(encoded[0]), pad_sentences(reads)
+    inputs, read = pad_ids(encoded[0]), pad_ids(reads)
     right, wrong = (np.array([side[i][at] for i, at in enumerate(first)]) for side in encoded[1:])
     if (right == wrong).any():
         raise UserError("The tokenizer splits pronouns: expected each to begin with a piece of its own.")

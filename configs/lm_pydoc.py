@@ -10,7 +10,7 @@ Hardware and expected result (8 CPU minutes, 1.99 bits a character of validation
 
 from tfm.config import to_config_dict
 from tfm.data.config import DocumentsConfig
-from tfm.decoding.continuation import GenerationConfig
+from tfm.decoding.config import GenerationConfig
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.tasks.language_modeling import Config
 from tfm.training.config import TrainingConfig

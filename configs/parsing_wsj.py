@@ -18,7 +18,7 @@ side.
 
 from tfm.config import to_config_dict
 from tfm.data.config import DataConfig
-from tfm.decoding.generate import DecodingConfig
+from tfm.decoding.config import DecodingConfig
 from tfm.models import TransformerConfig
 from tfm.tasks.parsing import Config
 from tfm.training.config import TrainingConfig

@@ -10,7 +10,7 @@ from tests.support.paths import CONFIGS
 from tfm import config
 from tfm.commands import cli, config_flag, train
 from tfm.data.config import DataConfig
-from tfm.decoding.generate import DecodingConfig
+from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Config

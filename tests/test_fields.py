@@ -10,7 +10,7 @@ import pytest
 
 from tfm import config, models, tasks
 from tfm.data.config import DataConfig
-from tfm.decoding.generate import DecodingConfig
+from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.fields import (
     CHANGEABLE,

@@ -13,17 +13,11 @@ from tests.support.tiny import MODEL, make_config
 from tfm import memory_estimate
 from tfm.config import save
 from tfm.data.config import VOCABULARY_FILE
-from tfm.decoding.generate import DecodingConfig, search_batch
-from tfm.decoding.parameters import search_parameters
-from tfm.decoding.scoring import _score_batch
 from tfm.errors import UserError
 from tfm.memory import check_batches_fit, check_training_fits, check_weights_fit, format_bytes
 from tfm.models import TransformerConfig
-from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
-from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
 from tfm.models.transformer import Transformer
 from tfm.tasks import translation
-from tfm.testing.models import COMPILE_QUICKLY
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import SGD, Adam, AdamW, Lion, make_optimizer
 from tfm.training.step import TrainState
@@ -86,70 +80,6 @@ def test_training_bytes_are_those_of_the_state(fields):
     counted = gradients + sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
     estimated = memory_estimate.training_bytes(estimate().count_parameters(), training)
     assert 0 <= counted - estimated < 20  # the counters of steps
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("search", "rows", "source", "fields"),
-    [
-        ({"beam_size": 16, "max_extra_tokens": 600}, 8, 64, {}),  # cache and attention over it
-        ({"beam_size": 1, "max_extra_tokens": 4000}, 8, 16, {}),  # the cache alone
-        ({"beam_size": 1, "max_extra_tokens": 4000}, 8, 16, {"key_value_heads": 1}),
-        ({"beam_size": 1, "max_extra_tokens": 8}, 4, 768, {}),  # the encoder's attention
-        ({"beam_size": 1, "max_extra_tokens": 8}, 4, 768, {"positions": "relative_keys"}),
-        ({"samples": 64, "max_extra_tokens": 100}, 8, 16, {}),
-    ],
-)
-def test_decoding_bytes_are_near_the_compilers(search, rows, source, fields):
-    config = DecodingConfig(**search)
-    small = dataclasses.replace(SMALL, **fields)
-    model, params = shapes(small)
-    members = (jax.eval_shape(search_parameters, params),)
-    inputs = jax.ShapeDtypeStruct((rows, source), jnp.int32)
-    keys = jax.ShapeDtypeStruct((rows,), jax.random.key(0).dtype) if config.samples else None
-    program = search_batch.lower(model, members, inputs, config, 1, None, keys).compile(COMPILE_QUICKLY)
-    counted = program.memory_analysis().temp_size_in_bytes
-    estimated = estimate(small).decoding_bytes(
-        rows=rows,
-        source=source,
-        length=source + config.max_extra_tokens,
-        width=config.width,
-        sampling=bool(config.samples),
-    )
-    assert 0.7 < estimated / counted < 1.5
-
-
-def test_each_token_of_a_continuation_takes_its_place_in_two_caches():
-    model = DecoderLM(DecoderLMConfig(layers=2, d_model=64, d_ff=48, heads=4, max_positions=700), 90)
-    prefixes = jnp.ones((2, 3), jnp.int32)
-    params = jax.eval_shape(lambda key: model.init(key, prefixes, train=False), jax.random.key(0))
-    lengths, estimated, caches = (100, 200), [], []
-    for length in lengths:
-        begin = functools.partial(model.apply, width=4, max_length=length, method="init_cache")
-        leaves = jax.tree.leaves(jax.eval_shape(begin, params, prefixes))
-        caches.append(sum(x.size * x.dtype.itemsize for x in leaves))
-        estimated.append(model.memory_estimate.decoding_bytes(rows=2, source=3, length=length, width=4))
-    assert 2 <= (estimated[1] - estimated[0]) / (caches[1] - caches[0]) < 2.4
-
-
-@pytest.mark.parametrize(
-    "model", [Transformer(SMALL, 9_000), DecoderLM(DecoderLMConfig(), 9_000), RNNSeq2Seq(RNNConfig(), 9_000)]
-)
-def test_sampling_takes_float32_copies_of_the_logits(model):
-    sizes = {"rows": 2, "source": 3, "length": 4, "width": 5}
-    plain, sampled = (model.memory_estimate.decoding_bytes(**sizes, sampling=each) for each in (False, True))
-    assert sampled - plain >= 2 * 5 * 9_000 * 4
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("source", "target"), [(512, 64), (64, 512)])
-def test_scoring_bytes_are_near_the_compilers(source, target):
-    model, params = shapes(SMALL)
-    sides = (jax.ShapeDtypeStruct((4, length), jnp.int32) for length in (source, target))
-    program = _score_batch.lower(model, (params,), *sides, 64).compile(COMPILE_QUICKLY)
-    counted = program.memory_analysis().temp_size_in_bytes
-    estimated = estimate().scoring_bytes(rows=4, source=source, target=target, chunk=64)
-    assert 0.7 < estimated / counted < 1.7
 
 
 HUGE = {

@@ -1,11 +1,8 @@
-"""How many bytes a model takes, by arithmetic on its config: nothing is traced and nothing is allocated.
+"""The number of parameters of a model and the bytes of its training, computed from its config.
 
-A model that can tell has the property `memory_estimate`, a `MemoryEstimate`; `estimate_of` is None for any
-other, and nothing of it is checked. Sizes are Python integers, so no config makes one overflow. Estimates of
-a whole pass leave out what is small beside the arrays named in their docstrings.
-
-Shape letters: B rows, M source length, L target length, W hypotheses of a row, T positions in the cache,
-D model, F hidden, H heads, K key features, V value features or vocabulary.
+Nothing is traced and nothing is allocated. A model with estimates has the property `memory_estimate`, a
+`MemoryEstimate`. `estimate_of` returns None for other models, which are not checked. Sizes are Python
+integers, so no config makes one overflow. Decoding needs no estimate, see `tfm.decoding.batches`.
 """
 
 import dataclasses
@@ -17,14 +14,13 @@ BATCH_ARRAYS = 6  # tokens, positions and segments of both sides
 BATCHES_HELD = 9  # one that is computed and those prefetched, see `tfm.data.batches.schedule`
 RELATIVE_KEYS = 33  # vectors of `tfm.layers.RelativeKeys`
 RELATIVE_BUCKETS = 32  # of `tfm.layers.RelativeBias`
-ITEM_SIZES = {"float32": 4, "bfloat16": 2}
 # What the host holds for each layer while a model is traced and compiled. Tracing the shapes of 100 layers
 # alone took 51 MiB (CPU, JAX 0.10.2).
 LAYER_PROGRAM = 1 << 20
 
 
 class MemoryEstimate(Protocol):
-    """The estimates of a model's memory; only sequence-to-sequence models are asked for the last two."""
+    """The estimates of a model's memory."""
 
     def count_parameters(self) -> int:
         """The number of parameters, exact."""
@@ -36,14 +32,6 @@ class MemoryEstimate(Protocol):
 
     def layers(self) -> dict[str, int]:
         """{config field: number of layers}, each of which is traced and compiled."""
-        ...
-
-    def decoding_bytes(self, *, rows: int, source: int, length: int, width: int, sampling: bool) -> int:
-        """Bytes beside the weights that the search of one batch takes."""
-        ...
-
-    def scoring_bytes(self, *, rows: int, source: int, target: int, chunk: int) -> int:
-        """Bytes beside the weights of a forward pass over given pairs."""
         ...
 
 
@@ -118,50 +106,6 @@ class TransformerMemory:
         model = self.config
         return {"model.encoder_layers": model.encoder_layers, "model.decoder_layers": model.decoder_layers}
 
-    def decoding_bytes(
-        self, *, rows: int, source: int, length: int, width: int, sampling: bool = False
-    ) -> int:
-        """Bytes beside the weights that the search of one batch takes.
-
-        The cache; what is kept of each hypothesis (tokens, ancestors, coverage); and the larger of encoding
-        the source, with attention [B, H, M, M], and one step, with attention [B, H, W, T * W] and logits
-        [B, W, V].
-
-        Args:
-          rows, source, length, width: B, M, T and W.
-          sampling: whether tokens are sampled, which takes float32 copies of the logits.
-        """
-        model, vocabulary = self.config, self.vocabulary_size
-        item, weight = ITEM_SIZES[model.dtype], self._attention_item()
-        slots = width * length + source
-        cache = (
-            (model.decoder_layers * sum(self._cached_features()) + self._copied_features())
-            * rows
-            * slots
-            * item
-        )
-        kept = rows * width * (6 * length + source) * INT32 + rows * width * width * length
-        attention = rows * model.heads * width * slots * weight
-        logits = rows * width * vocabulary * (3 * FLOAT32 if sampling else item + item // 2)
-        candidates = 4 * rows * width * min(width + 3, vocabulary) * FLOAT32
-        return cache + kept + max(self._pass_bytes(rows, source, source), attention + logits + candidates)
-
-    def scoring_bytes(self, *, rows: int, source: int, target: int, chunk: int) -> int:
-        """Bytes beside the weights of a forward pass over given pairs.
-
-        The largest of the attentions [B, H, M, M], [B, H, L, L] and [B, H, L, M] with the layer around it,
-        and float32 logits [chunk, V].
-
-        Args:
-          rows, source, target: B, M and L.
-          chunk: target positions whose logits are held at a time.
-        """
-        model = self.config
-        memory = rows * (source + target) * model.d_model * ITEM_SIZES[model.dtype]
-        logits = 2 * min(max(chunk, rows), rows * target) * self.vocabulary_size * FLOAT32
-        sides = (source, source), (target, target), (target, source)
-        return memory + max(*(self._pass_bytes(rows, *each) for each in sides), logits)
-
     def _sublayers(self):
         """Parameters of one attention, one feed-forward network and one norm."""
         model = self.config
@@ -192,21 +136,6 @@ class TransformerMemory:
         shared = self.config.heads // (self.config.key_value_heads or self.config.heads)
         return tuple(features // shared for features in self._head_features())
 
-    def _copied_features(self):
-        """Of keys and values that a layer copies for the heads of queries that share them."""
-        return 0 if sum(self._cached_features()) == sum(self._head_features()) else sum(self._head_features())
-
-    def _attention_item(self):
-        """Bytes for each attention weight: float32 logits and their softmax, and a copy in another dtype."""
-        return 2 * FLOAT32 + (FLOAT32 if self.config.dtype != "float32" else 0)
-
-    def _pass_bytes(self, rows, queries, keys):
-        """Bytes at the peak of one layer's forward pass: attention weights, its inputs, the hidden layer."""
-        model = self.config
-        attention = rows * model.heads * queries * keys * self._attention_item()
-        features = 2 * sum(self._head_features()) + 4 * model.d_model + (1 + model.gated) * model.d_ff
-        return attention + rows * max(queries, keys) * features * ITEM_SIZES[model.dtype]
-
 
 class DecoderMemory(TransformerMemory):
     """The `MemoryEstimate` of a decoder without an encoder; P tokens of a prefix take the place of a source.
@@ -229,25 +158,3 @@ class DecoderMemory(TransformerMemory):
     def layers(self) -> dict[str, int]:
         """{config field: number of layers}."""
         return {"model.layers": self.config.layers}
-
-    def decoding_bytes(
-        self, *, rows: int, source: int, length: int, width: int, sampling: bool = False
-    ) -> int:
-        """Bytes beside the weights that the continuation of one batch takes.
-
-        The cache, twice, since a prefix is put before it; what is kept of each hypothesis; and the larger of
-        reading the prefix, with attention [B, H, P, P], and one step, with attention [B, H, W, P + T * W] and
-        logits [B, W, V].
-
-        Args:
-          rows, source, length, width: B, P, T and W.
-          sampling: whether tokens are sampled, which takes float32 copies of the logits.
-        """
-        model, vocabulary = self.config, self.vocabulary_size
-        item, slots = ITEM_SIZES[model.dtype], source + width * length
-        features = 2 * model.layers * sum(self._cached_features()) + self._copied_features()
-        cache = rows * features * slots * item
-        kept = rows * width * 6 * length * INT32 + rows * width * width * length
-        attention = rows * model.heads * width * slots * self._attention_item()
-        logits = rows * width * vocabulary * (4 * FLOAT32 if sampling else item + item // 2)
-        return cache + kept + max(self._pass_bytes(rows, source, source), attention + logits)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from tests.support.tiny import randomize_weights
 from tfm.commands import plot
 from tfm.config import save
-from tfm.decoding.scoring import predict_pairs, score_pairs
+from tfm.decoding.score import predict_pairs, score_pairs
 from tfm.errors import UserError
 from tfm.schedules import linear_decay
 from tfm.training.reporting import read_metrics

@@ -28,8 +28,9 @@ from tfm.commands.translate import (
 )
 from tfm.data.sources.text_files import one_line
 from tfm.data.tokenizer import EOS_ID
-from tfm.decoding.generate import DecodingConfig, decode
-from tfm.decoding.scoring import score_pairs
+from tfm.decoding.config import DecodingConfig
+from tfm.decoding.score import score_pairs
+from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError
 from tfm.io.files import open_locked
 from tfm.workdir import runs
@@ -117,7 +118,7 @@ def test_search_scores_equal_a_forward_pass(translator, beam_size):
     run = translator.run
     config = DecodingConfig(max_extra_tokens=5, beam_size=beam_size)
     sources = [[*ids, EOS_ID] for ids in run.task.tokenizer.encode(TEXTS[:4])]
-    found = [each[0] for each in decode(run.task.model, run.params, sources, config)]
+    found = [each[0] for each in translate_ids(run.task.model, run.params, sources, config)]
     scores = score_pairs(run.task.model, run.params, sources, [ids for ids, _ in found], config)
     expected = [x.sum() / ((5 + len(x)) / 6) ** 0.6 for x in scores]
     np.testing.assert_allclose([score for _, score in found], expected, rtol=1e-4)
@@ -139,7 +140,7 @@ def test_a_minimum_length_holds_in_tokens(tiny_run):
     source = [[*run.task.tokenizer.encode(["red"])[0], EOS_ID]]
     for minimum in (1, 7):
         config = DecodingConfig(max_extra_tokens=20, beam_size=3, min_length=minimum)
-        assert len(decode(run.task.model, run.params, source, config)[0][0].ids) == minimum
+        assert len(translate_ids(run.task.model, run.params, source, config)[0][0].ids) == minimum
 
 
 @pytest.mark.long

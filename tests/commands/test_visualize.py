@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.tiny import make_config, randomize_weights
 from tfm.commands import visualize
-from tfm.decoding.generate import DecodingConfig
+from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
 from tfm.io.files import only_writer

@@ -11,7 +11,6 @@ from tests.support.tiny import ids
 from tfm.data.batches.pairs import eval_batches, make_rows, plan_largest_batch, train_batches
 from tfm.data.batches.rows import concatenate_ranges, list_widths
 from tfm.data.batches.schedule import prefetch
-from tfm.data.batching import decode_rows, pad_sentences
 from tfm.data.token_cache import TokenCache
 from tfm.errors import UserError
 
@@ -181,22 +180,6 @@ def test_bucket_widths_grow_by_at_most_a_half():
     assert widths == [8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256]
     assert list_widths(20) == [8, 12, 16, 20]
     assert list_widths(5) == [5]
-
-
-@pytest.mark.parametrize("count", [1, 3, 8, 21])
-def test_decoding_batches_have_each_sentence_once(count):
-    rng = np.random.default_rng(0)
-    lists = [rng.integers(3, 99, rng.integers(1, 40)).tolist() for _ in range(count)]
-    seen = []
-    for indices, rows in decode_rows(list(map(len, lists)), batch_size=8):
-        inputs = pad_sentences([lists[i] for i in rows])
-        assert inputs.shape[0] in (1, 2, 4, 8)
-        assert inputs.shape[1] in list_widths(1 << 10)
-        for row in range(len(inputs)):
-            ids = lists[indices[min(row, len(indices) - 1)]]
-            assert inputs[row].tolist() == ids + [0] * (inputs.shape[1] - len(ids))
-        seen += indices
-    assert sorted(seen) == list(range(count))
 
 
 def test_the_seed_decides_packed_rows():

@@ -1,149 +1,198 @@
-"""What joins search, models and texts: limits, forbidden tokens, keys of samples, ensembles, split texts."""
+"""Continuations of texts: against a plain loop, one program for all prefixes, samples that stand alone."""
 
-import types
+import dataclasses
+import functools
+import logging
 
-import flax.struct
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from tfm.decoding.generate import DecodingConfig, decode
+from tfm.data.character_tokenizers import CharacterTokenizer
+from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.decoding.config import GenerationConfig
+from tfm.decoding.generate import generate_batch, generate_ids, generate_texts
 from tfm.errors import UserError
-from tfm.tasks.translation.pipeline import translate_texts
+from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
+from tfm.testing.parameters import random_parameters
 
-PIECES = 12
-SEARCHES = {"greedy": {"beam_size": 1}, "beam": {"beam_size": 3}, "samples": {"samples": 3}}
-
-
-@flax.struct.dataclass
-class Nothing:
-    """The state of a model that remembers nothing."""
-
-    width: jax.Array
-
-    def reorder(self, parents):
-        return self
+VOCABULARY = 12
+MODEL = DecoderLM(
+    DecoderLMConfig(layers=1, d_model=16, d_ff=24, heads=2, max_positions=24), vocabulary_size=VOCABULARY
+)
+PREFIXES = [[3, 4, 5], [], [7, 8, 9, 10, 11, 6, 5], [3]]
+GREEDY = GenerationConfig(samples=0, max_tokens=5)
+SAMPLED = GenerationConfig(samples=3, max_tokens=5, batch_size=2)
+apply = jax.jit(lambda params, tokens: MODEL.apply({"params": params}, tokens, train=False))
 
 
-class Bigrams:
-    """A model whose logits depend on the last token alone: params["model"]["table"] is [V, V]."""
-
-    config = types.SimpleNamespace(max_length=None)
-
-    def apply(self, variables, *arguments, method, **options):
-        if method == "init_cache":
-            return Nothing(jnp.zeros((len(arguments[0]), options["width"])))
-        tokens, cache, _ = arguments
-        return variables["params"]["model"]["table"][tokens], cache
+@functools.cache
+def parameters():
+    """Large enough for probabilities that differ."""
+    params = random_parameters(MODEL, np.ones((1, 1), int), deviation=0.02)
+    return jax.tree.map(lambda x: 8 * x, params)
 
 
-MODEL = Bigrams()
+def log_probabilities(history):
+    """float64 [V] of the token behind a history, by the forward pass; what follows it does not matter."""
+    tokens = np.zeros((1, MODEL.config.max_positions), int)  # one program for all lengths
+    tokens[0, : len(history)] = history
+    logits = np.asarray(apply(parameters(), tokens), np.float64)[0, len(history) - 1]
+    return logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
 
 
-def bigrams(**logits):
-    """Random parameters, with the same logit everywhere for the tokens that are named."""
-    table = np.random.default_rng(0).normal(size=(PIECES, PIECES)).astype(np.float32)
-    for name, logit in logits.items():
-        table[:, {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID}[name]] = logit
-    return {"model": {"table": table}}
+def score(prefix, ids):
+    """The log-probability of ids behind a prefix."""
+    history, total = [BOS_ID, *prefix], 0.0
+    for token in ids:
+        total += log_probabilities(history)[token]
+        history.append(token)
+    return total
 
 
-def inputs_of(*lengths):
-    return [[*range(3, 2 + length), EOS_ID] for length in lengths]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", SEARCHES)
-def test_limits_depend_on_each_own_input(name):
-    """Whatever the inputs beside it are: a model that never ends by itself is ended there."""
-    config = DecodingConfig(max_extra_tokens=3, **SEARCHES[name])
-    found = decode(MODEL, bigrams(eos=-30.0), inputs_of(2, 9, 5), config)
-    assert [{len(one.ids) for one in each} for each in found] == [{5}, {12}, {8}]
+def greedy(prefix, most):
+    history = [BOS_ID, *prefix]
+    for _ in range(most):
+        found = log_probabilities(history)
+        found[[0, BOS_ID]] = -np.inf
+        history.append(int(found.argmax()))
+        if history[-1] == EOS_ID:
+            break
+    else:
+        history.append(EOS_ID)
+    return history[1 + len(prefix) :]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", SEARCHES)
-def test_limits_count_the_tokens_of_each_own_prefix(name):
-    """Prefixes of 8 and 9 tokens are as long as a bucket, and one longer."""
-    inputs, lengths = inputs_of(8, 3, 8, 9), [0, 1, 8, 9]
-    config = DecodingConfig(max_extra_tokens=3, **SEARCHES[name])
-    found = decode(MODEL, bigrams(eos=-60.0), inputs, config, prefixes=[[4] * length for length in lengths])
-    assert [{len(one.ids) for one in each} for each in found] == [{11}, {7}, {19}, {21}]
-    for each, length in zip(found, lengths, strict=True):
-        assert all(one.ids[:length] == [4] * length for one in each)
+def test_greedy_search_against_a_loop():
+    found = generate_ids(MODEL, parameters(), PREFIXES, GREEDY)
+    assert [[each.ids for each in one] for one in found] == [[greedy(prefix, 5)] for prefix in PREFIXES]
+    for prefix, [one] in zip(PREFIXES, found, strict=True):
+        assert one.score == pytest.approx(score(prefix, one.ids), abs=1e-4)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", SEARCHES)
-def test_padding_and_bos_are_never_chosen(name):
-    config = DecodingConfig(max_extra_tokens=3, **SEARCHES[name])
-    found = decode(MODEL, bigrams(pad=9.0, bos=9.0, eos=-30.0), inputs_of(4, 6), config)
-    assert not {PAD_ID, BOS_ID} & {token for each in found for one in each for token in one.ids}
-
-
-@pytest.mark.parametrize("name", SEARCHES)
-def test_config_min_length_holds(name):
-    config = DecodingConfig(min_length=4, **SEARCHES[name])
-    found = decode(MODEL, bigrams(eos=30.0), inputs_of(4, 6), config)
-    assert {len(one.ids) for each in found for one in each[:1]} == {4}
+def test_scores_are_those_of_the_model():
+    for config in (SAMPLED, dataclasses.replace(GREEDY, beam_size=3)):
+        for prefix, found in zip(PREFIXES, generate_ids(MODEL, parameters(), PREFIXES, config), strict=True):
+            assert len(found) == 3
+            for one in found:
+                assert one.score == pytest.approx(score(prefix, one.ids), abs=1e-4)
+                assert one.ids[-1] == EOS_ID
+                assert len(one.ids) <= 6
 
 
 @pytest.mark.long
-def test_samples_depend_on_seed_and_input_number():
-    inputs, params = inputs_of(3, 9, 4, 8, 5), bigrams()
-
-    def draw(batch_size, seed=0):
-        return decode(MODEL, params, inputs, DecodingConfig(samples=2, batch_size=batch_size, seed=seed))
-
-    def ids(found):
-        return [[one.ids for one in each] for each in found]
-
-    assert ids(draw(2)) == ids(draw(8)) != ids(draw(8, seed=1))
-    equal = decode(MODEL, params, inputs_of(6) * 8, DecodingConfig(samples=1, max_extra_tokens=9))
-    assert len({tuple(each[0].ids) for each in equal}) > 4
-
-
-class Numbers:
-    """A tokenizer of texts that are numbers."""
-
-    def encode(self, texts):
-        return [list(map(int, text.split())) for text in texts]
-
-    def decode(self, ids):
-        return " ".join(str(i) for i in ids if i != EOS_ID)
-
-    def split(self, ids, length):
-        return [ids[first : first + length] for first in range(0, len(ids), length)]
-
-
-def translate(texts, params, **options):
-    return translate_texts(MODEL, params, Numbers(), texts, DecodingConfig(**options))
+def test_a_beam_is_no_worse_than_greedy():
+    beams = generate_ids(MODEL, parameters(), PREFIXES, dataclasses.replace(GREEDY, beam_size=12))
+    for prefix, found in zip(PREFIXES, beams, strict=True):
+        assert found[0].score >= score(prefix, greedy(prefix, 5)) - 1e-4
+        assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
 
 
 @pytest.mark.long
-def test_split_inputs_add_up_their_scores():
-    parts, params = ["3 4 5", "6 7 8", "9"], bigrams(eos=-30.0)
-    each = translate(parts, params, max_extra_tokens=2)
-    (whole,) = translate([" ".join(parts)], params, max_extra_tokens=2, max_input=4)[0]
-    assert whole.text == " ".join(found[0].text for found in each)
-    assert whole.score == pytest.approx(sum(found[0].score for found in each))
-    (cut,) = translate([" ".join(parts)], params, max_extra_tokens=2, max_input=4, overflow="cut")[0]
-    assert cut.text == each[0][0].text
+def test_samples_do_not_depend_on_neighbours():
+    together = generate_ids(MODEL, parameters(), PREFIXES, SAMPLED)
+    for number, prefix in enumerate(PREFIXES):
+        [alone] = generate_ids(MODEL, parameters(), [prefix], SAMPLED, start_index=number)
+        assert [each.ids for each in alone] == [each.ids for each in together[number]]
+    other = generate_ids(MODEL, parameters(), PREFIXES, dataclasses.replace(SAMPLED, seed=1))
+    assert other != together
+    first, again = generate_ids(MODEL, parameters(), [[3, 4], [3, 4]], SAMPLED)
+    assert [each.ids for each in first] != [each.ids for each in again]
 
 
-def test_samples_are_ordered_by_utility():
-    (found,) = translate_texts(
-        MODEL, bigrams(), Numbers(), ["3 4 5 6"], DecodingConfig(samples=6, max_extra_tokens=4), n_best=6
-    )
-    scores = [one.score for one in found]
-    assert scores == sorted(scores, reverse=True)
-    assert scores[0] > scores[-1]
+def test_one_program_for_all_prefixes_of_a_bucket():
+    generate_batch.clear_cache()
+    for length in range(8):
+        generate_ids(MODEL, parameters(), [[3] * length], SAMPLED)
+    assert generate_batch._cache_size() == 1
 
 
 @pytest.mark.long
-def test_scores_beyond_float32_are_refused():
-    DecodingConfig(length_penalty=10, max_input=8_000, max_extra_tokens=8_000)
-    with pytest.raises(UserError, match="gives outputs of 40,000 tokens a score that no number holds"):
-        DecodingConfig(length_penalty=10, max_input=20_000, max_extra_tokens=20_000)
+def test_a_low_temperature_is_greedy():
+    for fields in ({"temperature": 0.001}, {"top_k": 1}, {"top_p": 1e-6}):
+        config = dataclasses.replace(SAMPLED, **fields)
+        for prefix, found in zip(PREFIXES, generate_ids(MODEL, parameters(), PREFIXES, config), strict=True):
+            assert {tuple(each.ids) for each in found} == {tuple(greedy(prefix, 5))}
+
+
+@pytest.mark.long
+def test_an_ensemble_of_equals_is_one():
+    one = generate_ids(MODEL, parameters(), PREFIXES, GREEDY)
+    two = generate_ids(MODEL, (parameters(), parameters()), PREFIXES, GREEDY)
+    assert [each[0].ids for each in two] == [each[0].ids for each in one]
+
+
+LONG = np.random.default_rng(0).integers(3, VOCABULARY, 40).tolist()
+POSITIONS = MODEL.config.max_positions
+
+
+@pytest.mark.long
+def test_a_beam_keeps_the_end_of_a_long_prefix(caplog):
+    config = dataclasses.replace(GREEDY, max_tokens=14, beam_size=2)
+    with caplog.at_level(logging.WARNING):
+        [hypotheses] = generate_ids(MODEL, parameters(), [LONG], config)
+    assert "A text of 40 tokens keeps its last 10 tokens" in caplog.text
+    for ids, score in hypotheses:
+        expected = [log_probabilities([*LONG[-10:], *ids[:i]])[token] for i, token in enumerate(ids)]
+        assert score == pytest.approx(sum(expected), abs=1e-4)
+    with pytest.raises(UserError, match=r"max_tokens of a beam below the 24 positions .* 24"):
+        generate_ids(MODEL, parameters(), [[3]], dataclasses.replace(config, max_tokens=POSITIONS))
+
+
+def slide(prefix, ids, max_tokens):
+    """Yields the log-probabilities of each next token, under a window with half of it for new tokens."""
+    text, half = [BOS_ID, *prefix, *ids], POSITIONS // 2
+    for i in range(len(ids)):
+        start = min(i, max_tokens - 1) // half * half  # EOS at the limit belongs to the last window
+        is_last = start + half >= max_tokens
+        context = POSITIONS - min(half, max_tokens - start) + (not is_last)
+        end = 1 + len(prefix) + start
+        yield log_probabilities(text[max(0, end - context) : end + i - start])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("config", [GREEDY, dataclasses.replace(SAMPLED, seed=3)])
+@pytest.mark.parametrize("max_tokens", [24, 29, 36, 60])
+def test_generation_beyond_the_positions_slides_a_window(config, max_tokens):
+    config, prefixes = dataclasses.replace(config, max_tokens=max_tokens), [LONG, [3, 4, 5]]
+    generated = generate_ids(MODEL, parameters(), prefixes, config)
+    for prefix, hypotheses in zip(prefixes, generated, strict=True):
+        assert len(hypotheses) == max(config.samples, 1)
+        for ids, score in hypotheses:
+            expected = list(slide(prefix, ids, max_tokens))
+            assert score == pytest.approx(sum(p[i] for p, i in zip(expected, ids, strict=True)), abs=1e-3)
+            assert ids.index(EOS_ID) == len(ids) - 1 <= max_tokens
+            if not config.samples:
+                for p, token in zip(expected[:max_tokens], ids, strict=False):
+                    p[[0, BOS_ID]] = -np.inf
+                    assert token == p.argmax()
+
+
+@pytest.mark.long
+def test_samples_that_slide_do_not_depend_on_neighbours():
+    config = dataclasses.replace(SAMPLED, max_tokens=30)
+    together = generate_ids(MODEL, parameters(), [[3, 4], LONG, [3, 4]], config)
+    [alone] = generate_ids(MODEL, parameters(), [LONG], config, start_index=1)
+    assert [each.ids for each in alone] == [each.ids for each in together[1]]
+    assert together[0] != together[2]
+    assert len({tuple(each.ids) for each in together[0]}) == 3
+
+
+@pytest.mark.long
+def test_texts_are_continued():
+    tokenizer = CharacterTokenizer()
+    model = DecoderLM(MODEL.config, vocabulary_size=len(tokenizer))
+    params = random_parameters(model, np.ones((1, 1), int), deviation=0.02)
+    found = generate_texts(model, params, tokenizer, ["ab", ""], SAMPLED)
+    ids = generate_ids(model, params, tokenizer.encode(["ab", ""]), SAMPLED)
+    expected = [[tokenizer.decode(each.ids) for each in one] for one in ids]
+    assert [[each.text for each in one] for one in found] == expected
+
+
+@pytest.mark.long
+def test_nan_is_refused():
+    broken = jax.tree.map(lambda x: x * np.nan, parameters())
+    with pytest.raises(UserError, match="got NaN"):
+        generate_ids(MODEL, broken, [[3]], SAMPLED)

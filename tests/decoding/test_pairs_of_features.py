@@ -10,8 +10,9 @@ import pytest
 
 from tests.references import numpy_transformer as numpy64
 from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from tfm.decoding.generate import DecodingConfig, decode
-from tfm.decoding.scoring import attend_pairs, predict_pairs, score_pairs
+from tfm.decoding.config import DecodingConfig
+from tfm.decoding.score import attend_pairs, predict_pairs, score_pairs
+from tfm.decoding.translate import translate_ids
 from tfm.interpret import EditedModel, zero_head
 from tfm.layers.observe import read_attention
 from tfm.models import Transformer, TransformerConfig
@@ -125,7 +126,7 @@ def decode_with(*features, **fields):
     options |= {name: fields.pop(name) for name in options.keys() & fields.keys()}
     config = dataclasses.replace(BASE, **fields)
     model, params, prefixes = options["model"], options["params"], options["prefixes"]
-    found = decode(model, params, SENTENCES, config, prefixes=prefixes)
+    found = translate_ids(model, params, SENTENCES, config, prefixes=prefixes)
     return [
         (hypotheses, Reference(model, params, source, prefix, config))
         for hypotheses, source, prefix in zip(found, SENTENCES, prefixes or [[]] * 3, strict=True)

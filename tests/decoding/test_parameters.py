@@ -1,14 +1,19 @@
 """Parameters of a search: their dtype, and quantized models."""
 
+import types
+from typing import Any
+
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tfm.data.tokenizer import BOS_ID, EOS_ID
-from tfm.decoding.continuation import GenerationConfig, continue_tokens
-from tfm.decoding.generate import DecodingConfig, decode
-from tfm.decoding.parameters import apply_model, search_parameters, weight_bytes, with_dtype
+from tfm.decoding.config import DecodingConfig, GenerationConfig
+from tfm.decoding.generate import generate_ids
+from tfm.decoding.parameters import apply_model, search_parameters, with_dtype
+from tfm.decoding.translate import translate_ids
 from tfm.layers.quantization import QuantizedWeights
 from tfm.models import TransformerConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
@@ -54,11 +59,42 @@ def test_the_rest_of_8_bits_has_the_models_dtype():
     assert with_dtype(TRANSFORMER, "int8") is TRANSFORMER
 
 
-def test_shared_arrays_count_once():
-    params = {"hidden": {"kernel": jnp.ones((3, 4)), "bias": jnp.ones(4)}}
-    quantized = search_parameters(params, "int8")
-    values, scales_and_excess = 3 * 4, 2 * 4 * 4
-    assert weight_bytes(params, (quantized,)) == 16 * 4 + values + scales_and_excess
+@pytest.mark.parametrize("dtype", ["", "bfloat16"])
+def test_parameters_are_the_same_inside_and_outside_a_program(dtype):
+    params = random_parameters(TRANSFORMER, *INPUTS["transformer"], deviation=0.05)
+    inside = jax.jit(lambda params: search_parameters(params, dtype))(params)
+    outside = search_parameters(params, dtype)
+    assert jax.tree.structure(inside) == jax.tree.structure(outside)
+    for one, other in zip(jax.tree.leaves(inside), jax.tree.leaves(outside), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+
+
+class TopLevel(nn.Module):
+    """A language model without memory, whose only parameter is at the top level and is called kernel."""
+
+    config: Any = types.SimpleNamespace(max_length=None, dtype="float32")
+
+    @nn.compact
+    def decode_step(self, tokens, cache, position):
+        """Returns logits that depend on the last tokens."""
+        return self.param("kernel", nn.initializers.normal(), (V, V))[tokens], cache
+
+    def init_cache(self, context, *, width, max_length):
+        """Returns an empty state."""
+        return ()
+
+
+@pytest.mark.parametrize("dtype", ["", "int8"])
+def test_a_parameter_may_be_at_the_top_level(dtype):
+    table = np.random.default_rng(0).normal(size=(V, V)).astype(np.float32)
+    config = GenerationConfig(samples=0, max_tokens=3, dtype=dtype)
+    ((found,),) = generate_ids(TopLevel(), {"kernel": table}, [[7]], config)
+    expected, token = [], 7
+    while len(expected) < 3 and token != EOS_ID:
+        token = int(np.where(np.isin(np.arange(V), [0, BOS_ID]), -np.inf, table[token]).argmax())
+        expected.append(token)
+    assert [token for token in found.ids if token != EOS_ID] == [x for x in expected if x != EOS_ID]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -89,7 +125,7 @@ def most_probable(name, params, *inputs):
 @pytest.mark.parametrize("name", ["transformer", "rnn"])
 def test_greedy_8_bit_search_equals_forward_pass(name):
     params, config = parameters(name), DecodingConfig(beam_size=1, dtype="int8", max_extra_tokens=3)
-    (best,), (other,) = decode(MODELS[name], params, [[5, 6, 7, 8, EOS_ID], [9, 4, EOS_ID]], config)
+    (best,), (other,) = translate_ids(MODELS[name], params, [[5, 6, 7, 8, EOS_ID], [9, 4, EOS_ID]], config)
     for source, (*ids, end) in ((SOURCE[:1], best.ids), (SOURCE[1:], other.ids)):
         assert most_probable(name, params, source, np.array([[BOS_ID, *ids]]))[:-1].tolist() == ids
         assert end == EOS_ID  # at the limit, if not before
@@ -100,7 +136,7 @@ def test_greedy_8_bit_search_equals_forward_pass(name):
 def test_a_text_goes_on_as_in_an_8_bit_pass():
     params = parameters("decoder_lm")
     config = GenerationConfig(samples=0, max_tokens=5, dtype="int8")
-    ((found,),) = continue_tokens(LM, params, [[7, 8, 9]], config)
+    ((found,),) = generate_ids(LM, params, [[7, 8, 9]], config)
     *ids, _ = found.ids
     behind = most_probable("decoder_lm", params, np.array([[BOS_ID, 7, 8, 9, *ids]]))
     assert behind[3:-1].tolist() == ids

@@ -15,7 +15,7 @@ from tests.support.processes import LIMIT
 from tests.support.tiny import randomize_weights
 from tfm.commands import export
 from tfm.data.tokenizer import EOS_ID
-from tfm.decoding.generate import decode
+from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError
 from tfm.export import stablehlo
 from tfm.export.bundle import flat_parameters, write_bundle
@@ -56,7 +56,9 @@ def check_search(run, texts, tokens, scores, lengths, rtol=1e-5):
     assert len(set(found)) > 1
     assert found == tfm.Translator(run).translate(texts)
     sources = [[*ids, EOS_ID] for ids in run.task.tokenizer.encode(texts)]
-    expected = [each[0] for each in decode(run.task.model, run.params, sources, run.task.config.decoding)]
+    expected = [
+        each[0] for each in translate_ids(run.task.model, run.params, sources, run.task.config.decoding)
+    ]
     assert [row[:length].tolist() for row, length in zip(tokens, lengths, strict=True)] == [
         ids for ids, _ in expected
     ]

@@ -11,10 +11,11 @@ import pytest
 
 from tfm import interpret, layers
 from tfm.data.tokenizer import BOS_ID, EOS_ID
-from tfm.decoding.continuation import GenerationConfig, continue_batch
-from tfm.decoding.generate import DecodingConfig, decode, search_batch
+from tfm.decoding.config import DecodingConfig, GenerationConfig
+from tfm.decoding.generate import generate_batch
 from tfm.decoding.parameters import search_parameters
-from tfm.decoding.scoring import attend_pairs
+from tfm.decoding.score import attend_pairs
+from tfm.decoding.translate import search_batch, translate_ids
 from tfm.errors import UserError
 from tfm.interpret.edited_model import HypothesisRows
 from tfm.interpret.recorder import Recorder
@@ -256,8 +257,8 @@ def test_edited_model_works_where_the_model_does():
     """In `decode`, whose batches are sorted; what was compiled without edits is not found again."""
     edited = interpret.EditedModel(MODEL, {f"{SECOND}.cross_attention.head_outputs": interpret.zero_head(1)})
     sentences = [[9, 10, 2], [5, 6, 7, 8, 2]]
-    plain = decode(MODEL, PARAMS, sentences, configure(1))
-    found = decode(edited, PARAMS, sentences, configure(1))
+    plain = translate_ids(MODEL, PARAMS, sentences, configure(1))
+    found = translate_ids(edited, PARAMS, sentences, configure(1))
     expected = search(1, {f"{SECOND}.cross_attention.head_outputs": interpret.zero_head(1)})
     for row, ((hypothesis,), (unedited,)) in enumerate(zip(found[::-1], plain[::-1], strict=True)):
         assert hypothesis.score == pytest.approx(expected.scores[row, 0], rel=1e-4)
@@ -296,7 +297,7 @@ def test_continuations_under_edits(beam):
     def program(params):
         members = (search_parameters(params),)
         edited = interpret.EditedModel(LM, edit)
-        return [continue_batch(model, members, CONTEXT, LAST, config, None) for model in (LM, edited)]
+        return [generate_batch(model, members, CONTEXT, LAST, config, None) for model in (LM, edited)]
 
     @quick_jit
     def forward(tokens):
@@ -386,5 +387,5 @@ def test_a_clone_keeps_the_edits():
 def test_edits_hold_in_every_dtype_of_decoding(dtype):
     edited = interpret.EditedModel(MODEL, {"logits": interpret.scale(-1.0)})
     config = DecodingConfig(beam_size=1, max_extra_tokens=EXTRA, dtype=dtype)
-    plain, changed = (decode(model, PARAMS, INPUTS.tolist(), config) for model in (MODEL, edited))
+    plain, changed = (translate_ids(model, PARAMS, INPUTS.tolist(), config) for model in (MODEL, edited))
     assert [found[0].ids for found in plain] != [found[0].ids for found in changed]

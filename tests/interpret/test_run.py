@@ -9,8 +9,8 @@ import pytest
 
 from tests.references.numpy_activations import activations
 from tfm import interpret
-from tfm.decoding.generate import DecodingConfig
-from tfm.decoding.scoring import score_pairs
+from tfm.decoding.config import DecodingConfig
+from tfm.decoding.score import score_pairs
 from tfm.errors import UserError
 from tfm.models import Transformer, TransformerConfig, decoder_lm, rnn_seq2seq, vit
 from tfm.testing.models import quick_jit

@@ -10,7 +10,7 @@ import pytest
 from tests.models.cases import transformer
 from tests.support.tiny import make_config
 from tfm.data.config import DataConfig
-from tfm.decoding.generate import DecodingConfig
+from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.positions import sinusoidal_encoding

@@ -7,7 +7,9 @@ from tfm import search
 from tfm.testing.automaton import BOS, EOS, VOCABULARY, begin, reorder, step
 from tfm.testing.models import quick_jit
 
-IDS = {"bos_id": BOS, "eos_id": EOS}
+
+def make_limits(max_length, max_lengths=None, **constraints):
+    return search.Limits(max_length, BOS, EOS, search.Constraints(max_lengths, **constraints))
 
 
 def on_host(function, *static):
@@ -20,24 +22,23 @@ def run_beam(table, alpha, beam_size, max_length, limits=None, run=search.beam_s
     return run(
         step,
         begin(table, beam_size),
+        make_limits(max_length, limits),
+        batch_size=len(table),
         beam_size=beam_size,
         length_penalty=alpha,
-        max_length=max_length,
-        constraints=search.Constraints(limits),
         reorder=reorder,
-        **IDS,
         **options,
     )
 
 
 def run_greedy(table, max_length, limits=None, step=step):
-    constraints = search.Constraints(limits)
-    return search.greedy_search(step, begin(table, 1), max_length=max_length, constraints=constraints, **IDS)
+    limits = make_limits(max_length, limits)
+    return search.greedy_search(step, begin(table, 1), limits, batch_size=len(table))
 
 
 def run_sample(table, rng, samples, max_length, step=step, **options):
-    state = begin(table, samples)
-    return search.sample(step, state, rng, samples=samples, max_length=max_length, **IDS, **options)
+    options |= {"samples": samples, "rng": rng, "batch_size": len(table)}
+    return search.sample(step, begin(table, samples), make_limits(max_length), **options)
 
 
 beam = on_host(run_beam, "beam_size", "max_length", "n_best", "step", "coverage", "run")

@@ -40,7 +40,7 @@ def test_bfloat16_logits_are_scored_in_float32():
 
 @pytest.mark.parametrize(("beam_size", "n_best"), [(0, None), (2, 3), (2, 0)])
 def test_n_best_beyond_beam_size_is_an_error(beam_size, n_best):
-    with pytest.raises(ValueError, match=f"n_best {n_best or 0}, beam_size {beam_size}"):
+    with pytest.raises(ValueError, match=f"n_best {n_best or 0} and beam_size {beam_size}"):
         beam(random_table(0, batch=1), 0.6, beam_size, max_length=3, n_best=n_best)
 
 

@@ -37,6 +37,6 @@ def test_search_stops_when_all_rows_are_finished():
 @pytest.mark.long
 def test_eos_may_be_token_0():
     logits = jnp.array([[[9.0, 0, 0, 0]], [[0, 0, 9.0, 0]]])  # [B, 1, V], the same at every position
-    options = {"max_length": 3, "bos_id": BOS, "eos_id": 0}
-    found = search.greedy_search(lambda _, state, __: (state, state), logits, **options)
+    limits = search.Limits(max_length=3, bos_id=BOS, eos_id=0)
+    found = search.greedy_search(lambda _, state, __: (state, state), logits, limits, batch_size=2)
     assert found.lengths.tolist() == [[1], [3]]

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.references.search_reference import IDS, assert_found, on_host
+from tests.references.search_reference import assert_found, make_limits, on_host
 from tfm import search
 from tfm.testing.automaton import Sentence, begin, random_table, reorder, step
 
@@ -38,11 +38,11 @@ def test_a_search_over_an_ensemble_averages_probabilities(members):
         return search.beam_search(
             search.ensemble(*[step] * members),
             tuple(begin(table, width) for table in tables),
+            make_limits(limit),
+            batch_size=batch,
             beam_size=width,
             length_penalty=0.6,
-            max_length=limit,
             reorder=lambda states, parents: tuple(reorder(state, parents) for state in states),
-            **IDS,
         )
 
     hypotheses = on_host(find)(tables)

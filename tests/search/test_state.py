@@ -1,4 +1,4 @@
-"""The state that the searches carry: which leaves it may have, and how they follow their hypotheses."""
+"""The state that the searches carry, limits that cannot be satisfied, and logits of NaN."""
 
 import functools
 import re
@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.references.search_reference import IDS, assert_found, on_host
+from tests.references.search_reference import assert_found, make_limits, on_host
 from tests.support.layer_cases import cache_of
 from tfm import search
-from tfm.testing.automaton import EOS, Sentence, next_state, random_table
+from tfm.testing.automaton import BOS, EOS, Sentence, next_state, random_table
 
 
 def test_state_leaves_follow_their_hypothesis():
@@ -22,8 +22,8 @@ def test_state_leaves_follow_their_hypothesis():
         logits = jax.vmap(lambda table, row: table[row])(jnp.asarray(table), current)
         return logits, {"nested": [current[..., None]]}
 
-    options = {"beam_size": 3, "length_penalty": 0.6, "max_length": limit, **IDS}
-    find = on_host(functools.partial(search.beam_search, step, **options))
+    options = {"batch_size": 5, "beam_size": 3, "length_penalty": 0.6}
+    find = on_host(functools.partial(search.beam_search, step, limits=make_limits(limit), **options))
     hypotheses = find({"nested": [jnp.zeros((5, 3, 1), jnp.int32)]})
     for row in range(5):
         sentence = Sentence(table[row], limit, alpha=0.6)
@@ -31,93 +31,106 @@ def test_state_leaves_follow_their_hypothesis():
         assert_found(hypotheses, row, [(sentence.score(words), words) for words in best])
 
 
-def step(tokens, state, position):
+def flat(tokens, state, position):
+    """Gives all four tokens the same probability."""
     return jnp.zeros((*tokens.shape, 4)), state
 
 
-OPTIONS = {"max_length": 3, **IDS}
+def beam(step, state, limits, **options):
+    options = {"beam_size": 3, "length_penalty": 0.6} | options
+    return search.beam_search(step, state, limits, reorder=lambda state, _: state, **options)
+
+
 SEARCHES = {
-    "beam": functools.partial(
-        search.beam_search, step, beam_size=3, length_penalty=0.6, reorder=lambda state, _: state, **OPTIONS
-    ),
-    "greedy": functools.partial(search.greedy_search, step, **OPTIONS),
-    "sample": functools.partial(search.sample, step, rng=jax.random.key(0), **OPTIONS),
+    "beam": beam,
+    "greedy": search.greedy_search,
+    "sample": functools.partial(search.sample, rng=jax.random.key(0)),
 }
+every_search = pytest.mark.parametrize("name", SEARCHES)
+
+
+def run(name, state=(), step=flat, limits=None, **options):
+    find = jax.jit(functools.partial(SEARCHES[name], step, **({"batch_size": 2} | options)), static_argnums=1)
+    return find(state, limits or make_limits(3))
+
+
+@every_search
+@pytest.mark.parametrize("state", [{}, (), None])
+def test_a_state_may_be_empty(name, state):
+    hypotheses = run(name, state)
+    assert (hypotheses.lengths[:, 0] > 0).all()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("shape", [(2,), (2, 5), (2, 1, 3)])
 def test_leaves_without_a_beam_axis_need_reorder(shape):
-    state = {"own": jnp.zeros((2, 3, 4)), "row": jnp.zeros(shape)}
-    find = functools.partial(search.beam_search, step, state, beam_size=3, length_penalty=0.6, **OPTIONS)
+    state = {"each": jnp.zeros((2, 3, 4)), "row": jnp.zeros(shape)}
+    options = {"batch_size": 2, "beam_size": 3, "length_penalty": 0.6}
     with pytest.raises(ValueError, match=rf"B and W \(2, 3\), .*{re.escape(str(shape))}"):
-        find()
-    assert (find(reorder=lambda state, _: state).lengths > 0).all()
+        search.beam_search(flat, state, make_limits(3), **options)
+    assert (run("beam", state).lengths > 0).all()
 
 
-@pytest.mark.parametrize("name", SEARCHES)
-@pytest.mark.parametrize("shapes", [[], [()], [(2, 3), ()], [(2, 3), (4, 3)]])
+@every_search
+@pytest.mark.parametrize("shapes", [[()], [(2, 3), ()], [(2, 3), (4, 3)]])
 def test_states_without_a_batch_axis_are_errors(name, shapes):
-    with pytest.raises(ValueError, match="axis B"):
-        SEARCHES[name](list(map(jnp.zeros, shapes)))
+    with pytest.raises(ValueError, match="axis B, 2"):
+        run(name, list(map(jnp.zeros, shapes)))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", SEARCHES)
+@every_search
 def test_searches_beyond_their_cache_are_errors(name):
-    assert (SEARCHES[name](cache_of(3)).lengths > 0).all()
+    assert (run(name, cache_of(3)).lengths > 0).all()
     with pytest.raises(ValueError, match=r"max_length .*at most 2,.*DecodingCache.* 3\b"):
-        SEARCHES[name]({"nested": (cache_of(9), cache_of(2))})
-
-
-@pytest.mark.parametrize("name", SEARCHES)
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"constraints": search.Constraints(forbidden=(0, EOS))},
-            r"constraints\.forbidden .*eos_id 1.*\(0, 1\)",
-        ),
-        ({"constraints": search.Constraints(np.array([2, 0]))}, r"constraints\.limits .*at least 1.* 0\b"),
-        ({"max_length": 0}, r"max_length .*at least 1.* 0\b"),
-    ],
-)
-def test_unsatisfiable_constraints_are_errors(name, options, message):
-    with pytest.raises(ValueError, match=message):
-        jax.jit(functools.partial(SEARCHES[name], **options))(cache_of(3))
-
-
-@pytest.mark.parametrize("name", SEARCHES)
-def test_nan_logits_give_nan_scores(name):
-    """So that whoever reads the result can tell it from an empty output."""
-    find = functools.partial(
-        SEARCHES[name].func, lambda tokens, state, _: (jnp.full((2, *tokens.shape[1:], 4), jnp.nan), state)
-    )
-    assert np.isnan(find(cache_of(3), **SEARCHES[name].keywords).scores).all()
+        run(name, {"nested": (cache_of(9), cache_of(2))})
 
 
 NAN = float("nan")
+UNSATISFIABLE = {
+    r"constraints\.forbidden .*eos_id 1.*\(0, 1\)": {"forbidden": (0, EOS)},
+    r"constraints\.max_lengths .*at least 1.* 0\b": {"max_lengths": np.array([2, 0])},
+    r"max_length .*at least 1.* 0\b": {"max_length": 0},
+    r"constraints\.forbidden .*\(-1,\)": {"forbidden": (-1,)},
+    r"constraints\.allowed .*V 4.*\(1, 5\)": {"allowed": np.ones((1, 5), bool)},
+}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"eos_id": 5}, r"eos_id .*from 0 to 4.* 5\b"),
-        ({"eos_id": -1}, r"eos_id .*from 0 to 4.* -1\b"),
-        ({"bos_id": 5}, r"bos_id .*from 0 to 4.* 5\b"),
-        ({"length_penalty": NAN}, "length_penalty .*nan.* 4 tokens"),
-        ({"length_penalty": 1e308}, "length_penalty .*1e.308.* 4 tokens"),
-        ({"constraints": search.Constraints(forbidden=(-1,))}, r"constraints\.forbidden .*\(-1,\)"),
-    ],
-)
-def test_ids_and_penalties_have_ranges(options, message):
-    """JAX takes the last token for one beyond the vocabulary."""
-    options = {"length_penalty": 0.6, "max_length": 4, "bos_id": 1, "eos_id": 2} | options
+@every_search
+@pytest.mark.parametrize("message", UNSATISFIABLE)
+def test_unsatisfiable_limits_are_errors(name, message):
+    limits = make_limits(**({"max_length": 3} | UNSATISFIABLE[message]))
+    with pytest.raises(ValueError, match=message):
+        SEARCHES[name](flat, (), limits, batch_size=2)
+
+
+@every_search
+@pytest.mark.parametrize(("name_of_id", "token"), [("eos_id", 4), ("eos_id", -1), ("bos_id", 4)])
+def test_ids_belong_to_the_vocabulary(name, name_of_id, token):
+    """Indexing by an id beyond the vocabulary would read the last token."""
+    limits = make_limits(3)._replace(**{name_of_id: token})
+    with pytest.raises(ValueError, match=rf"{name_of_id} .*from 0 to 3.* {token}\b"):
+        run(name, limits=limits)
+
+
+@pytest.mark.parametrize("name", ["beam", "greedy"])
+@pytest.mark.parametrize("penalty", [NAN, 1e308])
+def test_scores_under_the_length_penalty_are_numbers(name, penalty):
+    with pytest.raises(ValueError, match=rf"length_penalty .*{re.escape(str(penalty))}.* 3 tokens"):
+        run(name, length_penalty=penalty)
+
+
+BESIDES_EOS = search.Constraints(min_length=2, forbidden=(0, 3))
+
+
+@every_search
+@pytest.mark.parametrize("constraints", [search.Constraints(), BESIDES_EOS])
+@pytest.mark.parametrize("count", [1, 4])
+def test_nan_logits_give_nan_scores(name, constraints, count):
+    """A caller can distinguish NaN from an empty output, even if a token with NaN is not allowed."""
 
     def step(tokens, state, position):
-        return jnp.zeros((*tokens.shape, 5)), state
+        return jnp.zeros((*tokens.shape, 4)).at[..., :count].set(NAN), state
 
-    with pytest.raises(ValueError, match=message):
-        search.beam_search(step, {"a": jnp.zeros((2, 3))}, beam_size=3, **options)
-    with pytest.raises(ValueError, match=message):
-        search.greedy_search(step, {"a": jnp.zeros((2, 1))}, **options)
+    found = run(name, step=step, limits=search.Limits(3, BOS, EOS, constraints))
+    assert np.isnan(found.scores[:, 0]).all()

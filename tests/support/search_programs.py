@@ -5,8 +5,9 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from tfm.decoding.generate import DecodingConfig, search_batch
+from tfm.decoding.config import DecodingConfig
 from tfm.decoding.parameters import search_parameters
+from tfm.decoding.translate import search_batch
 from tfm.models import TransformerConfig
 from tfm.models.transformer import Transformer
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from tfm.data.config import DocumentsConfig
-from tfm.decoding.continuation import GenerationConfig
+from tfm.decoding.config import GenerationConfig
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.tasks.language_modeling import Config
 from tfm.training.config import TrainingConfig

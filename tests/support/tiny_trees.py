@@ -3,7 +3,7 @@
 from tests.support.tiny import MODEL
 from tfm.data.config import DataConfig
 from tfm.datasets.toy_language import read_trees
-from tfm.decoding.generate import DecodingConfig
+from tfm.decoding.config import DecodingConfig
 from tfm.tasks.parsing import Config
 from tfm.training.config import TrainingConfig
 

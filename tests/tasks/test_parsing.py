@@ -16,7 +16,7 @@ from tfm.config import from_mapping
 from tfm.data.sources.opening import read_sides
 from tfm.data.tokenizer import EOS_ID
 from tfm.data.trees import format_tree, list_leaves, read_trees, restore_tree
-from tfm.decoding.scoring import score_pairs
+from tfm.decoding.score import score_pairs
 from tfm.errors import UserError
 from tfm.tasks import parsing
 from tfm.tasks.translation.pipeline import Hypothesis

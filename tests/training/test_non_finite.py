@@ -17,7 +17,7 @@ from tests.support.programs import initialize
 from tests.support.tiny import train_run
 from tests.support.tiny_regression import Regression, make_config
 from tfm.checkpoints.store import CheckpointStore
-from tfm.decoding.generate import DecodingConfig
+from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.tasks import translation
 from tfm.training import non_finite, setup

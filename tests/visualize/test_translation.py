@@ -11,8 +11,8 @@ import pytest
 from tests.support.programs import count_programs
 from tests.support.tiny import randomize_weights
 from tfm import search
-from tfm.decoding.generate import decode
-from tfm.decoding.scoring import attend_pairs, score_pairs
+from tfm.decoding.score import attend_pairs, score_pairs
+from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError
 from tfm.layers import MultiHeadAttention
 from tfm.layers.observe import read_attention
@@ -39,7 +39,7 @@ def test_the_translation_is_the_one_of_the_search(run, translated):
     task = run.task
     source = [*task.tokenizer.encode([SENTENCE])[0], 2]
     width = task.config.decoding.beam_size
-    (found,) = decode(task.model, run.params, [source], task.config.decoding, n_best=width)
+    (found,) = translate_ids(task.model, run.params, [source], task.config.decoding, n_best=width)
     assert [pieces for pieces, _ in translated.finished] == [task.tokenizer.pieces(one.ids) for one in found]
     np.testing.assert_allclose(
         [score for _, score in translated.finished], [one.score for one in found], rtol=1e-5
@@ -146,10 +146,9 @@ def test_beam_steps_are_those_of_its_hypotheses():
 
 def trace(table, width, length):
     """Of beam search over a table of logits, as NumPy arrays."""
-    options = {"beam_size": width, "length_penalty": 0.6, "max_length": length}
-    found = search.trace_beam_search(
-        step, begin(table, width), **options, bos_id=BOS, eos_id=EOS, reorder=reorder
-    )
+    options = {"beam_size": width, "length_penalty": 0.6, "batch_size": len(table), "reorder": reorder}
+    limits = search.Limits(length, BOS, EOS)
+    found = search.trace_beam_search(step, begin(table, width), limits, **options)
     return jax.tree.map(np.asarray, found)
 
 

@@ -10,8 +10,7 @@ from tests.wiring.observers import DOCUMENTS, LM, OTHER_MODELS, PAIRS, PICTURES,
 from tfm import tasks
 from tfm.data.config import DataConfig, DocumentsConfig
 from tfm.data.images import ImageDataConfig
-from tfm.decoding.continuation import GenerationConfig
-from tfm.decoding.generate import DecodingConfig
+from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.models import TransformerConfig
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.models.rnn_luong import LuongConfig

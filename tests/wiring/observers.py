@@ -34,9 +34,10 @@ from tfm.data.images import ImageDataConfig, open_images
 from tfm.data.sources import documents
 from tfm.data.sources import opening as sources
 from tfm.data.tokenizer import EOS_ID, Tokenizer
-from tfm.decoding.continuation import Continuation, GenerationConfig, continue_batch
-from tfm.decoding.generate import DecodingConfig, search_batch
+from tfm.decoding.config import DecodingConfig, GenerationConfig
+from tfm.decoding.generate import Continuation, generate_batch
 from tfm.decoding.parameters import search_parameters
+from tfm.decoding.translate import search_batch
 from tfm.errors import UserError
 from tfm.models import Transformer, TransformerConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
@@ -577,6 +578,11 @@ def choose_samples(rows: int, count: int) -> Hypotheses:
     return Hypotheses(tokens, np.zeros((rows, count), np.float32), lengths)
 
 
+def unknown_memory() -> Any:
+    """Hides the memory of the device, so that no program is compiled to measure it."""
+    return mock.patch("tfm.decoding.batches.available_memory", return_value=None)
+
+
 def observe_translations(decoding: DecodingConfig) -> Observation:
     """Observes the searches that translate sentences and the translations that come out."""
     task = translation.Translation(make_translation(decoding=decoding), load_tokenizer())
@@ -589,7 +595,7 @@ def observe_translations(decoding: DecodingConfig) -> Observation:
 
         return fake.record(program, members, inputs, keys, config.samples or n_best)
 
-    with mock.patch("tfm.decoding.generate.search_batch", search):
+    with mock.patch("tfm.decoding.translate.search_batch", search), unknown_memory():
         return fake.observe(task.hypotheses(params, SENTENCES))
 
 
@@ -613,13 +619,13 @@ def observe_continuations(decoding: GenerationConfig) -> Observation:
     params = fake_params(task)
     fake = FakeSearch(params)
 
-    def search(model, members, context, last, config, keys):
+    def search(model, members, context, last, config, keys, is_cut):
         def program(members, context, keys):
-            return continue_batch(model, members, context, last, config, keys)
+            return generate_batch(model, members, context, last, config, keys, is_cut)
 
         return fake.record(program, members, context, keys, config.samples or 1)
 
-    with mock.patch("tfm.decoding.continuation.continue_batch", search):
+    with mock.patch("tfm.decoding.generate.generate_batch", search), unknown_memory():
         return fake.observe(task.generate(params, SENTENCES))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from tfm.commands import cli
-from tfm.decoding.generate import MAX_TOKENS
+from tfm.decoding.config import MAX_TOKENS
 from tfm.errors import UserError
 from tfm.export import stablehlo
 from tfm.export.bundle import check_absent, write_bundle

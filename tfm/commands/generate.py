@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     generator = Generator(cli.load_run(arguments))
     show = as_text if arguments.format == "text" else as_json
     for number, prefixes in numbered_chunks(arguments.prefix):
-        found = generator.continuations(prefixes, first=number)
+        found = generator.continuations(prefixes, start_index=number)
         for prefix, continuations in zip(prefixes, found, strict=True):
             print(show(prefix, continuations), flush=True)
 

@@ -25,7 +25,7 @@ from absl import flags
 
 from tfm.commands import cli, terminal
 from tfm.data.sources.text_files import one_line
-from tfm.decoding.generate import check_n_best
+from tfm.decoding.translate import check_n_best
 from tfm.errors import UserError
 from tfm.io.files import atomic_file, open_locked
 from tfm.workdir import runs

@@ -1,1 +1,1 @@
-"""What a trained model emits: batched search over a KV cache, teacher-forced scoring, minimum Bayes risk."""
+"""Decoding of a trained model: translation, generation, scoring and minimum Bayes risk."""

@@ -1,4 +1,4 @@
-"""Parameters as a search takes them, made once for all of its batches."""
+"""Parameters in the form that decoding reads, made once for all batches, and ensembles of them."""
 
 import dataclasses
 import functools
@@ -6,41 +6,55 @@ from typing import Any, TypeVar
 
 import flax.linen as nn
 import jax
+import numpy as np
 
 from tfm.layers.quantization import QuantizedParams, multiply_quantized, quantize_params
 from tfm.matmul import inputs_first, outputs_first
 
 Params = Any  # a tree of parameters
+Ensemble = tuple[Params, ...]  # parameters of several models that decode together
 Model = TypeVar("Model", bound=nn.Module)
-INT8 = "int8"  # of weights; the rest is in the model's own dtype
+INT8 = "int8"  # quantized parameters; everything else has the model's own dtype
+
+
+def as_ensemble(params: Params | Ensemble) -> Ensemble:
+    """Returns the members of an ensemble. The parameters of one model are its only member."""
+    return params if isinstance(params, tuple) else (params,)
 
 
 def search_parameters(params: Params, dtype: str = "") -> Params:
-    """Parameters as `apply_model` takes them: in `dtype`, or their own if it is empty."""
-    return quantize_params(params) if dtype == INT8 else _cast_parameters(params, dtype)
+    """Returns parameters for `apply_model`, in `dtype` or in their own dtype if it is empty."""
+    if dtype == INT8:
+        return quantize_params(params)
+    if all(map(_is_on_one_cpu, jax.tree.leaves(params))):  # NumPy needs no compiled program
+        arrays = jax.tree.map(lambda x: np.asarray(x).astype(dtype or x.dtype, copy=False), params)
+        return jax.device_put(outputs_first(arrays))
+    return _cast_parameters(params, dtype)
+
+
+def _is_on_one_cpu(x: Any) -> bool:
+    """Returns whether NumPy can read an array where it is."""
+    if isinstance(x, jax.core.Tracer | jax.ShapeDtypeStruct):
+        return False
+    return isinstance(x, np.ndarray) or [device.platform for device in x.devices()] == ["cpu"]
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def _cast_parameters(params, dtype):
+def _cast_parameters(params: Params, dtype: str) -> Params:
     if dtype:
         params = jax.tree.map(lambda x: x.astype(dtype), params)
     return outputs_first(params)
 
 
-def weight_bytes(*trees: Params) -> int:
-    """Bytes of all arrays, those that several trees share counted once."""
-    return sum({id(x): x.nbytes for x in jax.tree.leaves(trees)}.values())
-
-
 def with_dtype(model: Model, dtype: str) -> Model:
-    """The model that computes with `search_parameters` of this dtype."""
+    """Returns the model that computes with `search_parameters` of this dtype."""
     if dtype in ("", INT8):
         return model
     return model.clone(config=dataclasses.replace(model.config, dtype=dtype))
 
 
 def apply_model(model: nn.Module, params: Params, *arguments: Any, **options: Any) -> Any:
-    """`model.apply` with parameters that `search_parameters` made."""
+    """Calls `model.apply` with parameters that `search_parameters` made."""
     if not isinstance(params, QuantizedParams):
         return model.apply({"params": inputs_first(params)}, *arguments, **options)
     with nn.intercept_methods(multiply_quantized):

@@ -1,4 +1,4 @@
-"""What decoding, scoring and alignment call of a model, and checks that a model has it."""
+"""The methods of a model that decoding, scoring and alignment call, and checks that a model has them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -13,24 +13,24 @@ from tfm.layers.observe import read_attention
 class DecodingCache(Protocol):
     """The state of decoding, a pytree whose leaves all begin with the axis B.
 
-    A coverage penalty also needs `add_coverage`, and the attributes `coverage` float [B, W, M] and
-    `source_mask` bool [B, 1, 1, M]. An attribute `max_length` says how many positions there is space for.
+    A coverage penalty also needs the method `add_coverage`, and the attributes `coverage` float [B, W, M] and
+    `source_mask` bool [B, 1, 1, M]. An attribute `max_length` gives the number of positions in the cache.
     """
 
     def reorder(self, parents: jax.Array) -> "DecodingCache":
-        """The cache of hypotheses that continue `parents`, int32 [B, W]."""
+        """Returns the cache of hypotheses that continue `parents`, int32 [B, W]."""
         ...
 
 
 @runtime_checkable
 class SequenceToSequence(Protocol):
-    """A Linen module that translates. `tfm.models.Transformer` is one.
+    """A Linen module that translates, such as `tfm.models.Transformer`.
 
-    The methods run inside of `apply(..., method=name)`.
+    The methods run inside `apply(..., method=name)`.
 
     Attributes:
-      config: a dataclass with `dtype`, and `max_length`: how many tokens of a side it has positions for, or
-        None for any number.
+      config: A dataclass with `dtype`, and with `max_length`, the number of positions on each side, or None
+        if it is not limited.
       attention_points: {kind of attention: name of its weights}, see docs/interpret.md. The kinds are
         "encoder", "decoder" and "cross", or some of them. A name has a * in place of the number of a layer.
     """
@@ -41,24 +41,25 @@ class SequenceToSequence(Protocol):
     def features(
         self, inputs: jax.Array, targets: jax.Array, *, train: bool, **packing: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
-        """Source [B, M] and shifted target [B, L] -> x [B, L, D] and a table [V, D]: logits x @ table.T.
+        """Returns x [B, L, D] and a table [V, D], whose product x @ table.T is the logits.
 
-        Packed rows come with input_positions, input_segments, target_positions and target_segments.
+        Takes the source [B, M] and the shifted target [B, L]. Packed rows also have input_positions,
+        input_segments, target_positions and target_segments.
         """
         ...
 
     def encode(self, inputs: jax.Array) -> Any:
-        """Source [B, M] -> what the decoder gets of it."""
+        """Returns the encoder output for the source [B, M]."""
         ...
 
     def init_cache(self, inputs: jax.Array, *, width: int, max_length: int) -> DecodingCache:
-        """Encodes inputs [B, M]: the cache of W = `width` hypotheses of up to `max_length` positions."""
+        """Encodes inputs [B, M]. Returns the cache of W = `width` hypotheses of `max_length` positions."""
         ...
 
     def decode_step(
         self, tokens: jax.Array, cache: DecodingCache, position: jax.Array
     ) -> tuple[jax.Array, DecodingCache]:
-        """Last tokens [B, W] -> logits [B, W, V] of the next ones, and the cache."""
+        """Returns the logits [B, W, V] that follow the last tokens [B, W], and the cache."""
         ...
 
 
@@ -66,7 +67,7 @@ def check_translates(model: Any) -> None:
     """Checks that a model fulfils `SequenceToSequence`.
 
     Raises:
-      UserError: a method is missing, in one message.
+      UserError: A method or attribute is missing. The message names all of them.
     """
     if isinstance(model, SequenceToSequence):
         return
@@ -89,7 +90,7 @@ def read_cross_attention(model: Any, compute: Callable[[], Any]) -> tuple[Any, j
       compute: Applies the model.
 
     Returns:
-      What `compute` returns, and the weights [layers, B, H, L, M]. L is W in a decoding step.
+      The result of `compute`, and the weights [layers, B, H, L, M]. L is W in a decoding step.
 
     Raises:
       UserError: The model has no attention to the source.
@@ -105,13 +106,13 @@ def read_cross_attention(model: Any, compute: Callable[[], Any]) -> tuple[Any, j
 
 @runtime_checkable
 class LanguageModel(Protocol):
-    """A Linen module that continues texts. `tfm.models.decoder_lm.DecoderLM` is one.
+    """A Linen module that continues texts, such as `tfm.models.decoder_lm.DecoderLM`.
 
-    It is made as `Model(config, vocabulary_size=V)`; the methods run inside of `apply(..., method=name)`.
+    It is created as `Model(config, vocabulary_size=V)`. The methods run inside `apply(..., method=name)`.
 
     Attributes:
-      config: a dataclass with `dtype`, and `max_length`: how many tokens it has positions for, or None for
-        any number.
+      config: A dataclass with `dtype`, and with `max_length`, the number of positions, or None if it is not
+        limited.
     """
 
     config: Any
@@ -124,26 +125,26 @@ class LanguageModel(Protocol):
         segments: jax.Array | None = None,
         train: bool,
     ) -> tuple[jax.Array, jax.Array]:
-        """Tokens [B, L] -> x [B, L, D] and a table [V, D]: logits of each next token x @ table.T."""
+        """Returns x [B, L, D] and a table [V, D], whose product x @ table.T is the logits of next tokens."""
         ...
 
     def init_cache(self, context: jax.Array, *, width: int, max_length: int) -> DecodingCache:
-        """The cache of W = `width` hypotheses of up to `max_length` positions behind tokens [B, P].
+        """Returns the cache of W = `width` hypotheses of `max_length` positions that follow tokens [B, P].
 
-        Rows of the context are padded with 0 behind; P may be 0. It is read once for all W, as by `prefill`.
+        The context is padded with 0 at the end, and P may be 0. All W hypotheses share it, as in `prefill`.
         """
         ...
 
     def prefill(self, tokens: jax.Array, cache: Any) -> DecodingCache:
-        """The cache with tokens [B, P], padded with 0 behind, before the first position of the hypotheses."""
+        """Returns the cache with tokens [B, P], padded with 0 at the end, before all hypotheses."""
         ...
 
     def decode_step(
         self, tokens: jax.Array, cache: Any, position: jax.Array
     ) -> tuple[jax.Array, DecodingCache]:
-        """Last tokens [B, W] -> logits [B, W, V] of the next ones, and the cache.
+        """Returns the logits [B, W, V] that follow the last tokens [B, W], and the cache.
 
-        The position is counted from 0 behind what the cache was filled with, and equal for all.
+        The position is counted from 0 after the prefix, and shared by the whole batch.
         """
         ...
 
@@ -152,7 +153,7 @@ def check_continues(model: Any) -> None:
     """Checks that a model fulfils `LanguageModel`.
 
     Raises:
-      UserError: a method is missing, in one message.
+      UserError: A method is missing. The message names all of them.
     """
     if isinstance(model, LanguageModel):
         return

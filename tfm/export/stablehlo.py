@@ -8,8 +8,8 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import export
 
 from tfm import backend
-from tfm.decoding.generate import check_lengths, search_batch
 from tfm.decoding.parameters import INT8, search_parameters
+from tfm.decoding.translate import check_lengths, search_batch
 from tfm.errors import UserError, install_extra
 from tfm.workdir.runs import Run, single_model_params
 

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 
 from tfm import search
 from tfm.data.tokenizer import BOS_ID
-from tfm.decoding.generate import DecodingConfig, search_batch
+from tfm.decoding.config import DecodingConfig
 from tfm.decoding.parameters import search_parameters, with_dtype
+from tfm.decoding.translate import search_batch
 from tfm.interpret.edited_model import EditedModel
 from tfm.interpret.recorder import Edit, Recorder
 from tfm.layers.observe import activate
@@ -124,7 +125,7 @@ def decode(
     Args:
       model, params, inputs: As in `score`.
       config: A `DecodingConfig`. Samples use random keys that are split from its seed.
-      n_best: As in `tfm.decoding.generate.decode`.
+      n_best: As in `tfm.decoding.translate.translate_ids`.
       read, edit: As in `run`. Activations are read in a forward pass over the hypotheses.
 
     Returns:

@@ -6,19 +6,19 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tfm.search.constraints import Constraints, check_tokens
 from tfm.search.hypotheses import Hypotheses, empty_hypotheses
+from tfm.search.limits import Limits
 from tfm.search.scores import check_penalty, length_penalty, log_probability, log_z
-from tfm.search.state import State, Step, batch_size, check_capacity, gather_beams, reorder_leaves
+from tfm.search.state import State, Step, check_state, gather_beams, reorder_leaves
 
 
 class BeamTrace(NamedTuple):
-    """What beam search held after each of S = `max_length` steps; those after its end repeat the last one.
+    """The beam after each of S = `max_length` steps. Steps after the end of the search repeat its last step.
 
     Attributes:
-      tokens: int32 [S, B, W, T], the live prefixes; after step s the first s + 1 tokens count.
-      scores: float32 [S, B, W], their log-probabilities; -inf marks a pruned one.
-      finished: `Hypotheses` with a leading axis S: the best so far.
+      tokens: int32 [S, B, W, T], the live prefixes. After step s, their first s + 1 tokens are valid.
+      scores: float32 [S, B, W], log-probabilities of the live prefixes, or -inf for pruned prefixes.
+      finished: The best `Hypotheses` until then, with a leading axis S.
     """
 
     tokens: jax.Array
@@ -27,9 +27,9 @@ class BeamTrace(NamedTuple):
 
 
 class _Beam(NamedTuple):
-    """What the loop of beam search carries; a live score of -inf marks a pruned hypothesis."""
+    """The values that the loop of beam search carries. A live score of -inf marks a pruned hypothesis."""
 
-    position: jax.Array  # of the next token, so the length of the live hypotheses
+    position: jax.Array  # of the next token, which equals the length of the live hypotheses
     last: jax.Array  # [B, W]
     live_tokens: jax.Array  # [B, W, T]
     live_scores: jax.Array  # [B, W] log-probabilities
@@ -38,12 +38,12 @@ class _Beam(NamedTuple):
 
 
 def coverage_penalty(coverage: jax.Array, source_mask: jax.Array, beta: float) -> jax.Array:
-    """beta * sum over source positions of log(min(coverage, 1)): Wu et al. 2016, equation 14.
+    """Computes beta * sum over source positions of log(min(coverage, 1)) (Wu et al. 2016, equation 14).
 
     Args:
-      coverage: [B, W, M], the attention weights of a hypothesis' tokens to each source position, summed.
+      coverage: [B, W, M], the sum of the attention weights of a hypothesis' tokens to each source position.
       source_mask: bool [B, M], True where the source has a token.
-      beta: not negative.
+      beta: Not negative.
 
     Returns:
       float32 [B, W], at most 0.
@@ -55,156 +55,157 @@ def coverage_penalty(coverage: jax.Array, source_mask: jax.Array, beta: float) -
 def beam_search(
     step: Step,
     state: State,
+    limits: Limits,
     *,
+    batch_size: int,
     beam_size: int,
     length_penalty: float,
-    max_length: int,
-    bos_id: int,
-    eos_id: int,
-    constraints: Constraints = Constraints(),  # noqa: B008, a NamedTuple cannot change
     n_best: int | None = None,
     reorder: Callable[[State, jax.Array], State] = reorder_leaves,
     coverage: Callable[[State], jax.Array] | None = None,
 ) -> Hypotheses:
-    """Beam search that stops as soon as no live hypothesis can win (section 6.1).
+    """Finds probable outputs by a beam search that stops as soon as no live hypothesis can win (section 6.1).
 
-    Each step extends every live prefix by every token. The best `beam_size` extensions without EOS stay
-    live; those with EOS compete for the `n_best` finished hypotheses by score. A live hypothesis is pruned
-    when even its own log-probability, under the mildest length penalty still to come, would not be among
-    these: it can only fall. The search ends when every live hypothesis is pruned or at its limit.
+    Each step extends every live prefix by every token. The best `beam_size` extensions without EOS stay live.
+    Extensions with EOS compete for the `n_best` finished hypotheses by score. A live hypothesis is pruned if
+    even its current log-probability, under the mildest length penalty that can still apply, would not be
+    among the finished hypotheses, because its log-probability can only fall. The search ends when every live
+    hypothesis is pruned or at its limit.
 
     Args:
-      step, state: the model, see `tfm.search`.
+      step, state: The model, see `tfm.search`.
+      limits: `Limits` on the outputs.
+      batch_size: B.
       beam_size: W.
-      length_penalty: alpha; a hypothesis' score is its log-probability / ((5 + length) / 6) ** alpha.
-      max_length: T, static.
-      bos_id, eos_id: of the vocabulary.
-      constraints: `Constraints` on the outputs.
-      n_best: N <= W hypotheses to find, W when None. Fewer end the search earlier.
+      length_penalty: alpha. The score of a hypothesis is its log-probability / ((5 + length) / 6) ** alpha.
+      n_best: Number of hypotheses to find, N <= W. None stands for W. Fewer end the search earlier.
       reorder: (state, parents int32 [B, W]) -> state whose hypothesis w continues `parents[b, w]`. The
-        default gathers leaves, all [B, W, ...]; a model with a cache shared by all hypotheses has a cheaper
-        one.
-      coverage: state -> float32 [B, W], at most 0, added to the score of a hypothesis that ends in this
-        state, such as `coverage_penalty`; None adds nothing.
+        default gathers leaves, which must all be [B, W, ...]. A shared cache has a cheaper way.
+      coverage: state -> float32 [B, W], at most 0, such as `coverage_penalty`. It is added to the score of
+        each hypothesis that ends in this state. None adds nothing.
 
     Returns:
       `Hypotheses`, the best of each row first.
 
     Raises:
-      ValueError: unless 1 <= n_best <= beam_size; a leaf of the state lacks the axes it needs, or the
-        state's own `max_length` is below this one; EOS is forbidden, a limit is below 1, an id is none of the
-        logits, or no float32 holds a score under the length penalty.
+      ValueError: `n_best` is not from 1 to `beam_size`, the state does not fit the batch or `max_length`, an
+        id is not in the vocabulary, no output satisfies the limits, they do not force EOS, or scores under
+        the length penalty are beyond float32.
     """
-    start, unfinished, advance = _loop(
+    start, is_unfinished, advance = _make_loop(
         step,
         state,
+        limits,
+        batch_size=batch_size,
         beam_size=beam_size,
         length_penalty=length_penalty,
-        max_length=max_length,
-        bos_id=bos_id,
-        eos_id=eos_id,
-        constraints=constraints,
         n_best=n_best,
         reorder=reorder,
         coverage=coverage,
     )
-    return jax.lax.while_loop(unfinished, advance, start).finished
+    return jax.lax.while_loop(is_unfinished, advance, start).finished
 
 
-def trace_beam_search(step: Step, state: State, **arguments: Any) -> tuple[Hypotheses, BeamTrace]:
-    """`beam_search` of the same arguments and errors, and what it held after each step."""
-    start, unfinished, advance = _loop(step, state, **arguments)
+def trace_beam_search(
+    step: Step, state: State, limits: Limits, **options: Any
+) -> tuple[Hypotheses, BeamTrace]:
+    """Runs `beam_search`, with the same arguments and errors, and also returns the beam after each step."""
+    start, is_unfinished, advance = _make_loop(step, state, limits, **options)
 
     def trace_step(beam, _):
-        beam = jax.lax.cond(unfinished(beam), advance, lambda beam: beam, beam)
+        beam = jax.lax.cond(is_unfinished(beam), advance, lambda beam: beam, beam)
         return beam, BeamTrace(beam.live_tokens, beam.live_scores, beam.finished)
 
-    last, trace = jax.lax.scan(trace_step, start, length=arguments["max_length"])
+    last, trace = jax.lax.scan(trace_step, start, length=limits.max_length)
     return last.finished, trace
 
 
-def _loop(
-    step,
-    state,
+def _make_loop(
+    step: Step,
+    state: State,
+    limits: Limits,
     *,
-    beam_size,
-    length_penalty,
-    max_length,
-    bos_id,
-    eos_id,
-    constraints=Constraints(),  # noqa: B008, a NamedTuple cannot change
-    n_best=None,
-    reorder=reorder_leaves,
-    coverage=None,
-):
-    """(the first `_Beam`, whether the search goes on after one, the next one); checks the arguments."""
-    n_best = beam_size if n_best is None else n_best
-    if not 1 <= n_best <= beam_size:
-        raise ValueError(f"expected 1 <= n_best <= beam_size, got n_best {n_best}, beam_size {beam_size}")
-    batch = batch_size(state)
-    check_capacity(state, max_length)
-    check_penalty(length_penalty, max_length)
-    constraints = constraints.resolve(batch, max_length, eos_id)
+    batch_size: int,
+    beam_size: int,
+    length_penalty: float,
+    n_best: int | None = None,
+    reorder: Callable[[State, jax.Array], State] = reorder_leaves,
+    coverage: Callable[[State], jax.Array] | None = None,
+) -> tuple[_Beam, Callable[[_Beam], jax.Array], Callable[[_Beam], _Beam]]:
+    """Checks the arguments of a beam search. Returns its first beam, whether a beam goes on, and its step."""
+    count = beam_size if n_best is None else n_best
+    if not 1 <= count <= beam_size:
+        raise ValueError(f"Expected 1 <= n_best <= beam_size, got n_best {count} and beam_size {beam_size}.")
+    if not limits.force_eos:
+        raise ValueError("Expected limits.force_eos for a beam search, which compares finished outputs.")
+    check_state(state, batch_size, limits.max_length)
+    check_penalty(length_penalty, limits.max_length)
+    limits = limits.for_batch(batch_size)
 
-    def unfinished(beam):
+    def is_unfinished(beam):
         return (beam.live_scores > -jnp.inf).any()
 
     def advance(beam):
         logits, state = step(beam.last, beam.state, beam.position)
-        check_tokens(logits, bos_id, eos_id, constraints)
+        limits.check_tokens(logits)
         total = log_z(logits)
-        may_end = constraints.may_end(beam.position, eos_id)[:, None]
-        ends = jnp.where(may_end, log_probability(logits[..., eos_id], total) + beam.live_scores, -jnp.inf)
+        scores = log_probability(logits[..., limits.eos_id], total) + beam.live_scores
+        # A score of NaN always ends, so that the caller sees it.
+        may_end = limits.may_end(beam.position)[:, None] | jnp.isnan(scores)
         penalty = 0.0 if coverage is None else coverage(state)
-        finished = _finish(beam, ends, penalty, eos_id, length_penalty, n_best)
-        # At most W tokens of a prefix, and EOS, can stay in the beam; selecting from all W * V is slower.
-        best, choices = constraints.candidates(logits, beam.position, beam_size + 1)
-        best = log_probability(jnp.where(choices == eos_id, -jnp.inf, best), total[..., None])
-        live_scores, parents, tokens = _extend(beam.live_scores, best, choices)
+        scores = jnp.where(may_end, scores, -jnp.inf)
+        finished = _finish(beam, scores, penalty, limits.eos_id, length_penalty, count)
+        # At most W tokens of a prefix, and EOS, can stay in the beam. Selecting from all W * V is slower.
+        best, tokens = limits.best_tokens(logits, beam.position, beam_size + 1)
+        best = log_probability(jnp.where(tokens == limits.eos_id, -jnp.inf, best), total[..., None])
+        live_scores, parents, tokens = _extend(beam.live_scores, best, tokens)
         live_tokens = gather_beams(beam.live_tokens, parents).at[:, :, beam.position].set(tokens)
         length = beam.position + 1
-        can_win = _upper_bound(live_scores, length, constraints.limits[:, None], length_penalty)
-        can_win = (can_win > finished.scores[:, -1:]) & ~constraints.at_limit(beam.position)[:, None]
+        bound = _upper_bound(live_scores, length, limits.max_lengths[:, None], length_penalty)
+        can_win = (bound > finished.scores[:, -1:]) & ~limits.must_end(beam.position)[:, None]
         live_scores = jnp.where(can_win, live_scores, -jnp.inf)
         return _Beam(length, tokens, live_tokens, live_scores, finished, reorder(state, parents))
 
     start = _Beam(
         position=jnp.int32(0),
-        last=jnp.full((batch, beam_size), bos_id, jnp.int32),
-        live_tokens=jnp.zeros((batch, beam_size, max_length), jnp.int32),
-        # One live prefix, the empty one.
-        live_scores=jnp.full((batch, beam_size), -jnp.inf, jnp.float32).at[:, 0].set(0.0),
-        finished=empty_hypotheses(batch, n_best, max_length, score=-jnp.inf),
+        last=jnp.full((batch_size, beam_size), limits.bos_id, jnp.int32),
+        live_tokens=jnp.zeros((batch_size, beam_size, limits.max_length), jnp.int32),
+        # Only the first hypothesis is live, the empty prefix.
+        live_scores=jnp.full((batch_size, beam_size), -jnp.inf, jnp.float32).at[:, 0].set(0.0),
+        finished=empty_hypotheses(batch_size, count, limits.max_length, score=-jnp.inf),
         state=state,
     )
-    return start, unfinished, advance
+    return start, is_unfinished, advance
 
 
-def _upper_bound(live_scores, length, limits, alpha):
-    """The best score that prefixes of `length` tokens can still reach."""
+def _upper_bound(live_scores, length, max_lengths, alpha):
+    """Returns the best scores that prefixes of `length` tokens can still reach."""
     # The sign of alpha decides whether the penalty is mildest at the next token or at the limit.
-    return live_scores / jnp.maximum(length_penalty(length + 1, alpha), length_penalty(limits, alpha))
+    return live_scores / jnp.maximum(length_penalty(length + 1, alpha), length_penalty(max_lengths, alpha))
 
 
-def _finish(beam, ends, penalty, eos_id, alpha, n_best):
-    """The best finished hypotheses among those so far and every live one ended here."""
+def _finish(beam, scores, penalty, eos_id, alpha, n_best):
+    """Returns the best of the finished hypotheses and all live ones, ended here with these scores."""
     length = beam.position + 1
     ended = Hypotheses(
         tokens=beam.live_tokens.at[:, :, beam.position].set(eos_id),
-        scores=ends / length_penalty(length, alpha) + penalty,
-        lengths=jnp.full(ends.shape, length),
+        scores=scores / length_penalty(length, alpha) + penalty,
+        lengths=jnp.full(scores.shape, length),
     )
     both = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), beam.finished, ended)
-    _, best = jax.lax.top_k(both.scores, n_best)  # ties go to the first: no live one at -inf ever enters
+    _, best = jax.lax.top_k(both.scores, n_best)  # prefers the first of equals, so -inf never enters
     return gather_beams(both, best)
 
 
 def _extend(live_scores, gained, tokens):
-    """The best W extensions: their scores, parents and tokens, [B, W].
+    """Returns scores, parents and tokens [B, W] of the best W extensions.
 
-    Takes the candidates of each prefix: their log-probabilities and tokens, [B, W, candidates].
+    Args:
+      live_scores: [B, W] of the prefixes.
+      gained, tokens: [B, W, K], the log-probabilities and ids of the best tokens after each prefix.
     """
-    batch, width, count = tokens.shape
-    scores = (live_scores[..., None] + gained).reshape(batch, width * count)
+    batch_size, width, count = tokens.shape
+    scores = (live_scores[..., None] + gained).reshape(batch_size, width * count)
     best, index = jax.lax.top_k(scores, width)
-    return best, index // count, jnp.take_along_axis(tokens.reshape(batch, width * count), index, axis=1)
+    tokens = jnp.take_along_axis(tokens.reshape(batch_size, width * count), index, axis=1)
+    return best, index // count, tokens

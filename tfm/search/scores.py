@@ -7,45 +7,49 @@ import jax.numpy as jnp
 
 from tfm.search.state import State, Step
 
-LARGEST_LOG = 88.0  # of a float32
+MAX_FLOAT32_LOG = 88.0  # exp(88) is near the largest float32
 
 
 def log_z(logits: jax.Array) -> jax.Array:
-    """log sum exp over the vocabulary, the log of the partition function: [..., V] -> float32 [...]."""
+    """Computes the log of the sum of exp(logits) over the vocabulary: [..., V] -> float32 [...]."""
     return jax.nn.logsumexp(logits.astype(jnp.float32), axis=-1)
 
 
 def log_probability(logit: jax.Array, log_z: jax.Array) -> jax.Array:
-    """logit - log_z in float32; -inf where the logit is -inf, even if log_z is -inf too."""
+    """Returns logit - log_z in float32, or -inf if the logit is -inf, even if log_z is -inf too.
+
+    If `log_z` is NaN, so is the result, because logits of NaN must never look like impossible tokens.
+    """
     logit = logit.astype(jnp.float32)
-    return jnp.where(logit == -jnp.inf, -jnp.inf, logit - log_z)
+    return jnp.where((logit == -jnp.inf) & ~jnp.isnan(log_z), -jnp.inf, logit - log_z)
 
 
 def length_penalty(length: jax.Array | float, alpha: float) -> jax.Array | float:
-    """((5 + length) / 6) ** alpha: Wu et al. 2016, equation 14, as section 6.1 uses it with alpha 0.6."""
+    """Returns ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14; section 6.1 uses alpha 0.6)."""
     return ((5.0 + length) / 6.0) ** alpha
 
 
 def token_scores(logits: jax.Array, targets: jax.Array) -> jax.Array:
-    """Log-probability of given tokens: logits [..., L, V], targets int [..., L] -> float32 [..., L]."""
+    """Returns log-probabilities of tokens: logits [..., L, V], targets int [..., L] -> float32 [..., L]."""
     target_logit = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     return log_probability(target_logit, log_z(logits))
 
 
 def ensemble(*steps: Step) -> Step:
-    """One step of several models: the mean of their probabilities.
+    """Combines the steps of several models into one step that averages their probabilities.
 
     Args:
-      steps: each a `step(tokens, state, position)` over the same vocabulary.
+      steps: Functions step(tokens, state, position), all over one vocabulary.
 
     Returns:
-      step(tokens, states, position) -> (log of the mean probability, states); states is the tuple of theirs.
+      step(tokens, states, position) -> (log of the mean probability, states). `states` is a tuple with the
+      state of each model.
     """
 
     def step(
         tokens: jax.Array, states: tuple[State, ...], position: jax.Array
     ) -> tuple[jax.Array, tuple[State, ...]]:
-        results = [one(tokens, state, position) for one, state in zip(steps, states, strict=True)]
+        results = [step(tokens, state, position) for step, state in zip(steps, states, strict=True)]
         states = tuple(state for _, state in results)
         if len(results) == 1:
             return results[0][0], states
@@ -56,13 +60,13 @@ def ensemble(*steps: Step) -> Step:
 
 
 def check_penalty(alpha: float | jax.Array, max_length: int) -> None:
-    """Checks that scores over the length penalty are numbers, where `alpha` is known before tracing.
+    """Checks that scores divided by the length penalty are numbers, if `alpha` is known before tracing.
 
     Raises:
-      ValueError: they are not.
+      ValueError: They are not.
     """
-    if isinstance(alpha, int | float) and not abs(alpha * math.log((5 + max_length) / 6)) < LARGEST_LOG:
+    if isinstance(alpha, int | float) and not abs(alpha * math.log((5 + max_length) / 6)) < MAX_FLOAT32_LOG:
         raise ValueError(
-            f"length_penalty must leave ((5 + length) / 6) ** length_penalty a float32, got {alpha} for up "
-            f"to {max_length} tokens"
+            "Expected a length_penalty for which ((5 + length) / 6) ** length_penalty is a float32, got "
+            f"{alpha} for up to {max_length} tokens."
         )

@@ -26,7 +26,7 @@ from tfm.data.trees import (
     restore_tree,
     split_words,
 )
-from tfm.decoding.generate import DecodingConfig
+from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.evaluation.bracketing import Parse, bracketing_scores
 from tfm.evaluation.score import Score

@@ -46,8 +46,10 @@ class Sentence(NamedTuple):
 
     Attributes:
       table: logits [states, V].
-      limit, minimum, forbidden, prefix: see `tfm.search.Constraints`.
-      alpha: of the length penalty.
+      limit, minimum, forbidden, prefix: This row's `max_lengths`, `min_length`, `forbidden` and `prefix`, see
+        `tfm.search.Constraints`.
+      alpha: Exponent of the length penalty.
+      allowed: Tokens that are allowed at each of the first positions, see `tfm.search.Constraints`.
     """
 
     table: np.ndarray
@@ -56,6 +58,7 @@ class Sentence(NamedTuple):
     forbidden: Words = ()
     prefix: Words = ()
     alpha: float = 0.0
+    allowed: tuple[tuple[bool, ...], ...] = ()
 
     def log_probabilities(self, words: Words) -> np.ndarray:
         """Returns the log-probabilities of all tokens after `words`, float64 [V]."""
@@ -71,6 +74,8 @@ class Sentence(NamedTuple):
             )
             if length <= len(self.prefix) and self.prefix[length - 1] >= 0:
                 allowed &= {self.prefix[length - 1]}
+            if length <= len(self.allowed):
+                allowed &= set(np.flatnonzero(self.allowed[length - 1]).tolist())
         found = self.log_probabilities(words)
         return {token: found[token] for token in sorted(allowed) if found[token] > -np.inf}
 
@@ -128,5 +133,9 @@ def random_batch(seed: int) -> list[Sentence]:
     shape = BATCH, int(rng.integers(1, MAX_LENGTH + 2))
     prefixes = np.where(rng.random(shape) < 0.7, -1, rng.integers(0, VOCABULARY, shape)).tolist()
     limits = rng.integers(1, MAX_LENGTH + 1, BATCH).tolist()
-    rows = zip(table, limits, prefixes, strict=True)
-    return [Sentence(one, limit, minimum, forbidden, tuple(prefix), alpha) for one, limit, prefix in rows]
+    shape = int(rng.integers(0, MAX_LENGTH)), VOCABULARY
+    allowed = tuple(map(tuple, (rng.random(shape) < 0.8).tolist()))
+    return [
+        Sentence(logits, limit, minimum, forbidden, tuple(prefix), alpha, allowed)
+        for logits, limit, prefix in zip(table, limits, prefixes, strict=True)
+    ]

@@ -52,9 +52,11 @@ class SearchContract:
     def run(self, find: Any, batch: list[Sentence], **options: Any) -> search.Hypotheses:
         """Returns what a search finds, as NumPy arrays."""
         one, static = batch[0], tuple((dict(self.options) | options).items())
-        table, limits, _, _, prefix, _ = map(np.array, zip(*batch, strict=True))
+        table, limits, _, _, prefix, _, _ = map(np.array, zip(*batch, strict=True))
         alpha = one.alpha if self.penalized else None
-        found = _run(find, one.forbidden, static, table, limits, one.minimum, prefix, alpha)
+        allowed = np.array(one.allowed) if one.allowed else None
+        constraints = search.Constraints(limits, one.minimum, prefix=prefix, allowed=allowed)
+        found = _run(find, one.forbidden, static, table, constraints, alpha)
         return jax.tree.map(np.asarray, found)
 
     def found(
@@ -133,9 +135,9 @@ class BeamContract(SearchContract):
 
 
 @quick_jit(static_argnums=(0, 1, 2))
-def _run(find, forbidden, options, table, limits, minimum, prefix, alpha):
+def _run(find, forbidden, options, table, constraints, alpha):
     """Returns the hypotheses that a search finds."""
     chosen = dict(options) if alpha is None else {"length_penalty": alpha} | dict(options)
     width: Any = chosen.get("beam_size", chosen.get("samples", 1))
-    chosen["constraints"] = search.Constraints(limits, minimum, forbidden, prefix)
-    return find(step, begin(table, width), max_length=MAX_LENGTH, bos_id=BOS, eos_id=EOS, **chosen)
+    limits = search.Limits(MAX_LENGTH, BOS, EOS, constraints._replace(forbidden=forbidden))
+    return find(step, begin(table, width), limits, batch_size=len(table), **chosen)

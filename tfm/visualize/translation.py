@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm.data.batching import pad_sentences
 from tfm.data.tokenizer import BOS_ID, EOS_ID
-from tfm.decoding.generate import check_lengths, trace_batch
+from tfm.decoding.batches import pad_ids
 from tfm.decoding.parameters import search_parameters
+from tfm.decoding.translate import check_lengths, trace_batch
 from tfm.errors import UserError
 from tfm.interpret.recorder import Recorder
 from tfm.layers.observe import activate, read_attention
@@ -110,7 +110,7 @@ def examine(task: Any, params: Any, sentence: str, max_tokens: int = MAX_TOKENS)
         log.warning(
             "Drawing the first %s of the %s tokens of a translation (--max_tokens)", max_tokens, len(target)
         )
-    translated = _examine_ids(task, params, sentence, (source, target[:max_tokens]), pad_sentences)
+    translated = _examine_ids(task, params, sentence, (source, target[:max_tokens]), pad_ids)
     return translated._replace(
         translation=task.tokenizer.decode(target),
         beam=trace_steps(trace)[:max_tokens],
@@ -263,7 +263,7 @@ def _search(task, params, source):
     config = dataclasses.replace(task.config.decoding, samples=0)
     check_lengths(task.model, [len(source) + config.max_extra_tokens])
     members = (search_parameters(params, config.dtype),)
-    inputs = pad_sentences([source])[:, : task.model.config.max_length]
+    inputs = pad_ids([source])[:, : task.model.config.max_length]
     found, trace = jax.device_get(trace_batch(task.model, members, inputs, config))
     return _hypotheses(found), trace
 

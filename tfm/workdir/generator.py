@@ -36,15 +36,17 @@ class Generator:
 
         Args:
           prefixes: texts; "" begins a text.
-          decoding: fields of the run's `tfm.decoding.continuation.GenerationConfig` to replace, such as
+          decoding: fields of the run's `tfm.decoding.config.GenerationConfig` to replace, such as
             samples=3, temperature=0.8, max_tokens=100.
         """
         return [[each.text for each in found] for found in self.continuations(prefixes, **decoding)]
 
-    def continuations(self, prefixes: Sequence[str], *, first: int = 0, **decoding: Any) -> list[list[Any]]:
-        """As `generate`, with scores (`tfm.decoding.continuation.Continuation`);
+    def continuations(
+        self, prefixes: Sequence[str], *, start_index: int = 0, **decoding: Any
+    ) -> list[list[Any]]:
+        """As `generate`, with scores (`tfm.decoding.generate.Continuation`);
 
-        Samples depend on the number of their prefix, of which `first` is that of the first.
+        A sample depends on the index of its prefix. `start_index` is the index of the first prefix.
         """
         fields = dataclasses.replace(self.run.task.config.decoding, **decoding)
-        return self.run.task.generate(self.run.params, prefixes, fields, first=first)
+        return self.run.task.generate(self.run.params, prefixes, fields, start_index=start_index)

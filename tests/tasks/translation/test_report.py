@@ -15,7 +15,7 @@ from tfm.config import save
 from tfm.data.config import DataConfig
 from tfm.data.sources.opening import open_pairs
 from tfm.data.tokenizer import BOS_ID, EOS_ID
-from tfm.decoding.generate import DecodingConfig
+from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.tasks import translation
 from tfm.tasks.translation import report

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from tests.support.tiny import randomize_weights
-from tfm.decoding.generate import TokenHypothesis
+from tfm.decoding.hypotheses import TokenHypothesis
 from tfm.tasks.translation import pipeline
 from tfm.workdir import runs
 

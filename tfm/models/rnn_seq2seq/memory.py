@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from tfm.memory_estimate import FLOAT32, ITEM_SIZES
 from tfm.models.rnn_seq2seq.config import RNNConfig
 
 
@@ -52,59 +51,9 @@ class RecurrentMemory:
         """{config field: number of layers}, of the encoder's directions and of the decoder."""
         return {"model.layers": self.config.layers * (3 if self.config.bidirectional else 2)}
 
-    def decoding_bytes(
-        self, *, rows: int, source: int, length: int, width: int, sampling: bool = False
-    ) -> int:
-        """Bytes beside the weights that the search of one batch takes.
-
-        The encoder's arrays; the states of W hypotheses before and after a reordering; what is kept of each
-        (tokens, coverage); the hidden layer of the additive score [B, W, M, features]; logits [B, W, V].
-
-        Args:
-          rows, source, length, width: B, M, T and W.
-          sampling: whether tokens are sampled, which takes float32 copies of the logits.
-        """
-        model, hypotheses, item = self.config, rows * width, self._item()
-        states = 2 * hypotheses * model.layers * model.state_arrays * model.hidden_features * item
-        kept = hypotheses * (6 * length + 2 * source) * FLOAT32
-        scores = hypotheses * source * (2 + self._score_features()) * FLOAT32
-        logits = hypotheses * self.vocabulary_size * (3 * FLOAT32 if sampling else 2 * item)
-        return self._encoder_bytes(rows, source) + states + kept + scores + logits
-
-    def scoring_bytes(self, *, rows: int, source: int, target: int, chunk: int) -> int:
-        """Bytes beside the weights of a forward pass over given pairs.
-
-        The encoder's arrays; first states, embeddings and features of all target positions, attention
-        weights [B, L, M]; float32 logits [chunk, V].
-
-        Args:
-          rows, source, target: B, M and L.
-          chunk: target positions whose logits are held at a time.
-        """
-        model = self.config
-        features = model.embedding_features + model.output_features
-        features += 2 * model.layers * model.state_arrays * model.hidden_features
-        passed = rows * target * (features + 2 * source) * FLOAT32
-        scores = rows * source * self._score_features() * FLOAT32
-        logits = 2 * min(max(chunk, rows), rows * target) * self.vocabulary_size * FLOAT32
-        return self._encoder_bytes(rows, source) + passed + scores + logits
-
     def _count_cells(self, first, later):
         """Parameters of a stack of cells whose inputs have `first` and `later` features."""
         model = self.config
         gates = 4 if model.cell == "lstm" else 3
         inputs = first + (model.layers - 1) * later + model.layers * (model.hidden_features + 1)
         return gates * model.hidden_features * inputs
-
-    def _encoder_bytes(self, rows, source):
-        """Embeddings, the states of all layers and both directions, annotations and their keys."""
-        model = self.config
-        states = (model.layers * model.state_arrays + 2) * model.annotation_features
-        features = model.embedding_features + states + self._score_features()
-        return rows * source * features * self._item()
-
-    def _score_features(self):
-        return self.config.attention_features if self.config.attention == "additive" else 0
-
-    def _item(self):
-        return ITEM_SIZES[self.config.dtype]

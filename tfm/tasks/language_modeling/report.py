@@ -9,7 +9,7 @@ import numpy as np
 
 from tfm.data.batches.documents import score_windows, window_batches
 from tfm.data.sources.opening import fingerprint_texts
-from tfm.decoding.generate import as_members
+from tfm.decoding.parameters import as_ensemble
 from tfm.evaluation.language_modeling_metrics import likelihood_scores
 from tfm.tasks.language_modeling.data import TokenizedDocuments
 from tfm.training.task import Report
@@ -49,7 +49,7 @@ def document_nats(task: Any, params: Any, documents: TokenizedDocuments) -> np.n
     ends = documents.ends if data.rows == "packed" else documents.ends[-1:]
     windows = score_windows(ends, data.row_length, min(task.config.stride, data.row_length))
     scores = np.full(len(documents.tokens), np.nan)
-    members = as_members(params)
+    members = as_ensemble(params)
     for chosen, batch in window_batches(documents.tokens, windows, data.batch_tokens):
         found = np.asarray(jax.device_get(task.log_probabilities(members, batch)))
         for row, (start, length, counted) in enumerate(zip(*chosen, strict=True)):

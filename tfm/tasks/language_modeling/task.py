@@ -22,7 +22,8 @@ from tfm.data.config import SPLITS, TOKENIZER_FILE, DocumentsConfig, remove_path
 from tfm.data.sources.documents import check_documents, open_documents
 from tfm.data.token_cache import check_folder
 from tfm.data.tokenizer import Tokenizer
-from tfm.decoding.continuation import Continuation, GenerationConfig, continue_texts
+from tfm.decoding.config import GenerationConfig
+from tfm.decoding.generate import Continuation, generate_texts
 from tfm.decoding.protocol import check_continues
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
@@ -204,9 +205,9 @@ class LanguageModeling:
     def generate(
         self, params: Any, prefixes: list[str], decoding: GenerationConfig | None = None, **options: Any
     ) -> list[list[Continuation]]:
-        """See `tfm.decoding.continuation.continue_texts`, by the config's decoding or by another."""
+        """See `tfm.decoding.generate.generate_texts`, by the config's decoding or by another."""
         decoding = decoding or self.config.decoding
-        return continue_texts(self.model, params, self.tokenizer, prefixes, decoding, **options)
+        return generate_texts(self.model, params, self.tokenizer, prefixes, decoding, **options)
 
 
 def make_model(config: Config, vocabulary_size: int) -> Any:

@@ -9,10 +9,11 @@ import numpy as np
 
 from tfm.arguments import check_texts
 from tfm.data.tokenizer import EOS_ID, Tokenizer
-from tfm.decoding.generate import DecodingConfig, Members, decode
+from tfm.decoding.config import DecodingConfig
 from tfm.decoding.mbr import expected_utilities
-from tfm.decoding.parameters import Params
-from tfm.decoding.scoring import attend_pairs, score_pairs
+from tfm.decoding.parameters import Ensemble, Params
+from tfm.decoding.score import attend_pairs, score_pairs
+from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError
 from tfm.evaluation.alignment import Links, align_words
 
@@ -28,7 +29,7 @@ class Hypothesis(NamedTuple):
 
 def translate_texts(
     model: nn.Module,
-    params: Params | Members,
+    params: Params | Ensemble,
     tokenizer: Tokenizer,
     sentences: Iterable[str],
     config: DecodingConfig,
@@ -42,7 +43,7 @@ def translate_texts(
     warning; the n-th best translation of a split one joins the n-th best of its parts, with added scores.
 
     Args:
-      model, params, config, n_best: see `tfm.decoding.generate.decode`.
+      model, params, config, n_best: see `tfm.decoding.translate.translate_ids`.
       tokenizer: of the model.
       sentences: texts.
       prefixes: texts with which the translations begin, or None.
@@ -65,7 +66,7 @@ def translate_texts(
         encoded = tokenizer.encode(prefixes)
         begins = [encoded[i] if first else [] for (i, _), first in zip(parts, starts, strict=True)]
     inputs = [[*part, EOS_ID] for _, part in parts]
-    found = decode(model, params, inputs, config, n_best=n_best, prefixes=begins)
+    found = translate_ids(model, params, inputs, config, n_best=n_best, prefixes=begins)
     translations: list[list[list[Hypothesis]]] = [[] for _ in sentences]
     for (i, _), hypotheses in zip(parts, found, strict=True):
         texts = [Hypothesis(tokenizer.decode(ids), score) for ids, score in hypotheses]
@@ -75,7 +76,7 @@ def translate_texts(
 
 def score_texts(
     model: nn.Module,
-    params: Params | Members,
+    params: Params | Ensemble,
     tokenizer: Tokenizer,
     sources: Iterable[str],
     targets: Iterable[str],
@@ -93,7 +94,7 @@ def score_texts(
 
 def align_texts(
     model: nn.Module,
-    params: Params | Members,
+    params: Params | Ensemble,
     tokenizer: Tokenizer,
     sources: Iterable[str],
     targets: Iterable[str],

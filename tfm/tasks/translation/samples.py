@@ -46,7 +46,7 @@ def _picture(task: Any, params: Any, row: dict[str, str]) -> Callable[[str], Non
 
 
 def _draw(translated, decoding, path):
-    from tfm.decoding.generate import find_layer
+    from tfm.decoding.translate import find_layer
     from tfm.visualize.figures import draw_attention  # takes a second
     from tfm.visualize.selection import Selection, select
 

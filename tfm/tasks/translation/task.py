@@ -22,7 +22,7 @@ from tfm.data.config import SPLITS, VOCABULARY_FILE, DataConfig, remove_paths
 from tfm.data.sources.opening import check_splits, find_problems, open_pairs, split_tags
 from tfm.data.token_cache import check_folder
 from tfm.data.tokenizer import BOS_ID, Tokenizer
-from tfm.decoding.generate import DecodingConfig
+from tfm.decoding.config import DecodingConfig
 from tfm.decoding.protocol import check_translates
 from tfm.errors import UserError
 from tfm.evaluation.alignment import Links

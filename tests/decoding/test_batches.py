@@ -1,0 +1,198 @@
+"""Batches that do not fit into the memory are split, with equal results."""
+
+import dataclasses
+import threading
+import time
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tfm.data.batches.rows import list_widths
+from tfm.decoding import batches
+from tfm.decoding.batches import map_rows, pad_ids
+from tfm.decoding.config import DecodingConfig, GenerationConfig
+from tfm.decoding.generate import generate_ids
+from tfm.decoding.score import score_pairs
+from tfm.decoding.translate import translate_ids
+from tfm.errors import UserError
+from tfm.models import Transformer, TransformerConfig
+from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
+from tfm.testing.parameters import random_parameters
+
+LENGTHS = [3, 9, 4, 4, 7, 8, 2]
+OUT_OF_MEMORY = "RESOURCE_EXHAUSTED: 9 bytes.\nmore"
+
+
+class Program:
+    """A compiled program that adds 100 to the index of each row, on a device with limits.
+
+    Attributes:
+      bytes_per_row: What the compiler reports for the program.
+      max_rows: A batch of more rows runs out of memory.
+      max_at_once: More batches at the same time run out of memory.
+      tried: The number of rows of each batch that ran.
+      at_once: The largest number of batches that ran at the same time.
+    """
+
+    def __init__(self, bytes_per_row=0, max_rows=99, max_at_once=99, error=OUT_OF_MEMORY):
+        self.bytes_per_row, self.max_rows, self.max_at_once = bytes_per_row, max_rows, max_at_once
+        self.error, self.tried, self.at_once = error, [], 0
+        self._running, self._lock = 0, threading.Lock()
+
+    def lower(self, rows):
+        """Returns an object like `jax.stages.Lowered`."""
+        sizes = {"argument_size_in_bytes": 0, "output_size_in_bytes": 0}
+        memory = types.SimpleNamespace(temp_size_in_bytes=self.bytes_per_row * len(rows), **sizes)
+        compiled = types.SimpleNamespace(memory_analysis=lambda: memory)
+        return types.SimpleNamespace(compile=lambda: compiled)
+
+    def __call__(self, rows):
+        with self._lock:
+            self.tried.append(len(rows))
+            self._running += 1
+            self.at_once = max(self.at_once, self._running)
+            fits = self._running <= self.max_at_once and len(rows) <= self.max_rows
+        time.sleep(0.02)
+        with self._lock:
+            self._running -= 1
+        if not fits:
+            raise jax.errors.JaxRuntimeError(self.error)
+        return {"sum": rows + 100}
+
+
+def run(program, batch_size=4, lengths=LENGTHS):
+    def describe(row):
+        return f"Row {row}", "Shorten it"
+
+    options = {"batch_size": batch_size, "describe": describe}
+    return [int(row["sum"]) for row in map_rows(program, lambda rows: (np.array(rows),), lengths, **options)]
+
+
+EXPECTED = [i + 100 for i in range(len(LENGTHS))]
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    """Sets the bytes of the device."""
+    return lambda size: monkeypatch.setattr(batches, "available_memory", lambda: size)
+
+
+@pytest.mark.parametrize("count", [1, 3, 8, 21])
+def test_a_batch_has_a_power_of_two_of_rows_of_similar_length(count):
+    lengths, seen = np.random.default_rng(0).integers(1, 40, count).tolist(), []
+
+    def make_arguments(rows):
+        seen.append(rows)
+        return (np.array(rows),)
+
+    program = Program()
+    map_rows(program, make_arguments, lengths, batch_size=8, describe=None)
+    assert {len(rows) for rows in seen} <= {1, 2, 4, 8}
+    assert sorted({row for rows in seen for row in rows}) == list(range(count))
+    ordered = [lengths[row] for rows in sorted(seen, key=lambda rows: -lengths[rows[0]]) for row in rows]
+    assert ordered == sorted(ordered, reverse=True)
+
+
+def test_ids_are_padded_to_few_widths():
+    rows = [[5] * length for length in (3, 0, 19)]
+    padded = pad_ids(rows, fill=-1)
+    assert padded.shape[1] in list_widths(1 << 10)
+    for row, ids in zip(padded.tolist(), rows, strict=True):
+        assert row == ids + [-1] * (len(row) - len(ids))
+
+
+@pytest.mark.parametrize(("size", "most"), [(None, 4), (800, 4), (799, 2), (399, 1), (75, 1)])
+def test_batches_are_split_until_they_fit(memory, size, most):
+    memory(size)
+    program = Program(bytes_per_row=75)
+    assert run(program) == EXPECTED
+    assert max(program.tried) == most
+
+
+def test_rows_that_are_too_large_are_errors_before_they_run(memory):
+    memory(2**30)
+    program = Program(bytes_per_row=2**31)
+    with pytest.raises(UserError, match=r"Row 1 .*2.00 GiB .*1.00 GiB\. Shorten it"):
+        run(program)
+    assert program.tried == []
+
+
+@pytest.mark.parametrize(("bytes_per_row", "at_once"), [(37, 2), (38, 1)])
+def test_two_batches_at_once_share_the_memory(memory, bytes_per_row, at_once):
+    memory(100)
+    program = Program(bytes_per_row)
+    assert run(program, batch_size=1) == EXPECTED
+    assert program.at_once == at_once
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_size_that_ran_out_of_memory_is_not_tried_again(most):
+    program = Program(max_rows=most)
+    assert run(program) == EXPECTED
+    assert len([count for count in program.tried if count > most]) <= 4  # two sizes, on two threads
+
+
+def test_a_row_that_fits_while_no_other_batch_runs_is_computed():
+    program = Program(max_at_once=1)
+    assert run(program, batch_size=1) == EXPECTED
+    assert program.at_once == 2
+
+
+def test_a_single_row_that_runs_out_of_memory_is_an_error():
+    with pytest.raises(UserError, match=r"Row \d .*RESOURCE_EXHAUSTED: 9 bytes\.\)\. Shorten it"):
+        run(Program(max_rows=0))
+
+
+def test_other_errors_of_the_device_are_raised():
+    with pytest.raises(jax.errors.JaxRuntimeError, match="broken"):
+        run(Program(max_rows=0, error="INTERNAL: broken"))
+
+
+PIECES, TOKENS = 12, np.ones((1, 4), int)
+SIZES = {"d_model": 16, "d_ff": 24, "heads": 2, "dropout": 0.0}
+MODEL = Transformer(TransformerConfig(encoder_layers=1, decoder_layers=1, **SIZES), vocabulary_size=PIECES)
+PARAMS = random_parameters(MODEL, TOKENS, TOKENS, deviation=0.5)
+LM = DecoderLM(DecoderLMConfig(layers=1, positions="rotary", **SIZES), vocabulary_size=PIECES)
+LM_PARAMS = random_parameters(LM, TOKENS, deviation=0.5)
+SENTENCES = [[5, 6, 7, 2], [4, 2], [8, 3, 5, 4, 2], [9, 2]]
+BEAM = DecodingConfig(beam_size=3, max_extra_tokens=4)
+CALLS = {
+    "translate": lambda config: translate_ids(MODEL, PARAMS, SENTENCES, config),
+    "score": lambda config: score_pairs(MODEL, PARAMS, SENTENCES, SENTENCES[::-1], config),
+    "generate": lambda config: generate_ids(
+        LM, LM_PARAMS, SENTENCES, GenerationConfig(samples=2, max_tokens=4, batch_size=config.batch_size)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_split_batches_give_the_same(name, monkeypatch):
+    """The memory allows half of the rows of a batch."""
+    config, whole = dataclasses.replace(BEAM, batch_size=4), []
+    measure = batches.measure_memory
+    monkeypatch.setattr(batches, "available_memory", lambda: 1 << 40)
+    monkeypatch.setattr(batches, "measure_memory", lambda *a: whole.append(measure(*a)) or whole[-1])
+    expected = CALLS[name](config)
+    monkeypatch.setattr(batches, "available_memory", lambda: (whole[0] - 1) / batches.MAX_MEMORY_FRACTION)
+    found = CALLS[name](config)
+    assert len(whole) > 2
+    assert min(whole) < whole[0]
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+@pytest.mark.parametrize("fields", [{"beam_size": 1000}, {"max_extra_tokens": 65_536}, {"samples": 1000}])
+def test_searches_that_never_fit_are_errors(fields, memory):
+    memory(2**20)
+    ((name, value),) = fields.items()
+    with pytest.raises(UserError, match=rf"input of 4 tokens .* MiB.*decoding\.{name} \({value:,}\)"):
+        translate_ids(MODEL, PARAMS, [[5, 6, 7, 2]], dataclasses.replace(BEAM, **fields))
+
+
+def test_the_memory_of_a_program_includes_its_arguments_and_results():
+    program = jax.jit(lambda x: jnp.concatenate([x, x]))
+    assert batches.measure_memory(program, (np.zeros(1000, np.float32),)) >= 12_000

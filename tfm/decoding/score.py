@@ -1,0 +1,158 @@
+"""Teacher-forced scoring of sentence pairs: log-probabilities, attention and predictions of target tokens."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tfm.data.tokenizer import BOS_ID
+from tfm.decoding.batches import map_rows, pad_ids
+from tfm.decoding.config import DecodingConfig
+from tfm.decoding.parameters import Ensemble, Params, as_ensemble
+from tfm.decoding.protocol import read_cross_attention
+from tfm.decoding.translate import check_lengths, select_layer
+from tfm.losses import chunked_log_probabilities
+
+Ids = Sequence[Sequence[int]]
+
+
+def score_pairs(
+    model: nn.Module, params: Params | Ensemble, sources: Ids, targets: Ids, config: DecodingConfig
+) -> list[np.ndarray]:
+    """Computes the log-probability of each target token given its source, in one forward pass.
+
+    Args:
+      model: A `tfm.decoding.protocol.SequenceToSequence`.
+      params: Its parameters, or a tuple with the parameters of each member of an ensemble.
+      sources, targets: Lists of ids that end in EOS.
+      config: A `DecodingConfig`. A batch has as many pairs as in its search, and a chunk of logits as many
+        positions.
+
+    Returns:
+      A float32 NumPy array [length] for each pair. Its sum is the log-probability of the pair.
+
+    Raises:
+      UserError: A side is longer than the positions of the model, or a single pair does not fit into memory.
+    """
+    chunk_size = config.batch_size * config.width
+    rows = _map_pairs(_score_batch, model, params, sources, targets, config, chunk_size)
+    return [row[: len(target)] for row, target in zip(rows, targets, strict=True)]
+
+
+def attend_pairs(
+    model: nn.Module, params: Params | Ensemble, sources: Ids, targets: Ids, config: DecodingConfig
+) -> list[np.ndarray]:
+    """Computes the attention to the source in the layer `config.attention_layer`, averaged over its heads.
+
+    Args:
+      model, params, sources, targets, config: See `score_pairs`.
+
+    Returns:
+      A float32 NumPy array [target length, source length] for each pair. Row i is the attention of the
+      position that reads target token i - 1 (BOS for i = 0) and predicts token i.
+
+    Raises:
+      UserError: See `score_pairs`.
+    """
+    rows = _map_pairs(_attend_batch, model, params, sources, targets, config, config)
+    pairs = zip(rows, targets, sources, strict=True)
+    return [row[: len(target), : len(source)] for row, target, source in pairs]
+
+
+def predict_pairs(
+    model: nn.Module, params: Params | Ensemble, sources: Ids, targets: Ids, config: DecodingConfig
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Finds the most probable token at each target position, given its source and the previous target tokens.
+
+    Args:
+      model, params, sources, targets, config: See `score_pairs`.
+
+    Returns:
+      (ids int32 [length], probabilities float32 [length]) for each pair.
+
+    Raises:
+      UserError: See `score_pairs`.
+    """
+    rows = _map_pairs(_predict_batch, model, params, sources, targets, config)
+    return [
+        (ids[: len(target)], probabilities[: len(target)])
+        for (ids, probabilities), target in zip(rows, targets, strict=True)
+    ]
+
+
+def _map_pairs(
+    program: Callable[..., Any],
+    model: nn.Module,
+    params: Params | Ensemble,
+    sources: Ids,
+    targets: Ids,
+    config: DecodingConfig,
+    *options: Any,
+) -> list[Any]:
+    """Computes `program(model, members, inputs [B, M], labels [B, L], *options)`, and returns its rows."""
+    check_lengths(model, map(len, [*sources, *targets]))
+    members, max_length = as_ensemble(params), model.config.max_length
+
+    def make_arguments(rows):
+        sides = (pad_ids([side[i] for i in rows])[:, :max_length] for side in (sources, targets))
+        return model, members, *sides, *options  # columns beyond `max_length` are padding
+
+    def describe(row):
+        lengths = f"{len(sources[row]):,} and {len(targets[row]):,} tokens"
+        return f"Scoring or aligning one pair of {lengths}", "Leave it out or shorten it"
+
+    lengths = [len(source) + len(target) for source, target in zip(sources, targets, strict=True)]
+    return map_rows(program, make_arguments, lengths, batch_size=config.batch_size, describe=describe)
+
+
+def _shift_right(labels):
+    """Returns the inputs of the decoder: BOS and all labels [B, L] but the last."""
+    return jnp.roll(labels, 1, axis=-1).at[:, 0].set(BOS_ID)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 4))
+def _score_batch(model, members, inputs, labels, chunk_size):
+    """Returns log-probabilities [B, L] of labels given inputs [B, M]. Values at padding are meaningless."""
+
+    def score(params):
+        variables, targets = {"params": params}, _shift_right(labels)
+        features, table = model.apply(variables, inputs, targets, train=False, method="features")
+        return chunked_log_probabilities(features, table, labels, chunk_size)
+
+    scores = jnp.stack([score(params) for params in members])
+    return jax.nn.logsumexp(scores, axis=0) - jnp.log(len(members))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _predict_batch(model, members, inputs, labels):
+    """Returns ids and probabilities [B, L] of the best tokens. Values at padding are meaningless."""
+    outputs = [
+        model.apply({"params": params}, inputs, _shift_right(labels), train=False, method="features")
+        for params in members
+    ]
+
+    def predict_row(rows):  # one row after the other, because the logits of a batch are large
+        pairs = zip(rows, (table for _, table in outputs), strict=True)
+        logits = (features @ table.astype(features.dtype).T for features, table in pairs)
+        total = sum(jax.nn.softmax(x.astype(jnp.float32)) for x in logits)
+        probabilities = jnp.asarray(total) / len(members)
+        return probabilities.argmax(-1).astype(jnp.int32), probabilities.max(-1)
+
+    return jax.lax.map(predict_row, [features for features, _ in outputs])
+
+
+@functools.partial(jax.jit, static_argnums=(0, 4))
+def _attend_batch(model, members, inputs, labels, config):
+    """Returns attention [B, L, M], averaged over the members."""
+
+    def attend(params):
+        arguments = {"params": params}, inputs, _shift_right(labels)
+        apply = functools.partial(model.apply, *arguments, train=False, method="features")
+        _, attention = read_cross_attention(model, apply)
+        return select_layer(attention, config).mean(1)
+
+    return sum(attend(params) for params in members) / len(members)

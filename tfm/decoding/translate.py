@@ -1,0 +1,205 @@
+"""Translation of ids by a sequence-to-sequence model: a compiled search for each batch."""
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tfm import search
+from tfm.arguments import check_count
+from tfm.data.tokenizer import PAD_ID
+from tfm.decoding.batches import map_rows, pad_ids
+from tfm.decoding.config import DecodingConfig
+from tfm.decoding.hypotheses import TokenHypothesis, as_token_hypotheses, make_limits, run_search
+from tfm.decoding.parameters import Ensemble, Params, apply_model, as_ensemble, search_parameters, with_dtype
+from tfm.decoding.protocol import read_cross_attention
+from tfm.errors import UserError
+
+
+def translate_ids(
+    model: nn.Module,
+    params: Params | Ensemble,
+    sources: Sequence[Sequence[int]],
+    config: DecodingConfig,
+    *,
+    n_best: int = 1,
+    prefixes: Sequence[Sequence[int]] | None = None,
+) -> list[list[TokenHypothesis]]:
+    """Translates lists of ids.
+
+    Args:
+      model: A `tfm.decoding.protocol.SequenceToSequence`, such as `tfm.models.Transformer`.
+      params: Its parameters, or a tuple with the parameters of an ensemble, which averages probabilities.
+      sources: Lists of source ids, including EOS.
+      config: A `DecodingConfig`.
+      n_best: Number of hypotheses for each source, at most the beam size. Samples are all returned, in no
+        order.
+      prefixes: Lists of ids, without EOS, with which the outputs begin. None stands for empty lists.
+
+    Returns:
+      A list of `TokenHypothesis` for each source, in the order of `sources`, the best first.
+
+    Raises:
+      UserError: `n_best` is above the beam size, an output could be longer than the positions of the model, a
+        single source does not fit into the memory, or probabilities are NaN.
+    """
+    check_n_best(n_best, config)
+    pairs = itertools.zip_longest(sources, prefixes or [], fillvalue=())
+    check_lengths(model, [len(ids) + len(prefix) + config.max_extra_tokens for ids, prefix in pairs])
+    members = tuple(search_parameters(member, config.dtype) for member in as_ensemble(params))
+    keys = jax.random.split(jax.random.key(config.seed), len(sources)) if config.samples else None
+
+    def make_arguments(rows):
+        inputs = pad_ids([sources[i] for i in rows])
+        inputs = inputs[:, : model.config.max_length]  # later columns are padding
+        prefix = pad_ids([prefixes[i] for i in rows], fill=-1) if prefixes else None
+        row_keys = None if keys is None else keys[np.array(rows)]
+        return model, members, inputs, config, n_best, prefix, row_keys
+
+    def describe(row):
+        names = ("samples" if config.samples else "beam_size", "max_extra_tokens", "max_input")
+        fields = ", ".join(f"decoding.{name} ({getattr(config, name):,})" for name in names)
+        return f"Decoding one input of {len(sources[row]):,} tokens", f"Lower {fields}"
+
+    lengths = [len(ids) for ids in sources]
+    rows = map_rows(search_batch, make_arguments, lengths, batch_size=config.batch_size, describe=describe)
+    return as_token_hypotheses(rows)
+
+
+def check_n_best(n_best: int, config: DecodingConfig) -> None:
+    """Raises a UserError if a search finds fewer than `n_best` hypotheses of a sentence."""
+    check_count("n_best", n_best, "translation of each sentence")
+    if n_best > config.width:
+        raise UserError(
+            f"Expected a beam of at least {n_best} hypotheses for the {n_best} best translations, got "
+            f"decoding.beam_size {config.beam_size}."
+        )
+
+
+def check_lengths(model: nn.Module, lengths: Iterable[int]) -> None:
+    """Raises a UserError if a sequence of these lengths has more tokens than the model has positions."""
+    max_length, longest = model.config.max_length, max(lengths, default=0)
+    if max_length is not None and longest > max_length:
+        raise UserError(
+            f"Expected at most {max_length:,} tokens, the positions of the model, got up to {longest:,}. "
+            "Shorten the texts, or lower decoding.max_input and decoding.max_extra_tokens."
+        )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3, 4))
+def search_batch(
+    model: nn.Module,
+    members: Ensemble,
+    inputs: jax.Array,
+    config: DecodingConfig,
+    n_best: int = 1,
+    prefix: jax.Array | None = None,
+    keys: jax.Array | None = None,
+) -> search.Hypotheses:
+    """Searches the outputs of one batch. Compiles once for each shape.
+
+    An output has at most `max_extra_tokens` more tokens than its own input and prefix, whatever the width of
+    the batch.
+
+    Args:
+      model, config, n_best: See `translate_ids`.
+      members: The `search_parameters` of each member of the ensemble.
+      inputs: int32 [B, M], padded with 0.
+      prefix: int32 [B, P], see `search.Constraints`.
+      keys: [B], random keys for samples.
+
+    Returns:
+      `search.Hypotheses` with N = `n_best`, or N = `config.samples`.
+    """
+    search_options, beam_options = _prepare_search(model, members, inputs, config, prefix)
+    return run_search(config, keys, beam_options | {"n_best": n_best}, **search_options)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def trace_batch(
+    model: nn.Module, members: Ensemble, inputs: jax.Array, config: DecodingConfig
+) -> tuple[search.Hypotheses, search.BeamTrace]:
+    """Runs the beam search of one batch, and also returns the beam after each step.
+
+    Args:
+      model, members, inputs: See `search_batch`.
+      config: A config with a beam. The search finds all hypotheses of the beam.
+    """
+    search_options, beam_options = _prepare_search(model, members, inputs, config, None)
+    beam_options |= {"beam_size": config.beam_size, "length_penalty": config.length_penalty}
+    return search.trace_beam_search(**search_options, **beam_options)
+
+
+def _prepare_search(
+    model: nn.Module,
+    members: Ensemble,
+    inputs: jax.Array,
+    config: DecodingConfig,
+    prefix: jax.Array | None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns arguments of every search, and further arguments of beam search."""
+    model = with_dtype(model, config.dtype)
+    max_lengths = (inputs != PAD_ID).sum(-1).astype(jnp.int32) + config.max_extra_tokens
+    max_length = inputs.shape[1] + config.max_extra_tokens
+    if prefix is not None:
+        max_lengths += (prefix >= 0).sum(-1)
+        max_length += prefix.shape[1]
+    max_length = min(max_length, model.config.max_length or max_length)
+    caches = tuple(
+        apply_model(model, params, inputs, width=config.width, max_length=max_length, method="init_cache")
+        for params in members
+    )
+    search_options = {
+        "step": search.ensemble(*(_make_step(model, params, config) for params in members)),
+        # Without the barrier, XLA transposes the keys and values of the encoder output in every step.
+        "state": jax.lax.optimization_barrier(caches),
+        "limits": make_limits(
+            max_length, max_lengths=max_lengths, min_length=config.min_length, prefix=prefix
+        ),
+        "batch_size": len(inputs),
+    }
+    beam_options = {
+        "reorder": lambda caches, parents: tuple(cache.reorder(parents) for cache in caches),
+        "coverage": _mean_coverage_penalty(config.coverage_penalty),
+    }
+    return search_options, beam_options
+
+
+def _make_step(model: nn.Module, params: Params, config: DecodingConfig) -> search.Step:
+    """Returns the step of one model. With a coverage penalty, the cache sums the attention."""
+
+    def step(tokens, cache, position):
+        apply = functools.partial(apply_model, model, params, tokens, cache, position, method="decode_step")
+        if not config.coverage_penalty:
+            return apply()
+        (logits, cache), attention = read_cross_attention(model, apply)
+        return logits, cache.add_coverage(select_layer(attention, config).mean(1))
+
+    return step
+
+
+def _mean_coverage_penalty(beta: float) -> Callable[[tuple], jax.Array] | None:
+    """Returns the coverage penalty of the caches of an ensemble, averaged, or None for no penalty."""
+    if not beta:
+        return None
+
+    def coverage(caches):
+        penalties = [search.coverage_penalty(c.coverage, c.source_mask[:, 0, 0], beta) for c in caches]
+        return sum(penalties) / len(penalties)
+
+    return coverage
+
+
+def select_layer(attention: jax.Array, config: DecodingConfig) -> jax.Array:
+    """Returns the layer of attention [layers, ...] that `config.attention_layer` selects."""
+    return attention[find_layer(len(attention), config)]
+
+
+def find_layer(layers: int, config: DecodingConfig) -> int:
+    """Returns the layer that `config.attention_layer` selects, or the nearest one if it does not exist."""
+    return range(layers)[int(np.clip(config.attention_layer, -layers, layers - 1))]

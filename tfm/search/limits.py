@@ -1,0 +1,170 @@
+"""Limits on the outputs of a search: special tokens, lengths, forbidden tokens and forced prefixes."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tfm.search.top_k import top_k
+
+Array = jax.Array | np.ndarray
+
+
+class Constraints(NamedTuple):
+    """Optional constraints on the outputs. By default all outputs of at most `max_length` tokens are allowed.
+
+    At the last position of an output, EOS is the only choice, whatever the constraints say.
+
+    Attributes:
+      max_lengths: int32 [B], at least 1. Maximum number of tokens of each row's output, including EOS. Larger
+        values than `Limits.max_length` are reduced to it, and None stands for it.
+      min_length: Minimum number of tokens of every output, including EOS, as far as its maximum allows.
+      forbidden: Ids that are never chosen, such as padding.
+      prefix: int32 [B, P], the first tokens of each output, or -1 where any token is allowed. A forced token
+        contributes its probability to the score.
+      allowed: bool [P, V], True for the tokens, including EOS, that are allowed at each of the first P
+        positions. Later positions are free. A model whose outputs are words followed by codes of an image,
+        for example, allows only words at the first positions and only codes at the others.
+    """
+
+    max_lengths: Array | None = None
+    min_length: int = 1
+    forbidden: tuple[int, ...] = ()
+    prefix: Array | None = None
+    allowed: Array | None = None
+
+
+class Limits(NamedTuple):
+    """How outputs begin and end, and which outputs are allowed.
+
+    Attributes:
+      max_length: T, the maximum number of tokens of an output, including EOS. Static.
+      bos_id: The token before the first one.
+      eos_id: The token that ends an output.
+      constraints: Further `Constraints`.
+      force_eos: Whether EOS is the only choice at the last position of an output. Otherwise an output of
+        `max_length` tokens ends without EOS, which greedy search and sampling support. Static.
+    """
+
+    max_length: int
+    bos_id: int
+    eos_id: int
+    constraints: Constraints = Constraints()
+    force_eos: bool = True
+
+    def for_batch(self, batch_size: int) -> "Limits":
+        """Returns limits whose `constraints.max_lengths` are int32 [B] and at most `max_length`.
+
+        Raises:
+          ValueError: No output satisfies the limits.
+        """
+        constraints = self.constraints
+        if self.max_length < 1:
+            raise ValueError(f"Expected max_length to be at least 1, for EOS, got {self.max_length}.")
+        if self.eos_id in constraints.forbidden:
+            raise ValueError(
+                f"Expected constraints.forbidden without eos_id {self.eos_id}, which every output needs, got "
+                f"{tuple(constraints.forbidden)}. Set constraints.min_length for longer outputs."
+            )
+        lengths = constraints.max_lengths
+        if isinstance(lengths, np.ndarray) and (lengths < 1).any():
+            raise ValueError(
+                f"Expected constraints.max_lengths to be at least 1, for EOS, got {lengths.min()}."
+            )
+        max_lengths = jnp.full(batch_size, self.max_length, jnp.int32)
+        if lengths is not None:
+            max_lengths = jnp.minimum(lengths, max_lengths).astype(jnp.int32)
+        return self._replace(constraints=constraints._replace(max_lengths=max_lengths))
+
+    @property
+    def max_lengths(self) -> jax.Array:
+        """int32 [B], `constraints.max_lengths` after `for_batch`."""
+        assert self.constraints.max_lengths is not None, "`for_batch` sets it"
+        return jnp.asarray(self.constraints.max_lengths)
+
+    def check_tokens(self, logits: jax.Array) -> None:
+        """Checks that all ids belong to the vocabulary. Indexing by a larger id would read the last token.
+
+        Raises:
+          ValueError: An id is negative or not below V, or `constraints.allowed` has another V.
+        """
+        classes, constraints = logits.shape[-1], self.constraints
+        for name, token in (("bos_id", self.bos_id), ("eos_id", self.eos_id)):
+            if not 0 <= token < classes:
+                raise ValueError(
+                    f"Expected {name} to be a token of the logits, from 0 to {classes - 1}, got {token}."
+                )
+        if any(token < 0 for token in constraints.forbidden):
+            raise ValueError(
+                f"Expected constraints.forbidden to be ids from 0, got {tuple(constraints.forbidden)}."
+            )
+        if constraints.allowed is not None and constraints.allowed.shape[1:] != (classes,):
+            raise ValueError(
+                f"Expected constraints.allowed [P, V] with V {classes}, got {constraints.allowed.shape}."
+            )
+
+    def must_end(self, position: jax.Array) -> jax.Array:
+        """Returns bool [B], True where only EOS is allowed at `position`, the last of an output."""
+        return (position + 1 >= self.max_lengths) & self.force_eos
+
+    def may_end(self, position: jax.Array) -> jax.Array:
+        """Returns bool [B], True where EOS is allowed at `position`."""
+        may_end = position + 1 >= self.constraints.min_length
+        if self.constraints.allowed is not None:
+            may_end &= self._allowed_tokens(position)[self.eos_id]
+        if self.constraints.prefix is not None:
+            may_end &= jnp.isin(self._forced_tokens(position), jnp.array([-1, self.eos_id]))
+        return may_end | self.must_end(position)
+
+    def mask_logits(self, logits: jax.Array, position: jax.Array) -> jax.Array:
+        """Returns logits [B, W, V] with -inf for every token that is not allowed at `position`."""
+        constraints, tokens = self.constraints, jnp.arange(logits.shape[-1])
+        allowed = (tokens != self.eos_id) | self.may_end(position)[:, None, None]
+        if constraints.forbidden:
+            allowed &= ~jnp.isin(tokens, jnp.array(constraints.forbidden))
+        if constraints.allowed is not None:
+            allowed &= self._allowed_tokens(position) | self.must_end(position)[:, None, None]
+        if constraints.prefix is not None:
+            forced = self._forced_tokens(position)[:, None, None]
+            allowed &= (forced < 0) | (forced == tokens)
+        return jnp.where(allowed, logits, -jnp.inf)
+
+    def best_tokens(self, logits: jax.Array, position: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+        """Returns the most probable tokens that are allowed at `position`, without masking EOS.
+
+        Needs fewer passes over all logits [B, W, V] than `mask_logits`.
+
+        Returns:
+          (logits, tokens), both [B, W, K] with K at least `count`, or V if that is less.
+        """
+        constraints = self.constraints
+        if constraints.allowed is not None:
+            logits = jnp.where(self._allowed_tokens(position), logits, -jnp.inf)
+        values, tokens = top_k(logits, min(count + len(constraints.forbidden), logits.shape[-1]))
+        if constraints.prefix is not None:
+            forced = self._forced_tokens(position)[:, None, None]
+            index = jnp.broadcast_to(jnp.maximum(forced, 0), (*logits.shape[:2], 1))
+            forced_logit = jnp.take_along_axis(logits, index, axis=-1)
+            is_first = jnp.arange(values.shape[-1]) == 0
+            values = jnp.where(forced < 0, values, jnp.where(is_first, forced_logit, -jnp.inf))
+            tokens = jnp.where(forced < 0, tokens, forced)
+        if constraints.forbidden:
+            is_forbidden = jnp.isin(tokens, jnp.array(constraints.forbidden))
+            values = jnp.where(is_forbidden, -jnp.inf, values)
+        return values, tokens
+
+    def _allowed_tokens(self, position: jax.Array) -> jax.Array:
+        """Returns bool [V], True for the tokens that `constraints.allowed` allows at `position`."""
+        allowed = self.constraints.allowed
+        assert allowed is not None
+        count = len(allowed)
+        return (position >= count) | jnp.asarray(allowed)[jnp.minimum(position, count - 1)]
+
+    def _forced_tokens(self, position: jax.Array) -> jax.Array:
+        """Returns int32 [B], the token that the prefix requires at `position`, or -1 if it requires none."""
+        prefix = self.constraints.prefix
+        assert prefix is not None
+        length = prefix.shape[1]
+        forced = jnp.where(position < length, prefix[:, jnp.minimum(position, length - 1)], -1)
+        return jnp.where(self.must_end(position), -1, forced)
