@@ -139,6 +139,7 @@ def test_sampling_takes_float32_copies_of_the_logits(model):
     sizes = {"rows": 2, "source": 3, "length": 4, "width": 5}
     plain, sampled = (model.memory_estimate.decoding_bytes(**sizes, sampling=each) for each in (False, True))
     assert sampled - plain >= 2 * 5 * 9_000 * 4
+    assert model.memory_estimate.decoding_bytes(**sizes) == plain
 
 
 @pytest.mark.long
