@@ -142,6 +142,25 @@ def test_sampling_takes_float32_copies_of_the_logits(model):
     assert model.memory_estimate.decoding_bytes(**sizes) == plain
 
 
+def recurrent_bytes(width=1, **fields):
+    model = RNNSeq2Seq(RNNConfig(**fields), vocabulary_size=90)
+    return model.memory_estimate.decoding_bytes(rows=2, source=3, length=1, width=width)
+
+
+def test_a_hypothesis_takes_the_states_of_all_layers_twice():
+    fields = {"layers": 2, "hidden_features": 1000, "attention_features": 4}
+    more = recurrent_bytes(width=5, **fields) - recurrent_bytes(width=1, **fields)
+    states = 2 * 4 * 2 * 1000 * 4  # of rows, further hypotheses, layers and features in float32
+    assert 2 <= more / states < 2.2
+
+
+def test_only_additive_attention_keeps_keys_of_its_own():
+    few, many = (recurrent_bytes(attention="additive", attention_features=size) for size in (10, 1010))
+    assert many - few >= 2 * 3 * 1000 * 4
+    few, many = (recurrent_bytes(attention="general", attention_features=size) for size in (10, 1010))
+    assert many == few
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("source", "target"), [(512, 64), (64, 512)])
 def test_scoring_bytes_are_near_the_compilers(source, target):
