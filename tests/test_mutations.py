@@ -158,7 +158,8 @@ def test_only_exit_code_1_is_a_kill(tmp_path):
     codes = {"passes": "assert True", "fails": "assert False", "ends": "import os; os._exit(3)"}
     for name, statement in codes.items():
         (tmp_path / f"test_{name}.py").write_text(f"def test_it():\n    {statement}\n", encoding="utf-8")
-    files = [f"test_{name}.py" for name in (*codes, "is_missing")]
+    (tmp_path / "test_cannot_be_imported.py").write_text("1 / 0\n", encoding="utf-8")
+    files = [f"test_{name}.py" for name in (*codes, "cannot_be_imported", "is_missing")]
     # A process without threads, because the runner forks before it computes anything.
     program = "import sys; from tests.mutations.run import run_tests\n"
     program += "print(*(run_tests([file], sys.argv[1], sys.argv[1] + '/log') for file in sys.argv[2:]))"
@@ -169,8 +170,8 @@ def test_only_exit_code_1_is_a_kill(tmp_path):
         text=True,
         check=True,
     )
-    passes, fails, ends, is_missing = map(int, shown.stdout.split())
-    assert (passes, fails, ends) == (run.SURVIVED, run.KILLED, 3)
+    passes, fails, ends, cannot_be_imported, is_missing = map(int, shown.stdout.split())
+    assert (passes, fails, ends, cannot_be_imported) == (run.SURVIVED, run.KILLED, 3, run.KILLED)
     assert is_missing not in run.VERDICTS
 
 

@@ -102,6 +102,12 @@ def test_a_damaged_cache_is_made_again(name, tmp_path, caplog):
     assert list((tmp_path / "tokens").iterdir()) == [folder]
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_nobody_can_write_into_a_cache(side, tmp_path):
+    cache = TokenCache.open(random_pairs(5), Letters(), str(tmp_path))
+    assert [array.flags.writeable for array in cache.stream(side)] == [False, False]
+
+
 def test_damage_is_found_wherever_it_is(tmp_path, monkeypatch):
     """Also where the ends of sentences are looked at some at a time."""
     monkeypatch.setattr(token_cache, "CHECKED_AT_ONCE", 7)

@@ -62,7 +62,7 @@ def list_edits(source: bytes) -> Iterator[Edit]:
 def _mutate(node: ast.AST) -> Iterator[tuple[str, ast.AST, str]]:
     """Yields (kind, node to replace, new text) for the mutations of a node itself."""
     if isinstance(node, ast.Constant) and type(node.value) in (bool, int, float):
-        yield "constant", node, str(not node.value if isinstance(node.value, bool) else node.value + 1)
+        yield "constant", node, str(_change(node.value))
     if isinstance(node, ast.Call):
         for i, keyword in enumerate(node.keywords):
             if keyword.arg is not None:
@@ -76,6 +76,13 @@ def _mutate(node: ast.AST) -> Iterator[tuple[str, ast.AST, str]]:
         yield "inverted condition", node.test, f"(not ({ast.unparse(node.test)}))"
     if isinstance(node, ast.FunctionDef) and node.body:
         yield from _default_arguments(node)
+
+
+def _change(value: bool | int | float) -> bool | int | float:
+    """Returns another constant. One more would be nothing to a large number."""
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if abs(value) < 1e6 else 2 * value
 
 
 def _default_arguments(function: ast.FunctionDef) -> Iterator[tuple[str, ast.AST, str]]:

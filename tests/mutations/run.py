@@ -116,7 +116,8 @@ def run_tests(tests: list[str], copy: str, output: str) -> int:
             del sys.modules[name]
         import pytest
 
-        options = ["-q", "-x", "--tb=line", "-p", "no:cacheprovider", f"--basetemp={copy}/.pytest"]
+        options = ["-q", "-x", "--tb=line", "--continue-on-collection-errors", "-p", "no:cacheprovider"]
+        options.append(f"--basetemp={copy}/.pytest")
         os._exit(int(pytest.main([*options, *tests])))
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 

@@ -99,6 +99,12 @@ def test_schedules_count_steps_from_one():
     np.testing.assert_array_equal(points(axes), [[1, 0.5], [2, 1], [3, 0.25]])
 
 
+def test_pieces_of_text_are_no_formulas():
+    neighbours = plots.plot_neighbours({"$x$": (["$y$", "cow"], [0.7, 0.5])}).axes[0]
+    for text in (neighbours.title, *neighbours.get_yticklabels()):
+        assert not text.get_parse_math()
+
+
 def test_calibration_beside_the_diagonal():
     found = Calibration(np.array([0.3, 0.9]), np.array([0.5, 0.8]), np.array([1, 3]))
     figure = plots.plot_calibration({"a": found})
