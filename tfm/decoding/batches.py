@@ -18,7 +18,7 @@ import numpy as np
 from tfm.data.batches.rows import bucket_width
 from tfm.data.tokenizer import PAD_ID
 from tfm.errors import UserError
-from tfm.runtime.memory import available_memory, format_bytes, is_out_of_memory
+from tfm.memory import available_memory, format_bytes, is_out_of_memory
 
 # A CPU computes two small programs faster at the same time than one after the other. An accelerator receives
 # the next batch while the host reads the results of the batch before.
