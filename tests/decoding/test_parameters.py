@@ -1,8 +1,5 @@
 """Parameters of a search: their dtype, and quantized models."""
 
-import types
-from typing import Any
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -73,7 +70,13 @@ def test_parameters_are_the_same_inside_and_outside_a_program(dtype):
 class TopLevel(nn.Module):
     """A language model without memory, whose only parameter is at the top level and is called kernel."""
 
-    config: Any = types.SimpleNamespace(max_length=None, dtype="float32")
+    max_length = None
+    dtype = "float32"
+
+    @property
+    def config(self):
+        """The model, which has the fields of its config."""
+        return self
 
     @nn.compact
     def decode_step(self, tokens, cache, position):
