@@ -39,6 +39,17 @@ def make_run(folder, config, task):
     return str(workdir), task.create(config, str(workdir)).tokenizer
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"), [("one line\n", "test.en has 1 lines"), ("", "test.en is empty")]
+)
+def test_a_damaged_test_split_is_an_error(corpus, content, problem):
+    """The check before training reports the same."""
+    (corpus / "test.en").write_text(content)
+    (corpus / "test.de").write_text("eins\nzwei\n")
+    with pytest.raises(UserError, match=problem):
+        data.main([f"--config={write_config_file(corpus, make_config(corpus))}"])
+
+
 def test_a_report_without_a_run_counts_words(corpus, capsys):
     path = write_config_file(corpus, make_config(corpus))
     for name in ("en", "de"):

@@ -459,6 +459,11 @@ def test_ctrl_c_before_the_first_line(tmp_path):
     assert target.getvalue() == b"<a>\n"
 
 
+def test_a_folder_as_input_is_named_as_such(tmp_path):
+    with pytest.raises(UserError, match=rf"{tmp_path}, but it is a folder"):
+        translate_module.open_source(types.SimpleNamespace(input=str(tmp_path)))
+
+
 @pytest.mark.long
 def test_modules_of_tfm_are_imported_on_first_use():
     code = """

@@ -162,3 +162,12 @@ def test_parts_stand_side_by_side():
     assert batch["inputs"].tolist() == [[1, 5, 6, 10, 0], [1, 7, 8, 9, 0], [0] * 5]
     assert batch["segments"].tolist() == [[1, 1, 1, 2, 0], [1, 1, 1, 1, 0], [0] * 5]
     assert batch["positions"].tolist() == [[0, 1, 2, 0, 0], [0, 1, 2, 3, 0], [0] * 5]
+
+
+@pytest.mark.parametrize(("texts", "warns"), [(["aaa", "aa"], True), (["aaa", "", "ab"], False)])
+def test_documents_of_a_single_letter_give_a_warning(texts, warns, tmp_path, caplog):
+    rows = hold([(text,) for text in texts], "texts")
+    cache = TokenCache.open(rows, CharacterTokenizer(), str(tmp_path), TEXT)
+    with caplog.at_level("WARNING", "tfm"):
+        train_batches(cache, CONTIGUOUS, seed=0)
+    assert ("single token" in caplog.text) == warns

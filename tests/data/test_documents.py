@@ -1,6 +1,7 @@
 """Documents from text files, TFDS and the standard library, and what is refused."""
 
 import dataclasses
+import tracemalloc
 
 import pytest
 
@@ -62,6 +63,31 @@ def test_builtin_texts_are_in_no_folder(tmp_path):
     with pytest.raises(UserError, match=rf"data\.directory .*{tmp_path}.* data\.kind=text"):
         check_documents(config)
     check_documents(dataclasses.replace(config, directory=""))
+
+
+def test_reading_a_document_reserves_no_more_than_its_size(folder):
+    tracemalloc.start()
+    try:
+        assert len(open_documents(make(folder), "train")) == 1
+        assert tracemalloc.get_traced_memory()[1] < 1 << 26
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_of_nul_bytes_is_an_error_and_an_empty_file_is_no_document(folder):
+    (folder / "part-1").write_bytes(b"")
+    (folder / "part-2").write_text("two")
+    assert open_documents(make(folder, train="part-*"), "train")[:] == [("two",)]
+    (folder / "part-1").write_bytes(bytes(100))
+    with pytest.raises(UserError, match=r"part-1 .*NUL"):
+        check_documents(make(folder, train="part-*"))
+
+
+def test_a_damaged_test_split_is_an_error(folder):
+    check_documents(make(folder))
+    (folder / "test").write_bytes(b"a\xff")
+    with pytest.raises(UserError, match="test is not UTF-8"):
+        check_documents(make(folder))
 
 
 def test_all_problems_are_named_at_once(tmp_path):

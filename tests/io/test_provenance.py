@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import json
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from tests.support.paths import ROOT
 from tests.support.tiny import make_config, train_run
 from tfm import config as configs
 from tfm import matmul
+from tfm.errors import UserError
 from tfm.io.provenance import RECORD_FILE, code_state, last_start, package_versions, record_start
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
@@ -63,14 +63,15 @@ def test_a_run_repeated_from_its_record_is_equal(regression_run, tmp_path):
 
 
 @pytest.mark.long
-def test_resuming_with_changed_text_warns(corpus, tmp_path, caplog):
+def test_resuming_with_changed_training_text_is_an_error(corpus, tmp_path, caplog):
     own = shutil.copytree(corpus, tmp_path / "corpus")
     train_run(dataclasses.replace(make_config(own, steps=1), validation_sentences=0), tmp_path / "run")
     for language in ("en", "de"):
         lines = (own / f"train.{language}").read_text().splitlines(keepends=True)
         (own / f"train.{language}").write_text("".join(lines[::-1]))
-    train_run(dataclasses.replace(make_config(own, steps=2), validation_sentences=0), tmp_path / "run")
-    assert re.search("content of train has .* step 1 ", caplog.text)
+    with pytest.raises(UserError, match=rf"train .*{tmp_path / 'run'}"):
+        train_run(dataclasses.replace(make_config(own, steps=2), validation_sentences=0), tmp_path / "run")
+    assert len(starts(tmp_path / "run")) == 1
 
 
 def record(workdir, step, config=Config(), library="XLA", **data):  # noqa: B008, it is frozen
@@ -78,17 +79,19 @@ def record(workdir, step, config=Config(), library="XLA", **data):  # noqa: B008
     record_start(str(workdir), config, {"validation": "v", "train": "t"} | data, step, lambda: library)
 
 
-def test_changed_data_is_warned_of_once(tmp_path, caplog):
+def test_changed_validation_data_is_warned_of_once_and_changed_training_data_is_an_error(tmp_path, caplog):
     record(tmp_path, 0)
     with open(tmp_path / "starts.jsonl", "a") as file:
         file.write('{"time": "2026-01-01 00')
-    record(tmp_path, 1_234, train="u", validation="w")
-    assert "validation and train" in caplog.text
+    record(tmp_path, 1_234, validation="w")
+    assert "content of validation has" in caplog.text
     assert "step 1,234" in caplog.text
     caplog.clear()
-    record(tmp_path, 1_300, train="u", validation="w")
+    record(tmp_path, 1_300, validation="w")
     assert not caplog.text
-    record(tmp_path, 1_300, train="u")
+    with pytest.raises(UserError, match="of train has"):
+        record(tmp_path, 1_300, train="u", validation="w")
+    record(tmp_path, 1_300)
     assert "content of validation has" in caplog.text
     assert json.loads((tmp_path / "starts.jsonl").read_text().splitlines()[-1])["step"] == 1_300
 

@@ -350,7 +350,9 @@ def open_source(arguments: Any) -> BinaryIO:
     if not arguments.input:
         terminal.check_open("stdin", "--input=FILE")
         return sys.stdin.buffer
-    if os.path.isdir(arguments.input) or not os.path.exists(arguments.input):  # a pipe is read as a file is
+    if os.path.isdir(arguments.input):
+        raise UserError(f"Expected a text file at {arguments.input}, but it is a folder: check --input.")
+    if not os.path.exists(arguments.input):  # a pipe is read as a file is
         raise UserError(f"Expected a text file at {arguments.input}, but there is none: check --input.")
     return open(arguments.input, "rb")
 

@@ -18,6 +18,7 @@ from typing import Any
 import jax
 
 import tfm
+from tfm.errors import UserError
 from tfm.io.files import end_last_line, read_json_lines
 
 RECORD_FILE = "starts.jsonl"
@@ -37,7 +38,7 @@ def record_start(
     """Appends a line to starts.jsonl in the run folder. Only the first host writes.
 
     The field "changed" of the line contains the fields of the config that differ from the previous start, as
-    {path: [old, new]}. Warns if a resumed run reads other data or computes differently than before.
+    {path: [old, new]}. Warns if a resumed run has other validation data or computes differently.
 
     Args:
       workdir: folder of the run.
@@ -45,7 +46,13 @@ def record_start(
       identity: {name: fingerprint} of the data.
       step: step from which the run resumes; 0 for a new run.
       bfloat16_library: `tfm.matmul.bfloat16_library`. It is slow and called only for a model in bfloat16.
+
+    Raises:
+      UserError: if the training data or the tokenizer of a resumed run have changed.
     """
+    before = last_start(workdir)
+    if step:  # a run that begins at step 0, for example after a reset, may have any data
+        _require_same_training_data(before.get("data", {}), identity, workdir)
     if jax.process_index() > 0:
         return
     line = {
@@ -67,9 +74,8 @@ def record_start(
     }
     if _computes_in_bfloat16(line):
         line["bfloat16_library"] = bfloat16_library()
-    before = last_start(workdir)
     line["changed"] = changed_fields(before.get("config", line["config"]), line["config"])
-    if step:  # a run that begins at step 0, for example after a reset, may have any data
+    if step:
         _warn_of_changes(before.get("data", {}), line["data"], step)
         _warn_of_numbers(_numerical(before), _numerical(line), step)
     path = os.path.join(workdir, RECORD_FILE)
@@ -110,13 +116,26 @@ def changed_fields(old: dict, new: dict, path: str = "") -> dict[str, list]:
     return dict(sorted(changed.items()))
 
 
+def _require_same_training_data(before: dict, now: dict, workdir: str) -> None:
+    """
+    Raises:
+      UserError: if the training data or the tokenizer differ, which would change the next batches.
+    """
+    changed = [name for name in now if name != "validation" and before.get(name, now[name]) != now[name]]
+    if changed:
+        raise UserError(
+            f"The content of {' and '.join(changed)} has changed since the last start of the run in "
+            f"{workdir}. Restore the data to resume the run, or start a new run in another folder."
+        )
+
+
 def _warn_of_changes(before: dict, now: dict, step: int) -> None:
-    """Warns of data whose fingerprints differ."""
+    """Warns of validation data whose fingerprint differs."""
     changed = [name for name, content in now.items() if before.get(name, content) != content]
     if changed:
         log.warning(
-            "The content of %s has changed since the last start of this run. From step %s on, the run reads "
-            "other data, in another order. Its losses and scores cannot be compared with earlier ones",
+            "The content of %s has changed since the last start of this run. From step %s on, its scores "
+            "cannot be compared with earlier scores",
             " and ".join(changed),
             f"{step:,}",
         )

@@ -12,6 +12,7 @@ Where the segment is 0, all are 0 and the place is padding.
 """
 
 import functools
+import logging
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -23,6 +24,8 @@ from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import BOS_ID, EOS_ID
 from tfm.errors import UserError
 
+CHECKED_AT_ONCE = 1 << 16  # tokens
+log = logging.getLogger(__name__)
 ARRAYS = ("targets", "inputs", "positions", "segments", "weights")
 
 
@@ -70,6 +73,8 @@ class DocumentEpochs:
         pieces, rows = self._cut(0)
         self.pieces, self.tokens = len(pieces.starts), float(pieces.lengths.sum())
         self.cuts = cut_batches([(self._length, len(rows.ends))], config.batch_tokens, host_count)
+        if not has_variety(self._stream):
+            log.warning("The training documents repeat a single token: check the data")
 
     def shuffle(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Epochs`. The cuts stay in their order, because all have one shape."""
@@ -112,6 +117,19 @@ def train_batches(
     """Returns the training batches of a cache; see `DocumentEpochs`."""
     epochs = DocumentEpochs(cache, config, seed, host_count)
     return Batches([epochs], host_index=host_index, host_count=host_count)
+
+
+def has_variety(stream: np.ndarray) -> bool:
+    """Returns whether a stream has two different tokens besides EOS. Reads only as far as necessary."""
+    first = None
+    for begin in range(0, len(stream), CHECKED_AT_ONCE):
+        tokens = stream[begin : begin + CHECKED_AT_ONCE]
+        tokens = tokens[tokens != EOS_ID]
+        if first is None and len(tokens):
+            first = tokens[0]
+        if (tokens != first).any():
+            return True
+    return False
 
 
 def cut_stream(size: int, length: int, offset: int) -> Pieces:

@@ -82,6 +82,9 @@ def _open_files(config: DocumentsConfig, name: str) -> Source:
 
     def read() -> Iterator[Row]:
         for file in files:
+            if not file.content.lines:
+                continue
+            file.require_text()
             yield from ((text,) for text in _split(_read_text(file), config.documents))
 
     return Source(read, lambda: f"documents-{hash_rows(read())}")

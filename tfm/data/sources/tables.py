@@ -82,6 +82,7 @@ def open_table(path: str, options: TableOptions) -> Source:
         problems: list[str] = []
         with collect(problems):
             file.require_text()
+            file.require_line_feeds()
             for _ in read():
                 pass
         return problems

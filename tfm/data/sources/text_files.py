@@ -104,6 +104,7 @@ class TextFile:
           UserError: if the file is empty, no UTF-8 text, or has a line that is too long.
         """
         self.require_text()
+        self.require_line_feeds()
         if self.content.has_long_line or not self.content.is_utf8:
             for _ in self._read_lines():  # raises an error with the number of the line
                 pass
@@ -113,9 +114,11 @@ class TextFile:
         """Finds files that are no text, or text of another kind, by characters that text hardly has.
 
         Raises:
-          UserError: if the file is empty, compressed, UTF-16, or its lines end in CR.
+          UserError: if the file is empty, compressed or UTF-16.
         """
         content = self.content
+        if not content.lines:
+            raise UserError(f"{self.path} is empty: expected {self._expected}.")
         for magic, ending in MAGIC.items():
             if content.start.startswith(magic):
                 raise UserError(f"{self.path} is a compressed file: add the ending {ending} to its name.")
@@ -124,6 +127,13 @@ class TextFile:
                 f"{self.path} has a NUL character for every line: it is UTF-16 or no text; "
                 "convert it to UTF-8."
             )
+
+    def require_line_feeds(self) -> None:
+        """
+        Raises:
+          UserError: if lines end in CR.
+        """
+        content = self.content
         if content.lone_returns >= content.lines:
             raise UserError(
                 f"{self.path} has {content.lines:,} lines and at least as many carriage returns without a "
@@ -135,7 +145,7 @@ class TextFile:
         """What the file contains.
 
         Raises:
-          UserError: if the file is empty, damaged or was written to after this object was made.
+          UserError: if the file is damaged or was written to after this object was made.
         """
         key = self.path, self._state.st_dev, self._state.st_ino, *_version(self._state)
         if key not in CONTENTS:
@@ -158,10 +168,8 @@ class TextFile:
                     lone_returns += len(LONE_RETURN.findall(last + block))
                 last = block[-1:]
                 is_utf8 = is_utf8 and _decodes(decoder, block)
-        if not start:
-            raise UserError(f"{self.path} is empty: expected {self._expected}.")
         is_utf8 = is_utf8 and _decodes(decoder, b"", final=True)
-        lines = line_ends + (last != b"\n")
+        lines = line_ends + (last not in (b"", b"\n"))
         return Content(start, lines, nuls, lone_returns, is_utf8, has_long_line, digest.hexdigest())
 
     def error(self, number: int, problem: str) -> UserError:
