@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import logging
+import math
 import os
 import re
 import shutil
@@ -406,7 +407,11 @@ class CheckpointStore:
     def _scores(self, records: Mapping[int, Record]) -> dict[int, float]:
         """Returns {step: score}, a larger score being better. NaN is not a score."""
         found = {step: record.scores.get(self._best_metric or "") for step, record in records.items()}
-        return {step: self._sign * score for step, score in found.items() if score == score is not None}
+        return {
+            step: self._sign * score
+            for step, score in found.items()
+            if score is not None and not math.isnan(score)
+        }
 
     def _require_intact(self, step: int) -> str:
         """Returns how to name a step in messages, after checking that it exists and is intact."""
