@@ -22,7 +22,8 @@ from tfm.models import rnn_seq2seq
 from tfm.tasks.translation.task import shift_right
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import make_optimizer, make_schedule
-from tfm.training.step import TrainState, make_train_step
+from tfm.training.step import Learner, TrainState, make_train_step
+from tfm.training.task import LossOutput
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("attention", "additive", ("additive", "general", "none"), "The model's score, or none.")
@@ -64,19 +65,20 @@ def train(model, rows, length, steps, seed):
         steps=steps, schedule="linear_decay", warmup_steps=100, peak_learning_rate=0.004, clip_norm=1.0
     )
 
-    def loss(params, batch, rng):
+    def loss(variables, batch, context):
         targets = batch["targets"]
         positions = jnp.broadcast_to(jnp.arange(targets.shape[1]), targets.shape)
         inputs = batch["inputs"], shift_right(targets, positions)
-        features, table = model.apply({"params": params}, *inputs, train=True, method="features")
+        features, table = model.apply(variables, *inputs, train=True, method="features")
         metrics = fused_linear_cross_entropy(features, table, targets, jnp.ones(targets.shape), 0.0, 4096)
-        return metrics.pop("loss"), metrics
+        return LossOutput({"loss": metrics.pop("loss")}, metrics)
 
     token = jnp.ones((1, 1), jnp.int32)
-    params = model.init(jax.random.key(seed), token, token, train=False)["params"]
-    optimizer = make_optimizer(training, make_schedule(training, None))
-    step = jax.jit(make_train_step(loss, optimizer, jax.random.key(seed)), donate_argnums=0)
-    state, rng = TrainState.create(params, optimizer), np.random.default_rng(seed)
+    variables = model.init(jax.random.key(seed), token, token, train=False)
+    optimizer = make_optimizer(training.optimizer, make_schedule(training, None), training.clip_norm)
+    learners = [Learner(loss, optimizer)]
+    step = jax.jit(make_train_step(learners, jax.random.key(seed)), donate_argnums=0)
+    state, rng = TrainState.create(variables, learners), np.random.default_rng(seed)
     for number in range(1, steps + 1):
         inputs, targets = draw_strings(rng, rows, length)
         state, metrics = step(state, {"inputs": inputs, "targets": targets})

@@ -21,7 +21,7 @@ from tfm import tasks
 from tfm.commands import cli, config_flag
 from tfm.training.loop import train
 from tfm.training.reporting import read_metrics
-from tfm.training.setup import make_setup
+from tfm.training.setup import Setup
 
 BATCHES = 8
 
@@ -75,21 +75,21 @@ def whole_loop(task, training, workdir, turn, steps):
 
 def bare_step(task, training, steps):
     """A function that times steps steps, and returns their tokens/s."""
-    setup = make_setup(task, training)
+    setup = Setup(task, training)
     data = task.open_data()
     feed = data.train_batches(0)
     batches = [next(feed) for _ in range(BATCHES)]
     tokens = [data.count(batch) for batch in batches]
     placed = [setup.partitioner.place_batch(batch) for batch in batches]
-    step = setup.partitioner.compile(setup.step, setup.state)
-    state, metrics = step(setup.partitioner.place_state(setup.initialize()), placed[0])
+    step = setup.partitioner.compile(setup.step, setup.state, setup.constant_shapes)
+    state, metrics = step(setup.initialize(), placed[0], setup.constants)
     jax.block_until_ready(metrics)
 
     def timed():
         nonlocal state
         began = time.perf_counter()
         for turn in range(steps):
-            state, metrics = step(state, placed[turn % BATCHES])
+            state, metrics = step(state, placed[turn % BATCHES], setup.constants)
         jax.block_until_ready(metrics)
         seconds = time.perf_counter() - began
         return sum(tokens[turn % BATCHES] for turn in range(steps)) / seconds

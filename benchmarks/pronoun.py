@@ -417,7 +417,7 @@ def main(_):
                 f"Expected a run of the built-in language, got {workdir}: see configs/quickstart.py."
             )
         seed = run.task.config.training.seed
-        found = measure(run.task, runs.single_model_params(run))
+        found = measure(run.task, runs.single_model_variables(run)["params"])
         results[f"seed {seed}"] = found
         print(f"== {workdir}: seed {seed}")
         print_tables(found)

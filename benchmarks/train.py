@@ -18,7 +18,8 @@ from tfm.losses import fused_linear_cross_entropy
 from tfm.tasks.translation.task import shift_right
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import make_optimizer, make_schedule
-from tfm.training.step import TrainState, make_train_step
+from tfm.training.step import Learner, TrainState, make_train_step
+from tfm.training.task import LossOutput
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("size", "small", list(sizes.SIZES), "Model and batch.")
@@ -39,29 +40,30 @@ def main(_):
     )
     rows, length = FLAGS.rows or sizes.SIZES[FLAGS.size][1], FLAGS.length or sizes.SIZES[FLAGS.size][2]
     training = TrainingConfig()
-    optimizer = make_optimizer(training, make_schedule(training, model.config.d_model))
+    optimizer = make_optimizer(training.optimizer, make_schedule(training, model.config.d_model))
 
-    def loss(params, batch, rng):
+    def loss(variables, batch, context):
         features, table = model.apply(
-            {"params": params},
+            variables,
             batch["inputs"],
             shift_right(batch["targets"], jnp.arange(length)[None]),
             train=True,
-            rngs={"dropout": rng},
+            rngs={"dropout": context.rng},
             method="features",
         )
         weights = jnp.ones(batch["targets"].shape)
         metrics = fused_linear_cross_entropy(
             features, table, batch["targets"], weights, 0.1, FLAGS.loss_chunk_size
         )
-        return metrics.pop("loss"), metrics
+        return LossOutput({"loss": metrics.pop("loss")}, metrics)
 
+    learners = [Learner(loss, optimizer)]
     token = jnp.ones((1, 1), jnp.int32)
-    state = jax.jit(
-        lambda key: TrainState.create(model.init(key, token, token, train=False)["params"], optimizer)
-    )(jax.random.key(0))
+    state = jax.jit(lambda key: TrainState.create(model.init(key, token, token, train=False), learners))(
+        jax.random.key(0)
+    )
     parameters = sum(x.size for x in jax.tree.leaves(state.params))
-    step = jax.jit(make_train_step(loss, optimizer, jax.random.key(1)), donate_argnums=0)
+    step = jax.jit(make_train_step(learners, jax.random.key(1)), donate_argnums=0)
     batches = [
         jax.device_put({"inputs": inputs, "targets": targets})
         for inputs, targets in sizes.tokens(model, rows, length, 8)

@@ -68,11 +68,12 @@ MAY_IMPORT = {
         "tfm.layers",
         "tfm.data",
         "tfm.decoding",
+        "tfm.training",
         "tfm.memory",
     },
     "tfm.tasks": {
         *(*EQUATIONS, *CONFIG, *BASE, "tfm.models", "tfm.data", "tfm.decoding", "tfm.evaluation"),
-        *("tfm.training", "tfm.memory", "tfm.visualize"),
+        *("tfm.layers", "tfm.training", "tfm.memory", "tfm.visualize"),
     },
     "tfm.workdir": {
         *(
@@ -178,6 +179,7 @@ def test_equations_import_no_framework(module):
         "typing",
         "collections",
         "contextlib",
+        "contextvars",
     }
 
 

@@ -109,7 +109,7 @@ def test_an_optimizer_of_the_users_own(my_lab):
     config.allow_modules(["my_lab"])
     section = {"optimizer": {"name": NAME, "factor": 2.0}, "schedule": "constant", "peak_learning_rate": 0.1}
     made = config.from_mapping(TrainingConfig, section)
-    optimizer, params = make_optimizer(made, lambda count: 0.1), np.float32([1, 1])
+    optimizer, params = make_optimizer(made.optimizer, lambda count: 0.1), np.float32([1, 1])
     update, _ = optimizer.update(np.float32([3, -4]), optimizer.init(params), params)
     np.testing.assert_allclose(update, [-0.2, 0.2], rtol=1e-6)
     assert config.from_mapping(TrainingConfig, config.to_config_dict(made)) == made

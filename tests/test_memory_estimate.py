@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support.bare_task import make_state
 from tests.support.tiny import MODEL, make_config
 from tfm import memory_estimate
 from tfm.config import save
@@ -20,7 +21,6 @@ from tfm.models.transformer import Transformer
 from tfm.tasks import translation
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import SGD, Adam, AdamW, Lion, make_optimizer
-from tfm.training.step import TrainState
 from tfm.workdir import bundle, runs
 
 SMALL = TransformerConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=48, heads=4, max_positions=700)
@@ -74,8 +74,8 @@ def test_the_count_of_parameters_is_exact(fields):
 def test_training_bytes_are_those_of_the_state(fields):
     training = TrainingConfig(**fields)
     params = shapes(SMALL)[1]
-    optimizer = make_optimizer(training, lambda step: 1e-3)
-    state = jax.eval_shape(lambda p: TrainState.create(p, optimizer, training.ema_decay), params)
+    optimizer = make_optimizer(training.optimizer, lambda step: 1e-3)
+    state = jax.eval_shape(lambda p: make_state(p, optimizer, training.ema_decay), params)
     gradients = sum(4 * x.size for x in jax.tree.leaves(params))
     counted = gradients + sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
     estimated = memory_estimate.training_bytes(estimate().count_parameters(), training)

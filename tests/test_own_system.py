@@ -52,7 +52,7 @@ from tfm import models
 from tfm.evaluation.score import Score
 from tfm.fields import NEVER, field
 from tfm.training.config import TrainingConfig
-from tfm.training.task import Best, Report
+from tfm.training.task import Best, Context, Evaluation, LossOutput, Report, Task
 
 SPLITS = {"train": 64, "validation": 16, "test": 9}
 
@@ -107,7 +107,7 @@ class Data:
         return {name: x[chosen] for name, x in points("train").items()}
 
 
-class Regression:
+class Regression(Task):
     best = Best("validation/error", "min")
     unit = "points"
 
@@ -116,28 +116,27 @@ class Regression:
         self.model = models.find(config.model.name).Model(config.model)
 
     def init(self, rng):
-        return self.model.init(rng, jnp.zeros(1))["params"]
+        return self.model.init(rng, jnp.zeros(1))
 
-    def loss(self, params, batch, rng):
-        error = (self.model.apply({"params": params}, batch["x"]) - batch["y"]) ** 2 * batch["weight"]
-        return (error.sum(), batch["weight"].sum()), {}
+    def loss(self, variables, batch, context):
+        error = (self.model.apply(variables, batch["x"]) - batch["y"]) ** 2 * batch["weight"]
+        return LossOutput({"loss": (error.sum(), batch["weight"].sum())})
 
     def open_data(self):
         return Data(self.config)
 
-    def evaluate(self, params, data):
-        (total, count), _ = self.loss(params, points("validation"), None)
-        return {"validation/error": float(total / count)}
+    def mean_error(self, variables, split):
+        total, count = self.loss(variables, points(split), Context()).terms["loss"]
+        return float(total / count)
 
-    def report(self, params, split):
-        (total, count), _ = self.loss(params, points(split), None)
-        outputs = [f"{y:.3f}" for y in self.model.apply({"params": params}, points(split)["x"])]
+    def evaluate(self, variables, data):
+        return Evaluation({"validation/error": self.mean_error(variables, "validation")})
+
+    def report(self, variables, split):
+        outputs = [f"{y:.3f}" for y in self.model.apply(variables, points(split)["x"])]
         examples = [{"value": text} for text in outputs]
-        scores = [Score("error", float(total / count), "mean square")]
+        scores = [Score("error", self.mean_error(variables, split), "mean square")]
         yield Report(outputs, scores, examples, {}, 1.0, "sine")
-
-    def assets(self):
-        return {}
 
 
 def create(config, workdir, *, new=True):

@@ -18,7 +18,6 @@ WITH_PRIVATE_NAMES = {
     "tests/io/test_lock.py",
     "tests/test_memory_estimate.py",
     "tests/training/test_non_finite.py",
-    "tests/training/test_replay.py",
     "tests/training/test_topology.py",
 }
 

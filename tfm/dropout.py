@@ -5,14 +5,17 @@ on any number of devices, however the array is laid out. XLA computes the hash i
 it. On a CPU, `jax.random.bits` would take a good part of a training step.
 """
 
+import contextlib
+import contextvars
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
 
 ROW_AXES = ("data", "fsdp")  # the axes of a mesh over which `jax.shard_map` divides the rows of a batch
 PMAP_AXIS = "batch"  # the axis over which `jax.pmap` divides them
+_shard: contextvars.ContextVar = contextvars.ContextVar("shard", default=None)
 STEPS = 2**16  # the number of values of the hash, and of the possible rates
 
 
@@ -69,8 +72,28 @@ def make_device_key(rng: jax.Array) -> jax.Array:
     would draw the same numbers for their rows. Unlike dropout, the numbers drawn with the returned key depend
     on the number of devices. Elsewhere, this returns `rng`.
     """
+    shard = _shard_index()
+    return rng if shard is None else jax.random.fold_in(rng, shard)
+
+
+@contextlib.contextmanager
+def rows_of_shard(shard: jax.Array | int) -> Iterator[None]:
+    """Computes the random numbers inside as the device with these rows does, on one device without a mesh.
+
+    Args:
+      shard: index of the device among the devices with different rows.
+    """
+    token = _shard.set(shard)
+    try:
+        yield
+    finally:
+        _shard.reset(token)
+
+
+def _shard_index() -> jax.Array | int | None:
+    """Returns the index of the rows of this device, or None if all rows are on one device."""
     axes = _row_axes()
-    return jax.random.fold_in(rng, jax.lax.axis_index(axes)) if axes else rng
+    return jax.lax.axis_index(axes) if axes else _shard.get()
 
 
 def _row_axes() -> tuple[str, ...]:
@@ -84,8 +107,8 @@ def _indices(shape: Sequence[int]) -> jax.Array:
 
     The index is a sum over axes, so that each device computes only the indices of its elements.
     """
-    axes = _row_axes()
-    device = jax.lax.axis_index(axes).astype(jnp.uint32) if axes else jnp.uint32(0)
+    shard = _shard_index()
+    device = jnp.uint32(0) if shard is None else jnp.asarray(shard).astype(jnp.uint32)
     strides = [_as_uint32(math.prod(shape[axis + 1 :])) for axis in range(len(shape))]
     indices = (jax.lax.broadcasted_iota(jnp.uint32, shape, i) * stride for i, stride in enumerate(strides))
     return sum(indices, start=device * _as_uint32(math.prod(shape)))

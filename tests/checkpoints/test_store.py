@@ -63,6 +63,10 @@ def damage(step_folder):
     flip_bit(max(paths, key=lambda path: path.stat().st_size), random.Random(0))
 
 
+def parameters_of(step):
+    return {"params": tree_of(step)["params"]}
+
+
 def assert_is(tree, step):
     jax.tree.map(np.testing.assert_array_equal, tree, tree_of(step))
 
@@ -75,13 +79,16 @@ def test_a_step_has_progress_shapes_and_parameters(whole):
         assert (store.steps(), store.latest(), store.best(), store.recover()) == ([2, 4, 6], 6, 4, 6)
         assert store.progress(4) == {"sums": {"loss": [4 / 3, 1.0]}}
         assert store.shapes(4)["params"]["w"] == jax.ShapeDtypeStruct((3, 2), np.float32)
-        assert_is({"params": store.restore_weights(2, tree_of(0)["params"])} | {"optimizer": {"step": 2}}, 2)
+        assert_is(
+            {"params": store.restore_variables(2, parameters_of(0))["params"]} | {"optimizer": {"step": 2}},
+            2,
+        )
 
 
 def test_the_average_is_evaluated_if_there_is_one(tmp_path):
     with open_store(tmp_path) as store:
         store.save(2, tree_of(2) | {"average": tree_of(7)["params"]})
-        weights = store.restore_weights(2, tree_of(0)["params"])
+        weights = store.restore_variables(2, parameters_of(0))["params"]
     jax.tree.map(np.testing.assert_array_equal, weights, tree_of(7)["params"])
 
 
@@ -398,7 +405,10 @@ def test_parameters_need_their_own_assets(tmp_path):
         with open_store(tmp_path, assets=assets) as store:
             assert_is(store.restore(2, tree_of(0)), 2)
     with open_store(tmp_path, assets={"vocabulary.model": "b" * 64}) as store:
-        for restore in (store.restore, lambda step, like: store.restore_weights(step, like["params"])):
+        for restore in (
+            store.restore,
+            lambda step, _: store.restore_variables(step, parameters_of(0)),
+        ):
             with pytest.raises(UserError, match=r"vocabulary.model \(SHA-256 a+\.\.\.\).*\(b+\."):
                 restore(2, tree_of(0))
 
@@ -409,6 +419,9 @@ def test_parameters_that_are_not_finite_are_named(branch, value, tmp_path):
     tree = tree_of(2) | {branch: {"w": np.float32([1, value]), "large": np.zeros(2)}}
     with open_store(tmp_path) as store:
         store.save(2, tree)
-        for restore in (store.restore, lambda step, like: store.restore_weights(step, like[branch])):
+        for restore in (
+            store.restore,
+            lambda step, like: store.restore_variables(step, {"params": like[branch]}),
+        ):
             with pytest.raises(UserError, match="not finite, the first in parameter w"):
                 restore(2, tree)

@@ -54,7 +54,7 @@ def command(corpus, tmp_path, monkeypatch):
         arguments = types.SimpleNamespace(**defaults | {"samples": 1} | flags)
         monkeypatch.setattr(evaluating.cli, "parse", lambda *_: (arguments, []))
         monkeypatch.setattr(evaluating.cli, "read_config", lambda _: chosen)
-        monkeypatch.setattr(evaluating.cli, "load_run", lambda _: runs.Run(task, None, [2, 4]))
+        monkeypatch.setattr(evaluating.cli, "load_run", lambda _: runs.Run(task, {"params": None}, [2, 4]))
         evaluating.main()
 
     call.loaded, call.workdir, call.further = 0, workdir, ()

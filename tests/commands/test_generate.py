@@ -29,7 +29,7 @@ def bundle(tmp_path_factory):
     task = language_modeling.create(config, str(workdir))
     save(config, runs.config_path(str(workdir)))
     params = jax.tree.map(lambda x: 4 * x, initialize(task))
-    write_bundle(runs.Run(task, params, [1]), str(folder / "bundle"), workdir=str(workdir))
+    write_bundle(runs.Run(task, {"params": params}, [1]), str(folder / "bundle"), workdir=str(workdir))
     return str(folder / "bundle")
 
 

@@ -146,13 +146,13 @@ def test_a_minimum_length_holds_in_tokens(tiny_run):
 @pytest.mark.long
 def test_an_ensemble_of_equal_models_is_the_model(translator, tiny_run):
     params = translator.run.params
-    twice = tfm.Translator(translator.run._replace(params=(params, params)))
+    twice = tfm.Translator(translator.run._replace(variables=({"params": params}, {"params": params})))
     other = jax.tree.map(lambda x: x[::-1], params)
-    mixed = tfm.Translator(translator.run._replace(params=(params, other)))
+    mixed = tfm.Translator(translator.run._replace(variables=({"params": params}, {"params": other})))
     assert twice.translate(TEXTS) == translator.translate(TEXTS) != mixed.translate(TEXTS)
     pair = (["red dog"], ["rot hund"])
     np.testing.assert_allclose(twice.score(*pair)[0], translator.score(*pair)[0], rtol=1e-5)
-    reverse = tfm.Translator(translator.run._replace(params=other))
+    reverse = tfm.Translator(translator.run._replace(variables={"params": other}))
     each = [np.exp(one.score(*pair)[0]) for one in (translator, reverse)]
     np.testing.assert_allclose(np.exp(mixed.score(*pair)[0]), np.mean(each, axis=0), rtol=1e-4)
     assert twice.align(*pair) == translator.align(*pair)

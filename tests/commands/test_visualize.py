@@ -221,7 +221,7 @@ def test_recurrent_models_have_a_page(corpus, tmp_path, quick, attention, parts)
     model = RNNConfig(**SIZES, dropout=0.0, attention=attention)
     task = translation_task.create(dataclasses.replace(make_config(corpus), model=model), str(tmp_path))
     token = np.ones((1, 1), np.int32)
-    run = runs.Run(task, random_parameters(task.model, token, token), [0])
+    run = runs.Run(task, {"params": random_parameters(task.model, token, token)}, [0])
     paths = visualize.draw_run(run, str(tmp_path), ["red dog"], str(tmp_path / "out"))
     names = [path.rpartition("/")[2] for path in paths]
     assert names == [*(f"attention-1-{part}.png" for part in parts), "attention.html"]

@@ -8,13 +8,14 @@ import optax
 import pytest
 from jax import export
 
+from tests.support.bare_task import make_state, make_step
 from tests.support.search_programs import CONFIG, INPUTS, MODEL, SEARCHES, make_search, parameters
 from tfm import backend
 from tfm.losses import fused_linear_cross_entropy
 from tfm.models import TransformerConfig
 from tfm.testing.models import COMPILE_QUICKLY
 from tfm.training import compiled_text
-from tfm.training.step import TrainState, make_train_step
+from tfm.training.task import LossOutput
 
 
 @contextlib.contextmanager
@@ -51,17 +52,17 @@ def test_cuda_takes_the_search(name):
 def test_cuda_takes_the_training_step(fields):
     model = MODEL.clone(config=TransformerConfig(**(vars(CONFIG) | {"dropout": 0.1} | fields)))
 
-    def loss(params, batch, rng):
+    def loss(variables, batch, context):
         features, table = model.apply(
-            {"params": params}, batch, batch, train=True, rngs={"dropout": rng}, method="features"
+            variables, batch, batch, train=True, rngs={"dropout": context.rng}, method="features"
         )
         metrics = fused_linear_cross_entropy(features, table, batch, jnp.ones(batch.shape), 0.1, 8)
-        return metrics.pop("loss"), metrics
+        return LossOutput({"loss": metrics.pop("loss")}, metrics)
 
     optimizer = optax.adam(1e-3)
-    state = jax.eval_shape(lambda params: TrainState.create(params, optimizer), parameters())
+    state = jax.eval_shape(lambda params: make_state(params, optimizer), parameters())
     with tracing_for_cuda():
-        step = jax.jit(make_train_step(loss, optimizer, jax.random.key(1)))
+        step = jax.jit(make_step(loss, optimizer, seed=1))
         exported = export.export(step, platforms=["cuda"])(state, INPUTS)
     assert exported.platforms == ("cuda",)
     assert "threefry" in exported.mlir_module()  # JAX's own generator, not that of CPUs

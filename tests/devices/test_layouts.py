@@ -11,6 +11,7 @@ import numpy as np
 import optax
 from jax.sharding import AxisType, PartitionSpec
 
+from tests.support.bare_task import make_state, make_step
 from tests.support.programs import initialize
 from tests.support.tiny import MODEL
 from tfm.checkpoints.store import CheckpointStore
@@ -20,7 +21,8 @@ from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig
 from tfm.training.non_finite import first_not_finite
 from tfm.training.partitioning import make_partitioner
-from tfm.training.step import TrainState, make_train_step, split_batch
+from tfm.training.step import Learner, TrainState
+from tfm.training.task import Context, LossOutput
 from tfm.training.topology import compile_for
 
 RNG = np.random.default_rng(0)
@@ -72,7 +74,7 @@ def layout_of(devices, **fields):
 @functools.cache
 def first_state(dropout=0.0, model=PLAIN):
     """The state before the first update, on the host: steps donate what they get."""
-    return jax.device_get(TrainState.create(initialize(task(dropout, model)), OPTIMIZER))
+    return jax.device_get(make_state(initialize(task(dropout, model)), OPTIMIZER))
 
 
 @functools.cache
@@ -82,13 +84,13 @@ def train(devices, *, dropout=0.0, model=PLAIN, **fields):
     assert layout.devices == devices
     parts = fields.get("gradient_accumulation_steps", 1)
     loss = task(dropout, model).loss
-    step = make_train_step(loss, OPTIMIZER, jax.random.key(1), gradient_accumulation_steps=parts)
-    compiled, state = layout.compile(step, state), layout.place_state(state)
+    step = make_step(loss, OPTIMIZER, seed=1, micro_batches=parts)
+    compiled, state = layout.compile(step, state), layout.place(state)
     losses = []
     for batch in BATCHES:
-        state, metrics = compiled(state, layout.place_batch(batch))
+        state, metrics = compiled(state, layout.place_batch(batch), None)
         losses.append([float(x) for x in layout.fetch_metrics(metrics)["loss"]])
-    return losses, layout.fetch_state(state)
+    return losses, layout.fetch(state)
 
 
 def assert_equal(found, expected):
@@ -132,8 +134,8 @@ def test_each_device_holds_its_share_of_parameters_and_moments():
     """What is divided is divided: each device holds its share of parameters and of Adam's moments."""
     fields = {"mesh_fsdp": 2, "mesh_tensor": 2}
     _, trained = train(8, parallel="mesh", dropout=0.3, **fields)  # as the test of the meshes trained it
-    created = TrainState.create(first_state().params, optax.adam(1e-3))
-    moments = layout_of(8, parallel="mesh", **fields).place_state(created).opt_state[0].mu
+    created = make_state(first_state().params, optax.adam(1e-3))
+    moments = layout_of(8, parallel="mesh", **fields).place(created).opt_state["loss"][0].mu
     for tree in (trained.params, moments):
         table = tree["embedding"]["table"]  # [48, 32]
         hidden = tree["encoder"]["layers_0"]["feed_forward"]["hidden"]["kernel"]
@@ -156,17 +158,17 @@ def test_every_layout_restores_what_another_layout_saved():
     ]
     params = first_state().params
     few = {"embedding": params["embedding"], "encoder": params["encoder"]["layers_0"]["feed_forward"]}
-    fresh = TrainState.create(few, optax.adam(1e-3))
+    fresh = make_state(few, optax.adam(1e-3))
     other = jax.tree.map(lambda x: x + 1, fresh).replace(halted=fresh.halted)
     for writer in fields[1:3]:
         layout = layout_of(**writer)
-        written = layout.fetch_state(layout.place_state(other))
+        written = layout.fetch(layout.place(other))
         with tempfile.TemporaryDirectory() as folder, contextlib.closing(CheckpointStore(folder)) as store:
             store.save(1, written.items())
             for reader in fields:
                 layout = layout_of(**reader)
                 restored = TrainState.from_items(store.restore(1, layout.like(fresh).items()))
-                found = layout.fetch_state(layout.place_state(restored))
+                found = layout.fetch(layout.place(restored))
                 jax.tree.map(np.testing.assert_array_equal, jax.device_get(found), jax.device_get(other))
 
 
@@ -176,28 +178,28 @@ def test_a_bad_row_on_one_device_halts_all_devices():
     bad = {"x": good["x"].copy()}
     bad["x"][9] = np.inf  # it is on the fifth device: each has two
 
-    def loss(params, batch, rng):
-        return ((params["w"] * batch["x"]).sum(), (batch["x"] != 0).sum().astype(jnp.float32)), {}
+    def loss(variables, batch, context):
+        total = (variables["params"]["w"] * batch["x"]).sum()
+        return LossOutput({"loss": (total, (batch["x"] != 0).sum().astype(jnp.float32))})
 
-    first = TrainState.create({"w": jnp.float32(2)}, OPTIMIZER)
+    first = jax.device_get(make_state({"w": jnp.float32(2)}, OPTIMIZER))
     for parallel in ({"parallel": "pmap"}, {"parallel": "mesh", "mesh_fsdp": 2, "mesh_tensor": 2}):
-        for gradient_accumulation_steps in (1, 2):
+        for micro_batches in (1, 2):
             layout = layout_of(8, **parallel)
-            step = make_train_step(
-                loss, OPTIMIZER, jax.random.key(1), gradient_accumulation_steps=gradient_accumulation_steps
-            )
-            compiled, state = layout.compile(step, first), layout.place_state(first)
+            step = make_step(loss, OPTIMIZER, seed=1, micro_batches=micro_batches)
+            compiled, state = layout.compile(step, first), layout.place(first)
             skipped, kept = [], []
             for batch in (good, bad, good):
-                state, metrics = compiled(state, layout.place_batch(batch))
+                state, metrics = compiled(state, layout.place_batch(batch), None)
                 skipped.append(float(layout.fetch_metrics(metrics)["skipped"][0]))
-                kept.append(jax.device_get(layout.fetch_weights(layout.fetch_state(state).params)))
+                kept.append(jax.device_get(layout.fetch_variables(layout.fetch(state).params)))
             assert skipped == [0, 1, 1]
             assert kept[0] == kept[2] != {"w": 2}
-    pieces = split_batch(bad, jax.random.key(1), 8, 2)
+    pieces = layout_of(8, parallel="pmap").split_rows(bad, Context(0, jax.random.key(1)), 2)
     assert len(pieces) == 16
-    assert first_not_finite(loss, kept[2], pieces[8:10]) == "loss, -inf"
-    assert first_not_finite(loss, kept[2], pieces[6:8]) is None
+    learner, variables = Learner(loss, OPTIMIZER), {"params": kept[2]}
+    assert first_not_finite(learner, variables, pieces[8:10]) == "loss, -inf"
+    assert first_not_finite(learner, variables, pieces[6:8]) is None
 
 
 def test_communication_is_at_its_minimum():
@@ -205,7 +207,7 @@ def test_communication_is_at_its_minimum():
     layers = {"encoder_layers": 1, "decoder_layers": 2, "scan": True, "dtype": "bfloat16", "dropout": 0.0}
     scanned = Translation(Config(model=dataclasses.replace(MODEL, **layers), loss_chunk_size=1), Tokenizer())
     batch = {name: np.zeros((8, 12), np.int32) for name in BATCHES[0]}
-    params = jax.tree.leaves(jax.eval_shape(scanned.init, jax.random.key(0)))
+    params = jax.tree.leaves(jax.eval_shape(scanned.init, jax.random.key(0))["params"])
     of_all, of_vectors = 4 * sum(x.size for x in params), 4 * sum(x.size for x in params if x.ndim == 1)
 
     def compiled(**fields):

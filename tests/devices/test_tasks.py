@@ -9,26 +9,26 @@ from tests.tasks.cases import TASKS
 from tfm.testing.tasks import make_tiny_run
 from tfm.training.config import TrainingConfig
 from tfm.training.partitioning import make_partitioner
-from tfm.training.step import TrainState, make_train_step
+from tfm.training.step import Learner, TrainState, make_train_step
 
 DEVICES = 3
 
 
-def update(case, params, batch, devices):
+def update(case, variables, batch, devices):
     """(the update by the plain gradient, metrics) of one batch, without dropout, on so many devices."""
 
-    def loss(params, batch, rng):
-        return case.task.loss(params, batch, None)
+    def loss(variables, batch, context):
+        return case.task.loss(variables, batch, context.replace(rng=None))
 
     training = TrainingConfig(parallel="pmap" if devices > 1 else "jit")
     partitioner = make_partitioner(training, jax.devices()[:devices])
     assert partitioner.devices == devices
-    optimizer = optax.sgd(1.0)
-    state = TrainState.create(params, optimizer)
-    step = partitioner.compile(make_train_step(loss, optimizer, jax.random.key(0)), state)
-    state, metrics = step(partitioner.place_state(state), partitioner.place_batch(batch))
-    new = jax.device_get(partitioner.fetch_state(state).params)
-    gradient = jax.tree.map(lambda old, new: np.asarray(old) - new, params, new)
+    learners = [Learner(loss, optax.sgd(1.0))]
+    state = jax.device_get(TrainState.create(variables, learners))
+    step = partitioner.compile(make_train_step(learners, jax.random.key(0)), state)
+    state, metrics = step(partitioner.place(state), partitioner.place_batch(batch), None)
+    new = jax.device_get(partitioner.fetch(state).params)
+    gradient = jax.tree.map(lambda old, new: np.asarray(old) - new, variables["params"], new)
     return gradient, jax.device_get(partitioner.fetch_metrics(metrics))
 
 
@@ -46,8 +46,8 @@ CASES = [(task, model) for task, cases in TASKS.items() for model in cases]
 @pytest.mark.parametrize(("task", "model"), CASES)
 def test_three_devices_equal_one(task, model, tmp_path):
     case = make_tiny_run(TASKS[task][model], tmp_path / "case")
-    params, batch = jax.device_get(case.random_params()), ragged_batch(case)
-    (one, expected), (three, found) = (update(case, params, batch, devices) for devices in (1, DEVICES))
+    variables, batch = jax.device_get(case.random_variables()), ragged_batch(case)
+    (one, expected), (three, found) = (update(case, variables, batch, devices) for devices in (1, DEVICES))
     assert expected["loss"][1] > 0
     assert float(expected["skipped"][0]) == 0
     assert max(np.abs(x).max() for x in jax.tree.leaves(one)) > 1e-4

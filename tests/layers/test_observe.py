@@ -11,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 
+from tests.support.bare_task import make_state, make_step
 from tests.support.search_programs import CONFIG, INPUTS, MODEL, SEARCHES, make_search, parameters
 from tfm import layers
 from tfm.interpret.recorder import Recorder
@@ -18,7 +19,7 @@ from tfm.layers import observe
 from tfm.layers.observe import activate, is_active, read_attention
 from tfm.losses import fused_linear_cross_entropy
 from tfm.models import TransformerConfig
-from tfm.training.step import TrainState, make_train_step
+from tfm.training.task import LossOutput
 
 
 def lower_search(name):
@@ -38,7 +39,7 @@ def state_of(model):
 
     def create_state(key):
         token = jnp.ones((1, 1), jnp.int32)
-        return TrainState.create(model.init(key, token, token, train=False)["params"], OPTIMIZER)
+        return make_state(model.init(key, token, token, train=False)["params"], OPTIMIZER)
 
     return jax.eval_shape(create_state, jax.random.key(0))
 
@@ -47,13 +48,13 @@ def lower_step(**fields):
     """The text of a training step before compilation, of a function of its own."""
     model = make_model(**fields)
 
-    def loss(params, batch, rng):
-        variables, rngs = {"params": params}, {"dropout": rng}
+    def loss(variables, batch, context):
+        rngs = {"dropout": context.rng}
         features, table = model.apply(variables, batch, batch, train=True, rngs=rngs, method="features")
         metrics = fused_linear_cross_entropy(features, table, batch, jnp.ones(batch.shape), 0.1, 8)
-        return metrics.pop("loss"), metrics
+        return LossOutput({"loss": metrics.pop("loss")}, metrics)
 
-    step = make_train_step(loss, OPTIMIZER, jax.random.key(1))
+    step = make_step(loss, OPTIMIZER, seed=1)
     return jax.jit(step).lower(state_of(model), INPUTS).as_text()
 
 

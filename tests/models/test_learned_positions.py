@@ -88,7 +88,7 @@ def translator(corpus, tokenizer, positions):
     params = random_parameters(task.model, token, token)
     params["embedding"]["table"] *= 3  # for sharper logits: all hypotheses would be much alike
     table = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)[:positions]
-    return Translator(runs.Run(task, params | {name: {"table": table} for name in TABLES}, [0]))
+    return Translator(runs.Run(task, {"params": params | {name: {"table": table} for name in TABLES}}, [0]))
 
 
 def text_of(tokenizer, tokens):

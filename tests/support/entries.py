@@ -35,7 +35,7 @@ from tfm.export import model_card
 from tfm.fields import changes
 from tfm.io.provenance import RECORD_FILE, changed_fields, last_start
 from tfm.tasks.translation.task import Config
-from tfm.training.divergence import first_loss
+from tfm.training.divergence import first_losses
 from tfm.training.reporting import METRICS_FILE, read_metrics
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import initialization, runs
@@ -168,7 +168,7 @@ def resumed(folder, content, noted):
 def metrics(folder, content):
     """The rows of a metrics.jsonl with this content; what reads them takes them."""
     write(folder, METRICS_FILE, content)
-    first_loss(folder)
+    first_losses(folder)
     rows = read_metrics(folder)
     assert all(-math.inf < row["step"] < math.inf for row in rows)
     return rows

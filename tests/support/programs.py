@@ -11,7 +11,7 @@ from tfm.testing.models import quick_jit
 
 def initialize(task: Any) -> Any:
     """Returns the initial parameters of a task."""
-    return quick_jit(task.init)(jax.random.key(0))
+    return quick_jit(task.init)(jax.random.key(0))["params"]
 
 
 def count_foreign_calls(function: Any, *operands: Any) -> int:

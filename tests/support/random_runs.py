@@ -11,7 +11,7 @@ import numpy as np
 from tfm import tasks
 from tfm.config import save
 from tfm.testing.parameters import random_parameters
-from tfm.training.setup import make_setup, open_checkpoints
+from tfm.training.setup import Setup, open_checkpoints
 from tfm.workdir import runs
 
 
@@ -30,7 +30,7 @@ def write_random_run(
     workdir.mkdir()
     save(config, runs.config_path(str(workdir)))
     task = tasks.find(config.task).create(config, str(workdir))
-    zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), make_setup(task, config.training).state)
+    zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), Setup(task, config.training).state)
     with contextlib.closing(open_checkpoints(task, config.training, str(workdir))) as checkpoints:
         for step, score in scores.items():
             params = random_parameters(task.model, *inputs, seed=seed + step)

@@ -77,7 +77,8 @@ def losses(workdir):
 def randomize_weights(run):
     """The run with random parameters and sharper logits: a model of six steps would end at once."""
     params = initialize(run.task)
-    return run._replace(params={**params, "embedding": jax.tree.map(lambda x: 4 * x, params["embedding"])})
+    sharper = {**params, "embedding": jax.tree.map(lambda x: 4 * x, params["embedding"])}
+    return run._replace(variables={"params": sharper})
 
 
 def write_config_file(folder, config):

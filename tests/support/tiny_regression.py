@@ -19,7 +19,7 @@ from tfm.config import allow_modules
 from tfm.evaluation.score import Score
 from tfm.fields import CHANGEABLE, NEVER, field
 from tfm.training.config import TrainingConfig
-from tfm.training.task import Best, Report
+from tfm.training.task import Best, Context, Evaluation, LossOutput, Report, Task
 
 allow_modules([__name__])
 
@@ -100,7 +100,7 @@ class Data:
         return batch | {"serial": np.full(len(chosen), step + 1, np.int32)}
 
 
-class Regression:
+class Regression(Task):
     best = Best("validation/score")
     unit = "points"
 
@@ -109,33 +109,33 @@ class Regression:
         self.d_model = config.model.d_model
 
     def init(self, rng):
-        return {"slope": jax.random.normal(rng, (self.d_model,)), "offset": jnp.zeros(())}
+        return {"params": {"slope": jax.random.normal(rng, (self.d_model,)), "offset": jnp.zeros(())}}
 
-    def loss(self, params, batch, rng):
+    def loss(self, variables, batch, context):
         x = batch["x"]
-        if rng is not None:
-            x = x + self.config.model.noise * jax.random.normal(rng, x.shape)
-        error = (predict(params, x) - batch["y"]) ** 2 * batch["weight"]
-        return (error.sum(), batch["weight"].sum()), {
-            "points": (batch["weight"].sum(), batch["weight"].sum())
-        }
+        if context.train:
+            x = x + self.config.model.noise * jax.random.normal(context.rng, x.shape)
+        error = (predict(variables["params"], x) - batch["y"]) ** 2 * batch["weight"]
+        count = batch["weight"].sum()
+        return LossOutput({"loss": (error.sum(), count)}, {"points": (count, count)})
+
+    def mean_error(self, variables, split):
+        """The mean square error of a split."""
+        ((total, count),) = self.loss(variables, make_points(split), Context()).terms.values()
+        return float(total / count)
 
     def open_data(self):
         return Data(self.config)
 
-    def evaluate(self, params, data):
+    def evaluate(self, variables, data):
         time.sleep(self.config.data.pause)
-        total, count = self.loss(params, make_points("validation"), None)[0]
-        return {"validation/error": float(total / count), "validation/score": -float(total / count)}
+        error = self.mean_error(variables, "validation")
+        return Evaluation({"validation/error": error, "validation/score": -error})
 
-    def report(self, params, split):
-        total, count = self.loss(params, make_points(split), None)[0]
+    def report(self, variables, split):
         outputs = [str(y) for y in make_points(split)["y"]]
-        score = Score("error", float(total / count), "mean square")
+        score = Score("error", self.mean_error(variables, split), "mean square")
         yield Report(outputs, [score], [{"value": text} for text in outputs], {}, 1.0, "line")
-
-    def assets(self):
-        return {}
 
 
 def create(config, workdir, *, new=True):

@@ -10,7 +10,7 @@ from tests.support import tiny_regression
 from tests.support.tiny_regression import Regression, make_config
 from tfm.config import allow_modules
 from tfm.training.loop import train
-from tfm.training.task import Samples
+from tfm.training.task import Evaluation, Samples
 from tfm.visualize.figures import save
 
 allow_modules([__name__])
@@ -20,13 +20,15 @@ NAME = f"{__name__}:Memory"
 class SampledRegression(Regression):
     """Gives the predictions of two points as samples, and a picture of the parameters."""
 
-    def evaluate_with_samples(self, params, data):
+    def evaluate(self, variables, data):
+        params = variables["params"]
         points = tiny_regression.make_points("validation")
         found = tiny_regression.predict(params, points["x"][:2])
         rows = [
             {"target": f"{y:.3f}", "prediction": f"{z:.3f}"} for y, z in zip(points["y"], found, strict=False)
         ]
-        return self.evaluate(params, data), Samples(rows, {"slope": functools.partial(draw, params)})
+        scores = super().evaluate(variables, data).scores
+        return Evaluation(scores, Samples(rows, {"slope": functools.partial(draw, params)}))
 
 
 def draw(params, path):

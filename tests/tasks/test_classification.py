@@ -20,6 +20,7 @@ from tfm.tasks import classification
 from tfm.tasks.classification import Config
 from tfm.testing.models import quick_jit
 from tfm.training.config import TrainingConfig
+from tfm.training.task import Context
 from tfm.workdir import initialization, runs
 from tfm.workdir.translator import Translator
 
@@ -40,7 +41,7 @@ def task(config, tmp_path_factory):
 
 def random_params(task, seed):
     rng = np.random.default_rng(seed)
-    shapes = jax.eval_shape(task.init, jax.random.key(0))
+    shapes = jax.eval_shape(task.init, jax.random.key(0))["params"]
     return jax.tree.map(lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32), shapes)
 
 
@@ -66,8 +67,9 @@ def probabilities(logits):
 @pytest.mark.long
 def test_the_loss_smooths_over_other_classes(task, params):
     *_, last = task.open_data().validation_batches()  # three images and a row of padding
-    loss = quick_jit(lambda params: task.loss(params, last, None))
-    (total, count), metrics = loss(params)
+    loss = quick_jit(lambda params: task.loss({"params": params}, last, Context())[:2])
+    terms, metrics = loss(params)
+    total, count = terms["loss"]
     logits = logits_of(task, params, last["images"][:3])
     target = np.full((3, 3), 0.1)
     target[np.arange(3), last["labels"][:3]] = 0.8
@@ -85,7 +87,7 @@ def test_the_loss_smooths_over_other_classes(task, params):
 
 
 def test_an_evaluation_is_the_mean_over_images(task, params):
-    scores = task.evaluate(params, task.open_data())
+    scores = task.evaluate({"params": params}, task.open_data()).scores
     assert set(scores) == {"validation/nll", "validation/accuracy"}
     source = open_images(task.config.data, "validation")
     pixels, labels = source.take(np.arange(7))
@@ -97,7 +99,7 @@ def test_an_evaluation_is_the_mean_over_images(task, params):
 
 
 def test_a_report_names_what_each_image_shows(task, params):
-    (report,) = task.report(params, "test")
+    (report,) = task.report({"params": params}, "test")
     pixels, labels = open_images(task.config.data, "test").take(np.arange(5))
     found = probabilities(logits_of(task, params, pixels.astype(np.float32) / 127.5 - 1))
     names = ["cat", "dog", "bird"]
@@ -115,7 +117,8 @@ def test_an_ensemble_averages_probabilities(task, params):
     images = np.random.default_rng(0).normal(size=(2, 6, 6, 5)).astype(np.float32)
     members = (params, random_params(task, 1))
     expected = np.mean([probabilities(logits_of(task, each, images)) for each in members], axis=0)
-    np.testing.assert_allclose(np.exp(task.classify(members, images)), expected, atol=1e-5)
+    found = task.classify(tuple({"params": each} for each in members), images)
+    np.testing.assert_allclose(np.exp(found), expected, atol=1e-5)
 
 
 def test_a_dry_run_describes_the_images(task):
@@ -169,7 +172,7 @@ def test_classes_keep_their_names(config, tmp_path):
     ):
         task.open_data()
     with pytest.raises(UserError, match="are not those"):
-        next(task.report(None, "test"))
+        next(task.report({"params": None}, "test"))
 
 
 @pytest.mark.parametrize("content", [b"", b"[1, 2, 3]", b"{}", b"[" * 100_000, b"\xff", b'["cat"]'])
@@ -182,7 +185,7 @@ def test_other_commands_say_what_they_are_for(config, task, tmp_path):
     save(config, runs.config_path(str(tmp_path)))
     message = "is for runs that translate, and the task of this one is 'classification'"
     with pytest.raises(UserError, match=f"^Translator {message}"):
-        Translator(runs.Run(task, None, [1]))
+        Translator(runs.Run(task, {"params": None}, [1]))
     with pytest.raises(UserError, match=f"^tfm compare {message}"):
         compare.read_systems(str(tmp_path), str(tmp_path), "test")
     with pytest.raises(UserError, match=f"^A sentence {message}"):

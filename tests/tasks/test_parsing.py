@@ -69,7 +69,7 @@ def test_a_sequence_that_is_no_tree_is_repaired(run, answers):
 
 def test_a_report_of_perfect_parses(run, answers):
     answers |= dict(zip(*read_sides(run.task.config.data, "test"), strict=True))
-    (report,) = run.task.report(run.params, "test")
+    (report,) = run.task.report(run.variables, "test")
     found = {score.name: score.value for score in report.scores}
     assert found == {
         "bracketing F1": 100,
@@ -88,7 +88,7 @@ def test_samples_are_trees(run, answers):
     """Reference and hypothesis are bracketed text; the picture reads the tokens of the tree."""
     data = run.task.open_data()
     answers |= dict(data.validation_pairs)
-    scores, samples = run.task.evaluate_with_samples(run.params, data)
+    scores, samples = run.task.evaluate(run.variables, data)
     assert scores["validation/f1"] == 100
     assert samples.rows
     for row in samples.rows:
@@ -108,7 +108,7 @@ def test_a_report_counts_what_is_wrong(run, answers):
     first, second, *_ = answers
     tags = [token for token in answers[second].split() if token[0] not in "()"]
     answers |= {first: "", second: f"(S {' '.join(tags)} )S"}
-    (report,) = run.task.report(run.params, "test")
+    (report,) = run.task.report(run.variables, "test")
     found = {score.name: score for score in report.scores}
     assert found["error sentences"].value == 20
     assert found["complete match"].value == 75
@@ -133,7 +133,7 @@ def tree_spans(tree):
 
 def test_scores_during_training(run, answers):
     answers |= dict(zip(*read_sides(run.task.config.data, "validation"), strict=True))
-    scores = run.task.evaluate(run.params, run.task.open_data())
+    scores = run.task.evaluate(run.variables, run.task.open_data()).scores
     assert scores["validation/f1"] == scores["validation/complete_match"] == 100
     assert scores.keys() == {
         "validation/nll",

@@ -12,13 +12,14 @@ import optax
 import pytest
 
 from tests.references import numpy_transformer as numpy64
+from tests.support.bare_task import make_state, make_step
 from tfm import attention, layers
 from tfm.layers import dropout as dropout_module
 from tfm.models import Transformer, TransformerConfig
 from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
-from tfm.training.partitioning import sum_over_axis
-from tfm.training.step import TrainState, make_train_step, split_batch
+from tfm.training.partitioning import Partitioner
+from tfm.training.task import Context, LossOutput
 
 TINY = TransformerConfig(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24, heads=2, dropout=0.1)
 RNG = np.random.default_rng(0)
@@ -114,15 +115,15 @@ def recorder(replace_dropout):
 def train_step_of(model, **options):
     """The train step around `model`, of other parameters: passes and updates only cost time to compile."""
 
-    def loss(params, batch, rng):
-        logits = model.apply({"params": parameters()}, **batch, train=True, rngs={"dropout": rng})
-        return (params["other"], jnp.float32(logits.size)), {}
+    def loss(variables, batch, context):
+        logits = model.apply({"params": parameters()}, **batch, train=True, rngs={"dropout": context.rng})
+        return LossOutput({"loss": (variables["params"]["other"], jnp.float32(logits.size))})
 
-    return make_train_step(loss, optax.sgd(0.0), jax.random.key(1), **options)
+    return make_step(loss, optax.sgd(0.0), seed=1, **options)
 
 
 def state_of(step):
-    return TrainState.create({"other": np.float32(1)}, optax.sgd(0.0)).replace(step=np.int32(step))
+    return make_state({"other": np.float32(1)}, optax.sgd(0.0)).replace(step=np.int32(step))
 
 
 def assert_distinct(keys, number):
@@ -153,37 +154,30 @@ def test_dropout_layers_and_steps_have_own_keys(recorder):
 
 
 @pytest.mark.long
-def test_micro_batches_and_devices_have_own_keys(recorder):
-    """Two devices, each with two micro-batches, as under pmap; vmap names an axis too."""
-    step = train_step_of(MODEL, gradient_accumulation_steps=2)
-
-    def on_devices(state, batch):
-        return step(state, batch, distribute=sum_over_axis)
-
-    split = jax.tree.map(lambda x: x.reshape(2, 2, *x.shape[1:]), BATCH)
-    spread = quick_jit(jax.vmap(on_devices, in_axes=(None, 0), axis_name="batch"))
-    spread(state_of(7), split)
+def test_micro_batches_have_own_keys(recorder):
+    quick_jit(train_step_of(MODEL, micro_batches=2))(state_of(7), BATCH)
     found = recorder.take()
     assert {path: len(keys) for path, keys in found.items()} == {
-        path: 4 * count for path, count in collections.Counter(PAPERS).items()
+        path: 2 * count for path, count in collections.Counter(PAPERS).items()
     }
-    assert_distinct([key for keys in found.values() for key in keys], 4 * len(PAPERS))
+    assert_distinct([key for keys in found.values() for key in keys], 2 * len(PAPERS))
 
 
 @pytest.mark.long
 def test_a_diagnosis_uses_the_keys_of_its_step(recorder):
-    """`split_batch` tells what each device and micro-batch got; its keys drop as the step did."""
-    step = quick_jit(train_step_of(MODEL, gradient_accumulation_steps=2))
+    """`split_rows` returns what each device and micro-batch got; its keys drop as the step did."""
+    step = quick_jit(train_step_of(MODEL, micro_batches=2))
     step(state_of(5), BATCH)
     trained = {key for keys in recorder.take().values() for key in keys}
-    pieces = split_batch(BATCH, jax.random.fold_in(jax.random.key(1), 5), 1, 2)
+    context = Context(5, jax.random.fold_in(jax.random.key(1), 5))
+    pieces = Partitioner(jax.devices()[:1]).split_rows(BATCH, context, 2)
 
     @quick_jit
     def run(batch, key):
         return MODEL.apply({"params": parameters()}, **batch, train=True, rngs={"dropout": key}).size
 
-    for batch, key in pieces:
-        run(batch, key)
+    for piece in pieces:
+        run(piece.rows, piece.context.rng)
     assert {key for keys in recorder.take().values() for key in keys} == trained
 
 

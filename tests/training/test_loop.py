@@ -14,19 +14,19 @@ import optax
 import pytest
 
 from tests.support import tiny
+from tests.support.bare_task import make_state, make_step
 from tests.support.tiny import train_run
 from tests.support.tiny_regression import ROWS, Regression, make_config
 from tfm.errors import UserError
 from tfm.testing.tasks import rows_without_times
 from tfm.training.config import TrainingConfig
-from tfm.training.divergence import first_loss
+from tfm.training.divergence import first_losses
 from tfm.training.early_stopping import EarlyStopping
 from tfm.training.hooks import Hooks
 from tfm.training.metrics_writer import MetricsWriter
 from tfm.training.optimizers import Adam, make_optimizer, make_schedule
 from tfm.training.reporting import METRICS_FILE, MetricAccumulator, format_duration, read_metrics
-from tfm.training.step import TrainState, make_train_step
-from tfm.training.task import Best
+from tfm.training.task import Best, Evaluation, LossOutput
 from tfm.visualize.figures import draw_curves
 from tfm.workdir import runs
 
@@ -65,7 +65,7 @@ def test_a_checkpoint_between_logs_has_the_sums(stop, regression_run, tmp_path):
 @pytest.mark.long
 def test_a_run_stops_early_and_stays_stopped(tmp_path, monkeypatch, caplog):
     """However it was cut into pieces. A score that equals the best is no better."""
-    monkeypatch.setattr(Regression, "evaluate", lambda *_: {"validation/score": 100.0})
+    monkeypatch.setattr(Regression, "evaluate", lambda *_: Evaluation({"validation/score": 100.0}))
     options = {"eval_every": 2, "checkpoint_every": 1, "patience": 2}
     for name, pieces in (("whole", (18,)), ("pieces", (2, 3, 4, 5, 18, 18))):
         for steps in pieces:
@@ -121,10 +121,10 @@ def test_the_step_is_compiled_once(tmp_path, monkeypatch):
     compiled = []
     plain = Regression.loss
 
-    def counting(self, params, batch, rng):
-        if rng is not None:
+    def counting(self, variables, batch, context):
+        if context.train:
             compiled.append(batch["x"].shape)
-        return plain(self, params, batch, rng)
+        return plain(self, variables, batch, context)
 
     monkeypatch.setattr(Regression, "loss", counting)
     train_run(make_config(steps=5), tmp_path)
@@ -138,13 +138,13 @@ def test_a_planned_step_compiles_beside_the_data(rows, shapes, tmp_path, monkeyp
     compiled, reported, traced = [], [], threading.Event()
     plain, open_data = Regression.loss, Regression.open_data
 
-    def counting(self, params, batch, rng):
-        if rng is not None:
+    def counting(self, variables, batch, context):
+        if context.train:
             compiled.append(len(batch["x"]))
             traced.set()
-        return plain(self, params, batch, rng)
+        return plain(self, variables, batch, context)
 
-    def plan_example(self):
+    def example(self):
         return {name: x[:1].repeat(rows, 0) for name, x in open_data(self).example().items()}
 
     def waiting(self):
@@ -152,7 +152,7 @@ def test_a_planned_step_compiles_beside_the_data(rows, shapes, tmp_path, monkeyp
         return open_data(self)
 
     monkeypatch.setattr(Regression, "loss", counting)
-    monkeypatch.setattr(Regression, "plan_example", plan_example, raising=False)
+    monkeypatch.setattr(Regression, "example", example)
     monkeypatch.setattr(Regression, "open_data", waiting)
     monkeypatch.setattr(Hooks, "on_compiled", lambda _, program: reported.append(program.args_info))
     train_run(make_config(steps=3), tmp_path)
@@ -162,13 +162,13 @@ def test_a_planned_step_compiles_beside_the_data(rows, shapes, tmp_path, monkeyp
 
 
 def test_too_large_a_planned_step_ends_the_run(tmp_path, monkeypatch):
-    def plan_example(self):
+    def example(self):
         return self.open_data().example()
 
     def refuse(memory, accumulation):
         raise UserError("too large")
 
-    monkeypatch.setattr(Regression, "plan_example", plan_example, raising=False)
+    monkeypatch.setattr(Regression, "example", example)
     monkeypatch.setattr("tfm.training.setup.check_memory", refuse)
     with pytest.raises(UserError, match="too large"):
         train_run(make_config(steps=3), tmp_path)
@@ -191,12 +191,12 @@ def test_load_averages_the_last_checkpoints(regression_run):
 def test_the_gradient_is_the_mean_over_tokens():
     """The update of a linear model against the formula of Adam's first step in NumPy."""
 
-    def loss(params, batch, rng):
-        return ((params["w"] * batch["x"]).sum(), batch["count"].sum()), {}
+    def loss(variables, batch, context):
+        total = (variables["params"]["w"] * batch["x"]).sum()
+        return LossOutput({"loss": (total, batch["count"].sum())})
 
-    params = {"w": jnp.float32(2.0)}
-    step = make_train_step(loss, optax.sgd(0.5), jax.random.key(0))
-    state = TrainState(jnp.int32(0), params, optax.sgd(0.5).init(params))
+    step = make_step(loss, optax.sgd(0.5))
+    state = make_state({"w": jnp.float32(2.0)}, optax.sgd(0.5))
     after, metrics = step(state, {"x": jnp.float32([1, 2, 5]), "count": jnp.float32([1, 1, 2])})
     assert float(after.params["w"]) == pytest.approx(2.0 - 0.5 * (8 / 4))
     assert [float(x) for x in metrics["loss"]] == [16.0, 4.0]
@@ -242,7 +242,7 @@ def test_nan_is_no_best_score(order):
     ("loss", "skipped", "warns"), [((0, 0), 0, True), ((0, 0), 2, False), ((3, 1), 1, False)]
 )
 def test_a_loss_that_counts_nothing_is_told(loss, skipped, warns, caplog):
-    metrics = MetricAccumulator(0, 9, lambda step: 0.1, "tokens")
+    metrics = MetricAccumulator(0, 9, {"learning_rate": lambda step: 0.1}, ["loss"], "tokens")
     metrics.add({"loss": loss, "skipped": (skipped, 2)}, 5)
     metrics.report(2)
     assert ("up to 2 counts nothing" in caplog.text) == warns
@@ -254,7 +254,7 @@ def test_bfloat16_moments_descend_nearly_alike():
     ends = {}
     for dtype in ("float32", "bfloat16"):
         config = TrainingConfig(optimizer=Adam(mean_dtype=dtype), learning_rate_scale=10.0, warmup_steps=5)
-        optimizer = make_optimizer(config, make_schedule(config, 128))
+        optimizer = make_optimizer(config.optimizer, make_schedule(config, 128))
         params = {"w": jnp.linspace(-1.0, 1.0, 9)}
         state = optimizer.init(params)
         for _ in range(20):
@@ -285,7 +285,7 @@ def test_a_row_without_numbers_is_left_out(value, tmp_path):
     rows += ['{"step": true, "train/loss": 4}', '{"step": 3, "train/loss": 5}']
     (tmp_path / METRICS_FILE).write_text("\n".join(rows))
     assert [row["step"] for row in read_metrics(str(tmp_path))] == [2, 3]
-    assert first_loss(str(tmp_path)) == 5
+    assert first_losses(str(tmp_path)) == {"loss": 5}
     draw_curves(read_metrics(str(tmp_path)), str(tmp_path / "curves.png"))
 
 
@@ -298,7 +298,7 @@ def test_a_moving_average_is_validated_and_loaded(tmp_path):
     train_run(make_config(ema_decay=decay, **options), tmp_path / "average")
     task = runs.load(str(tmp_path / "plain")).task
     init_rng, _ = jax.random.split(jax.random.key(0))
-    expected = task.init(init_rng)
+    expected = task.init(init_rng)["params"]
     for step in range(1, steps + 1):
         params = runs.load(str(tmp_path / "plain"), checkpoint=str(step)).params
         expected = jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, expected, params)

@@ -1,7 +1,6 @@
 """Numbers that go wrong: real NaNs and infinities in a run, what they leave unchanged, and what is said."""
 
 import contextlib
-import functools
 import json
 import re
 from typing import NamedTuple
@@ -13,6 +12,7 @@ import optax
 import pytest
 
 from tests.support import tiny
+from tests.support.bare_task import make_state, make_step
 from tests.support.programs import initialize
 from tests.support.tiny import train_run
 from tests.support.tiny_regression import Regression, make_config
@@ -23,24 +23,26 @@ from tfm.tasks import translation
 from tfm.training import non_finite, setup
 from tfm.training.config import TrainingConfig
 from tfm.training.divergence import MOST_SKIPPED, DivergenceMonitor
-from tfm.training.non_finite import first_not_finite
+from tfm.training.non_finite import first_not_finite, split_step
 from tfm.training.optimizers import OPTIMIZERS, make_optimizer, make_schedule
+from tfm.training.partitioning import Piece
 from tfm.training.reporting import read_metrics
-from tfm.training.setup import make_setup
-from tfm.training.step import TrainState, _advance_counter, make_train_step, split_batch
+from tfm.training.setup import Setup
+from tfm.training.step import Learner, TrainState
+from tfm.training.task import Context, LossOutput
 from tfm.workdir import runs
 
 OPTIMIZER = optax.adam(0.1)
 
 
-def linear_loss(params, batch, rng):
+def linear_loss(variables, batch, context):
     """Mean of |w x|; x = 1e30 makes it infinite, and x = 0 its gradient alone."""
-    return (jnp.sqrt((params["w"] * batch["x"]) ** 2).sum(), jnp.float32(batch["x"].size)), {}
+    total = jnp.sqrt((variables["params"]["w"] * batch["x"]) ** 2).sum()
+    return LossOutput({"loss": (total, jnp.float32(batch["x"].size))})
 
 
 def linear_state():
-    params = {"w": jnp.float32([1.0, 2.0])}
-    return TrainState.create(params, OPTIMIZER, ema_decay=0.5)
+    return make_state({"w": jnp.float32([1.0, 2.0])}, OPTIMIZER, ema_decay=0.5)
 
 
 GOOD = {"x": np.ones((4, 2), np.float32)}
@@ -49,7 +51,7 @@ BAD = [{"x": np.float32([[1, 1], [1, x], [1, 1], [1, 1]])} for x in (1e30, 0)]
 
 def updates(batches, **options):
     """States and metrics of one compiled step after the other, the first state before them."""
-    step = jax.jit(make_train_step(linear_loss, OPTIMIZER, jax.random.key(0), ema_decay=0.5, **options))
+    step = jax.jit(make_step(linear_loss, OPTIMIZER, ema_decay=0.5, **options))
     states, metrics = [linear_state()], []
     for batch in batches:
         state, found = step(states[-1], batch)
@@ -62,10 +64,10 @@ def assert_equal(tree, other):
     jax.tree.map(np.testing.assert_array_equal, tree, other)
 
 
-@pytest.mark.parametrize("gradient_accumulation_steps", [1, 2])
+@pytest.mark.parametrize("micro_batches", [1, 2])
 @pytest.mark.parametrize("bad", BAD, ids=["loss", "gradient"])
-def test_a_non_finite_step_changes_no_state(bad, gradient_accumulation_steps):
-    states, metrics = updates([GOOD, bad, GOOD], gradient_accumulation_steps=gradient_accumulation_steps)
+def test_a_non_finite_step_changes_no_state(bad, micro_batches):
+    states, metrics = updates([GOOD, bad, GOOD], micro_batches=micro_batches)
     assert not states[1].halted
     for later in states[2:]:
         assert later.halted
@@ -74,17 +76,14 @@ def test_a_non_finite_step_changes_no_state(bad, gradient_accumulation_steps):
     assert metrics[1]["loss"] == (0, 0)
 
 
-@pytest.mark.parametrize("gradient_accumulation_steps", [1, 2])
-def test_a_skipped_step_changes_only_counters(gradient_accumulation_steps):
-    states, metrics = updates(
-        [GOOD, BAD[0], GOOD], gradient_accumulation_steps=gradient_accumulation_steps, on_non_finite="skip"
-    )
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_a_skipped_step_changes_only_counters(micro_batches):
+    states, metrics = updates([GOOD, BAD[0], GOOD], micro_batches=micro_batches, on_non_finite="skip")
     for name in ("params", "average"):
         assert_equal(getattr(states[2], name), getattr(states[1], name))
-    assert_equal(states[2].opt_state[0].mu, states[1].opt_state[0].mu)
-    assert (
-        [int(state.step) for state in states] == [int(s.opt_state[0].count) for s in states] == [0, 1, 2, 3]
-    )
+    adams = [state.opt_state["loss"][0] for state in states]
+    assert_equal(adams[2].mu, adams[1].mu)
+    assert [int(state.step) for state in states] == [int(adam.count) for adam in adams] == [0, 1, 2, 3]
     assert np.isfinite(states[3].params["w"]).all()
     assert (states[3].params["w"] != states[2].params["w"]).all()
     assert [float(found["skipped"][0]) for found in metrics] == [0, 1, 0]
@@ -107,27 +106,20 @@ def test_a_skipped_step_counts_named_counters():
     optimizer = optax.GradientTransformation(
         lambda params: whole, lambda gradients, state, params=None: (gradients, state)
     )
-    step = jax.jit(make_train_step(linear_loss, optimizer, jax.random.key(0), on_non_finite="skip"))
-    state = TrainState.create({"w": jnp.float32([1.0, 2.0]), "step": jnp.int32(7)}, optimizer)
-    advance = functools.partial(jax.tree_util.tree_map_with_path, _advance_counter)
-    counted = jax.jit(advance)(state.opt_state)
-    assert_equal(counted, whole._replace(count=jnp.int32(4), step=jnp.int32(4)))
-    state = TrainState.create({"w": jnp.float32([1.0, 2.0])}, optimizer)
+    step = jax.jit(make_step(linear_loss, optimizer, on_non_finite="skip"))
+    state = make_state({"w": jnp.float32([1.0, 2.0])}, optimizer)
+    counted = whole._replace(count=jnp.int32(4), step=jnp.int32(4))
     skipped, _ = step(state, BAD[0])
-    assert_equal(skipped, state.replace(step=jnp.int32(1), opt_state=counted))
+    assert_equal(skipped, state.replace(step=jnp.int32(1), opt_state={"loss": counted}))
 
 
-@pytest.mark.parametrize("freeze", [(), ("v",)], ids=["whole", "frozen"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_skipped_step_counts_for_the_schedule(name, freeze):
+def test_a_skipped_step_counts_for_the_schedule(name):
     """Whatever the optimizer: the next rate is that of the step behind it."""
-    config = TrainingConfig(
-        optimizer=OPTIMIZERS[name](), freeze=freeze, schedule="constant", peak_learning_rate=0.1
-    )
-    optimizer = make_optimizer(config, make_schedule(config, None))
-    params = {"w": jnp.float32([1.0, 2.0]), "v": jnp.ones(3)}
-    state = TrainState.create(params, optimizer)
-    step = jax.jit(make_train_step(linear_loss, optimizer, jax.random.key(0), on_non_finite="skip"))
+    config = TrainingConfig(optimizer=OPTIMIZERS[name](), schedule="constant", peak_learning_rate=0.1)
+    optimizer = make_optimizer(config.optimizer, make_schedule(config, None))
+    state = make_state({"w": jnp.float32([1.0, 2.0]), "v": jnp.ones(3)}, optimizer)
+    step = jax.jit(make_step(linear_loss, optimizer, on_non_finite="skip"))
     skipped, _ = step(state, BAD[0])
     before, after = (jax.tree_util.tree_leaves_with_path(each.opt_state) for each in (state, skipped))
     for (path, old), (_, new) in zip(before, after, strict=True):
@@ -152,10 +144,11 @@ class Poisoned(Regression):
 
     bad_steps = ()
 
-    def loss(self, params, batch, rng):
-        (total, count), metrics = super().loss(params, batch, rng)
-        is_bad = jnp.isin(batch["serial"][0], jnp.array(self.bad_steps)) if rng is not None else False
-        return (jnp.where(is_bad, jnp.inf, total), count), metrics
+    def loss(self, variables, batch, context):
+        output = super().loss(variables, batch, context)
+        total, count = output.terms["loss"]
+        is_bad = jnp.isin(batch["serial"][0], jnp.array(self.bad_steps)) if context.train else False
+        return output._replace(terms={"loss": (jnp.where(is_bad, jnp.inf, total), count)})
 
 
 @pytest.fixture
@@ -185,13 +178,14 @@ def test_a_run_stops_and_saves_state_and_batch(tmp_path, poison):
     assert json.loads((folder / "report.json").read_text())["batch"] == facts
     # The state of step 4 and the batch of step 5 give the infinite loss again.
     with contextlib.closing(CheckpointStore(folder)) as store:
-        like = make_setup(task, make_config().training).state
+        like = Setup(task, make_config().training).state
         state = TrainState.from_items(store.restore(4, like.items()))
     assert int(state.step) == 4
     assert_equal(state.params, runs.load(str(tmp_path / "run"), checkpoint="4").params)
     with np.load(folder / "batch-0.npz", allow_pickle=False) as saved:
         batch = dict(saved)
-    assert np.isinf(task.loss(state.params, batch, jax.random.key(0))[0][0])
+    output = task.loss(state.variables, batch, Context(4, jax.random.key(0)))
+    assert np.isinf(output.terms["loss"][0])
 
 
 @pytest.mark.long
@@ -261,7 +255,7 @@ def test_poisoned_parameters_are_named(corpus, tmp_path):
     task = translation.create(tiny.make_config(corpus), str(tmp_path))
     params = initialize(task)
     params["decoder"]["layers_0"]["feed_forward"]["output"]["kernel"] *= jnp.nan
-    found = first_not_finite(task.loss, params, [])
+    found = find(task.loss, params, [])
     assert found == "parameter decoder/layers_0/feed_forward/output/kernel"
 
 
@@ -273,20 +267,29 @@ def test_the_first_non_finite_module_is_named(corpus, tmp_path):
     for name in ("hidden", "output"):
         params["encoder"]["layers_0"]["feed_forward"][name]["kernel"] *= 1e25
     batch = next(task.open_data().train_batches(0))
-    for devices, parts in ((1, 1), (2, 1), (2, 2)):
-        pieces = split_batch(batch, jax.random.key(0), devices, parts)
-        assert len(pieces) == devices * parts
-        found = first_not_finite(task.loss, params, pieces)
+    for parts in (1, 2):
+        config = TrainingConfig(gradient_accumulation_steps=parts)
+        parted = Setup(task, config)
+        pieces = split_step(parted, parted.learners[0], 1, batch)
+        assert len(pieces) == parts
+        found = find(task.loss, params, pieces)
         assert found == "output of encoder/layers_0/feed_forward/output (__call__)"
 
 
+def find(loss, params, pieces):
+    """The first tensor that is not finite, of one update that trains all parameters."""
+    return first_not_finite(Learner(loss, OPTIMIZER), {"params": params}, pieces)
+
+
 def test_gradients_are_named_after_a_finite_loss():
-    def loss(params, batch, rng):
-        return (jnp.sqrt(params["w"]).sum() + params["v"], 1.0), {}
+    def loss(variables, batch, context):
+        params = variables["params"]
+        return LossOutput({"loss": (jnp.sqrt(params["w"]).sum() + params["v"], 1.0)})
 
     params = {"v": jnp.float32(0), "w": jnp.float32([0, 1])}
-    assert first_not_finite(loss, params, [({}, None)]) == "gradient of w"
-    assert first_not_finite(loss, {"v": params["v"], "w": params["w"] + 1}, [({}, None)]) is None
+    piece = Piece({}, Context(), 0)
+    assert find(loss, params, [piece]) == "gradient of w"
+    assert find(loss, {"v": params["v"], "w": params["w"] + 1}, [piece]) is None
 
 
 def metrics_of(loss, skipped=0.0):
@@ -306,7 +309,7 @@ def test_divergence_is_warned_of_once(caplog):
 
 def test_a_resumed_run_knows_its_first_loss(caplog):
     for config, first in ((TrainingConfig(diverged_after=0), 1.0), (TrainingConfig(diverged_after=2), 9.0)):
-        watch = DivergenceMonitor(config, first)
+        watch = DivergenceMonitor(config, first_losses={"loss": first})
         for step in range(10):
             watch.must_end(step, metrics_of(2.0 + step / 10))
     assert not caplog.records

@@ -15,6 +15,7 @@ from tfm.config import from_mapping
 from tfm.errors import UserError
 from tfm.models import Transformer
 from tfm.training.config import TrainingConfig
+from tfm.training.learners import make_learners
 from tfm.training.optimizers import (
     OPTIMIZERS,
     SGD,
@@ -26,7 +27,8 @@ from tfm.training.optimizers import (
     make_optimizer,
     make_schedule,
 )
-from tfm.training.step import TrainState, make_train_step
+from tfm.training.step import TrainState, make_train_step, merge_trees, split_tree
+from tfm.training.task import LossOutput, Update
 
 STEPS = 3
 RATES = (0.05, 0.1, 0.1)  # of SCHEDULE
@@ -46,13 +48,21 @@ GRADIENTS = [random_tree(seed) for seed in range(1, STEPS + 1)]
 
 def updated(config, gradients=GRADIENTS, params=PARAMS):
     """Parameters after the updates that a `TrainingConfig` makes, and the optimizer's last state."""
-    optimizer = make_optimizer(config, make_schedule(config, None))
     params = jax.tree.map(jnp.float32, params)
-    state = optimizer.init(params)
+    learner = learner_of(config, params)
+    trained, fixed = split_tree(params, learner.trains)
+    state = learner.optimizer.init(trained)
     for gradient in gradients:
-        change, state = optimizer.update(jax.tree.map(jnp.float32, gradient), state, params)
-        params = optax.apply_updates(params, change)
-    return params, state
+        wanted, _ = split_tree(jax.tree.map(jnp.float32, gradient), learner.trains)
+        change, state = learner.optimizer.update(wanted, state, trained)
+        trained = optax.apply_updates(trained, change)
+    return merge_trees(trained, fixed), state
+
+
+def learner_of(config, params, loss=None):
+    """The only learner of a config."""
+    (learner,) = make_learners([Update("loss", loss)], config, make_schedule(config, None), params)
+    return learner
 
 
 def adam(w, gradients, config, decayed):
@@ -141,7 +151,7 @@ def test_the_default_state_is_that_of_optax_adam():
     """So that the checkpoints of earlier versions fit."""
     earlier = {"adam_b1": 0.9, "adam_b2": 0.98, "adam_epsilon": 1e-9, "adam_mean_dtype": "float32"}
     config = from_mapping(TrainingConfig, earlier, "config.training")
-    optimizer = make_optimizer(config, make_schedule(config, 512))
+    optimizer = make_optimizer(config.optimizer, make_schedule(config, 512))
     params = jax.tree.map(jnp.float32, PARAMS)
     then = optax.adam(lambda count: 0.1, b1=0.9, b2=0.98, eps=1e-9, mu_dtype="float32").init(params)
     now = optimizer.init(params)
@@ -219,13 +229,14 @@ def test_clipping_ignores_frozen_parameters():
 
 def test_a_frozen_parameter_is_its_average():
     config = TrainingConfig(freeze=("dense/*",), optimizer=SGD(), **SCHEDULE)
-    optimizer = make_optimizer(config, make_schedule(config, None))
 
-    def loss(params, batch, rng):
-        return (sum((x * batch["x"]).sum() for x in jax.tree.leaves(params)), jnp.float32(1)), {}
+    def loss(variables, batch, context):
+        total = sum((x * batch["x"]).sum() for x in jax.tree.leaves(variables))
+        return LossOutput({"loss": (total, jnp.float32(1))})
 
-    step = jax.jit(make_train_step(loss, optimizer, jax.random.key(0), ema_decay=0.9))
-    state = TrainState.create(jax.tree.map(jnp.float32, PARAMS), optimizer, ema_decay=0.9)
+    learners = [learner_of(config, PARAMS, loss)]
+    step = jax.jit(make_train_step(learners, jax.random.key(0), ema_decay=0.9))
+    state = TrainState.create({"params": jax.tree.map(jnp.float32, PARAMS)}, learners, ema_decay=0.9)
     for _ in range(STEPS):
         state, _ = step(state, {"x": jnp.ones(1)})
     for tree in (state.params, state.average):
@@ -236,8 +247,8 @@ def test_a_frozen_parameter_is_its_average():
 @pytest.mark.parametrize(
     ("freeze", "message"),
     [
-        (("dense/*", "head/*"), r"'head/\*', which matches no parameter; one of the paths is 'dense/bias'"),
-        (("*",), "matches all parameters: nothing is left to train"),
+        (("dense/*", "head/*"), r"training\.freeze.*'head/\*'.*'dense/bias'"),
+        (("*",), r"training\.freeze .* matches all parameters"),
     ],
 )
 def test_patterns_that_freeze_nothing_or_all(freeze, message):
@@ -250,7 +261,7 @@ def test_patterns_that_freeze_nothing_or_all(freeze, message):
 def test_each_state_comes_back_from_a_checkpoint(name, freeze, tmp_path):
     config = TrainingConfig(optimizer=OPTIMIZERS[name](), clip_norm=1.0, freeze=freeze, **SCHEDULE)
     params, opt_state = updated(config)
-    state = TrainState(jnp.int32(STEPS), params, opt_state)
+    state = TrainState(jnp.int32(STEPS), params, {"loss": opt_state})
     with contextlib.closing(CheckpointStore(str(tmp_path))) as store:
         store.save(STEPS, state.items())
         like = jax.tree.map(jnp.zeros_like, state)

@@ -6,7 +6,6 @@ import json
 import shutil
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -17,8 +16,8 @@ from tfm.errors import UserError
 from tfm.tasks.translation.task import Translation, shift_right
 from tfm.training import replay
 from tfm.training.replay import describe_changes, replay_step
-from tfm.training.setup import make_setup, open_checkpoints
-from tfm.training.step import TrainState
+from tfm.training.setup import Setup, open_checkpoints
+from tfm.training.step import TrainState, make_context
 from tfm.workdir import runs
 
 READ = "decoder.*.cross_attention.weights"
@@ -34,7 +33,7 @@ def open_run(workdir):
 def saved_state(where, step):
     task, training, workdir = where
     with contextlib.closing(open_checkpoints(task, training, workdir)) as checkpoints:
-        return TrainState.from_items(checkpoints.restore(step, make_setup(task, training).state.items()))
+        return TrainState.from_items(checkpoints.restore(step, Setup(task, training).state.items()))
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +78,7 @@ def test_the_gradient_is_that_of_the_step(tmp_path, parts):
 @pytest.mark.long
 def test_activations_are_those_of_the_step(translation):
     task, found = translation
-    batch, setup = found.batch, make_setup(task, task.config.training)
+    batch, setup = found.batch, Setup(task, task.config.training)
     _, expected = interpret.run(
         task.model,
         found.before.params,
@@ -87,7 +86,7 @@ def test_activations_are_those_of_the_step(translation):
         shift_right(batch["targets"], batch["target_positions"]),
         **{name: batch[name] for name in batch if name.endswith(("positions", "segments"))},
         train=True,
-        rngs={"dropout": jax.random.fold_in(setup.rng, 5)},
+        rngs={"dropout": make_context(setup.learners[0], setup.step_key, 5).rng},
         method="features",
         read=READ,
     )
@@ -114,17 +113,10 @@ def test_a_step_of_another_config_is_told(run, regression_run, tmp_path, caplog)
 
 
 def test_float32_passes_have_nearly_the_same_loss():
-    replay._check_same_pass(1 + 1e-6, 1.0, replay.SAME_LOSS)
+    replay.check_same_pass(1 + 1e-6, 1.0, "float32")
+    replay.check_same_pass(1 + 1e-4, 1.0, "bfloat16")
     with pytest.raises(UserError, match=r"dropout under model\.scan draws other masks"):
-        replay._check_same_pass(1 + 1e-4, 1.0, replay.SAME_LOSS)
-
-
-def test_counts_below_one_divide_the_gradient():
-    def loss(params, batch, key):
-        return ((params * batch["x"]).sum() * 1e-4, jnp.float32(len(batch["x"]) * 1e-4)), {}
-
-    pieces = [({"x": jnp.float32([1, 3])}, None), ({"x": jnp.float32([5, 7])}, None)]
-    assert replay._mean_gradients(loss, jnp.float32(2), pieces) == pytest.approx(4.0)
+        replay.check_same_pass(1 + 1e-4, 1.0, "float32")
 
 
 def test_dropout_of_scanned_layers_differs(tiny_run):

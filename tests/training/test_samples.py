@@ -4,11 +4,7 @@ import json
 
 import pytest
 
-from tests.support.tiny_regression import make_config
-from tests.support.tracked_regression import SampledRegression
 from tfm.errors import UserError
-from tfm.training.loop import train
-from tfm.training.reporting import read_metrics
 from tfm.training.samples import (
     SAMPLES_FILE,
     SamplesWriter,
@@ -105,20 +101,3 @@ def test_the_page_of_one_evaluation_has_all_texts():
     assert "| step | source | hypothesis |" in page
     assert "| 7 | a | b |" in page
     assert "Pictures" not in page
-
-
-class Rescored(SampledRegression):
-    """Overrides `evaluate` alone."""
-
-    def evaluate(self, params, data):
-        return {"validation/score": 7.0}
-
-
-@pytest.mark.long
-def test_scores_of_an_override_count(tmp_path):
-    config = make_config(steps=2, eval_every=2)
-    train(Rescored(config), config.training, str(tmp_path))
-    assert [row["validation/score"] for row in read_metrics(str(tmp_path)) if "validation/score" in row] == [
-        7.0
-    ]
-    assert not (tmp_path / SAMPLES_FILE).exists()

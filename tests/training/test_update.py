@@ -4,11 +4,11 @@ import dataclasses
 import runpy
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
+from tests.support.bare_task import BareTask, make_state, make_step
 from tests.support.numbers_task import MODEL, Numbers, random_batch
 from tests.support.paths import CONFIGS
 from tfm.config import from_mapping
@@ -17,9 +17,9 @@ from tfm.testing.models import quick_jit
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import Adam as AdamConfig
 from tfm.training.optimizers import make_optimizer, make_schedule
-from tfm.training.partitioning import sum_over_axis
-from tfm.training.setup import make_setup
-from tfm.training.step import TrainState, make_train_step
+from tfm.training.partitioning import PmapPartitioner
+from tfm.training.setup import Setup
+from tfm.training.task import Context, LossOutput
 
 UPDATES = 4
 
@@ -58,10 +58,10 @@ def test_default_updates_are_the_papers():
     """Of the smoothed loss per target token; the schedule takes the model's own d_model."""
     model = dataclasses.replace(MODEL, decoder_layers=1, dropout=0.0)
     task, rng = Translation(Config(model=model), Numbers()), np.random.default_rng(1)
-    parts = make_setup(task, TrainingConfig())
+    parts = Setup(task, TrainingConfig())
 
     def mean_loss(params, batch):
-        (total, count), _ = task.loss(params, batch, None)
+        total, count = task.loss({"params": params}, batch, Context()).terms["loss"]
         return total / count
 
     gradient_of, step = (quick_jit(function) for function in (jax.grad(mean_loss), parts.step))
@@ -98,7 +98,7 @@ def rate_of(config, d_model, step):
 
 def assert_updates_are_adam(config, d_model):
     """Of the optimizer that the config makes, on random gradients; the first step is in the warm-up."""
-    optimizer = make_optimizer(config, make_schedule(config, d_model))
+    optimizer = make_optimizer(config.optimizer, make_schedule(config, d_model))
     rng = np.random.default_rng(0)
     params = rng.normal(size=50)
     numbers = config.optimizer
@@ -128,32 +128,29 @@ def test_updates_of_each_config_are_adams(path):
     assert_updates_are_adam(config.training, config.model.d_model)
 
 
-def linear_loss(params, batch, rng):
+def linear_loss(variables, batch, context):
     """Its gradient is the mean of the rows, weighted."""
-    return ((params["w"] * batch["x"]).sum(), batch["x"][:, 0].sum()), {}
+    total = (variables["params"]["w"] * batch["x"]).sum()
+    return LossOutput({"loss": (total, batch["x"][:, 0].sum())})
 
 
 def linear_state(ema_decay=0.0):
-    return TrainState.create({"w": np.float32([1.0, 2.0, 3.0])}, optax.sgd(1.0), ema_decay)
+    return make_state({"w": np.float32([1.0, 2.0, 3.0])}, optax.sgd(1.0), ema_decay)
 
 
 ROWS = {"x": np.float32(np.random.default_rng(0).integers(1, 9, (4, 3)))}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("gradient_accumulation_steps", [1, 2])
-def test_split_batches_give_the_whole_update(gradient_accumulation_steps):
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_split_batches_give_the_whole_update(micro_batches):
     """Two devices, under vmap with a named axis as under pmap."""
-    step = make_train_step(
-        linear_loss,
-        optax.sgd(1.0),
-        jax.random.key(0),
-        gradient_accumulation_steps=gradient_accumulation_steps,
-    )
+    step = make_step(linear_loss, optax.sgd(1.0), micro_batches=micro_batches)
+    over_rows = PmapPartitioner(jax.devices()[:1]).over_rows
     gradient = ROWS["x"].sum(0) / ROWS["x"][:, 0].sum()
     split = {"x": ROWS["x"].reshape(2, 2, 3)}
     spread, metrics = jax.vmap(
-        lambda batch: step(linear_state(), batch, distribute=sum_over_axis), axis_name="batch"
+        lambda batch: step(linear_state(), batch, over_rows=over_rows), axis_name="batch"
     )(split)
     for w in (step(linear_state(), ROWS)[0].params["w"], *spread.params["w"]):
         np.testing.assert_allclose(w, [1, 2, 3] - gradient, rtol=1e-5)
@@ -162,7 +159,7 @@ def test_split_batches_give_the_whole_update(gradient_accumulation_steps):
 
 
 def test_the_average_follows_the_parameters():
-    step = make_train_step(linear_loss, optax.sgd(1.0), jax.random.key(0), ema_decay=0.9)
+    step = make_step(linear_loss, optax.sgd(1.0), ema_decay=0.9)
     state = linear_state(ema_decay=0.9)
     expected = np.array([1.0, 2.0, 3.0])
     for _ in range(3):
@@ -171,27 +168,23 @@ def test_the_average_follows_the_parameters():
         np.testing.assert_allclose(state.average["w"], expected, rtol=1e-5)
 
 
-class Linear:
+class Linear(BareTask):
     """A task with random parameters and a loss that notes the shapes it is traced with."""
-
-    d_model = 16
 
     def __init__(self):
         self.shapes = []
 
     def init(self, rng):
-        return {"w": jax.random.normal(rng, (3,))}
+        return {"params": {"w": jax.random.normal(rng, (3,))}}
 
-    def loss(self, params, batch, rng):
+    def loss(self, variables, batch, context):
         self.shapes.append(batch["x"].shape)
-        return linear_loss(params, batch, rng)
+        return linear_loss(variables, batch, context)
 
 
 def test_fields_reach_the_step():
     task = Linear()
-    parts = make_setup(
-        task, TrainingConfig(gradient_accumulation_steps=2, ema_decay=0.5, on_non_finite="skip")
-    )
+    parts = Setup(task, TrainingConfig(gradient_accumulation_steps=2, ema_decay=0.5, on_non_finite="skip"))
     first = parts.initialize()
     state, _ = parts.step(first, ROWS)
     assert set(task.shapes) == {(2, 3)}
@@ -204,18 +197,19 @@ def test_fields_reach_the_step():
 @pytest.mark.long
 def test_the_seed_counts():
     """For the parameters and for the keys of the steps, which do not share one."""
-    found = [make_setup(Linear(), TrainingConfig(seed=seed)) for seed in (0, 0, 1)]
+    found = [Setup(Linear(), TrainingConfig(seed=seed)) for seed in (0, 0, 1)]
     weights = [parts.initialize().params["w"].tolist() for parts in found]
-    keys = [jax.random.key_data(parts.rng).tolist() for parts in found]
+    keys = [jax.random.key_data(parts.step_key).tolist() for parts in found]
     for values in (weights, keys):
         assert values[0] == values[1] != values[2]
-    assert weights[0] != jax.random.normal(found[0].rng, (3,)).tolist()
+    assert weights[0] != jax.random.normal(found[0].step_key, (3,)).tolist()
 
 
-def test_an_average_begins_again_from_other_parameters():
-    old, new = {"w": jnp.zeros(3)}, {"w": jnp.ones(3)}
-    averaged = TrainState.create(old, optax.sgd(0.1), ema_decay=0.9).with_params(new)
-    np.testing.assert_array_equal(averaged.average["w"], new["w"])
-    np.testing.assert_array_equal(averaged.weights["w"], new["w"])
-    assert averaged.average["w"] is not averaged.params["w"]  # a step donates both
-    assert TrainState.create(old, optax.sgd(0.1)).with_params(new).average is None
+def test_an_average_begins_with_the_given_parameters():
+    new = {"params": {"w": np.float32([3, 4, 5])}}
+    averaged = Setup(Linear(), TrainingConfig(ema_decay=0.9)).initialize_with(new)
+    np.testing.assert_array_equal(averaged.average["w"], new["params"]["w"])
+    np.testing.assert_array_equal(averaged.variables["params"]["w"], new["params"]["w"])
+    pointers = [tree["w"].unsafe_buffer_pointer() for tree in (averaged.average, averaged.params)]
+    assert pointers[0] != pointers[1]  # a step donates both
+    assert Setup(Linear(), TrainingConfig()).initialize_with(new).average is None

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.tiny import randomize_weights
 from tfm.errors import UserError
+from tfm.training.task import Context
 from tfm.visualize import measures
 from tfm.workdir import runs
 
@@ -82,10 +83,10 @@ def run(tiny_run):
 @pytest.mark.long
 def test_norms_of_a_batch_are_those_of_the_loss(run):
     batch = next(iter(run.task.open_data().train_batches(0)))
-    gradients, activations = measures.measure_norms(run.task, run.params, batch)
+    gradients, activations = measures.measure_norms(run.task, run.variables, batch)
 
     def mean_loss(params):
-        (total, count), _ = run.task.loss(params, batch, None)
+        total, count = run.task.loss({"params": params}, batch, Context()).terms["loss"]
         return total / count
 
     expected = jax.jit(jax.grad(mean_loss))(run.params)
@@ -109,4 +110,4 @@ def test_a_batch_of_padding_is_refused(run):
     batch = next(iter(run.task.open_data().train_batches(0)))
     empty = {name: np.zeros_like(each) for name, each in batch.items()}
     with pytest.raises(UserError, match="padding alone"):
-        measures.measure_norms(run.task, run.params, empty)
+        measures.measure_norms(run.task, run.variables, empty)

@@ -50,7 +50,8 @@ from tfm.training.config import TrainingConfig
 from tfm.training.loop import train
 from tfm.training.optimizers import make_optimizer
 from tfm.training.reporting import read_metrics
-from tfm.training.setup import make_setup, open_checkpoints
+from tfm.training.setup import Setup, open_checkpoints
+from tfm.training.task import Context
 from tfm.workdir.runs import config_class, parse_config
 
 Observation = dict[str, Any]
@@ -188,11 +189,11 @@ def observe_loss(config: Any) -> Observation:
         }
         task = kinds[type(config)](config, VOCABULARY)
     key = jax.random.key(0)
-    init, params = trace(task.init, key)
+    init, variables = trace(task.init, key)
     batch = make_batch(config)
-    found = {"init": init, "loss": trace(task.loss, params, batch, key)[0]}
+    found = {"init": init, "loss": trace(task.loss, variables, batch, Context(0, key))[0]}
     if isinstance(config, language_modeling.Config):
-        found["scores"] = trace(task.log_probabilities, (params,), batch)[0]
+        found["scores"] = trace(task.log_probabilities, (variables["params"],), batch)[0]
     return found
 
 
@@ -292,13 +293,12 @@ def open_run(config: Any) -> tuple[Any, Any]:
 def observe_run(config: Any) -> Observation:
     """Opens the data of a new run and observes what training, evaluation and reports read of them."""
     task, data = open_run(config)
-    planned = task.plan_example() if hasattr(task, "plan_example") else None
     return {
         "train": list_values(itertools.islice(data.train_batches(0), BATCHES)),
         "assets": task.assets(),
         "identity": data.identity(),
         "example": jax.tree.map(np.shape, data.example()),
-        "plan": jax.tree.map(np.shape, planned),
+        "plan": jax.tree.map(np.shape, task.example()),
         "description": data.describe(1000),
     } | EVALUATIONS[type(task)](task, data)
 
@@ -311,10 +311,10 @@ def observe_evaluated_pairs(task: Any, data: Any) -> Observation:
     batches = list_values(data.validation_batches)
     data.validation_batches = []
     with mock.patch("tfm.visualize.translation.examine_pair", return_value=None):
-        samples = task.evaluate_with_samples(None, data)[1].rows
+        samples = task.evaluate({"params": None}, data).samples.rows
     found = {"validation": batches, "pairs": data.validation_pairs, "samples": samples}
     if not isinstance(task, parsing.Parsing):
-        found["test"] = next(iter(task.report(None, "test"))).examples
+        found["test"] = next(iter(task.report({"params": None}, "test"))).examples
     return found
 
 
@@ -328,9 +328,9 @@ def observe_evaluated_documents(task: Any, data: Any) -> Observation:
 
     task.log_probabilities = score
     task.generate = lambda params, prompts, decoding: [[Continuation(text, 0.0)] for text in prompts]
-    samples = task.evaluate_with_samples(None, data)[1].rows
+    samples = task.evaluate({"params": None}, data).samples.rows
     validation = [*windows]
-    report = next(iter(task.report(None, "test")))
+    report = next(iter(task.report({"params": None}, "test")))
     return {
         "validation": validation,
         "texts": data.validation.texts,
@@ -343,12 +343,12 @@ def observe_evaluated_images(task: Any, data: Any) -> Observation:
     """Observes the images that the evaluation of a classifier reads."""
     shapes: list[Any] = []
 
-    def classify(params: Any, batch: np.ndarray) -> np.ndarray:
+    def classify(variables: Any, batch: np.ndarray) -> np.ndarray:
         shapes.append(batch.shape)
         return np.zeros((len(batch), len(task.label_names)))
 
     task.classify = classify
-    report = next(iter(task.report(None, "test")))
+    report = next(iter(task.report({"params": None}, "test")))
     return {"validation": list_values(data.validation_batches()), "test": [report.examples, shapes]}
 
 
@@ -472,10 +472,11 @@ def observe_bad_training(training: TrainingConfig) -> Observation:
     """Trains the tiny regression with a loss that rises and is not finite in the fourth step."""
     plain = tiny_regression.Regression.loss
 
-    def loss(self: Any, params: Any, batch: Any, rng: Any) -> Any:
-        (total, count), metrics = plain(self, params, batch, rng)
-        serial = batch["serial"].max() if rng is not None else 0
-        return (jnp.where(serial == 4, jnp.nan, total + 100 * serial), count), metrics
+    def loss(self: Any, variables: Any, batch: Any, context: Context) -> Any:
+        output = plain(self, variables, batch, context)
+        total, count = output.terms["loss"]
+        serial = batch["serial"].max() if context.train else 0
+        return output._replace(terms={"loss": (jnp.where(serial == 4, jnp.nan, total + 100 * serial), count)})
 
     with mock.patch.object(tiny_regression.Regression, "loss", loss):
         return observe_training(training)
@@ -485,7 +486,7 @@ def observe_setup(training: TrainingConfig) -> Observation:
     """Traces the training step of the tiny regression and observes its random keys and its devices."""
     task = tiny_regression.create(tiny_regression.Config(training=training), "")
     try:
-        setup = make_setup(task, training)
+        setup = Setup(task, training)
     except UserError as error:
         return {"error": str(error)}
     batch = task.open_data().example()
@@ -494,7 +495,7 @@ def observe_setup(training: TrainingConfig) -> Observation:
     return {
         "step": step,
         "state": str(setup.state),
-        "keys": [jax.random.key_data(key).tolist() for key in (setup.init_rng, setup.rng)],
+        "keys": [jax.random.key_data(key).tolist() for key in (setup.init_key, setup.step_key)],
         "batch": {name: (x.shape, type(x.sharding).__name__) for name, x in placed.items()},
         "error": "",
     }
@@ -502,7 +503,7 @@ def observe_setup(training: TrainingConfig) -> Observation:
 
 def observe_optimizer(optimizer: Any) -> Observation:
     """Traces an update of an optimizer."""
-    transformation = make_optimizer(TrainingConfig(optimizer=optimizer), lambda step: 0.1)
+    transformation = make_optimizer(optimizer, lambda step: 0.1)
     params = {"slope": np.zeros((4, 3), np.float32), "offset": np.zeros(3, np.float32)}
     state = jax.eval_shape(transformation.init, params)
     return {
@@ -534,7 +535,8 @@ def load_tokenizer() -> Tokenizer:
 
 def fake_params(task: Any) -> Any:
     """Returns parameters that are all zero."""
-    return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), jax.eval_shape(task.init, jax.random.key(0)))
+    shapes = jax.eval_shape(task.init, jax.random.key(0))["params"]
+    return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
 
 
 class FakeSearch:

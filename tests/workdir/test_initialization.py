@@ -41,8 +41,8 @@ def begin(config, workdir, *, steps, warm_start="", reset=False):
         initialization.reset(create(config, str(workdir), new=False), str(workdir))
         assert runs.read_config(str(workdir)) == config
     task = create(config, str(workdir), new=not warm_start)
-    weights = initialization.find_initial_params(task, str(workdir), str(warm_start))
-    train(task, config.training, str(workdir), load_initial_params=weights)
+    initial = initialization.find_initial_variables(task, str(workdir), str(warm_start))
+    train(task, config.training, str(workdir), initial_variables=initial)
 
 
 def weights(workdir, step):
@@ -377,8 +377,8 @@ def test_a_warm_start_from_an_export(known, corpus, tmp_path):
     write_bundle(run, str(export), workdir=str(known))
     initialization.prepare_warm_start(str(export), settings(corpus), str(new))
     task = translation.create(settings(corpus), str(new))
-    found = initialization.find_initial_params(task, str(new), str(export))()
-    jax.tree.map(np.testing.assert_array_equal, found, run.params)
+    found = initialization.find_initial_variables(task, str(new), str(export))()
+    jax.tree.map(np.testing.assert_array_equal, found, run.variables)
 
 
 def test_impossible_warm_starts_are_refused(known, corpus, tmp_path):
@@ -402,7 +402,7 @@ def test_impossible_warm_starts_are_refused(known, corpus, tmp_path):
             task,
             config.training,
             str(tmp_path / "new"),
-            load_initial_params=lambda: runs.load(str(known)).params,
+            initial_variables=lambda: runs.load(str(known)).variables,
         )
 
 
@@ -428,7 +428,7 @@ def test_a_reset_keeps_the_newest_weights(known_of_any_task, caplog):
     begin(config, known, reset=True, steps=4)
     assert "--warm_start does nothing" not in caplog.text
     task = tasks.find(config.task).create(config, str(known))
-    assert initialization.find_initial_params(task, str(known), "other") is not None
+    assert initialization.find_initial_variables(task, str(known), "other") is not None
     assert "its schedule was reset: --warm_start does nothing" in caplog.text
     assert [row["step"] for row in rows_without_times(known) if "train/loss" in row] == [3, 4]
     assert sorted(path.name for path in (known / "before_reset" / "checkpoints").iterdir()) == [
@@ -471,9 +471,8 @@ def test_a_killed_reset_resumes_without_the_flag(known, corpus):
     config, newest = settings(corpus), weights(known, 6)
     initialization.reset(translation.create(config, str(known), new=False), str(known))
     task = translation.create(config, str(known), new=False)
-    jax.tree.map(
-        np.testing.assert_array_equal, initialization.find_initial_params(task, str(known), "")(), newest
-    )
+    found = initialization.find_initial_variables(task, str(known), "")()
+    jax.tree.map(np.testing.assert_array_equal, found, {"params": newest})
 
 
 def test_a_reset_needs_a_run_that_has_begun(known, corpus):

@@ -94,7 +94,7 @@ def test_a_run_resumes_only_with_its_tokenizer(other_vocabulary):
 def test_training_may_delete_a_step_being_read(moment, tiny_run, tmp_path, monkeypatch):
     """The next choice is of those that are there; a step that was asked for is an error message."""
     workdir = shutil.copytree(tiny_run, tmp_path / "run")
-    place, name = (CheckpointStore, "restore_weights") if moment == "chosen" else (trees, "read_tree")
+    place, name = (CheckpointStore, "restore_variables") if moment == "chosen" else (trees, "read_tree")
     plain = getattr(place, name)
 
     def delete_first(*arguments):

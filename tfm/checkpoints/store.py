@@ -23,7 +23,11 @@ from tfm.errors import UserError
 from tfm.io.files import io_error_message, require_space, writing
 from tfm.io.lock import DirectoryGuard
 
-PARAMETERS, AVERAGE = "params", "average"  # branches that evaluation reads; their values must be finite
+PARAMETERS, AVERAGE, STATE = (
+    "params",
+    "average",
+    "model_state",
+)  # branches that evaluation reads; their values must be finite
 STEP_NAME = re.compile("0|[1-9][0-9]*")  # 007 is another folder than 7
 UNFINISHED = ocp.utils.TMP_DIR_SUFFIX
 DELETED = ".deleted"
@@ -201,22 +205,24 @@ class CheckpointStore:
             record = self._read_record(step)
             self._check_assets(record, what)
             tree = trees.read_tree(self._path(step), like, record.shapes, what)
-        for branch in (PARAMETERS, AVERAGE):
+        for branch in (PARAMETERS, AVERAGE, STATE):
             trees.check_finite(tree.get(branch, {}), what)
         return tree
 
-    def restore_weights(self, step: int, like: Any) -> Any:
-        """Restores the parameters to evaluate: the moving average if the checkpoint has one.
+    def restore_variables(self, step: int, like: Mapping[str, Any]) -> dict[str, Any]:
+        """Restores the variables to evaluate: the moving average of the parameters if there is one.
 
         Args:
           step: step of the checkpoint.
-          like: tree of the parameters, see `restore`.
+          like: {"params": tree of the parameters, other collection: its tree}, see `restore`.
 
         Raises:
           UserError: see `restore`.
         """
         branch = AVERAGE if AVERAGE in self.shapes(step) else PARAMETERS
-        return self.restore(step, {branch: like})[branch]
+        state = {name: tree for name, tree in like.items() if name != PARAMETERS}
+        tree = self.restore(step, {branch: like[PARAMETERS]} | ({STATE: state} if state else {}))
+        return {PARAMETERS: tree[branch], **tree.get(STATE, {})}
 
     def shapes(self, step: int) -> dict[str, Any]:
         """Returns the saved tree with a ShapeDtypeStruct for each array. Reads no arrays.

@@ -118,7 +118,10 @@ def read_tree(folder: str, like: Mapping[str, Any], stored: Mapping[str, Any], w
     """
     for branch in like:
         if branch not in stored:
-            raise UserError(f"{what} has no {branch}. Leave training.ema_decay as the run was started with.")
+            advice = "Leave training.ema_decay as the run was started with."
+            if branch != "average":
+                advice = "Use the config that it was trained with."
+            raise UserError(f"{what} has no {branch}. {advice}")
     check_shapes(like, {branch: stored[branch] for branch in like}, what)
     like = jax.tree.map(_with_sharding, dict(like))
     arguments = ocp.checkpoint_utils.construct_restore_args(like)
@@ -154,7 +157,7 @@ def check_finite(params: Any, what: str) -> None:
 
 
 def average_trees(trees: Iterable[Any]) -> Any:
-    """Returns the element-wise mean of parameter trees (section 6.1 averages the last checkpoints).
+    """Returns the element-wise mean of trees of variables (section 6.1 averages the last checkpoints).
 
     Args:
       trees: equal trees. Only one is kept in memory at a time. Sums are computed in float64.
@@ -164,7 +167,7 @@ def average_trees(trees: Iterable[Any]) -> Any:
         wide = jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
         total = wide if total is None else jax.tree.map(np.add, total, wide)
         count += 1
-    return jax.tree.map(lambda x: (x / count).astype(np.float32), total)
+    return jax.tree.map(lambda x, last: (x / count).astype(last.dtype), total, tree)
 
 
 def _compare_values(handler: Any, folder: str, expected: Digests, group: list[int]) -> str:

@@ -99,7 +99,7 @@ def write_results(run: runs.Run, arguments: flags.FlagValues, stem: str) -> None
 
 def run_measurements(run: runs.Run, arguments: flags.FlagValues) -> Iterator[tuple[Report, list[Any]]]:
     """Yields, after each measurement, the report so far and scores of the last averaged checkpoint alone."""
-    for report in run.task.report(run.params, arguments.split):
+    for report in run.task.report(run.variables, arguments.split):
         yield report, []
     if arguments.average > 1:
         yield report, score_last_checkpoint(run, arguments)
@@ -108,14 +108,14 @@ def run_measurements(run: runs.Run, arguments: flags.FlagValues) -> Iterator[tup
 def score_last_checkpoint(run: runs.Run, arguments: flags.FlagValues) -> list[Any]:
     """Scores of the last of the averaged checkpoints by itself, to see what averaging brings."""
     last = runs.load(arguments.workdir, checkpoint=run.steps[-1], chosen=run.task.config)
-    return next(last.task.report(last.params, arguments.split)).scores
+    return next(last.task.report(last.variables, arguments.split)).scores
 
 
 def show(report: Report, before: Sequence[Any], run: runs.Run, arguments: flags.FlagValues) -> None:
     """Some examples, then the scores; `before` are those before averaging."""
     for example in report.examples[: arguments.samples]:
         print("".join(f"{name:<11} {text}\n" for name, text in example.items()))
-    kind = "ensemble" if isinstance(run.params, tuple) else "mean"
+    kind = "ensemble" if isinstance(run.variables, tuple) else "mean"
     which = f"step {run.steps[0]:,}" if len(run.steps) == 1 else f"{kind} of steps {run.steps}"
     print(
         f"{arguments.split}: {len(report.outputs):,} examples, {which}, "
@@ -144,7 +144,7 @@ def write_scores(report: Report, before: Sequence[Any], run: runs.Run, split: st
         "split": os.path.basename(split),
         "texts": report.identity,
         "checkpoints": run.steps,
-        "ensemble": isinstance(run.params, tuple),
+        "ensemble": isinstance(run.variables, tuple),
         "decoding": report.settings,
         "sentences": len(report.outputs),
         "sentences_per_second": report.rate,

@@ -88,7 +88,7 @@ def draw_positions(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
         for layout in positions.LAYOUTS
     }
     for folder in folders:
-        params = runs.single_model_params(runs.load(folder))
+        params = runs.single_model_variables(runs.load(folder))["params"]
         learned = {name: part["table"] for name, part in params.items() if name.endswith("positions")}
         if not learned:
             raise UserError(f"The model of {folder} has not learned its positions: leave the folder out.")
@@ -157,7 +157,7 @@ def draw_neighbours(values: flags.FlagValues, arguments: Sequence[str]) -> Figur
     folder, *given = arguments
     run = runs.load(folder, checkpoint=values.checkpoint)
     runs.require_translation(run.task.config, "tfm plot neighbours")
-    tokenizer, table = run.task.tokenizer, _embedding(runs.single_model_params(run), folder)
+    tokenizer, table = run.task.tokenizer, _embedding(runs.single_model_variables(run)["params"], folder)
     neighbours = {}
     for text in given or PIECES:
         ids = tokenizer.encode([text])[0]
@@ -178,7 +178,7 @@ def draw_norms(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
     """Norms of the first training batch under the weights of a run."""
     run = runs.load(folders[0], checkpoint=values.checkpoint)
     batch = next(iter(run.task.open_data().train_batches(0)))
-    return plots.plot_norms(*measures.measure_norms(run.task, runs.single_model_params(run), batch))
+    return plots.plot_norms(*measures.measure_norms(run.task, runs.single_model_variables(run), batch))
 
 
 def write_samples(values: flags.FlagValues, folders: Sequence[str]) -> str:

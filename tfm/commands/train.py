@@ -109,12 +109,12 @@ def begin(chosen: Any, arguments: flags.FlagValues, signals: SignalHandler) -> N
         multihost_utils.sync_global_devices("work directory")
         if jax.process_index() > 0:
             task = make(chosen, workdir, new=False)
-        load_initial_params = initialization.find_initial_params(task, workdir, source)
+        initial_variables = initialization.find_initial_variables(task, workdir, source)
         train(
             task,
             chosen.training,
             workdir,
-            load_initial_params=load_initial_params,
+            initial_variables=initial_variables,
             signals=signals,
             guard=guard,
             hooks=make_hooks(task, chosen.training.steps, arguments),

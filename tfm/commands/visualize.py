@@ -80,7 +80,7 @@ def draw_run(
       UserError: a sentence is empty or too long, its pictures are too large, or the model has not what is
         selected; nothing is drawn then.
     """
-    params = runs.single_model_params(run)
+    params = runs.single_model_variables(run)["params"]
     folder = output or os.path.join(workdir, FIGURES_FOLDER)
     parts = _check_sentences(run.task, params, sentences, max_tokens, selection)
     if sentences:

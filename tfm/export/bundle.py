@@ -16,7 +16,14 @@ from tfm.errors import UserError
 from tfm.export import model_card
 from tfm.io.files import atomic_folder, writing
 from tfm.workdir import runs
-from tfm.workdir.bundle import CARD_FILE, FORMAT_VERSION, MANIFEST_KEY, METADATA_KEY, PARAMETERS_FILE
+from tfm.workdir.bundle import (
+    CARD_FILE,
+    FORMAT_VERSION,
+    MANIFEST_KEY,
+    METADATA_KEY,
+    PARAMETERS_FILE,
+    STATE_SEPARATOR,
+)
 
 
 def write_bundle(
@@ -57,9 +64,20 @@ def flat_parameters(params: Any) -> dict[str, np.ndarray]:
     }
 
 
+def flat_state(variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Returns {"collection:flat name": array} of the variables that are no parameters."""
+    return {
+        f"{collection}{STATE_SEPARATOR}{name}": np.asarray(x, order="C")
+        for collection, tree in sorted(variables.items())
+        if collection != "params"
+        for name, x in sorted(flatten_dict(tree, sep="/").items())
+    }
+
+
 def _write(run, folder, workdir, programs):
     settings, assets = run.task.config.without_paths(), run.task.assets()
-    parameters = flat_parameters(runs.single_model_params(run))
+    variables = runs.single_model_variables(run)
+    parameters = flat_parameters(variables["params"])
     about = {
         "format_version": FORMAT_VERSION,
         "steps": [int(step) for step in run.steps],
@@ -71,7 +89,9 @@ def _write(run, folder, workdir, programs):
     pieces = len(run.task.tokenizer) if hasattr(run.task, "translate") else None
     card = model_card.write(settings, run.steps, count, pieces, reports, sorted(programs))
     files = {
-        PARAMETERS_FILE: safetensors.numpy.save(parameters, {METADATA_KEY: json.dumps(about)}),
+        PARAMETERS_FILE: safetensors.numpy.save(
+            parameters | flat_state(variables), {METADATA_KEY: json.dumps(about)}
+        ),
         CARD_FILE: card.encode("utf-8"),
         **programs,
     }

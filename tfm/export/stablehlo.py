@@ -11,7 +11,7 @@ from tfm import backend
 from tfm.decoding.parameters import INT8, search_parameters
 from tfm.decoding.translate import check_lengths, search_batch
 from tfm.errors import UserError, install_extra
-from tfm.workdir.runs import Run, single_model_params
+from tfm.workdir.runs import Run, single_model_variables
 
 PLATFORMS = ("cpu", "cuda")
 
@@ -44,7 +44,7 @@ def search_program(run: Run, rows: int, length: int) -> export.Exported:
 
     like = {
         name: jax.ShapeDtypeStruct(x.shape, x.dtype)
-        for name, x in flatten_dict(single_model_params(run), sep="/").items()
+        for name, x in flatten_dict(single_model_variables(run)["params"], sep="/").items()
     }
     with _no_source_locations(), backend.no_foreign_calls():
         program = export.export(jax.jit(translate), platforms=PLATFORMS)

@@ -6,6 +6,7 @@ weights float32 [B], which are 0 for a row that is padding.
 
 import dataclasses
 import hashlib
+import inspect
 import itertools
 import json
 import logging
@@ -27,12 +28,14 @@ from tfm.errors import UserError
 from tfm.evaluation.classification_metrics import classification_scores
 from tfm.fields import NEVER, check_fields, field
 from tfm.io.files import atomic_file, read_limited
+from tfm.layers.batch_norm import Rows
 from tfm.losses import smoothed_cross_entropy
 from tfm.memory import check_training_fits
 from tfm.models.vit import ViTConfig
 from tfm.training.config import TrainingConfig
+from tfm.training.model_calls import apply_model
 from tfm.training.reporting import add_sums, means
-from tfm.training.task import Batch, Best, Report, SumAndCount
+from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
 
 LABELS_FILE = "labels.json"  # the names of the classes, a list
 LARGEST_LABELS = 1 << 28  # bytes
@@ -141,8 +144,8 @@ class ClassificationData:
         return lines
 
 
-class Classification:
-    """A `tfm.training.task.Task`.
+class Classification(Task):
+    """A task that trains a classifier of images.
 
     Attributes:
       config: `Config`.
@@ -161,40 +164,33 @@ class Classification:
         self._fingerprint = fingerprint
         self.model = models.find(config.model.name).Model(config.model)
         self.d_model = getattr(config.model, "d_model", None)
-        self._evaluation_loss = jax.jit(lambda params, batch: self.loss(params, batch, None)[1])
+        self._takes_rows = "rows" in inspect.signature(type(self.model).__call__).parameters
+        self._evaluation_loss = jax.jit(
+            lambda variables, batch: self.loss(variables, batch, Context()).metrics
+        )
         self._log_probabilities = jax.jit(self._log_softmax)
 
-    def init(self, rng: jax.Array) -> Any:
-        """The parameters before training."""
+    def init(self, rng: jax.Array) -> Variables:
+        """Returns the variables before training."""
         model = self.config.model
         image = jnp.zeros((1, model.image_size, model.image_size, model.channels))
-        return self.model.init(rng, image, train=False)["params"]
+        return self.model.init(rng, image, train=False)
 
-    def loss(
-        self, params: Any, batch: Batch, rng: jax.Array | None
-    ) -> tuple[SumAndCount, dict[str, SumAndCount]]:
-        """Smoothed cross-entropy per image.
+    def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
+        """Computes the smoothed cross-entropy per image.
 
-        Args:
-          params: of the model.
-          batch: see the module's docstring.
-          rng: random key of dropout; None evaluates without dropout.
-
-        Returns:
-          (sum, count) of the loss, and a dict of (sum, count): "nll", the unsmoothed loss, and "accuracy",
-          how often the label has the largest logit; of equal logits the first counts, as in `report`.
+        The metrics are "nll", the loss without smoothing, and "accuracy", how often the label has the largest
+        logit. Of equal logits the first counts, as in `report`. See the module's docstring for the batch. A
+        model that takes `rows` is given the `tfm.layers.Rows` of the batch.
         """
         labels, weights = batch["labels"], batch["weights"]
-        logits = self.model.apply(
-            {"params": params},
-            batch["images"],
-            train=rng is not None,
-            rngs=None if rng is None else {"dropout": rng},
-        )
+        rows = {"rows": Rows(weights, context.row_axes)} if self._takes_rows else {}
+        logits, state = apply_model(self.model, variables, batch["images"], context=context, **rows)
         loss = smoothed_cross_entropy(logits, labels, weights, smoothing=self.config.label_smoothing)
         nll = smoothed_cross_entropy(logits, labels, weights, smoothing=0.0)
         correct = logits.argmax(-1) == labels
-        return loss, {"nll": nll, "accuracy": ((correct * weights).sum(), nll[1])}
+        metrics = {"nll": nll, "accuracy": ((correct * weights).sum(), nll[1])}
+        return LossOutput({"loss": loss}, metrics, state)
 
     def open_data(self) -> ClassificationData:
         """Opens training and validation images."""
@@ -204,19 +200,19 @@ class Classification:
         """{file name: SHA-256} of the names of the classes."""
         return {LABELS_FILE: self._fingerprint}
 
-    def evaluate(self, params: Any, data: ClassificationData) -> dict[str, float]:
-        """Loss and accuracy on the validation split: {name: float}."""
+    def evaluate(self, variables: Variables, data: Any) -> Evaluation:
+        """Computes loss and accuracy of the validation split."""
         sums: dict[str, Any] = {}
         for batch in data.validation_batches():
-            add_sums(sums, self._evaluation_loss(params, batch))
-        return {f"validation/{name}": mean for name, mean in means(sums).items()}
+            add_sums(sums, self._evaluation_loss(variables, batch))
+        return Evaluation({f"validation/{name}": mean for name, mean in means(sums).items()})
 
-    def report(self, params: Any, split: str) -> Iterator[Report]:
-        """The predicted class of each image of a split, accuracy of all and of each class, cross-entropy."""
+    def report(self, variables: Any, split: str) -> Iterator[Report]:
+        """Yields the predicted class of each image, the cross-entropy, and the accuracies."""
         source = open_images(self.config.data, split)
         check_images(source, self.config.model, split, self.label_names)
         began = time.monotonic()
-        found, labels = self._predict(params, source)
+        found, labels = self._predict(variables, source)
         rate = len(source) / (time.monotonic() - began)
         predictions = found.argmax(-1)
         outputs = [self.label_names[label] for label in predictions]
@@ -232,30 +228,30 @@ class Classification:
         scores = classification_scores(found, labels, self.label_names)
         yield Report(outputs, scores, examples, {}, rate, source.fingerprint)
 
-    def classify(self, params: Any, images: np.ndarray) -> np.ndarray:
-        """Log-probabilities of the classes.
+    def classify(self, variables: Any, images: np.ndarray) -> np.ndarray:
+        """Returns the log-probabilities of the classes.
 
         Args:
-          params: of the model; of several models, a tuple, the mean of their probabilities counts.
+          variables: of the model, or a tuple of those of several models, whose probabilities are averaged.
           images: float [B, height, width, C], from -1, the darkest, to 1.
 
         Returns:
           float32 [B, classes].
         """
-        return np.asarray(self._log_probabilities(params, images))
+        return np.asarray(self._log_probabilities(variables, images))
 
-    def _predict(self, params, source):
+    def _predict(self, variables, source):
         """(log-probabilities [N, classes], labels [N]) of all images of a source."""
         found, labels = [], []
         for batch in eval_batches(source, self.config.data.batch_size):
             count = int(batch["weights"].sum())
-            found.append(self.classify(params, batch["images"])[:count])
+            found.append(self.classify(variables, batch["images"])[:count])
             labels.append(batch["labels"][:count])
         return np.concatenate(found), np.concatenate(labels)
 
-    def _log_softmax(self, params, images):
-        members = params if isinstance(params, tuple) else (params,)
-        logits = [self.model.apply({"params": each}, images, train=False) for each in members]
+    def _log_softmax(self, variables, images):
+        members = variables if isinstance(variables, tuple) else (variables,)
+        logits = [self.model.apply(member, images, train=False) for member in members]
         each = jax.nn.log_softmax(jnp.stack(logits).astype(jnp.float32))
         return jax.nn.logsumexp(each, axis=0) - jnp.log(len(members))
 

@@ -34,7 +34,7 @@ from tfm.fields import CHANGEABLE, NEVER, field
 from tfm.tasks import translation
 from tfm.tasks.translation.pipeline import Hypothesis
 from tfm.tasks.translation.task import prepare_tokenizer
-from tfm.training.task import Best, Report
+from tfm.training.task import Best, Report, parameters_of
 
 DATA = DataConfig(kind="treebank", source_language="words", target_language="trees", vocabulary_size=16_000)
 # Section 6.3: beam 21, length penalty 0.3, outputs of at most the input's length + 300.
@@ -71,7 +71,7 @@ class ParseHypothesis(NamedTuple):
 
 
 class Parsing(translation.Translation):
-    """A `tfm.training.task.Task` that translates words into trees; for its attributes see `Translation`."""
+    """A task that translates words into trees; for its attributes see `Translation`."""
 
     best = Best("validation/f1", "max")
 
@@ -135,8 +135,9 @@ class Parsing(translation.Translation):
         """The tokens of a tree in bracketed text; none of an empty one."""
         return " ".join(linearize(_read(hypothesis))) if hypothesis else ""
 
-    def report(self, params: Any, split: str) -> Iterator[Report]:
-        """Parses of a split, bracketing scores, and how many outputs were well-formed."""
+    def report(self, variables: Any, split: str) -> Iterator[Report]:
+        """Yields parses, bracketing scores, and the share of well-formed outputs."""
+        params = parameters_of(variables)
         sources, references = read_sides(self.config.data, split)
         began = time.monotonic()
         found = [hypotheses[0].restored for hypotheses in self.parse(params, sources)]

@@ -23,10 +23,18 @@ from tfm.testing.models import assert_trees_close, quick_jit
 from tfm.training.config import TrainingConfig
 from tfm.training.hooks import Hook
 from tfm.training.loop import train
+from tfm.training.loss_output import check_zero_rows
 from tfm.training.reporting import read_metrics
-from tfm.training.setup import list_shapes, make_setup, open_checkpoints
-from tfm.training.step import check_zero_rows
-from tfm.training.task import Best, Data, PlanningTask, Report, Samples, SamplingTask, Task
+from tfm.training.setup import Setup, list_shapes, open_checkpoints
+from tfm.training.task import (
+    Best,
+    Context,
+    Evaluation,
+    Report,
+    Samples,
+    check_data,
+    check_task,
+)
 from tfm.workdir import runs
 
 STEPS = 5
@@ -55,8 +63,8 @@ class TinyRun(NamedTuple):
     task: Any
     workdir: pathlib.Path
 
-    def random_params(self) -> Any:
-        """Returns random parameters, none of them zero."""
+    def random_variables(self) -> Any:
+        """Returns random variables, none of them zero."""
         rng = np.random.default_rng(0)
         initial = quick_jit(self.task.init)(jax.random.key(0))
         return jax.tree.map(lambda x: x + 0.1 * rng.standard_normal(x.shape, np.float32), initial)
@@ -116,14 +124,14 @@ class TaskContract:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def params(cls, run: TinyRun) -> Any:
-        return run.random_params()
+    def variables(cls, run: TinyRun) -> Any:
+        return run.random_variables()
 
     @pytest.fixture(scope="class")
     @classmethod
     def loss(cls, run: TinyRun) -> Any:
         """The compiled loss without dropout."""
-        return quick_jit(lambda params, batch: run.task.loss(params, batch, None))
+        return quick_jit(lambda variables, batch: run.task.loss(variables, batch, Context())[:2])
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -134,8 +142,8 @@ class TaskContract:
         return runs.load(str(run.workdir))
 
     def test_task_and_data_have_all_members_of_their_protocols(self, run, data):
-        assert isinstance(run.task, Task)
-        assert isinstance(data, Data)
+        check_task(run.task)
+        check_data(data)
         assert isinstance(run.config, tasks.find(run.config.task).Config)
         assert run.task.config == run.config
         assert isinstance(run.task.best, Best)
@@ -164,38 +172,44 @@ class TaskContract:
             assert all(x.size <= example[name].size for name, x in batch.items())
 
     def test_a_planned_example_has_the_shapes_of_the_data(self, run, data):
-        planned = run.task.plan_example() if isinstance(run.task, PlanningTask) else None
+        planned = run.task.example()
         if planned is None:
             pytest.skip("the task predicts no shapes")
         assert list_shapes(planned) == list_shapes(data.example())
         assert not any(array.any() for array in planned.values())
 
     def test_initial_parameters_are_float32_and_follow_the_key(self, run):
-        init = quick_jit(run.task.init)
+        init = quick_jit(lambda key: run.task.init(key)["params"])
         one, again, other = (jax.tree.leaves(jax.device_get(init(jax.random.key(n)))) for n in (0, 0, 1))
         assert {x.dtype for x in one} == {np.dtype(np.float32)}
         assert all((a == b).all() for a, b in zip(one, again, strict=True))
         assert any((a != b).any() for a, b in zip(one, other, strict=True))
 
-    def test_the_loss_and_all_metrics_are_sums_and_counts(self, loss, params, batch):
-        pair, metrics = loss(params, batch)
-        for total, count in (pair, *metrics.values()):
+    def test_the_terms_and_metrics_of_the_loss_are_sums_and_counts(self, loss, variables, batch):
+        terms, metrics = loss(variables, batch)
+        for total, count in (*terms.values(), *metrics.values()):
             assert jnp.shape(total) == jnp.shape(count) == ()
             assert jnp.issubdtype(jnp.asarray(total).dtype, jnp.floating)
-        assert all(isinstance(name, str) for name in metrics)
-        assert pair[1] > 0
+        assert all(isinstance(name, str) for name in (*terms, *metrics))
+        assert any(count > 0 for _, count in terms.values())
 
-    def test_a_row_of_zeros_changes_no_sum_and_no_count(self, run, data, loss, params, batch):
-        check_zero_rows(run.task.loss, params, data.example())
+    def test_a_row_of_zeros_changes_no_sum_and_no_count(self, run, data, loss, variables, batch):
+        losses = {update.name: update.loss for update in run.task.updates()}
+        context = Context(0, jax.random.key(0), run.task.constants())
+        check_zero_rows(losses, variables, data.example(), context)
         padded = {name: np.pad(x, [(0, 2)] + [(0, 0)] * (x.ndim - 1)) for name, x in batch.items()}
-        assert_trees_close(loss(params, padded), loss(params, batch), rtol=1e-5)
+        assert_trees_close(loss(variables, padded), loss(variables, batch), rtol=1e-5)
         assert data.count(padded) == data.count(batch)
 
-    def test_dropout_follows_the_key_and_is_off_without_a_key(self, run, loss, params, batch):
-        dropped = quick_jit(lambda seed: run.task.loss(params, batch, jax.random.key(seed))[0])
-        assert dropped(0)[0] == dropped(0)[0]
-        assert dropped(0)[0] != dropped(1)[0], "the config must have dropout"
-        assert dropped(0)[0] != loss(params, batch)[0][0]
+    def test_dropout_follows_the_key_and_is_off_without_a_key(self, run, loss, variables, batch):
+        @quick_jit
+        def dropped(seed):
+            return run.task.loss(variables, batch, Context(0, jax.random.key(seed))).terms
+
+        (same, again, other), plain = map(dropped, (0, 0, 1)), loss(variables, batch)[0]
+        assert same == again
+        assert same != other, "the config must have dropout"
+        assert same != plain
 
     def test_batches_are_a_function_of_seed_and_step(self, run):
         data, resumed = run.task.open_data(), run.task.open_data()
@@ -221,16 +235,18 @@ class TaskContract:
             assert sorted(rows) == sorted(row.tobytes() for row in array if row.any()), name
 
     def test_an_evaluation_contains_the_metric_that_selects_the_best_checkpoint(self, run, data, trained):
-        scores = run.task.evaluate(trained.params, data)
+        evaluation = run.task.evaluate(trained.variables, data)
+        assert isinstance(evaluation, Evaluation)
+        scores = evaluation.scores
         assert run.task.best.metric in scores
         assert all(name.startswith("validation/") and type(x) is float for name, x in scores.items())
 
-    def test_samples_are_texts_and_pictures(self, run, data, params, tmp_path):
-        if not isinstance(run.task, SamplingTask):
+    def test_samples_are_texts_and_pictures(self, run, data, variables, tmp_path):
+        if not hasattr(run.config, "validation_samples"):
             pytest.skip("the task shows no samples")
         task = run.create(run.workdir, dataclasses.replace(run.config, validation_samples=2))
-        scores, samples = task.evaluate_with_samples(params, data)
-        assert scores == task.evaluate(params, data)
+        scores, samples = task.evaluate(variables, data)
+        assert scores == run.task.evaluate(variables, data).scores
         assert isinstance(samples, Samples)
         assert len(samples.rows) == 2
         assert len({tuple(row) for row in samples.rows}) == 1, "the rows have different names"
@@ -242,7 +258,7 @@ class TaskContract:
                 assert file.read(8) == b"\x89PNG\r\n\x1a\n"
 
     def test_a_report_has_an_output_for_each_example_and_then_scores(self, run, trained):
-        reports = list(run.task.report(trained.params, "test"))
+        reports = list(run.task.report(trained.variables, "test"))
         for report in reports:
             assert isinstance(report, Report)
             assert len(report.outputs) == len(report.examples) == self.test_examples
@@ -256,7 +272,7 @@ class TaskContract:
         for before, after in itertools.pairwise(reports):
             assert after.scores[: len(before.scores)] == before.scores
 
-    def test_assets_are_files_that_recreate_the_task(self, run, params, tmp_path):
+    def test_assets_are_files_that_recreate_the_task(self, run, variables, tmp_path):
         assets = run.task.assets()
         for name, fingerprint in assets.items():
             assert isinstance(fingerprint, str)
@@ -265,7 +281,7 @@ class TaskContract:
         again = run.create(tmp_path)
         assert again.assets() == assets
         shapes = jax.eval_shape(again.init, jax.random.key(0))
-        assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, params)
+        assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, variables)
 
     def test_a_config_survives_json(self, run, tmp_path):
         path = str(tmp_path / "config.json")
@@ -326,6 +342,6 @@ def rows_without_times(workdir: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def _last_state(run: TinyRun, workdir: pathlib.Path) -> Any:
-    """Returns the tree of the last checkpoint: parameters, and the state of the optimizer with the step."""
-    like = make_setup(run.task, TRAINING).state
+    """Returns the tree of the last checkpoint: parameters, states, and the state of the optimizer."""
+    like = Setup(run.task, TRAINING).state
     return open_checkpoints(run.task, TRAINING, str(workdir)).restore(STEPS, like.items())

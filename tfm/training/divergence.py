@@ -3,14 +3,14 @@
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 
 from tfm.training.config import TrainingConfig
 from tfm.training.hooks import Hook
-from tfm.training.reporting import METRICS_FILE, MetricAccumulator, read_metrics
+from tfm.training.reporting import METRICS_FILE, MetricAccumulator, means, read_metrics
 from tfm.training.task import Batch, SumAndCount
 
 MOST_SKIPPED = 20  # steps in a row: then it is not the batches
@@ -22,13 +22,19 @@ class DivergenceMonitor:
 
     Args:
       config: a `TrainingConfig`.
-      first_loss: of the run; None takes that of the first step that it sees.
+      losses: names of the metrics that are the losses of the updates.
+      first_losses: {name: first loss of the run}; the first step that it sees gives the others.
     """
 
-    def __init__(self, config: TrainingConfig, first_loss: float | None = None):
+    def __init__(
+        self,
+        config: TrainingConfig,
+        losses: Sequence[str] = ("loss",),
+        first_losses: Mapping[str, float] | None = None,
+    ):
         self._skips = config.on_non_finite == "skip"
         self._patience = config.diverged_after
-        self._first_loss = first_loss
+        self._losses, self._first_losses = losses, dict(first_losses or {})
         self._above = self._skipped = 0
 
     def must_end(self, step: int, metrics: Mapping[str, tuple[float, float]]) -> bool:
@@ -43,20 +49,24 @@ class DivergenceMonitor:
             log.warning("Step %s made no update: its loss or gradient is not finite", f"{step:,}")
             return not self._skips or self._skipped == MOST_SKIPPED
         self._skipped = 0
-        total, count = metrics["loss"]
-        self._check_divergence(step, float(total) / max(float(count), 1))
+        self._check_divergence(step, means({name: metrics[name] for name in self._losses}))
         return False
 
-    def _check_divergence(self, step, loss):
-        if self._first_loss is None:
-            self._first_loss = loss
-        self._above = self._above + 1 if loss > self._first_loss else 0
+    def _check_divergence(self, step, losses):
+        """Counts the steps in a row in which no update had a loss below its first loss.
+
+        The losses of adversaries rise in turn, so that a single loss above its start is no divergence.
+        """
+        for name, loss in losses.items():
+            self._first_losses.setdefault(name, loss)
+        is_above = all(loss > self._first_losses[name] for name, loss in losses.items())
+        self._above = self._above + 1 if losses and is_above else 0
         if self._patience and self._above == self._patience:
             self._patience = 0
             log.warning(
-                "The loss has been above %.4g, where the run started, for %s steps up to step %s: "
+                "The loss has been above %s, where the run started, for %s steps up to step %s: "
                 "it diverges; lower training.learning_rate_scale or raise training.warmup_steps",
-                self._first_loss,
+                ", ".join(f"{self._first_losses[name]:.4g}" for name in self._losses),
                 f"{self._above:,}",
                 f"{step:,}",
             )
@@ -109,9 +119,13 @@ class DeferredMetrics:
         self._hooks.on_step(step, metrics)
 
 
-def first_loss(workdir: str) -> float | None:
-    """The first training loss that the metrics of the work directory tell, or None."""
+def first_losses(workdir: str) -> dict[str, float]:
+    """Returns {name: first finite value} of the training losses that the metrics of a run folder contain."""
     if not os.path.isfile(os.path.join(workdir, METRICS_FILE)):
-        return None
-    losses = (row.get("train/loss", math.nan) for row in read_metrics(workdir))
-    return next((loss for loss in losses if math.isfinite(loss)), None)
+        return {}
+    losses: dict[str, float] = {}
+    for row in read_metrics(workdir):
+        for name, value in row.items():
+            if name.startswith("train/") and name.endswith("loss") and math.isfinite(value):
+                losses.setdefault(name.removeprefix("train/"), value)
+    return losses

@@ -7,8 +7,8 @@ import jax
 from tfm.memory import format_bytes
 from tfm.training.config import TrainingConfig
 from tfm.training.reporting import METRICS_FILE, read_metrics
-from tfm.training.setup import check_padding, compile_step, make_setup
-from tfm.training.task import Task
+from tfm.training.setup import Setup
+from tfm.training.task import Task, check_data
 
 COLUMN = 20  # characters of a name
 
@@ -22,10 +22,11 @@ def describe_run(task: Task, config: TrainingConfig, workdir: str) -> list[str]:
     Raises:
       UserError: the step does not fit into the memory of a device, or the data cannot be used.
     """
-    setup, data = make_setup(task, config), task.open_data()
-    example, accumulation = data.example(), config.gradient_accumulation_steps
-    check_padding(setup, setup.initialize, example, accumulation)
-    _, memory, _ = compile_step(setup, example, accumulation)
+    setup, data = Setup(task, config), task.open_data()
+    check_data(data)
+    example = data.example()
+    setup.check_padding(example)
+    _, memory, _ = setup.compile_step(example)
     device = f"{format_bytes(memory.state)} state, {format_bytes(memory.step)} for a step"
     if memory.available:
         device += f", of {format_bytes(memory.available)}"

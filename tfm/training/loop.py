@@ -12,28 +12,23 @@ import jax
 import optax
 
 from tfm.checkpoints.store import CheckpointStore
+from tfm.errors import UserError
 from tfm.io.lock import DirectoryGuard
 from tfm.io.provenance import record_start
 from tfm.io.signals import Interrupted, Preemption, SignalHandler
 from tfm.matmul import bfloat16_library
+from tfm.memory import explain_out_of_memory
 from tfm.training.config import TrainingConfig
-from tfm.training.divergence import DeferredMetrics, DivergenceMonitor, first_loss
+from tfm.training.divergence import DeferredMetrics, DivergenceMonitor, first_losses
 from tfm.training.early_stopping import EarlyStopping
 from tfm.training.hooks import Hook, Hooks
 from tfm.training.metrics_writer import MetricsWriter
 from tfm.training.non_finite import explain
 from tfm.training.reporting import MetricAccumulator
 from tfm.training.samples import SamplesWriter
-from tfm.training.setup import (
-    TrainSetup,
-    make_setup,
-    open_checkpoints,
-    place_state,
-    restore_or_initialize,
-    start_compiling,
-)
+from tfm.training.setup import Setup, open_checkpoints, restore_or_initialize
 from tfm.training.step import TrainState
-from tfm.training.task import Batch, Data, Samples, SamplingTask, Task
+from tfm.training.task import Batch, Data, Evaluation, Task, Variables, check_data
 from tfm.training.trackers import find_tracker
 from tfm.training.trackers.hook import open_trackers
 
@@ -45,7 +40,7 @@ def train(
     config: TrainingConfig,
     workdir: str,
     *,
-    load_initial_params: Callable[[], Any] | None = None,
+    initial_variables: Callable[[], Variables] | None = None,
     signals: SignalHandler | None = None,
     guard: DirectoryGuard | None = None,
     hooks: Iterable[Hook] = (),
@@ -56,8 +51,8 @@ def train(
       task: see `tfm.training.task`.
       config: the procedure.
       workdir: folder of the run.
-      load_initial_params: returns the initial parameters; None takes random ones. It is not called for a run
-        that has a checkpoint.
+      initial_variables: returns the variables of a new run; None takes random ones. It is not called for a
+        run that has a checkpoint.
       signals: tells whether a signal asks the run to end; None for none.
       guard: of the work directory, if this process has locked it; None makes one.
       hooks: are called while it trains, and closed at its end.
@@ -72,14 +67,16 @@ def train(
     signals, hooks = signals or SignalHandler(), list(hooks)
     for name in config.trackers:
         find_tracker(name)  # before any work
-    setup = make_setup(task, config)
+    setup = Setup(task, config)
     with contextlib.ExitStack() as stack:
         for hook in hooks:
             stack.callback(hook.close)
         guard = guard or stack.enter_context(contextlib.closing(DirectoryGuard(workdir)))
-        checkpoints = stack.enter_context(contextlib.closing(open_checkpoints(task, config, workdir, guard)))
+        checkpoints = stack.enter_context(
+            contextlib.closing(open_checkpoints(task, config, workdir, guard, setup.assets()))
+        )
         pool = stack.enter_context(ThreadPoolExecutor(2, "compilation"))
-        first, get_state, progress = restore_or_initialize(setup, checkpoints, load_initial_params, pool)
+        first, get_state, progress = restore_or_initialize(setup, checkpoints, initial_variables, pool)
         state = LoopState.from_progress(first, progress)
         if state.is_over(config) and not state.unevaluated:
             log.info("Nothing to do: %s", state.describe_end(config))
@@ -91,9 +88,9 @@ def train(
                 stack.callback(tracker.close)
                 writers.append(tracker)
             hooks = [*writers, *hooks]
-        accumulation = config.gradient_accumulation_steps
-        finish_compiling = start_compiling(task, setup, accumulation, pool)
+        finish_compiling = setup.start_compiling(pool)
         data = task.open_data()
+        check_data(data)
         guard.check()  # preparing may have taken long, and what follows makes files and folders
         record_start(workdir, task.config, data.identity(), state.step, bfloat16_library)
         devices = f"{setup.partitioner.devices} {jax.default_backend()}"
@@ -102,15 +99,15 @@ def train(
         step, _, compiled = finish_compiling(example)
         Hooks(hooks).on_compiled(compiled)
         del compiled
-        state.state = place_state(setup, get_state, example, accumulation)
+        with explain_out_of_memory(config.gradient_accumulation_steps):
+            state.state = get_state()
+            setup.check_padding(example, state.state)
         del get_state  # which may keep the restored state in memory
         guard.check()
         if jax.process_index() == 0:  # the first of several hosts writes
             writer = stack.enter_context(contextlib.closing(MetricsWriter(workdir, state.step)))
             hooks = [writer, *hooks]
-        loop = _Loop(
-            task, data, config, setup, checkpoints, guard, Hooks(hooks), Preemption(signals), progress
-        )
+        loop = _Loop(setup, data, checkpoints, guard, Hooks(hooks), Preemption(signals), progress)
         with signals.deferred():
             loop.run(step, state, began)
             checkpoints.wait()
@@ -164,17 +161,15 @@ class _Loop:
 
     def __init__(
         self,
-        task: Task,
+        setup: Setup,
         data: Data,
-        config: TrainingConfig,
-        setup: TrainSetup,
         checkpoints: CheckpointStore,
         guard: DirectoryGuard,
         hooks: Hook,
         preemption: Preemption,
         progress: dict[str, Any],
     ):
-        self._task, self._data, self._config, self._setup = task, data, config, setup
+        self._task, self._config, self._setup, self._data = setup.task, setup.config, setup, data
         self._checkpoints, self._guard, self._hooks, self._preemption = checkpoints, guard, hooks, preemption
         self._sums = progress.get("sums", {})
         self._norm = jax.jit(optax.tree.norm)
@@ -189,10 +184,10 @@ class _Loop:
         """
         config, first = self._config, state.step
         self._metrics = MetricAccumulator(
-            first, config.steps, self._setup.schedule, self._task.unit, self._sums
+            first, config.steps, self._setup.rates, self._setup.loss_names, self._task.unit, self._sums
         )
         self._deferred = DeferredMetrics(
-            DivergenceMonitor(config, first_loss(self._guard.path)),
+            DivergenceMonitor(config, self._setup.loss_names, first_losses(self._guard.path)),
             self._metrics,
             self._data.count,
             self._explain,
@@ -222,7 +217,7 @@ class _Loop:
         """Dispatches one update, and reads the metrics of the one before."""
         partitioner = self._setup.partitioner
         state.step += 1
-        state.state, metrics = step(state.state, partitioner.place_batch(batch))
+        state.state, metrics = step(state.state, partitioner.place_batch(batch), self._setup.constants)
         self._deferred.read(state.state)
         self._deferred.put(state.step, batch, partitioner.fetch_metrics(metrics))
         return metrics
@@ -231,7 +226,7 @@ class _Loop:
         self._deferred.read(state.state)
         self._guard.check()
         self._checkpoints.check()
-        norm = self._norm(self._setup.partitioner.fetch_state(state.state.params))
+        norm = self._norm(self._setup.partitioner.fetch(state.state.params))
         means = self._metrics.report(state.step) | {"train/parameter_norm": float(norm)}
         self._hooks.on_log(state.step, means)
 
@@ -240,7 +235,7 @@ class _Loop:
         # The sums of a checkpoint are those of its steps, its own among them.
         self._deferred.read(state.state)
         with self._metrics.paused():
-            fetched = self._setup.partitioner.fetch_state(state.state)
+            fetched = self._setup.partitioner.fetch(state.state)
             scores = self._evaluate(state.step, fetched) if evaluates else None
             again, state.unevaluated = state.unevaluated, evaluates and scores is None
             if again and state.unevaluated:
@@ -263,14 +258,15 @@ class _Loop:
         began = time.monotonic()
         try:
             with self._preemption.interrupting():
-                weights = self._setup.partitioner.fetch_weights(state.weights)
-                scores, samples = _evaluate_task(self._task, weights, self._data)
+                variables = self._setup.partitioner.fetch_variables(state.variables)
+                evaluation = self._task.evaluate(variables, self._data)
         except Interrupted:
             log.info("validation at step %s was cut short; it is made when the run resumes", f"{step:,}")
             return None
         self._guard.check()
+        scores, samples = _check_evaluation(evaluation)
         self._hooks.on_evaluation(step, scores)
-        if samples.rows or samples.pictures:
+        if samples is not None and (samples.rows or samples.pictures):
             self._hooks.on_samples(step, samples)
         shown = "  ".join(f"{name.removeprefix('validation/')} {value:.4g}" for name, value in scores.items())
         log.info("validation at step %s: %s  (%.0f s)", f"{step:,}", shown, time.monotonic() - began)
@@ -278,18 +274,14 @@ class _Loop:
 
     def _explain(self, state, step, batch):
         self._guard.check()  # it makes a folder there
-        where = self._task, self._data, self._config, self._setup, self._guard.path
-        return explain(*where, state, step, batch)
+        return explain(self._setup, self._data, self._guard.path, state, step, batch)
 
 
-def _evaluate_task(task: Task, weights: Any, data: Data) -> tuple[dict[str, float], Samples]:
-    """Scores and samples; no samples of a task that gives none, or that overrides `evaluate` alone."""
-    if isinstance(task, SamplingTask) and _level(task, "evaluate") >= _level(task, "evaluate_with_samples"):
-        return task.evaluate_with_samples(weights, data)
-    return task.evaluate(weights, data), Samples([], {})
-
-
-def _level(task: Task, name: str) -> int:
-    """Where a method is defined: 0 is the task itself, 1 its class, and so on through the bases."""
-    owners = enumerate((task, *type(task).__mro__))
-    return next((level for level, each in owners if name in getattr(each, "__dict__", ())), 0)
+def _check_evaluation(evaluation: Any) -> Evaluation:
+    """Raises a UserError unless this is what `Task.evaluate` has to return."""
+    if isinstance(evaluation, Evaluation):
+        return evaluation
+    raise UserError(
+        f"Expected the task's evaluate to return an Evaluation of scores, got {type(evaluation).__name__}: "
+        'return Evaluation({"validation/...": value}).'
+    )

@@ -1,10 +1,11 @@
 """Diagnoses a non-finite step: finds its first non-finite tensor, and saves what reproduces it."""
 
 import contextlib
+import inspect
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import flax.linen as nn
@@ -14,32 +15,33 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from tfm.checkpoints.store import CheckpointStore
+from tfm.dropout import rows_of_shard
 from tfm.errors import UserError
-from tfm.training.config import TrainingConfig
-from tfm.training.task import Batch, Data, Task
+from tfm.training.partitioning import Piece
+from tfm.training.setup import Setup
+from tfm.training.step import (
+    Learner,
+    apply_update,
+    compute_update,
+    make_context,
+    merge_trees,
+    split_tree,
+)
+from tfm.training.task import Batch, Data, Variables
 
 NON_FINITE_FOLDER, REPORT = "non_finite", "report.json"
 SHOWN = 5  # numbers of a list in an error message
 
 
-def explain(
-    task: Task,
-    data: Data,
-    config: TrainingConfig,
-    setup: Any,
-    workdir: str,
-    state: Any,
-    step: int,
-    batch: Batch,
-) -> UserError:
-    """Saves the state and the batch of a step that was not finite, and finds out what was not.
+def explain(setup: Setup, data: Data, workdir: str, state: Any, step: int, batch: Batch) -> UserError:
+    """Saves the state and the batch of a step without an update, and finds its first non-finite tensor.
 
     All hosts call it. The folder workdir/non_finite/step-N gets a checkpoint of the state, report.json, and
     batch-H.npz, the part of the batch that host H had.
 
     Args:
-      task, data, config, setup, workdir: as in `tfm.training.loop`.
-      state: a placed state, unchanged by the step; where steps are skipped, that of the step behind it.
+      setup, data, workdir: of the run.
+      state: the placed state before the step; if steps are skipped, the state after it.
       step: counted from 1.
       batch: of this host.
 
@@ -47,14 +49,14 @@ def explain(
       The `UserError` to raise, whatever goes wrong on the way to it.
     """
     folder = os.path.join(workdir, NON_FINITE_FOLDER, f"step-{step}")
-    whole, facts = setup.partitioner.fetch_state(state), data.describe_batch(step - 1)
+    whole, facts = setup.partitioner.fetch(state), data.describe_batch(step - 1)
     try:
         _save(folder, whole, batch)
         where = f"State and batch are in {folder}"
     except (OSError, UserError) as error:
         where = f"State and batch could not be saved ({error})"
     try:
-        culprit = _locate_non_finite(task, config, setup, whole, step, batch)
+        culprit = _find_culprit(setup, state, step, batch)
     except RuntimeError as error:  # of XLA: one device may not hold what several did
         culprit = f"not found ({str(error).splitlines()[0]})"
     if jax.process_index() == 0:
@@ -64,42 +66,97 @@ def explain(
     return UserError(
         f"The loss or gradient of step {step:,} is not finite; the first tensor that is not: {culprit}. "
         f"The batch: {_shown(facts)}. {where}; lower training.learning_rate_scale or fix the data"
-        f"{skip if config.on_non_finite == 'stop' else ''}."
+        f"{skip if setup.config.on_non_finite == 'stop' else ''}."
     )
 
 
-def _locate_non_finite(task, config, setup, whole, step, batch):
-    params = setup.partitioner.fetch_weights(whole.params)
-    params = jax.device_put(jax.device_get(params), jax.local_devices()[0])
-    pieces = setup.split_step(step, batch, config.gradient_accumulation_steps)
-    culprit = first_not_finite(task.loss, params, pieces)
-    return culprit or "none when the parts are computed again: only their sum is not finite, or results vary"
+def _find_culprit(setup, state, step, batch):
+    """Returns the name of the first tensor that is not finite, looked for in each update of the step."""
+    constants = setup.partitioner.fetch(setup.constants)
+    current = state.replace(halted=jnp.zeros_like(state.halted))
+    for index, learner in enumerate(setup.learners):
+        if (step - 1) % learner.every:
+            continue
+        if index:  # an update computes its loss after the changes of the updates before it
+            current = _make_updates(setup, setup.learners[:index], state, batch)
+        fetched = setup.partitioner.fetch(current)
+        variables = setup.partitioner.fetch_variables({"params": fetched.params, **fetched.model_state})
+        variables = jax.device_put(jax.device_get(variables), jax.local_devices()[0])
+        culprit = first_not_finite(learner, variables, split_step(setup, learner, step, batch, constants))
+        if culprit:
+            return culprit if len(setup.learners) == 1 else f"{culprit} (in the update {learner.name!r})"
+    return "none when the parts are computed again: only their sum is not finite, or results vary"
 
 
-def first_not_finite(loss: Callable, params: Any, pieces: Iterable[tuple[Batch, jax.Array]]) -> str | None:
-    """The name of the first tensor that is not finite, or None.
+def _make_updates(setup, learners, state, batch):
+    """Returns the state after some of the updates of a step, whatever their results are."""
+    constants, micro_batches = setup.constants, setup.config.gradient_accumulation_steps
 
-    Looked for in the parameters, then for each piece in the outputs of the modules as they are computed, the
-    loss, and the gradients.
+    def make(state, batch, constants, *, over_rows):
+        current = state
+        for learner in learners:
+            context = make_context(learner, setup.step_key, state.step, constants)
+            found = compute_update(learner, current, batch, context, over_rows, micro_batches)
+            current = apply_update(learner, state.step, found.changes, current)
+        return current
+
+    compiled = setup.partitioner.compile_reader(make, setup.state, setup.constant_shapes)
+    return compiled(state, setup.partitioner.place_batch(batch), constants)
+
+
+def split_step(setup: Setup, learner: Learner, step: int, batch: Batch, constants: Any = None) -> list[Piece]:
+    """Splits an update into the parts of this host's devices and micro-batches, see `Partitioner.split_rows`.
 
     Args:
-      loss: of the task, (params, batch, key) -> (sum, count), metrics.
-      params: on one device.
-      pieces: (batch, key) pairs.
+      setup: of the run.
+      learner: the update.
+      step: counted from 1.
+      batch: of this host.
+      constants: one copy of those of the task.
     """
-    bad = _names(params)
-    if bad:
-        return f"parameter {_several(bad)}"
-    gradient = jax.jit(jax.grad(lambda *arguments: loss(*arguments)[0][0]))
-    for batch, key in pieces:
+    context = make_context(learner, setup.step_key, step - 1, constants)
+    return setup.partitioner.split_rows(batch, context, setup.config.gradient_accumulation_steps)
+
+
+def first_not_finite(learner: Learner, variables: Variables, pieces: Iterable[Piece]) -> str | None:
+    """Returns the name of the first tensor that is not finite, or of a negative count, or None.
+
+    Looks in the variables, and then for each piece in the outputs of the modules as they are computed, the
+    loss and its terms, and the gradients.
+
+    Args:
+      learner: the update.
+      variables: on one device.
+      pieces: see `split_step`.
+    """
+    for collection, tree in variables.items():
+        if bad := _names(tree):
+            return f"{'parameter' if collection == 'params' else collection} {_several(bad)}"
+    trained, fixed = split_tree(variables["params"], learner.trains)
+    state = {name: tree for name, tree in variables.items() if name != "params"}
+
+    @jax.jit
+    def gradient(trained, rows, context, shard):
+        def loss_sum(trained):
+            output = learner.loss({"params": merge_trees(trained, fixed), **state}, rows, context)
+            return sum(total for total, _ in output.terms.values())
+
+        with rows_of_shard(shard):
+            return jax.grad(loss_sum)(trained)
+
+    for rows, context, shard in pieces:
         try:
-            total = _look_into_modules(loss, params, batch, key)
+            with rows_of_shard(shard):
+                terms = _look_into_modules(learner.loss, variables, rows, context)
         except _NotFinite as output:
             return f"output of {output}"
-        if not _finite(total):
-            return f"loss, {float(total)}"
-        bad = _names(gradient(params, batch, key))
-        if bad:
+        for name, (total, count) in terms.items():
+            term = name if len(terms) == 1 else f"term {name!r} of the loss"
+            if not _finite(total):
+                return f"{term}, {float(total)}"
+            if not count >= 0:
+                return f"count of {term}, {float(count)}, which must not be negative"
+        if bad := _names(gradient(trained, rows, context, shard)):
             return f"gradient of {_several(bad)}"
     return None
 
@@ -108,23 +165,22 @@ class _NotFinite(Exception):
     """The first method of a Flax module with an output that is not finite."""
 
 
-def _look_into_modules(loss, params, batch, key):
-    """The loss's sum, or `_NotFinite`.
+def _look_into_modules(loss, variables, batch, context):
+    """Returns the terms of the loss, or raises `_NotFinite`.
 
     Nothing is compiled as a whole, so that outputs have values. Inside of what Flax compiles all the same
     (remat, scan) they have none, and the module around it is named.
     """
 
-    def look(method, args, kwargs, context):
+    def look(method, args, kwargs, call):
         output = method(*args, **kwargs)
-        if not _finite(output):
-            path = "/".join(context.module.path) or type(context.module).__name__
-            raise _NotFinite(f"{path} ({context.method_name})")
+        if not inspect.isgenerator(output) and not _finite(output):
+            path = "/".join(call.module.path) or type(call.module).__name__
+            raise _NotFinite(f"{path} ({call.method_name})")
         return output
 
     with nn.intercept_methods(look):
-        (total, _), _ = loss(params, batch, key)
-    return total
+        return loss(variables, batch, context).terms
 
 
 def _finite(tree):

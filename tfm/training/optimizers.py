@@ -6,7 +6,7 @@ An optimizer is a frozen dataclass with a `name`, fields of its own and a method
 
 import dataclasses
 import fnmatch
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -237,20 +237,18 @@ def find_optimizer(name: str) -> type[OptimizerConfig]:
     return find_by_name(OPTIMIZERS, name, "config.training.optimizer.name", needs=("make",))
 
 
-def make_optimizer(config: Any, schedule: Schedule) -> optax.GradientTransformation:
-    """The optimizer of a `TrainingConfig`: clipping, then the update by name, both of what is not frozen.
+def make_optimizer(
+    config: OptimizerConfig, schedule: Schedule, clip_norm: float | None = None
+) -> optax.GradientTransformation:
+    """Makes the optimizer of one update.
 
     Args:
-      config: says `optimizer`, `clip_norm` and `freeze`.
-      schedule: the learning rate as a function of the update count.
+      config: the section `training.optimizer`, or the optimizer of a `tfm.training.task.Update`.
+      schedule: the learning rate as a function of the number of earlier updates.
+      clip_norm: gradients with a larger global norm are scaled down to this norm; None never scales them.
     """
-    optimizer = config.optimizer.make(schedule)
-    if config.clip_norm is not None:
-        optimizer = _clipped(optimizer, config.clip_norm)
-    if not config.freeze:
-        return optimizer
-    transforms = {"trained": optimizer, "frozen": optax.set_to_zero()}
-    return optax.partition(transforms, lambda params: label_frozen(params, config.freeze))
+    optimizer = config.make(schedule)
+    return optimizer if clip_norm is None else _clipped(optimizer, clip_norm)
 
 
 def _clipped(optimizer, norm):
@@ -303,57 +301,38 @@ def find_peak(config: Any, d_model: int | None) -> float:
 
 
 def decay_mask(not_decayed: tuple[str, ...]) -> Callable[[Any], Any]:
-    """A function of the parameters: the tree of whether weight decay applies.
-
-    The function raises UserError where a pattern, not one of the defaults, matches no path.
-    """
+    """Returns a function of the parameters that returns the tree of whether weight decay applies."""
 
     def mask(params):
-        own = [pattern for pattern in not_decayed if pattern not in NOT_DECAYED]
-        _check_patterns(f"{PATH}.not_decayed", own, params, "trained parameter")
-        return _map_paths(lambda path: not _matches(path, not_decayed), params)
+        return jax.tree_util.tree_map_with_path(
+            lambda path, _: not _matches(jax.tree_util.keystr(path, simple=True, separator="/"), not_decayed),
+            params,
+        )
 
     return mask
 
 
-def label_frozen(params: Any, patterns: tuple[str, ...]) -> Any:
-    """The tree of "frozen" and "trained".
+def check_not_decayed(config: Any, paths: Sequence[str]) -> None:
+    """Checks the patterns `not_decayed` of an optimizer, if it has any.
+
+    Args:
+      config: of the optimizer.
+      paths: those of the parameters that are trained.
 
     Raises:
-      UserError: a pattern matches no path, or no parameter is left to train.
+      UserError: if a pattern that is not one of the defaults matches no path.
     """
-    paths = _check_patterns("training.freeze", patterns, params)
-    if all(_matches(path, patterns) for path in paths):
-        raise UserError(f"training.freeze {patterns} matches all parameters: nothing is left to train.")
-    return _map_paths(lambda path: "frozen" if _matches(path, patterns) else "trained", params)
-
-
-def _check_patterns(name, patterns, params, kind="parameter"):
-    """The paths of the parameters.
-
-    Raises:
-      UserError: a pattern matches none of them.
-    """
-    paths = jax.tree.leaves(_map_paths(lambda path: path, params))
-    for pattern in patterns:
-        if not any(_matches(path, (pattern,)) for path in paths):
+    for pattern in getattr(config, "not_decayed", ()):
+        if pattern not in NOT_DECAYED and not any(_matches(path, (pattern,)) for path in paths):
             raise UserError(
-                f"{name} has the pattern {pattern!r}, which matches no {kind}; one of the paths is "
-                f"{paths[0]!r}."
+                f"{PATH}.not_decayed has the pattern {pattern!r}, which matches no trained parameter; one of "
+                f"the paths is {paths[0]!r}."
             )
-    return paths
 
 
 def _matches(path, patterns):
-    """Whether a path such as "encoder/layers_0/norm/scale" matches one of the shell patterns."""
+    """Returns whether a path such as "encoder/layers_0/norm/scale" matches one of the shell patterns."""
     return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
-
-
-def _map_paths(function, params):
-    """The tree of function(path) for each leaf."""
-    return jax.tree_util.tree_map_with_path(
-        lambda path, _: function(jax.tree_util.keystr(path, simple=True, separator="/")), params
-    )
 
 
 def _item_size(dtype):

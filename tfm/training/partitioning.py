@@ -1,124 +1,400 @@
-"""Runs one pure step on the available devices: jit on one, pmap over the local ones, or jit over a mesh."""
+"""Where arrays live, and how the sums of a step are added up over devices."""
 
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tfm.dropout import PMAP_AXIS, ROW_AXES
 from tfm.errors import UserError
 from tfm.layers.parameter_axes import PARAMETER_RULES, parameter_axes
 from tfm.training.config import TrainingConfig
-from tfm.training.step import pad_rows
+from tfm.training.step import Sums, split_rows
+from tfm.training.task import Batch, Context
 
 MESH_AXES = ("data", "fsdp", "tensor")
 
 
-def _identity(x):
-    return x
-
-
-class Partitioner(NamedTuple):
-    """Places state and batches on devices, and compiles the step for that placement.
-
-    Attributes:
-      devices: how many share a batch.
-      compile: (train_step, a state) -> compiled function of (placed state, placed batch); donates the state.
-      place_state, fetch_state: one state, or a restored one, -> the devices, and back to what is saved; also
-        of a part of it.
-      place_batch: dict of this host's [rows, ...] arrays -> the devices; it pads them with
-        rows of zeros to a multiple of the devices, which the loss must not count.
-      fetch_metrics: the step's metrics -> one copy.
-      like: a state -> what a checkpoint is restored into.
-      fetch_weights: parameters of a fetched state -> one copy on this host, for evaluation.
-      place_shapes: (a state, a batch) -> the shapes of both as placed, to compile for devices that are not
-        here.
-    """
-
-    devices: int
-    compile: Callable
-    place_state: Callable
-    place_batch: Callable
-    place_shapes: Callable
-    fetch_state: Callable = _identity
-    fetch_metrics: Callable = _identity
-    like: Callable = _identity
-    fetch_weights: Callable = _identity
-
-
-def make_partitioner(config: TrainingConfig, devices: Sequence[jax.Device] | None = None) -> Partitioner:
-    """The partitioner of a `TrainingConfig`.
+def make_partitioner(config: TrainingConfig, devices: Sequence[jax.Device] | None = None) -> "Partitioner":
+    """Makes the partitioner of a config: one device, `pmap` over the local devices, or a mesh of all devices.
 
     Args:
       config: says `parallel`, and for a mesh its shape.
-      devices: all there are when None.
+      devices: the devices to use; None uses all.
 
     Raises:
-      UserError: the devices do not divide into the mesh.
+      UserError: if there are several hosts without a mesh, or the devices do not divide into the mesh.
     """
-    if uses_mesh(config):
-        return _mesh_partitioner(config, devices or jax.devices())
-    if jax.process_count() > 1:
+    divides, hosts = config.mesh_fsdp * config.mesh_tensor > 1, jax.process_count()
+    if config.parallel == "mesh" or (config.parallel == "auto" and (divides or hosts > 1)):
+        return Partitioner(devices or jax.devices(), config.mesh_fsdp, config.mesh_tensor)
+    if hosts > 1:
         raise UserError(f"Several hosts need training.parallel 'mesh', got {config.parallel!r}.")
     devices = devices or jax.local_devices()
     if config.parallel == "jit" or (config.parallel == "auto" and len(devices) == 1):
-        return _jit_partitioner(devices[0])
-    return _pmap_partitioner(devices)
+        return Partitioner(devices[:1])
+    return PmapPartitioner(devices)
 
 
-def uses_mesh(config: TrainingConfig) -> bool:
-    """Whether the partitioner of a config is that of a mesh."""
-    divides = config.mesh_fsdp * config.mesh_tensor > 1
-    return config.parallel == "mesh" or (config.parallel == "auto" and (divides or jax.process_count() > 1))
+class Piece(NamedTuple):
+    """The rows of one device and micro-batch.
+
+    Attributes:
+      rows: the rows, padded with rows of zeros.
+      context: of the update, with the random key of the micro-batch.
+      shard: index of the device among the devices with different rows, see `tfm.dropout.rows_of_shard`.
+    """
+
+    rows: Batch
+    context: Context
+    shard: int
 
 
-def _jit_partitioner(device):
-    put = functools.partial(jax.device_put, device=device)
-    place = functools.partial(_place_shapes, sharding=SingleDeviceSharding(device))
+class Partitioner:
+    """Places arrays on a mesh of one or more devices, and adds up what the devices compute.
 
-    def place_shapes(state, batch):
-        return place(state), place(batch)
+    The rows of a batch are divided over the axes "data" and "fsdp". Parameters, and optimizer state with
+    them, are divided over "fsdp" and "tensor" by the names of their axes.
 
-    return Partitioner(1, lambda step, _: jax.jit(step, donate_argnums=0), put, put, place_shapes)
+    Attributes:
+      mesh: the devices, as (data, fsdp, tensor).
+      devices: number of devices.
+      row_shards: number of parts into which the rows of a batch are divided.
+
+    Raises:
+      UserError: if the devices do not divide into the mesh.
+    """
+
+    def __init__(self, devices: Sequence[jax.Device], fsdp: int = 1, tensor: int = 1):
+        if len(devices) % (fsdp * tensor):
+            raise UserError(
+                f"{len(devices)} devices do not divide into training.mesh_fsdp {fsdp} x mesh_tensor {tensor}."
+            )
+        shape = np.asarray(devices).reshape(-1, fsdp, tensor)
+        self.mesh = Mesh(shape, MESH_AXES, axis_types=(AxisType.Auto,) * 3)
+        self.devices, self.row_shards = len(devices), len(devices) // tensor
+        self._rows = NamedSharding(self.mesh, PartitionSpec(ROW_AXES))
+        self._everywhere = NamedSharding(self.mesh, PartitionSpec())
+
+    def sharding(self, tree: Any) -> Any:
+        """Returns the tree of `NamedSharding`s of variables, optimizer state, or a whole train state."""
+        return jax.tree_util.tree_map_with_path(self._leaf_sharding, tree)
+
+    def like(self, tree: Any) -> Any:
+        """Returns shapes with the placement in which a checkpoint is restored."""
+        return jax.tree.map(
+            lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), tree, self.sharding(tree)
+        )
+
+    def place(self, tree: Any) -> Any:
+        """Places arrays that every host has completely."""
+
+        if jax.process_count() == 1:
+            return jax.device_put(tree, self.sharding(tree))
+
+        def place(x, where):
+            if getattr(x, "sharding", None) == where:
+                return x
+            whole = np.asarray(x)
+            return jax.make_array_from_callback(whole.shape, where, lambda index: whole[index])
+
+        return jax.tree.map(place, tree, self.sharding(tree))
+
+    def place_batch(self, batch: Any) -> Any:
+        """Places the rows of this host, padded with rows of zeros to a multiple of its parts."""
+        parts = self.row_shards // jax.process_count()
+        return {
+            name: jax.make_array_from_process_local_data(self._rows, pad_rows(x, parts))
+            for name, x in batch.items()
+        }
+
+    def shapes(self, state: Any, batch: Any, constants: Any = None) -> tuple[Any, Any, Any]:
+        """Returns the shapes of the arguments of a step as they are placed, to compile without allocating."""
+        rows = {
+            name: jax.ShapeDtypeStruct(
+                (len(x) + -len(x) % self.row_shards, *x.shape[1:]), x.dtype, sharding=self._rows
+            )
+            for name, x in batch.items()
+        }
+        return self.like(state), rows, self.like(constants)
+
+    def compile(self, train_step: Callable, state: Any, constants: Any = None) -> Any:
+        """Returns the compiled function of (placed state, placed batch, placed constants).
+
+        Args:
+          train_step: see `tfm.training.step.make_train_step`. The state is donated.
+          state, constants: arrays or shapes of its arguments.
+        """
+        where = self.sharding(state)
+        return jax.jit(
+            functools.partial(train_step, over_rows=self.over_rows),
+            in_shardings=(where, self._rows, self.sharding(constants)),
+            out_shardings=(where, self._everywhere),
+            donate_argnums=0,
+        )
+
+    def compile_reader(self, function: Callable, state: Any, constants: Any = None) -> Callable:
+        """Returns the compiled function of the placed arguments of a step, which donates nothing.
+
+        Args:
+          function: takes the arguments of a train step and `over_rows`, see `compile`.
+          state, constants: arrays or shapes of its arguments.
+        """
+        return jax.jit(
+            functools.partial(function, over_rows=self.over_rows),
+            in_shardings=(self.sharding(state), self._rows, self.sharding(constants)),
+        )
+
+    def compile_rows(self, function: Callable, state: Any, constants: Any = None) -> Callable:
+        """Returns the compiled function that maps (state, rows of one device, context) over all devices.
+
+        Args:
+          function: returns arrays whose first axis are results of rows.
+          state, constants: arrays or shapes of the arguments.
+
+        Returns:
+          A function of (placed state, placed batch, context), whose results are concatenated over devices.
+        """
+        specs = self._row_specs(state), self._row_specs(constants)
+
+        def on_device(state, constants, batch, step, rng):
+            state, constants = jax.tree.map(_gather, (state, constants), specs)
+            return function(state, batch, Context(step, rng, constants, ROW_AXES))
+
+        everywhere, rows = PartitionSpec(), PartitionSpec(ROW_AXES)
+        mapped = jax.jit(self.map_rows(on_device, (*specs, rows, everywhere, everywhere), rows))
+        return lambda state, batch, context: mapped(
+            state, context.constants, batch, context.step, context.rng
+        )
+
+    def split_rows(self, batch: Batch, context: Context, micro_batches: int) -> list[Piece]:
+        """Splits a batch of this host into the rows of its devices and micro-batches, as a step does.
+
+        Args:
+          batch: of this host.
+          context: of the update, before the index of a micro-batch is folded into its key.
+          micro_batches: see `tfm.training.step.make_train_step`.
+        """
+        shards = self.row_shards // jax.process_count()
+        split = {name: np.split(pad_rows(x, shards), shards) for name, x in batch.items()}
+        first, key = jax.process_index() * shards, context.rng
+        pieces = []
+        for shard in range(shards):
+            rows = {name: x[shard] for name, x in split.items()}
+            if micro_batches == 1:
+                pieces.append(Piece(rows, context, first + shard))
+                continue
+            parts = split_rows(rows, micro_batches)
+            for index in range(micro_batches):
+                part = {name: x[index] for name, x in parts.items()}
+                inside = context.replace(rng=jax.random.fold_in(cast(jax.Array, key), index))
+                pieces.append(Piece(part, inside, first + shard))
+        return pieces
+
+    def over_rows(self, function: Callable) -> Callable:
+        """Turns a function of the rows of one device into a function of all rows.
+
+        Args:
+          function: `tfm.training.step.sum_gradients` of (trained, fixed, model_state, batch, context).
+
+        Returns:
+          A function of the same arguments that returns (`Sums` of all rows, the model state of all).
+
+        The compiler alone would add each gradient where it is made: in the compute dtype, inside the loop
+        over layers, and once for each use of a table. Here each device computes all gradients of its rows,
+        and one sum in float32 follows. Parameters that are divided over "fsdp" are gathered once before. The
+        axis "tensor" stays with the compiler.
+        """
+        if self.row_shards == 1:
+            return lambda *arguments: function(*arguments)[:2]
+
+        def sum_over_rows(trained, fixed, model_state, batch, context):
+            trees = [trained, fixed, model_state, context.constants]
+            specs = [self._row_specs(tree) for tree in trees]
+
+            def on_device(trees, batch, step, rng):
+                *variables, constants = jax.tree.map(_gather, trees, specs)
+                inside = context.replace(step=step, rng=rng, constants=constants, row_axes=ROW_AXES)
+                sums, new_state, present = function(*variables, batch, inside)
+                gradients = jax.tree.map(_scatter_sum, sums.gradients, specs[0])
+                terms, metrics = jax.lax.psum((sums.terms, sums.metrics), ROW_AXES)
+                state = combine_state(new_state, variables[2], present, ROW_AXES)
+                return Sums(gradients, terms, metrics), jax.tree.map(_keep_shard, state, specs[2])
+
+            everywhere = PartitionSpec()
+            return self.map_rows(
+                on_device,
+                in_specs=(specs, PartitionSpec(ROW_AXES), everywhere, everywhere),
+                out_specs=(Sums(specs[0], everywhere, everywhere), specs[2]),
+            )(trees, batch, context.step, context.rng)
+
+        return sum_over_rows
+
+    def map_rows(self, function: Callable, in_specs: Any, out_specs: Any) -> Callable:
+        """Maps a function over the row shards of the mesh; see `jax.shard_map`."""
+        return jax.shard_map(
+            function,
+            mesh=self.mesh,
+            in_specs=in_specs,
+            out_specs=out_specs,
+            # The axis "tensor" stays with the compiler, except where it divides nothing.
+            axis_names=set(ROW_AXES) if self.mesh.shape["tensor"] > 1 else set(MESH_AXES),
+            check_vma=False,  # otherwise JAX adds gradients of shared values wherever they are used
+        )
+
+    def fetch(self, state: Any) -> Any:
+        """Returns a placed state, or a part of one, as it is saved."""
+        return state
+
+    def fetch_metrics(self, metrics: Any) -> Any:
+        """Returns one copy of the metrics of a step."""
+        return metrics
+
+    def fetch_variables(self, variables: Any) -> Any:
+        """Returns one copy of fetched variables on one device of this host, for evaluation."""
+        if self.devices > 1:
+            variables = jax.jit(_identity, out_shardings=self._everywhere)(variables)
+        return jax.tree.map(lambda x: x.addressable_data(0), variables)
+
+    def _row_specs(self, tree):
+        return jax.tree.map(lambda where: _keep_axes(where.spec, ROW_AXES), self.sharding(tree))
+
+    def _leaf_sharding(self, path, x):
+        names = parameter_axes(jax.tree_util.keystr(path, simple=True, separator="/"), jnp.ndim(x))
+        axes = (PARAMETER_RULES.get(name, ()) for name in names)
+        spec = [
+            axis if axis and length % math.prod(self.mesh.shape[name] for name in axis) == 0 else None
+            for axis, length in zip(axes, jnp.shape(x), strict=True)
+        ]
+        return NamedSharding(self.mesh, PartitionSpec(*spec))
 
 
-def _pmap_partitioner(devices):
-    count = len(devices)
-    sharding = NamedSharding(Mesh(np.asarray(devices), (PMAP_AXIS,)), PartitionSpec(PMAP_AXIS))
+class PmapPartitioner(Partitioner):
+    """The same step under `jax.pmap`: each local device has all parameters."""
 
-    def compile_step(step, _):
-        step = functools.partial(step, distribute=sum_over_axis)
-        return jax.pmap(step, axis_name=PMAP_AXIS, devices=devices, donate_argnums=0)
+    def __init__(self, devices: Sequence[jax.Device]):
+        super().__init__(devices)
+        self._stacked = NamedSharding(Mesh(np.asarray(devices), (PMAP_AXIS,)), PartitionSpec(PMAP_AXIS))
 
-    def place_state(state):
-        return jax.device_put(_stack(state, count), sharding)
+    def like(self, tree: Any) -> Any:
+        """Returns the tree: a saved state has no axis of devices."""
+        return tree
 
-    def first(tree):
-        return _unstack(jax.tree.map(lambda x: x.addressable_data(0), tree))
+    def place(self, tree: Any) -> Any:
+        """Places a copy on each device, on a new first axis."""
+        return jax.device_put(_stack(tree, self.devices), self._stacked)
 
-    def place_batch(batch):
-        split = {name: x.reshape(count, -1, *x.shape[1:]) for name, x in _pad_batch(batch, count).items()}
-        return jax.device_put(split, sharding)
+    def place_batch(self, batch: Any) -> Any:
+        """Divides the rows over the devices, on a new first axis."""
+        split = {
+            name: pad_rows(x, self.devices).reshape(self.devices, -1, *x.shape[1:])
+            for name, x in batch.items()
+        }
+        return jax.device_put(split, self._stacked)
 
-    def place_shapes(state, batch):
-        split = {name: (count, -(-len(x) // count), *x.shape[1:]) for name, x in batch.items()}
-        shapes = {name: jax.ShapeDtypeStruct(split[name], x.dtype) for name, x in batch.items()}
-        stacked = jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape), x.dtype), state)
-        return _place_shapes(stacked, sharding), _place_shapes(shapes, sharding)
+    def shapes(self, state: Any, batch: Any, constants: Any = None) -> tuple[Any, Any, Any]:
+        """Returns the shapes of the arguments of a step as they are placed, to compile without allocating."""
 
-    return Partitioner(
-        count, compile_step, place_state, place_batch, place_shapes, fetch_state=first, fetch_metrics=first
-    )
+        def stack(x, shape):
+            return jax.ShapeDtypeStruct((self.devices, *shape), x.dtype, sharding=self._stacked)
+
+        split = {name: stack(x, (-(-len(x) // self.devices), *x.shape[1:])) for name, x in batch.items()}
+        state, constants = jax.tree.map(lambda x: stack(x, x.shape), (state, constants))
+        return state, split, constants
+
+    def compile(self, train_step: Callable, state: Any, constants: Any = None) -> Any:
+        """Returns the compiled function of (placed state, placed batch, placed constants)."""
+        del state, constants
+        step = functools.partial(train_step, over_rows=self.over_rows)
+        return jax.pmap(step, PMAP_AXIS, devices=list(self.mesh.devices.flat), donate_argnums=0)
+
+    def compile_reader(self, function: Callable, state: Any, constants: Any = None) -> Callable:
+        """Returns the compiled function of the placed arguments of a step, which donates nothing."""
+        del state, constants
+        return jax.pmap(
+            functools.partial(function, over_rows=self.over_rows),
+            PMAP_AXIS,
+            devices=list(self.mesh.devices.flat),
+        )
+
+    def compile_rows(self, function: Callable, state: Any, constants: Any = None) -> Callable:
+        """Returns the compiled function that maps (state, rows of one device, context) over all devices."""
+        del state, constants
+
+        def on_device(state, constants, batch, step, rng):
+            return function(state, batch, Context(step, rng, constants, (PMAP_AXIS,)))
+
+        mapped = jax.pmap(
+            on_device, PMAP_AXIS, in_axes=(0, 0, 0, None, None), devices=list(self.mesh.devices.flat)
+        )
+
+        def call(state, batch, context):
+            stacked = mapped(state, context.constants, batch, context.step, context.rng)
+            return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), stacked)
+
+        return call
+
+    def over_rows(self, function: Callable) -> Callable:
+        """Turns a function of the rows of one device into a function of all rows."""
+
+        def sum_over_rows(trained, fixed, model_state, batch, context):
+            inside = context.replace(row_axes=(PMAP_AXIS,))
+            sums, state, present = function(trained, fixed, model_state, batch, inside)
+            return jax.lax.psum(sums, PMAP_AXIS), combine_state(state, model_state, present, (PMAP_AXIS,))
+
+        return sum_over_rows
+
+    def fetch(self, state: Any) -> Any:
+        """Returns the copy of the first device."""
+        return _unstack(jax.tree.map(lambda x: x.addressable_data(0), state))
+
+    def fetch_metrics(self, metrics: Any) -> Any:
+        """Returns the copy of the first device."""
+        return self.fetch(metrics)
+
+    def fetch_variables(self, variables: Any) -> Any:
+        """Returns fetched variables, which are one copy already."""
+        return variables
+
+
+def combine_state(new: Any, old: Any, present: jax.Array, axes: tuple[str, ...]) -> Any:
+    """Combines the model states of all devices.
+
+    Args:
+      new, old: trees of the state after and before the step on this device.
+      present: whether any row of this device counts.
+      axes: the axes over which the rows are divided.
+
+    Returns:
+      The mean of floats and the largest of integers over the devices with rows that count, or the old state
+      if there is no such device.
+    """
+    if not new:
+        return new
+    total = jax.lax.psum(present.astype(jnp.float32), axes)
+
+    def combine(new, old):
+        if not jnp.issubdtype(new.dtype, jnp.floating):
+            return jax.lax.pmax(jnp.where(present, new, old), axes)
+        mean = jax.lax.psum(jnp.where(present, new, jnp.zeros_like(new)), axes) / jnp.maximum(total, 1)
+        return jnp.where(total > 0, mean, old).astype(new.dtype)
+
+    return jax.tree.map(combine, new, old)
+
+
+def pad_rows(x: np.ndarray, count: int) -> np.ndarray:
+    """Pads an array with rows of zeros to a multiple of `count` rows."""
+    return np.pad(x, [(0, -len(x) % count)] + [(0, 0)] * (x.ndim - 1))
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def _stack(tree, count):
-    """Each array `count` times, on a new first axis. One program for all, as is `_unstack`."""
+    """Repeats each array on a new first axis. One program for all arrays, as is `_unstack`."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *jnp.shape(x))), tree)
 
 
@@ -127,132 +403,31 @@ def _unstack(tree):
     return jax.tree.map(lambda x: x[0], tree)
 
 
-def _mesh_partitioner(config, devices):
-    fsdp, tensor = config.mesh_fsdp, config.mesh_tensor
-    if len(devices) % (fsdp * tensor):
-        raise UserError(
-            f"{len(devices)} devices do not divide into training.mesh_fsdp {fsdp} x mesh_tensor {tensor}."
-        )
-    mesh = Mesh(np.asarray(devices).reshape(-1, fsdp, tensor), MESH_AXES, axis_types=(AxisType.Auto,) * 3)
-    rows = NamedSharding(mesh, PartitionSpec(ROW_AXES))
-    everywhere = NamedSharding(mesh, PartitionSpec())
-    sharers = len(devices) // tensor
-
-    def shardings(state):
-        return jax.tree_util.tree_map_with_path(functools.partial(_parameter_sharding, mesh), state)
-
-    def compile_step(step, state):
-        places = shardings(state)
-        over_rows = functools.partial(_sum_over_mesh, mesh, places.params) if sharers > 1 else None
-        return jax.jit(
-            functools.partial(step, distribute=over_rows),
-            in_shardings=(places, rows),
-            out_shardings=(places, everywhere),
-            donate_argnums=0,
-        )
-
-    def like(state):
-        return jax.tree.map(
-            lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), state, shardings(state)
-        )
-
-    def place_state(state):
-        return jax.tree.map(_place, state, shardings(state))
-
-    def fetch_weights(params):
-        replicated = jax.jit(_identity, out_shardings=everywhere)(params)
-        return jax.tree.map(lambda x: x.addressable_data(0), replicated)
-
-    def place_batch(batch):
-        local = _pad_batch(batch, sharers // jax.process_count())
-        return {name: jax.make_array_from_process_local_data(rows, x) for name, x in local.items()}
-
-    def place_shapes(state, batch):
-        return like(state), _place_shapes(_pad_batch(batch, sharers), rows)
-
-    return Partitioner(
-        len(devices),
-        compile_step,
-        place_state,
-        place_batch,
-        place_shapes,
-        like=like,
-        fetch_weights=fetch_weights,
-    )
+def _identity(x):
+    return x
 
 
-def sum_over_axis(sum_gradients):
-    """`distribute` of `make_train_step`: each device computes the gradients of its rows with the same key."""
-
-    def add(params, batch, key):
-        return jax.lax.psum(sum_gradients(params, batch, key), PMAP_AXIS)
-
-    return add
+def _gather(x, spec):
+    return x if "fsdp" not in spec else jax.lax.all_gather(x, "fsdp", axis=spec.index("fsdp"), tiled=True)
 
 
-def _sum_over_mesh(mesh, places, sum_gradients):
-    """`distribute` of `make_train_step`: one key and one dropout mask for all, `tfm.dropout` has its part.
+def _scatter_sum(gradient, spec):
+    if "fsdp" not in spec:
+        return jax.lax.psum(gradient, ROW_AXES)
+    axis = spec.index("fsdp")
+    shard = jax.lax.psum_scatter(gradient, "fsdp", scatter_dimension=axis, tiled=True)
+    return jax.lax.psum(shard, "data")
 
-    The compiler alone would add each gradient over devices where it is made: in the compute dtype, inside of
-    the loop over scanned layers, a table's once for each of its uses. Here a device computes all gradients of
-    its rows, and one sum in float32 follows. Parameters sharded over "fsdp" are gathered before, once.
-    """
-    specs = jax.tree.map(lambda place: _keep_axes(place.spec, ROW_AXES), places)
 
-    def gather(x, spec):
-        return x if "fsdp" not in spec else jax.lax.all_gather(x, "fsdp", axis=spec.index("fsdp"), tiled=True)
-
-    def add(gradient, spec):
-        if "fsdp" not in spec:
-            return jax.lax.psum(gradient, ROW_AXES)
-        axis = spec.index("fsdp")
-        return jax.lax.psum(
-            jax.lax.psum_scatter(gradient, "fsdp", scatter_dimension=axis, tiled=True), "data"
-        )
-
-    def sum_rows(params, batch, key):
-        gradients, metrics = sum_gradients(jax.tree.map(gather, params, specs), batch, key)
-        return jax.tree.map(add, gradients, specs), jax.lax.psum(metrics, ROW_AXES)
-
-    return jax.shard_map(
-        sum_rows,
-        mesh=mesh,
-        in_specs=(specs, PartitionSpec(ROW_AXES), PartitionSpec()),
-        out_specs=(specs, PartitionSpec()),
-        # "tensor" stays with the compiler, except where there is none of it to divide.
-        axis_names=set(ROW_AXES) if mesh.shape["tensor"] > 1 else set(MESH_AXES),
-        check_vma=False,  # else JAX adds gradients of what all devices share wherever it is used
-    )
+def _keep_shard(x, spec):
+    if "fsdp" not in spec:
+        return x
+    axis = spec.index("fsdp")
+    length = x.shape[axis] // jax.lax.axis_size("fsdp")
+    return jax.lax.dynamic_slice_in_dim(x, jax.lax.axis_index("fsdp") * length, length, axis)
 
 
 def _keep_axes(spec, axes):
-    """A `PartitionSpec` without the mesh axes that are not in `axes`; each of its entries then names one."""
+    """Returns a `PartitionSpec` without the mesh axes that are not in `axes`. Each entry names one axis."""
     kept = [[name for name in (entry or ()) if name in axes] for entry in spec]
     return PartitionSpec(*(names[0] if names else None for names in kept))
-
-
-def _parameter_sharding(mesh, path, x):
-    """Where a leaf of the state lives: a parameter by its axes' names, its optimizer state likewise."""
-    names = parameter_axes(jax.tree_util.keystr(path, simple=True, separator="/"), jnp.ndim(x))
-    axes = (PARAMETER_RULES.get(name, ()) for name in names)
-    spec = [
-        axis if axis and length % math.prod(mesh.shape[name] for name in axis) == 0 else None
-        for axis, length in zip(axes, jnp.shape(x), strict=True)
-    ]
-    return NamedSharding(mesh, PartitionSpec(*spec))
-
-
-def _place(x, sharding):
-    """A copy of an array that every host has, placed by `sharding`, of which a host may hold a part."""
-    if getattr(x, "sharding", None) == sharding:
-        return x
-    whole = np.asarray(x)
-    return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
-
-
-def _place_shapes(tree, sharding):
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
-
-
-def _pad_batch(batch, count):
-    return {name: pad_rows(x, count) for name, x in batch.items()}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tfm.errors import UserError
@@ -15,10 +16,18 @@ from tfm.io.provenance import changed_fields, last_start
 from tfm.layers.observe import activate
 from tfm.layers.parameter_axes import parameter_axes
 from tfm.training.config import TrainingConfig
-from tfm.training.partitioning import uses_mesh
 from tfm.training.reporting import means
-from tfm.training.setup import make_setup, open_checkpoints
-from tfm.training.step import TrainState, find_divisor
+from tfm.training.setup import Setup, open_checkpoints
+from tfm.training.step import (
+    TrainState,
+    apply_update,
+    compute_update,
+    find_divisor,
+    loss_of,
+    make_context,
+    merge_trees,
+    split_rows,
+)
 from tfm.training.task import Batch, Task
 
 LOG_EVERY = 50  # steps
@@ -28,17 +37,18 @@ log = logging.getLogger(__name__)
 
 
 class Replay(NamedTuple):
-    """A step that was made again; arrays are on the host.
+    """A step that was recomputed. Arrays are on the host.
 
     Attributes:
-      step: its number, from 1.
-      start: step of the checkpoint from which the run was continued up to it.
+      step: its number, counted from 1.
+      start: step of the checkpoint from which the steps before it were repeated.
       batch: of the step.
       facts: what identifies the batch in the data, see `Data.describe_batch`.
-      metrics: {name: mean}, those of the step.
+      metrics: {name: mean} of the step.
       before, after: the `TrainState` before and after it.
-      gradients: of the mean loss, a tree like the parameters.
-      reads: {name: activation}, see `tfm.interpret`; rows in the order of `split_batch`.
+      gradients: gradients of the mean loss, a tree like the parameters; 0 for a parameter that the step does
+        not train.
+      reads: {name: activation}, see `tfm.interpret`; rows in the order of `Partitioner.split_rows`.
     """
 
     step: int
@@ -53,14 +63,14 @@ class Replay(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a step did to a parameter, or to its part of one head: L2 norms.
+    """The L2 norms of what a step did to a parameter, or to its part of one head.
 
     Attributes:
       name: path of the parameter.
-      head: from 0, or None for the whole.
-      norm: before the step.
-      gradient: of the mean loss.
-      update: what the step added.
+      head: counted from 0, or None for the whole parameter.
+      norm: norm before the step.
+      gradient: norm of the gradient of the mean loss.
+      update: norm of what the step added.
     """
 
     name: str
@@ -73,53 +83,50 @@ class Change(NamedTuple):
 def replay_step(
     task: Task, config: TrainingConfig, workdir: str, step: int, read: Iterable[str] = ()
 ) -> Replay:
-    """Makes step `step` of a run again: bit for bit the same on the same devices and versions.
+    """Recomputes one training step.
 
-    The steps since the newest checkpoint before it are made too. Writes nothing.
+    Restores the newest earlier checkpoint and repeats the steps in between. The result is identical bit for
+    bit on the same devices and versions. Writes nothing.
 
     Args:
       task, config, workdir: of the run, as `tfm.training.loop.train` takes them.
       step: counted from 1.
-      read: names or globs of activations of the step's forward pass, see `tfm.interpret`.
+      read: names or globs of activations of the forward passes of the step, see `tfm.interpret`.
 
     Raises:
-      UserError: there is no checkpoint before the step or it cannot be used, the run has fewer steps, a glob
-        matches nothing, the pass that reads is not that of the step, as dropout under model.scan, or the run
-        is over a mesh of several devices.
+      UserError: if there is no usable checkpoint before the step, the run has fewer steps, there are several
+        hosts, a glob matches nothing, or the pass that reads is not the pass of the step, as dropout under
+        model.scan.
     """
     if not 1 <= step <= config.steps:
         raise UserError(f"Expected a step between 1 and training.steps {config.steps:,}, got {step:,}.")
-    setup = make_setup(task, config)
-    if setup.partitioner.devices > 1 and uses_mesh(config):
-        raise UserError(
-            "A step over a mesh of several devices draws one dropout mask for all, which replay does not: "
-            "replay a run of one device, or of training.parallel=pmap."
-        )
+    if jax.process_count() > 1:
+        raise UserError("Expected one host to replay a step, got several: replay on one of them.")
+    setup = Setup(task, config)
     _warn_of_another_config(task, workdir, step)
-    start, state = _restore_before(setup, task, config, workdir, step)
+    start, state = _restore_before(setup, workdir, step)
     data = task.open_data()
-    batches, make_step = data.train_batches(start), setup.partitioner.compile(setup.step, setup.state)
-    placed = setup.partitioner.place_state(state)
+    batches, partitioner = data.train_batches(start), setup.partitioner
+    make_step = partitioner.compile(setup.step, setup.state, setup.constant_shapes)
+    placed = partitioner.place(state)
     for number in range(start + 1, step):
         if (number - start) % LOG_EVERY == 1:
             jax.block_until_ready(placed)  # so that the line is true
-            log.info("Making step %s of %s again", f"{number:,}", f"{step:,}")
-        placed, _ = make_step(placed, setup.partitioner.place_batch(next(batches)))
+            log.info("Recomputing step %s before step %s", f"{number:,}", f"{step:,}")
+        placed, _ = make_step(placed, partitioner.place_batch(next(batches)), setup.constants)
     batch = next(batches)
-    before = jax.device_get(setup.partitioner.fetch_state(placed))
-    placed, metrics = make_step(placed, setup.partitioner.place_batch(batch))
-    after = jax.device_get(setup.partitioner.fetch_state(placed))
-    sums = jax.device_get(setup.partitioner.fetch_metrics(metrics))
-    pieces = setup.split_step(step, batch, config.gradient_accumulation_steps)
-    gradients = _mean_gradients(setup.loss, before.params, pieces)
-    metrics, facts = means(sums), data.describe_batch(step - 1)
-    reads = {}
-    if read := list(read):
-        reads, loss = _read_activations(setup.loss, before.params, pieces, read)
-        dtype = getattr(getattr(task.config, "model", None), "dtype", "float32")
-        tolerance = SAME_LOSS if dtype == "float32" else SAME_LOSS_ROUNDED
-        _check_same_pass(loss, metrics.get("loss", loss), tolerance)
-    return Replay(step, start, batch, facts, metrics, before, after, gradients, reads)
+    placed_batch = partitioner.place_batch(batch)
+    before = jax.device_get(partitioner.fetch(placed))
+    gradients = _compute_gradients(setup, placed, placed_batch)
+    passes = _read_activations(setup, placed, placed_batch, list(read))
+    placed, metrics = make_step(placed, placed_batch, setup.constants)
+    after = jax.device_get(partitioner.fetch(placed))
+    mean_metrics = means(jax.device_get(partitioner.fetch_metrics(metrics)))
+    if passes is not None:
+        expected = mean_metrics.get(setup.loss_names[0], passes[1])
+        check_same_pass(passes[1], expected, getattr(getattr(task.config, "model", None), "dtype", "float32"))
+    facts, reads = data.describe_batch(step - 1), passes[0] if passes else {}
+    return Replay(step, start, batch, facts, mean_metrics, before, after, gradients, reads)
 
 
 def _warn_of_another_config(task, workdir, step):
@@ -148,9 +155,10 @@ def describe_changes(replay: Replay, heads: bool = False) -> Iterator[Change]:
             yield Change(name, head, *(_norm(np.take(x, head, axis)) for x in arrays))
 
 
-def _restore_before(setup, task, config, workdir, step):
-    """(step, state) of the newest checkpoint before a step."""
-    with contextlib.closing(open_checkpoints(task, config, workdir)) as checkpoints:
+def _restore_before(setup, workdir, step):
+    """Returns (step, state) of the newest checkpoint before a step."""
+    checkpoints = open_checkpoints(setup.task, setup.config, workdir, assets=setup.assets())
+    with contextlib.closing(checkpoints):
         steps = checkpoints.steps()
         before = [each for each in steps if each < step]
         if not before:
@@ -163,37 +171,72 @@ def _restore_before(setup, task, config, workdir, step):
         return before[-1], TrainState.from_items(checkpoints.restore(before[-1], like.items()))
 
 
-def _mean_gradients(loss, params, pieces):
-    """The gradient of the mean loss over all pieces, on the host."""
+def _compute_gradients(setup, placed, batch):
+    """Returns the gradients of all updates of a step, on the host."""
+    micro_batches = setup.config.gradient_accumulation_steps
 
-    def loss_sum(params, batch, key):
-        (total, count), _ = loss(params, batch, key)
-        return total, count
+    def compute(state, batch, constants, *, over_rows):
+        gradients = jax.tree.map(lambda x: None, state.params)
+        current = state
+        for learner in setup.learners:
+            context = make_context(learner, setup.step_key, state.step, constants)
+            found = compute_update(learner, current, batch, context, over_rows, micro_batches)
+            gradients = merge_trees(gradients, found.changes[0])
+            current = apply_update(learner, state.step, found.changes, current)
+        return merge_trees(gradients, jax.tree.map(jnp.zeros_like, state.params))
 
-    gradient = jax.jit(jax.grad(loss_sum, has_aux=True))
-    found = [jax.device_get(gradient(params, *piece)) for piece in pieces]
-    count = float(find_divisor(sum(count for _, count in found)))
-    return jax.tree.map(lambda *parts: sum(parts) / count, *(gradients for gradients, _ in found))
+    compiled = setup.partitioner.compile_reader(compute, setup.state, setup.constant_shapes)
+    return jax.device_get(setup.partitioner.fetch(compiled(placed, batch, setup.constants)))
 
 
-def _read_activations(loss, params, pieces, read):
-    """{name: activation} of the forward passes of all pieces, on the host, and their mean loss."""
+def _read_activations(setup, placed, batch, read):
+    """Returns ({name: activation}, mean loss) of the forward passes of the first update, or None.
 
-    def forward(params, batch, key):
+    Reads the rows of all devices and micro-batches, on the host.
+    """
+    if not read:
+        return None
+    learner, micro_batches = setup.learners[0], setup.config.gradient_accumulation_steps
+
+    def forward(state, batch, context):
+        variables = {"params": state.params, **state.model_state}
         recorder = Recorder(read)
         with activate(recorder):
-            (total, count), _ = loss(params, batch, key)
+            output = learner.loss(variables, batch, context)
         recorder.check()
-        return recorder.reads, total, count
+        return recorder.reads, output.terms
 
-    forward = jax.jit(forward)
-    found, totals, counts = zip(*(jax.device_get(forward(params, *piece)) for piece in pieces), strict=True)
-    reads = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
-    return reads, float(sum(totals) / find_divisor(sum(counts)))
+    def on_device(state, batch, context):
+        if micro_batches == 1:
+            reads, terms = forward(state, batch, context)
+            return reads, jax.tree.map(lambda x: jnp.asarray(x)[None], terms)
+        parts = split_rows(batch, micro_batches)
+        keys = jax.vmap(lambda index: jax.random.fold_in(context.rng, index))(jnp.arange(micro_batches))
+        reads, terms = jax.lax.map(
+            lambda part: forward(state, part[0], context.replace(rng=part[1])), (parts, keys)
+        )
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), reads), terms
+
+    compiled = setup.partitioner.compile_rows(on_device, setup.state, setup.constant_shapes)
+    step = setup.partitioner.fetch(placed.step)
+    context = make_context(learner, setup.step_key, step, setup.constants)
+    reads, terms = jax.device_get(compiled(placed, batch, context))
+    total, count = loss_of(jax.tree.map(np.sum, terms))
+    return reads, float(total / find_divisor(count))
 
 
-def _check_same_pass(found, expected, tolerance):
-    """Raises a UserError unless the pass that read has the loss of the step."""
+def check_same_pass(found: float, expected: float, dtype: str) -> None:
+    """Checks that the pass that read activations has the loss of the step.
+
+    Args:
+      found: mean loss of the pass.
+      expected: mean loss of the step.
+      dtype: in which the model computes.
+
+    Raises:
+      UserError: if the losses differ by more than rounding.
+    """
+    tolerance = SAME_LOSS if dtype == "float32" else SAME_LOSS_ROUNDED
     if abs(found - expected) > tolerance * abs(expected):
         raise UserError(
             f"The forward pass that reads activations has the loss {found:.6g} and the step {expected:.6g}: "

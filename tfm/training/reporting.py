@@ -5,7 +5,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tfm.errors import UserError
 from tfm.fields import LARGEST_INT
@@ -63,11 +63,13 @@ class MetricAccumulator:
         self,
         first_step: int,
         last_step: int,
-        schedule: Schedule,
+        rates: Mapping[str, Schedule],
+        losses: Sequence[str],
         unit: str,
         sums: Mapping[str, tuple[float, float]] | None = None,
     ):
-        self._first, self._last, self._schedule, self._unit = first_step, last_step, schedule, unit
+        self._first, self._last, self._unit = first_step, last_step, unit
+        self._rates, self._losses = rates, losses
         self._start = self._since = time.monotonic()
         self.sums = dict(sums or {})
         self._count = 0  # of this process alone, as the time is
@@ -82,16 +84,17 @@ class MetricAccumulator:
         now = time.monotonic()
         self._warn_if_nothing_counts(step)
         metrics = {f"train/{name}": mean for name, mean in means(self.sums).items()}
-        metrics["train/learning_rate"] = float(self._schedule(step - 1))
+        rates = {name: float(rate(step)) for name, rate in self._rates.items()}
+        metrics |= {f"train/{name}": rate for name, rate in rates.items()}
         rate = self._count / (now - self._since)
         metrics[f"train/{self._unit}_per_second"] = rate
         left = (now - self._start) / (step - self._first) * (self._last - step)
         log.info(
-            "step %s/%s  loss %.4f  lr %.2e  %s %s/s  %s left",
+            "step %s/%s  %s  lr %s  %s %s/s  %s left",
             f"{step:,}",
             f"{self._last:,}",
-            metrics.get("train/loss", math.nan),
-            metrics["train/learning_rate"],
+            "  ".join(f"{name} {metrics.get(f'train/{name}', math.nan):.4f}" for name in self._losses),
+            " ".join(f"{rate:.2e}" for rate in rates.values()),
             f"{rate:,.0f}",
             self._unit,
             format_duration(left),
@@ -100,16 +103,18 @@ class MetricAccumulator:
         return metrics
 
     def _warn_if_nothing_counts(self, step):
-        """A loss without a count trains nothing, and has no mean to show."""
+        """Warns of a loss without a count, which trains nothing and has no mean to show."""
         skipped, steps = self.sums.get("skipped", (0.0, 0.0))
-        _, count = self.sums.get("loss", (0.0, 0.0))
-        if skipped < steps and count <= 0:
-            log.warning(
-                "The loss of the steps up to %s counts nothing, and trains nothing: its (sum, count) has a "
-                "count of %.4g; correct the task's loss or the data.",
-                f"{step:,}",
-                count,
-            )
+        for name in self._losses:
+            _, count = self.sums.get(name, (0.0, 0.0))
+            if skipped < steps and count <= 0:
+                log.warning(
+                    "The %s of the steps up to %s counts nothing, and trains nothing: its (sum, count) has a "
+                    "count of %.4g; correct the task's loss or the data.",
+                    name,
+                    f"{step:,}",
+                    count,
+                )
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

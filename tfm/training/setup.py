@@ -1,232 +1,333 @@
-"""Sets a run up: schedule, partitioner, first state, compiled step, checkpoints."""
+"""What a run needs before its first step, made from its task and config."""
 
+import contextlib
+import functools
+import hashlib
 import logging
 import os
+import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from typing import Any, NamedTuple
+from concurrent.futures import Executor, Future
+from typing import Any
 
 import jax
+import numpy as np
 
 from tfm.checkpoints.retention import Retention
 from tfm.checkpoints.store import CheckpointStore
 from tfm.checkpoints.trees import check_shapes
+from tfm.errors import UserError
 from tfm.io.lock import DirectoryGuard
 from tfm.memory import Memory, check_memory, explain_out_of_memory, measure_memory, return_free_memory
 from tfm.training.config import TrainingConfig
-from tfm.training.optimizers import make_optimizer, make_schedule
-from tfm.training.partitioning import Partitioner, make_partitioner
-from tfm.training.step import TrainState, check_zero_rows, make_train_step, split_batch
-from tfm.training.task import Batch, PlanningTask, Task
+from tfm.training.learners import make_learners
+from tfm.training.loss_output import check_output, check_zero_rows
+from tfm.training.optimizers import make_schedule
+from tfm.training.partitioning import make_partitioner
+from tfm.training.step import TrainState, make_train_step
+from tfm.training.task import Batch, Context, Task, Variables, check_task
 
 CHECKPOINT_FOLDER = "checkpoints"
+CONSTANTS = "constants"  # name of their fingerprint among the assets of a checkpoint
 log = logging.getLogger(__name__)
 
 
-class TrainSetup(NamedTuple):
-    """What a run needs before its first step.
+class Setup:
+    """The learners, the partitioner, the step and the shapes of the train state of a run.
 
-    Attributes:
-      schedule: of the learning rate.
-      partitioner: of the devices.
-      state: the shapes of the first state.
-      create: makes the first state, with random parameters, from `init_rng`.
-      step: the step to compile.
-      rng: the random key of the steps.
-      loss: the task's, as the step has it.
-    """
-
-    schedule: Callable
-    partitioner: Partitioner
-    state: TrainState
-    create: jax.stages.Wrapped
-    init_rng: jax.Array
-    step: Callable
-    rng: jax.Array
-    loss: Callable
-
-    def initialize(self) -> TrainState:
-        """The first state."""
-        return self.create(self.init_rng)
-
-    @property
-    def parameters(self) -> int:
-        """How many the model has."""
-        return sum(x.size for x in jax.tree.leaves(self.state.params))
-
-    def split_step(
-        self, step: int, batch: Batch, gradient_accumulation_steps: int
-    ) -> list[tuple[Batch, jax.Array]]:
-        """`split_batch` of this host's batch of a step, which counts from 1."""
-        key = jax.random.fold_in(self.rng, step - 1)
-        devices = self.partitioner.devices // jax.process_count()
-        return split_batch(batch, key, devices, gradient_accumulation_steps)
-
-
-def make_setup(
-    task: Task, config: TrainingConfig, compile_only_devices: Sequence[jax.Device] | None = None
-) -> TrainSetup:
-    """Makes the `TrainSetup` of a run; allocates nothing.
+    Allocates nothing on a device until `initialize` is called or `constants` is read.
 
     Args:
       task, config: of the run.
-      compile_only_devices: devices that are not here, to compile for them; None for those that are.
+      devices: devices to compile for, which need not be here; None uses the devices that are here.
+
+    Attributes:
+      schedule: the learning rate as a function of the number of earlier updates.
+      rates: {name: learning rate as a function of the number of completed steps}, those to report.
+      loss_names: names of the metrics that hold the losses of the updates.
+      init_key, step_key: random keys of the initialization and of the steps.
+      state: shapes of the train state.
+      step: the step to compile, see `tfm.training.step.make_train_step`.
 
     Raises:
-      UserError: the config asks for what the devices or the model cannot do.
+      UserError: if the task lacks a member of the contract, or the config asks for what the devices or the
+        task cannot do.
     """
-    schedule = make_schedule(config, getattr(task, "d_model", None))
-    optimizer = make_optimizer(config, schedule)
-    init_rng, step_rng = jax.random.split(jax.random.key(config.seed))
-    partitioner = make_partitioner(config, compile_only_devices)
 
-    def create(rng):
-        return TrainState.create(task.init(rng), optimizer, config.ema_decay)
+    def __init__(self, task: Task, config: TrainingConfig, devices: Sequence[jax.Device] | None = None):
+        check_task(task)
+        self.task, self.config = task, config
+        self.schedule = make_schedule(config, task.d_model)
+        self.init_key, self.step_key = jax.random.split(jax.random.key(config.seed))
+        self.partitioner = make_partitioner(config, devices)
+        variables = jax.eval_shape(task.init, self.init_key)
+        check_variables(variables)
+        updates = task.updates()
+        self.learners = make_learners(updates, config, self.schedule, variables["params"])
+        several = len(self.learners) > 1
+        self.loss_names = [f"{each.name}/loss" if several else "loss" for each in self.learners]
+        self.rates = {
+            f"{update.name}/learning_rate" if several else "learning_rate": functools.partial(
+                _rate_of, update.schedule or self.schedule, update.every
+            )
+            for update in updates
+        }
+        self.state = jax.eval_shape(self._create, variables)
+        self.step = make_train_step(
+            self.learners,
+            self.step_key,
+            ema_decay=config.ema_decay,
+            micro_batches=config.gradient_accumulation_steps,
+            on_non_finite=config.on_non_finite,
+        )
 
-    step = make_train_step(
-        task.loss,
-        optimizer,
-        step_rng,
-        config.ema_decay,
-        config.gradient_accumulation_steps,
-        config.on_non_finite,
-    )
-    state = jax.eval_shape(create, init_rng)
-    return TrainSetup(schedule, partitioner, state, jax.jit(create), init_rng, step, step_rng, task.loss)
+    @property
+    def parameters(self) -> int:
+        """The number of parameters."""
+        return sum(x.size for x in jax.tree.leaves(self.state.params))
+
+    @functools.cached_property
+    def host_constants(self) -> Any:
+        """The constants of the task, as it returns them."""
+        return self.task.constants()
+
+    @functools.cached_property
+    def constants(self) -> Any:
+        """The constants of the task, placed like parameters."""
+        return self.partitioner.place(self.host_constants)
+
+    @functools.cached_property
+    def constant_shapes(self) -> Any:
+        """The shapes of the constants."""
+        return jax.eval_shape(lambda: self.host_constants)
+
+    def assets(self) -> dict[str, str]:
+        """Returns {name: fingerprint} of the assets of the task and of its constants, if it has any."""
+        leaves = jax.tree_util.tree_leaves_with_path(self.host_constants)
+        if not leaves:
+            return self.task.assets()
+        hashed = hashlib.sha256()
+        for path, x in leaves:
+            hashed.update(f"{jax.tree_util.keystr(path)} {x.dtype} {x.shape}".encode())
+            hashed.update(np.ascontiguousarray(x).tobytes())
+        return self.task.assets() | {CONSTANTS: hashed.hexdigest()}
+
+    def start_initializing(self, pool: Executor) -> Callable[[], TrainState]:
+        """Compiles the initialization in the background. Returns a function that returns the first state."""
+        create = jax.jit(lambda key: self._create(self.task.init(key)))
+        compiling = pool.submit(lambda: create.lower(self.init_key).compile())
+
+        def initialize() -> TrainState:
+            program = compiling.result()
+            return_free_memory()
+            return self.partitioner.place(program(self.init_key))
+
+        return initialize
+
+    def initialize(self) -> TrainState:
+        """Returns the first state with random variables, placed."""
+        return self.partitioner.place(jax.jit(lambda key: self._create(self.task.init(key)))(self.init_key))
+
+    def initialize_with(self, variables: Variables) -> TrainState:
+        """Returns the first state with these variables, placed.
+
+        Collections that are absent from `variables` get their random or constant initial values.
+
+        Raises:
+          UserError: if a shape is not that of the task.
+        """
+        state = self.state.model_state.keys() - variables.keys()
+        if state:
+            initial = jax.jit(self.task.init)(self.init_key)
+            variables = {**{name: initial[name] for name in state}, **variables}
+        check_shapes(self.state.params, variables["params"], "The set of initial parameters")
+        check_shapes(
+            self.state.model_state,
+            {name: variables[name] for name in self.state.model_state},
+            "The initial state of the model",
+        )
+        return self.partitioner.place(jax.jit(self._create)(dict(variables)))
+
+    def compile_step(self, batch: Batch) -> tuple[Callable, Memory, jax.stages.Compiled]:
+        """Compiles the step for one shape of batch. A later call with it uses what was compiled.
+
+        Args:
+          batch: a host batch of the largest shape, so that a step that does not fit fails before the first.
+
+        Returns:
+          (the step as it is called, the `Memory` that it needs, what was compiled).
+
+        Raises:
+          UserError: if a step needs more memory than a device has, or a loss fails, see `check_losses`.
+        """
+        micro_batches = self.config.gradient_accumulation_steps
+        step = self.partitioner.compile(self.step, self.state, self.constant_shapes)
+        shapes = self.partitioner.shapes(self.state, batch, self.constant_shapes)
+        with explain_out_of_memory(micro_batches), self._explain_losses(batch):
+            compiled = step.lower(*shapes).compile()
+        memory = measure_memory(compiled)
+        check_memory(memory, micro_batches)
+        return step, memory, compiled
+
+    def start_compiling(
+        self, pool: Executor
+    ) -> Callable[[Batch], tuple[Callable, Memory, jax.stages.Compiled]]:
+        """Compiles the step in the background if the task predicts the shape of its batches.
+
+        Args:
+          pool: has a thread to compile in, while the data are opened.
+
+        Returns:
+          A function that is called with `Data.example`, and returns and raises as `compile_step`.
+        """
+        planned = self.task.example()
+        if planned is None:
+            return self.compile_step
+        compiling: Future = pool.submit(self.compile_step, planned)
+
+        def finish(example: Batch) -> tuple[Callable, Memory, jax.stages.Compiled]:
+            same = list_shapes(example) == list_shapes(planned)
+            return compiling.result() if same else self.compile_step(example)
+
+        return finish
+
+    def check_losses(self, batch: Batch) -> None:
+        """Traces the loss of each update.
+
+        Args:
+          batch: a host batch.
+
+        Raises:
+          UserError: if shapes do not fit, such as those of a teacher with another vocabulary, or an output
+            breaks the contract.
+        """
+        state = self.state
+        variables = {"params": state.params, **state.model_state}
+        for learner in self.learners:
+            context = Context(state.step, self.step_key, self.constant_shapes)
+            try:
+                output = jax.eval_shape(learner.loss, variables, batch, context)
+            except (TypeError, ValueError) as error:
+                raise UserError(self._explain_loss(learner.name, error)) from error
+            check_output(output, state.model_state)
+
+    def check_padding(self, batch: Batch, state: TrainState | None = None) -> None:
+        """Checks that no loss counts rows of zeros, if such rows pad batches.
+
+        Args:
+          batch: a host batch.
+          state: a placed state; None initializes one.
+
+        Raises:
+          UserError: if a sum or a count of a row of zeros is not 0.
+        """
+        if self.partitioner.devices * self.config.gradient_accumulation_steps == 1:
+            return
+        fetched = self.partitioner.fetch(self.initialize() if state is None else state)
+        variables = {"params": fetched.params, **fetched.model_state}
+        context = Context(0, self.step_key, self.partitioner.fetch(self.constants))
+        check_zero_rows({each.name: each.loss for each in self.learners}, variables, batch, context)
+
+    @contextlib.contextmanager
+    def _explain_losses(self, batch):
+        """Raises the error of `check_losses` instead of an error of JAX that a loss caused inside."""
+        try:
+            yield
+        except (TypeError, ValueError):
+            self.check_losses(batch)
+            raise
+
+    def _create(self, variables: Variables) -> TrainState:
+        return TrainState.create(variables, self.learners, self.config.ema_decay)
+
+    def _explain_loss(self, name, error):
+        frames = [
+            each for each in traceback.extract_tb(error.__traceback__) if "site-packages" not in each.filename
+        ]
+        place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "the loss"
+        constants = self.constant_shapes
+        advice = "" if constants is None else ", and the constants (a teacher needs the model's vocabulary)"
+        return (
+            f"The loss of the update {name!r} does not fit its arguments ({str(error).splitlines()[0]}, "
+            f"at {place}): check the shapes of the model and the batch{advice}."
+        )
+
+
+def _rate_of(schedule, every, step):
+    """Returns the learning rate of the newest update after `step` completed steps."""
+    return schedule((step - 1) // every)
+
+
+def check_variables(variables: Any) -> None:
+    """Checks what `Task.init` returns.
+
+    Raises:
+      UserError: if it has no collection "params".
+    """
+    if not hasattr(variables, "keys") or "params" not in variables:
+        names = list(variables) if hasattr(variables, "keys") else type(variables).__name__
+        raise UserError(
+            f'Expected the task\'s init to return variables, {{"params": tree, ...}}, got {names}: return '
+            "what `model.init` returns."
+        )
 
 
 def open_checkpoints(
-    task: Task, config: TrainingConfig, workdir: str, guard: DirectoryGuard | None = None
+    task: Task,
+    config: TrainingConfig,
+    workdir: str,
+    guard: DirectoryGuard | None = None,
+    assets: dict[str, str] | None = None,
 ) -> CheckpointStore:
-    """Returns the checkpoints of a run. `guard` is the guard of the run folder, for training."""
-    folder = os.path.join(workdir, CHECKPOINT_FOLDER)
+    """Opens the checkpoints of a run, as training and evaluation find them.
+
+    Args:
+      task, config, workdir: of the run.
+      guard: guard of the run folder, for training.
+      assets: see `CheckpointStore`; None takes those of the task.
+    """
     return CheckpointStore(
-        folder,
+        os.path.join(workdir, CHECKPOINT_FOLDER),
         best_metric=task.best.metric,
         best_order=task.best.order,
         retention=Retention(config.keep, config.keep_best, config.keep_hours),
-        assets=task.assets(),
+        assets=task.assets() if assets is None else assets,
         guard=guard,
     )
 
 
 def restore_or_initialize(
-    setup: TrainSetup,
+    setup: Setup,
     checkpoints: CheckpointStore,
-    load_initial_params: Callable[[], Any] | None,
+    initial_variables: Callable[[], Variables] | None,
     pool: Executor,
 ) -> tuple[int, Callable[[], TrainState], dict[str, Any]]:
-    """The state to train from, and the progress that was saved with it.
+    """Prepares the state to train from, and reads the progress that was saved with it.
 
     Args:
       setup: of the run.
-      checkpoints: of the run; a run that has one resumes from the newest that is intact.
-      load_initial_params: returns the initial parameters if there is no checkpoint; None for random ones.
+      checkpoints: of the run, which resumes from the newest intact one.
+      initial_variables: returns the variables of a run without a checkpoint; None takes random variables.
       pool: compiles the initialization in the background, which takes seconds.
 
     Returns:
-      (step, get_state, progress): updates made; a function that returns the state; progress as
-      `CheckpointStore.save` was given it, {} for a run that begins.
+      (completed steps; a function that returns the placed state; progress as `CheckpointStore.save` was given
+      it, {} for a new run).
     """
     newest = checkpoints.recover()
     if newest is not None:
         log.info("Resuming from step %s in %s", f"{newest:,}", checkpoints.folder)
         like = setup.partitioner.like(setup.state)
         state = TrainState.from_items(checkpoints.restore(newest, like.items()))
-        return newest, lambda: state, checkpoints.progress(newest)
-    if load_initial_params is None:
-        compiled = pool.submit(lambda: setup.create.lower(setup.init_rng).compile())
-
-        def get_state():
-            program = compiled.result()
-            return_free_memory()
-            return program(setup.init_rng)
-
-        return 0, get_state, {}
-    # Saved at once, so that the run resumes with these weights whenever it is stopped.
-    weights = load_initial_params()
-    check_shapes(setup.state.params, weights, "The set of initial parameters")
-    state = setup.initialize().with_params(weights)
-    checkpoints.save(0, setup.partitioner.fetch_state(setup.partitioner.place_state(state)).items())
-    return 0, lambda: state, {}
-
-
-def compile_step(
-    setup: TrainSetup, batch: Batch, gradient_accumulation_steps: int
-) -> tuple[Callable, Memory, jax.stages.Compiled]:
-    """Compiles the step for one shape; a later call with it finds what was compiled.
-
-    Args:
-      setup: of the run.
-      batch: host batch of the largest shape, so that what is too large is found before the first step.
-      gradient_accumulation_steps: of the config, for the error message.
-
-    Returns:
-      (the step as it is called, the `Memory` it needs, what was compiled).
-
-    Raises:
-      UserError: a step needs more memory than a device has.
-    """
-    with explain_out_of_memory(gradient_accumulation_steps):
-        step = setup.partitioner.compile(setup.step, setup.state)
-        compiled = step.lower(*setup.partitioner.place_shapes(setup.state, batch)).compile()
-    memory = measure_memory(compiled)
-    check_memory(memory, gradient_accumulation_steps)
-    return step, memory, compiled
-
-
-def start_compiling(
-    task: Task, setup: TrainSetup, gradient_accumulation_steps: int, pool: Executor
-) -> Callable[[Batch], tuple[Callable, Memory, jax.stages.Compiled]]:
-    """Compiles the step in the background, where the task foretells its shape: opening data takes as long.
-
-    Args:
-      task, setup, gradient_accumulation_steps: of the run.
-      pool: has a thread to compile in.
-
-    Returns:
-      A function that is called with the data's example, and returns and raises as `compile_step` of it.
-    """
-    planned = task.plan_example() if isinstance(task, PlanningTask) else None
-    if planned is None:
-        return lambda example: compile_step(setup, example, gradient_accumulation_steps)
-    compiled = pool.submit(compile_step, setup, planned, gradient_accumulation_steps)
-
-    def finish(example):
-        if list_shapes(example) == list_shapes(planned):
-            return compiled.result()
-        return compile_step(setup, example, gradient_accumulation_steps)
-
-    return finish
+        return newest, lambda: setup.partitioner.place(state), checkpoints.progress(newest)
+    if initial_variables is None:
+        return 0, setup.start_initializing(pool), {}
+    # Saved at once, so that the run resumes with these variables whenever it is stopped.
+    placed = setup.initialize_with(initial_variables())
+    checkpoints.save(0, setup.partitioner.fetch(placed).items())
+    return 0, lambda: placed, {}
 
 
 def list_shapes(batch: Batch) -> dict[str, tuple[tuple[int, ...], Any]]:
-    """{name: (shape, type)} of the arrays of a batch."""
+    """Returns {name: (shape, dtype)} of the arrays of a batch."""
     return {name: (array.shape, array.dtype) for name, array in batch.items()}
-
-
-def check_padding(
-    setup: TrainSetup, get_state: Callable[[], TrainState], batch: Batch, gradient_accumulation_steps: int
-) -> None:
-    """`check_zero_rows` of the task's loss and a state's parameters, where rows of zeros pad batches."""
-    if setup.partitioner.devices * gradient_accumulation_steps > 1:
-        check_zero_rows(setup.loss, get_state().params, batch)
-
-
-def place_state(
-    setup: TrainSetup, get_state: Callable[[], TrainState], batch: Batch, gradient_accumulation_steps: int
-) -> TrainState:
-    """The state on the devices, after `check_padding`.
-
-    Args:
-      setup: of the run.
-      get_state: see `restore_or_initialize`; called once.
-      batch, gradient_accumulation_steps: see `compile_step`.
-
-    Raises:
-      UserError: the state does not fit into a device, or the loss counts rows of zeros.
-    """
-    with explain_out_of_memory(gradient_accumulation_steps):
-        state = get_state()
-        check_padding(setup, lambda: state, batch, gradient_accumulation_steps)
-        return setup.partitioner.place_state(state)

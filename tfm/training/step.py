@@ -1,231 +1,387 @@
-"""One update: a pure function of state and batch."""
+"""One training step: a pure function of the train state, a batch and the constants of the task."""
 
-import reprlib
-from collections.abc import Callable
-from typing import Any, Self
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import flax.struct
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
-from tfm.errors import UserError
-from tfm.training.task import Batch
+from tfm.training.loss_output import check_output
+from tfm.training.task import Batch, Context, Loss, LossOutput, SumAndCount, Variables
 
-COUNTERS = ("count", "step")  # in the optimizer's state, as Optax names them
+COUNTERS = ("count", "step")  # names of Optax's counters in the optimizer state
 
 
 class TrainState(flax.struct.PyTreeNode):
-    """All that an update changes.
+    """Everything that a step changes.
 
     Attributes:
-      step: int32 scalar, updates made.
-      params: the model's parameters.
-      opt_state: Optax's.
+      step: int32 scalar, the number of completed steps.
+      params: the parameters.
+      opt_state: {name of an update: Optax state of the parameters that it trains}.
+      model_state: {collection: tree} of the other variables, such as {"batch_stats": tree}; often empty.
       average: exponential moving average of the parameters, or None.
-      halted: bool scalar: a step was not finite, and no further one changes anything. Never in a checkpoint.
+      halted: bool scalar, whether a step was not finite and further steps change nothing. Never saved.
     """
 
     step: jax.Array
     params: Any
-    opt_state: Any
+    opt_state: dict[str, Any]
+    model_state: dict[str, Any] = flax.struct.field(default_factory=dict)
     average: Any = None
     halted: jax.Array = flax.struct.field(default_factory=lambda: jnp.zeros((), bool))
 
     @classmethod
-    def create(cls, params: Any, optimizer: optax.GradientTransformation, ema_decay: float = 0.0) -> Self:
-        """The state before the first update; with an average where `ema_decay` is above 0."""
-        return cls(jnp.zeros((), jnp.int32), params, optimizer.init(params), params if ema_decay else None)
+    def create(cls, variables: Variables, learners: Sequence["Learner"], ema_decay: float = 0.0) -> Self:
+        """Returns the state before the first step, with an average if `ema_decay` is above 0."""
+        params = variables["params"]
+        model_state = {name: tree for name, tree in variables.items() if name != "params"}
+        opt_state = {each.name: each.optimizer.init(split_tree(params, each.trains)[0]) for each in learners}
+        # A copy, because a step donates both.
+        average = jax.tree.map(jnp.copy, params) if ema_decay else None
+        return cls(jnp.zeros((), jnp.int32), params, opt_state, model_state, average)
 
     def items(self) -> dict[str, Any]:
-        """The items of its checkpoint, by name."""
+        """Returns {name: tree} of what a checkpoint holds."""
         items = {"params": self.params, "optimizer": {"step": self.step, "state": self.opt_state}}
+        items |= {"model_state": self.model_state} if self.model_state else {}
         return items if self.average is None else items | {"average": self.average}
 
     @classmethod
     def from_items(cls, items: dict[str, Any]) -> Self:
-        """The state of which `items` were saved."""
-        optimizer = items["optimizer"]
-        return cls(optimizer["step"], items["params"], optimizer["state"], items.get("average"))
-
-    def with_params(self, params: Any) -> Self:
-        """This state, before its first update, with other parameters."""
-        average = None if self.average is None else jax.tree.map(jnp.copy, params)
-        return self.replace(params=params, average=average)
+        """Returns the state with these `items`."""
+        optimizer, model_state = items["optimizer"], items.get("model_state", {})
+        return cls(optimizer["step"], items["params"], optimizer["state"], model_state, items.get("average"))
 
     @property
-    def weights(self) -> Any:
-        """The parameters to evaluate: the average where there is one."""
-        return self.params if self.average is None else self.average
+    def variables(self) -> dict[str, Any]:
+        """The variables to evaluate: the average of the parameters if there is one, and the state."""
+        return {"params": self.params if self.average is None else self.average, **self.model_state}
+
+
+class Learner(NamedTuple):
+    """A `task.Update` whose optimizer is made and whose patterns are resolved.
+
+    Attributes:
+      loss: the loss that it descends.
+      optimizer: the Optax transformation.
+      name: see `task.Update`.
+      trains: returns whether it trains the parameter with a path.
+      every: see `task.Update`.
+      salt: number that is folded into the random key; None for the only update of a step.
+    """
+
+    loss: Loss
+    optimizer: optax.GradientTransformation
+    name: str = "loss"
+    trains: Callable[[str], bool] = lambda path: True
+    every: int = 1
+    salt: int | None = None
+
+
+class Sums(NamedTuple):
+    """The sums over the rows of one device, or of all devices.
+
+    Attributes:
+      gradients: gradients of the loss, over the parameters that are trained. For a single term they have
+        not been divided by its count.
+      terms, metrics: {name: (sum, count)}, as in `LossOutput`.
+    """
+
+    gradients: Any
+    terms: Any
+    metrics: Any
+
+
+def one_device(function: Callable) -> Callable:
+    """Turns `sum_gradients` of one device's rows into the sums of all rows when there is one device."""
+    return lambda *arguments: function(*arguments)[:2]
 
 
 def make_train_step(
-    loss: Callable,
-    optimizer: optax.GradientTransformation,
+    learners: Sequence[Learner],
     rng: jax.Array,
+    *,
     ema_decay: float = 0.0,
-    gradient_accumulation_steps: int = 1,
+    micro_batches: int = 1,
     on_non_finite: str = "stop",
 ) -> Callable:
-    """The update of one task.
+    """Makes the step of a run.
 
     Args:
-      loss: (params, batch, rng) -> (sum, count), metrics; metrics a dict of further (sum, count) pairs. The
-        update descends the gradient of sum / count.
-      optimizer: an Optax transformation.
-      rng: the run's random key; step and device index are folded in.
-      ema_decay: of the average, for a state that has one.
-      gradient_accumulation_steps: parts of a batch whose gradients are computed one after the other and
-        added, to save memory.
-      on_non_finite: what a loss or gradient that is not finite does: "stop" halts the state as it was before,
-        "skip" makes the step without an update.
+      learners: the updates of a step, in order.
+      rng: random key of the run. Step, update, device and micro-batch are folded in.
+      ema_decay: decay of the moving average, for a state that has an average.
+      micro_batches: number of parts of a batch whose gradients are computed one after the other and added,
+        to save memory.
+      on_non_finite: "stop" halts the state before a step whose loss or gradient is not finite; "skip" counts
+        such a step without an update.
 
     Returns:
-      train_step(state, batch, *, distribute=None) -> (state, metrics). `distribute` takes the function
-      (params, batch, key) -> (gradients, metrics) of a device's part of the batch and returns that of the
-      whole batch, in which gradients and metrics are added over devices; None is for one device. Sums and
-      counts are added before the one division, so that an uneven split of a batch gives the gradient of the
-      whole. metrics holds (sum, count) pairs, "loss" among them, the gradient's norm, and "skipped": (1, 1)
-      where there was no update, and then all others are (0, 0).
+      train_step(state, batch, constants=None, *, over_rows=one_device) -> (state, metrics). `over_rows` turns
+      `sum_gradients` of one device's rows into a function of all rows, see `Partitioner.over_rows`. Sums and
+      counts are added over devices and micro-batches before they are divided, so that an uneven split of a
+      batch gives the gradient of the whole batch. `metrics` holds (sum, count) pairs: "loss", the further
+      metrics, "gradient_norm", and "skipped", which is (1, 1) in a step without an update, in which all
+      others are (0, 0). A loss of several terms is reported as the (sum of their means, 1), and each term as
+      "loss/<term>". With several updates, the metrics begin with the name of the update, and "loss" is the
+      sum of their losses.
     """
+    several = len(learners) > 1
 
-    def sum_gradients(params, batch, key):
-        def gradients_of(batch, key):
-            def loss_sum(params):
-                (total, count), metrics = check_loss(loss(params, batch, key))
-                return total, metrics | {"loss": (total, count)}
+    def train_step(
+        state: TrainState, batch: Batch, constants: Any = None, *, over_rows: Callable = one_device
+    ) -> tuple[TrainState, dict[str, SumAndCount]]:
+        current, valid = state, ~state.halted
+        metrics: dict[str, SumAndCount] = {}
+        apply: Callable = keep  # makes the changes of the update before
+        for learner in learners:
+            current = apply(current)
+            context = make_context(learner, rng, state.step, constants)
+            found = compute_update(learner, current, batch, context, over_rows, micro_batches)
+            apply = functools.partial(apply_update, learner, state.step, found.changes)
+            valid = valid & found.valid
+            prefix = f"{learner.name}/" if several else ""
+            metrics |= {f"{prefix}{name}": pair for name, pair in found.metrics.items()}
+        if several:
+            metrics["loss"] = _add_means([metrics[f"{learner.name}/loss"] for learner in learners])
+        # Only the changes of the last update are made in here. Those before it need no copy of the state.
+        new = jax.lax.cond(
+            valid,
+            lambda current, state: _advance(apply(current)),
+            lambda _, state: _skip(state),
+            current,
+            state,
+        )
+        metrics = jax.tree.map(lambda x: jnp.where(valid, x, jnp.zeros_like(x)), metrics)
+        metrics["skipped"] = (1.0 - valid, jnp.ones(()))
+        return new, metrics
 
-            return jax.grad(loss_sum, has_aux=True)(params)
-
-        if gradient_accumulation_steps == 1:
-            return gradients_of(batch, key)
-        return _accumulate(gradients_of, _split(batch, gradient_accumulation_steps), key)
-
-    def train_step(state, batch, *, distribute=None):
-        key = jax.random.fold_in(rng, state.step)
-        summed = distribute(sum_gradients) if distribute else sum_gradients
-        gradients, metrics = summed(state.params, batch, key)
-        divisor = find_divisor(metrics["loss"][1])
-        gradients = jax.tree.map(lambda gradient: gradient / divisor, gradients)
-        metrics["gradient_norm"] = (optax.tree.norm(gradients), jnp.ones(()))
-        finite = jnp.isfinite(metrics["loss"][0]) & jnp.isfinite(metrics["gradient_norm"][0]) & ~state.halted
-        metrics = jax.tree.map(lambda x: jnp.where(finite, x, jnp.zeros_like(x)), metrics)
-        metrics["skipped"] = (1.0 - finite, jnp.ones(()))
-        return jax.lax.cond(finite, update, skip, state, gradients), metrics
-
-    def update(state, gradients):
-        updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
-        average = None
-        if state.average is not None:
-            # In this form, what is frozen is its own average to the last bit.
+    def _advance(state):
+        average = state.average
+        if average is not None:  # in this form, a frozen parameter equals its average to the last bit
             average = jax.tree.map(
-                lambda mean, new: mean + (1 - ema_decay) * (new - mean), state.average, params
+                lambda mean, new: mean + (1 - ema_decay) * (new - mean), average, state.params
             )
-        return TrainState(state.step + 1, params, opt_state, average, state.halted)
+        return state.replace(step=state.step + 1, average=average)
 
-    def skip(state, gradients):
+    def _skip(state):
         if on_non_finite == "stop":
             return state.replace(halted=jnp.ones((), bool))
-        return state.replace(
-            step=state.step + 1, opt_state=jax.tree_util.tree_map_with_path(_advance_counter, state.opt_state)
-        )
+        opt_state = {
+            each.name: _advance_counters(state.opt_state[each.name], state.step % each.every == 0)
+            for each in learners
+        }
+        return state.replace(step=state.step + 1, opt_state=opt_state)
 
     return train_step
 
 
-def _advance_counter(path, x):
-    """A step without an update counts: the schedule goes by the counters of the optimizer's state.
+class UpdateResult(NamedTuple):
+    """The result of an update before it is applied.
 
-    They are known by their names, as a state may hold other integers, such as quantized moments.
+    Attributes:
+      changes: (gradients of the loss, new model state).
+      valid: whether loss and gradients are finite and no count is negative.
+      metrics: {name: (sum, count)}.
     """
-    name = jax.tree_util.keystr(path[-1:], simple=True)
-    is_counter = name in COUNTERS and x.ndim == 0 and jnp.issubdtype(x.dtype, jnp.integer)
-    return x + 1 if is_counter else x
+
+    changes: tuple[Any, Any]
+    valid: jax.Array
+    metrics: dict[str, SumAndCount]
 
 
-def split_batch(
-    batch: Batch, key: jax.Array, devices: int, gradient_accumulation_steps: int
-) -> list[tuple[Batch, jax.Array]]:
-    """Splits batch and key of a host into those of its devices and micro-batches, as `train_step` does.
+def make_context(learner: Learner, rng: jax.Array, step: Any, constants: Any = None) -> Context:
+    """Returns the context of an update, before the keys of devices and micro-batches are folded in.
 
-    The keys are those of jit and pmap; under a mesh one mask of dropout is drawn for all devices.
+    Args:
+      learner: the update.
+      rng: random key of the steps of the run.
+      step: number of completed steps.
+      constants: those of the task.
+    """
+    key = jax.random.fold_in(rng, step)
+    if learner.salt is not None:
+        key = jax.random.fold_in(key, learner.salt)
+    return Context(step, key, constants)
+
+
+def compute_update(
+    learner: Learner,
+    state: TrainState,
+    batch: Batch,
+    context: Context,
+    over_rows: Callable = one_device,
+    micro_batches: int = 1,
+) -> UpdateResult:
+    """Computes the gradients of an update; all are zero in a step in which the update is not due.
+
+    Args:
+      learner: the update.
+      state: after the updates before it.
+      batch: rows of all devices.
+      context: see `make_context`.
+      over_rows, micro_batches: see `make_train_step`.
+    """
+
+    def compute(state):
+        sum_rows = over_rows(functools.partial(sum_gradients, learner, micro_batches=micro_batches))
+        trained, fixed = split_tree(state.params, learner.trains)
+        sums, model_state = sum_rows(trained, fixed, state.model_state, batch, context)
+        loss, gradients = loss_of(sums.terms), sums.gradients
+        if len(sums.terms) == 1:
+            divisor = find_divisor(loss[1])
+            gradients = jax.tree.map(lambda x: x / divisor, gradients)
+        norm = optax.tree.norm(gradients)
+        counts = jnp.stack([count for _, count in sums.terms.values()])
+        valid = jnp.isfinite(loss[0]) & jnp.isfinite(norm) & (counts.min() >= 0)
+        metrics = {**sums.metrics, "loss": loss, "gradient_norm": (norm, jnp.ones(()))}
+        if len(sums.terms) > 1:
+            metrics |= {f"loss/{name}": pair for name, pair in sums.terms.items()}
+        return UpdateResult((gradients, model_state), valid, metrics)
+
+    def wait(state):
+        gradients, metrics = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return UpdateResult((gradients, state.model_state), jnp.ones((), bool), metrics)
+
+    if learner.every == 1:
+        return compute(state)
+    result = jax.eval_shape(compute, state)
+    shapes = result.changes[0], result.metrics
+    return jax.lax.cond(context.step % learner.every == 0, compute, wait, state)
+
+
+def apply_update(learner: Learner, step: Any, changes: tuple[Any, Any], state: TrainState) -> TrainState:
+    """Returns the state after an update, or the same state in a step in which the update is not due."""
+    gradients, model_state = changes
+
+    def apply(state):
+        trained, fixed = split_tree(state.params, learner.trains)
+        updates, opt_state = learner.optimizer.update(gradients, state.opt_state[learner.name], trained)
+        return state.replace(
+            params=merge_trees(optax.apply_updates(trained, updates), fixed),
+            model_state=model_state,
+            opt_state=state.opt_state | {learner.name: opt_state},
+        )
+
+    return apply(state) if learner.every == 1 else jax.lax.cond(step % learner.every == 0, apply, keep, state)
+
+
+def keep(tree: Any) -> Any:
+    """Returns its argument."""
+    return tree
+
+
+def sum_gradients(
+    learner: Learner,
+    trained: Any,
+    fixed: Any,
+    model_state: Any,
+    batch: Batch,
+    context: Context,
+    *,
+    micro_batches: int = 1,
+) -> tuple[Sums, Any, jax.Array]:
+    """Adds up gradients, terms and metrics over the rows of one device.
+
+    Args:
+      learner: the update.
+      trained, fixed: the two parts of the parameters, see `split_tree`.
+      model_state: {collection: tree}, which passes through the micro-batches.
+      batch: rows of this device.
+      context: its `row_axes` are the axes over which the rows are divided.
+      micro_batches: see `make_train_step`.
 
     Returns:
-      list of (batch, key).
+      (the `Sums`, the new model state, whether any row of this device counts).
     """
-    split = {name: np.split(pad_rows(x, devices), devices) for name, x in batch.items()}
-    keys = [key] if devices == 1 else [jax.random.fold_in(key, device) for device in range(devices)]
-    found: list[tuple[Batch, jax.Array]]
-    found = [({name: x[device] for name, x in split.items()}, own) for device, own in enumerate(keys)]
-    if gradient_accumulation_steps == 1:
-        return found
-    return [
-        (
-            {name: x[index] for name, x in _split(share, gradient_accumulation_steps).items()},
-            jax.random.fold_in(own, index),
-        )
-        for share, own in found
-        for index in range(gradient_accumulation_steps)
-    ]
+
+    def evaluate(trained, model_state, rows, key):
+        variables = {"params": merge_trees(trained, fixed), **model_state}
+        output = check_output(learner.loss(variables, rows, context.replace(rng=key)), model_state)
+        return output, {**model_state, **output.state}
+
+    def gradient(model_state, rows, key, count_all):
+        def term_sums(trained):
+            output, new_state = evaluate(trained, model_state, rows, key)
+            totals = {name: total for name, (total, _) in output.terms.items()}
+            return totals, (output.terms, output.metrics, new_state)
+
+        totals, pull_back, (terms, metrics, new_state) = jax.vjp(term_sums, trained, has_aux=True)
+        (gradients,) = pull_back(_term_weights(totals, terms, count_all))
+        present = (jnp.stack([count for _, count in terms.values()]) != 0).any()
+        sums = Sums(gradients, terms, metrics)
+        if (
+            model_state
+        ):  # statistics of padding alone may be nan; without them, a row of zeros changes nothing
+            sums = _choose(present, sums, jax.tree.map(jnp.zeros_like, sums))
+            new_state = _choose(present, new_state, model_state)
+        return sums, new_state, present
+
+    def add_over_rows(counts):
+        return jax.lax.psum(counts, context.row_axes)
+
+    if micro_batches == 1:
+        return gradient(model_state, batch, context.rng, add_over_rows)
+    parts = split_rows(batch, micro_batches)
+    first = jax.tree.map(lambda x: x[0], parts)
+    shapes = jax.eval_shape(lambda: gradient(model_state, first, context.rng, keep)[0])
+    counts: Any = None
+    if len(shapes.terms) > 1:  # XLA removes everything from this pass on which the counts do not depend
+        each = jax.lax.map(lambda rows: _counts(evaluate(trained, model_state, rows, context.rng)[0]), parts)
+        counts = add_over_rows(jax.tree.map(lambda x: x.sum(0), each))
+
+    rng: Any = context.rng
+
+    def add(carry, part):
+        total, model_state, any_present = carry
+        rows, index = part
+        key = jax.random.fold_in(rng, index)
+        sums, model_state, present = gradient(model_state, rows, key, lambda _: counts)
+        return (jax.tree.map(jnp.add, total, sums), model_state, any_present | present), None
+
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    start = zeros, model_state, jnp.zeros((), bool)
+    return jax.lax.scan(add, start, (parts, jnp.arange(micro_batches)))[0]
+
+
+def _term_weights(totals, terms, count_all):
+    """Returns the factor of each term in the loss: 1 for a single term, which is divided later.
+
+    Args:
+      totals: {name: sum}.
+      terms: {name: (sum, count)} of these rows.
+      count_all: turns the counts of these rows into those of all rows of the step.
+    """
+    if len(terms) == 1:
+        return jax.tree.map(jnp.ones_like, totals)
+    counts = count_all({name: count for name, (_, count) in terms.items()})
+    return {name: (1 / find_divisor(counts[name])).astype(total.dtype) for name, total in totals.items()}
+
+
+def loss_of(terms: Mapping[str, SumAndCount]) -> SumAndCount:
+    """Returns the loss as (sum, count): the pair of a single term, or (sum of the means of several, 1)."""
+    if len(terms) == 1:
+        (pair,) = terms.values()
+        return pair
+    return _add_means(terms.values())
 
 
 def find_divisor(count: jax.Array | float) -> jax.Array:
-    """What the sum of a loss and its gradients are divided by: the count; 1 where nothing counts."""
+    """Returns what a sum is divided by: its count, or 1 if nothing counts."""
     return jnp.where(count > 0, count, 1)
 
 
-def check_loss(found: Any) -> Any:
-    """What the loss of a task returned, once its form is checked, see `make_train_step`.
-
-    Raises:
-      UserError: it is not (sum, count), {name: (sum, count)} of scalars, the loss of a float type.
-    """
-    try:
-        pair, metrics = found
-        numbers = [number for total, count in (pair, *metrics.values()) for number in (total, count)]
-        fits = jnp.issubdtype(jnp.result_type(pair[0]), jnp.floating) and not any(map(jnp.shape, numbers))
-    except (AttributeError, TypeError, ValueError):
-        fits = False
-    if not fits:
-        shapes = jax.tree.map(lambda leaf: getattr(leaf, "shape", leaf), found)
-        raise UserError(
-            "Expected the task's loss to return (sum, count), {name: (sum, count)} of scalars, the sum of "
-            f"the loss of a float type, got the shapes {reprlib.repr(shapes)}: correct the loss."
-        )
-    return found
+def _add_means(pairs: Iterable[SumAndCount]) -> SumAndCount:
+    """Returns (sum of the means, 1) of several pairs. A pair that counts nothing adds nothing."""
+    return jnp.stack([total / find_divisor(count) for total, count in pairs]).sum(), jnp.ones(())
 
 
-def check_zero_rows(loss: Callable, params: Any, batch: Batch) -> None:
-    """Checks that rows of zeros do not count, so that the loss does not depend on the number of devices.
-
-    Args:
-      loss: see `make_train_step`; called without a random key.
-      params: of the model.
-      batch: a host batch, of which one row of zeros is made.
-
-    Raises:
-      UserError: a sum or a count of a row of zeros is not 0.
-    """
-    row = {name: np.zeros((1, *np.shape(x)[1:]), x.dtype) for name, x in batch.items()}
-    pair, metrics = check_loss(jax.jit(loss)(params, row, None))
-    for name, (total, count) in ({"loss": pair} | metrics).items():
-        if total != 0 or count != 0:
-            raise UserError(
-                f"A batch is padded with rows of zeros to a multiple of the devices and micro-batches. "
-                f"Expected sum 0 and count 0 of such a row, got sum {float(total):.4g} and count "
-                f"{float(count):.4g} of {name!r}: give padding weight 0 in the task's loss."
-            )
-
-
-def pad_rows(x: np.ndarray, count: int) -> np.ndarray:
-    """Pads with rows of zeros to a multiple of `count`; the loss must not count an all-zero row."""
-    return np.pad(x, [(0, -len(x) % count)] + [(0, 0)] * (x.ndim - 1))
-
-
-def _split(batch, parts):
-    """[rows, ...] -> [parts, rows / parts, ...], padded with zero rows.
+def split_rows(batch: Batch, parts: int) -> Any:
+    """[rows, ...] -> [parts, rows / parts, ...], padded with rows of zeros.
 
     Neighbours go to different parts, so that each part has its share of the rows of each device.
     """
@@ -237,14 +393,40 @@ def _split(batch, parts):
     return jax.tree.map(split, batch)
 
 
-def _accumulate(function, parts, key):
-    """The sum of function(part, key of its own) over the leading axis of `parts`."""
+def split_tree(tree: Any, is_wanted: Callable[[str], bool]) -> tuple[Any, Any]:
+    """Returns the leaves whose paths are wanted, and the others, as two trees with None for the rest."""
+    wanted = jax.tree_util.tree_map_with_path(
+        lambda path, _: is_wanted(jax.tree_util.keystr(path, simple=True, separator="/")), tree
+    )
+    return (
+        jax.tree.map(lambda x, chosen: x if chosen else None, tree, wanted),
+        jax.tree.map(lambda x, chosen: None if chosen else x, tree, wanted),
+    )
 
-    def add(total, part_and_index):
-        part, index = part_and_index
-        return jax.tree.map(jnp.add, total, function(part, jax.random.fold_in(key, index))), None
 
-    first = jax.tree.map(lambda x: x[0], parts)
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, first, key))
-    count = len(jax.tree.leaves(parts)[0])
-    return jax.lax.scan(add, zeros, (parts, jnp.arange(count)))[0]
+def merge_trees(one: Any, other: Any) -> Any:
+    """Returns the tree whose two parts `split_tree` returned."""
+    return jax.tree.map(lambda a, b: b if a is None else a, one, other, is_leaf=lambda x: x is None)
+
+
+def _counts(output: LossOutput) -> dict[str, jax.Array]:
+    return {name: jnp.asarray(count, jnp.float32) for name, (_, count) in output.terms.items()}
+
+
+def _choose(condition, new, old):
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+
+
+def _advance_counters(opt_state, is_due):
+    """Counts a step without an update: the schedule reads the counters of the optimizer state.
+
+    Counters are recognized by their names, because the state may hold other integers, such as quantized
+    moments.
+    """
+
+    def advance(path, x):
+        name = jax.tree_util.keystr(path[-1:], simple=True)
+        is_counter = name in COUNTERS and x.ndim == 0 and jnp.issubdtype(x.dtype, jnp.integer)
+        return x + is_due.astype(x.dtype) if is_counter else x
+
+    return jax.tree_util.tree_map_with_path(advance, opt_state)

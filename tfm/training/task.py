@@ -1,35 +1,112 @@
-"""The contract between training and a task: what `tfm.training` and the commands call, and nothing else.
+"""The contract between training and a task.
 
-`config.task` names a module of `tfm.tasks`, or one of the user's own. It defines
+`config.task` names a module of `tfm.tasks`, or a module of your own. The module defines
 
-    Config                                the frozen dataclass of a run, with a `training` section; has
-                                          `without_paths()`, itself without paths of this machine, and
-                                          `output_suffix`, in which the names of output files end
-    create(config, workdir, *, new=True)  the `Task` of a run; a new run makes its assets in `workdir`
+    Config                                the frozen dataclass of a run with a `training` section,
+                                          `without_paths()` (a copy without paths of this machine) and
+                                          `output_suffix` (the end of the names of output files)
+    create(config, workdir, *, new=True)  returns the `Task` of a run; a new run first writes its assets
+    plan_model(config)                    optional: returns the model before there are data, to plan a sweep
+    fingerprint(config, split)            optional: returns the fingerprint of a split's content
 
-A batch is a dict of NumPy arrays that all begin with the axis of rows. A row of zeros is padding: the loss
-must not count it, so that a batch can be divided over any number of devices.
+A batch is a dict of NumPy arrays whose first axis is the rows. Training pads a batch with rows of zeros, so
+that its rows divide evenly over devices and micro-batches. A loss must not count such a row.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
+import flax.struct
 import jax
 import numpy as np
 
+from tfm.dropout import make_device_key
+from tfm.errors import UserError
+
 Batch = Mapping[str, np.ndarray]
+Variables = Mapping[str, Any]  # {"params": tree, other collection: tree}, as Flax has them
 SumAndCount = tuple[jax.Array, jax.Array]
 
 
+class Context(flax.struct.PyTreeNode):
+    """Everything that a loss may use apart from variables and batch.
+
+    Attributes:
+      step: int32 scalar, the number of steps made before. It is traced, so that a loss may anneal by it.
+      rng: random key of dropout; None in evaluation. All devices share it; see `row_rng`.
+      constants: the arrays of `Task.constants`, such as the variables of a teacher.
+      row_axes: names of the axes over which the rows of the batch are divided. A statistic over all rows is
+        `jax.lax.psum(local_sum, context.row_axes)`. Without axes, `psum` returns its argument.
+    """
+
+    step: jax.Array | int = 0
+    rng: jax.Array | None = None
+    constants: Any = None
+    row_axes: tuple[str, ...] = flax.struct.field(pytree_node=False, default=())
+
+    @property
+    def train(self) -> bool:
+        """Whether the loss is computed for training, with dropout and an update of the state."""
+        return self.rng is not None
+
+    @property
+    def row_rng(self) -> jax.Array:
+        """The random key for noise of rows, which differs between devices with different rows."""
+        if self.rng is None:
+            raise ValueError("expected a random key, but an evaluation has none: check context.train")
+        return make_device_key(self.rng)
+
+
+class LossOutput(NamedTuple):
+    """The output of a loss. All numbers are sums over the rows of the batch that the loss was given.
+
+    Attributes:
+      terms: {name: (sum, count)}. A step descends the sum over all terms of total sum / total count, where
+        the totals are over all rows of the step. Counts are constants to the gradient.
+      metrics: {name: (sum, count)} of further numbers to report.
+      state: {collection: tree} of the collections that changed, such as {"batch_stats": tree}. The counted
+        rows of all devices contribute: floats become the mean over devices, integers the largest value.
+    """
+
+    terms: Mapping[str, SumAndCount]
+    metrics: Mapping[str, SumAndCount] = {}
+    state: Mapping[str, Any] = {}
+
+
+Loss = Callable[[Variables, Batch, Context], LossOutput]
+
+
+class Update(NamedTuple):
+    """One update within a step. The updates of a step run in order, each after the changes of the one before.
+
+    Attributes:
+      name: names the optimizer state in checkpoints and, if there are several updates, the metrics.
+      loss: the loss that the update descends.
+      parameters: shell patterns of the paths of the parameters that it trains, such as "discriminator/*".
+      optimizer: an optimizer config such as `tfm.training.optimizers.Adam`; None is
+        `config.training.optimizer`.
+      schedule: learning rate as a function of the number of earlier updates; None is the schedule of
+        `config.training`.
+      every: makes this update in each n-th step only, beginning with the first step.
+    """
+
+    name: str
+    loss: Loss
+    parameters: tuple[str, ...] = ("*",)
+    optimizer: Any = None
+    schedule: Callable[[Any], Any] | None = None
+    every: int = 1
+
+
 class Best(NamedTuple):
-    """Which evaluation is the best: a metric of `Task.evaluate`, and whether more or less is better."""
+    """The metric of `Task.evaluate` that selects the best checkpoint, and whether more or less is better."""
 
     metric: str
     order: Literal["max", "min"] = "max"
 
     def is_better(self, new: float, old: float | None) -> bool:
-        """Whether a score is better than the best so far; one that only equals it, or is nan, is not."""
+        """Returns whether a score is better than the best so far. A score that equals it or is nan is not."""
         if math.isnan(new):
             return False
         if old is None or math.isnan(old):
@@ -58,11 +135,11 @@ class Report(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """What a model in training makes of a few examples, the same ones at each evaluation.
+    """Outputs for a few examples, which are the same at each evaluation.
 
     Attributes:
-      rows: the texts of each example, such as {"source": text, "hypothesis": text}; all have the same names.
-      pictures: {name: function that draws a picture into the PNG file at a path}; the first host calls it.
+      rows: texts of each example, such as {"source": text, "hypothesis": text}, all with the same names.
+      pictures: {name: function that writes a PNG file to a path}. Only the first host calls it.
     """
 
     rows: list[dict[str, str]]
@@ -71,95 +148,146 @@ class Samples(NamedTuple):
 
 @runtime_checkable
 class Data(Protocol):
-    """The opened, tokenised and planned data of a run."""
+    """The opened and prepared data of a run."""
 
     def train_batches(self, start_step: int) -> Iterator[Batch]:
-        """Endless batches of this host from `start_step`, a pure function of seed and step."""
+        """Yields the batches of this host from `start_step` without end, a pure function of seed and step."""
         ...
 
     def identity(self) -> dict[str, str]:
-        """Hashes of the data and of what prepared it, by name."""
+        """Returns {name: fingerprint} of the data and of what prepared the data."""
         ...
 
     def describe_batch(self, step: int) -> dict[str, Any]:
-        """What identifies the batch of `step`, counted from 0, in the data."""
+        """Returns what identifies the batch of `step`, counted from 0, in the data."""
         ...
 
     def count(self, batch: Batch) -> int:
-        """How much a batch of this host holds, in the task's `unit`, without padding."""
+        """Returns the size of a batch of this host in the task's `unit`, without padding."""
         ...
 
     def example(self) -> Batch:
-        """A batch of the largest shape, to compile the step with."""
+        """Returns a batch of the largest shape, with which the step is compiled."""
         ...
 
     def describe(self, parameters: int) -> list[tuple[str, str]]:
-        """(name, text) of lines of the dry run: batch shapes, arithmetic; advice is named "warning"."""
+        """Returns (name, text) of the lines of the dry run. A line of advice has the name "warning"."""
         ...
 
 
-@runtime_checkable
-class Task(Protocol):
-    """A loss over batches, and the evaluation of what was trained.
+class Evaluation(NamedTuple):
+    """The scores of the validation split, {"validation/...": value}, and samples to show, if any."""
+
+    scores: dict[str, float]
+    samples: Samples | None = None
+
+
+class Task:
+    """A loss over batches and the evaluation of what it trained. Subclasses inherit the defaults.
 
     Attributes:
-      config: the task's `Config`.
+      config: the `Config` of the run.
       best: which evaluation is the best.
       unit: what `Data.count` counts, such as "tokens" or "images".
+      d_model: width of the model, from which the paper's schedule computes its peak; None if it has none.
+      model: the Linen module whose memory is estimated before its parameters are read; None skips this.
     """
 
     config: Any
     best: Best
     unit: str
+    d_model: int | None = None
+    model: Any = None
 
-    def init(self, rng: jax.Array) -> Any:
-        """The random parameters."""
-        ...
+    def init(self, rng: jax.Array) -> Variables:
+        """Returns random variables: "params", which are trained, and other collections, the state."""
+        raise NotImplementedError
 
-    def loss(
-        self, params: Any, batch: Batch, rng: jax.Array | None
-    ) -> tuple[SumAndCount, dict[str, SumAndCount]]:
-        """The loss to minimise, and further metrics, as (sum, count); without dropout for `rng` None.
+    def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
+        """Computes the loss of a batch, for training and for validation."""
+        raise NotImplementedError
 
-        All devices have the same `rng`. `tfm.dropout.dropout` drops the elements that a single device would
-        drop. Draw other random numbers with `tfm.dropout.make_device_key(rng)`, otherwise all devices draw
-        the same numbers.
+    def updates(self) -> Sequence[Update]:
+        """Returns the updates of a step. The default trains all parameters on `loss`."""
+        return (Update("loss", self.loss),)
+
+    def constants(self) -> Any:
+        """Returns a tree of arrays that losses use and nothing trains, such as the variables of a teacher.
+
+        They are placed like parameters. Checkpoints hold their fingerprint instead of a copy.
         """
-        ...
+        return None
 
     def open_data(self) -> Data:
         """Opens and prepares training and validation data."""
-        ...
+        raise NotImplementedError
 
-    def evaluate(self, params: Any, data: Data) -> dict[str, float]:
-        """{"validation/...": score} on the validation split, `best.metric` among them."""
-        ...
+    def example(self) -> Batch | None:
+        """Returns `Data.example`, predicted from the config, so that the step compiles while the data open.
 
-    def report(self, params: Any, split: str) -> Iterator[Report]:
-        """What eval.py writes and prints of a split: scores first, then with each further measurement."""
-        ...
+        Returns None if the example depends on the data.
+        """
+        return None
+
+    def evaluate(self, variables: Variables, data: Data) -> Evaluation:
+        """Scores the validation split; `best.metric` is among the scores."""
+        raise NotImplementedError
+
+    def report(self, variables: Any, split: str) -> Iterator[Report]:
+        """Yields what `tfm evaluate` writes about a split: the scores first, then further measurements.
+
+        Args:
+          variables: those of the model, or a tuple of several for an ensemble.
+          split: name of the split.
+        """
+        raise NotImplementedError
 
     def assets(self) -> dict[str, str]:
-        """{file name: fingerprint} of files in the work directory that belong to the weights."""
-        ...
+        """Returns {file name: fingerprint} of the files in the run folder that the parameters depend on."""
+        return {}
 
 
-@runtime_checkable
-class PlanningTask(Protocol):
-    """What a `Task` may have beside, so that the step is compiled while the data are opened."""
-
-    def plan_example(self) -> Batch | None:
-        """`Data.example` as the config alone foretells it; None where it depends on the data."""
-        ...
+def parameters_of(variables: Any) -> Any:
+    """Returns the parameters among variables, or the tuple of those of an ensemble's members."""
+    if isinstance(variables, tuple):
+        return tuple(member["params"] for member in variables)
+    return variables["params"]
 
 
-@runtime_checkable
-class SamplingTask(Protocol):
-    """What a `Task` may have beside; a task without it has no samples.
+ATTRIBUTES = ("config", "best", "unit", "d_model", "model")
+REQUIRED_METHODS = ("init", "loss", "open_data", "evaluate", "report")
+METHODS = (*REQUIRED_METHODS, "updates", "constants", "example", "assets")
+DATA_METHODS = ("train_batches", "identity", "describe_batch", "count", "example", "describe")
 
-    A subclass that overrides `evaluate` alone has no samples: those of its base would have other scores.
+
+def check_task(task: Any) -> None:
+    """Checks that a task has all members of the contract.
+
+    Raises:
+      UserError: if a member is missing.
     """
+    missing = [name for name in (*ATTRIBUTES, *METHODS) if not hasattr(task, name)]
+    missing += [
+        name
+        for name in REQUIRED_METHODS
+        if getattr(getattr(task, name, None), "__func__", None) is getattr(Task, name)
+    ]
+    _check_members(task, missing, "task")
 
-    def evaluate_with_samples(self, params: Any, data: Data) -> tuple[dict[str, float], Samples]:
-        """The scores of `Task.evaluate`, in place of which training calls it, and samples, perhaps none."""
-        ...
+
+def check_data(data: Any) -> None:
+    """Checks that the data of a task have all members of `Data`.
+
+    Raises:
+      UserError: if a member is missing.
+    """
+    _check_members(data, [name for name in DATA_METHODS if not hasattr(data, name)], "data of the task")
+
+
+def _check_members(instance: Any, missing: Sequence[str], what: str) -> None:
+    if missing:
+        owner = f"{type(instance).__module__}.{type(instance).__qualname__}"
+        raise UserError(
+            f"Expected the {what}, {owner}, to have all members of the contract (tfm.training.task), but "
+            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing: define what is missing."
+        )

@@ -21,7 +21,7 @@ from tfm.memory import explain_out_of_memory, format_bytes, measure_memory
 from tfm.training import compiled_text
 from tfm.training.chips import CHIPS, Chip, Roofline, estimate
 from tfm.training.config import TrainingConfig
-from tfm.training.setup import make_setup
+from tfm.training.setup import Setup
 from tfm.training.task import Batch, Task
 
 COLUMN = 20  # characters of a name
@@ -111,11 +111,12 @@ def compile_for(
       UserError: the step does not fit into a device.
     """
     with backend.compile_for(devices[0].platform), _keep_out_of_cache():
-        setup = make_setup(task, config, devices)
-        step = setup.partitioner.compile(setup.step, setup.state)
-        state, placed = setup.partitioner.place_shapes(setup.state, batch)
+        setup = Setup(task, config, devices)
+        constants = setup.constant_shapes
+        step = setup.partitioner.compile(setup.step, setup.state, constants)
+        state, placed, constants = setup.partitioner.shapes(setup.state, batch, constants)
         with explain_out_of_memory(config.gradient_accumulation_steps):
-            compiled = step.lower(state, placed).compile()
+            compiled = step.lower(state, placed, constants).compile()
     return _measure(setup, state, placed, compiled, chip)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from tfm.errors import UserError
 from tfm.interpret.recorder import Recorder
 from tfm.layers.observe import activate
+from tfm.training.task import Context
 
 LAYER = "layers_"  # what the name of a layer begins with
 STACKS = ("encoder", "decoder")  # in the order of the computation; other parts come first
@@ -109,7 +110,7 @@ def group_norms(tree: Mapping[str, Any]) -> dict[str, float]:
     return {group: squares[group] ** 0.5 for group in sorted(squares, key=_layer_order)}
 
 
-def measure_norms(task: Any, params: Any, batch: Any) -> tuple[dict[str, float], dict[str, float]]:
+def measure_norms(task: Any, variables: Any, batch: Any) -> tuple[dict[str, float], dict[str, float]]:
     """Norms of one batch, without dropout.
 
     Returns:
@@ -123,19 +124,21 @@ def measure_norms(task: Any, params: Any, batch: Any) -> tuple[dict[str, float],
     names: list[str] = []  # in the order of the computation, which the results of jit lose
 
     @jax.jit
-    def compute(params, batch):
+    def compute(variables, batch):
         outputs = Recorder("*_residual.output")
 
         def mean_loss(params):
             with activate(outputs):
-                (total, count), _ = task.loss(params, batch, None)
+                ((total, count),) = task.loss(
+                    {**variables, "params": params}, batch, Context()
+                ).terms.values()
             names[:] = outputs.reads
             squares = {name: jnp.mean(jnp.square(x.astype(jnp.float32))) for name, x in outputs.reads.items()}
             return total / count, (count, squares)
 
-        return jax.grad(mean_loss, has_aux=True)(params)
+        return jax.grad(mean_loss, has_aux=True)(variables["params"])
 
-    gradients, (count, squares) = jax.device_get(compute(params, batch))
+    gradients, (count, squares) = jax.device_get(compute(variables, batch))
     if not count:
         raise UserError("Expected a batch with something to learn from: it has padding alone.")
     return group_norms(gradients), {name: float(squares[name]) ** 0.5 for name in names}

@@ -20,13 +20,15 @@ from tfm.checkpoints import manifest
 from tfm.checkpoints.trees import check_finite
 from tfm.errors import UserError
 from tfm.memory import check_weights_fit
-from tfm.training.task import Task
+from tfm.training.task import Task, Variables
 
 PARAMETERS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
 FORMAT_VERSION = 1
+STATE_SEPARATOR = ":"  # between a collection of the state and a name in it; parameters have no collection
 METADATA_KEY = "tfm"  # one entry, as the order of several is left to chance
 MANIFEST_KEY = "manifest"  # in it, since exports have one
+DTYPES = {"float32": "F32", "int32": "I32", "uint32": "U32", "bool": "BOOL", "bfloat16": "BF16"}
 log = logging.getLogger(__name__)
 
 
@@ -35,8 +37,8 @@ def is_bundle(folder: str) -> bool:
     return os.path.isfile(os.path.join(folder, PARAMETERS_FILE))
 
 
-def read_bundle(folder: str, task: Task) -> tuple[Any, list[int]]:
-    """The parameters in a bundle, and the steps of their checkpoints.
+def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
+    """Returns the variables in a bundle, and the steps of their checkpoints.
 
     Args:
       folder: that `tfm.export.bundle.write_bundle` wrote.
@@ -54,13 +56,17 @@ def read_bundle(folder: str, task: Task) -> tuple[Any, list[int]]:
             _check_assets(about, task.assets(), folder)
             _check_parameters(task, file, path)
             _check_manifest(about, folder)
-            params = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise UserError(f"Expected parameters at {path}, but there are none: export the run again.") from None
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is not a whole safetensors file ({error}): copy it again.") from None
-    check_finite(params, path)
-    return unflatten_dict(jax.device_put(params), sep="/"), about["steps"]
+    check_finite(tensors, path)
+    flat: dict[str, dict[str, Any]] = {"params": {}}
+    for name, x in jax.device_put(tensors).items():
+        collection, _, rest = name.rpartition(STATE_SEPARATOR)
+        flat.setdefault(collection or "params", {})[rest] = x
+    return {name: unflatten_dict(tree, sep="/") for name, tree in flat.items()}, about["steps"]
 
 
 def _about(metadata, path):
@@ -112,8 +118,14 @@ def _check_parameters(task, file, path):
     found = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
     _check_sizes(task.config.model, found, path)
     check_weights_fit(getattr(task, "model", None))
-    like = flatten_dict(jax.eval_shape(task.init, jax.random.key(0)), sep="/")
-    wanted = {name: ("F32", tuple(leaf.shape)) for name, leaf in like.items()}
+    wanted = {
+        f"{collection}{STATE_SEPARATOR}{name}" if collection != "params" else name: (
+            DTYPES.get(str(leaf.dtype), str(leaf.dtype)),
+            tuple(leaf.shape),
+        )
+        for collection, tree in jax.eval_shape(task.init, jax.random.key(0)).items()
+        for name, leaf in flatten_dict(tree, sep="/").items()
+    }
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
             raise UserError(

@@ -20,7 +20,7 @@ from tfm.io.provenance import RECORD_FILE, last_start
 from tfm.training.reporting import METRICS_FILE
 from tfm.training.samples import SAMPLES_FILE, SAMPLES_FOLDER
 from tfm.training.setup import CHECKPOINT_FOLDER, open_checkpoints
-from tfm.training.task import Task
+from tfm.training.task import Task, Variables
 from tfm.training.trackers.run_ids import TRACKERS_FILE
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
@@ -258,12 +258,12 @@ def reset(task: Task, workdir: str) -> None:
     config.save(task.config, runs.config_path(workdir))
 
 
-def find_initial_params(task: Task, workdir: str, source: str) -> Callable[[], Any] | None:
-    """A function that loads the initial parameters, as `training.loop.train` takes it, or None.
+def find_initial_variables(task: Task, workdir: str, source: str) -> Callable[[], Variables] | None:
+    """Returns a function that loads the initial variables, as `training.loop.train` takes it, or None.
 
     Args:
       task: of the run.
-      workdir: its folder. After a `reset`, its own weights come before any other.
+      workdir: its folder. After a `reset`, its own variables come before those of `source`.
       source: run or export to begin with, "" for none.
     """
     aside = os.path.join(workdir, BEFORE_RESET)
@@ -273,18 +273,18 @@ def find_initial_params(task: Task, workdir: str, source: str) -> Callable[[], A
                 "%s begins with its own weights, as its schedule was reset: --warm_start does nothing",
                 workdir,
             )
-        return lambda: _newest_weights(task, aside)
+        return lambda: _newest_variables(task, aside)
     if source:
-        return lambda: runs.single_model_params(runs.load(source))
+        return lambda: runs.single_model_variables(runs.load(source))
     return None
 
 
-def _newest_weights(task, folder):
+def _newest_variables(task, folder):
     like = jax.eval_shape(task.init, jax.random.key(0))
     with contextlib.closing(open_checkpoints(task, task.config.training, folder)) as checkpoints:
         newest = checkpoints.latest()
-        assert newest is not None  # `find_initial_params` has found a checkpoint
-        return checkpoints.restore_weights(newest, like)
+        assert newest is not None  # `find_initial_variables` has found a checkpoint
+        return checkpoints.restore_variables(newest, like)
 
 
 def _has_checkpoint(workdir):

@@ -18,6 +18,7 @@ from tfm.fields import NEVER, changes
 from tfm.io.files import check_entries
 from tfm.memory import check_weights_fit, host_memory
 from tfm.training.setup import open_checkpoints
+from tfm.training.task import Variables, parameters_of
 from tfm.workdir.bundle import is_bundle, read_bundle
 
 CONFIG_FILE = "config.json"
@@ -28,11 +29,22 @@ log = logging.getLogger(__name__)
 
 
 class Run(NamedTuple):
-    """A trained model: task, parameters (a tuple of several for an ensemble), steps of their checkpoints."""
+    """A trained model.
+
+    Attributes:
+      task: see `tfm.training.task.Task`.
+      variables: those of the model, or a tuple of those of several models for an ensemble.
+      steps: steps of the checkpoints that they come from.
+    """
 
     task: Any
-    params: Any
+    variables: Any
     steps: list[int]
+
+    @property
+    def params(self) -> Any:
+        """The parameters among the variables, or a tuple of those of several models."""
+        return parameters_of(self.variables)
 
 
 def load(
@@ -100,7 +112,7 @@ def _check_fixed(saved, chosen):
 
 
 def _restore(task, workdir, checkpoint, average_last, ensemble_last):
-    """(parameters, steps) as `load` gives them.
+    """Returns (variables, steps) as `load` gives them.
 
     Raises:
       Gone: training deleted a step meanwhile; there is a newer one.
@@ -110,7 +122,7 @@ def _restore(task, workdir, checkpoint, average_last, ensemble_last):
         last = max(average_last, ensemble_last)
         steps = _steps(checkpoints, checkpoint, last, training.checkpoint_every)
         like = jax.eval_shape(task.init, jax.random.key(0))
-        restored = (checkpoints.restore_weights(step, like) for step in steps)
+        restored = (checkpoints.restore_variables(step, like) for step in steps)
         if ensemble_last > 1:
             return tuple(restored), steps
         if average_last > 1:
@@ -139,15 +151,15 @@ def require_bleu(chosen: Any, what: str) -> None:
         )
 
 
-def single_model_params(run: Run) -> Any:
-    """The parameters of a run of a single model.
+def single_model_variables(run: Run) -> Variables:
+    """Returns the variables of a run of a single model.
 
     Raises:
-      UserError: the run is an ensemble.
+      UserError: if the run is an ensemble.
     """
-    if isinstance(run.params, tuple):
+    if isinstance(run.variables, tuple):
         raise UserError("An ensemble is several models: give --checkpoint or --average, not --ensemble.")
-    return run.params
+    return run.variables
 
 
 def read_config(workdir: str) -> Any:

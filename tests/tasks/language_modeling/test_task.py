@@ -22,7 +22,7 @@ from tfm.tasks.language_modeling.data import TokenizedDocuments
 from tfm.tasks.language_modeling.report import document_nats
 from tfm.tasks.language_modeling.samples import PROMPT_WORDS, make_samples
 from tfm.testing.parameters import random_parameters
-from tfm.training.task import Data, Task
+from tfm.training.task import Context, check_data, check_task
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +68,15 @@ def forward(task, params, tokens):
 
 
 def test_protocols_of_training(task):
-    assert isinstance(task, Task)
-    assert isinstance(task.open_data(), Data)
+    check_task(task)
+    check_data(task.open_data())
 
 
 @pytest.mark.long
 def test_loss_is_the_mean_over_tokens(task, params):
     batch = task.open_data().train_batches(0).__next__()
-    (total, count), metrics = jax.jit(task.loss)(params, batch, None)
+    terms, metrics, _ = jax.jit(task.loss)({"params": params}, batch, Context())
+    total, count = terms["loss"]
     log_probabilities = np.asarray(task.log_probabilities((params,), batch), np.float64)
     assert count == (batch["segments"] > 0).sum()
     assert float(total) == pytest.approx(-(log_probabilities * batch["weights"]).sum(), rel=1e-5)
@@ -88,8 +89,9 @@ def test_rows_of_zeros_count_for_nothing(task, params):
     batch = data.train_batches(0).__next__()
     more = {name: np.concatenate([x, np.zeros_like(x)]) for name, x in batch.items()}
     loss = jax.jit(task.loss)
-    (total, count), _ = loss(params, batch, None)
-    (other, same), _ = loss(params, more, None)
+    (total, count), (other, same) = (
+        loss({"params": params}, each, Context()).terms["loss"] for each in (batch, more)
+    )
     assert (float(other), float(same)) == (pytest.approx(float(total), rel=1e-5), float(count))
     assert data.count(more) == data.count(batch) == count
 
@@ -139,8 +141,8 @@ def test_outputs_of_a_report_are_bits_per_byte(task, monkeypatch, text, size):
 
 def test_scores_and_their_units(task, params):
     data = task.open_data()
-    scores = task.evaluate(params, data)
-    [report] = task.report(params, "validation")
+    scores = task.evaluate({"params": params}, data).scores
+    [report] = task.report({"params": params}, "validation")
     by_name = {score.name: score for score in report.scores}
     texts = data.validation.texts
     size, tokens = sum(len(text.encode()) for text in texts), len(data.validation.tokens)
@@ -198,11 +200,11 @@ def test_samples_continue_documents_greedily(task, params):
 
 @pytest.mark.long
 def test_samples_begin_as_the_documents(task, params):
-    assert task.evaluate_with_samples(params, task.open_data())[1].rows == []  # off by default
+    assert task.evaluate({"params": params}, task.open_data()).samples.rows == []  # off by default
     config = dataclasses.replace(task.config, validation_samples=3)
     sampled = language_modeling.LanguageModeling(config, task.tokenizer)
     data = sampled.open_data()
-    rows = sampled.evaluate_with_samples(params, data)[1].rows
+    rows = sampled.evaluate({"params": params}, data).samples.rows
     for row, text in zip(rows, data.validation.texts[:3], strict=True):
         assert f"{row['prompt']} {row['reference']}".split() == text.split()
         assert len(row["prompt"].split()) == min(PROMPT_WORDS, len(text.split()))

@@ -10,6 +10,7 @@ import optax
 import pytest
 
 from tests.references import numpy_transformer as numpy64
+from tests.support.bare_task import BareTask, make_state, make_step
 from tests.support.numbers_task import MODEL, PIECES, Numbers, random_batch
 from tests.support.programs import initialize
 from tfm.data.batches.pairs import train_batches
@@ -21,8 +22,9 @@ from tfm.tasks.translation.data import count_tokens
 from tfm.tasks.translation.task import Config, Translation
 from tfm.testing.models import quick_jit
 from tfm.training.config import TrainingConfig
-from tfm.training.setup import check_padding, make_setup
-from tfm.training.step import TrainState, check_zero_rows, make_train_step
+from tfm.training.loss_output import check_zero_rows
+from tfm.training.setup import Setup
+from tfm.training.task import Context, LossOutput
 
 RNG = np.random.default_rng(0)
 PAIRS = [tuple(RNG.integers(3, PIECES, RNG.integers(1, 7)).tolist() for _ in range(2)) for _ in range(12)]
@@ -46,12 +48,17 @@ def task_and_batches(request, tmp_path_factory):
     return task, assembled
 
 
+def compile_loss(task):
+    """The compiled loss of (params, batch, key): its terms and its metrics."""
+    return quick_jit(lambda params, batch, key: task.loss({"params": params}, batch, Context(0, key))[:2])
+
+
 def loss_of(task, params, batches):
     """Sums and counts over some batches, by name."""
-    found, run = {}, quick_jit(task.loss)
+    found, run = {}, compile_loss(task)
     for batch in batches:
-        loss, metrics = run(params, batch, None)
-        for name, pair in (metrics | {"loss": loss}).items():
+        terms, metrics = run(params, batch, None)
+        for name, pair in (metrics | terms).items():
             found[name] = found.get(name, 0) + np.array(pair, np.float64)
     return found
 
@@ -92,7 +99,8 @@ def test_validation_is_the_mean_over_all_tokens(task_and_batches):
     params = initialize(task)
     rows = [{name: x[row : row + 1] for name, x in batches[0].items()} for row in (0, 1)]
     assert len({(batch["targets"] > 0).sum() for batch in rows}) == 2
-    found = task.evaluate(params, types.SimpleNamespace(validation_pairs=[], validation_batches=rows))
+    data = types.SimpleNamespace(validation_pairs=[], validation_batches=rows)
+    found = task.evaluate({"params": params}, data).scores
     expected = loss_of(task, params, rows)
     for name in ("nll", "accuracy"):
         total, count = expected[name]
@@ -103,9 +111,9 @@ def test_validation_is_the_mean_over_all_tokens(task_and_batches):
 def test_a_key_turns_dropout_on():
     task = Translation(Config(model=dataclasses.replace(MODEL, decoder_layers=1)), Numbers())
     params, batch = initialize(task), random_batch(np.random.default_rng(0), rows=2)
-    run = quick_jit(task.loss)
+    run = compile_loss(task)
     plain, *dropped = (
-        float(run(params, batch, key)[0][0]) for key in (None, *jax.random.split(jax.random.key(1)))
+        float(run(params, batch, key)[0]["loss"][0]) for key in (None, *jax.random.split(jax.random.key(1)))
     )
     assert len({plain, *dropped}) == 3
 
@@ -124,8 +132,8 @@ def test_rows_of_zeros_count_for_nothing():
     pair = random_batch(np.random.default_rng(0), rows=2)
 
     def loss(params, batch):
-        (total, count), metrics = task.loss(params, batch, None)
-        return total, (count, metrics)
+        terms, metrics, _ = task.loss({"params": params}, batch, Context())
+        return terms["loss"][0], (terms, metrics)
 
     run = quick_jit(jax.value_and_grad(loss, has_aux=True))
     keep = [[1, 0], [0, 1], [1, 1], [0, 0]]
@@ -139,58 +147,73 @@ def test_rows_of_zeros_count_for_nothing():
     assert not any(np.any(x) for x in jax.tree.leaves(none))
 
 
-def mean_over_rows(params, batch, rng):
+def mean_over_rows(variables, batch, context):
     """A loss that counts its rows, zeros among them."""
-    return ((params["w"] * batch["x"]).sum(), len(batch["x"])), {}
+    return LossOutput({"loss": ((variables["params"]["w"] * batch["x"]).sum(), len(batch["x"]))})
 
 
-def constant_metric(params, batch, rng):
-    loss = (params["w"] * batch["x"]).sum(), (batch["x"] != 0).sum()
-    return loss, {"margin": (jnp.exp(batch["x"]).sum(), 0)}
+def constant_metric(variables, batch, context):
+    loss = (variables["params"]["w"] * batch["x"]).sum(), (batch["x"] != 0).sum()
+    return LossOutput({"loss": loss}, {"margin": (jnp.exp(batch["x"]).sum(), 0)})
 
 
-def normalised(params, batch, rng):
+def normalised(variables, batch, context):
     """A row of zeros divides 0 by 0."""
     x = batch["x"] / batch["x"].sum()
-    return ((params["w"] * x).sum(), (batch["x"] != 0).sum()), {}
+    return LossOutput({"loss": ((variables["params"]["w"] * x).sum(), (batch["x"] != 0).sum())})
+
+
+def counted_in_training(variables, batch, context):
+    """Counts rows of zeros only in training, where they matter."""
+    count = len(batch["x"]) if context.train else (batch["x"] != 0).sum()
+    return LossOutput({"loss": ((variables["params"]["w"] * batch["x"]).sum(), count)})
 
 
 @pytest.mark.parametrize(
-    ("loss", "name"), [(mean_over_rows, "loss"), (constant_metric, "margin"), (normalised, "loss")]
+    ("loss", "name"),
+    [
+        (mean_over_rows, "loss"),
+        (constant_metric, "margin"),
+        (normalised, "loss"),
+        (counted_in_training, "loss"),
+    ],
 )
 def test_a_loss_that_counts_zero_rows_is_refused(loss, name):
     batch = {"x": np.ones((5, 2), np.float32)}
+    context = Context(0, jax.random.key(0))
     with pytest.raises(UserError, match=f"Expected sum 0 and count 0 of such a row, got .* of '{name}'"):
-        check_zero_rows(loss, {"w": jnp.ones(2)}, batch)
+        check_zero_rows({"loss": loss}, {"params": {"w": jnp.ones(2)}}, batch, context)
 
 
 @pytest.mark.parametrize(
     "found",
     [
         1.0,
-        (1.0, {}),
-        ((1.0, 2.0), None),
-        ((1.0, 2.0), {"accuracy": 1.0}),
-        ((1, 2.0), {}),
-        ((np.ones(3), 2.0), {}),
-        ((1.0, 2.0), {"accuracy": (1.0, np.ones(3))}),
+        ((1.0, 2.0), {}),
+        LossOutput({}),
+        LossOutput({"loss": 1.0}),
+        LossOutput({"loss": (1, 2.0)}),
+        LossOutput({"loss": (np.ones(3), 2.0)}),
+        LossOutput({"loss": (1.0, 2.0)}, {"accuracy": 1.0}),
+        LossOutput({"loss": (1.0, 2.0)}, {"accuracy": (1.0, np.ones(3))}),
+        LossOutput({"loss": (1.0, 2.0)}, {"gradient_norm": (1.0, 1.0)}),
+        LossOutput({"loss": (1.0, 2.0)}, {}, {"statistics": {"mean": np.ones(3)}}),
     ],
 )
 def test_a_loss_of_another_form_is_refused(found):
-    step = make_train_step(lambda *_: found, optax.sgd(0.5), jax.random.key(0))
-    params = {"w": jnp.ones(2)}
-    state = TrainState.create(params, optax.sgd(0.5))
-    with pytest.raises(UserError, match=r"Expected the task's loss to return \(sum, count\), \{name"):
+    step = make_step(lambda *_: found, optax.sgd(0.5))
+    state = make_state({"w": jnp.ones(2)}, optax.sgd(0.5))
+    with pytest.raises(UserError, match=r"task's loss"):
         step(state, {"x": np.ones((5, 2), np.float32)})
 
 
-class Rows:
+class Rows(BareTask):
     """A task with nothing but a loss that counts rows."""
 
-    d_model, loss = 16, staticmethod(mean_over_rows)
+    loss = staticmethod(mean_over_rows)
 
     def init(self, rng):
-        return {"w": jnp.ones(2)}
+        return {"params": {"w": jnp.ones(2)}}
 
 
 @pytest.mark.long
@@ -198,9 +221,9 @@ def test_a_run_that_pads_rows_checks_its_loss():
     batch = {"x": np.ones((5, 2), np.float32)}
     for gradient_accumulation_steps in (1, 2):
         config = TrainingConfig(gradient_accumulation_steps=gradient_accumulation_steps, parallel="jit")
-        parts = make_setup(Rows(), config)
+        parts = Setup(Rows(), config)
         if gradient_accumulation_steps == 1:  # where no rows are added, the loss is right
-            check_padding(parts, parts.initialize, batch, gradient_accumulation_steps)
+            parts.check_padding(batch)
             continue
         with pytest.raises(UserError, match="give padding weight 0 in the task's loss"):
-            check_padding(parts, parts.initialize, batch, gradient_accumulation_steps)
+            parts.check_padding(batch)

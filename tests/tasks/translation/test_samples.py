@@ -38,8 +38,7 @@ def make_task(run, **fields):
 @pytest.mark.long
 def test_samples_are_what_was_scored(run, data):
     task = make_task(run)
-    scores, samples = task.evaluate_with_samples(run.params, data)
-    assert scores == task.evaluate(run.params, data)
+    scores, samples = task.evaluate(run.variables, data)
     assert [(row["source"], row["reference"]) for row in samples.rows] == list(data.validation_pairs)
     columns = zip(*((row["hypothesis"], row["reference"]) for row in samples.rows), strict=True)
     assert bleu(*map(list, columns)).value == scores["validation/bleu"]
@@ -50,13 +49,16 @@ def test_samples_are_what_was_scored(run, data):
 @pytest.mark.long
 def test_validation_is_greedy_whatever_the_search(run, data):
     sampled = dataclasses.replace(run.task.config.decoding, samples=3, beam_size=2, temperature=9.0)
-    assert make_task(run, decoding=sampled).evaluate(run.params, data) == run.task.evaluate(run.params, data)
+    found, expected = (
+        each.evaluate(run.variables, data).scores for each in (make_task(run, decoding=sampled), run.task)
+    )
+    assert found == expected
 
 
 @pytest.mark.parametrize("fields", [{"validation_samples": 0}, {"validation_sentences": 0}])
 def test_no_samples_where_none_are_asked_for(fields, run):
     task = make_task(run, **fields)
-    _, samples = task.evaluate_with_samples(run.params, task.open_data())
+    samples = task.evaluate(run.variables, task.open_data()).samples
     assert samples.rows == []
     assert samples.pictures == {}
 
@@ -76,7 +78,7 @@ def test_the_picture_is_of_the_layer_that_aligns(attention_layer, layer, run, da
     decoding = dataclasses.replace(run.task.config.decoding, attention_layer=attention_layer)
     task = make_task(run, model=model, decoding=decoding)
     params = randomize_weights(run._replace(task=task)).params
-    _, samples = task.evaluate_with_samples(params, data)
+    samples = task.evaluate({"params": params}, data).samples
     samples.pictures[PICTURE]("a.png")
     ((panels, title, path),) = drawn
     row = samples.rows[0]

@@ -34,7 +34,18 @@ from tfm.tasks.language_modeling.data import LanguageModelingData
 from tfm.tasks.language_modeling.report import document_nats, report_split, score_documents
 from tfm.tasks.language_modeling.samples import make_samples
 from tfm.training.config import TrainingConfig
-from tfm.training.task import Batch, Best, Report, Samples, SumAndCount
+from tfm.training.model_calls import apply_model
+from tfm.training.task import (
+    Batch,
+    Best,
+    Context,
+    Evaluation,
+    LossOutput,
+    Report,
+    Task,
+    Variables,
+    parameters_of,
+)
 
 TRAINED_ON = 10_000  # paragraphs or lines read at a time for the tokenizer
 log = logging.getLogger(__name__)
@@ -109,8 +120,8 @@ class Config:
         return dataclasses.replace(self, data=remove_paths(self.data))
 
 
-class LanguageModeling:
-    """A `tfm.training.task.Task`.
+class LanguageModeling(Task):
+    """A task that trains a language model.
 
     Attributes:
       config: `Config`.
@@ -129,53 +140,46 @@ class LanguageModeling:
         self.model = make_model(config, len(tokenizer))
         self.d_model = getattr(config.model, "d_model", None)
 
-    def init(self, rng: jax.Array) -> Any:
-        """The parameters before training."""
-        return self.model.init(rng, jnp.ones((1, 1), jnp.int32), train=False)["params"]
+    def init(self, rng: jax.Array) -> Variables:
+        """Returns the variables before training."""
+        return self.model.init(rng, jnp.ones((1, 1), jnp.int32), train=False)
 
-    def loss(
-        self, params: Any, batch: Batch, rng: jax.Array | None
-    ) -> tuple[SumAndCount, dict[str, SumAndCount]]:
-        """Cross-entropy of each token.
+    def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
+        """Computes the cross-entropy of each token.
 
-        Args:
-          params: of the model.
-          batch: see the module's docstring.
-          rng: random key of dropout; None evaluates without dropout.
-
-        Returns:
-          (sum, count) of the loss, and a dict of (sum, count): "bits_per_token" and "accuracy".
+        The metrics are "bits_per_token" and "accuracy". See the module's docstring for the batch.
         """
-        features, table = self._features(params, batch, rng)
+        (features, table), state = self._features(variables, batch, context)
         weights = batch["weights"].astype(jnp.float32)
         chunk = self.config.loss_chunk_size
         metrics = fused_linear_cross_entropy(features, table, batch["targets"], weights, 0.0, chunk)
         total, count = metrics.pop("nll")
-        return metrics.pop("loss"), metrics | {"bits_per_token": (total / math.log(2), count)}
+        metrics["bits_per_token"] = total / math.log(2), count
+        return LossOutput({"loss": metrics.pop("loss")}, metrics, state)
 
     @functools.partial(jax.jit, static_argnums=0)
     def log_probabilities(self, members: tuple[Any, ...], batch: Any) -> jax.Array:
         """float32 [B, L], the log-probability of each target: of the mean of the members' probabilities."""
         found = []
         for params in members:
-            features, table = self._features(params, batch, None)
+            (features, table), _ = self._features({"params": params}, batch, Context())
             chunk = self.config.loss_chunk_size
             found.append(chunked_log_probabilities(features, table, batch["targets"], chunk))
         return jax.nn.logsumexp(jnp.stack(found), axis=0) - math.log(len(found))
 
-    def _features(self, params, batch, rng):
-        return self.model.apply(
-            {"params": params},
+    def _features(self, variables, batch, context):
+        return apply_model(
+            self.model,
+            variables,
             batch["inputs"],
             positions=batch["positions"],
             segments=batch["segments"],
-            train=rng is not None,
-            rngs=None if rng is None else {"dropout": rng},
+            context=context,
             method="features",
         )
 
-    def plan_example(self) -> Batch | None:
-        """See `tfm.training.task.PlanningTask`."""
+    def example(self) -> Batch | None:
+        """Returns the largest batch, whose shape the config decides."""
         return plan_largest_batch(self.config.data, jax.process_count())
 
     def open_data(self) -> LanguageModelingData:
@@ -186,21 +190,22 @@ class LanguageModeling:
         """{file name: SHA-256} of the tokenizer in the work directory; bytes have none."""
         return {TOKENIZER_FILE: self.tokenizer.fingerprint} if self.config.data.tokenizer != "bytes" else {}
 
-    def evaluate(self, params: Any, data: LanguageModelingData) -> dict[str, float]:
-        """Bits per byte and per character, and perplexity, of the validation split."""
+    def evaluate(self, variables: Variables, data: Any) -> Evaluation:
+        """Computes bits per byte and per character and the perplexity of the validation split.
+
+        The samples are greedy continuations of the first words of some documents.
+        """
+        params = variables["params"]
         nats = document_nats(self, params, data.validation)
-        scores = score_documents(self, nats, data.validation)
-        return {f"validation/{score.name.replace(' ', '_')}": score.value for score in scores}
+        scores = {
+            f"validation/{score.name.replace(' ', '_')}": score.value
+            for score in score_documents(self, nats, data.validation)
+        }
+        return Evaluation(scores, make_samples(self, params, data.validation.texts))
 
-    def evaluate_with_samples(
-        self, params: Any, data: LanguageModelingData
-    ) -> tuple[dict[str, float], Samples]:
-        """As `evaluate`, and greedy continuations of the first words of some documents."""
-        return self.evaluate(params, data), make_samples(self, params, data.validation.texts)
-
-    def report(self, params: Any, split: str) -> Iterator[Report]:
-        """The scores of a split, and the bits per byte of each document."""
-        return report_split(self, params, split)
+    def report(self, variables: Any, split: str) -> Iterator[Report]:
+        """Yields the scores of a split and the bits per byte of each document."""
+        return report_split(self, parameters_of(variables), split)
 
     def generate(
         self, params: Any, prefixes: list[str], decoding: GenerationConfig | None = None, **options: Any

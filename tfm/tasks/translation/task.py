@@ -36,8 +36,19 @@ from tfm.tasks.translation.pipeline import Hypothesis, align_texts, score_texts,
 from tfm.tasks.translation.report import report_split
 from tfm.tasks.translation.samples import make_samples
 from tfm.training.config import TrainingConfig
+from tfm.training.model_calls import apply_model
 from tfm.training.reporting import add_sums, means
-from tfm.training.task import Batch, Best, Report, Samples, SumAndCount
+from tfm.training.task import (
+    Batch,
+    Best,
+    Context,
+    Evaluation,
+    LossOutput,
+    Report,
+    Task,
+    Variables,
+    parameters_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -114,8 +125,8 @@ class Config:
                 )
 
 
-class Translation:
-    """A `tfm.training.task.Task`.
+class Translation(Task):
+    """A task that trains a sequence-to-sequence model.
 
     Attributes:
       config: `Config`.
@@ -135,47 +146,42 @@ class Translation:
         self.model = found.Model(config.model, vocabulary_size=len(tokenizer))
         check_translates(self.model)
         self.d_model = getattr(config.model, "d_model", None)
-        self._evaluation_loss = jax.jit(lambda params, batch: self.loss(params, batch, None)[1])
+        self._evaluation_loss = jax.jit(
+            lambda variables, batch: self.loss(variables, batch, Context()).metrics
+        )
 
-    def init(self, rng: jax.Array) -> Any:
-        """The parameters before training."""
+    def init(self, rng: jax.Array) -> Variables:
+        """Returns the variables before training."""
         token = jnp.ones((1, 1), jnp.int32)
-        return self.model.init(rng, token, token, train=False)["params"]
+        return self.model.init(rng, token, token, train=False)
 
-    def loss(
-        self, params: Any, batch: Batch, rng: jax.Array | None
-    ) -> tuple[SumAndCount, dict[str, SumAndCount]]:
-        """Smoothed cross-entropy per target token.
+    def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
+        """Computes the smoothed cross-entropy per target token.
 
-        Args:
-          params: of the model.
-          batch: see the module's docstring.
-          rng: random key of dropout; None evaluates without dropout.
-
-        Returns:
-          (sum, count) of the loss, and a dict of (sum, count): "nll", the unsmoothed loss, and "accuracy".
+        The metrics are "nll", the loss without smoothing, and "accuracy". See the module's docstring for the
+        batch.
         """
         targets = batch["targets"]
         weights = (batch["target_segments"] > 0).astype(jnp.float32)
-        features, table = self.model.apply(
-            {"params": params},
+        (features, table), state = apply_model(
+            self.model,
+            variables,
             batch["inputs"],
             shift_right(targets, batch["target_positions"]),
             input_positions=batch["input_positions"],
             input_segments=batch["input_segments"],
             target_positions=batch["target_positions"],
             target_segments=batch["target_segments"],
-            train=rng is not None,
-            rngs=None if rng is None else {"dropout": rng},
+            context=context,
             method="features",
         )
         metrics = fused_linear_cross_entropy(
             features, table, targets, weights, self.config.label_smoothing, self.config.loss_chunk_size
         )
-        return metrics.pop("loss"), metrics
+        return LossOutput({"loss": metrics.pop("loss")}, metrics, state)
 
-    def plan_example(self) -> Batch | None:
-        """See `tfm.training.task.PlanningTask`."""
+    def example(self) -> Batch | None:
+        """Returns the largest batch of packed rows; the shapes of other batches depend on the data."""
         return plan_largest_batch(self.config.data, jax.process_count())
 
     def open_data(self) -> TranslationData:
@@ -186,21 +192,13 @@ class Translation:
         """{file name: SHA-256} of the files in the work directory that the weights mean nothing without."""
         return {VOCABULARY_FILE: self.tokenizer.fingerprint}
 
-    def evaluate(self, params: Any, data: TranslationData) -> dict[str, float]:
-        """Loss and scores on the validation split: {name: float}."""
-        return self._evaluate(params, data)[0]
-
-    def evaluate_with_samples(self, params: Any, data: TranslationData) -> tuple[dict[str, float], Samples]:
-        """As `evaluate`, and some of the translations that were scored, with the attention of one."""
-        scores, hypotheses = self._evaluate(params, data)
-        return scores, make_samples(self, params, data.validation_pairs, hypotheses)
-
-    def _evaluate(self, params, data):
-        """The scores, and the translations of `data.validation_pairs`."""
+    def evaluate(self, variables: Variables, data: Any) -> Evaluation:
+        """Scores the validation split, and shows some of the translations with the attention of one."""
+        params = variables["params"]
         hypotheses: list[Any] = []
         sums: dict[str, Any] = {}
         for batch in data.validation_batches:
-            add_sums(sums, self._evaluation_loss(params, batch))
+            add_sums(sums, self._evaluation_loss(variables, batch))
         metrics = {f"validation/{name}": mean for name, mean in means(sums).items()}
         if data.validation_pairs:
             sources, references = zip(*data.validation_pairs, strict=True)
@@ -208,7 +206,7 @@ class Translation:
             hypotheses = self.translate(params, sources, greedy)
             found = self.score_hypotheses(hypotheses, sources, references)
             metrics |= {f"validation/{name}": value for name, value in found.items()}
-        return metrics, hypotheses
+        return Evaluation(metrics, make_samples(self, params, data.validation_pairs, hypotheses))
 
     def score_hypotheses(
         self, hypotheses: list[str], sources: Sequence[str], references: Sequence[str]
@@ -226,9 +224,9 @@ class Translation:
         """The text that the model reads and predicts, of one that `translate` returned."""
         return hypothesis
 
-    def report(self, params: Any, split: str) -> Iterator[Report]:
-        """Translations of a split and their scores; on the built-in language's test, its challenges too."""
-        return report_split(self, params, split)
+    def report(self, variables: Any, split: str) -> Iterator[Report]:
+        """Yields translations and scores; on the test split of the built-in language also its challenges."""
+        return report_split(self, parameters_of(variables), split)
 
     def translate(
         self, params: Any, sentences: Iterable[str], decoding: DecodingConfig | None = None

@@ -1,0 +1,136 @@
+"""The general step on 8 virtual devices: several terms, state and constants, compared with one device."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tests.support.bare_task import make_state, make_step
+from tests.support.batch_norm_net import Config, Model
+from tests.support.small_losses import detection_batch, detection_loss, detection_params, whole_gradient
+from tfm.layers.batch_norm import Rows
+from tfm.layers.parameter_axes import declare_axes
+from tfm.losses import smoothed_cross_entropy
+from tfm.training.config import TrainingConfig
+from tfm.training.model_calls import apply_model
+from tfm.training.partitioning import make_partitioner
+from tfm.training.step import Learner, TrainState, make_train_step
+from tfm.training.task import LossOutput
+
+SGD = optax.sgd(0.5)
+
+
+def layout_of(devices, **fields):
+    fields = {"parallel": "mesh"} | fields
+    return make_partitioner(TrainingConfig(**fields), jax.devices()[:devices])
+
+
+def run(layout, step, state, batches, constants=None):
+    """The last state on the host and the metrics of all steps."""
+    compiled = layout.compile(step, state, constants)
+    placed, fixed, metrics = layout.place(state), layout.place(constants), []
+    for batch in batches:
+        placed, found = compiled(placed, layout.place_batch(batch), fixed)
+        metrics.append(jax.device_get(layout.fetch_metrics(found)))
+    return jax.device_get(layout.fetch(placed)), metrics
+
+
+def assert_close(tree, other, tolerance=1e-6):
+    assert jax.tree.leaves(tree)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=tolerance), tree, other)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 3])
+def test_a_detector_has_the_gradient_of_the_whole_batch_under_every_split(micro_batches):
+    params, batch, sgd = detection_params(), detection_batch(13), optax.sgd(1.0)
+    loss, gradient = whole_gradient(params, batch)
+    step = make_step(detection_loss, sgd, micro_batches=micro_batches)
+    layouts = [layout_of(devices) for devices in (1, 2, 4, 8)]
+    layouts += [layout_of(8, parallel="pmap"), layout_of(4, mesh_fsdp=2)]
+    for layout in layouts:
+        state, (metrics,) = run(layout, step, jax.device_get(make_state(params, sgd)), [batch])
+        assert_close(jax.tree.map(np.subtract, params, state.params), gradient)
+        np.testing.assert_allclose(metrics["loss"], (loss, 1), rtol=1e-5)
+        assert float(metrics["loss/box"][1]) == batch["is_box"].sum()
+
+
+MODEL = Model(Config(dropout=0.0))
+
+
+def images(rows, seed):
+    rng = np.random.default_rng(seed)
+    return {
+        "images": rng.normal(size=(rows, 6, 6, 5)).astype(np.float32),
+        "labels": rng.integers(0, 3, rows).astype(np.int32),
+        "weights": np.ones(rows, np.float32),
+    }
+
+
+def classify(variables, batch, context):
+    """A classifier with batch statistics of all devices, and a spectral norm."""
+    rows = Rows(batch["weights"], context.row_axes)
+    logits, state = apply_model(MODEL, variables, batch["images"], context=context, rows=rows)
+    return LossOutput(
+        {"loss": smoothed_cross_entropy(logits, batch["labels"], batch["weights"], smoothing=0.0)}, {}, state
+    )
+
+
+def test_state_is_that_of_one_device_and_padding_contributes_nothing():
+    """The second batch has two rows: most devices have padding alone."""
+    variables = jax.device_get(MODEL.init(jax.random.key(0), images(1, 0)["images"], train=False))
+    learners = [Learner(classify, SGD)]
+    first = jax.device_get(TrainState.create(variables, learners, ema_decay=0.9))
+    assert set(first.model_state) == {"batch_stats"}
+    batches = [images(13, 1), images(2, 2), images(7, 3)]
+    step = make_train_step(learners, jax.random.key(1), ema_decay=0.9)
+    one, expected = run(layout_of(1), step, first, batches)
+    for layout in (layout_of(4), layout_of(8, mesh_fsdp=4), layout_of(4, parallel="pmap")):
+        state, metrics = run(layout, step, first, batches)
+        for name in ("params", "average", "model_state"):
+            assert_close(getattr(state, name), getattr(one, name), 2e-6)
+        assert_close(metrics, expected, 1e-5)
+    parted = make_train_step(learners, jax.random.key(1), micro_batches=3)
+    state, metrics = run(layout_of(4), parted, first.replace(average=None), batches)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((state.params, state.model_state)))
+    assert all(float(found["skipped"][0]) == 0 for found in metrics)
+
+
+@declare_axes({"teacher_table": ("model", "hidden")})
+class Teacher:
+    """Names the axes of the teacher's only parameter."""
+
+
+def learn(variables, batch, context):
+    target = batch["x"] @ context.constants["params"]["teacher_table"]
+    error = (batch["x"] @ variables["params"]["w"] - target) ** 2
+    return LossOutput({"loss": ((error.mean(1) * batch["w"]).sum(), batch["w"].sum())})
+
+
+def test_a_teacher_is_divided_like_parameters_and_teaches_the_same():
+    rng = np.random.default_rng(0)
+    params = {"w": np.zeros((8, 6), np.float32)}
+    teacher = {"params": {"teacher_table": rng.normal(size=(8, 6)).astype(np.float32)}}
+    batches = [
+        {"x": rng.normal(size=(13, 8)).astype(np.float32), "w": np.ones(13, np.float32)} for _ in range(3)
+    ]
+    step, state = make_step(learn, SGD), jax.device_get(make_state(params, SGD))
+    one, _ = run(layout_of(1), step, state, batches, teacher)
+    assert np.abs(one.params["w"]).max() > 0.1
+    for layout in (layout_of(8, mesh_fsdp=4), layout_of(8, mesh_fsdp=2, mesh_tensor=2)):
+        shard = jax.tree.leaves(layout.place(teacher))[0].addressable_shards[0].data
+        assert shard.size < 8 * 6
+        assert_close(run(layout, step, state, batches, teacher)[0].params, one.params)
+    assert_close(run(layout_of(4, parallel="pmap"), step, state, batches, teacher)[0].params, one.params)
+
+
+def test_a_statistic_sees_all_rows():
+    def loss(variables, batch, context):
+        total = jax.lax.psum(batch["x"].sum(), context.row_axes)
+        count = (batch["x"] != 0).sum()
+        return LossOutput({"loss": (variables["params"]["w"] * total * count, count)})
+
+    batch, state = {"x": np.arange(1.0, 14, dtype=np.float32)}, make_state({"w": jnp.float32(2)}, SGD)
+    for layout in (layout_of(1), layout_of(4), layout_of(4, parallel="pmap")):
+        after, _ = run(layout, make_step(loss, SGD), jax.device_get(state), [batch])
+        np.testing.assert_allclose(after.params["w"], 2 - 0.5 * batch["x"].sum(), rtol=1e-6)

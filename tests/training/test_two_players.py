@@ -1,0 +1,81 @@
+"""Adversarial training in the ordinary loop: two players on eight Gaussians."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from tests.support import processes
+from tests.support.eight_gaussians import EightGaussians, make_config, train_short
+from tests.support.paths import ROOT
+from tfm.testing.tasks import rows_without_times
+from tfm.training.loop import train
+from tfm.training.non_finite import explain
+from tfm.training.replay import describe_changes, replay_step
+from tfm.training.reporting import METRICS_FILE, read_metrics
+from tfm.training.setup import Setup
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def short_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("players") / "run"
+    folder.mkdir()
+    train_short(str(folder))
+    return folder
+
+
+def test_two_players_find_all_modes(tmp_path):
+    config = make_config(steps=3000, log_every=1000, eval_every=3000, checkpoint_every=3000)
+    train(EightGaussians(config), config.training, str(tmp_path))
+    (scores,) = [row for row in read_metrics(str(tmp_path)) if "validation/modes" in row]
+    assert scores["validation/modes"] == 8
+    assert scores["validation/near"] >= 0.85
+
+
+def test_both_players_resume_exactly_after_a_kill(short_run, tmp_path):
+    command = [sys.executable, "-m", "tests.support.eight_gaussians", str(tmp_path)]
+    process = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"JAX_PLATFORMS": "cpu"})
+    metrics = tmp_path / METRICS_FILE
+    has_rows = lambda: metrics.exists() and len(metrics.read_text().splitlines()) >= 5  # noqa: E731
+    processes.wait_until(has_rows, "rows of metrics", process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    train_short(str(tmp_path))
+    assert rows_without_times(tmp_path) == rows_without_times(short_run)
+
+
+def test_metrics_name_the_players(short_run):
+    last = [row for row in read_metrics(str(short_run)) if "train/loss" in row][-1]
+    losses = [last[f"train/{player}/loss"] for player in ("discriminator", "generator")]
+    assert last["train/loss"] == pytest.approx(sum(losses), rel=1e-5)
+    assert last["train/generator/learning_rate"] == pytest.approx(2e-3)
+    assert last["train/discriminator/gradient_norm"] > 0
+
+
+def test_a_step_of_two_players_is_replayed_bit_for_bit(short_run):
+    config = make_config(steps=60)
+    task = EightGaussians(config)
+    before = replay_step(task, config.training, str(short_run), 58)
+    found = replay_step(task, config.training, str(short_run), 60)
+    assert (before.start, found.start) == (56, 56)
+    gradients = [change.gradient for change in describe_changes(found) if "generator" in change.name]
+    assert np.hypot.reduce(gradients) == pytest.approx(found.metrics["generator/gradient_norm"], rel=1e-5)
+    last = replay_step(task, config.training, str(short_run), 60)
+    jax.tree.map(np.testing.assert_array_equal, found.after.params, last.after.params)
+
+
+def test_the_update_that_is_not_finite_is_named(tmp_path):
+    """The generator's parameters overflow only after the discriminator was updated."""
+    task = EightGaussians(make_config(steps=9, peak_learning_rate=1000.0))
+    setup, data = Setup(task, task.config.training), task.open_data()
+    state = setup.initialize()
+    huge = jax.tree.map(lambda x: x * 1e30, state.params["generator"])
+    state = state.replace(params=state.params | {"generator": huge})
+    text = str(explain(setup, data, str(tmp_path), state, 1, data.example()))
+    assert "update 'discriminator'" in text

@@ -1,0 +1,113 @@
+"""Checks of what the loss of a task returns."""
+
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tfm.errors import UserError
+from tfm.training.task import Batch, Context, Loss, LossOutput, Variables
+
+RESERVED = ("loss", "gradient_norm", "skipped")  # names of metrics that a step reports by itself
+
+
+def check_output(output: Any, model_state: Mapping[str, Any]) -> LossOutput:
+    """Checks the output of a loss and returns it with arrays in place of Python's numbers.
+
+    Args:
+      output: what the loss returned.
+      model_state: {collection: tree} that it was given.
+
+    Raises:
+      UserError: if it is no `LossOutput` with a term, a sum or count is no scalar, the sum of a term has no
+        float type, a metric has a reserved name, or a collection has changed its names, shapes or dtypes.
+    """
+    if not isinstance(output, LossOutput) or not output.terms:
+        raise UserError(
+            "Expected the task's loss to return a LossOutput with at least one term, "
+            f"got {_describe(output)}: correct the loss."
+        )
+    for kind, pairs in (("term", output.terms), ("metric", output.metrics)):
+        for name, pair in pairs.items():
+            _check_pair(kind, name, pair)
+    for name in set(RESERVED) & set(output.metrics):
+        raise UserError(f"The metric {name!r} of the task's loss has a reserved name: give it another name.")
+    for name, tree in output.state.items():
+        _check_collection(name, tree, model_state)
+    return LossOutput(
+        *jax.tree.map(jnp.asarray, (dict(output.terms), dict(output.metrics), dict(output.state)))
+    )
+
+
+def check_zero_rows(losses: Mapping[str, Loss], variables: Variables, batch: Batch, context: Context) -> None:
+    """Checks that rows of zeros do not count, so that a loss does not depend on the number of devices.
+
+    Args:
+      losses: {name of an update: its loss}, called as training calls it.
+      variables: of the model.
+      batch: a host batch, from whose shapes a row of zeros is made.
+      context: of the first step.
+
+    Raises:
+      UserError: if a sum or a count of a row of zeros is not 0.
+    """
+    row = {name: np.zeros((1, *np.shape(x)[1:]), x.dtype) for name, x in batch.items()}
+    state = {name: tree for name, tree in variables.items() if name != "params"}
+
+    @jax.jit
+    def compute(variables, row, context):
+        outputs = {name: check_output(loss(variables, row, context), state) for name, loss in losses.items()}
+        return {name: {**output.metrics, **output.terms} for name, output in outputs.items()}
+
+    for update, pairs in compute(variables, row, context).items():
+        for name, (total, count) in pairs.items():
+            # The sum of a state's statistics may be nan, which a count of 0 keeps out of every step.
+            if count != 0 or (total != 0 and not (state and np.isnan(total))):
+                raise UserError(
+                    "A batch is padded with rows of zeros to a multiple of the devices and micro-batches. "
+                    f"Expected sum 0 and count 0 of such a row, got sum {float(total):.4g} and count "
+                    f"{float(count):.4g} of {name!r} in the update {update!r}: give padding weight 0 in the "
+                    "task's loss."
+                )
+
+
+def _check_pair(kind: str, name: Any, pair: Any) -> None:
+    is_pair = isinstance(pair, Sequence) and len(pair) == 2
+    if not is_pair or any(np.shape(number) != () for number in pair):
+        raise UserError(
+            f"Expected the {kind} {name!r} of the task's loss to be (sum, count) of two scalars, "
+            f"got {_describe(pair)}: correct the loss."
+        )
+    dtype = jnp.result_type(pair[0])
+    if kind == "term" and not jnp.issubdtype(dtype, jnp.floating):
+        raise UserError(
+            f"Expected the sum of the term {name!r} of the task's loss to be of a float type, got {dtype}: "
+            "correct the loss."
+        )
+
+
+def _check_collection(name: str, tree: Any, model_state: Mapping[str, Any]) -> None:
+    new, old = _shapes(tree), _shapes(model_state.get(name, {}))
+    for path in sorted(new.keys() | old.keys()):
+        if new.get(path) != old.get(path):
+            raise UserError(
+                f"Expected the state {name!r} to keep its shapes, but {path or name} was "
+                f"{old.get(path, 'absent')} and the task's loss returned {new.get(path, 'absent')}: return "
+                "the whole collection in the form in which `init` made it."
+            )
+
+
+def _shapes(tree: Any) -> dict[str, str]:
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): f"{jnp.result_type(x)}{list(jnp.shape(x))}"
+        for path, x in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+
+def _describe(value: Any) -> str:
+    """Returns a short text of a value, with shapes in place of arrays."""
+    shapes = jax.tree.map(lambda leaf: getattr(leaf, "shape", leaf), value)
+    return f"{type(value).__name__} {reprlib.repr(shapes)}"
