@@ -1,4 +1,4 @@
-"""Errors in the data, of which one message may report several."""
+"""Errors in the data. One message may report several."""
 
 import contextlib
 from collections.abc import Iterator

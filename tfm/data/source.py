@@ -61,7 +61,7 @@ class Source:
         return self._length
 
     def __getitem__(self, index):
-        """Reads from the beginning up to the row or the slice, which is slow for many single rows."""
+        """Reads from the beginning up to the row or the slice. Many single rows are slow."""
         if not isinstance(index, slice):
             if index < 0:
                 raise IndexError(index)

@@ -2,13 +2,13 @@
 
 A batch is a dict of int32 arrays [B, L]:
 
-    targets     tokens of documents, each of which ends in EOS
+    targets     tokens of documents; each document ends in EOS
     inputs      the token before each target; BOS before the first token of a document
     positions   of the targets in their row, or in their piece of a packed row, from 0
     segments    number of the piece in a row, from 1; no piece attends to another
     weights     1 where the target counts for the loss
 
-Where the segment is 0, all are 0 and the place is padding.
+Places of padding have 0 in all arrays.
 """
 
 import functools

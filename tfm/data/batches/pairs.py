@@ -49,7 +49,7 @@ class PairEpochs:
     """The usable pairs of a cache as rows; an `Epochs`.
 
     Every epoch has the shares of `config.mixing`, or each pair once. A row has pairs of one corpus. The
-    rows of one corpus and width are taken from endless shuffled passes, which continue from one epoch to
+    rows of one corpus and width are taken from endless shuffled passes that continue from one epoch to
     the next. So no row comes twice before all other rows have come once, and all epochs have the same
     shapes.
 
@@ -57,7 +57,7 @@ class PairEpochs:
       cache: the tokenized pairs.
       config: how they are batched and mixed.
       seed: decides the order.
-      corpora: pairs of each corpus, which follow each other in the cache; () is one corpus.
+      corpora: pairs of each corpus, in their order in the cache; () is one corpus.
       host_count: number of hosts that share each batch.
 
     Attributes:

@@ -127,14 +127,14 @@ class Layout(NamedTuple):
 
 
 def lay_out(counts: np.ndarray) -> Layout:
-    """Returns the layout of rows of which row r has the next `counts[r]` pieces. A host may have no rows."""
+    """Returns the layout of rows. Row r has the next `counts[r]` pieces. A host may have no rows."""
     rows = np.repeat(np.arange(len(counts)), counts)
     firsts = np.repeat(np.cumsum(counts) - counts, counts)
     return Layout(rows, np.arange(len(rows)) - firsts + 1, firsts)
 
 
 class Places(NamedTuple):
-    """Where the tokens of pieces go in an array [rows, width], one piece after the other.
+    """Places of the tokens of pieces in an array [rows, width], one piece after the other.
 
     Attributes:
       flat: int [tokens], indices into the flattened array.

@@ -154,13 +154,13 @@ def plan_shape(config: Any, host_count: int) -> tuple[int, int]:
 
 
 def prefetch(batches: Any, start_step: int) -> Iterator[Batch]:
-    """Returns batches from `start_step` on, which Grain prepares ahead of their use.
+    """Returns batches from `start_step` on. Grain prepares them ahead of their use.
 
     Args:
       batches: has `batch(step)`.
       start_step: the first step. Resuming needs nothing else.
     """
-    import grain  # takes a tenth of a second, which only training needs to wait for
+    import grain  # takes a tenth of a second; only training needs it
 
     dataset = grain.MapDataset.source(_FromStep(batches, start_step))
     return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=8)))

@@ -16,7 +16,7 @@ from tfm.errors import UserError
 
 
 def open_parquet(path: str, columns: Sequence[str], clean: Callable[[str], str]) -> Source:
-    """Returns the texts of a Parquet file, which is read some rows at a time.
+    """Returns the texts of a Parquet file. Some rows are read at a time.
 
     Args:
       path: the path of the file.

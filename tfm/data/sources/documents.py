@@ -20,8 +20,7 @@ def open_documents(config: DocumentsConfig, split: str) -> Source:
 
     Args:
       config: where the documents are.
-      split: "train", "validation" or "test", which the config maps to a name of its own; any other name is
-        taken as it is.
+      split: "train", "validation" or "test", for the name in the config; any other name is taken as it is.
 
     Raises:
       UserError: if the documents are missing, unusable or have no text.
@@ -76,7 +75,7 @@ def _open_builtin(name, split):
 
 
 def _open_files(config: DocumentsConfig, name: str) -> Source:
-    """The documents of text files, of which one is in memory at a time."""
+    """Opens the documents of text files. One file is in memory at a time."""
     paths = expand_names(config.directory, name, list(OPENERS))
     files = [TextFile(find_file(path, ADVICE), "text") for path in paths]
 

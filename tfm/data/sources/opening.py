@@ -38,8 +38,8 @@ def open_corpora(config: DataConfig, split: str) -> list[Source]:
 
     Args:
       config: the data section.
-      split: "train", "validation" or "test", which the config maps to a name of its own; any other name is
-        taken as it is, such as "pronoun" of the built-in language.
+      split: "train", "validation" or "test", for the name in the config; any other name is taken as it is,
+        such as "pronoun" of the built-in language.
 
     Raises:
       UserError: if a corpus is missing or cannot be opened, or there are more or fewer tags than corpora.
@@ -101,7 +101,7 @@ def find_problems(config: DataConfig, splits: Sequence[str]) -> list[str]:
 
 
 def _open(config: DataConfig, name: str) -> Source:
-    """Opens the pairs of a name, which may stand for several files."""
+    """Opens the pairs of a name. The name may stand for several files."""
     if config.kind == "text":
         return open_parallel_text(config.directory, name, config.languages)
     if config.kind == "table":
@@ -116,7 +116,7 @@ def _open(config: DataConfig, name: str) -> Source:
 
 
 def _open_by_function(config: DataConfig, name: str) -> Source:
-    """Calls the function of `data.kind`, which may be the user's."""
+    """Calls the function of `data.kind`, possibly the user's."""
     function = find_by_name(OPENED_BY_FUNCTION, config.kind, "config.data.kind", needs=("__call__",))
     try:
         pairs = function(config, name)

@@ -33,7 +33,7 @@ def find_name(config: Any, split: str) -> str:
 
 
 def list_splits(config: Any, open_split: Callable[[Any, str], Any]) -> list[str]:
-    """Returns those of "train", "validation" and "test" that a data section names and that exist.
+    """Returns the splits out of "train", "validation" and "test" that a data section names and that exist.
 
     Args:
       config: the data section.
@@ -47,7 +47,7 @@ def list_splits(config: Any, open_split: Callable[[Any, str], Any]) -> list[str]
     except MissingFile:
         named.remove("test")
     except UserError:
-        pass  # exists and is damaged, which the check of the split reports
+        pass  # the split exists and is damaged: its check reports why
     return named
 
 
@@ -59,8 +59,8 @@ def find_split_problems(
     Args:
       config: the data section.
       splits: "train", "validation", "test" or other names.
-      find_problems: (config, split) returns problems or raises an error, which is a `MissingFile` if the
-        split does not exist.
+      find_problems: (config, split) returns problems or raises an error. The error is a `MissingFile` if
+        the split does not exist.
     """
     problems = find_empty_names(config, splits)
     for split, may_be_missing in list_distinct(config, splits).items():

@@ -35,7 +35,7 @@ Parser = Callable[[Any], Sequence[str]]
 
 
 class TableOptions(NamedTuple):
-    """How tables are read.
+    """Options of reading tables.
 
     Attributes:
       columns: the columns of the texts of a row, names or numbers.
@@ -96,7 +96,7 @@ def open_table(path: str, options: TableOptions) -> Source:
 
 
 def _find_table(path):
-    """The file of a path, which may lack its ending."""
+    """Returns the file of a path that may lack its ending."""
     if _has_file(path) or os.path.splitext(path)[1] in FORMAT_OF:
         return find_file(path, ADVICE)
     paths = [path + ending for ending in FORMAT_OF if _has_file(path + ending)]

@@ -42,12 +42,12 @@ NO_FILE = {
 
 
 def one_line(text: str) -> str:
-    """Returns the text without line ends, which a model may write that was trained on bytes."""
+    """Returns the text without line ends. A model that was trained on bytes may write line ends."""
     return LINE_ENDS.sub(" ", text).strip()
 
 
 class Content(NamedTuple):
-    """What one pass over a file finds.
+    """The findings of one pass over a file.
 
     Attributes:
       start: the first bytes.
@@ -67,15 +67,15 @@ class Content(NamedTuple):
     sha256: str
 
 
-# What files contain, by identity and time of change. A command opens a split to check it, then to read it.
+# By identity and time of change of the file. A command opens a split to check it, then again to read it.
 CONTENTS: dict[tuple[Any, ...], Content] = {}
 
 
 class TextFile:
     """A UTF-8 file whose lines end in "\\n". Iterating yields the lines, without "\\n" and byte-order mark.
 
-    The file stays open: a file that is deleted or replaced meanwhile is read as it was. A file that is
-    written to meanwhile is an error.
+    The file stays open: a file that is deleted or replaced is read as it was. A file that changes
+    while it is read is an error.
 
     Args:
       path: the path of the file.
@@ -142,7 +142,7 @@ class TextFile:
 
     @property
     def content(self) -> Content:
-        """What the file contains.
+        """The findings of one pass over the file, which are kept.
 
         Raises:
           UserError: if the file is damaged or was written to after this object was made.
@@ -251,7 +251,7 @@ class TextFile:
 
 
 class _Reader(io.RawIOBase):
-    """The bytes of an open file, with a position of its own."""
+    """A reader of an open file that keeps its own position."""
 
     def __init__(self, descriptor):
         self._descriptor, self._position = descriptor, 0
@@ -345,7 +345,7 @@ def expand_names(directory: str, name: str, endings: Sequence[str]) -> list[str]
 
     Args:
       directory: folder of the files; "" is the current folder.
-      name: names between commas, each of which may be a pattern with *, ? or [...]; ** is any folders. The
+      name: names or patterns between commas. Patterns have *, ? or [...]; ** is any folders. The
         files of a pattern are in the order of their names. A file with the whole name is that file.
       endings: the endings that a file may have, such as ".en.gz".
 

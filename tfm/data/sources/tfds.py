@@ -1,4 +1,4 @@
-"""Texts of TFDS data sets, which are prepared as array_record files and read without TensorFlow."""
+"""Texts of TFDS data sets in array_record files, read without TensorFlow."""
 
 import contextlib
 import io
@@ -15,7 +15,7 @@ DAMAGE = (RuntimeError, ValueError, KeyError, IndexError, AssertionError)
 
 
 def open_records(name: str, directory: str, split: str, features: Sequence[str]) -> Source:
-    """Returns texts of a split of a data set, which is downloaded if it does not exist yet.
+    """Returns texts of a split of a data set. Downloads the data set if it does not exist yet.
 
     Raises:
       UserError: if there is no such data set, split or feature, or it has no examples.
@@ -82,7 +82,7 @@ def describe_damage(folder: str, reason: str) -> str:
 
 
 def find_builder(name: str, directory: str) -> Any:
-    """The builder of a TFDS data set, which may not have been downloaded yet.
+    """Returns the builder of a TFDS data set, possibly before its download.
 
     Raises:
       UserError: TFDS has no such data set, or its files are damaged or of another format.
@@ -124,7 +124,7 @@ def opening(name: str, folder: str) -> Iterator[None]:
 
 
 def prepare(builder: Any, name: str, directory: str) -> Any:
-    """The builder with its files on disk; they are downloaded and written where they are not there.
+    """Returns the builder with its files on disk. Downloads and writes missing files.
 
     Raises:
       UserError: they could not be.
@@ -194,7 +194,7 @@ def _count(part, infos):
 
 
 def split_names(builder: Any) -> list[str]:
-    """The splits of a data set, also before its download; none where its code cannot tell them before."""
+    """Returns the splits of a data set, also before its download; none if its code needs the files."""
     if builder.info.splits:
         return list(builder.info.splits)
     try:
@@ -202,12 +202,12 @@ def split_names(builder: Any) -> list[str]:
             generators = builder._split_generators(_FakeDownloadManager())
         names = generators if isinstance(generators, dict) else [each.name for each in generators]
         return [str(name) for name in names]
-    except Exception:  # the code of any data set, which looks into files that are not there
+    except Exception:  # code of any data set may read missing files
         return []
 
 
 class _FakeDownloadManager:
-    """In the place of TFDS's download manager: as if all were downloaded, into files that are not there."""
+    """A download manager for TFDS that returns paths of missing files."""
 
     def __init__(self):
         from etils import epath

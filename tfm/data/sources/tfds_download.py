@@ -1,6 +1,6 @@
-"""A TFDS data set downloaded and written to disk, by a process of its own that can be ended at any moment.
+"""A TFDS data set downloaded and written to disk by another process, so that it can be ended at any moment.
 
-TFDS retries a connection for minutes and downloads in threads, which hold up the end of their process.
+TFDS retries a connection for minutes, and its download threads delay the end of their process.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 
 
 def download(name: str, module: str, root: str, folder: str) -> None:
-    """Writes the array_record files of a data set into `folder`, which appears only when it is complete.
+    """Writes the array_record files of a data set into `folder`. The folder appears when it is complete.
 
-    Of an attempt that fails or is interrupted only downloads that are whole stay, for the next attempt.
+    An attempt that fails or is interrupted leaves complete downloads for the next attempt.
 
     Args:
       name: of the data set.
@@ -81,7 +81,7 @@ def _run(arguments, folder):
     """Runs `_prepare` in another process and ends it however this function ends."""
     command = [sys.executable, "-P", "-m", "tfm.data.sources.tfds_download", *arguments]
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    # A session of its own: Ctrl-C at a terminal reaches this process alone, which ends the other one.
+    # In a new session, so that Ctrl-C at a terminal reaches only this process. It ends the other process.
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -184,7 +184,7 @@ def _replace_tensorflow(module):
 
 
 def _end_with_parent(root, temporary):
-    """Ends this process when the one that started it is gone, which held the other end of stdin."""
+    """Ends this process when its parent has ended and thereby closed the other end of stdin."""
     sys.stdin.buffer.read()
     _keep_downloads(root, temporary)
     shutil.rmtree(temporary, ignore_errors=True)
