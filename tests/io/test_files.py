@@ -100,6 +100,15 @@ def test_temporary_files_of_killed_processes_are_removed(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.tmp"]
 
 
+def test_a_temporary_folder_that_cannot_be_removed_stops_nobody(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError
+
+    (tmp_path / "folder.0123456789ab.tmp").mkdir()
+    monkeypatch.setattr(os, "rmdir", refuse)
+    files.remove_temporary(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("cache", "home", "expected"), [("/caches", "~", "/caches/tfm"), ("", "/home/me", "/home/me/.cache/tfm")]
 )
