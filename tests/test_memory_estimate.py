@@ -156,6 +156,7 @@ def test_what_fits_passes_and_copies_count(monkeypatch):
     check_weights_fit(model, 3)
     with pytest.raises(UserError, match="parameters 4 times need"):
         check_weights_fit(model, 4)
+    check_weights_fit(model, 4, available=4 * size)  # of another memory than the device's
     with pytest.raises(UserError, match=r"Training .* parameters \(weights, gradients"):
         check_training_fits(model, TrainingConfig())
     check_training_fits(model, TrainingConfig(parallel="mesh", mesh_fsdp=2))
