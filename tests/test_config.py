@@ -82,7 +82,7 @@ def test_impossible_values_are_refused_by_name(section, field, value):
 
 
 def test_warm_up_must_end_before_a_decay():
-    with pytest.raises(UserError, match="warmup_steps must be below"):
+    with pytest.raises(UserError, match="warmup_steps to be below"):
         TrainingConfig(schedule="linear_decay", warmup_steps=10, steps=10)
 
 

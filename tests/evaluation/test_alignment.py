@@ -17,6 +17,12 @@ def test_a_word_sums_the_attention_of_its_pieces():
     assert align_words(attention, [], [0]) == set()
 
 
+def test_the_words_of_pieces_may_be_tuples():
+    attention = np.array([[0.4, 0.3, 0.3], [0.0, 0.1, 0.9]])
+    assert align_words(attention, (0, 1, 1), (0, 1)) == align_words(attention, [0, 1, 1], [0, 1])
+    assert align_words(attention, (), (0,)) == set()
+
+
 def test_pharaoh_format_there_and_back():
     pairs = {(0, 0), (10, 2), (1, 2)}
     assert to_pharaoh(pairs) == "0-0 1-2 10-2"
@@ -24,7 +30,7 @@ def test_pharaoh_format_there_and_back():
     assert from_pharaoh("") == set()
 
 
-@pytest.mark.parametrize("text", ["0", "0-1-2", "a-1", "0:1", "-1-2"])
+@pytest.mark.parametrize("text", ["0", "0-1-2", "a-1", "0:1", "-1-2", "²-0", "0-²", f"{'9' * 5000}-0"])
 def test_what_is_no_alignment_is_refused(text):
     with pytest.raises(UserError, match="0-0 1-2"):
         from_pharaoh(text)

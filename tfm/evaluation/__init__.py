@@ -1,1 +1,1 @@
-"""Metrics of outputs against references. NumPy only, never JAX."""
+"""Metrics that compare outputs with references. The modules use NumPy and never import JAX."""

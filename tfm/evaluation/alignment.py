@@ -1,5 +1,6 @@
 """Word alignments from attention, in Pharaoh format ("0-0 1-2"), and their error rate. NumPy only."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -7,54 +8,64 @@ import numpy as np
 from tfm.errors import UserError
 
 Links = set[tuple[int, int]]  # (source word, target word)
+LINK = re.compile(r"(\d{1,9})-(\d{1,9})")
 
 
 def align_words(attention: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]) -> Links:
-    """Which source word each target word attends to most.
+    """Links each target word to the source word that it attends to most.
+
+    The attention of a target word is the mean over its pieces. The attention to a source word is the sum over
+    its pieces.
 
     Args:
-      attention: [L, M], of target pieces over source pieces; more rows or columns, such as of EOS, are left
-        out.
+      attention: float [L, M], weights of target pieces over source pieces. Rows and columns after the last
+        piece of a side, for example those of EOS, are ignored.
       source_words, target_words: the number of the word that each piece belongs to, ascending from 0.
 
     Returns:
-      Set of (source word, target word): one source word for each target word. The attention of a word is the
-      mean of its pieces', that to a word the sum over its pieces.
+      A set with one link (source word, target word) for each target word. The set is empty if a side has no
+      pieces.
     """
     if not source_words or not target_words:
         return set()
     source, target = (
-        np.eye(words[-1] + 1)[words] for words in (source_words, target_words)
+        np.eye(words[-1] + 1)[np.asarray(words)] for words in (source_words, target_words)
     )  # [pieces, words]
     weights = target.T @ attention[: len(target_words), : len(source_words)] @ source
     return {(int(i), j) for j, i in enumerate(weights.argmax(1))}
 
 
 def to_pharaoh(pairs: Iterable[tuple[int, int]]) -> str:
-    """{(0, 0), (1, 2)} -> "0-0 1-2"."""
+    """Returns links as sorted text: {(0, 0), (1, 2)} becomes "0-0 1-2"."""
     return " ".join(f"{i}-{j}" for i, j in sorted(pairs))
 
 
 def from_pharaoh(text: str) -> Links:
-    """ "0-0 1-2" -> {(0, 0), (1, 2)}.
+    """Reads links from text: "0-0 1-2" becomes {(0, 0), (1, 2)}.
 
     Raises:
-      UserError: it is something else.
+      UserError: if the text has any other form.
     """
-    pairs = [pair.split("-") for pair in text.split()]
-    if any(len(pair) != 2 or not all(place.isdigit() for place in pair) for pair in pairs):
-        raise UserError(f"Expected an alignment such as '0-0 1-2', got {text!r}.")
-    return {(int(i), int(j)) for i, j in pairs}
+    links: Links = set()
+    for pair in text.split():
+        match = LINK.fullmatch(pair)
+        if not match:
+            raise UserError(f"Expected an alignment such as '0-0 1-2', got {text!r}.")
+        links.add((int(match[1]), int(match[2])))
+    return links
 
 
 def alignment_error_rate(found: Sequence[Links], true: Sequence[Links]) -> float:
-    """1 - 2 |A and S| / (|A| + |S|) over a corpus: Och and Ney 2003, equation 8, where all links are sure.
+    """Returns 1 - 2 |A and S| / (|A| + |S|), counted over a corpus.
+
+    This is equation 8 of Och and Ney 2003 for references A in which all links are "sure" links S.
 
     Args:
-      found, true: as many sets of (source word, target word); a pair without true links counts for nothing.
+      found, true: the predicted and the reference links of each sentence pair, as sets of (source word,
+        target word). Pairs without reference links are left out.
 
     Returns:
-      Float in [0, 1]; 0 is best.
+      A float in [0, 1]. 0 is best, and also the result for a corpus without links.
     """
     pairs = [(a, s) for a, s in zip(found, true, strict=True) if s]
     links = sum(len(a) + len(s) for a, s in pairs)

@@ -1,17 +1,17 @@
 """Labelled bracketing of constituency trees: precision, recall, F1 and complete matches as evalb counts them.
 
-evalb is the program of Sekine and Collins that published scores come from, here with its parameters
-COLLINS.prm:
+evalb is the program of Sekine and Collins that published scores are computed with. The rules here are those
+of its parameter file COLLINS.prm:
 
-- a word whose tag is punctuation (, . : `` '') or -NONE- is deleted, in each tree by that tree's own tags;
-- a bracket TOP or with a label of that list, or without a word that is left, does not count;
-- a label ends before its first "-" or "="; PRT equals ADVP;
-- a bracket matches one of the same label over the same words; of equal ones each matches once;
-- a sentence whose words, as far as they are left, differ in the two trees is an error sentence: it is left
-  out of all scores, and so is one without any word left in the test tree.
+- Words whose tag is punctuation (, . : `` '') or -NONE- are deleted. Each tree is filtered by its tags.
+- Brackets do not count if their label is TOP or a deleted tag, or if all their words are deleted.
+- A label ends before its first "-" or "=". PRT equals ADVP.
+- A bracket matches a bracket of the same label over the same words. Duplicates match one by one.
+- If the remaining words of the two trees differ, or the test tree has no remaining words, the sentence is an
+  "error sentence". evalb leaves error sentences out of all scores.
 
-That last rule rewards a parser for sentences that it cannot parse, so there is also an F1 over all sentences,
-in which brackets of an error sentence count as wrong.
+The last rule rewards a parser for sentences that it cannot parse. Therefore `bracketing_scores` also returns
+an F1 over all sentences, in which the brackets of error sentences count as wrong.
 """
 
 import itertools
@@ -27,7 +27,13 @@ EQUAL_LABELS = {"PRT": "ADVP"}
 
 
 class Parse(NamedTuple):
-    """A tree as evalb sees it: words, a tag for each, brackets (label, first word, word behind the last)."""
+    """A tree as evalb reads it.
+
+    Attributes:
+      words: the words of the sentence.
+      tags: the part-of-speech tag of each word.
+      spans: brackets (label, start, end). `start` is the index of the first word, `end` is exclusive.
+    """
 
     words: Sequence[str]
     tags: Sequence[str]
@@ -35,9 +41,13 @@ class Parse(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Brackets of a sentence: those that match, those of the gold tree, those of the test tree.
+    """Numbers of brackets of one sentence.
 
-    `is_error` says that evalb leaves the sentence out; none of its brackets matches.
+    Attributes:
+      matched: brackets that both trees have; 0 in an error sentence.
+      gold: brackets of the gold tree.
+      test: brackets of the test tree.
+      is_error: whether evalb leaves the sentence out of its scores.
     """
 
     matched: int
@@ -47,7 +57,7 @@ class Counts(NamedTuple):
 
 
 def count_brackets(gold: Parse, test: Parse) -> Counts:
-    """The counts of one sentence."""
+    """Counts the brackets of one sentence."""
     (gold_words, gold_spans), (test_words, test_spans) = map(_delete, (gold, test))
     is_error = not test_words or gold_words != test_words
     matched = 0 if is_error else (gold_spans & test_spans).total()
@@ -55,24 +65,26 @@ def count_brackets(gold: Parse, test: Parse) -> Counts:
 
 
 def bracketing_scores(golds: Sequence[Parse], tests: Sequence[Parse]) -> list[Score]:
-    """F1, precision, recall and complete matches of a corpus by evalb, its error sentences, F1 with these.
+    """Computes the scores of a corpus. Brackets are counted over all sentences before the division.
 
-    Brackets are added over sentences before the division.
+    Returns:
+      evalb's F1, precision, recall and share of complete matches, the share of error sentences, and an F1 in
+      which error sentences count. All values are in per cent.
 
     Raises:
-      UserError: no trees, or unequal numbers of them.
+      UserError: if there are no trees, or not as many trees as references.
     """
     if not golds or len(golds) != len(tests):
         raise UserError(
-            f"Expected as many trees as references, and at least one, got {len(tests):,} trees and "
+            f"Expected at least one tree, and as many trees as references, got {len(tests):,} trees and "
             f"{len(golds):,} references."
         )
     counts = [count_brackets(*pair) for pair in zip(golds, tests, strict=True)]
-    counted = [each for each in counts if not each.is_error]
+    counted = [sentence for sentence in counts if not sentence.is_error]
     matched, gold, test = _add(counted)
-    complete = sum(each.matched == each.gold == each.test for each in counted)
+    complete = sum(sentence.matched == sentence.gold == sentence.test for sentence in counted)
     signature = f"evalb's rules, COLLINS.prm, {len(counted):,} of {len(counts):,} sentences"
-    _, all_gold, all_test = _add(counts)  # matched are the same
+    _, all_gold, all_test = _add(counts)  # error sentences have no matches, so `matched` stays
     return [
         Score("bracketing F1", _percent(2 * matched, gold + test), signature),
         Score("bracketing precision", _percent(matched, test), f"{matched:,} of {test:,} brackets"),
@@ -91,12 +103,16 @@ def bracketing_scores(golds: Sequence[Parse], tests: Sequence[Parse]) -> list[Sc
     ]
 
 
-def _add(counts):
-    return [sum(each[i] for each in counts) for i in range(3)]
+def _add(counts: Sequence[Counts]) -> list[int]:
+    """Returns the sums of `matched`, `gold` and `test`."""
+    return [sum(sentence[i] for sentence in counts) for i in range(3)]
 
 
-def _delete(parse):
-    """(words that are left, Counter of the brackets that count), the brackets over the words left."""
+def _delete(parse: Parse) -> tuple[list[str], Counter]:
+    """Returns the remaining words, and a Counter of the brackets that count.
+
+    The brackets are (label, start, end) with indices into the remaining words.
+    """
     left = [tag not in DELETED for tag in parse.tags]
     number = [0, *itertools.accumulate(left)]
     spans = ((_base(label), number[start], number[end]) for label, start, end in parse.spans)
@@ -104,10 +120,12 @@ def _delete(parse):
     return list(itertools.compress(parse.words, left)), kept
 
 
-def _base(label):
+def _base(label: str) -> str:
+    """Returns the label without functions and indices: "NP-SBJ-1" becomes "NP"."""
     base = label if label in DELETED else label.partition("-")[0].partition("=")[0]
     return EQUAL_LABELS.get(base, base)
 
 
-def _percent(part, whole):
+def _percent(part: int, whole: int) -> float:
+    """Returns `part` in per cent of `whole`, or 0 if `whole` is 0."""
     return 100 * part / whole if whole else 0.0

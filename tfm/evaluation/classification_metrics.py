@@ -1,4 +1,4 @@
-"""Scores of a classification from log-probabilities. No JAX here."""
+"""Scores of a classification from log-probabilities. The module does not import JAX."""
 
 import numpy as np
 
@@ -6,15 +6,17 @@ from tfm.evaluation.score import Score
 
 
 def classification_scores(log_probabilities: np.ndarray, labels: np.ndarray, names: list[str]) -> list[Score]:
-    """Accuracy, cross-entropy, and the accuracy of each class that has examples.
+    """Computes accuracy, cross-entropy, and the accuracy of each class that has examples.
+
+    If several classes have the largest probability, the prediction is the class with the lowest index.
 
     Args:
       log_probabilities: float [N, classes], in nats.
       labels: int [N].
-      names: of the classes.
+      names: names of the classes, by label.
 
     Returns:
-      `Score`s; accuracies are per cent.
+      A list of `Score`. Accuracies are in per cent, the cross-entropy is in nats per example.
     """
     correct = log_probabilities.argmax(-1) == labels
     losses = -np.take_along_axis(log_probabilities, labels[:, None], axis=-1)

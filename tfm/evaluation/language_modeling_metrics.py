@@ -1,4 +1,4 @@
-"""Bits per byte and per character, and perplexity, of texts whose log-probabilities are known."""
+"""Bits per byte, bits per character and perplexity of texts, computed from their log-probabilities."""
 
 import math
 
@@ -8,22 +8,23 @@ from tfm.evaluation.score import Score
 
 
 def likelihood_scores(nats: np.ndarray, tokens: int, texts: list[str], how: str) -> list[Score]:
-    """What a language model makes of texts, on three scales.
+    """Computes bits per byte, bits per character, and perplexity per token.
 
-    Bits per byte and per character do not depend on the tokenizer; perplexity compares only models of one.
+    Bits per byte and bits per character of models with different tokenizers can be compared. Perplexities can
+    be compared only between models with the same tokenizer.
 
     Args:
-      nats: float [texts], the negative log-probability of each text, its end counted.
-      tokens: of all texts, ends counted.
-      texts: what was scored.
-      how: what the signature tells of it, such as the window.
+      nats: float [texts], the negative log-probability of each text, including its EOS.
+      tokens: number of tokens of all texts, including one EOS for each text.
+      texts: the scored texts.
+      how: a description of the scoring for the signature, for example its window.
     """
     total = float(np.sum(nats, dtype=np.float64))
     size = sum(len(text.encode("utf-8")) for text in texts)
     characters = sum(map(len, texts))
     bits = total / math.log(2)
     counted = f"{len(texts):,} documents, ends counted, {how}"
-    with np.errstate(over="ignore"):  # of a model that has diverged it is infinite
+    with np.errstate(over="ignore"):  # the perplexity of a diverged model can be infinite
         perplexity = float(np.exp(np.float64(total / tokens)))
     return [
         Score("bits per byte", bits / size, f"{size:,} bytes of {counted}", digits=4),

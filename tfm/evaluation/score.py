@@ -1,4 +1,4 @@
-"""A score of an evaluation, as all tasks report them."""
+"""The type of the scores that all tasks report."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,10 +10,10 @@ class Score(NamedTuple):
     """A score of a whole split.
 
     Attributes:
-      name: what it is.
-      value: the number.
-      signature: how to repeat it.
-      digits: behind the decimal point, where it is shown.
+      name: name of the metric.
+      value: value of the metric.
+      signature: unit, settings and number of examples: what a reader needs to reproduce the value.
+      digits: digits after the decimal point in printed scores.
     """
 
     name: str
@@ -25,17 +25,17 @@ class Score(NamedTuple):
         return f"{self.name:<27}{self.format_value():>7}  {self.signature}"
 
     def format_value(self) -> str:
-        """The value with its digits."""
+        """Returns the value with `digits` digits after the decimal point."""
         return f"{self.value:.{self.digits}f}"
 
     @classmethod
     def read(cls, saved: Mapping[str, Any]) -> "Score":
-        """The score of which `saved` has the fields, as JSON gives them; older ones have no digits.
+        """Returns a score from its fields, as read from JSON. Scores saved by old versions have no `digits`.
 
         Raises:
-          KeyError, TypeError, ValueError: it has not.
+          KeyError, TypeError, ValueError: if a field is missing or has the wrong type or an invalid value.
         """
         digits = saved.get("digits", 2)
         if digits not in range(MOST_DIGITS + 1):
-            raise ValueError(f"digits must be an integer from 0 to {MOST_DIGITS}, got {digits!r}")
+            raise ValueError(f"Expected digits to be an integer from 0 to {MOST_DIGITS}, got {digits!r}.")
         return cls(str(saved["name"]), float(saved["value"]), str(saved["signature"]), int(digits))

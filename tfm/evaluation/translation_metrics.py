@@ -1,11 +1,11 @@
-"""Scores of translations: sacreBLEU's, each with the signature that says how to repeat it. No JAX here."""
+"""Scores of translations by sacreBLEU, each with a signature to reproduce it. The module is free of JAX."""
 
 import functools
 import math
 import re
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sacrebleu
 from sacrebleu.significance import PairedTest, Result
@@ -16,15 +16,22 @@ from tfm.errors import UserError
 from tfm.evaluation.score import Score
 
 RESAMPLES = 1000
-# The Transformer authors' expression, letter for letter: matches share no character, so that a part of one
-# letter splits on its left alone, "x-y-z" -> "x ##AT##-##AT## y-z". Published numbers count it so.
+# This is exactly the expression of the Transformer authors' script, because published numbers depend on it.
+# Its matches do not overlap, so a part of one letter is split only on its left: "x-y-z" becomes
+# "x ##AT##-##AT## y-z".
 HYPHEN = re.compile(r"(\S)-(\S)")
 
 
 class Comparison(NamedTuple):
-    """One metric on two systems: sacreBLEU's `Result` of each (score, and mean ± ci of resampling), and p.
+    """A comparison of two systems by one metric.
 
-    p is nan where the resamples tell nothing.
+    Attributes:
+      name: name of the metric.
+      first, second: sacreBLEU's `Result` of each system: its score, and the mean and 95 % confidence interval
+        (`ci`) over the resamples.
+      p_value: probability of the difference if both systems were equally good; nan if all resamples are
+        alike, for example because there is only one sentence.
+      signature: sacreBLEU's signature.
     """
 
     name: str
@@ -35,24 +42,24 @@ class Comparison(NamedTuple):
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Corpus BLEU of sacreBLEU's defaults (13a, cased) against one reference each: 0 to 100."""
+    """Computes corpus BLEU, from 0 to 100, with sacreBLEU's defaults (13a, cased) and one reference each."""
     return _corpus(sacrebleu.BLEU(), "BLEU", hypotheses, references)
 
 
 def scores(hypotheses: Sequence[str], references: Sequence[str], language: str) -> list[Score]:
-    """The scores that a publication prints.
+    """Computes the scores that publications print.
 
     Args:
-      hypotheses, references: lists of texts, detokenised, of equal number.
-      language: of the references, for Moses tokenisation.
+      hypotheses, references: detokenised texts, one reference for each hypothesis.
+      language: language code of the references, for the Moses tokenizer.
 
     Returns:
-      list of `Score`: BLEU, the same with international tokenisation and lowercased, chrF, TER; BLEU of
-      lowercased Moses tokens, which publications on Multi30k print; and BLEU of `paper_tokenizer`'s tokens
-      without smoothing, which the Transformer paper prints.
+      A list of `Score`: BLEU, BLEU with international tokenisation, lowercased BLEU, chrF2, TER, BLEU of
+      lowercased Moses tokens (as in publications on Multi30k), and BLEU of the tokens of `paper_tokenizer`
+      without smoothing (as in the Transformer paper).
 
     Raises:
-      UserError: no texts, or unequal numbers of them.
+      UserError: if there are no texts, or not as many hypotheses as references.
     """
     sides = (hypotheses, references)
     return [
@@ -69,19 +76,20 @@ def scores(hypotheses: Sequence[str], references: Sequence[str], language: str) 
 def paired_bootstrap(
     first: Sequence[str], second: Sequence[str], references: Sequence[str]
 ) -> list[Comparison]:
-    """Whether two systems differ by more than the choice of sentences: sacreBLEU's paired bootstrap.
+    """Tests by sacreBLEU's paired bootstrap whether two systems differ by more than the choice of sentences.
 
-    The seed is sacreBLEU's own, which its environment variable SACREBLEU_SEED replaces; signatures tell it.
+    sacreBLEU chooses the random seed. Its environment variable SACREBLEU_SEED changes the seed, and the
+    signatures contain it.
 
     Args:
-      first, second: hypotheses of the systems.
-      references: texts of the same number.
+      first, second: hypotheses of the two systems.
+      references: one reference for each hypothesis.
 
     Returns:
-      list of `Comparison`: BLEU, chrF2 and TER.
+      A list of `Comparison`: BLEU, chrF2 and TER.
 
     Raises:
-      UserError: no texts, or unequal numbers of them.
+      UserError: if there are no texts, or not as many hypotheses as references.
     """
     for hypotheses in (first, second):
         _check(hypotheses, references)
@@ -98,10 +106,10 @@ def paired_bootstrap(
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """chrF2 of each sentence by itself.
+    """Computes the chrF2 of each sentence, from 0 to 100.
 
     Raises:
-      UserError: no texts, or unequal numbers of them.
+      UserError: if there are no texts, or not as many hypotheses as references.
     """
     _check(hypotheses, references)
     metric = sacrebleu.CHRF()
@@ -110,10 +118,10 @@ def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Per cent of hypotheses that equal their reference to the letter.
+    """Returns the percentage of hypotheses that are identical to their reference.
 
     Raises:
-      UserError: no texts, or unequal numbers of them.
+      UserError: if there are no texts, or not as many hypotheses as references.
     """
     _check(hypotheses, references)
     pairs = zip(hypotheses, references, strict=True)
@@ -121,24 +129,25 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
 
 
 def moses_tokenizer(language: str) -> Callable[[str], str]:
-    """Text -> its Moses tokens joined by spaces, nothing escaped."""
-    import sacremoses  # a quarter of a second, for these scores alone
+    """Returns a function from text to its Moses tokens, joined by spaces and without escapes."""
+    import sacremoses  # imported here because it takes a quarter of a second
 
     tokenizer = sacremoses.MosesTokenizer(language)
     return functools.partial(tokenizer.tokenize, return_str=True, escape=False)
 
 
 def lowercase_tokenizer(language: str) -> Callable[[str], str]:
-    """Text -> the Moses tokens of the lowercased text."""
+    """Returns a function from text to the Moses tokens of the lowercased text, joined by spaces."""
     tokens = moses_tokenizer(language)
     return lambda text: tokens(text.lower())
 
 
 def paper_tokenizer(language: str) -> Callable[[str], str]:
-    """Text -> Moses tokens after normalising punctuation, hyphenated compounds split: the paper's evaluation.
+    """Returns the tokenizer of the paper's evaluation, a function from text to tokens joined by spaces.
 
-    Its script replaces typographic quotes in hypotheses alone, because its reference file has none; here both
-    sides are plain text and are normalised alike.
+    The function normalises punctuation, splits the text into Moses tokens and splits hyphenated compounds.
+    The script of the paper's authors replaces typographic quotes only in hypotheses, because its reference
+    file contains none. Here both sides are plain text, so both are normalised.
     """
     import sacremoses
 
@@ -147,33 +156,42 @@ def paper_tokenizer(language: str) -> Callable[[str], str]:
     return lambda text: HYPHEN.sub(r"\1 ##AT##-##AT## \2", tokens(normalize(text)))
 
 
-def _moses(name, label, tokens, sides, smoothing="exp"):
-    """BLEU of both sides tokenised by `tokens`; the signature adds `label` to "moses"."""
+def _moses(
+    name: str,
+    label: str,
+    tokens: Callable[[str], str],
+    sides: tuple[Sequence[str], Sequence[str]],
+    smoothing: str = "exp",
+) -> Score:
+    """Computes the BLEU of both sides tokenised by `tokens`. The signature contains `label`."""
     metric = sacrebleu.BLEU(tokenize="none", force=True, smooth_method=smoothing)
     score = _corpus(metric, name, *([tokens(text) for text in side] for side in sides))
     tokenizer = f"tok:moses-sacremoses-{version('sacremoses')}-{label}"
     return score._replace(signature=score.signature.replace("tok:none", tokenizer))
 
 
-def _corpus(metric, name, hypotheses, references):
+def _corpus(metric: Any, name: str, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """Returns the corpus score by a metric of sacreBLEU."""
     _check(hypotheses, references)
     value = metric.corpus_score(list(hypotheses), [list(references)]).score
-    # They keep 65,536 lines each, with the tokenizer that read them: a run that evaluates often would grow.
+    # Each cache keeps 65,536 lines and their tokenizers. The memory of a run that evaluates often would grow.
     for tokenizer in (Tokenizer13a, TokenizerRegexp):
         tokenizer.__call__.cache_clear()
     return Score(name, value, str(metric.get_signature()))
 
 
-def _comparison(name, scores, signature):
+def _comparison(name: str, scores: Sequence[Result], signature: str) -> Comparison:
+    """Returns the `Comparison` of the results of two systems, with corrected p-values."""
     first, second = scores
-    # sacreBLEU counts resamples beyond the difference, not at it: p of two equal systems would be 1/1001.
+    # sacreBLEU counts only resamples with a larger difference, so p of two equal systems would be 1/1001.
     p_value = 1.0 if first.score == second.score else second.p_value
-    if p_value < 1 and first.ci == second.ci == 0:  # all resamples are alike, as of one sentence
+    if p_value < 1 and first.ci == second.ci == 0:  # all resamples are alike, for example with one sentence
         p_value = math.nan
     return Comparison(name, first, second, p_value, signature)
 
 
-def _check(hypotheses, references):
+def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    """Raises a UserError if there are no texts, or not as many hypotheses as references."""
     if len(hypotheses) != len(references):
         raise UserError(
             f"Expected a hypothesis for each reference, got {len(hypotheses):,} hypotheses "
