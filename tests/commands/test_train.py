@@ -89,3 +89,11 @@ def test_a_run_from_a_pipe_resumes_without_it(tmp_path):
     refused = run_command(*arguments, stdin=rows + "red\trot\n")
     assert refused.code == 2
     assert "data.train" in refused.error
+
+
+def test_the_mesh_is_checked_before_the_vocabulary_is_trained(tmp_path):
+    write_corpus(tmp_path)
+    config = write_config_file(tmp_path, make_config(tmp_path, mesh_tensor=64))
+    with pytest.raises(UserError, match="mesh_tensor 64"):
+        train.main([f"--config={config}", f"--workdir={tmp_path / 'run'}"])
+    assert not (tmp_path / "run").exists()

@@ -300,3 +300,15 @@ def test_schedules_have_the_given_or_papers_peak(name, peak, d_model):
 def test_a_model_without_width_needs_a_peak(name):
     with pytest.raises(UserError, match=r"Expected training\.peak_learning_rate, got None: .* has none"):
         make_schedule(TrainingConfig(schedule=name), None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "warns"),
+    [({}, False), ({"warmup_steps": 10}, True), ({"warmup_steps": 10, "peak_learning_rate": 0.03}, False)],
+)
+@pytest.mark.parametrize("name", ["inverse_sqrt", "linear_decay", "cosine_decay", "constant"])
+def test_a_short_warm_up_without_a_peak_is_warned_of(name, fields, warns, caplog):
+    """The paper's rule gives a run of 50 steps a rate at which it learns nothing."""
+    make_schedule(TrainingConfig(schedule=name, steps=50_000, **fields), 128)
+    assert ("rises to 0.028" in caplog.text) == warns
+    assert len(caplog.records) == warns

@@ -29,6 +29,7 @@ from tfm.memory import limit_malloc_arenas
 from tfm.training.dry_run import describe_run
 from tfm.training.hooks import Hook
 from tfm.training.loop import train
+from tfm.training.partitioning import make_partitioner
 from tfm.training.profiling import Profiler, parse_range
 from tfm.training.topology import describe_topology, find_devices
 from tfm.training.trackers import find_tracker
@@ -68,7 +69,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     join_hosts(arguments)
     chosen = cli.read_pipe(chosen)
     cli.check_device()
-    if arguments.profile:  # before minutes of preparation
+    if not arguments.topology:  # before minutes of preparation
+        make_partitioner(chosen.training)
+    if arguments.profile:
         check_profile(arguments.profile, chosen.training.steps)
     for name in chosen.training.trackers:
         find_tracker(name)  # is installed

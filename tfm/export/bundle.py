@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 import safetensors.numpy
 from flax.traverse_util import flatten_dict
@@ -22,7 +23,7 @@ from tfm.workdir.bundle import (
     MANIFEST_KEY,
     METADATA_KEY,
     PARAMETERS_FILE,
-    STATE_SEPARATOR,
+    flat_name,
 )
 
 
@@ -66,12 +67,9 @@ def flat_parameters(params: Any) -> dict[str, np.ndarray]:
 
 def flat_state(variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Returns {"collection:flat name": array} of the variables that are no parameters."""
-    return {
-        f"{collection}{STATE_SEPARATOR}{name}": np.asarray(x, order="C")
-        for collection, tree in sorted(variables.items())
-        if collection != "params"
-        for name, x in sorted(flatten_dict(tree, sep="/").items())
-    }
+    state = {name: tree for name, tree in variables.items() if name != "params"}
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    return {flat_name(path): np.asarray(x, order="C") for path, x in leaves}
 
 
 def _write(run, folder, workdir, programs):

@@ -6,6 +6,7 @@ An optimizer is a frozen dataclass with a `name`, fields of its own and a method
 
 import dataclasses
 import fnmatch
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -23,6 +24,8 @@ LARGEST_BETA = 0.999999  # closer to 1, 1 - beta is 0 in float32
 DECAYING = ("linear_decay", "cosine_decay")  # schedules that depend on training.steps
 PATH = "training.optimizer"
 FLOAT32 = 4  # bytes
+LARGE_PEAK = 0.01  # a learning rate of the paper's rule that is worth a warning
+log = logging.getLogger(__name__)
 
 
 class OptimizerConfig(Protocol):
@@ -272,9 +275,9 @@ def make_schedule(config: Any, d_model: int | None) -> Schedule:
     Raises:
       UserError: there is neither a peak nor a width from which it follows.
     """
+    peak = find_peak(config, d_model)
     if config.schedule == "inverse_sqrt" and config.peak_learning_rate is None and d_model is not None:
         return schedules.inverse_sqrt(d_model, config.warmup_steps, config.learning_rate_scale)
-    peak = find_peak(config, d_model)
     if config.schedule == "inverse_sqrt":
         return schedules.inverse_sqrt(1, config.warmup_steps, peak * config.warmup_steps**0.5)
     if config.schedule == "linear_decay":
@@ -297,7 +300,17 @@ def find_peak(config: Any, d_model: int | None) -> float:
             "Expected training.peak_learning_rate, got None: the paper's rule takes the peak from d_model, "
             "and this model has none. Give the peak, such as --config.training.peak_learning_rate=0.001."
         )
-    return config.learning_rate_scale * (d_model * config.warmup_steps) ** -0.5
+    peak = config.learning_rate_scale * (d_model * config.warmup_steps) ** -0.5
+    if peak > LARGE_PEAK:
+        log.warning(
+            "The learning rate rises to %.2g, the peak of the paper's rule for d_model %s and "
+            "training.warmup_steps %s. Most models do not learn at such a rate. Set "
+            "training.peak_learning_rate, such as 0.001.",
+            peak,
+            d_model,
+            config.warmup_steps,
+        )
+    return peak
 
 
 def decay_mask(not_decayed: tuple[str, ...]) -> Callable[[Any], Any]:

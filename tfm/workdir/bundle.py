@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 import safetensors
-from flax.traverse_util import flatten_dict, unflatten_dict
 
 from tfm.checkpoints import manifest
 from tfm.checkpoints.trees import check_finite
@@ -62,11 +61,20 @@ def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is not a whole safetensors file ({error}): copy it again.") from None
     check_finite(tensors, path)
-    flat: dict[str, dict[str, Any]] = {"params": {}}
-    for name, x in jax.device_put(tensors).items():
-        collection, _, rest = name.rpartition(STATE_SEPARATOR)
-        flat.setdefault(collection or "params", {})[rest] = x
-    return {name: unflatten_dict(tree, sep="/") for name, tree in flat.items()}, about["steps"]
+    flat, like = jax.device_put(tensors), jax.eval_shape(task.init, jax.random.key(0))
+    return jax.tree_util.tree_map_with_path(lambda path, _: flat[flat_name(path)], like), about["steps"]
+
+
+def flat_name(path: tuple[Any, ...]) -> str:
+    """Returns the name in the file of a variable, "decoder/norm/scale" or "batch_stats:norm/mean".
+
+    Args:
+      path: of the variable in the tree of all variables, as `jax.tree_util` returns it. A name in it may
+        contain slashes, as in the state of `flax.linen.SpectralNorm`.
+    """
+    collection = jax.tree_util.keystr(path[:1], simple=True)
+    name = jax.tree_util.keystr(path[1:], simple=True, separator="/")
+    return name if collection == "params" else f"{collection}{STATE_SEPARATOR}{name}"
 
 
 def _about(metadata, path):
@@ -118,13 +126,10 @@ def _check_parameters(task, file, path):
     found = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
     _check_sizes(task.config.model, found, path)
     check_weights_fit(getattr(task, "model", None))
+    leaves = jax.tree_util.tree_leaves_with_path(jax.eval_shape(task.init, jax.random.key(0)))
     wanted = {
-        f"{collection}{STATE_SEPARATOR}{name}" if collection != "params" else name: (
-            DTYPES.get(str(leaf.dtype), str(leaf.dtype)),
-            tuple(leaf.shape),
-        )
-        for collection, tree in jax.eval_shape(task.init, jax.random.key(0)).items()
-        for name, leaf in flatten_dict(tree, sep="/").items()
+        flat_name(path): (DTYPES.get(str(leaf.dtype), str(leaf.dtype)), tuple(leaf.shape))
+        for path, leaf in leaves
     }
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
@@ -143,6 +148,11 @@ def _check_sizes(model, found, path):
         most = len(found) if name.endswith("_layers") else elements
         if isinstance(value, int) and value > most:
             raise UserError(f"{path} is too small for its config, in which {name} is {value}.")
+
+
+def _file_dtype(leaf):
+    """Returns the name of a dtype in safetensors."""
+    return DTYPES.get(str(leaf.dtype), str(leaf.dtype))
 
 
 def _described(header):
