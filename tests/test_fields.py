@@ -179,7 +179,7 @@ def test_all_wrong_fields_of_all_sections_too():
         config.from_mapping(Config, mapping)
     for path in (
         "config.modle does not exist",
-        "model.d_model 512 does not divide into 3 heads",
+        "model.heads to divide model.d_model (512), got 3",
         "config.data.kind must be one of",
         "config.data.languages does not exist",
         "config.training.steps must be of type int, got True",

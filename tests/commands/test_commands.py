@@ -235,7 +235,7 @@ MISTAKES = {
     ),
     "attention of another device": (
         ("eval.py", "--workdir={run}", "--config.model.attention=cudnn", "--config.model.dtype=bfloat16"),
-        "needs a CUDA device, but this is a cpu: set --config.model.attention=xla.",
+        "needs a CUDA device, but this is a cpu. Set --config.model.attention=xla.",
     ),
     "attention without its dropout": (
         (*TRAIN, "--config.model.attention=xla", "--config.model.attention_dropout=0.1"),

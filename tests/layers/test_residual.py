@@ -39,5 +39,5 @@ def test_the_weight_of_the_input(order):
 
 
 def test_unknown_norm_orders_are_errors():
-    with pytest.raises(ValueError, match="order must be one of"):
+    with pytest.raises(ValueError, match="order to be one of"):
         layers.Residual("sandwich").init(jax.random.key(0), random(1, D), lambda x: x, train=False)

@@ -1,10 +1,12 @@
-"""Flax modules around the pure functions: the layers of section 3 and their submodules, each usable alone.
+"""Flax modules for the layers of section 3 and for their submodules.
 
-Shape letters: B batch, L query length, M key length, D model, F hidden, H heads, K key features, V value
-features or vocabulary, W live hypotheses of a batch row while decoding, T positions in the cache.
+Shape letters: B batch, L query length, M key length, D model width, F width of the hidden layer, H heads, K
+features of a key, V features of a value or size of the vocabulary, W live hypotheses of a batch row while
+decoding, T positions in the cache.
 
-Masks are arguments (`tfm.masks`). `train` is an argument of the call. It turns dropout on, with keys of the
-random stream "dropout". Layers are composed of modules, so a module can be replaced by passing another:
+The caller computes the masks (`tfm.masks`) and passes them to the modules. The argument `train` of a call
+turns dropout on. Dropout reads its random keys from the stream "dropout". Every module can be used without
+the others, and a layer receives its submodules as arguments, so a submodule can be replaced:
 
     Layer(self_attention=MultiHeadAttention(features=512, heads=8), feed_forward=FeedForward(512, 2048))
 """

@@ -1,4 +1,7 @@
-"""Multi-head attention (section 3.2.2). Shape letters as in `tfm.layers`; G heads of keys and values."""
+"""Multi-head attention (section 3.2.2).
+
+Shape letters as in `tfm.layers`. G is the number of heads of keys and values.
+"""
 
 import functools
 from collections.abc import Callable
@@ -21,28 +24,33 @@ RestrictMask = Callable[[Array | None, Array, Array], Array]
 
 @declare_axes(PROJECTION_AXES)
 class MultiHeadAttention(nn.Module):
-    """Computes MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W^O, section 3.2.2.
+    """Multi-head attention, MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W^O (section 3.2.2).
 
     Attributes:
       features: Width of the output, D.
       heads: Number of query heads, H.
       key_features, value_features: Width of each head's keys and values, K and V. None means D / H.
-      key_value_heads: Number of key and value heads, G. Each is shared by H / G query heads: 1 is multi-query
-        attention (Shazeer 2019), more are grouped-query attention (Ainslie et al. 2023). None means H.
-      use_bias: Whether the projections have biases. The paper has none, its authors' code has.
+      key_value_heads: Number of key and value heads, G. H / G query heads share each of them. With 1 this is
+        multi-query attention (Shazeer 2019), with more it is grouped-query attention (Ainslie et al. 2023).
+        None means H.
+      use_bias: Whether the projections have biases. The paper has none, but its authors' code does.
       dropout_rate: Dropout rate of the attention weights.
-      attention: Maps query [B, L, H, K], key [B, M, H, K], value [B, M, H, V] and mask to [B, L, H, V]. It
-        also receives scale, bias, implementation, dropout_rate and dropout_rng, but only those that are set.
-      implementation: Fused kernel for `attention`. Cached decoding ignores it, because it has few queries.
-      encode_positions: Encodes positions in queries and keys (rotary): (x [B, L, H, K], positions) -> like x.
-      position_bias: Term of the logits (ALiBi, T5, Shaw), a function or a module: (query times the scale of
-        the logits, query positions, key positions) -> [H, L, M] or [B, H, L, M].
-      restrict_mask: Masks further keys (local window): (mask, query positions, key positions) -> mask.
+      attention: Function that maps query [B, L, H, K], key [B, M, H, K], value [B, M, H, V] and the keyword
+        mask to [B, L, H, V]. The keywords scale, bias, implementation, dropout_rate and dropout_rng are
+        passed only if they are set.
+      implementation: Name of a fused kernel, which is passed to `attention`. Cached decoding does not use it.
+      encode_positions: Function that encodes positions in queries and keys, such as rotary encoding:
+        (x [B, L, H, K], positions) -> array like x.
+      position_bias: Function or module that computes a term of the logits from positions (ALiBi, T5, Shaw):
+        (query times the scale of the logits, query positions, key positions) -> [H, L, M] or [B, H, L, M].
+      restrict_mask: Function that masks further keys, for example outside of a local window: (mask, query
+        positions, key positions) -> mask.
       scale: Factor of the logits. None means K ** -0.5.
       dtype: Compute dtype. Parameters are float32.
       kernel_init, output_init: Initializers of the query, key and value kernels, and of the output kernel.
       init_scale: Factor of the initial value and output kernels, beta of DeepNorm.
-      make_dense: Makes each of the four projections, called like `tfm.layers.dense.dense`.
+      make_dense: Function that returns one of the four projections. It is called like
+        `tfm.layers.dense.dense`.
     """
 
     features: int
@@ -67,9 +75,9 @@ class MultiHeadAttention(nn.Module):
     def setup(self) -> None:
         groups = self.key_value_heads or self.heads
         if None in (self.key_features, self.value_features) and self.features % self.heads:
-            raise ValueError(f"features {self.features} do not divide into {self.heads} heads")
+            raise ValueError(f"Expected heads to divide features ({self.features}), got {self.heads}.")
         if self.heads % groups:
-            raise ValueError(f"{self.heads} heads do not divide into {groups} heads of keys and values")
+            raise ValueError(f"Expected key_value_heads to divide heads ({self.heads}), got {groups}.")
         key_features = self.key_features or self.features // self.heads
         value_features = self.value_features or self.features // self.heads
         value_init = scale_initializer(self.kernel_init, self.init_scale)
@@ -91,16 +99,20 @@ class MultiHeadAttention(nn.Module):
         key_positions: Array | None = None,
         train: bool,
     ) -> Array:
-        """Projects, attends and projects: x [B, L, D] attends to keys [B, M, D] -> [B, L, D].
+        """Computes the attention of each position of `x` to the positions of `keys`.
 
         Args:
-          x: Input of the queries, [B, L, D].
-          keys: Input of the keys, [B, M, D]; x itself in self-attention.
-          values: Input of the values, [B, M, D], if it differs from `keys`.
-          mask: bool [B, 1 or H, L, M] or broadcastable. True where a query may attend.
-          positions: Positions of the queries, [B, L] or [L]. None means 0, 1, 2, ...
-          key_positions: Positions of the keys, [B, M] or [M]. None means 0, 1, 2, ...
+          x: Input of the query projection, [B, L, D].
+          keys: Input of the key projection, [B, M, D]. In self-attention this is `x`.
+          values: Input of the value projection, [B, M, D]. None means `keys`.
+          mask: bool [B, 1 or H, L, M], or an array that broadcasts to it. True where a query may attend to a
+            key. None lets every query attend to every key.
+          positions: Positions of the queries, int [B, L] or [L]. None means 0, 1, 2, ...
+          key_positions: Positions of the keys, int [B, M] or [M]. None means 0, 1, 2, ...
           train: Whether dropout is on.
+
+        Returns:
+          [B, L, D].
         """
         options: dict[str, Any] = {}
         if self.implementation is not None:
@@ -113,7 +125,16 @@ class MultiHeadAttention(nn.Module):
     def keys_values(
         self, keys: Array, positions: Array | None = None, values: Array | None = None
     ) -> tuple[Array, Array]:
-        """Projects [B, M, D] to keys [B, M, G, K] and values [B, M, G, V], which a decoder caches."""
+        """Computes the keys and values that a decoder caches.
+
+        Args:
+          keys: Input of the key projection, [B, M, D].
+          positions: Positions of the keys, int [B, M] or [M]. None means 0, 1, 2, ...
+          values: Input of the value projection, [B, M, D]. None means `keys`.
+
+        Returns:
+          Keys [B, M, G, K] and values [B, M, G, V].
+        """
         key = self._encode(self.key(keys), _or_index(positions, keys))
         key = observe(self, "key", key, "BMHK", key_positions=positions)
         value = self.value(keys if values is None else values)
@@ -129,7 +150,16 @@ class MultiHeadAttention(nn.Module):
         positions: Array | None = None,
         key_positions: Array | None = None,
     ) -> Array:
-        """x [B, W, D] attends to key [B, G, K, M] and value [B, G, M, V], as a `KeyValueCache` has them."""
+        """Computes the attention of `x` to cached keys and values.
+
+        Args:
+          x: Input of the query projection, [B, W, D].
+          key, value: [B, G, K, M] and [B, G, M, V], in the layout of a `KeyValueCache`.
+          mask, positions, key_positions: See `__call__`, with W in place of L.
+
+        Returns:
+          [B, W, D].
+        """
         key, value = key.transpose(0, 3, 1, 2), value.swapaxes(1, 2)
         return self._attend(x, key, value, mask, positions, key_positions)
 
@@ -143,7 +173,10 @@ class MultiHeadAttention(nn.Module):
         key_positions: Array | None,
         **options: Any,
     ) -> Array:
-        """x [B, L, D] attends to key [B, M, G, K] and value [B, M, G, V]; `options` are for `attention`."""
+        """Computes the attention of x [B, L, D] to key [B, M, G, K] and value [B, M, G, V].
+
+        `options` are keywords for the function `attention`. Returns [B, L, D].
+        """
         where = _or_index(positions, x), _or_index(key_positions, key)
         query = observe(self, "query", self._encode(self.query(x), where[0]), "BLHK", positions=positions)
         key, value = _repeat_heads(key, self.heads), _repeat_heads(value, self.heads)
@@ -159,6 +192,7 @@ class MultiHeadAttention(nn.Module):
         return self.output(observe(self, "head_outputs", heads, "BLHV"))
 
     def _encode(self, x: Array, positions: Array) -> Array:
+        """Applies `encode_positions` to queries or keys [B, L, H, K], if it is set."""
         return x if self.encode_positions is None else self.encode_positions(x, positions)
 
 
@@ -168,4 +202,5 @@ def _repeat_heads(x: Array, heads: int) -> Array:
 
 
 def _or_index(positions: Array | None, x: Array) -> Array:
+    """Returns the positions, or 0, 1, 2, ... for the second axis of `x` if they are None."""
     return jnp.arange(x.shape[1]) if positions is None else positions

@@ -1,4 +1,4 @@
-"""Batch normalization (Ioffe and Szegedy 2015) whose statistics are those of the whole batch."""
+"""Batch normalization (Ioffe and Szegedy 2015) over the rows of all devices."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ class Rows(NamedTuple):
 
     Attributes:
       weights: [B], 0 for a row that is padding and 1 for every other row.
-      axes: names of the axes over which the rows of the batch are divided, see
+      axes: Names of the mesh axes that divide the rows of the batch, see
         `tfm.training.task.Context.row_axes`.
     """
 
@@ -23,14 +23,15 @@ class Rows(NamedTuple):
 
 
 class BatchNorm(nn.Module):
-    """Normalizes each feature by its mean and variance over the rows of all devices, padding excluded.
+    """A batch norm whose mean and variance cover the rows of all devices, except rows of padding.
 
-    Mean and variance are quotients of sums that `psum` adds up over devices. A mean of the means of devices
-    would weight ragged batches wrongly. Evaluation uses the moving averages in the collection "batch_stats".
+    Sums and counts are added over all devices (`psum`) before they are divided. Averaging the means of the
+    devices would give wrong weights to devices with fewer rows. Evaluation uses the moving averages in the
+    collection "batch_stats".
 
     Attributes:
-      momentum: decay of the moving averages.
-      epsilon: added to the variance.
+      momentum: Decay rate of the moving averages.
+      epsilon: Number added to the variance.
     """
 
     momentum: float = 0.9
@@ -38,7 +39,17 @@ class BatchNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, rows: Rows | None = None, *, train: bool) -> jax.Array:
-        """Normalizes x [B, ..., D]; `rows` is None for a batch without padding on one device."""
+        """Normalizes each feature of x [B, ..., D].
+
+        Args:
+          x: float [B, ..., D].
+          rows: The rows that are not padding, and the mesh axes that divide the batch. None means that no row
+            is padding and the batch is on one device.
+          train: Whether to use the statistics of this batch and to update the moving averages.
+
+        Returns:
+          [B, ..., D].
+        """
         features = x.shape[-1:]
         mean = self.variable("batch_stats", "mean", jnp.zeros, features)
         variance = self.variable("batch_stats", "variance", jnp.ones, features)

@@ -1,7 +1,8 @@
-"""DeepNorm (Wang et al. 2022): residual factors and initialization by depth, for post-norm stacks.
+"""DeepNorm (Wang et al. 2022): scaled residual connections and initial kernels for deep post-norm stacks.
 
-The residual connection is LayerNorm(alpha x + Sublayer(x)), and the kernels of values, of attention's output
-and of the feed-forward network begin beta times as large.
+The residual connection becomes LayerNorm(alpha * x + Sublayer(x)). The initial kernels of the attention
+values, of the attention output and of the feed-forward network are multiplied by beta. Both constants depend
+on the number of layers.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ SUBLAYERS = ("self_attention", "cross_attention", "feed_forward")
 
 
 class DeepNorm(NamedTuple):
-    """The constants of one stack.
+    """The constants of DeepNorm for one stack.
 
     Attributes:
       alpha: Factor of the input in each residual sum.
@@ -31,7 +32,8 @@ class DeepNorm(NamedTuple):
 def encoder_decoder_constants(encoder_layers: int, decoder_layers: int) -> tuple[DeepNorm, DeepNorm]:
     """Returns the constants of an encoder of N layers and of a decoder of M layers that attends to it.
 
-    The encoder has 0.81 (N^4 M)^(1/16) and 0.87 (N^4 M)^(-1/16), the decoder (3 M)^(1/4) and (12 M)^(-1/4).
+    For the encoder, alpha is 0.81 (N^4 M)^(1/16) and beta is 0.87 (N^4 M)^(-1/16). For the decoder, alpha is
+    (3 M)^(1/4) and beta is (12 M)^(-1/4).
     """
     depth = encoder_layers**4 * decoder_layers
     encoder = DeepNorm(0.81 * depth ** (1 / 16), 0.87 * depth ** (-1 / 16))
@@ -39,27 +41,28 @@ def encoder_decoder_constants(encoder_layers: int, decoder_layers: int) -> tuple
 
 
 def single_stack_constants(layers: int) -> DeepNorm:
-    """Returns the constants (2 N)^(1/4) and (8 N)^(-1/4) of a single stack of N layers."""
+    """Returns the constants of a single stack of N layers: alpha (2 N)^(1/4) and beta (8 N)^(-1/4)."""
     return DeepNorm((2 * layers) ** 0.25, (8 * layers) ** -0.25)
 
 
 def apply_deep_norm(layer: Layer, constants: DeepNorm) -> Layer:
-    """Returns a copy of an unbound layer whose sublayers and residual connections have the constants.
+    """Returns a copy of an unbound layer in which the sublayers and residual connections use the constants.
 
     Raises:
-      UserError: A sublayer has no field `init_scale`.
+      UserError: If a sublayer has no field `init_scale`.
     """
     present = {name: sublayer for name in SUBLAYERS if (sublayer := getattr(layer, name, None)) is not None}
     for name, sublayer in present.items():
         if not hasattr(sublayer, "init_scale"):
             raise UserError(
-                "model.deep_norm needs a field init_scale in each sublayer, as in "
-                f"tfm.layers.MultiHeadAttention, but the {name} is a {type(sublayer).__name__} without it. "
-                "Add the field, or set model.deep_norm=False."
+                "model.deep_norm needs a field init_scale in every sublayer, as in "
+                f"tfm.layers.MultiHeadAttention, but the {name} is a {type(sublayer).__name__} without this "
+                "field. Add the field, or set model.deep_norm=False."
             )
     scaled = {name: sublayer.clone(init_scale=constants.beta) for name, sublayer in present.items()}
     return layer.clone(**scaled, residual=_scale_inputs(layer.residual, constants.alpha))
 
 
 def _scale_inputs(make_residual: Callable[[], Residual], alpha: float) -> Callable[[], Residual]:
+    """Returns a function that makes the same residual connection with the input scale `alpha`."""
     return lambda: make_residual().clone(input_scale=alpha)

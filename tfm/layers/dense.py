@@ -1,4 +1,7 @@
-"""The dense projections of all layers: Glorot-uniform kernels by default, and `tfm.matmul`."""
+"""The dense projection that all layers use.
+
+Its kernels are initialized Glorot-uniform by default, and `tfm.matmul.dot_general` computes its products.
+"""
 
 import functools
 from typing import Any
@@ -14,7 +17,7 @@ dense = functools.partial(nn.DenseGeneral, kernel_init=KERNEL_INIT, dot_general=
 
 
 def scale_initializer(init: Initializer, factor: float) -> Initializer:
-    """Returns an initializer of `factor` times the numbers of `init`."""
+    """Returns an initializer that multiplies the values of another initializer by a factor."""
 
     def scaled(*arguments: Any, **keywords: Any) -> jax.Array:
         return factor * init(*arguments, **keywords)

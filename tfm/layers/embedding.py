@@ -1,4 +1,4 @@
-"""Token embeddings, tied to the output projection (section 3.4), and learned positions (Table 3, row E).
+"""Token embeddings that share a matrix with the logits (section 3.4), and learned positions (Table 3, row E).
 
 Shape letters as in `tfm.layers`.
 """
@@ -20,15 +20,16 @@ from tfm.matmul import dot_general
     }
 )
 class Embedding(nn.Module):
-    """A token embedding whose matrix is also the projection to logits, section 3.4.
+    """A token embedding whose matrix also projects features to logits (section 3.4).
 
     Attributes:
       vocabulary_size: Size of the vocabulary, V.
-      features: Width, D.
+      features: Width of an embedding, D.
       dtype: Compute dtype.
       scale: Factor of the embeddings. None means sqrt(D), as in the paper.
-      table_init: Initializer of the matrix. None means normal with deviation 1 / sqrt(D).
-      tied: False gives the projection its own matrix with the same initializer.
+      table_init: Initializer of the matrix. None means normal with standard deviation 1 / sqrt(D).
+      tied: Whether embeddings and logits share one matrix. Otherwise there is a second matrix for the logits,
+        with the same initializer.
       use_bias: Whether the logits have a bias, as in BERT. The paper has none.
     """
 
@@ -49,21 +50,27 @@ class Embedding(nn.Module):
             self.bias = self.param("bias", nn.initializers.zeros, (self.vocabulary_size,))
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        """Embeds tokens [...] as [..., D] and multiplies by `scale`."""
+        """Returns the embeddings [..., D] of tokens int [...], multiplied by `scale`."""
         scale = self.features**0.5 if self.scale is None else self.scale
         return jnp.take(self.table, tokens, axis=0).astype(self.dtype) * scale
 
     def logits(self, x: jax.Array) -> jax.Array:
         """Projects [..., D] to logits [..., V]."""
         x, table = x.astype(self.dtype), self.output_table.astype(self.dtype)
-        # Above 64 rows, transposing the logits costs more than the better order saves.
+        # With more than 64 rows, transposing the logits costs more time than the order for few rows saves.
         logits = dot_general(x, table, (((x.ndim - 1,), (1,)), ((), ())), max_skinny_rows=64)
         return logits + self.bias.astype(self.dtype) if self.use_bias else logits
 
     def fused_inputs(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns features and a table whose product x @ table.T is `logits(x)`, for a fused loss.
+        """Returns features and a table for a fused loss, such that features @ table.T equals `logits(x)`.
 
-        A bias becomes one more column of the table, whose feature is 1.
+        With a bias, both get one more column: ones in the features, and the bias in the table.
+
+        Args:
+          x: [..., D].
+
+        Returns:
+          Features [..., D] and table [V, D], or [..., D + 1] and [V, D + 1] with a bias.
         """
         if not self.use_bias:
             return x, self.output_table
@@ -75,12 +82,12 @@ class Embedding(nn.Module):
     {f"{name}/table": ("positions", None) for name in ("positions", "encoder_positions", "decoder_positions")}
 )
 class LearnedPositions(nn.Module):
-    """A learned vector for each position, in place of sinusoids (Table 3, row E).
+    """A table with a learned vector for each position, in place of sinusoids (Table 3, row E).
 
     Attributes:
       max_length: Number of positions, T.
-      features: Width, D.
-      table_init: Initializer. None means normal with deviation 1 / sqrt(D).
+      features: Width of a vector, D.
+      table_init: Initializer of the table. None means normal with standard deviation 1 / sqrt(D).
     """
 
     max_length: int
@@ -89,7 +96,7 @@ class LearnedPositions(nn.Module):
 
     @nn.compact
     def __call__(self, positions: jax.Array) -> jax.Array:
-        """Maps positions [...] to [..., D]. A position beyond the table gives NaN."""
+        """Returns the vectors [..., D] of positions int [...]. A position outside of the table gives NaN."""
         init = self.table_init or nn.initializers.normal(self.features**-0.5)
         table = self.param("table", init, (self.max_length, self.features))
         return jnp.take(table, positions, axis=0, mode="fill")

@@ -20,7 +20,8 @@ from tfm.layers.parameter_axes import declare_axes
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": nn.relu,
     "gelu": functools.partial(nn.gelu, approximate=False),
-    "gelu_tanh": functools.partial(nn.gelu, approximate=True),  # of Hendrycks and Gimpel 2016, GPT-2 and BERT
+    # The approximation of Hendrycks and Gimpel 2016, which GPT-2 and BERT use.
+    "gelu_tanh": functools.partial(nn.gelu, approximate=True),
     "swish": nn.swish,
     "sigmoid": nn.sigmoid,
 }
@@ -36,21 +37,22 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     }
 )
 class FeedForward(nn.Module):
-    """Computes FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, equation 2: [..., D] -> [..., D].
+    """The feed-forward network FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (equation 2).
 
-    With a gate (Shazeer 2020), it computes (f(x W_1 + b_1) * (x W + b)) W_2 + b_2: GLU with the activation
-    sigmoid, SwiGLU with swish, GEGLU with gelu, ReGLU with relu.
+    With a gate (Shazeer 2020), it computes (f(x W_1 + b_1) * (x W + b)) W_2 + b_2 with the activation f. This
+    is GLU for sigmoid, SwiGLU for swish, GEGLU for gelu and ReGLU for relu.
 
     Attributes:
       features: Width of the output, D.
       hidden: Width of the hidden layer, F.
-      activation: Name in `ACTIVATIONS`, or a function of arrays. The paper uses relu.
+      activation: Name of a function in `ACTIVATIONS`, or a function of arrays. The paper uses relu.
       dropout_rate: Dropout rate of the hidden layer.
       dtype: Compute dtype.
-      kernel_init, output_init: Initializers of the kernels of hidden layer and gate, and of the output.
-      gated: Whether there is a gate.
+      kernel_init: Initializer of the kernels W_1 and, with a gate, W.
+      output_init: Initializer of the kernel W_2.
+      gated: Whether the network has a gate.
       init_scale: Factor of all initial kernels, beta of DeepNorm.
-      make_dense: Makes each of the projections, called like `tfm.layers.dense.dense`.
+      make_dense: Function that returns one of the projections. It is called like `tfm.layers.dense.dense`.
     """
 
     features: int
@@ -66,10 +68,11 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
+        """Maps x [..., D] to [..., D]. `train` turns dropout on."""
         activation = self.activation if callable(self.activation) else ACTIVATIONS.get(self.activation)
         if activation is None:
             expected = f"a function or one of {(*ACTIVATIONS,)}"
-            raise ValueError(f"activation must be {expected}, got {self.activation!r}")
+            raise ValueError(f"Expected activation to be {expected}, got {self.activation!r}.")
         hidden_init = scale_initializer(self.kernel_init, self.init_scale)
         output_init = scale_initializer(self.output_init, self.init_scale)
         project = functools.partial(self.make_dense, self.hidden, kernel_init=hidden_init, dtype=self.dtype)

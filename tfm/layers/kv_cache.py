@@ -1,11 +1,11 @@
-"""The explicit cache of incremental decoding: a pytree that every step receives and returns.
+"""The cache of incremental decoding, a pytree that every decoding step receives and returns.
 
-All W hypotheses of a row share one pool of slots in each layer. Slot (t, w) holds what hypothesis w computed
-at step t. When hypotheses are reordered, no keys or values move. Instead, each hypothesis remembers for every
-step which slot its ancestor wrote, and a mask selects these slots.
+All W hypotheses of a row share one pool of slots in each layer. Slot (t, w) contains the key and the value
+that hypothesis w computed at step t. Reordering the hypotheses does not move keys and values. Instead, the
+cache records for each hypothesis and each step which slot its ancestor wrote, and a mask selects these slots.
 
 The pool can begin with a prefix, such as the prompt of a language model. All hypotheses of a row share the
-prefix, so it has one slot for each position and is filled in one pass.
+prefix. Therefore the prefix has only one slot for each position, and one forward pass fills it.
 
 Shape letters as in `tfm.layers`: B rows, H heads, K and V features, M source positions, W hypotheses, T
 steps, P positions of the prefix.
@@ -25,11 +25,11 @@ KeyValue = tuple[jax.Array, jax.Array]
 
 
 class KeyValueCache(flax.struct.PyTreeNode, kw_only=True):
-    """Keys and values of one layer, in the layout that the matrix products read.
+    """The cached keys and values of one layer, in the layout that the matrix products need.
 
     Attributes:
       key, value: The pool of self-attention, [B, H, K, P + T * W] and [B, H, P + T * W, V].
-      source: Keys [B, H, K, M] and values [B, H, M, V] of the encoder output, or None.
+      source: Keys [B, H, K, M] and values [B, H, M, V] of the encoder output. None without cross-attention.
       prefix: Number of positions in the prefix, P.
     """
 
@@ -40,13 +40,13 @@ class KeyValueCache(flax.struct.PyTreeNode, kw_only=True):
 
     @classmethod
     def empty(cls, key: jax.Array, value: jax.Array, *, slots: int, source: KeyValue | None = None) -> Self:
-        """Returns a cache without a prefix.
+        """Returns a cache of zeros, without a prefix.
 
         Args:
           key, value: Key [B, 1, H, K] and value [B, 1, H, V] of one position. Only shapes and dtypes matter.
           slots: Number of slots, T * W.
-          source: Keys [B, M, ...] and values [B, M, ...] of the encoder output, or None. They may have other
-            heads and features.
+          source: Keys [B, M, H, K] and values [B, M, H, V] of the encoder output, or None. H, K and V may
+            differ from the key and the value above.
         """
         batch, _, heads, features = key.shape
         if source is not None:
@@ -58,7 +58,12 @@ class KeyValueCache(flax.struct.PyTreeNode, kw_only=True):
         )
 
     def write(self, key: jax.Array, value: jax.Array, position: jax.Array) -> Self:
-        """Returns the cache with key [B, W, H, K] and value [B, W, H, V] in the slots of a step."""
+        """Returns the cache with the keys and values of one step written to the slots of that step.
+
+        Args:
+          key, value: [B, W, H, K] and [B, W, H, V].
+          position: Number of the step, an int32 scalar counted from 0 after the prefix.
+        """
         start = self.prefix + position * key.shape[1]
         put = jax.lax.dynamic_update_slice_in_dim
         key, value = _lay_out(key, value)
@@ -76,16 +81,16 @@ class KeyValueCache(flax.struct.PyTreeNode, kw_only=True):
         )
 
     def first_slots(self, count: int) -> KeyValue:
-        """Returns the key and the value of the first slots, [B, H, K, count] and [B, H, count, V]."""
+        """Returns the keys [B, H, K, count] and values [B, H, count, V] of the first `count` slots."""
         return self.key[..., :count], self.value[:, :, :count]
 
     def reorder(self, parents: jax.Array) -> Self:
-        """Returns the cache itself, because the slots of the hypotheses do not move."""
+        """Returns the cache unchanged, because reordering hypotheses does not move their slots."""
         return self
 
 
-def _lay_out(key, value):
-    """Transposes [B, M, H, K] and [B, M, H, V] to [B, H, K, M] and [B, H, M, V]."""
+def _lay_out(key: jax.Array, value: jax.Array) -> KeyValue:
+    """Transposes keys [B, M, H, K] to [B, H, K, M] and values [B, M, H, V] to [B, H, M, V]."""
     return key.transpose(0, 2, 3, 1), value.swapaxes(1, 2)
 
 
@@ -94,11 +99,12 @@ class DecodingCache(flax.struct.PyTreeNode, kw_only=True):
 
     Attributes:
       layers: A `KeyValueCache` for each layer, or another pytree with a method `reorder(parents)`.
-      ancestors: int32 [B, W, T]. Hypothesis w has its step t in slot (t, ancestors[b, w, t]).
-      prefix_mask: bool [B, P], which positions of the prefix are tokens; the others follow them. None without
-        a prefix.
-      source_mask: bool [B, 1, 1, M], which source positions are tokens. None without a source.
-      coverage: float32 [B, W, M], the sum of each hypothesis' attention to the source. None without a source.
+      ancestors: int32 [B, W, T]. Slot (t, ancestors[b, w, t]) contains step t of hypothesis w.
+      prefix_mask: bool [B, P], True where the prefix has a token, False where it is padding. None without a
+        prefix.
+      source_mask: bool [B, 1, 1, M], True where the source has a token. None without a source.
+      coverage: float32 [B, W, M], the attention of each hypothesis to each source position, summed over its
+        steps. None without a source.
     """
 
     layers: list[Any]
@@ -113,20 +119,25 @@ class DecodingCache(flax.struct.PyTreeNode, kw_only=True):
         return self.ancestors.shape[-1]
 
     def claim_slots(self, position: jax.Array | int) -> Self:
-        """Returns the cache for a step in which each hypothesis writes into its own slot.
+        """Returns the cache in which hypothesis w uses slot (position, w) for the step `position`.
 
         Raises:
-          ValueError: The position is known while tracing and is T or more.
+          ValueError: If `position` is not traced and is at least T. A traced position is not checked.
         """
         if isinstance(position, int | np.integer) and position >= self.max_length:
             raise ValueError(
-                f"position must be below the cache's max_length {self.max_length}, got {position}"
+                f"Expected position to be below the cache's max_length {self.max_length}, got {position}. "
+                "Create the cache with a larger max_length."
             )
         hypotheses = jnp.arange(self.ancestors.shape[1])
         return self.replace(ancestors=self.ancestors.at[:, :, position].set(hypotheses))
 
     def history_mask(self, position: jax.Array) -> jax.Array:
-        """Returns bool [B, 1, W, P + T * W]: the prefix and the slots of each hypothesis up to `position`."""
+        """Returns the mask of a decoding step, bool [B, 1, W, P + T * W].
+
+        It is True for the tokens of the prefix, and for the slots of each hypothesis' ancestors up to and
+        including `position`.
+        """
         batch, width, length = self.ancestors.shape
         is_ancestor = self.ancestors[..., None] == jnp.arange(width)  # [B, W, T, W]
         past = causal_mask(jnp.asarray(position)[None], jnp.arange(length))[0, 0]  # [T]
@@ -139,14 +150,24 @@ class DecodingCache(flax.struct.PyTreeNode, kw_only=True):
         return jnp.concatenate([prefix, mask], axis=-1)
 
     def positions(self, position: jax.Array) -> jax.Array:
-        """Returns the positions of the hypotheses in a step: int [W], or [B, W] after a prefix."""
+        """Returns the position within the sequence of each hypothesis in a step.
+
+        Args:
+          position: Number of the step, counted from 0 after the prefix.
+
+        Returns:
+          int [W], or [B, W] with a prefix, because prefixes have different lengths.
+        """
         batch, width, _ = self.ancestors.shape
         if self.prefix_mask is None:
             return jnp.full(width, position)
         return jnp.broadcast_to(self.prefix_lengths[:, None] + position, (batch, width))
 
     def slot_positions(self) -> jax.Array:
-        """Returns the position that each slot holds: int [T * W], or [B, P + T * W] with a prefix."""
+        """Returns the position within the sequence of each slot.
+
+        The result is int [T * W], or [B, P + T * W] with a prefix.
+        """
         width, length = self.ancestors.shape[1:]
         steps = jnp.arange(length * width) // width
         if self.prefix_mask is None:
@@ -159,20 +180,24 @@ class DecodingCache(flax.struct.PyTreeNode, kw_only=True):
         return self._prefix_mask.sum(-1, dtype=jnp.int32)
 
     def prefix_positions(self) -> jax.Array:
-        """Returns the position of each token of the prefix, int32 [B, P]."""
+        """Returns the position of each token in the prefix, int32 [B, P], counted from 0 in each row."""
         return jnp.cumsum(self._prefix_mask, axis=-1) - 1
 
     def prefix_causal_mask(self, count: int) -> jax.Array:
-        """Returns bool [B, 1, count, P]: what the last `count` positions of the prefix may attend to."""
+        """Returns the causal mask of the last `count` positions of the prefix, bool [B, 1, count, P].
+
+        It is True for the tokens of the prefix up to and including each of these positions.
+        """
         slots = jnp.arange(self._prefix_mask.shape[1])
         return causal_mask(slots[-count:], slots)[None] & self._prefix_mask[:, None, None]
 
     def append_prefix(self, mask: jax.Array) -> Self:
-        """Returns the cache with bool [B, P'] appended to the mask of the prefix. Layers stay as they are."""
+        """Returns the cache with bool [B, P'] appended to `prefix_mask`. Does not change the layers."""
         return self.replace(prefix_mask=jnp.concatenate([self._prefix_mask, mask], axis=1))
 
     @property
     def _prefix_mask(self) -> jax.Array:
+        """The mask of the prefix. Raises a ValueError if the cache has no prefix."""
         if self.prefix_mask is None:
             raise ValueError("Expected a cache with a prefix, got a cache whose prefix_mask is None.")
         return self.prefix_mask

@@ -14,15 +14,17 @@ from tfm.layers.residual import Residual
 
 
 class Layer(nn.Module):
-    """Self-attention, attention to an encoder output if there is one, and the feed-forward network.
+    """A layer of self-attention, optional attention to an encoder output, and a feed-forward network.
 
-    Each sublayer has a residual connection around it. Under a causal mask the layer belongs to a decoder.
+    A residual connection surrounds each of these sublayers. Encoder and decoder use the same class. A decoder
+    calls the layer with a causal mask.
 
     Attributes:
       self_attention: A `tfm.layers.SelfAttention`, such as `MultiHeadAttention`.
-      feed_forward: Maps ([B, L, D], train=) to [B, L, D], such as `FeedForward`.
-      cross_attention: Attention to the encoder output. None for an encoder or a decoder without an encoder.
-      residual: Makes the residual connection around one sublayer.
+      feed_forward: A module that maps ([B, L, D], train=) to [B, L, D], such as `FeedForward`.
+      cross_attention: Attention to the encoder output. None for an encoder, and for a decoder without an
+        encoder.
+      residual: Function that returns a new residual connection. It is called once for each sublayer.
     """
 
     self_attention: nn.Module
@@ -47,16 +49,20 @@ class Layer(nn.Module):
         source_positions: Array | None = None,
         train: bool,
     ) -> Array:
-        """Maps x [B, L, D] to [B, L, D].
+        """Applies the sublayers one after the other.
 
         Args:
-          x: [B, L, D].
-          encoder_output: [B, M, D], for `cross_attention`.
-          mask: bool, broadcastable to [B, H, L, L]. True where a position may attend.
-          source_mask: bool, broadcastable to [B, H, L, M].
-          positions: Positions of x, int [B, L] or [L].
-          source_positions: Positions of the encoder output, int [B, M] or [M].
+          x: Input of the layer, [B, L, D].
+          encoder_output: [B, M, D], the keys and values of `cross_attention`. Not used without it.
+          mask: bool, broadcasts to [B, H, L, L]. True where a position may attend to another. None lets every
+            position attend to all.
+          source_mask: bool, broadcasts to [B, H, L, M]. True where a position may attend to the source.
+          positions: Positions of x, int [B, L] or [L]. None means 0, 1, 2, ...
+          source_positions: Positions of the encoder output, int [B, M] or [M]. None means 0, 1, 2, ...
           train: Whether dropout is on.
+
+        Returns:
+          [B, L, D].
         """
 
         def attend(x):
@@ -70,7 +76,17 @@ class Layer(nn.Module):
 
         return self._apply_sublayers(x, attend, attend_to_source, train)
 
-    def _apply_sublayers(self, x, attend, attend_to_source, train):
+    def _apply_sublayers(
+        self,
+        x: Array,
+        attend: Callable[[Array], Array],
+        attend_to_source: Callable[[Array], Array],
+        train: bool,
+    ) -> Array:
+        """Applies self-attention, cross-attention if it exists, and the feed-forward network to x [B, L, D].
+
+        The two functions compute the attentions. They differ between a forward pass and cached decoding.
+        """
         x = self.self_attention_residual(x, attend, train=train)
         if self.cross_attention is not None:
             x = self.cross_attention_residual(x, attend_to_source, train=train)
@@ -80,14 +96,16 @@ class Layer(nn.Module):
     def init_cache(
         self, example: Array, encoder_output: Any = None, *, width: int, max_length: int
     ) -> KeyValueCache:
-        """Returns an empty cache of W = `width` hypotheses of up to T = `max_length` positions.
+        """Returns an empty cache for W = `width` hypotheses of at most T = `max_length` positions.
 
         Args:
           example: One position, [B, 1, D]. Only its shape and dtype matter.
-          encoder_output: [B, M, D], whose keys and values are cached once for all hypotheses, or None.
-          width, max_length: W and T.
+          encoder_output: [B, M, D]. The cache contains its keys and values once for all hypotheses of a row.
+            None without `cross_attention`.
+          width: Number of hypotheses of a row, W.
+          max_length: Number of positions for which the cache has space, T.
         """
-        with activate(None):  # nobody reads the keys of an example
+        with activate(None):  # The keys of an example are not an activation of the model.
             example = self.self_attention.keys_values(example, jnp.arange(1))
         source = None
         if self.cross_attention is not None:
@@ -96,37 +114,43 @@ class Layer(nn.Module):
         return KeyValueCache.empty(*example, slots=width * max_length, source=source)
 
     def prefill(self, x: Array, cache: KeyValueCache, **where: Any) -> tuple[Array, KeyValueCache]:
-        """Reads the next P' positions of the prefix that all hypotheses of a row share.
+        """Computes P' more positions of the prefix that all hypotheses of a row share.
 
         Args:
-          x: [B, P', D].
-          cache: A cache with a prefix of P positions, into which no hypothesis has written.
+          x: Input of the layer, [B, P', D].
+          cache: A cache with a prefix of P positions. No hypothesis may have written to it.
           **where: mask [B, 1, P', P + P'], positions [B, P'] and key_positions [B, P + P'].
 
         Returns:
-          [B, P', D] and the cache.
+          The output [B, P', D], and the cache with a prefix of P + P' positions.
         """
         return self._decode(x, cache, KeyValueCache.append_prefix, **where)
 
     def decode_step(
         self, x: Array, cache: KeyValueCache, position: Array, **where: Any
     ) -> tuple[Array, KeyValueCache]:
-        """Computes one position of W hypotheses, which attend to their own slots of a shared pool.
+        """Computes the next position of each of W hypotheses.
+
+        The hypotheses of a row share the slots of the cache. The mask selects the slots of each hypothesis.
 
         Args:
-          x: [B, W, D]. The hypotheses of a row are where `__call__` has the positions of a sequence.
-          cache: A cache with a prefix of P positions.
-          position: Position after the prefix, scalar.
-          **where: mask [B, 1, W, P + T * W], which selects the slots of each hypothesis; positions [B, W] or
-            [W]; key_positions [B, P + T * W] or [T * W]; source_mask [B, 1, 1, M] for `cross_attention`.
+          x: Input of the layer, [B, W, D]. The axis W takes the place of L in `__call__`.
+          cache: A cache with a prefix of P positions. P may be 0.
+          position: Position after the prefix, an int32 scalar counted from 0.
+          **where: mask [B, 1, W, P + T * W], positions [B, W] or [W], key_positions [B, P + T * W] or
+            [T * W], and source_mask [B, 1, 1, M] for `cross_attention`.
 
         Returns:
-          [B, W, D] and the cache.
+          The output [B, W, D], and the cache with the keys and values of this position.
         """
         return self._decode(x, cache, functools.partial(KeyValueCache.write, position=position), **where)
 
     def _decode(self, x, cache, write, *, mask, positions, key_positions, source_mask=None):
-        """Writes keys and values of x [B, L, D] to the cache, and attends to as many slots as `mask` has."""
+        """Writes the keys and values of x [B, L, D] to the cache and computes the layer.
+
+        `write` maps (cache, key, value) to the new cache. Self-attention sees as many of the first slots as
+        the last axis of `mask` has. Returns the output [B, L, D] and the cache.
+        """
         caches = [cache]
 
         def attend(x):

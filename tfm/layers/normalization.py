@@ -1,4 +1,4 @@
-"""The norms of each residual connection and of each stack's end: LayerNorm (Ba et al. 2016) or RMSNorm."""
+"""LayerNorm (Ba et al. 2016) and RMSNorm, for residual connections and for the end of a stack."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -10,12 +10,15 @@ LAYER_NORM_EPSILON = 1e-6
 def layer_norm(
     dtype: DTypeLike = jnp.float32, epsilon: float = LAYER_NORM_EPSILON, name: str | None = None
 ) -> nn.Module:
-    """LayerNorm, computed in float32, the variance in two passes: in one pass it cancels.
+    """Returns a LayerNorm that computes in float32.
+
+    The variance is the mean of (x - mean)^2. The faster formula, mean(x^2) - mean^2, loses precision when the
+    mean is large.
 
     Args:
-      dtype: of the output.
-      epsilon: added to the variance; 1e-6 in the authors' code.
-      name: of the module.
+      dtype: Dtype of the output.
+      epsilon: Number added to the variance. The authors' code uses 1e-6.
+      name: Name of the module.
     """
     return nn.LayerNorm(epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name)
 
@@ -23,9 +26,14 @@ def layer_norm(
 def rms_norm(
     dtype: DTypeLike = jnp.float32, epsilon: float = LAYER_NORM_EPSILON, name: str | None = None
 ) -> nn.Module:
-    """RMSNorm (Zhang and Sennrich 2019), in float32: no mean is subtracted, no bias added.
+    """Returns an RMSNorm (Zhang and Sennrich 2019) that computes in float32.
 
-    Arguments as in `layer_norm`, the epsilon added to the mean square.
+    It divides by the root of the mean square. Unlike LayerNorm, it subtracts no mean and has no bias.
+
+    Args:
+      dtype: Dtype of the output.
+      epsilon: Number added to the mean square.
+      name: Name of the module.
     """
     return nn.RMSNorm(epsilon=epsilon, dtype=dtype, name=name)
 

@@ -1,7 +1,8 @@
 """Named activations that callers of a model can read and edit, see `tfm.interpret`.
 
-Layers pass activations through `observe`. It returns them unchanged and adds nothing to the program unless an
-observer is active while the model is traced.
+Layers pass each activation through `observe`. An observer that is active while the model is traced can read
+the activation and replace it. Without an active observer, `observe` returns the activation unchanged and adds
+nothing to the compiled program.
 """
 
 import contextlib
@@ -21,7 +22,10 @@ class Observer(Protocol):
     """Receives activations by name. `tfm.interpret.recorder.Recorder` reads and edits them."""
 
     def wants(self, *names: str) -> bool:
-        """Returns whether it reads or edits one of these activations, which are not computed otherwise."""
+        """Returns whether the observer reads or edits one of these activations.
+
+        The model computes the activations only if an observer returns True.
+        """
         ...
 
     def observe(
@@ -32,7 +36,10 @@ class Observer(Protocol):
         positions: Mapping[str, jax.Array | None],
         editable: bool,
     ) -> jax.Array:
-        """Returns the activation with which the model continues. The arguments are those of `observe`."""
+        """Returns the activation with which the model continues.
+
+        See the function `observe` for the arguments. `name` is the full name.
+        """
         ...
 
     def explain_missing(self, name: str, reason: str) -> None:
@@ -41,8 +48,10 @@ class Observer(Protocol):
 
 
 class _Context(NamedTuple):
-    observers: tuple[Observer, ...] = ()  # the innermost first
-    positions: jax.Array | None = None  # of the axis L
+    """The active observers, the innermost first, and the positions of the axis L."""
+
+    observers: tuple[Observer, ...] = ()
+    positions: jax.Array | None = None
 
 
 _NO_OBSERVERS = _Context()
@@ -51,11 +60,13 @@ _CONTEXT: contextvars.ContextVar[_Context] = contextvars.ContextVar("observers",
 
 @contextlib.contextmanager
 def activate(observer: Observer | None) -> Iterator[None]:
-    """Activates an observer for everything that is traced inside of the `with` block.
+    """Activates an observer while the `with` block runs.
 
-    Observers can be nested. The innermost one comes first, so the outer ones read what it has edited. None
-    deactivates all of them. A function that was jitted and called before is not traced again, so it needs a
-    new `jax.jit`.
+    Blocks can be nested. An activation passes through the innermost observer first, so outer observers read
+    the edited value. None deactivates all observers inside the block.
+
+    Observers act while a model is traced. JAX does not trace a jitted function again if it was called before
+    with the same shapes, so such a function needs a new `jax.jit`.
     """
     context = _CONTEXT.get()
     observers = () if observer is None else (observer, *context.observers)
@@ -68,7 +79,11 @@ def activate(observer: Observer | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def with_positions(positions: jax.Array | None) -> Iterator[None]:
-    """Sets the positions of the axis L inside: int [B, L], [L] or a scalar. None means 0, 1, 2, ..."""
+    """Sets the positions of the axis L that observers receive while the `with` block runs.
+
+    Args:
+      positions: int [B, L], [L] or a scalar. None means 0, 1, 2, ...
+    """
     token = _CONTEXT.set(_CONTEXT.get()._replace(positions=positions))
     try:
         yield
@@ -84,7 +99,8 @@ def is_active() -> bool:
 def is_wanted(module: nn.Module, *names: str) -> bool:
     """Returns whether an active observer reads or edits one of these activations of a module."""
     full_names = [_full_name(module, name) for name in names]
-    wanted = [observer.wants(*full_names) for observer in _CONTEXT.get().observers]  # each notes the names
+    # Ask every observer, because observers record the names for their error messages.
+    wanted = [observer.wants(*full_names) for observer in _CONTEXT.get().observers]
     return any(wanted)
 
 
@@ -98,19 +114,22 @@ def observe(
     key_positions: jax.Array | None = None,
     editable: bool = True,
 ) -> jax.Array:
-    """Returns an activation as the active observers edit it, or unchanged without an observer.
+    """Passes an activation through the active observers and returns the result.
+
+    Without an active observer, the result is the activation itself.
 
     Args:
-      module: A bound module. The full name begins with its path.
+      module: A bound module. The full name of the activation begins with the path of the module.
       name: Name of the activation within the module.
       value: The activation.
       axes: A letter for each axis, see `tfm.interpret.Point`.
-      positions: Positions of the axis L: int [B, L], [L] or a scalar. None means those of `with_positions`.
+      positions: Positions of the axis L: int [B, L], [L] or a scalar. None means the positions that
+        `with_positions` has set.
       key_positions: Positions of the axis M: int [B, M] or [M]. None means 0, 1, 2, ...
-      editable: False if the model does not continue with what this function returns.
+      editable: Whether the model continues with the returned value. If not, an edit is an error.
 
     Raises:
-      UserError: An edit changed the shape or the dtype, or edits an activation that is not editable.
+      UserError: If an edit changes the shape or the dtype, or if the activation is not editable.
     """
     context = _CONTEXT.get()
     of_axes = {"L": context.positions if positions is None else positions, "M": key_positions}
@@ -120,17 +139,18 @@ def observe(
 
 
 def explain_missing(module: nn.Module, name: str, reason: str) -> None:
-    """Passes the reason why a module has no activation of this name to the active observers."""
+    """Passes to the active observers the reason why a module has no activation with this name."""
     for observer in _CONTEXT.get().observers:
         observer.explain_missing(_full_name(module, name), reason)
 
 
 def _full_name(module: nn.Module, name: str) -> str:
+    """Returns the path of a module and the name of an activation, joined by dots."""
     return ".".join((*module.path, name))
 
 
 class _Reader:
-    """An observer that reads all activations of one name."""
+    """An observer that reads all activations whose name matches a glob."""
 
     def __init__(self, point: str):
         self.point = point
@@ -149,24 +169,24 @@ class _Reader:
 
 
 def read_attention(point: str, compute: Callable[[], Any]) -> tuple[Any, jax.Array]:
-    """Calls a function and reads the attention weights that the model computes in this call.
+    """Calls a function that applies a model, and reads the attention weights of the model in this call.
 
     Args:
-      point: Name of the weights, such as `Transformer.attention_points["cross"]`.
-      compute: Applies the model.
+      point: Name or glob of the weights, such as `Transformer.attention_points["cross"]`.
+      compute: Function without arguments that applies the model.
 
     Returns:
-      What `compute` returns, and the weights [layers, B, H, L, M].
+      The result of `compute`, and the weights of all matching layers, [layers, B, H, L, M].
 
     Raises:
-      UserError: The model has no attention weights of this name.
+      UserError: If the model has no attention weights with this name.
     """
     reader = _Reader(point)
     with activate(reader):
         result = compute()
     if not reader.values:
         raise UserError(
-            f"Expected attention weights named {point!r}, but the model has none. A module that replaces "
-            "attention reports its weights with tfm.layers.observe.observe(self, 'weights', weights, 'BHLM')."
+            f"Expected attention weights named {point!r}, but the model has none. If a module replaces "
+            "attention, report its weights with tfm.layers.observe.observe(self, 'weights', weights, 'BHLM')."
         )
     return result, jnp.stack(reader.values)

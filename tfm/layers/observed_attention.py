@@ -1,4 +1,4 @@
-"""Attention computed in steps, so that its logits and weights can be read and edited.
+"""Attention whose logits and weights can be read and edited, because it is computed in separate steps.
 
 Shape letters as in `tfm.layers`.
 """
@@ -26,12 +26,12 @@ Attention = Callable[..., Array]
 def observable(module: nn.Module, attention: Attention, key_positions: Array | None) -> Attention:
     """Returns an attention function whose logits and weights can be read and edited.
 
-    This is `attention` itself unless somebody asks for them.
+    If no active observer wants the logits or the weights, this is `attention` itself.
 
     Args:
-      module: The module that attends. Names begin with its path.
+      module: The module that attends. The names of the activations begin with its path.
       attention: A function such as `tfm.attention.dot_product_attention`.
-      key_positions: Positions of the keys, [B, M] or [M], or None.
+      key_positions: Positions of the keys, int [B, M] or [M]. None means 0, 1, 2, ...
     """
     if not is_wanted(module, "logits", "weights"):
         return attention
@@ -55,8 +55,13 @@ def _attend_in_steps(
     implementation: str | None = None,
     **terms: Any,
 ) -> Array:
-    """Attends like `attention`, without a fused kernel. `terms` are the bias and the scale of the logits."""
-    del implementation
+    """Computes the output of `attention` in steps that pass the weights through `observe`.
+
+    For `dot_product_attention`, the logits pass through `observe` too. For any other function, the weights
+    are inferred from its outputs, and the output is their sum of values. `terms` are the bias and the scale
+    of the logits.
+    """
+    del implementation  # A fused kernel does not return its weights.
     if attention is dot_product_attention:
         logits = observe("logits", attention_logits(query, key, **terms))
         weights = masked_softmax(logits, mask).astype(query.dtype)

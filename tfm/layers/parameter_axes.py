@@ -1,7 +1,7 @@
-"""Names of the axes of parameters, and the mesh axes (data, fsdp, tensor) that shard them.
+"""Names for the axes of parameters, and the mesh axes (data, fsdp, tensor) that shard them.
 
-Each module class declares the names of its own parameters with `declare_axes`. Only a mesh gives a name a
-meaning, so that no module knows of devices.
+Each module class uses `declare_axes` to name the axes of the parameters that it creates. `PARAMETER_RULES`
+maps the names to mesh axes. Therefore modules do not depend on the number or the layout of devices.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ PARAMETER_RULES: dict[str | None, tuple[str, ...]] = {
     "hidden": ("tensor",),
     "model": ("fsdp",),
 }
-PROJECTION_AXES: dict[str, Axes] = {  # of the four projections of an attention
+PROJECTION_AXES: dict[str, Axes] = {  # the axes of the four projections of an attention
     **{f"{name}/kernel": ("model", "heads", "features") for name in ("query", "key", "value")},
     **{f"{name}/bias": ("heads", "features") for name in ("query", "key", "value")},
     "output/kernel": ("heads", "features", "model"),
@@ -25,28 +25,29 @@ _declared: dict[tuple[str, int], tuple[Axes, str]] = {}
 
 
 def declare_axes(axes: Mapping[str, Axes]) -> Callable[[Module], Module]:
-    """A decorator of module classes: names the axes of the parameters that the class makes.
+    """Returns a class decorator that names the axes of the parameters that a module class creates.
 
         @declare_axes({"gate/kernel": ("model", "hidden"), "output/kernel": ("hidden", "model")})
         class SwiGLU(nn.Module):
             ...
 
     Args:
-      axes: {end of the parameter's path: a name of `PARAMETER_RULES`, or None, for each axis}. An axis with a
-        name that has no rule, or None, is not sharded, as is every parameter without a declaration.
+      axes: {last parts of the parameter's path: a name or None for each axis}. A name in `PARAMETER_RULES`
+        shards the axis. An axis with another name or with None is not sharded. Parameters without a
+        declaration are not sharded either.
 
     Raises:
-      ValueError: another class declared the same end of a path with other names.
+      ValueError: If another class has declared the same path with other names.
     """
 
-    def declare(module):
+    def declare(module: Module) -> Module:
         owner = f"{module.__module__}.{module.__qualname__}"
         for path, names in axes.items():
             known, other = _declared.get((path, len(names)), (names, owner))
             if other != owner and known != names:
                 raise ValueError(
-                    f"{owner} declares the axes of {path!r} as {names}, but {other} has declared {known}: "
-                    "give the parameter or its module another name"
+                    f"{owner} declares the axes of {path!r} as {names}, but {other} has declared {known}. "
+                    "Give the parameter or its module another name."
                 )
             _declared[path, len(names)] = names, owner
         return module
@@ -55,14 +56,17 @@ def declare_axes(axes: Mapping[str, Axes]) -> Callable[[Module], Module]:
 
 
 def parameter_axes(path: str, rank: int) -> Axes:
-    """Names of the axes of a parameter, or of optimizer state whose path ends like it.
+    """Returns the names of the axes of a parameter.
+
+    The same names apply to optimizer state whose path ends with the path of the parameter.
 
     Args:
-      path: names of modules and parameter, separated by "/".
-      rank: number of axes.
+      path: The names of the modules and of the parameter, separated by "/".
+      rank: Number of axes.
 
     Returns:
-      A name, or None, for each axis.
+      A name for each axis. It is None for an axis without a name, and for all axes of a parameter without a
+      declaration.
 
     >>> parameter_axes("decoder/layers_0/feed_forward/hidden/kernel", 2)
     ('model', 'hidden')

@@ -1,7 +1,7 @@
-"""Positions inside self-attention: rotary, relative and linear terms, and the local window.
+"""Positions that act inside self-attention: rotary encoding, relative and linear biases, and local windows.
 
-Each is a field of `MultiHeadAttention`: `encode_positions`, `position_bias` or `restrict_mask`. Shape letters
-as in `tfm.layers`.
+`MultiHeadAttention` receives them in its fields `encode_positions`, `position_bias` and `restrict_mask`.
+Shape letters as in `tfm.layers`.
 """
 
 from collections.abc import Callable
@@ -25,19 +25,29 @@ def alibi(query: jax.Array, positions: jax.Array, key_positions: jax.Array) -> j
 
 @declare_axes({"position_bias/keys": ("distances", "features")})
 class RelativeKeys(nn.Module):
-    """A learned vector for each relative distance, added to the keys: Shaw et al. 2018, equation 4.
+    """Relative positions with a learned vector for each distance (Shaw et al. 2018, equation 4).
 
-    All heads of a layer share one table. The vectors added to values (equation 3) are left out.
+    The vector is added to the key. This adds the product of query and vector to the logit. All heads of a
+    layer share one table. The vectors that the paper also adds to the values (equation 3) are left out.
 
     Attributes:
-      max_distance: Maximum distance, k. Larger distances are clipped.
+      max_distance: Maximum distance, k. Larger distances use the vector of the maximum distance.
     """
 
     max_distance: int = 16
 
     @nn.compact
     def __call__(self, query: jax.Array, positions: jax.Array, key_positions: jax.Array) -> jax.Array:
-        """Maps scaled query [B, L, H, K] and positions [B, L] or [L], [B, M] or [M] to [B, H, L, M]."""
+        """Computes the term of the logits.
+
+        Args:
+          query: Queries times the scale of the logits, [B, L, H, K].
+          positions: Positions of the queries, int [B, L] or [L].
+          key_positions: Positions of the keys, int [B, M] or [M].
+
+        Returns:
+          [B, H, L, M].
+        """
         k = self.max_distance
         table = self.param("keys", KERNEL_INIT, (2 * k + 1, query.shape[-1]))
         products = jnp.einsum("blhk,rk->bhlr", query, table.astype(query.dtype))
@@ -47,9 +57,10 @@ class RelativeKeys(nn.Module):
 
 @declare_axes({"position_bias/biases": ("buckets", "heads")})
 class RelativeBias(nn.Module):
-    """A learned number for each head and bucket of distances: T5 (Raffel et al. 2020), section 2.1.
+    """Relative positions with a learned number for each head and bucket of distances (T5).
 
-    Each layer has its own table; T5 shares one among the layers of a stack.
+    See Raffel et al. 2020, section 2.1. Here, each layer has a separate table. In T5, all layers of a stack
+    share one table.
 
     Attributes:
       heads: Number of heads, H.
@@ -63,7 +74,16 @@ class RelativeBias(nn.Module):
 
     @nn.compact
     def __call__(self, query: jax.Array, positions: jax.Array, key_positions: jax.Array) -> jax.Array:
-        """Maps positions [B, L] or [L], [B, M] or [M] to [B, H, L, M] or [H, L, M]; ignores the query."""
+        """Computes the term of the logits. It does not depend on the query.
+
+        Args:
+          query: Ignored.
+          positions: Positions of the queries, int [B, L] or [L].
+          key_positions: Positions of the keys, int [B, M] or [M].
+
+        Returns:
+          [H, L, M], or [B, H, L, M] if the positions have the axis B.
+        """
         table = self.param("biases", KERNEL_INIT, (self.buckets, self.heads))
         bucket = relative_buckets(
             relative_distance(positions, key_positions),
@@ -75,15 +95,20 @@ class RelativeBias(nn.Module):
 
 
 def restrict_to_window(window: int) -> RestrictMask:
-    """Returns the `restrict_mask` that sees only a neighbourhood, see `tfm.masks.local_mask`."""
+    """Returns a `restrict_mask` that lets a query attend only to keys in a window around its position.
 
-    def restrict(mask, positions, key_positions):
+    Args:
+      window: Number of visible positions, see `tfm.masks.local_mask`.
+    """
+
+    def restrict(mask: jax.Array | None, positions: jax.Array, key_positions: jax.Array) -> jax.Array:
         return combine_masks(mask, local_mask(positions, key_positions, window))
 
     return restrict
 
 
-# Positions that are not added to embeddings: {name: number of heads -> fields of self-attention}.
+# The positions that are not added to embeddings, as functions of the number of heads. Each function returns
+# the fields of `MultiHeadAttention` that implement the positions.
 ATTENTION_POSITIONS: dict[str, Callable[[int], dict[str, Any]]] = {
     "none": lambda heads: {},
     "rotary": lambda heads: {"encode_positions": rotary_encoding},
@@ -91,10 +116,15 @@ ATTENTION_POSITIONS: dict[str, Callable[[int], dict[str, Any]]] = {
     "relative_bias": lambda heads: {"position_bias": RelativeBias(heads)},
     "alibi": lambda heads: {"position_bias": alibi},
 }
-BIAS_POSITIONS = ("relative_keys", "relative_bias", "alibi")  # they add to the logits
+BIAS_POSITIONS = ("relative_keys", "relative_bias", "alibi")  # the positions that add a term to the logits
 POSITIONS = (*LAYOUTS, "learned", *ATTENTION_POSITIONS)
 
 
 def make_position_terms(positions: str, heads: int) -> dict[str, Any]:
-    """Returns the fields of a `MultiHeadAttention` for one of `POSITIONS`. Many of them need no field."""
+    """Returns the fields of a `MultiHeadAttention` that implement the given kind of positions.
+
+    Args:
+      positions: One of `POSITIONS`. For positions that are added to the embeddings, the result is empty.
+      heads: Number of query heads, H.
+    """
     return ATTENTION_POSITIONS[positions](heads) if positions in ATTENTION_POSITIONS else {}

@@ -1,9 +1,9 @@
 """8-bit quantization of dense layers and logits for decoding.
 
-A product x W is quantized "vector-wise" as in Dettmers et al. 2022: each row of x and each output of W is
-divided by its largest magnitude / 127 and rounded, the products of integers are summed exactly, and the sums
-are multiplied by both scales. On a CPU, oneDNN computes the sums if it is installed. Otherwise JAX computes
-the same sums.
+A product x W is quantized "vector-wise", as in Dettmers et al. 2022. Each row of x, and the weights of each
+output of W, are divided by a scale (their largest magnitude / 127) and rounded to integers. The products of
+these integers are summed exactly, and the sums are multiplied by both scales. On a CPU, oneDNN computes the
+sums if it is installed. Otherwise JAX computes the same sums.
 """
 
 import math
@@ -22,18 +22,18 @@ from tfm.layers.parameter_axes import parameter_axes
 from tfm.matmul import count_input_axes, onednn
 
 COLLECTION = "quantized"  # the Flax collection {path of a parameter: QuantizedWeights}
-MAX_INT8 = 127  # -128 is not used, so that the range is symmetric
-UINT8_OFFSET = 128  # added to 8-bit inputs, because oneDNN is fastest with unsigned inputs
+MAX_INT8 = 127  # -128 is not used, so that the range is symmetric.
+UINT8_OFFSET = 128  # This is added to 8-bit inputs, because oneDNN is fastest with unsigned inputs.
 
 
 @flax.struct.dataclass
 class QuantizedWeights:
-    """An 8-bit matrix that approximates values * scales[:, None].
+    """An 8-bit approximation of a matrix of weights, values * scales[:, None].
 
     Attributes:
       values: int8 [outputs, inputs].
       scales: float32 [outputs].
-      excess: int32 [outputs], by how much `UINT8_OFFSET` increases each sum of products.
+      excess: int32 [outputs]. Adding `UINT8_OFFSET` to the inputs increases each sum of products by this.
     """
 
     values: jax.Array
@@ -48,7 +48,7 @@ class QuantizedWeights:
         product = sums.astype(jnp.float32) * (scales[:, None] * self.scales)
         return product.reshape(*x.shape[:-1], -1)
 
-    def _sum_products(self, x):
+    def _sum_products(self, x: jax.Array) -> jax.Array:
         """Returns the exact product of x, int8 [rows, inputs], with the values, int32 [rows, outputs]."""
         fits_onednn = x.shape[1] <= onednn.MAX_INPUTS
         if backend.is_cpu() and fits_onednn and onednn.multiplies_int8():
@@ -65,8 +65,8 @@ def quantize_rows(x: jax.Array) -> tuple[jax.Array, jax.Array]:
       x: float32 [rows, columns].
 
     Returns:
-      int8 [rows, columns] and scales, float32 [rows], whose product approximates x. The scale of a row with
-      NaN or an infinite number is NaN.
+      (values int8 [rows, columns], scales float32 [rows]). values * scales[:, None] approximates x. If a row
+      contains NaN or an infinite number, its scale is NaN.
     """
     largest = jnp.max(jnp.abs(x), axis=1)
     scales = jnp.where(largest == 0, 1.0, largest / MAX_INT8)
@@ -75,33 +75,34 @@ def quantize_rows(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def quantize_weights(weights: jax.Array) -> QuantizedWeights:
-    """Quantizes a matrix of weights, float [outputs, inputs]."""
+    """Quantizes a matrix of weights, float [outputs, inputs], with one scale for each output."""
     values, scales = quantize_rows(weights.astype(jnp.float32))
     return QuantizedWeights(values, scales, UINT8_OFFSET * values.astype(jnp.int32).sum(1))
 
 
 @flax.struct.dataclass
 class QuantizedParams:
-    """Parameters, and quantized copies of the matrices that dense layers and logits multiply with.
+    """Parameters together with 8-bit copies of the matrices that dense layers and logits multiply with.
 
     Attributes:
-      params: a tree of parameters.
-      quantized: the tree {names of modules: {name of the parameter: QuantizedWeights}}.
+      params: A tree of parameters.
+      quantized: A tree with the same module and parameter names, whose leaves are `QuantizedWeights`. It
+        contains only the quantized parameters.
     """
 
     params: Any
     quantized: Any
 
     def variables(self) -> dict[str, Any]:
-        """Returns the variables for `apply` inside `nn.intercept_methods(multiply_quantized)`."""
+        """Returns the variables for `apply` inside of `nn.intercept_methods(multiply_quantized)`."""
         return {"params": self.params, COLLECTION: self.quantized}
 
 
 def quantize_params(params: Any) -> QuantizedParams:
     """Quantizes every kernel, and every embedding matrix that computes logits.
 
-    `tfm.matmul.count_input_axes` defines the inputs of a kernel. A dense layer that contracts other axes
-    ignores its quantized copy.
+    `tfm.matmul.count_input_axes` defines which axes of a kernel are inputs. If a dense layer contracts other
+    axes, it multiplies with its original kernel.
     """
     flat = flatten_dict(params)
     matrices = {path: _as_matrix(path, flat) for path in flat}
@@ -127,9 +128,9 @@ def _as_matrix(path, flat):
 def multiply_quantized(
     next_function: Callable, arguments: tuple, keywords: dict[str, Any], context: nn.module.InterceptorContext
 ) -> Any:
-    """Multiplies with quantized weights in dense layers and logits that have them.
+    """Makes dense layers and logits multiply with their quantized weights, if they have such weights.
 
-    This is an interceptor for `nn.intercept_methods`.
+    This is an interceptor for `nn.intercept_methods`. All other methods run unchanged.
     """
     module, result = context.module, None
     if isinstance(module, nn.Dense | nn.DenseGeneral) and context.method_name == "__call__":
@@ -140,7 +141,10 @@ def multiply_quantized(
 
 
 def _dense(module, inputs):
-    """Returns [..., outputs] for [..., inputs], or None without quantized weights for these axes."""
+    """Computes a dense layer with its quantized weights: [..., inputs] -> [..., outputs].
+
+    Returns None if the layer has no quantized weights, or if they do not fit the axes that it contracts.
+    """
     weights = module.get_variable(COLLECTION, "kernel")
     if weights is None:
         return None
@@ -159,6 +163,6 @@ def _dense(module, inputs):
 
 
 def _logits(module, x):
-    """Returns logits [..., V] for x [..., D], or None without a quantized matrix."""
+    """Returns the logits [..., V] of x [..., D] computed with the quantized matrix, or None without one."""
     weights = module.get_variable(COLLECTION, "table" if module.tied else "output")
     return None if weights is None else weights.multiply(x).astype(module.dtype)

@@ -13,15 +13,15 @@ NORM_ORDERS = ("post", "pre", "norm_then_add")
 
 
 class Residual(nn.Module):
-    """Adds the output of a sublayer to its input, with a norm and dropout (sections 3.1 and 5.4).
+    """A residual connection around a sublayer, with a norm and dropout (sections 3.1 and 5.4).
 
     Attributes:
-      order: Place of the norm.
+      order: Place of the norm, one of `NORM_ORDERS`.
         "post" (the paper): LayerNorm(x + Dropout(Sublayer(x)))
         "pre": x + Dropout(Sublayer(LayerNorm(x)))
         "norm_then_add": x + Dropout(LayerNorm(Sublayer(x)))
       dropout_rate: Dropout rate of the sublayer's output, P_drop.
-      norm: Makes the norm, called as norm(name="norm").
+      norm: Function that returns the norm. It is called as norm(name="norm").
       input_scale: Factor of x in the sum, alpha of DeepNorm.
       output_scale: Factor of the result, such as sqrt(0.5) in ConvS2S (Gehring et al. 2017).
     """
@@ -34,15 +34,25 @@ class Residual(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array], *, train: bool) -> jax.Array:
-        """Maps x [..., D] and a function [..., D] -> [..., D] to [..., D]."""
+        """Applies a sublayer and adds its output to its input.
+
+        Args:
+          x: Input of the sublayer, [..., D].
+          sublayer: Function that maps [..., D] to [..., D].
+          train: Whether dropout is on.
+
+        Returns:
+          [..., D].
+        """
         if self.order not in NORM_ORDERS:
-            raise ValueError(f"order must be one of {NORM_ORDERS}, got {self.order!r}")
+            raise ValueError(f"Expected order to be one of {NORM_ORDERS}, got {self.order!r}.")
         x = observe(self, "input", x)
         output = self._add(x, sublayer, train)
         output = output if self.output_scale == 1 else self.output_scale * output
         return observe(self, "output", output)
 
-    def _add(self, x, sublayer, train):
+    def _add(self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array], train: bool) -> jax.Array:
+        """Returns the sum of x and the sublayer's output, with the norm at its place: [..., D]."""
         norm = self.norm(name="norm")
         drop = Dropout(self.dropout_rate)
 

@@ -1,4 +1,7 @@
-"""The contract of self-attention, and of modules that replace it. Shape letters as in `tfm.layers`."""
+"""The protocol of self-attention, for modules that replace `MultiHeadAttention`.
+
+Shape letters as in `tfm.layers`.
+"""
 
 from typing import Protocol
 
@@ -6,12 +9,12 @@ from jax import Array
 
 
 class SelfAttention(Protocol):
-    """A module that mixes the features of positions, such as `MultiHeadAttention`.
+    """A module that lets positions of a sequence exchange information, such as `MultiHeadAttention`.
 
     A layer passes all the arguments below. A module can accept the arguments that it does not use as **_.
-    The positions are integers within a segment, [B, L] or [L]. They are None only if the caller of the layer
-    has not given them. A decoder also needs `keys_values` and `attend_cached`, which together compute one
-    position of what `__call__` computes.
+    Positions are int [B, L] or [L], counted from 0 in each segment. They are None only if the caller of the
+    layer has passed none. Only a decoder needs `keys_values` and `attend_cached`. Called for one position
+    after the other, the two methods must compute the same outputs as one `__call__` for all positions.
     """
 
     def __call__(
@@ -24,13 +27,22 @@ class SelfAttention(Protocol):
         key_positions: Array | None,
         train: bool,
     ) -> Array:
-        """Maps x [B, L, D], which attends to keys [B, M, D] under mask [B, 1 or H, L, M], to [B, L, D].
+        """Computes the output of each position of `x`, [B, L, D].
 
-        In self-attention, keys are x itself.
+        Args:
+          x: Input of the queries, [B, L, D].
+          keys: Input of the keys and values, [B, M, D]. In self-attention this is `x`.
+          mask: bool [B, 1 or H, L, M], True where a query may attend. None if it may attend everywhere.
+          positions: Positions of the queries.
+          key_positions: Positions of the keys.
+          train: Whether dropout is on.
         """
 
     def keys_values(self, keys: Array, positions: Array | None) -> tuple[Array, Array]:
-        """Returns the arrays to cache for keys [B, M, D]: [B, M, H, K] and [B, M, H, V], with any H, K, V."""
+        """Returns the two arrays that decoding caches for the input of the keys, [B, M, D].
+
+        Their shapes are [B, M, H, K] and [B, M, H, V]. The module may choose H, K and V freely.
+        """
 
     def attend_cached(
         self,
@@ -42,8 +54,13 @@ class SelfAttention(Protocol):
         positions: Array | None,
         key_positions: Array | None,
     ) -> Array:
-        """Maps x [B, W, D] of W hypotheses, which attend to cached keys and values, to [B, W, D].
+        """Computes the output of one position of W hypotheses, [B, W, D], from cached keys and values.
 
-        key [B, H, K, M] and value [B, H, M, V] have the layout of a `KeyValueCache`. M may count the slots of
-        a pool that all hypotheses share. Then mask [B, 1, W, M] selects the slots of each hypothesis.
+        Args:
+          x: Input of the queries, [B, W, D].
+          key, value: [B, H, K, M] and [B, H, M, V], in the layout of a `KeyValueCache`. M may be the number
+            of slots in a pool that all hypotheses of a row share.
+          mask: bool [B, 1, W, M], True for the slots of each hypothesis.
+          positions: Positions of the hypotheses.
+          key_positions: Positions of the slots.
         """

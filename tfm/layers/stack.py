@@ -13,20 +13,23 @@ from tfm.layers.observe import is_active, observe, with_positions
 
 
 class Stack(nn.Module):
-    """Applies N = `depth` layers one after the other, and a norm for norm orders that do not end in one.
+    """A stack of N = `depth` layers, optionally followed by a norm.
 
     Attributes:
-      make_layer: Maps the index of a layer to the layer. The layers may differ.
+      make_layer: Function that maps the index of a layer, counted from 0, to the layer. Layers may differ.
       depth: Number of layers, N.
-      final_norm: Makes the norm of the output. None for no norm.
-      remat: Whether the backward pass recomputes a layer's activations. Saves memory and costs time.
-      scan: Whether one compiled layer runs N times. Deep stacks compile faster. Layers must be equal. The
-        parameters have the same names and shapes as without it.
-      shared: Whether all N layers are one layer with the same parameters.
-      before_layer: Changes the input of a layer, such as by adding an encoding of its index: (x, index of
-        the layer, positions) -> like x. None changes nothing.
-      make_output: Makes a module that maps the outputs of all layers, a list of N arrays [B, L, D], to the
-        output of the stack, in place of `final_norm`. None returns the output of the last layer.
+      final_norm: Function that returns the norm of the stack's output, for layers that do not end in a norm.
+        None means no norm.
+      remat: Whether the backward pass recomputes the activations of each layer. Training then needs less
+        memory but more time.
+      scan: Whether to compile one layer that runs N times. Deep stacks then compile faster. All layers must
+        have parameters of the same shapes. The names and shapes of parameters do not depend on this field.
+      shared: Whether all N layers are the same module with the same parameters.
+      before_layer: Function that changes the input of each layer, for example by adding an encoding of the
+        layer's index: (x, index of the layer, positions) -> array like x. None changes nothing.
+      make_output: Function that returns a module, which maps the outputs of all layers (a list of N arrays
+        [B, L, D]) to the output of the stack. The stack then ignores `final_norm`. With None, the stack
+        returns the output of the last layer after the final norm.
     """
 
     make_layer: Callable[[int], nn.Module]
@@ -45,14 +48,17 @@ class Stack(nn.Module):
             self.output = self.make_output()
 
     def __call__(self, x: Array, *arguments: Any, train: bool, **keywords: Any) -> Any:
-        """Maps x [B, L, D] to [B, L, D], or to what `make_output` makes of it.
+        """Applies all layers to x [B, L, D].
 
-        Each layer receives all other arguments, too.
+        Every layer receives all other arguments, too.
+
+        Returns:
+          [B, L, D], or the result of the module that `make_output` returns.
 
         Raises:
-          UserError: `scan` is set and the layers are not equal.
+          UserError: If `scan` is set, but the layers differ.
         """
-        # Activations that somebody reads cannot leave a scan or a recomputation.
+        # Observers cannot read activations inside of a scan or of a recomputation.
         plain = self.is_initializing() or is_active()
         if self.scan and not plain:
             return self.norm(self._scanned(x, arguments, keywords | {"train": train}))
@@ -69,18 +75,21 @@ class Stack(nn.Module):
             return self._finish(outputs)
 
     def _steps(self) -> Iterator[tuple[int, nn.Module]]:
+        """Returns (index, layer) for each of the N layers. With `shared`, it is always the same layer."""
         return ((index, self.layers[0 if self.shared else index]) for index in range(self.depth))
 
-    def _prepare(self, x, index, positions):
+    def _prepare(self, x: Array, index: int, positions: Array | None) -> Array:
+        """Applies `before_layer` to the input of a layer, if it is set."""
         return x if self.before_layer is None else self.before_layer(x, index, positions)
 
-    def _finish(self, outputs):
-        """Maps the outputs of all layers to the output of the stack."""
+    def _finish(self, outputs: list[Array]) -> Any:
+        """Computes the output of the stack from the outputs of all layers."""
         if self.make_output is not None:
             return self.output(outputs)
         return observe(self, "output", self.norm(outputs[-1]))
 
     def _scanned(self, x, arguments, keywords):
+        """Applies all layers to x [B, L, D] in a `jax.lax.scan` over their stacked parameters."""
         self._check_scan()
         layer, _ = self.layers[0].unbind()
         params = [layer.variables["params"] for _, layer in self._steps()]
@@ -97,27 +106,34 @@ class Stack(nn.Module):
         stacked = jax.tree.map(lambda *x: jnp.stack(x), *params)
         return jax.lax.scan(call, x, (stacked, keys))[0]
 
-    def _check_scan(self):
+    def _check_scan(self) -> None:
+        """Raises a UserError unless one compiled layer can compute all layers of this stack."""
         shapes = {str(jax.tree.map(jnp.shape, layer.variables["params"])) for layer in self.layers}
         if len(shapes) > 1 or self.before_layer is not None or self.make_output is not None:
             raise UserError(
-                "model.scan needs layers that are all equal, but the layers of this stack differ, or it uses "
-                "their index or all of their outputs. Set model.scan=False."
+                "model.scan needs equal layers, but the layers of this stack differ, or the stack uses the "
+                "index of each layer or the outputs of all layers. Set model.scan=False."
             )
 
     def init_cache(
         self, example: Array, encoder_output: Array | None = None, *, width: int, max_length: int
     ) -> list[Any]:
-        """Returns a list of each layer's cache. The arguments are those of `Layer.init_cache`."""
+        """Returns a list with the cache of each layer. See `Layer.init_cache` for the arguments."""
         options = {"width": width, "max_length": max_length}
         return [layer.init_cache(example, encoder_output, **options) for _, layer in self._steps()]
 
     def decode_step(
         self, x: Array, caches: list[Any], position: Array, *, positions: Array, **where: Any
     ) -> tuple[Any, list[Any]]:
-        """Computes one position of W hypotheses: x [B, W, D] and caches -> ([B, W, D], caches).
+        """Computes the next position of each of W hypotheses.
 
-        The other arguments are those of `Layer.decode_step`.
+        Args:
+          x: Input of the first layer, [B, W, D].
+          caches: The cache of each layer.
+          position, positions, **where: See `Layer.decode_step`.
+
+        Returns:
+          The output of the stack, [B, W, D] unless `make_output` is set, and the cache of each layer.
         """
         outputs, written = [], []
         with with_positions(positions):
@@ -129,7 +145,16 @@ class Stack(nn.Module):
             return self._finish(outputs), written
 
     def prefill(self, x: Array, caches: list[Any], *, positions: Array, **where: Any) -> list[Any]:
-        """Returns the caches after x [B, P', D] was appended to their prefix, see `Layer.prefill`."""
+        """Appends P' positions to the prefix of every layer.
+
+        Args:
+          x: Input of the first layer, [B, P', D].
+          caches: The cache of each layer.
+          positions, **where: See `Layer.prefill`.
+
+        Returns:
+          The cache of each layer.
+        """
         written = []
         with with_positions(positions):
             for (index, layer), cache in zip(self._steps(), caches, strict=True):

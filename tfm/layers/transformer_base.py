@@ -1,4 +1,4 @@
-"""The base class of models that are made of Transformer layers. Shape letters as in `tfm.layers`."""
+"""The base class of models that consist of Transformer layers. Shape letters as in `tfm.layers`."""
 
 import functools
 import inspect
@@ -31,8 +31,9 @@ from tfm.positions import sinusoidal_encoding
 class ComposedModule(nn.Module):
     """A module whose `make_...` methods return its submodules, so that a subclass can replace them.
 
-    Linen makes a module the child of the module whose method runs. The `make_...` methods are excluded from
-    this (`nn.nowrap`): what they return belongs to their caller, which may be a layer or a stack.
+    Linen makes a new module the child of the module whose method is running. `nn.nowrap` excludes the
+    `make_...` methods from this rule. Therefore the module that they return becomes a child of the caller,
+    such as a layer or a stack.
     """
 
     def __init_subclass__(cls, **keywords: Any):
@@ -43,22 +44,22 @@ class ComposedModule(nn.Module):
 
 
 class TransformerBase(ComposedModule):
-    """A model whose layers come from the fields of a `BlockConfig`.
+    """A base class of models whose layers are described by a `BlockConfig`.
 
-    A subclass arranges the stacks in its `setup` and defines `embedding` and `dropout` there.
+    A subclass creates its stacks in `setup`. It must define `embedding` and `dropout` there, too.
 
     Attributes:
-      config: A `BlockConfig`, or a `SequenceConfig` for a model of tokens.
+      config: A `BlockConfig`, or a `SequenceConfig` if the model reads tokens.
     """
 
     config: Any
 
     def make_initializers(self) -> tuple[Initializer, Initializer]:
-        """Returns the initializers of the kernels inside of a sublayer, and of its output kernel."""
+        """Returns two initializers: for the kernels inside of a sublayer, and for its output kernel."""
         return KERNEL_INIT, KERNEL_INIT
 
     def make_table_init(self) -> Initializer | None:
-        """Returns the initializer of embedding and position tables. None is the default of the layers."""
+        """Returns the initializer of embedding and position tables. None keeps the default of the layers."""
         return None
 
     def make_dense(self, *arguments: Any, **keywords: Any) -> nn.Module:
@@ -66,7 +67,10 @@ class TransformerBase(ComposedModule):
         return dense(*arguments, **keywords)
 
     def make_positions(self) -> Callable[[jax.Array], jax.Array] | None:
-        """Returns a function of positions [...] -> [..., D], which is added to embeddings, or None."""
+        """Returns the function that computes the vectors added to embeddings: positions [...] -> [..., D].
+
+        Returns None if positions act only inside of attention, or not at all.
+        """
         config = self.config
         if config.positions == "learned":
             return LearnedPositions(config.max_positions, config.d_model, self.make_table_init())
@@ -111,7 +115,7 @@ class TransformerBase(ComposedModule):
     def make_masked_self_attention(self) -> nn.Module:
         """Returns the masked self-attention of a decoder layer.
 
-        All buckets of a relative bias stand for earlier positions there.
+        A relative bias uses all its buckets for earlier positions, because a decoder does not see later ones.
         """
         attention = self.make_self_attention()
         bias = getattr(attention, "position_bias", None)
@@ -141,16 +145,16 @@ class TransformerBase(ComposedModule):
         return Residual(self.config.norm_order, self.config.dropout, self.make_norm)
 
     def make_stack(self, make_layer: Callable[[int], nn.Module], depth: int) -> nn.Module:
-        """Returns a stack of layers. `make_layer` maps the index of a layer to the layer."""
+        """Returns a stack of `depth` layers. `make_layer` maps the index of a layer to the layer."""
         final_norm = None if self.config.norm_order == "post" else self.make_norm
         return Stack(make_layer, depth, final_norm, self.config.remat, self.config.scan)
 
     def check_device(self) -> None:
-        """Raises a UserError if the attention kernel of the config does not exist on this device."""
+        """Raises a UserError if this device does not support the attention kernel of the config."""
         if self.config.attention == "cudnn" and jax.default_backend() != "gpu":
             raise UserError(
-                f"model.attention 'cudnn' needs a CUDA device, but this is a {jax.default_backend()}: "
-                "set --config.model.attention=xla."
+                f"model.attention 'cudnn' needs a CUDA device, but this is a {jax.default_backend()}. "
+                "Set --config.model.attention=xla."
             )
 
     def add_positions(
@@ -163,29 +167,32 @@ class TransformerBase(ComposedModule):
         norm: nn.Module | None = None,
         train: bool,
     ) -> jax.Array:
-        """Adds the encoding of positions to embeddings, with dropout on the sum (section 5.4).
+        """Adds the encoding of positions to embeddings and applies dropout to the sum (section 5.4).
 
         Args:
-          stack: Name of the stack that reads the sum, for the names of activations.
-          x: Sum of all embeddings, [B, L, D].
-          encode: Function that `make_positions` has returned, or None.
-          positions: Positions, int [B, L] or [L].
-          norm: Norm of the sum before the dropout, as in BERT. The paper has none.
+          stack: Name of the stack that reads the sum. The names of the activations begin with it.
+          x: Embeddings, [B, L, D].
+          encode: The result of `make_positions`. None adds nothing.
+          positions: Positions of x, int [B, L] or [L].
+          norm: Norm that is applied to the sum before the dropout, as in BERT. The paper has none.
           train: Whether dropout is on.
+
+        Returns:
+          [B, L, D].
         """
         x = observe(self, f"{stack}.embeddings", x, positions=positions)
         if encode is not None:
             added = encode(positions).astype(self.config.dtype)
-            if is_active():  # each row has its own positions to edit
+            if is_active():  # An edit may change the positions of some rows only.
                 added = jnp.broadcast_to(added, x.shape)
             x = x + observe(self, f"{stack}.positions", added, positions=positions)
         return self.dropout(x if norm is None else norm(x), train=train)
 
     def positions_or_index(self, positions: jax.Array | None, tokens: jax.Array) -> jax.Array:
-        """Returns the given positions, or 0, 1, 2, ... for tokens [B, L].
+        """Returns the positions, or 0, 1, 2, ... for tokens [B, L] if the positions are None.
 
         Raises:
-          ValueError: No positions are given, and L is above `config.max_length`.
+          ValueError: If positions are None and L is above `config.max_length`.
         """
         if positions is not None:
             return positions
@@ -196,4 +203,7 @@ class TransformerBase(ComposedModule):
         """Raises a ValueError if `length` is above `config.max_length`."""
         max_length = self.config.max_length
         if max_length is not None and length > max_length:
-            raise ValueError(f"{length} positions are more than the {max_length} of model.max_positions")
+            raise ValueError(
+                f"Expected at most {max_length} positions (model.max_positions), got {length}. Shorten the "
+                "sequence or increase model.max_positions."
+            )

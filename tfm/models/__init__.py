@@ -1,6 +1,6 @@
-"""One file a model. Each defines `Config`, a frozen dataclass, and `Model`, a Linen module.
+"""The models. Each module of this package defines `Config`, a frozen dataclass, and `Model`, a Linen module.
 
-A model of tokens is made by `Model(config, vocabulary_size=V)`.
+A model that reads tokens is created by `Model(config, vocabulary_size=V)`.
 """
 
 import sys
@@ -14,22 +14,25 @@ __all__ = ["Transformer", "TransformerConfig", "find", "model_field"]
 
 
 def find(name: str) -> Any:
-    """What has the `Config` and the `Model` of a name.
+    """Returns the module, or another object, that has the `Config` and the `Model` with this name.
 
     Args:
-      name: a module of this package, or "package.module:attribute" of the user's own.
+      name: The name of a module in this package, or "package.module" or "package.module:attribute" for a
+        model outside of it.
 
     Raises:
-      UserError: there is no such model.
+      UserError: If no such model exists, or if its module is not allowed or cannot be imported.
     """
     return find_by_name(sys.modules[__name__], name, "config.model.name", needs=("Config", "Model"))
 
 
-def model_field(default: type, text: str = "The model that model.name names.") -> Any:
-    """The field `model` of a task's config, whose class is that of the model that its `name` names.
+def model_field(default: type, text: str = "Config of the model that model.name selects.") -> Any:
+    """Returns the field `model` for the config of a task.
+
+    The field's value is an instance of the `Config` class of the model that its `name` selects.
 
     Args:
-      default: the `Config` of a model.
-      text: help.
+      default: The `Config` class of the default model.
+      text: Help of the field.
     """
     return field(default, text, section_class=lambda section: find(section["name"]).Config)

@@ -1,8 +1,8 @@
-"""A decoder without an encoder: GPT-2 (Radford et al. 2019), a language model.
+"""A language model: a decoder without an encoder, such as GPT-2 (Radford et al. 2019).
 
-The defaults have the structure and the initialization of GPT-2: pre-norm with a final norm, learned
-positions, gelu in its tanh form, biases, and one matrix for embedding and logits. Shape letters as in
-`tfm.layers`.
+The defaults describe the structure and the initialization of GPT-2: pre-norm with a final norm, learned
+positions, the tanh approximation of gelu, biases, and one matrix for the embedding and the logits. Shape
+letters as in `tfm.layers`.
 """
 
 import dataclasses
@@ -21,12 +21,13 @@ from tfm.masks import causal_mask, segment_mask
 from tfm.memory_estimate import DecoderMemory
 from tfm.models.transformer import PAD_ID
 
-INITIAL_DEVIATION = 0.02  # standard deviation of all matrices, section 2.3 of Radford et al. 2018
+# Standard deviation of the initial values of all matrices (Radford et al. 2018, section 4.1).
+INITIAL_DEVIATION = 0.02
 
 
 @dataclasses.dataclass(frozen=True)
 class DecoderLMConfig(SequenceConfig):
-    """GPT-2. The defaults are those of its small model."""
+    """The config of a decoder without an encoder. The defaults describe the small model of GPT-2."""
 
     name: str = "decoder_lm"
     layers: int = fixed_field(12, "Number of layers, N.", least=1, most=1000, unit="layers")
@@ -40,15 +41,17 @@ class DecoderLMConfig(SequenceConfig):
     attention_dropout: float = 0.1
     positions: str = "learned"
     scale_embedding: bool = fixed_field(
-        False, "Multiplication of embeddings by sqrt(d_model), as in the paper. Suits sinusoidal positions."
+        False,
+        "Multiplication of the embeddings by sqrt(d_model), as in the paper. Use it with sinusoidal "
+        "positions.",
     )
-    tied_embeddings: bool = fixed_field(True, "One matrix for embedding and logits.")
+    tied_embeddings: bool = fixed_field(True, "One shared matrix for the embedding and the logits.")
 
 
 class DecoderLM(layers.TransformerBase):
-    """A language model, a `tfm.decoding.protocol.LanguageModel`.
+    """A Transformer language model that implements `tfm.decoding.protocol.LanguageModel`.
 
-    A subclass replaces a submodule by overriding the method that makes it, as for `tfm.models.Transformer`.
+    To replace a submodule, override the method that creates it, as in `tfm.models.Transformer`.
 
     Attributes:
       config: See `DecoderLMConfig`.
@@ -61,7 +64,7 @@ class DecoderLM(layers.TransformerBase):
 
     @property
     def memory_estimate(self) -> DecoderMemory:
-        """The bytes that the model needs, computed from its config."""
+        """An estimate of the memory that the model needs, computed from its config."""
         return DecoderMemory(self.config, self.vocabulary_size)
 
     def setup(self) -> None:
@@ -73,16 +76,16 @@ class DecoderLM(layers.TransformerBase):
         self.decoder = self.make_stack(self.make_layer, config.layers)
 
     def make_initializers(self) -> tuple[Initializer, Initializer]:
-        """Returns normal initializers. The output kernels of the 2 N sublayers are divided by sqrt(2 N)."""
+        """Returns normal initializers. The output kernels of all 2 N sublayers are divided by sqrt(2 N)."""
         normal = nn.initializers.normal
         return normal(INITIAL_DEVIATION), normal(INITIAL_DEVIATION * (2 * self.config.layers) ** -0.5)
 
     def make_table_init(self) -> Initializer:
-        """Returns a normal initializer."""
+        """Returns a normal initializer with the same standard deviation as the kernels."""
         return nn.initializers.normal(INITIAL_DEVIATION)
 
     def make_embedding(self) -> nn.Module:
-        """Returns the embedding of the tokens, which makes the logits, too."""
+        """Returns the embedding of the tokens. It also computes the logits."""
         config = self.config
         return layers.Embedding(
             self.vocabulary_size,
@@ -94,7 +97,7 @@ class DecoderLM(layers.TransformerBase):
         )
 
     def make_layer(self, index: int) -> nn.Module:
-        """Returns the layer number `index`, counted from 0."""
+        """Returns the layer with this index, counted from 0."""
         del index  # all layers are equal
         layer = layers.Layer(
             self.make_masked_self_attention(), self.make_feed_forward(), residual=self.make_residual
@@ -110,7 +113,7 @@ class DecoderLM(layers.TransformerBase):
         segments: jax.Array | None = None,
         train: bool,
     ) -> jax.Array:
-        """Returns the logits [B, L, V] of each next token. The arguments are those of `features`."""
+        """Returns the logits [B, L, V] of the token after each position. See `features` for the arguments."""
         x, _ = self.features(tokens, positions=positions, segments=segments, train=train)
         return self._logits(x, positions)
 
@@ -122,21 +125,21 @@ class DecoderLM(layers.TransformerBase):
         segments: jax.Array | None = None,
         train: bool,
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns the output of the stack and the output table, whose product is the logits.
+        """Returns the output of the stack and the output table. Their product is the logits.
 
         Args:
-          tokens: int [B, L].
-          positions: Positions within the segment, int [B, L]. None counts from 0. A position beyond a table
-            of learned positions gives NaN.
-          segments: Segments of rows that contain several texts, int [B, L]. 0 is padding. None means one text
-            in each row.
+          tokens: Input tokens, int [B, L].
+          positions: Position of each token within its segment, int [B, L]. None means 0, 1, 2, ... A position
+            outside of a table of learned positions gives NaN.
+          segments: Number of the text that each token belongs to, int [B, L], for rows that contain several
+            texts. 0 is padding. None means one text in each row.
           train: Whether dropout is on.
 
         Returns:
           x [B, L, D] in the compute dtype and the table [V, D]. The logits are x @ table.T.
 
         Raises:
-          ValueError: No positions are given, and L is above `config.max_length`.
+          ValueError: If positions are None and L is above `config.max_length`.
         """
         index = jnp.arange(tokens.shape[-1])
         mask = causal_mask(index, index)[None]
@@ -147,16 +150,15 @@ class DecoderLM(layers.TransformerBase):
         return self.decoder(x, mask=mask, positions=positions, train=train), self.embedding.output_table
 
     def init_cache(self, context: jax.Array, *, width: int, max_length: int) -> DecodingCache:
-        """Returns the cache of W = `width` hypotheses of T = `max_length` positions that continue a context.
+        """Returns a cache for hypotheses that continue a context.
 
         Args:
-          context: Tokens that all hypotheses of a row follow, int [B, P], padded at the end with 0. P may
-            be 0.
+          context: Tokens before the hypotheses of each row, int [B, P], padded at the end with 0. P may be 0.
           width: Number of hypotheses of a row, W.
           max_length: Maximum number of tokens of a hypothesis, T.
 
         Raises:
-          ValueError: P + T is above `config.max_length`.
+          ValueError: If P + T is above `config.max_length`.
         """
         batch, length = context.shape
         self.check_length(length + max_length)
@@ -169,15 +171,15 @@ class DecoderLM(layers.TransformerBase):
         return self.prefill(context, cache) if length else cache
 
     def prefill(self, tokens: jax.Array, cache: DecodingCache) -> DecodingCache:
-        """Returns the cache with tokens appended to its prefix, in one pass that all hypotheses share.
+        """Returns the cache with tokens appended to its prefix. One pass serves all hypotheses of a row.
 
         Args:
           tokens: int [B, P], padded at the end with 0.
-          cache: A cache into which no hypothesis has written.
+          cache: A cache to which no hypothesis has written.
         """
         mask = tokens != PAD_ID
         positions = cache.prefix_lengths[:, None] + jnp.cumsum(mask, axis=-1) - 1
-        # Padding has a position, too, so that nothing is read outside of a table.
+        # The position of padding could be -1, but a table of learned positions has no such row.
         positions = jnp.maximum(positions, 0)
         x = self.add_positions("decoder", self.embedding(tokens), self.positions, positions, train=False)
         cache = cache.append_prefix(mask)
@@ -188,12 +190,15 @@ class DecoderLM(layers.TransformerBase):
     def decode_step(
         self, tokens: jax.Array, cache: DecodingCache, position: jax.Array
     ) -> tuple[jax.Array, DecodingCache]:
-        """Returns logits [B, W, V] of the next tokens, and the cache with the keys and values of this step.
+        """Computes one decoding step.
 
         Args:
           tokens: Last token of each hypothesis, int [B, W].
-          cache: A `DecodingCache` with a prefix.
-          position: Position after the prefix, scalar, counted from 0 and shared by the whole batch.
+          cache: A `DecodingCache` with a prefix. The prefix may be empty.
+          position: Position after the prefix, an int32 scalar counted from 0. The whole batch shares it.
+
+        Returns:
+          The logits of the next tokens, [B, W, V], and the cache with the keys and values of this step.
         """
         cache, positions = cache.claim_slots(position), cache.positions(position)
         x = self.add_positions("decoder", self.embedding(tokens), self.positions, positions, train=False)

@@ -1,6 +1,6 @@
 """The model of Luong et al. 2015: stacked LSTMs with global attention after each step, and input feeding.
 
-It is `tfm.models.rnn_seq2seq` with other defaults. See `RNNConfig` for the meaning of the fields.
+It is the model of `tfm.models.rnn_seq2seq` with other defaults. See `RNNConfig` for the fields.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
 
 @dataclasses.dataclass(frozen=True)
 class LuongConfig(RNNConfig):
-    """The best single model of Luong et al. 2015, section 4.1, with the score "general"."""
+    """The config of the best single model of Luong et al. 2015 (section 4.1), with the score "general"."""
 
     name: str = "rnn_luong"
     cell: str = "lstm"

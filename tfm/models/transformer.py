@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer (section 3), with incremental decoding over an explicit cache.
+"""The encoder-decoder Transformer (section 3), for training and for incremental decoding with a cache.
 
 Shape letters as in `tfm.layers`.
 """
@@ -23,7 +23,7 @@ PAD_ID = 0
 
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig(SequenceConfig):
-    """The paper's model. The defaults are those of the base model."""
+    """The config of the paper's Transformer. The defaults describe the base model."""
 
     name: str = "transformer"
     encoder_layers: int = fixed_field(6, "Number of encoder layers, N.", least=1, most=1000, unit="layers")
@@ -31,28 +31,34 @@ class TransformerConfig(SequenceConfig):
     tied_embeddings: str = fixed_field(
         "three",
         "Embedding matrices that are shared: three (source, target and output, as in the paper), two (target "
-        "and output) or none.",
+        "and output) or none of them.",
         choices=("three", "two", "none"),
     )
 
     @staticmethod
     def upgrade(section: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-        """A section of an older version in the meaning of this one, and what changed in it; "" for nothing.
+        """Converts the `model` section of a config that an older version wrote.
 
-        Before there was a layer_norm_epsilon, "gelu" was the tanh form. There was a field
-        for the size of the vocabulary, which was not read.
+        In configs without the field layer_norm_epsilon, the activation "gelu" meant the tanh approximation.
+        Older configs also contain the field vocabulary_size. It had no effect and is removed.
+
+        Args:
+          section: {field: value} of the section.
+
+        Returns:
+          The section for this version, and a sentence that describes a change of meaning, or "".
         """
         section = {name: value for name, value in section.items() if name != "vocabulary_size"}
         if section.get("activation") != "gelu" or "layer_norm_epsilon" in section:
             return section, ""
         section = {**section, "activation": "gelu_tanh"}
-        return section, "activation 'gelu' was the tanh form, and is read as 'gelu_tanh'"
+        return section, "activation 'gelu' meant the tanh approximation and is read as 'gelu_tanh'"
 
 
 class Transformer(layers.TransformerBase):
-    """A sequence-to-sequence Transformer, a `tfm.decoding.protocol.SequenceToSequence`.
+    """A Transformer that implements `tfm.decoding.protocol.SequenceToSequence`.
 
-    A subclass replaces a submodule by overriding the method that makes it:
+    To replace a submodule, override the method that creates it:
 
         class RMSTransformer(Transformer):
             def make_norm(self, name=None):
@@ -73,7 +79,7 @@ class Transformer(layers.TransformerBase):
 
     @property
     def memory_estimate(self) -> TransformerMemory:
-        """The bytes that the model needs, computed from its config."""
+        """An estimate of the memory that the model needs, computed from its config."""
         return TransformerMemory(self.config, self.vocabulary_size)
 
     def setup(self) -> None:
@@ -87,13 +93,16 @@ class Transformer(layers.TransformerBase):
         self.decoder = self.make_stack(self.make_decoder_layer, config.decoder_layers)
 
     def make_embedding(self) -> nn.Module:
-        """Returns the embedding that makes the logits, too. It embeds the target, and the source if tied."""
+        """Returns the embedding of the target. It also computes the logits.
+
+        If `config.tied_embeddings` is "three", it embeds the source, too.
+        """
         config = self.config
         tied = config.tied_embeddings != "none"
         return layers.Embedding(self.vocabulary_size, config.d_model, jnp.dtype(config.dtype), tied=tied)
 
     def make_source_embedding(self) -> nn.Module | None:
-        """Returns the embedding of the source, or None if `make_embedding` embeds source and target."""
+        """Returns the embedding of the source, or None if source and target share `make_embedding`."""
         config = self.config
         if config.tied_embeddings == "three":
             return None
@@ -104,7 +113,7 @@ class Transformer(layers.TransformerBase):
         return self.make_attention()
 
     def make_encoder_layer(self, index: int) -> nn.Module:
-        """Returns the encoder layer number `index`, counted from 0."""
+        """Returns the encoder layer with this index, counted from 0."""
         del index  # all layers are equal
         layer = layers.Layer(
             self.make_self_attention(), self.make_feed_forward(), residual=self.make_residual
@@ -112,7 +121,7 @@ class Transformer(layers.TransformerBase):
         return self._deep_norm(layer, stack=0)
 
     def make_decoder_layer(self, index: int) -> nn.Module:
-        """Returns the decoder layer number `index`, counted from 0."""
+        """Returns the decoder layer with this index, counted from 0."""
         del index  # all layers are equal
         layer = layers.Layer(
             self.make_masked_self_attention(),
@@ -123,7 +132,8 @@ class Transformer(layers.TransformerBase):
         return self._deep_norm(layer, stack=1)
 
     @nn.nowrap
-    def _deep_norm(self, layer, stack):
+    def _deep_norm(self, layer: layers.Layer, stack: int) -> layers.Layer:
+        """Applies DeepNorm to a layer of the encoder (stack 0) or decoder (stack 1), if the config asks."""
         config = self.config
         constants = layers.encoder_decoder_constants(config.encoder_layers, config.decoder_layers)[stack]
         return layers.apply_deep_norm(layer, constants) if config.deep_norm else layer
@@ -131,7 +141,10 @@ class Transformer(layers.TransformerBase):
     def __call__(
         self, inputs: jax.Array, targets: jax.Array, *, train: bool, **packing: jax.Array | None
     ) -> jax.Array:
-        """Returns the logits [B, L, V] of each next target token. The arguments are those of `features`."""
+        """Returns the logits [B, L, V] of the next target token at each position.
+
+        See `features` for the arguments.
+        """
         x, _ = self.features(inputs, targets, train=train, **packing)
         return self._logits(x, packing.get("target_positions"))
 
@@ -146,22 +159,24 @@ class Transformer(layers.TransformerBase):
         target_segments: jax.Array | None = None,
         train: bool,
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns the decoder output and the output table, whose product is the logits.
+        """Returns the decoder output and the output table. Their product is the logits.
 
         Args:
           inputs: Source tokens, int [B, M], padded with 0.
-          targets: Decoder input, int [B, L]. It is the target shifted right and begins with BOS.
-          input_positions, target_positions: Positions within the segment, [B, M] and [B, L]. None counts from
-            0. A position beyond a table of learned positions gives NaN.
-          input_segments, target_segments: Segments of rows that contain several sentences, [B, M] and [B, L].
-            0 is padding. None means one sentence in each row.
+          targets: Decoder input, int [B, L]. This is the target shifted right by one position, with BOS as
+            the first token.
+          input_positions, target_positions: Position of each token within its segment, [B, M] and [B, L].
+            None means 0, 1, 2, ... A position outside of a table of learned positions gives NaN.
+          input_segments, target_segments: Number of the sentence that each token belongs to, [B, M] and
+            [B, L], for rows that contain several sentences. 0 is padding. None means one sentence in each
+            row.
           train: Whether dropout is on.
 
         Returns:
           x [B, L, D] in the compute dtype and the table [V, D]. The logits are x @ table.T.
 
         Raises:
-          ValueError: No positions are given, and M or L is above `config.max_length`.
+          ValueError: If positions are None and M or L is above `config.max_length`.
         """
         if input_segments is None:
             input_segments = (inputs != PAD_ID).astype(jnp.int32)
@@ -191,7 +206,10 @@ class Transformer(layers.TransformerBase):
         segments: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:
-        """Returns the encoder output [B, M, D] of source tokens [B, M]. See `features` for the arguments."""
+        """Returns the encoder output [B, M, D] of source tokens [B, M]. See `features` for the arguments.
+
+        Without segments, padding (0) is masked, and each row is one sentence.
+        """
         mask = padding_mask(inputs) if segments is None else segment_mask(segments, segments)
         positions = self.positions_or_index(positions, inputs)
         x = self.source_embedding(inputs)
@@ -199,10 +217,15 @@ class Transformer(layers.TransformerBase):
         return self.encoder(x, mask=mask, positions=positions, train=train)
 
     def init_cache(self, inputs: jax.Array, *, width: int, max_length: int) -> DecodingCache:
-        """Encodes inputs [B, M] and returns a cache of W = `width` hypotheses of T = `max_length` positions.
+        """Encodes a source and returns a cache for its hypotheses.
+
+        Args:
+          inputs: Source tokens, int [B, M], padded with 0.
+          width: Number of hypotheses of a row, W.
+          max_length: Maximum number of tokens of a hypothesis, T.
 
         Raises:
-          ValueError: M or T is above `config.max_length`.
+          ValueError: If M or T is above `config.max_length`.
         """
         self.check_length(max_length)
         encoder_output, (batch, length) = self.encode(inputs), inputs.shape
@@ -218,17 +241,20 @@ class Transformer(layers.TransformerBase):
     def decode_step(
         self, tokens: jax.Array, cache: DecodingCache, position: jax.Array
     ) -> tuple[jax.Array, DecodingCache]:
-        """Returns logits [B, W, V] of the next tokens, and the cache with the keys and values of this step.
+        """Computes one decoding step.
 
         Args:
-          tokens: Last token of each hypothesis, int [B, W]; BOS at position 0.
+          tokens: Last token of each hypothesis, int [B, W]. At position 0, this is BOS.
           cache: A `DecodingCache`.
-          position: Scalar, counted from 0 and shared by the whole batch.
+          position: Number of the step, an int32 scalar counted from 0. The whole batch shares it.
+
+        Returns:
+          The logits of the next tokens, [B, W, V], and the cache with the keys and values of this step.
         """
         cache, positions = cache.claim_slots(position), cache.positions(position)
-        each_position = jnp.broadcast_to(positions, tokens.shape)
+        row_positions = jnp.broadcast_to(positions, tokens.shape)
         x = self.embedding(tokens)
-        x = self.add_positions("decoder", x, self.decoder_positions, each_position, train=False)
+        x = self.add_positions("decoder", x, self.decoder_positions, row_positions, train=False)
         x, written = self.decoder.decode_step(
             x,
             cache.layers,

@@ -1,9 +1,10 @@
-"""The Vision Transformer (Dosovitskiy et al. 2021): the encoder of a Transformer over patches of an image.
+"""The Vision Transformer (Dosovitskiy et al. 2021): a Transformer encoder that reads the patches of an image.
 
-The defaults have the structure and the initialization of the paper's ViT-B/16: a class token before the
-patches, learned positions, pre-norm with a final norm, the exact gelu, biases, and a head that begins at 0.
+The defaults describe the structure and the initialization of ViT-B/16 in that paper: a class token before the
+patches, learned positions, pre-norm with a final norm, the exact gelu, biases, and a head initialized with 0.
 
-Shape letters: B images, P pixels on a side of a patch, N patches of an image, C channels, D model.
+Shape letters: B images, P height and width of a patch in pixels, N patches of an image, C channels, D model
+width.
 """
 
 import dataclasses
@@ -19,23 +20,23 @@ from tfm.layers.block_config import BlockConfig, fixed_field
 from tfm.layers.dense import dense
 from tfm.layers.observe import observe
 
-POSITION_DEVIATION = 0.02  # of the table of positions, in the authors' code
+POSITION_DEVIATION = 0.02  # standard deviation of the initial position table, from the authors' code
 
 
 @dataclasses.dataclass(frozen=True)
 class ViTConfig(BlockConfig):
-    """The paper's model. The defaults are those of ViT-B/16 for ImageNet."""
+    """The config of a Vision Transformer. The defaults describe ViT-B/16 for ImageNet."""
 
     name: str = "vit"
     image_size: int = fixed_field(224, "Height and width of an image.", least=1, most=8192, unit="pixels")
     channels: int = fixed_field(
-        3, "Number of channels of an image, C: 1 for grey, 3 for colours.", least=1, most=1024
+        3, "Number of channels of an image, C: 1 for grey images, 3 for colour images.", least=1, most=1024
     )
     patch_size: int = fixed_field(
-        16, "Height and width of a patch, P. Divides image_size.", least=1, most=8192, unit="pixels"
+        16, "Height and width of a patch, P. It must divide image_size.", least=1, most=8192, unit="pixels"
     )
     classes: int = fixed_field(1000, "Number of classes.", least=2, most=10_000_000, unit="classes")
-    encoder_layers: int = fixed_field(12, "Number of layers, N.", least=1, most=1000, unit="layers")
+    encoder_layers: int = fixed_field(12, "Number of encoder layers.", least=1, most=1000, unit="layers")
     d_model: int = 768
     d_ff: int = 3072
     heads: int = 12
@@ -43,7 +44,8 @@ class ViTConfig(BlockConfig):
     attention_bias: bool = True
     norm_order: str = "pre"
     positions: str = "learned"
-    feed_forward_dropout: float | None = None  # the paper drops after every dense layer (appendix B.1)
+    # The paper applies dropout after every dense layer (appendix B.1), including the hidden layer.
+    feed_forward_dropout: float | None = None
 
     def _problems(self):
         if self.image_size % self.patch_size:
@@ -58,18 +60,19 @@ class ViTConfig(BlockConfig):
 
 @dataclasses.dataclass(frozen=True)
 class ViTMemory:
-    """The `tfm.memory_estimate.MemoryEstimate` of a `VisionTransformer`."""
+    """The memory estimate of a `VisionTransformer`, a `tfm.memory_estimate.MemoryEstimate`."""
 
     config: ViTConfig
 
     def count_parameters(self) -> int:
         """Returns the exact number of parameters."""
         config = self.config
-        one, two = (_count(dataclasses.replace(config, encoder_layers=layers)) for layers in (1, 2))
-        return one + (config.encoder_layers - 1) * (two - one)
+        # Two small models are enough, because every layer has the same number of parameters.
+        one_layer, two_layers = (_count(dataclasses.replace(config, encoder_layers=n)) for n in (1, 2))
+        return one_layer + (config.encoder_layers - 1) * (two_layers - one_layer)
 
     def sizes(self) -> dict[str, int]:
-        """Returns {config field: value} of the fields that determine the number of parameters."""
+        """Returns {config field: value} for the fields that determine the number of parameters."""
         names = ("image_size", "patch_size", "classes", "encoder_layers", "d_model", "d_ff")
         return {f"model.{name}": getattr(self.config, name) for name in names}
 
@@ -79,6 +82,7 @@ class ViTMemory:
 
 
 def _count(config: ViTConfig) -> int:
+    """Returns the number of parameters of a model, without creating them."""
     image = jnp.zeros((1, config.image_size, config.image_size, config.channels))
     init = functools.partial(VisionTransformer(config).init, train=False)
     return sum(x.size for x in jax.tree.leaves(jax.eval_shape(init, jax.random.key(0), image)))
@@ -86,9 +90,9 @@ def _count(config: ViTConfig) -> int:
 
 @layers.declare_axes({"embedding/kernel": ("pixels", "model"), "head/kernel": ("model", "classes")})
 class VisionTransformer(layers.TransformerBase):
-    """A classifier of images.
+    """An image classifier.
 
-    A subclass replaces a submodule by overriding the method that makes it, as for `tfm.models.Transformer`.
+    To replace a submodule, override the method that creates it, as in `tfm.models.Transformer`.
 
     Attributes:
       config: See `ViTConfig`.
@@ -108,24 +112,27 @@ class VisionTransformer(layers.TransformerBase):
 
     @property
     def memory_estimate(self) -> ViTMemory:
-        """The bytes that the model needs, computed from its config."""
+        """An estimate of the memory that the model needs, computed from its config."""
         return ViTMemory(self.config)
 
     def make_embedding(self) -> nn.Module:
-        """Returns the embedding of patches, [..., P * P * C] -> [..., D], E of equation 1."""
+        """Returns the projection of patches, [..., P * P * C] -> [..., D] (E in equation 1)."""
         config = self.config
-        init = nn.initializers.lecun_normal()  # the authors' initializer of a convolution
+        init = nn.initializers.lecun_normal()  # The authors use a convolution with this initializer.
         return dense(config.d_model, kernel_init=init, dtype=jnp.dtype(config.dtype))
 
     def make_positions(self) -> Callable[[jax.Array], jax.Array] | None:
-        """Returns a function of the positions 0 to N -> [N + 1, D], which is added to embeddings, or None."""
+        """Returns the function that computes the vectors added to embeddings, or None.
+
+        It maps the positions 0 (the class token) to N to vectors [N + 1, D].
+        """
         if self.config.positions != "learned":
             return super().make_positions()
         init = nn.initializers.normal(POSITION_DEVIATION)
         return layers.LearnedPositions(self.config.patches + 1, self.config.d_model, init)
 
     def make_encoder_layer(self, index: int) -> nn.Module:
-        """Returns the layer number `index`, counted from 0."""
+        """Returns the layer with this index, counted from 0."""
         del index  # all layers are equal
         layer = layers.Layer(
             self.make_self_attention(), self.make_feed_forward(), residual=self.make_residual
@@ -134,24 +141,37 @@ class VisionTransformer(layers.TransformerBase):
         return layers.apply_deep_norm(layer, constants) if self.config.deep_norm else layer
 
     def make_head(self) -> nn.Module:
-        """Returns the projection of the features of an image, [B, D] -> [B, classes]. It begins at 0."""
+        """Returns the projection to logits, [B, D] -> [B, classes]. Its initial kernel is 0."""
         zeros = nn.initializers.zeros
         return dense(self.config.classes, kernel_init=zeros, dtype=jnp.dtype(self.config.dtype))
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Maps images [B, height, width, C] to logits [B, classes] in the compute dtype.
+        """Returns the logits [B, classes] of images [B, height, width, C], in the compute dtype.
 
         Raises:
-          ValueError: The images do not have the shape of the config.
+          ValueError: If the images do not have the shape in the config.
         """
         return observe(self, "logits", self.head(self.features(images, train=train)), "BV")
 
     def features(self, images: jax.Array, *, train: bool) -> jax.Array:
-        """Maps images [B, height, width, C] to the encoder output at the class token, [B, D] (equation 4)."""
+        """Returns the encoder output at the class token (equation 4).
+
+        Args:
+          images: [B, height, width, C].
+          train: Whether dropout is on.
+
+        Returns:
+          [B, D].
+
+        Raises:
+          ValueError: If the images do not have the shape in the config.
+        """
         config = self.config
         expected = (config.image_size, config.image_size, config.channels)
         if images.shape[1:] != expected:
-            raise ValueError(f"expected images of shape {expected}, got {images.shape[1:]}")
+            raise ValueError(
+                f"Expected images of shape {expected} (model.image_size), got {images.shape[1:]}."
+            )
         x = self.embedding(split_patches(images, config.patch_size).astype(config.dtype))
         class_token = jnp.broadcast_to(self.class_token.astype(config.dtype), (len(x), 1, config.d_model))
         x = jnp.concatenate([class_token, x], axis=1)
@@ -163,17 +183,17 @@ class VisionTransformer(layers.TransformerBase):
 def split_patches(images: jax.Array, size: int) -> jax.Array:
     """Splits images [B, height, width, C] into patches [B, N, size * size * C].
 
-    The patches of an image, and the pixels of a patch, are in the order of rows.
+    The patches of an image, and the pixels of a patch, are ordered row by row.
 
     Raises:
-      ValueError: `size` does not divide the height and the width.
+      ValueError: If `size` does not divide the height and the width.
 
     >>> split_patches(jnp.arange(16).reshape(1, 4, 4, 1), 2)[0, 1].tolist()
     [2, 3, 6, 7]
     """
     batch, height, width, channels = images.shape
     if height % size or width % size:
-        raise ValueError(f"patches of {size} pixels do not divide images of {height} x {width}")
+        raise ValueError(f"Expected the patch size to divide images of {height} x {width}, got {size}.")
     split = images.reshape(batch, height // size, size, width // size, size, channels)
     return split.transpose(0, 1, 3, 2, 4, 5).reshape(batch, -1, size * size * channels)
 

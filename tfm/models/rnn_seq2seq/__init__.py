@@ -1,6 +1,7 @@
-"""Recurrent encoder and decoder with attention (Bahdanau et al. 2015, "RNNsearch"), and its relatives.
+"""A recurrent encoder and decoder with attention (Bahdanau et al. 2015, "RNNsearch"), and variants of it.
 
-The defaults of `RNNConfig` are that paper's; `tfm.models.rnn_luong` has those of Luong et al. 2015.
+The defaults of `RNNConfig` describe the model of Bahdanau et al. `tfm.models.rnn_luong` has the defaults for
+the model of Luong et al. 2015.
 """
 
 from tfm.models.rnn_seq2seq.config import INITIALIZATIONS, RNNConfig

@@ -1,6 +1,6 @@
-"""Recurrent cells, layers that restart with each segment of a packed row, and attention by a score.
+"""Recurrent cells, recurrent layers over packed rows, and attention with a score function.
 
-Shape letters as in `tfm.layers`. A is the width of an annotation, F the width of a state.
+Shape letters as in `tfm.layers`. A is the width of an annotation, and F is the width of a state.
 """
 
 from collections.abc import Callable
@@ -30,12 +30,12 @@ class Initializers(NamedTuple):
 
 
 class GRUCell(nn.Module):
-    """The gated unit of Cho et al. 2014 in the form of Bahdanau et al. 2015, appendix A.1.1.
+    """A gated recurrent unit (Cho et al. 2014) in the form of Bahdanau et al. 2015, appendix A.1.1.
 
         r, z = sigmoid(W x + U h), sigmoid(W_z x + U_z h)
         h' = (1 - z) * h + z * tanh(W_h x + U_h (r * h))
 
-    `flax.linen.GRUCell` multiplies r with U_h h instead. The cell is called like those of Flax:
+    `flax.linen.GRUCell` multiplies r by U_h h instead. Calls have the same form as calls of Flax cells:
     (h, x) -> (h', h').
 
     Attributes:
@@ -50,6 +50,7 @@ class GRUCell(nn.Module):
 
     @nn.compact
     def __call__(self, h: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns the next state [..., F] twice, for the state h [..., F] and the input x [..., D]."""
         reset, update, candidate = jnp.split(_dense_in_parts(self, "input", 3, "kernel", True)(x), 3, axis=-1)
         gates = _dense_in_parts(self, "recurrent_gates", 2, "recurrent", False)(h)
         reset, update = jnp.split(nn.sigmoid(jnp.concatenate([reset, update], -1) + gates), 2, axis=-1)
@@ -64,13 +65,13 @@ class GRUCell(nn.Module):
 
 
 class LSTMCell(nn.Module):
-    """`flax.linen.OptimizedLSTMCell` with a constant in the forget gate and one matrix for all gates.
+    """An LSTM cell like `flax.linen.OptimizedLSTMCell`, with a forget bias and one matrix for all gates.
 
         i, f, g, o = sigmoid(W_i x + U_i h), sigmoid(W_f x + U_f h + forget_bias), tanh(...), sigmoid(...)
         c' = f * c + i * g
         h' = o * tanh(c')
 
-    The cell is called like those of Flax: ((c, h), x) -> ((c', h'), h').
+    Calls have the same form as calls of Flax cells: ((c, h), x) -> ((c', h'), h').
 
     Attributes:
       features: Width of the state, F.
@@ -88,6 +89,7 @@ class LSTMCell(nn.Module):
     def __call__(
         self, state: tuple[jax.Array, jax.Array], x: jax.Array
     ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        """Returns the next state (c, h) and its output h, each [..., F], for the input x [..., D]."""
         c, h = state
         gates = _dense_in_parts(self, "input", 4, "kernel", True)(x)
         gates = gates + _dense_in_parts(self, "recurrent", 4, "recurrent", False)(h)
@@ -103,23 +105,25 @@ class LSTMCell(nn.Module):
 
 
 def output_of(state: State) -> jax.Array:
-    """Returns the output h of a state: h itself for a GRU, and the second part of (c, h) for an LSTM."""
+    """Returns the output h [..., F] of a state. The state of a GRU is h, and that of an LSTM is (c, h)."""
     return state[-1] if isinstance(state, tuple) else state
 
 
 class RecurrentLayer(nn.Module):
-    """Runs a cell over the positions of rows, forwards or backwards.
+    """A layer that runs a cell over the positions of each row, forwards or backwards.
+
+    The state restarts at zero with each segment of a packed row.
 
     Attributes:
       cell: A `GRUCell` or an `LSTMCell`.
-      reverse: Whether it runs from the last position to the first.
+      reverse: Whether the cell runs from the last position to the first.
     """
 
     cell: nn.Module
     reverse: bool = False
 
     def __call__(self, x: jax.Array, segments: jax.Array) -> State:
-        """Maps x [B, M, D] and segments int [B, M] to the state after each position, [B, M, F]."""
+        """Returns the state [B, M, F] after each position, for x [B, M, D] and segments int [B, M]."""
 
         def step(cell, state, inputs):
             x, begins = inputs
@@ -141,20 +145,22 @@ class RecurrentLayer(nn.Module):
 
 
 def segment_begins(segments: jax.Array) -> jax.Array:
-    """Returns bool [B, M]: True at positions whose segment differs from the segment before."""
+    """Returns bool [B, M], True at the first position of each segment, for segments int [B, M]."""
     before = jnp.pad(segments[:, :-1], ((0, 0), (1, 0)), constant_values=-1)
     return segments != before
 
 
-def select_state(chosen: jax.Array, yes: State, no: State) -> State:
-    """Selects the states [..., F] of `yes` where bool [...] is True, and of `no` elsewhere."""
-    return jax.tree.map(lambda a, b: jnp.where(chosen[..., None], a, b), yes, no)
+def select_state(condition: jax.Array, yes: State, no: State) -> State:
+    """Returns the states [..., F] of `yes` where `condition`, bool [...], is True, and of `no` elsewhere."""
+    return jax.tree.map(lambda a, b: jnp.where(condition[..., None], a, b), yes, no)
 
 
 class ScoredAttention(nn.Module):
-    """Attention of one state to the annotations of the source, with one head and without a value projection.
+    """Attention of a decoder state to the annotations of the source, by a score function.
 
-        additive   v^T tanh(W q + U a)   Bahdanau et al. 2015, appendix A.1.2; "concat" of Luong et al. 2015
+    It has one head and no projection of the values. The score functions of a query q and an annotation a are:
+
+        additive   v^T tanh(W q + U a)   Bahdanau et al. 2015, appendix A.1.2 ("concat" in Luong et al. 2015)
         general    q^T W a               Luong et al. 2015, equation 8
         dot        q^T a
 
@@ -183,18 +189,29 @@ class ScoredAttention(nn.Module):
         return nn.Dense(features, use_bias=False, kernel_init=self.initializers.attention, dtype=self.dtype)
 
     def keys(self, annotations: jax.Array) -> jax.Array:
-        """Returns the keys [B, M, K] of annotations [B, M, A], which are computed once for a source."""
+        """Returns the keys [B, M, K] of annotations [B, M, A]. They need to be computed once for a source."""
         return annotations if self.score == "dot" else self.key(annotations)
 
     def __call__(
         self, query: jax.Array, keys: jax.Array, annotations: jax.Array, mask: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Maps query [B, W, F] and mask bool [B, 1 or W, M] to contexts [B, W, A] and weights [B, W, M]."""
+        """Computes the attention of queries to annotations.
+
+        Args:
+          query: States, [B, W, F].
+          keys: The result of `keys`, [B, M, K].
+          annotations: [B, M, A].
+          mask: bool [B, 1 or W, M], True where a query may attend.
+
+        Returns:
+          Contexts [B, W, A] (weighted sums of the annotations), and the weights [B, W, M].
+        """
         weights = masked_softmax(self._logits(query, keys).astype(jnp.float32), mask)
         weights = weights.astype(annotations.dtype)
         return jnp.einsum("bwm,bma->bwa", weights, annotations), weights
 
-    def _logits(self, query, keys):
+    def _logits(self, query: jax.Array, keys: jax.Array) -> jax.Array:
+        """Returns the scores [B, W, M] of queries [B, W, F] and keys [B, M, K]."""
         if self.score != "additive":
             return jnp.einsum("bwk,bmk->bwm", query, keys)
         hidden = jnp.tanh(self.query(query)[:, :, None] + keys[:, None])
@@ -202,7 +219,10 @@ class ScoredAttention(nn.Module):
 
 
 def _dense_in_parts(cell, name, parts, kind, bias):
-    """Returns a projection [..., D] -> [..., parts * F] of a cell. Each part is initialized separately."""
+    """Returns a projection [..., D] -> [..., parts * F] of a cell.
+
+    Each part [D, F] of the kernel is initialized separately, by the initializer `kind` of `Initializers`.
+    """
     return nn.Dense(
         parts * cell.features,
         use_bias=bias,

@@ -1,4 +1,4 @@
-"""The choices of a recurrent model, and its initializations."""
+"""The config of the recurrent models, and their initializations."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ features_field = functools.partial(fixed_field, least=1, most=65_536, unit="feat
 
 
 def _uniform(key, shape, dtype=jnp.float32):
-    """Draws parameters from [-0.1, 0.1] (Luong et al. 2015, section 4.1)."""
+    """Draws parameters uniformly from [-0.1, 0.1] (Luong et al. 2015, section 4.1)."""
     return jax.random.uniform(key, shape, dtype, -0.1, 0.1)
 
 
@@ -45,60 +45,66 @@ INITIALIZATIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class RNNConfig(InheritsHelp):
-    """The model of Bahdanau et al. 2015, "RNNsearch". The defaults are those of the paper."""
+    """The config of a recurrent model. The defaults describe "RNNsearch" (Bahdanau et al. 2015)."""
 
-    name: str = fixed_field("rnn_seq2seq", "Module of tfm.models.")
+    name: str = fixed_field(
+        "rnn_seq2seq", "Name of a module in tfm.models, or package.module:attribute of your own."
+    )
     cell: str = fixed_field(
-        "gru", "Cell: gru, with the reset gate before U (Cho et al. 2014), or lstm.", choices=CELLS
+        "gru",
+        "Recurrent cell. The GRU applies the reset gate before the matrix U (Cho et al. 2014).",
+        choices=CELLS,
     )
     layers: int = fixed_field(
-        1, "Number of layers of the encoder and of the decoder.", least=1, most=1000, unit="layers"
+        1, "Number of layers in the encoder, and in the decoder.", least=1, most=1000, unit="layers"
     )
-    bidirectional: bool = fixed_field(True, "Encoder layers that read in both directions.")
+    bidirectional: bool = fixed_field(True, "Encoder layers that read the source in both directions.")
     embedding_features: int = features_field(620, "Width of the embeddings, E.")
-    hidden_features: int = features_field(1000, "Width of the states, F.")
+    hidden_features: int = features_field(1000, "Width of the recurrent states, F.")
     initial_state: str = fixed_field(
         "projected",
-        "First state of each decoder layer, made from the final state h of the encoder layer: projected "
-        "(tanh(W h)) or copied. With a bidirectional encoder, h is the final state of the backward "
-        "direction. Without attention, h contains both directions and must be projected.",
+        "Initial state of each decoder layer, computed from the final state h of the same encoder layer: "
+        "projected (tanh(W h)) or copied. With a bidirectional encoder, h is the final state of the backward "
+        "direction. With a bidirectional encoder and attention none, h contains both directions and must be "
+        "projected.",
         choices=("projected", "copied"),
     )
     attention: str = fixed_field(
         "additive",
-        "Score of the attention: additive (called concat by Luong et al. 2015), general, dot (both of Luong "
-        "et al. 2015) or none. With none, the decoder knows only its initial state of the source.",
+        "Score function of the attention: additive (Bahdanau et al. 2015), general or dot (Luong et al. "
+        "2015). With none, the decoder has no attention and sees the source only in its initial state.",
         choices=(*SCORES, "none"),
     )
     attention_features: int = features_field(1000, "Width of the hidden layer of the additive score.")
     query: str = fixed_field(
         "previous",
-        "Decoder state that attends: previous (before the step, so the context is an input of the step) or "
-        "current (after the step).",
+        "Decoder state that is the query of the attention: previous (the state before the step, so that the "
+        "context is an input of the step) or current (the state after the step).",
         choices=("previous", "current"),
     )
     input_feeding: bool = fixed_field(
-        False, "Output features as an input of the next step (Luong et al. 2015, section 3.3)."
+        False, "The output features as an input of the next step (Luong et al. 2015, section 3.3)."
     )
     output: str = fixed_field(
         "maxout",
-        "Layer before the logits: maxout or linear, of state, embedding and context, or tanh, of context and "
-        "state (Luong et al. 2015, equation 5).",
+        "Layer before the logits: maxout or linear (they read state, embedding and context), or tanh (it "
+        "reads context and state, Luong et al. 2015, equation 5).",
         choices=("maxout", "linear", "tanh"),
     )
     output_state: str = fixed_field(
         "previous",
-        "Decoder state that the output layer reads: previous (appendix A.2.2) or current (equation 4).",
+        "Decoder state that the output layer reads: previous (the state before the step, appendix A.2.2) or "
+        "current (the state after the step, equation 4).",
         choices=("previous", "current"),
     )
     output_features: int = features_field(500, "Width of the output layer, O.")
-    share_embeddings: bool = fixed_field(False, "One embedding table for source and target.")
-    tie_output: bool = fixed_field(False, "One table for the target embedding and the logits.")
+    share_embeddings: bool = fixed_field(False, "One shared embedding table for source and target.")
+    tie_output: bool = fixed_field(False, "One shared table for the target embedding and the logits.")
     initialization: str = fixed_field(
         "bahdanau",
-        "Initialization. bahdanau: normal with deviation 0.01 (0.001 in the attention) and orthogonal "
-        "recurrent matrices. uniform: from -0.1 to 0.1 (Luong et al. 2015). glorot: Glorot uniform and "
-        "orthogonal recurrent matrices.",
+        "Initialization of the parameters. bahdanau: normal with standard deviation 0.01 (0.001 in the "
+        "attention) and orthogonal recurrent matrices. uniform: from -0.1 to 0.1 (Luong et al. 2015). "
+        "glorot: Glorot uniform and orthogonal recurrent matrices.",
         choices=tuple(INITIALIZATIONS),
     )
     forget_bias: float = fixed_field(0.0, "Constant added to the forget gate of an LSTM.", least=-10, most=10)
@@ -118,20 +124,21 @@ class RNNConfig(InheritsHelp):
         check_fields(self, "model")
         if self.tie_output and self.output_features != self.embedding_features:
             raise UserError(
-                "model.tie_output needs as many features of the output as of an embedding: got "
-                f"model.output_features {self.output_features} and model.embedding_features "
-                f"{self.embedding_features}."
+                "model.tie_output needs equal widths of output and embedding, got model.output_features "
+                f"{self.output_features} and model.embedding_features {self.embedding_features}. Make them "
+                "equal, or set model.tie_output=False."
             )
         if self.attention == "dot" and self.bidirectional:
             raise UserError(
-                "model.attention 'dot' needs annotations as wide as the decoder's state, and those of both "
-                "directions are twice as wide: set model.bidirectional=False, or model.attention='general'."
+                "model.attention 'dot' needs annotations as wide as the decoder's state, but the annotations "
+                "of a bidirectional encoder are twice as wide. Set model.bidirectional=False, or "
+                "model.attention='general'."
             )
         if self.initial_state == "copied" and len(self.initial_directions) > 1:
             raise UserError(
                 "Expected model.initial_state 'projected', got 'copied'. With model.attention='none', the "
-                "decoder begins with the states of both directions, which are twice as wide as its own. "
-                "Set model.initial_state='projected' or model.bidirectional=False."
+                "initial state of the decoder contains the encoder states of both directions and is too wide "
+                "to be copied. Set model.initial_state='projected' or model.bidirectional=False."
             )
         if self.forget_bias and self.cell != "lstm":
             raise UserError(
@@ -140,16 +147,16 @@ class RNNConfig(InheritsHelp):
 
     @property
     def max_length(self) -> None:
-        """Returns None: recurrent models accept sequences of any length."""
+        """Returns None, because recurrent models accept sequences of any length."""
         return None
 
     @property
     def initial_directions(self) -> tuple[str, ...]:
-        """Returns the directions of the encoder whose final states begin the decoder.
+        """The directions of the encoder whose final states determine the initial state of the decoder.
 
-        Attention reads both directions. The backward direction, which has just read the first word, begins
-        the decoder (Bahdanau et al. 2015, appendix A.2.2). Without attention nothing else would read the
-        forward direction of the top layer.
+        With attention, this is the backward direction, because the first word of the source is the last word
+        that it reads (Bahdanau et al. 2015, appendix A.2.2). Without attention, these are both directions,
+        because the decoder would not use the forward direction of the top layer otherwise.
         """
         if not self.bidirectional:
             return ("forward",)
@@ -157,7 +164,7 @@ class RNNConfig(InheritsHelp):
 
     @property
     def annotation_features(self) -> int:
-        """Width of the encoder's annotations, A."""
+        """Width of the encoder's annotations (the outputs of its top layer), A."""
         return self.hidden_features * (2 if self.bidirectional else 1)
 
     @property

@@ -1,7 +1,7 @@
-"""The encoder of a whole source and one step of the decoder.
+"""The recurrent encoder, and one step of the recurrent decoder.
 
-Shape letters as in `tfm.layers`. E is the width of an embedding, A of an annotation (the encoder states of
-both directions), F of a state, O of the output layer.
+Shape letters as in `tfm.layers`. E is the width of an embedding, A is the width of an annotation (the encoder
+states of all directions), F is the width of a state, and O is the width of the output layer.
 """
 
 from typing import Any, NamedTuple
@@ -24,12 +24,12 @@ from tfm.models.rnn_seq2seq.config import INITIALIZATIONS, RNNConfig
 
 
 class Encoded(NamedTuple):
-    """A source as the decoder reads it.
+    """An encoded source.
 
     Attributes:
-      annotations: States of the top layer, [B, M, A].
-      keys: Keys of the annotations for the attention, [B, M, K].
-      states: For each layer, the states [B, M, F] of each direction of `RNNConfig.initial_directions`.
+      annotations: Outputs of the top encoder layer, [B, M, A].
+      keys: Attention keys of the annotations, [B, M, K].
+      states: For each layer, the states [B, M, F] of each direction in `RNNConfig.initial_directions`.
     """
 
     annotations: jax.Array
@@ -44,7 +44,13 @@ class Encoded(NamedTuple):
     }
 )
 class Table(nn.Module):
-    """A vector for each token, [V, D]."""
+    """A table with a vector for each token, [V, D].
+
+    Attributes:
+      vocabulary_size: Size of the vocabulary, V.
+      features: Width of a vector, D.
+      initialize: Initializer of the table.
+    """
 
     vocabulary_size: int
     features: int
@@ -59,7 +65,7 @@ class Table(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack of recurrent layers over the source, in one direction or both."""
+    """A stack of recurrent layers that read the source in one direction or in both."""
 
     config: RNNConfig
 
@@ -73,10 +79,10 @@ class Encoder(nn.Module):
     def __call__(
         self, x: jax.Array, segments: jax.Array, *, train: bool
     ) -> tuple[jax.Array, tuple[tuple[State, ...], ...]]:
-        """Encodes x [B, M, E] with segments [B, M].
+        """Encodes the embeddings x [B, M, E] of a source with segments int [B, M].
 
         Returns:
-          annotations [B, M, A], and the states of `Encoded`.
+          The annotations [B, M, A] and the states, as in `Encoded`.
         """
         initial_states = []
         for number, forward in enumerate(self.forward):
@@ -90,10 +96,10 @@ class Encoder(nn.Module):
 
 
 class DecoderStep(nn.Module):
-    """One position of the decoder.
+    """A module that computes one step of the decoder.
 
-    The carry from step to step is (states, fed): the state [B, W, F] of each layer, and the features
-    [B, W, O] of the last output. `fed` is None without input feeding.
+    Each step receives and returns the carry (states, fed). `states` are the states [B, W, F] of all layers.
+    `fed` are the output features [B, W, O] of the last step, or None without input feeding.
     """
 
     config: RNNConfig
@@ -114,7 +120,7 @@ class DecoderStep(nn.Module):
             dtype=dtype,
         )
         if config.initial_state == "projected":
-            # The cell state and the output of an LSTM have separate projections.
+            # An LSTM needs two projections for each layer: one for the cell state and one for the output.
             self.initial = [
                 nn.Dense(config.hidden_features, kernel_init=parts.kernel, bias_init=parts.bias, dtype=dtype)
                 for _ in range(config.layers * (2 if config.cell == "lstm" else 1))
@@ -122,14 +128,17 @@ class DecoderStep(nn.Module):
         self.dropout = layers.Dropout(config.dropout)
 
     def keys(self, annotations: jax.Array) -> jax.Array:
-        """Returns the attention keys [B, M, K] of annotations [B, M, A]."""
+        """Returns the attention keys [B, M, K] of annotations [B, M, A]. Without attention, K is A."""
         return annotations if self.config.attention == "none" else self.attention.keys(annotations)
 
     def initial_states(self, states: tuple[State, ...]) -> tuple[State, ...]:
-        """Returns the decoder's first states [..., F] from the encoder's final states.
+        """Computes the decoder's initial states from the encoder's final states.
 
         Args:
           states: For each layer, the final states [..., F], or [..., 2F] for two directions.
+
+        Returns:
+          For each layer, the initial state [..., F].
         """
         if self.config.initial_state == "copied":
             return states
@@ -138,7 +147,7 @@ class DecoderStep(nn.Module):
         return jax.tree.unflatten(structure, projected)
 
     def first_fed(self, shape: tuple[int, ...]) -> jax.Array | None:
-        """Returns zeros [*shape, O], which the first step is fed, or None without input feeding."""
+        """Returns the `fed` of the first step, zeros [*shape, O]. It is None without input feeding."""
         if not self.config.input_feeding:
             return None
         return jnp.zeros((*shape, self.config.output_features), jnp.dtype(self.config.dtype))
@@ -149,10 +158,10 @@ class DecoderStep(nn.Module):
         """Computes one step of W hypotheses.
 
         Args:
-          carry: (states, fed), see the class.
+          carry: (states, fed), see the docstring of the class.
           x: Embeddings of the last tokens, [B, W, E].
           encoded: Annotations and keys of the source.
-          mask: bool [B, 1 or W, M], the source positions to which each hypothesis may attend.
+          mask: bool [B, 1 or W, M], True where a hypothesis may attend to the source.
           train: Whether dropout is on.
 
         Returns:
@@ -172,15 +181,18 @@ class DecoderStep(nn.Module):
         return (states, features if config.input_feeding else None), (features, weights)
 
     def _run_cells(self, states, x, train):
-        """Returns the states of all layers after an input [B, W, ...]."""
-        found = []
+        """Returns the next states of all layers, for the input x [B, W, ...] of the first layer."""
+        new_states = []
         for cell, state in zip(self.cells, states, strict=True):
             state, x = cell(state, self.dropout(x, train=train))
-            found.append(state)
-        return tuple(found)
+            new_states.append(state)
+        return tuple(new_states)
 
     def _read_out(self, state, x, context):
-        """Returns t of appendix A.2.2, or the vector of equation 5 of Luong et al. 2015, [B, W, O]."""
+        """Computes the output features [B, W, O].
+
+        These are t in appendix A.2.2 of Bahdanau et al. 2015, or h~ in equation 5 of Luong et al. 2015.
+        """
         if self.config.output == "tanh":
             return jnp.tanh(self.output(_joined(context, state)))
         features = self.output(_joined(state, x, context))
@@ -190,7 +202,7 @@ class DecoderStep(nn.Module):
 
 
 def make_cell(config: RNNConfig) -> nn.Module:
-    """Returns the cell of one layer."""
+    """Returns a new cell for one layer."""
     parts, dtype = INITIALIZATIONS[config.initialization], jnp.dtype(config.dtype)
     if config.cell == "gru":
         return GRUCell(config.hidden_features, parts, dtype)

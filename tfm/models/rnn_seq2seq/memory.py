@@ -1,4 +1,4 @@
-"""The memory of a recurrent model, by arithmetic on its config."""
+"""The memory estimate of the recurrent models, computed from their config."""
 
 import dataclasses
 
@@ -7,18 +7,18 @@ from tfm.models.rnn_seq2seq.config import RNNConfig
 
 @dataclasses.dataclass(frozen=True)
 class RecurrentMemory:
-    """The `tfm.memory_estimate.MemoryEstimate` of a recurrent model.
+    """The memory estimate of a recurrent model, a `tfm.memory_estimate.MemoryEstimate`.
 
     Attributes:
-      config: `RNNConfig`.
-      vocabulary_size: V.
+      config: See `RNNConfig`.
+      vocabulary_size: Size of the vocabulary, V.
     """
 
     config: RNNConfig
     vocabulary_size: int
 
     def count_parameters(self) -> int:
-        """The number of parameters, exact."""
+        """Returns the exact number of parameters."""
         model = self.config
         embedding, states, output = model.embedding_features, model.hidden_features, model.output_features
         annotations = model.annotation_features
@@ -40,7 +40,7 @@ class RecurrentMemory:
         return total
 
     def sizes(self) -> dict[str, int]:
-        """{config field: value} of what makes the parameters many."""
+        """Returns {config field: value} for the fields that determine the number of parameters."""
         model = self.config
         names = ["layers", "embedding_features", "hidden_features", "output_features"]
         names += ["attention_features"] * (model.attention == "additive")
@@ -48,12 +48,18 @@ class RecurrentMemory:
         return {"data.vocabulary_size": self.vocabulary_size, **sizes}
 
     def layers(self) -> dict[str, int]:
-        """{config field: number of layers}, of the encoder's directions and of the decoder."""
+        """Returns {config field: number of layers}. Each direction of an encoder layer counts as a layer."""
         return {"model.layers": self.config.layers * (3 if self.config.bidirectional else 2)}
 
-    def _count_cells(self, first, later):
-        """Parameters of a stack of cells whose inputs have `first` and `later` features."""
+    def _count_cells(self, input_features: int, layer_features: int) -> int:
+        """Returns the number of parameters of a stack of cells.
+
+        Args:
+          input_features: Width of the input of the first layer.
+          layer_features: Width of the input of every other layer.
+        """
         model = self.config
         gates = 4 if model.cell == "lstm" else 3
-        inputs = first + (model.layers - 1) * later + model.layers * (model.hidden_features + 1)
+        inputs = input_features + (model.layers - 1) * layer_features
+        inputs += model.layers * (model.hidden_features + 1)
         return gates * model.hidden_features * inputs

@@ -1,7 +1,7 @@
-"""The recurrent model: forward pass, cached decoding, attention to the source.
+"""The recurrent model: its forward pass and its cached decoding.
 
-Shape letters as in `tfm.layers`. E is the width of an embedding, A of an annotation (the encoder states of
-both directions), F of a state, O of the output layer.
+Shape letters as in `tfm.layers`. E is the width of an embedding, A is the width of an annotation (the encoder
+states of all directions), F is the width of a state, and O is the width of the output layer.
 """
 
 import functools
@@ -27,10 +27,11 @@ class RecurrentCache(flax.struct.PyTreeNode):
     """The state of decoding between two positions.
 
     Attributes:
-      annotations, keys: Those of `Encoded`, shared by all W hypotheses.
-      source_mask: bool [B, 1, 1, M], which source positions are tokens.
+      annotations, keys: The fields of `Encoded`. All W hypotheses of a row share them.
+      source_mask: bool [B, 1, 1, M], True where the source has a token.
       carry: The carry of `DecoderStep`, with leaves [B, W, ...].
-      coverage: float32 [B, W, M], the sum of each hypothesis' attention to the source.
+      coverage: float32 [B, W, M], the attention of each hypothesis to each source position, summed over its
+        steps.
     """
 
     annotations: jax.Array
@@ -50,7 +51,7 @@ class RecurrentCache(flax.struct.PyTreeNode):
 
 
 class RNNSeq2Seq(nn.Module):
-    """A recurrent sequence-to-sequence model, a `tfm.decoding.protocol.SequenceToSequence`.
+    """A recurrent model that implements `tfm.decoding.protocol.SequenceToSequence`.
 
     Attributes:
       config: See `RNNConfig`.
@@ -62,7 +63,7 @@ class RNNSeq2Seq(nn.Module):
 
     @property
     def memory_estimate(self) -> RecurrentMemory:
-        """The bytes that the model needs, computed from its config."""
+        """An estimate of the memory that the model needs, computed from its config."""
         return RecurrentMemory(self.config, self.vocabulary_size)
 
     @property
@@ -85,7 +86,10 @@ class RNNSeq2Seq(nn.Module):
     def __call__(
         self, inputs: jax.Array, targets: jax.Array, *, train: bool, **packing: jax.Array | None
     ) -> jax.Array:
-        """Returns the logits [B, L, V] of each next target token. The arguments are those of `features`."""
+        """Returns the logits [B, L, V] of the next target token at each position.
+
+        See `features` for the arguments.
+        """
         x, table = self.features(inputs, targets, train=train, **packing)
         return self._logits(x, table)
 
@@ -100,14 +104,16 @@ class RNNSeq2Seq(nn.Module):
         target_segments: jax.Array | None = None,
         train: bool,
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns the output features and the output table, whose product is the logits.
+        """Returns the output features and the output table. Their product is the logits.
 
         Args:
           inputs: Source tokens, int [B, M], padded with 0.
-          targets: Decoder input, int [B, L]. It is the target shifted right and begins with BOS.
-          input_positions, target_positions: Ignored, because the order is enough.
-          input_segments, target_segments: Segments of rows that contain several sentences, [B, M] and [B, L].
-            0 is padding. All states restart with each segment. None means one sentence in each row.
+          targets: Decoder input, int [B, L]. This is the target shifted right by one position, with BOS as
+            the first token.
+          input_positions, target_positions: Ignored, because recurrent layers depend only on the order.
+          input_segments, target_segments: Number of the sentence that each token belongs to, [B, M] and
+            [B, L], for rows that contain several sentences. 0 is padding. All states restart with each
+            segment. None means one sentence in each row.
           train: Whether dropout is on.
 
         Returns:
@@ -132,7 +138,10 @@ class RNNSeq2Seq(nn.Module):
         return x, self._output_table
 
     def _observe_weights(self, weights: jax.Array | None, position: jax.Array | None = None) -> None:
-        """Lets callers read attention weights [B, L, M]. Edits would come too late."""
+        """Lets observers read the attention weights [B, L, M].
+
+        They cannot be edited, because the decoder has already used them.
+        """
         if weights is not None:
             name, weights = "decoder.attention.weights", weights[:, None]
             observe(self, name, weights, "BHLM", positions=position, editable=False)
@@ -140,7 +149,7 @@ class RNNSeq2Seq(nn.Module):
     def _initial_states(
         self, encoded: Encoded, target_segments: jax.Array, input_segments: jax.Array
     ) -> tuple[State, ...]:
-        """Returns the decoder's first states [B, L, F] for the source segment of each target position."""
+        """Returns the decoder's initial states [B, L, F] for the source segment of each target position."""
         positions = [
             last_read(target_segments, input_segments, backwards=name == "backward")[..., None]
             for name in self.config.initial_directions
@@ -155,8 +164,16 @@ class RNNSeq2Seq(nn.Module):
     def _run_decoder(self, x, encoded, first, begins, mask, *, train):
         """Runs the decoder over all positions.
 
-        Maps x [B, L, E], the first states [B, L, F], begins [B, L] and mask [B, L, M] to the features
-        [B, L, O] and the attention weights [B, L, M] or None.
+        Args:
+          x: Embeddings of the decoder input, [B, L, E].
+          encoded: The `Encoded` source.
+          first: The initial states for the segment of each position, [B, L, F].
+          begins: bool [B, L], True at the first position of each segment.
+          mask: bool [B, L, M], True where a position may attend to the source.
+          train: Whether dropout is on.
+
+        Returns:
+          The output features [B, L, O], and the attention weights [B, L, M] or None.
         """
 
         def step(decoder, carry, inputs, encoded):
@@ -173,21 +190,28 @@ class RNNSeq2Seq(nn.Module):
             in_axes=(1, nn.broadcast),
             out_axes=1,
         )
-        inputs = jax.tree.map(lambda x: x[:, :, None], (x, first, begins, mask))  # one hypothesis: W = 1
+        # The decoder expects the axis W of hypotheses. In a forward pass, W is 1.
+        inputs = jax.tree.map(lambda x: x[:, :, None], (x, first, begins, mask))
         start = jax.tree.map(lambda x: jnp.zeros_like(x[:, 0]), inputs[1])
         carry = start, self.decoder.first_fed((x.shape[0], 1))
-        _, found = scan(self.decoder, carry, inputs, encoded._replace(states=()))
-        return jax.tree.map(lambda x: x[:, :, 0], found)
+        _, outputs = scan(self.decoder, carry, inputs, encoded._replace(states=()))
+        return jax.tree.map(lambda x: x[:, :, 0], outputs)
 
     def encode(self, inputs: jax.Array, *, segments: jax.Array | None = None, train: bool = False) -> Encoded:
-        """Encodes source tokens [B, M]."""
+        """Encodes source tokens int [B, M]. See `features` for the arguments."""
         segments = (inputs != PAD_ID).astype(jnp.int32) if segments is None else segments
         embedding = self.target_embedding if self.config.share_embeddings else self.source_embedding
         annotations, states = self.encoder(self._embed(embedding, inputs), segments, train=train)
         return Encoded(annotations, self.decoder.keys(annotations), states)
 
     def init_cache(self, inputs: jax.Array, *, width: int, max_length: int) -> RecurrentCache:
-        """Encodes inputs [B, M] and returns the cache of W = `width` hypotheses of any length."""
+        """Encodes a source and returns a cache for its hypotheses.
+
+        Args:
+          inputs: Source tokens, int [B, M], padded with 0.
+          width: Number of hypotheses of a row, W.
+          max_length: Ignored, because the cache has the same size for hypotheses of any length.
+        """
         encoded, segments = self.encode(inputs), (inputs != PAD_ID).astype(jnp.int32)
         ones = jnp.ones((len(inputs), width), jnp.int32)
         return RecurrentCache(
@@ -201,12 +225,15 @@ class RNNSeq2Seq(nn.Module):
     def decode_step(
         self, tokens: jax.Array, cache: RecurrentCache, position: jax.Array
     ) -> tuple[jax.Array, RecurrentCache]:
-        """Returns the logits [B, W, V] of the next tokens, and the cache after this position.
+        """Computes one decoding step.
 
         Args:
-          tokens: Last token of each hypothesis, int [B, W]; BOS at position 0.
+          tokens: Last token of each hypothesis, int [B, W]. At position 0, this is BOS.
           cache: A `RecurrentCache`.
-          position: Ignored, because the cache is the state.
+          position: Number of the step, counted from 0. Only observers of the attention weights receive it.
+
+        Returns:
+          The logits of the next tokens, [B, W, V], and the cache after this step.
         """
         x, encoded = self._embed(self.target_embedding, tokens), Encoded(cache.annotations, cache.keys, ())
         carry, (x, weights) = self.decoder(cache.carry, x, encoded, cache.source_mask[:, 0], train=False)
@@ -225,14 +252,14 @@ class RNNSeq2Seq(nn.Module):
 
 
 def last_read(target_segments: jax.Array, input_segments: jax.Array, *, backwards: bool) -> jax.Array:
-    """Returns the source position that the encoder reads last in the segment of each target position.
+    """Returns the last source position that the encoder reads in the segment of each target position.
 
     Args:
-      target_segments, input_segments: [B, L] and [B, M].
-      backwards: Whether the encoder reads backwards and ends with the first position of a segment.
+      target_segments, input_segments: int [B, L] and [B, M].
+      backwards: Whether the encoder reads backwards, so that it ends at the first position of a segment.
 
     Returns:
-      int [B, L]. The value is arbitrary for a segment that the source does not have.
+      int [B, L]. The value is arbitrary if the source does not contain the segment.
     """
     same = target_segments[:, :, None] == input_segments[:, None]
     if backwards:
