@@ -77,11 +77,11 @@ def make_device_key(rng: jax.Array) -> jax.Array:
 
 
 @contextlib.contextmanager
-def rows_of_shard(shard: jax.Array | int) -> Iterator[None]:
+def rows_of_shard(shard: jax.Array | int | None) -> Iterator[None]:
     """Computes the random numbers inside as the device with these rows does, on one device without a mesh.
 
     Args:
-      shard: index of the device among the devices with different rows.
+      shard: index of the device among the devices with different rows; None if one device has all rows.
     """
     token = _shard.set(shard)
     try:

@@ -1,5 +1,7 @@
 """The general step on 8 virtual devices: several terms, state and constants, compared with one device."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,13 +11,18 @@ import pytest
 from tests.support.bare_task import make_state, make_step
 from tests.support.batch_norm_net import Config, Model
 from tests.support.small_losses import detection_batch, detection_loss, detection_params, whole_gradient
+from tests.support.tiny import make_config, train_run, write_corpus
+from tfm import tasks
+from tfm.dropout import dropout, rows_of_shard
 from tfm.layers.batch_norm import Rows
 from tfm.layers.parameter_axes import declare_axes
 from tfm.losses import smoothed_cross_entropy
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
 from tfm.training.partitioning import make_partitioner
-from tfm.training.step import Learner, TrainState, make_train_step
+from tfm.training.replay import describe_changes, replay_step
+from tfm.training.setup import Setup, open_checkpoints
+from tfm.training.step import Learner, TrainState, make_context, make_train_step
 from tfm.training.task import LossOutput
 
 SGD = optax.sgd(0.5)
@@ -134,3 +141,47 @@ def test_a_statistic_sees_all_rows():
     for layout in (layout_of(1), layout_of(4), layout_of(4, parallel="pmap")):
         after, _ = run(layout, make_step(loss, SGD), jax.device_get(state), [batch])
         np.testing.assert_allclose(after.params["w"], 2 - 0.5 * batch["x"].sum(), rtol=1e-6)
+
+
+def test_the_parts_of_a_diagnosis_draw_the_numbers_of_the_step():
+    """Dropout and noise of each device and micro-batch, computed again on one device."""
+
+    def loss(variables, batch, context):
+        x = dropout(context.rng, batch["x"], 0.5) + jax.random.normal(context.row_rng, batch["x"].shape)
+        weights = (batch["x"] != 0).any(1)
+        return LossOutput({"loss": (((x @ variables["params"]["w"]) * weights).sum(), weights.sum())})
+
+    batch = {"x": np.random.default_rng(0).normal(size=(13, 3)).astype(np.float32)}
+    params, key = {"w": np.float32([1, 2, 3])}, jax.random.key(5)
+    learner = Learner(loss, SGD)
+    context = make_context(learner, key, 0)
+    for micro_batches in (1, 2):
+        step = make_train_step([learner], key, micro_batches=micro_batches)
+        for layout in (layout_of(1), layout_of(8, mesh_fsdp=2), layout_of(4, parallel="pmap")):
+            _, (metrics,) = run(layout, step, jax.device_get(make_state(params, SGD)), [batch])
+            total = 0.0
+            for rows, inside, shard in layout.split_rows(batch, context, micro_batches):
+                with rows_of_shard(shard):
+                    total += float(loss({"params": params}, rows, inside).terms["loss"][0])
+            np.testing.assert_allclose(total, metrics["loss"][0], rtol=1e-5)
+
+
+@pytest.mark.long
+def test_a_step_on_a_mesh_is_replayed_with_its_dropout(tmp_path):
+    """The pass that reads activations has the loss of the step, so it drops the same elements."""
+    write_corpus(tmp_path)
+    fields = {"steps": 2, "checkpoint_every": 1, "eval_every": 2, "gradient_accumulation_steps": 2}
+    config = make_config(tmp_path, parallel="mesh", mesh_fsdp=2, **fields)
+    train_run(config, tmp_path / "run")
+    task = tasks.find(config.task).create(config, str(tmp_path / "run"), new=False)
+    found = replay_step(
+        task, config.training, str(tmp_path / "run"), 2, ["decoder.*.cross_attention.weights"]
+    )
+    assert found.start == 1
+    norms = [change.gradient for change in describe_changes(found)]
+    assert np.hypot.reduce(norms) == pytest.approx(found.metrics["gradient_norm"], rel=1e-5)
+    with contextlib.closing(open_checkpoints(task, config.training, str(tmp_path / "run"))) as store:
+        saved = store.restore(2, Setup(task, config.training).state.items())
+    jax.tree.map(np.testing.assert_array_equal, found.after.params, saved["params"])
+    rows = len(found.batch["targets"])
+    assert all(len(reads) >= rows for reads in found.reads.values())

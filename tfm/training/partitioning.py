@@ -47,12 +47,13 @@ class Piece(NamedTuple):
     Attributes:
       rows: the rows, padded with rows of zeros.
       context: of the update, with the random key of the micro-batch.
-      shard: index of the device among the devices with different rows, see `tfm.dropout.rows_of_shard`.
+      shard: index of the device among the devices with different rows, see `tfm.dropout.rows_of_shard`. None
+        if the step computes all rows on one device without a named axis.
     """
 
     rows: Batch
     context: Context
-    shard: int
+    shard: int | None
 
 
 class Partitioner:
@@ -78,6 +79,7 @@ class Partitioner:
         shape = np.asarray(devices).reshape(-1, fsdp, tensor)
         self.mesh = Mesh(shape, MESH_AXES, axis_types=(AxisType.Auto,) * 3)
         self.devices, self.row_shards = len(devices), len(devices) // tensor
+        self._has_row_axis = self.row_shards > 1
         self._rows = NamedSharding(self.mesh, PartitionSpec(ROW_AXES))
         self._everywhere = NamedSharding(self.mesh, PartitionSpec())
 
@@ -183,17 +185,18 @@ class Partitioner:
         shards = self.row_shards // jax.process_count()
         split = {name: np.split(pad_rows(x, shards), shards) for name, x in batch.items()}
         first, key = jax.process_index() * shards, context.rng
-        pieces = []
+        pieces: list[Piece] = []
         for shard in range(shards):
             rows = {name: x[shard] for name, x in split.items()}
+            index_of_all = first + shard if self._has_row_axis else None
             if micro_batches == 1:
-                pieces.append(Piece(rows, context, first + shard))
+                pieces.append(Piece(rows, context, index_of_all))
                 continue
             parts = split_rows(rows, micro_batches)
             for index in range(micro_batches):
                 part = {name: x[index] for name, x in parts.items()}
                 inside = context.replace(rng=jax.random.fold_in(cast(jax.Array, key), index))
-                pieces.append(Piece(part, inside, first + shard))
+                pieces.append(Piece(part, inside, index_of_all))
         return pieces
 
     def over_rows(self, function: Callable) -> Callable:
@@ -279,6 +282,7 @@ class PmapPartitioner(Partitioner):
 
     def __init__(self, devices: Sequence[jax.Device]):
         super().__init__(devices)
+        self._has_row_axis = True
         self._stacked = NamedSharding(Mesh(np.asarray(devices), (PMAP_AXIS,)), PartitionSpec(PMAP_AXIS))
 
     def like(self, tree: Any) -> Any:
