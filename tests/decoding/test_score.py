@@ -46,7 +46,7 @@ def test_words_the_vocabulary_counts_otherwise(translator, caplog):
         ["red \u200b dog", "red dog", "red dog"], ["rot hund", "rot\x85hund", "rot hund"]
     )
     assert found[0] == found[1] == "" != found[2]
-    assert "2 pairs have no alignment: the vocabulary takes other words" in caplog.text
+    assert "2 pairs have no alignment" in caplog.text
 
 
 class Noting:

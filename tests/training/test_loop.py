@@ -79,7 +79,7 @@ def test_a_run_stops_early_and_stays_stopped(tmp_path, monkeypatch, caplog):
 
 
 def test_patience_needs_a_score(corpus):
-    with pytest.raises(UserError, match="set validation_sentences above 0"):
+    with pytest.raises(UserError, match="validation_sentences is 0"):
         dataclasses.replace(tiny.make_config(corpus, patience=1), validation_sentences=0)
     for options in ({"patience": -1}, {"keep_hours": -1.0}, {"keep_best": 0}):
         with pytest.raises(UserError, match=f"training.{next(iter(options))} must"):

@@ -1,6 +1,7 @@
-"""One file a task: what a batch is, its loss, its evaluation. Each defines `Config` and `create`.
+"""Tasks: each module or package defines the batches, the loss and the evaluation of one task.
 
-It may define `plan_model(config)` too, the Linen module before there are data, for the plan of a sweep.
+A task module must define `Config` and `create`. It can also define `plan_model(config)`. The plan of a sweep
+calls it to get the Linen module before the data are read.
 """
 
 import sys
@@ -10,12 +11,12 @@ from tfm.config import find_by_name
 
 
 def find(name: str) -> Any:
-    """What has the `Config` and the `create` of a name.
+    """Returns the module or object that defines `Config` and `create` of a task.
 
     Args:
-      name: a module of this package, or "package.module:attribute" of the user's own.
+      name: name of a module of this package, or "package.module:attribute" of another package.
 
     Raises:
-      UserError: there is no such task.
+      UserError: if the task does not exist.
     """
     return find_by_name(sys.modules[__name__], name, "config.task", needs=("Config", "create"))

@@ -1,7 +1,7 @@
-"""Classification of images: a model of logits, cross-entropy, accuracy.
+"""Classification of images with cross-entropy, evaluated by accuracy.
 
-A batch (see `tfm.data.image_batches`) is a dict: images float32 [B, height, width, C], labels int32 [B] and
-weights float32 [B], which are 0 for a row that is padding.
+A batch (see `tfm.data.image_batches`) is a dict of images float32 [B, height, width, C], labels int32 [B] and
+weights float32 [B]. The weight of a padding row is 0.
 """
 
 import dataclasses
@@ -37,23 +37,23 @@ from tfm.training.model_calls import apply_model
 from tfm.training.reporting import add_sums, means
 from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
 
-LABELS_FILE = "labels.json"  # the names of the classes, a list
-LARGEST_LABELS = 1 << 28  # bytes
+LABELS_FILE = "labels.json"  # a list of the names of the classes
+LARGEST_LABELS = 1 << 28  # bytes of that file
 log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """A run that classifies images."""
+    """The config of a run that classifies images."""
 
     task: str = field("classification", "A module of tfm.tasks.", resume=NEVER, warm_start=False)
     model: Any = models.model_field(
-        ViTConfig, "The model that model.name names; it has image_size, channels and classes."
+        ViTConfig, "Image classifier. Its config has image_size, channels and classes."
     )
-    data: ImageDataConfig = field(ImageDataConfig, "Where the images come from and how they are batched.")
-    training: TrainingConfig = field(TrainingConfig, "The procedure.")
+    data: ImageDataConfig = field(ImageDataConfig, "Images and their batches.")
+    training: TrainingConfig = field(TrainingConfig, "Training procedure.")
     label_smoothing: float = field(
-        0.0, "Probability that the target gives to all other classes together.", least=0, below=1
+        0.0, "Share of the target probability that is spread over all other classes.", least=0, below=1
     )
 
     def __post_init__(self):
@@ -61,25 +61,30 @@ class Config:
         missing = [name for name in ("image_size", "channels", "classes") if not hasattr(self.model, name)]
         if missing:
             raise UserError(
-                f"The model '{self.model.name}' does not classify images: its config has no {missing[0]}."
+                f"The model '{self.model.name}' does not classify images: its config has no {missing[0]}. "
+                "Set model.name to an image classifier, such as vit."
             )
 
     @property
     def output_suffix(self) -> str:
-        """Files of predictions are called SPLIT.labels.hypotheses."""
+        """Returns the middle of the file names of predictions, SPLIT.labels.hypotheses."""
         return "labels"
 
     def without_paths(self) -> "Config":
-        """This config without the paths of the machine that trained it, for an export."""
+        """Returns this config without the paths of the machine that trained it, for an export."""
         data = dataclasses.replace(self.data, directory="", file=os.path.basename(self.data.file))
         return dataclasses.replace(self, data=data)
 
 
 class ClassificationData:
-    """Training and validation images of a run; a `tfm.training.task.Data`.
+    """The training and validation images of a run. Implements `tfm.training.task.Data`.
+
+    Args:
+      config: config of the run.
+      label_names: names of the classes of the model, by label.
 
     Raises:
-      UserError: a split cannot be read, or its images or labels are not those of the model.
+      UserError: if a split cannot be read, or its images or classes do not fit the model.
     """
 
     def __init__(self, config: Config, label_names: list[str]):
@@ -98,15 +103,15 @@ class ClassificationData:
         log.info("%s training and %s validation images", *sizes)
 
     def train_batches(self, start_step: int) -> Iterator[Batch]:
-        """Endless batches from `start_step` on, prefetched."""
+        """Returns an endless iterator over the batches from `start_step` on. A thread prefetches them."""
         return prefetch(self._train, start_step)
 
     def validation_batches(self) -> Iterator[Batch]:
-        """One pass over the validation split."""
+        """Returns an iterator over the batches of the validation split."""
         return eval_batches(self._splits["validation"], self._config.data.batch_size)
 
     def identity(self) -> dict[str, str]:
-        """Hashes of the splits."""
+        """Returns {split: hash of its images and labels}."""
         return {split: source.fingerprint for split, source in self._splits.items()}
 
     def describe_batch(self, step: int) -> dict[str, Any]:
@@ -114,17 +119,17 @@ class ClassificationData:
         return self._train.describe(step)
 
     def count(self, batch: Batch) -> int:
-        """Images of a host batch."""
+        """Returns the number of images of a host batch, without padding."""
         return int(batch["weights"].sum())
 
     def example(self) -> Batch:
-        """A batch of zeros of the one shape there is."""
+        """Returns a batch of zeros. All batches have this shape."""
         model = self._config.model
         shape = (model.image_size, model.image_size, model.channels)
         return assemble(np.zeros((0, *shape)), np.zeros(0, int), 1.0, self._train.rows)
 
     def describe(self, parameters: int) -> list[tuple[str, str]]:
-        """Batches, augmentation and length of the run."""
+        """Returns (name, text) lines about the images, batches, augmentation and epochs of the run."""
         data, model, images = self._config.data, self._config.model, len(self._splits["train"])
         seen = self._config.training.steps * data.batch_size
         changes = [f"moved by up to {data.max_shift} pixels"] if data.max_shift else []
@@ -139,8 +144,8 @@ class ClassificationData:
             ("epochs", f"{seen / images:,.1f} in {self._config.training.steps:,} steps"),
         ]
         if data.batch_size > images:
-            several = f"data.batch_size {data.batch_size:,} is more than the {images:,} training images"
-            lines.append(("warning", f"{several}: a batch has some of them several times."))
+            sizes = f"data.batch_size {data.batch_size:,} is more than the {images:,} training images"
+            lines.append(("warning", f"{sizes}, so a batch contains some images several times."))
         return lines
 
 
@@ -149,9 +154,9 @@ class Classification(Task):
 
     Attributes:
       config: `Config`.
-      label_names: of the classes.
+      label_names: names of the classes, by label.
       model: the Linen module.
-      d_model: D of the model, for the paper's learning rate; None where it has none.
+      d_model: model width D for the paper's learning rate, or None if the model's config has no d_model.
       best, unit: see `tfm.training.task.Task`.
     """
 
@@ -180,8 +185,9 @@ class Classification(Task):
         """Computes the smoothed cross-entropy per image.
 
         The metrics are "nll", the loss without smoothing, and "accuracy", how often the label has the largest
-        logit. Of equal logits the first counts, as in `report`. See the module's docstring for the batch. A
-        model that takes `rows` is given the `tfm.layers.Rows` of the batch.
+        logit. If several logits are largest, the prediction is the class with the lowest index, as in
+        `report`. See the module's docstring for the batch. A model with an argument `rows` receives the
+        `tfm.layers.Rows` of the batch.
         """
         labels, weights = batch["labels"], batch["weights"]
         rows = {"rows": Rows(weights, context.row_axes)} if self._takes_rows else {}
@@ -197,7 +203,7 @@ class Classification(Task):
         return ClassificationData(self.config, self.label_names)
 
     def assets(self) -> dict[str, str]:
-        """{file name: SHA-256} of the names of the classes."""
+        """Returns {file name: SHA-256} of the file with the names of the classes."""
         return {LABELS_FILE: self._fingerprint}
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
@@ -212,65 +218,73 @@ class Classification(Task):
         source = open_images(self.config.data, split)
         check_images(source, self.config.model, split, self.label_names)
         began = time.monotonic()
-        found, labels = self._predict(variables, source)
+        log_probabilities, labels = self._predict(variables, source)
         rate = len(source) / (time.monotonic() - began)
-        predictions = found.argmax(-1)
+        predictions = log_probabilities.argmax(-1)
         outputs = [self.label_names[label] for label in predictions]
         examples = [
             {
                 "image": f"{index:,}",
                 "label": self.label_names[label],
                 "prediction": outputs[index],
-                "probability": f"{np.exp(found[index, predictions[index]]):.3f}",
+                "probability": f"{np.exp(log_probabilities[index, predictions[index]]):.3f}",
             }
             for index, label in enumerate(labels)
         ]
-        scores = classification_scores(found, labels, self.label_names)
+        scores = classification_scores(log_probabilities, labels, self.label_names)
         yield Report(outputs, scores, examples, {}, rate, source.fingerprint)
 
     def classify(self, variables: Any, images: np.ndarray) -> np.ndarray:
         """Returns the log-probabilities of the classes.
 
         Args:
-          variables: of the model, or a tuple of those of several models, whose probabilities are averaged.
-          images: float [B, height, width, C], from -1, the darkest, to 1.
+          variables: the variables of the model, or a tuple of the variables of several models. The
+            probabilities of several models are averaged.
+          images: float [B, height, width, C], from -1 (darkest) to 1 (brightest).
 
         Returns:
           float32 [B, classes].
         """
         return np.asarray(self._log_probabilities(variables, images))
 
-    def _predict(self, variables, source):
-        """(log-probabilities [N, classes], labels [N]) of all images of a source."""
-        found, labels = [], []
+    def _predict(self, variables: Any, source: Images) -> tuple[np.ndarray, np.ndarray]:
+        """Returns (log-probabilities float32 [N, classes], labels int32 [N]) of all images of a source."""
+        log_probabilities, labels = [], []
         for batch in eval_batches(source, self.config.data.batch_size):
             count = int(batch["weights"].sum())
-            found.append(self.classify(variables, batch["images"])[:count])
+            log_probabilities.append(self.classify(variables, batch["images"])[:count])
             labels.append(batch["labels"][:count])
-        return np.concatenate(found), np.concatenate(labels)
+        return np.concatenate(log_probabilities), np.concatenate(labels)
 
-    def _log_softmax(self, variables, images):
+    def _log_softmax(self, variables: Any, images: jax.Array) -> jax.Array:
+        """Returns the log of the mean of the probabilities of all models, float32 [B, classes]."""
         members = variables if isinstance(variables, tuple) else (variables,)
         logits = [self.model.apply(member, images, train=False) for member in members]
-        each = jax.nn.log_softmax(jnp.stack(logits).astype(jnp.float32))
-        return jax.nn.logsumexp(each, axis=0) - jnp.log(len(members))
+        log_probabilities = jax.nn.log_softmax(jnp.stack(logits).astype(jnp.float32))
+        return jax.nn.logsumexp(log_probabilities, axis=0) - jnp.log(len(members))
 
 
 def plan_model(config: Config) -> Any:
-    """The Linen module of a run."""
+    """Returns the Linen module of a run."""
     return models.find(config.model.name).Model(config.model)
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> Classification:
-    """The task of a run, with the names of the classes in `workdir`; a `new` run writes them there.
+    """Creates the task of a run. Reads the names of the classes from `workdir`.
+
+    Args:
+      config: config of the run.
+      workdir: work directory of the run.
+      new: checks that training fits into the memory and that the data can be read. If `workdir` has no names
+        of the classes yet, writes the names of the training split.
 
     Raises:
-      UserError: the data or the file of names cannot be used, or the model is for other images.
+      UserError: if the data or the file of names cannot be used, or the images do not fit the model.
     """
     path = os.path.join(workdir, LABELS_FILE)
     if new:
         check_training_fits(plan_model(config), config.training)
-        resumed = os.path.exists(path)  # which does not end for its test split
+        resumed = os.path.exists(path)  # a resumed run must not fail because of its test split
         check_splits(
             config.data, [split for split in SPLITS[: 2 if resumed else 3] if _is_wanted(config, split)]
         )
@@ -286,49 +300,54 @@ def check_images(source: Images, model: Any, split: str, label_names: list[str])
     """Checks the images of a split against a model.
 
     Raises:
-      UserError: another size, another number of channels or of classes, or classes of other names.
+      UserError: if the image size, channels, number of classes or class names differ from the model's.
     """
     (image,), _ = source.take(np.zeros(1, int))
     expected = (model.image_size, model.image_size, model.channels)
     if image.shape != expected:
         raise UserError(
-            f"The images of the split '{split}' are {_shown(image.shape)} (height, width, channels) and the "
-            f"model is for {_shown(expected)}: set model.image_size and model.channels."
+            f"Expected the images of the split '{split}' to be {_format_shape(expected)} (height, width, "
+            f"channels) as in the model, got {_format_shape(image.shape)}. Set model.image_size and "
+            "model.channels."
         )
     names = source.label_names
     if len(names) != model.classes and label_names is names:
         raise UserError(
-            f"The split '{split}' has {len(names):,} classes and the model {model.classes:,}: "
-            "set model.classes."
+            f"The split '{split}' has {len(names):,} classes and the model {model.classes:,}. "
+            f"Set model.classes to {len(names)}."
         )
     if names != label_names[: len(names)]:
         raise UserError(
-            f"The classes of the split '{split}' are not those that the model was trained with: "
-            f"{', '.join(itertools.islice(names, 10))} and {', '.join(itertools.islice(label_names, 10))}."
+            f"Expected the classes of the split '{split}' to be the classes that the model was trained with, "
+            f"{', '.join(itertools.islice(label_names, 10))}, got {', '.join(itertools.islice(names, 10))}."
         )
 
 
-def _is_wanted(config, split):
-    """A test split is optional."""
+def _is_wanted(config: Config, split: str) -> bool:
+    """Returns False for a test split that the config does not name, because a test split is optional."""
     return split != "test" or bool(config.data.test)
 
 
-def _read_labels(path, classes):
-    """The names of the classes, and the SHA-256 of their file."""
+def _read_labels(path: str, classes: int) -> tuple[list[str], str]:
+    """Returns the names of the classes, and the SHA-256 of their file.
+
+    Raises:
+      UserError: if the file is missing, or is not a list of as many texts as the model has classes.
+    """
     try:
         content = read_limited(path, LARGEST_LABELS)
     except FileNotFoundError:
-        raise UserError(f"Expected the names of the classes at {path}, but there are none.") from None
+        raise UserError(f"Expected the names of the classes in {path}, but the file is missing.") from None
     try:
         names = json.loads(content)
     except (ValueError, RecursionError):
         names = None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"Expected a list of texts in {path}: copy it again.")
+        raise UserError(f"Expected a list of texts in {path}. The file is damaged: copy it again.")
     if len(names) != classes:
-        raise UserError(f"{path} has {len(names):,} classes and the model {classes:,}: set model.classes.")
+        raise UserError(f"{path} has {len(names):,} classes and the model {classes:,}. Set model.classes.")
     return names, hashlib.sha256(content).hexdigest()
 
 
-def _shown(shape):
+def _format_shape(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape))

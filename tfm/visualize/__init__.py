@@ -1,1 +1,1 @@
-"""Pictures: training curves and attention maps."""
+"""Figures and pages: training curves, attention maps, and an explorer of translations."""

@@ -1,4 +1,4 @@
-"""The page to explore translations: one HTML file with its data, styles and script."""
+"""The page for exploring translations: one HTML file that contains its data, styles and script."""
 
 import base64
 import html
@@ -17,34 +17,34 @@ from tfm.visualize import summaries
 from tfm.visualize.selection import summarize
 from tfm.visualize.translation import Extension, Translated
 
-SIDES = ("source", "read", "predicted")  # of tokens
-LEVELS = (1 << 16) - 1  # that a packed number has
+SIDES = ("source", "read", "predicted")  # lists of tokens of a `Translated`
+LEVELS = (1 << 16) - 1  # largest integer of a packed number
 MOST_BYTES = 64 << 20  # of a page
-PLACE = re.compile(r"/\*(title|style|script|data)\*/")  # in the page, of what is put into it
-# What would end the script, or begin something else in it; JSON reads it back.
+PLACE = re.compile(r"/\*(title|style|script|data)\*/")  # placeholders in page.html
+# In HTML, these characters could end the script element or start another. JSON decodes the escapes.
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
 def make_page(translations: Sequence[Translated], title: str) -> str:
-    """The page as HTML: opens from disk and loads nothing.
+    """Returns the page as HTML. It opens from disk and loads no other files.
 
     Args:
-      translations: at least one.
-      title: of the page, such as the name of the run.
+      translations: the translations to explore, at least one.
+      title: title of the page, for example the name of the run.
 
     Raises:
-      UserError: the page would be larger than `MOST_BYTES`.
+      UserError: if the page would be larger than `MOST_BYTES`.
     """
     data = {
         "title": title,
-        "sentences": [describe(each) for each in translations],
+        "sentences": [describe(translated) for translated in translations],
         "alignments": align_sentences(translations),
     }
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(ESCAPES)
     if len(text) > MOST_BYTES:
         raise UserError(
-            f"The page would have {format_bytes(len(text))} and at most {format_bytes(MOST_BYTES)} open "
-            "well: shorten the sentences, or give fewer."
+            f"The page would have {format_bytes(len(text))}, but browsers open at most "
+            f"{format_bytes(MOST_BYTES)} well: shorten the sentences, or give fewer."
         )
     folder = importlib.resources.files("tfm.visualize") / "page"
     page, style, script = (
@@ -55,7 +55,7 @@ def make_page(translations: Sequence[Translated], title: str) -> str:
 
 
 def describe(translated: Translated) -> dict[str, Any]:
-    """One translation as the page reads it, all of it JSON."""
+    """Returns a translation as the JSON object that the page reads."""
     sides = {side: getattr(translated, side) for side in SIDES}
     return {
         "text": translated.sentence,
@@ -73,7 +73,7 @@ def describe(translated: Translated) -> dict[str, Any]:
 
 
 def describe_tokens(pieces: Sequence[str]) -> dict[str, Any]:
-    """The pieces of a side, the word of each, and the texts of the words."""
+    """Returns the pieces of a side, the number of the word of each piece, and the texts of the words."""
     return {
         "pieces": list(pieces),
         "words": summaries.number_words(pieces),
@@ -82,23 +82,34 @@ def describe_tokens(pieces: Sequence[str]) -> dict[str, Any]:
 
 
 def describe_beam(steps: Sequence[Sequence[Extension]], pieces: Any) -> list[list[dict[str, Any]]]:
-    """The extensions of each step, with the probability of the last token of those that have not ended.
+    """Returns the extensions of each step as JSON objects.
+
+    Extensions that have not ended have the probability of their last token.
 
     Args:
-      steps: as `Translated.beam`.
-      pieces: ids -> pieces.
+      steps: the `Translated.beam`.
+      pieces: function from ids to pieces.
     """
     described = []
     before: list[float | None] = [0.0]  # the log-probability of the empty prefix
     for step in steps:
-        described.append([_describe_extension(each, before[each.parent], pieces) for each in step])
-        before = [each.log_probability for each in step]
+        described.append(
+            [_describe_extension(extension, before[extension.parent], pieces) for extension in step]
+        )
+        before = [extension.log_probability for extension in step]
     return described
 
 
 def align_sentences(translations: Sequence[Translated]) -> dict[str, dict[str, list[tuple[int, int]]]]:
-    """{"0,1": {side and unit: pairs of tokens that correspond}} of every two translations."""
-    described = [{side: describe_tokens(getattr(each, side)) for side in SIDES} for each in translations]
+    """Returns the corresponding tokens of every two translations.
+
+    Returns:
+      For translations 0 and 1 the key "0,1" with {"SIDE UNIT": [(i, j), ...]}, where the unit is "pieces" or
+      "texts" (words). See `summaries.align_tokens`.
+    """
+    described = [
+        {side: describe_tokens(getattr(translated, side)) for side in SIDES} for translated in translations
+    ]
     return {
         f"{i},{j}": {
             f"{side} {unit}": summaries.align_tokens(described[i][side][unit], described[j][side][unit])
@@ -110,9 +121,11 @@ def align_sentences(translations: Sequence[Translated]) -> dict[str, dict[str, l
 
 
 def pack(array: np.ndarray) -> dict[str, Any]:
-    """Numbers from 0 on as 16 bits each: shape, scale, and base64 of multiples of scale / 65,535.
+    """Packs an array of non-negative numbers into 16 bits per number.
 
-    The multiples are little-endian.
+    Returns:
+      "shape", "scale" (the largest number), and "data": the numbers as multiples of scale / 65,535, in
+      little-endian order and base64.
     """
     scale = float(array.max(initial=0.0))
     levels = np.rint(array / (scale or 1.0) * LEVELS).astype("<u2")
@@ -124,13 +137,13 @@ def pack(array: np.ndarray) -> dict[str, Any]:
 
 
 def unpack(packed: dict[str, Any]) -> np.ndarray:
-    """The array of `pack`, to within scale / 131,070."""
+    """Returns the array that `pack` packed. The error of a number is at most scale / 131,070."""
     levels = np.frombuffer(base64.b64decode(packed["data"]), "<u2").reshape(packed["shape"])
     return levels * (packed["scale"] / LEVELS)
 
 
-def _describe_extension(extension, before, pieces):
-    """An extension of a hypothesis of log-probability `before`."""
+def _describe_extension(extension: Extension, before: float | None, pieces: Any) -> dict[str, Any]:
+    """Returns an extension of a hypothesis with the log-probability `before` as a JSON object."""
     log, score = extension.log_probability, extension.score
     return {
         "piece": pieces([extension.token])[0],
@@ -142,7 +155,8 @@ def _describe_extension(extension, before, pieces):
     }
 
 
-def _describe_part(translated, part):
+def _describe_part(translated: Translated, part: str) -> dict[str, Any]:
+    """Returns the attention of a part with its summaries as a JSON object."""
     weights, (queries, keys) = translated.weights, summaries.SIDES_OF[part]
     described = {
         "queries": queries,
@@ -158,5 +172,5 @@ def _describe_part(translated, part):
     return described
 
 
-def _rounded(numbers):
+def _rounded(numbers: np.ndarray) -> list[float]:
     return [round(float(number), 5) for number in numbers]

@@ -1,4 +1,4 @@
-"""Figures of numbers: learning curves, and attention weights of all heads and layers."""
+"""Figures of learning curves, and of the attention weights of all heads and layers."""
 
 import os
 import textwrap
@@ -14,38 +14,39 @@ from tfm.io.files import atomic_file
 from tfm.memory import check_estimate, host_memory
 
 FORMATS = ("png", "svg", "pdf")
-# Text stays text in SVG and PDF; a figure of the same numbers is the same file.
+# SVG and PDF files keep text as text. The same numbers give the same file, byte for byte.
 SAVING: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "tfm", "pdf.fonttype": 42}
 UNDATED = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 DPI = 110
-MOST_PIXELS = (1 << 16) - 1  # on a side, of Matplotlib's renderer
-# Inches. A panel has a cell for each token, so that its labels do not touch.
+MOST_PIXELS = (1 << 16) - 1  # on a side, limit of Matplotlib's renderer
+# Sizes in inches. A panel has a cell for each token, so the labels of tokens do not overlap.
 CELL, LEAST_PANEL, GAP, TITLE, BAR = 0.16, 1.3, 0.12, 0.3, 1.25
-CHARACTER, TITLE_CHARACTER = 0.075, 0.11  # about the width of one, in a label and in the figure's title
-MOST_CHARACTERS = 34  # of a label; longer ones are cut
+CHARACTER, TITLE_CHARACTER = 0.075, 0.11  # approximate width of a character in a label and in the title
+MOST_CHARACTERS = 34  # of a label; longer labels are cut
 MOST_LINES = 4  # of a title
 LABEL_SIZE, TEXT_SIZE = 8, 10  # points
-# Okabe and Ito's colours, told apart by the colour-blind; dashes and markers do without colour.
+# Okabe and Ito's colours for the colour-blind. Dashes distinguish the lines without colour.
 LINES = (("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", ":"))
 SCORES = {"validation/bleu": ("validation BLEU, greedy search", "BLEU (0 to 100)")}  # title and axis
 
 
 class Axis(NamedTuple):
-    """What stands along a side of a panel: its title, and a label for each token."""
+    """An axis of a panel: its title, and a label for each token."""
 
     title: str
     labels: list[str]
 
 
 class Panels(NamedTuple):
-    """Attention to draw, a panel for each layer and head.
+    """Attention to draw, with a panel for each layer and head.
 
     Attributes:
-      weights: [layers, heads, L, M], or other numbers.
+      weights: float [layers, heads, L, M], attention weights or other numbers.
       queries, keys: the `Axis` of L and of M.
       titles: for each layer, the titles of its panels.
-      unit: what the numbers are.
-      least, largest: ends of the colours; a least below 0 gives two, with white at 0.
+      unit: label of the colour bar: what the numbers measure.
+      least, largest: range of the colours. If `least` is below 0, negative and positive numbers have
+        different colours with white at 0.
     """
 
     weights: np.ndarray
@@ -58,11 +59,11 @@ class Panels(NamedTuple):
 
 
 def draw_curves(rows: Sequence[dict[str, float]], path: str, *, best: str = "validation/bleu") -> None:
-    """Loss, the score that says which evaluation is the best, and learning rate over the steps.
+    """Draws the loss, the score that selects the best checkpoint, and the learning rate over the steps.
 
     Args:
-      rows: as `read_metrics` gives them.
-      path: of the file, whose ending is one of `FORMATS`.
+      rows: the result of `tfm.training.reporting.read_metrics`.
+      path: path of the file, with an ending from `FORMATS`.
       best: name of the score.
     """
     figure = Figure(figsize=(13, 3.8), layout="constrained")
@@ -87,17 +88,17 @@ def draw_curves(rows: Sequence[dict[str, float]], path: str, *, best: str = "val
 
 
 def draw_attention(panels: Panels, title: str, path: str) -> None:
-    """One row of panels a layer, one panel a head.
+    """Draws a row of panels for each layer, with a panel for each head.
 
-    Labels and title are drawn as they are: text between dollar signs is not a formula.
+    Dollar signs in labels and in the title do not start a formula.
 
     Args:
       panels: the numbers with their axes and titles.
-      title: of the figure.
-      path: of the file, whose ending is one of `FORMATS`.
+      title: title of the figure.
+      path: path of the file, with an ending from `FORMATS`.
 
     Raises:
-      UserError: the picture is too large to draw, or does not fit into the memory.
+      UserError: if the picture is too large to draw or does not fit into the memory.
     """
     weights, queries, keys = panels.weights, panels.queries, panels.keys
     queries, keys = (axis._replace(labels=list(map(_shortened, axis.labels))) for axis in (queries, keys))
@@ -133,22 +134,22 @@ def draw_attention(panels: Panels, title: str, path: str) -> None:
 
 
 def check_attention_figure(layers: int, heads: int, tokens: int) -> None:
-    """Checks the figure of an attention before it is made, with labels as long as they may be.
+    """Checks the size of an attention figure in advance, with labels of the maximum length.
 
     Raises:
-      UserError: a side has more pixels than Matplotlib draws, or the picture does not fit into the memory.
+      UserError: if a side has more pixels than Matplotlib draws, or the picture does not fit in the memory.
     """
     labels = ["x" * MOST_CHARACTERS] * tokens
     _check_size(Grid.of(layers, heads, labels, labels).size)
 
 
-def _check_size(size):
-    """As `check_attention_figure`, for a size in inches."""
+def _check_size(size: tuple[float, float]) -> None:
+    """Checks a size in inches. Raises the errors of `check_attention_figure`."""
     width, height = (round(inches * DPI) for inches in size)
     advice = "shorten the sentence, or lower --max_tokens"
     if max(width, height) > MOST_PIXELS:
         raise UserError(
-            f"The picture would have {width:,} x {height:,} pixels and at most {MOST_PIXELS:,} on a side can "
+            f"The picture would have {width:,} x {height:,} pixels, but at most {MOST_PIXELS:,} on a side can "
             f"be drawn: {advice}."
         )
     needed = 3 * 4 * width * height  # bytes: the canvas, its copy for PNG, the packed file
@@ -156,14 +157,14 @@ def _check_size(size):
 
 
 class Grid(NamedTuple):
-    """Where the panels of one figure stand, in inches from its lower left corner."""
+    """The positions of the panels of a figure, in inches from its lower left corner."""
 
     layers: int
     heads: int
     panel_size: tuple[float, float]
-    left: float  # of the first panel: axis title and labels of the rows
-    below: float  # a panel: labels of the columns
-    header: float = TITLE  # the figure's title
+    left: float  # space left of the first panel, for the axis title and the labels of the rows
+    below: float  # space below each panel, for the labels of the columns
+    header: float = TITLE  # height of the figure's title
 
     @classmethod
     def of(cls, layers: int, heads: int, rows: Sequence[str], columns: Sequence[str]) -> "Grid":
@@ -179,45 +180,50 @@ class Grid(NamedTuple):
         return width, TITLE + self.header + self.layers * self._row
 
     @property
-    def _row(self):
+    def _row(self) -> float:
+        """The height of a row of panels with its title and labels."""
         return TITLE + self.panel_size[1] + self.below
 
     def panel(self, layer: int, head: int) -> tuple[float, float, float, float]:
-        """Returns (left, bottom, width, height) of a panel in shares of the figure, for Matplotlib."""
+        """Returns (left, bottom, width, height) of a panel as fractions of the figure, for Matplotlib."""
         left = self.left + head * (self.panel_size[0] + GAP)
         bottom = TITLE + (self.layers - 1 - layer) * self._row + self.below
         return self._shares(left, bottom, *self.panel_size)
 
     def bar(self) -> tuple[float, float, float, float]:
-        """Returns (left, bottom, width, height) of the colour bar."""
+        """Returns (left, bottom, width, height) of the colour bar as fractions of the figure."""
         left = self.left + self.heads * (self.panel_size[0] + GAP) + GAP
         bottom = TITLE + (self.layers - 1) * self._row + self.below
         return self._shares(left, bottom, 0.2, self.panel_size[1])
 
-    def _shares(self, left, bottom, width, height):
+    def _shares(
+        self, left: float, bottom: float, width: float, height: float
+    ) -> tuple[float, float, float, float]:
+        """Converts inches into fractions of the figure."""
         across, up = self.size
         return left / across, bottom / up, width / across, height / up
 
 
-def _wrapped(title, width):
-    """The lines of a title, at most `MOST_LINES`."""
+def _wrapped(title: str, width: int) -> list[str]:
+    """Splits a title into at most `MOST_LINES` lines of about `width` characters."""
     return textwrap.wrap(title, max(width, 10), max_lines=MOST_LINES, placeholder="\u2026")
 
 
-def _shortened(text):
+def _shortened(text: str) -> str:
+    """Cuts a label after `MOST_CHARACTERS` characters."""
     return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "\u2026"
 
 
 def save(figure: Figure, path: str, dpi: int = DPI) -> None:
-    """Writes a figure in the format that the path's ending names, whole or not at all.
+    """Writes a figure atomically, in the format of the path's ending.
 
     Args:
-      figure: to write.
-      path: of the file.
-      dpi: pixels of an inch, of PNG and of images in the others.
+      figure: the figure to write.
+      path: path of the file.
+      dpi: pixels per inch of PNG files, and of images inside SVG and PDF files.
 
     Raises:
-      UserError: it is none of `FORMATS`.
+      UserError: if the ending is not one of `FORMATS`.
     """
     file_format = os.path.splitext(path)[1].removeprefix(".").lower()
     if file_format not in FORMATS:

@@ -27,8 +27,8 @@ def find_word(queries: Axis, word: str) -> int | None:
 def draw_lines(sentences: Sequence[Panels], word: str, title: str, path: str) -> None:
     """Draws what one word of each sentence attends to, with the sentences next to each other.
 
-    Each sentence stands twice, as queries on the left and as keys on the right. A line leads from the word to
-    each key. The width of the line is the attention weight.
+    Each sentence appears twice, as queries on the left and as keys on the right. A line leads from the word
+    to each key. The width of the line is the attention weight.
 
     Args:
       sentences: for each sentence, `Panels` of a single layer and head that have the word as a query.
@@ -38,6 +38,7 @@ def draw_lines(sentences: Sequence[Panels], word: str, title: str, path: str) ->
 
     Raises:
       UserError: if the path has another ending.
+      ValueError: if a sentence does not contain the word.
     """
     rows = max(len(axis.labels) for panels in sentences for axis in (panels.queries, panels.keys))
     figure = Figure(figsize=(PANEL_WIDTH * len(sentences), HEADER + ROW * rows))

@@ -1,4 +1,4 @@
-"""Numbers behind the plots of a run: calibration, lengths, neighbours and norms."""
+"""The numbers that the plots of a run show: calibration, lengths, neighbours and norms."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,47 +12,51 @@ from tfm.interpret.recorder import Recorder
 from tfm.layers.observe import activate
 from tfm.training.task import Context
 
-LAYER = "layers_"  # what the name of a layer begins with
-STACKS = ("encoder", "decoder")  # in the order of the computation; other parts come first
+LAYER = "layers_"  # prefix of the name of a layer
+STACKS = ("encoder", "decoder")  # in the order of the computation; other parts are sorted before them
 
 
 class Calibration(NamedTuple):
-    """How often predictions of a like probability are right, a number for each bin that has some.
+    """How often predictions with a similar probability are correct. Bins without predictions are left out.
 
     Attributes:
-      confidence: mean probability of the predictions.
-      accuracy: fraction of them that are right.
-      count: how many they are.
+      confidence: float [bins], mean probability of the predictions of a bin.
+      accuracy: float [bins], fraction of correct predictions.
+      count: int [bins], number of predictions.
     """
 
     confidence: np.ndarray
     accuracy: np.ndarray
-    count: np.ndarray  # type: ignore[assignment]  # hides the method of tuples, which nobody calls
+    count: np.ndarray  # type: ignore[assignment]  # hides `tuple.count`
 
     @property
     def error(self) -> float:
-        """Expected calibration error (Guo et al. 2017, equation 3): mean distance of the two, by count."""
+        """Expected calibration error (Guo et al. 2017, equation 3): mean |confidence - accuracy| by count."""
         return float(np.average(np.abs(self.confidence - self.accuracy), weights=self.count))
 
 
 def calibrate(probabilities: np.ndarray, correct: np.ndarray, bins: int = 10) -> Calibration:
-    """The `Calibration` of predictions in bins of equal width.
+    """Computes the `Calibration` of predictions in bins of equal width.
 
     Args:
-      probabilities: [n] of the most probable tokens, in [0, 1]; at least one.
-      correct: bool [n], whether these are the reference's.
-      bins: how many.
+      probabilities: float [n], n > 0, probabilities of the most probable tokens, in [0, 1].
+      correct: bool [n], whether these tokens are those of the reference.
+      bins: number of bins.
     """
     index = np.minimum((probabilities * bins).astype(int), bins - 1)
     count = np.bincount(index, minlength=bins)
     filled = count > 0
-    sums = (np.bincount(index, weights=each, minlength=bins)[filled] for each in (probabilities, correct))
-    confidence, accuracy = (each / count[filled] for each in sums)
+    sums = (np.bincount(index, weights=values, minlength=bins)[filled] for values in (probabilities, correct))
+    confidence, accuracy = (total / count[filled] for total in sums)
     return Calibration(confidence, accuracy, count[filled])
 
 
 def split_by_length(lengths: Sequence[int] | np.ndarray, groups: int) -> list[np.ndarray]:
-    """Indices of at most `groups` groups of about equal size, shorter ones first; no length is in two."""
+    """Splits lengths into at most `groups` groups of about equal size. Equal lengths stay in one group.
+
+    Returns:
+      For each group an int array of indices into `lengths`. The group of the shortest lengths is the first.
+    """
     lengths = np.asarray(lengths)
     edges = np.unique(np.quantile(lengths, np.linspace(0, 1, groups + 1)[1:-1]).round())
     numbers = np.searchsorted(edges, lengths)
@@ -66,27 +70,33 @@ def score_by_length(
     score: Callable[[Sequence[str], Sequence[str]], float],
     groups: int = 6,
 ) -> tuple[list[float], list[float], list[int]]:
-    """(mean words of the texts, score, sentences) of each group of `split_by_length`.
+    """Scores the hypotheses of each group of `split_by_length`.
 
     Args:
-      texts: whose words are counted; at least one.
-      hypotheses, references: of each.
-      score: of hypotheses and references.
-      groups: how many, where the lengths differ enough.
+      texts: the texts whose words are counted, at least one.
+      hypotheses, references: the hypothesis and the reference of each text.
+      score: function from hypotheses and references to a score.
+      groups: maximum number of groups.
+
+    Returns:
+      Three lists with an element for each group: mean number of words, score, and number of texts.
     """
     lengths = np.array([len(text.split()) for text in texts])
-    chosen = split_by_length(lengths, groups)
-    scores = [score([hypotheses[i] for i in each], [references[i] for i in each]) for each in chosen]
-    return [float(lengths[each].mean()) for each in chosen], scores, [len(each) for each in chosen]
+    indices = split_by_length(lengths, groups)
+    scores = [score([hypotheses[i] for i in group], [references[i] for i in group]) for group in indices]
+    return [float(lengths[group].mean()) for group in indices], scores, [len(group) for group in indices]
 
 
 def nearest_neighbours(table: np.ndarray, index: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of a table nearest to one of them: (indices, cosine similarities), best first, without itself.
+    """Finds the rows of a table that are nearest to one of its rows by cosine similarity.
 
     Args:
-      table: [V, D].
-      index: of the row.
-      count: of neighbours.
+      table: float [V, D].
+      index: index of the row.
+      count: number of neighbours.
+
+    Returns:
+      (indices, cosine similarities) of at most `count` other rows, the most similar first.
     """
     table = np.asarray(table, np.float64)
     norms = np.linalg.norm(table, axis=1)
@@ -97,9 +107,12 @@ def nearest_neighbours(table: np.ndarray, index: int, count: int) -> tuple[np.nd
 
 
 def group_norms(tree: Mapping[str, Any]) -> dict[str, float]:
-    """The norm of the leaves of each layer, and of each other part of a tree of parameters or gradients.
+    """Computes the norm of each layer and of each other part of a tree of parameters or gradients.
 
-    Layers are named "encoder.layers_0", in order; other parts by their first name.
+    Returns:
+      {name: norm}. A layer has a name such as "encoder.layers_0". All other leaves with the same top-level
+      name are one part. Parts outside the encoder and the decoder come first. The layers of the encoder and
+      then of the decoder follow by number.
     """
     squares: dict[str, float] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
@@ -111,17 +124,17 @@ def group_norms(tree: Mapping[str, Any]) -> dict[str, float]:
 
 
 def measure_norms(task: Any, variables: Any, batch: Any) -> tuple[dict[str, float], dict[str, float]]:
-    """Norms of one batch, without dropout.
+    """Measures gradients and activations of one batch, without dropout.
 
     Returns:
-      ({layer or other part: norm of the gradient of the mean loss}, {name: root mean square of the output of
-      each sublayer's residual connection, padding included}); the latter is empty for a model that names no
-      activations.
+      Two dicts. The first contains the norm of the gradient of the mean loss for each group of `group_norms`.
+      The second contains the root mean square of the output of each sublayer's residual connection, including
+      padding, in the order of the computation. It is empty if the model has no named activations.
 
     Raises:
-      UserError: the batch has nothing to learn from.
+      UserError: if the batch contains only padding.
     """
-    names: list[str] = []  # in the order of the computation, which the results of jit lose
+    names: list[str] = []  # keeps the order of the computation, because jit sorts the keys of dicts
 
     @jax.jit
     def compute(variables, batch):
@@ -140,12 +153,12 @@ def measure_norms(task: Any, variables: Any, batch: Any) -> tuple[dict[str, floa
 
     gradients, (count, squares) = jax.device_get(compute(variables, batch))
     if not count:
-        raise UserError("Expected a batch with something to learn from: it has padding alone.")
+        raise UserError("Expected a batch with training tokens, got a batch with only padding.")
     return group_norms(gradients), {name: float(squares[name]) ** 0.5 for name in names}
 
 
-def _layer_order(group):
-    """The place of a group: stacks last, their layers by number, 10 behind 9."""
+def _layer_order(group: str) -> tuple[int, str, int]:
+    """Returns the sort key of a group. Stacks come last, with their layers by number (10 after 9)."""
     stack, _, layer = group.partition(".")
     number = int(layer.removeprefix(LAYER)) if layer else -1
     return STACKS.index(stack) if stack in STACKS else -1, stack, number

@@ -1,11 +1,13 @@
-"""Plots as wide as a column of a paper: arrays in, `Figure` out, which `figures.save` writes.
+"""Plots for papers: functions from arrays to a `Figure`, as wide as a column or a page.
 
-Colours are those of Okabe and Ito, which the colour-blind tell apart; dashes and markers do without colour.
+`tfm.visualize.figures.save` writes the figures. The colours of Okabe and Ito are for the colour-blind. Dashes
+and markers distinguish the lines without colour.
 """
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -13,20 +15,20 @@ from matplotlib.ticker import MaxNLocator
 
 from tfm.visualize.measures import Calibration
 
-COLUMN, PAGE = 3.4, 7.0  # inches
-TEXT, SMALL = 8, 7  # points
+COLUMN, PAGE = 3.4, 7.0  # widths in inches
+TEXT, SMALL = 8, 7  # font sizes in points
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", ":", "-.")
 MARKERS = "os^Dv<>"
-FEW = 30  # points that get markers
+MAX_MARKED_POINTS = 30  # lines with more points have no markers
 
 
 def plot_curves(runs: Mapping[str, Sequence[Mapping[str, float]]], metrics: Sequence[str]) -> Figure:
-    """Metrics of several runs over their steps: a panel for each metric, a line for each run.
+    """Plots metrics of several runs over their steps, with a panel for each metric and a line for each run.
 
     Args:
-      runs: {name: rows}, as `tfm.training.reporting.read_metrics` gives them.
-      metrics: names; runs that have not logged one are left out of its panel.
+      runs: {name of the run: rows}. The rows are the result of `tfm.training.reporting.read_metrics`.
+      metrics: names of metrics. A panel leaves out the runs that have not logged its metric.
     """
     figure, panels = _panels(len(metrics))
     for axes, metric in zip(panels, metrics, strict=True):
@@ -41,10 +43,10 @@ def plot_curves(runs: Mapping[str, Sequence[Mapping[str, float]]], metrics: Sequ
 
 
 def plot_positions(encodings: Mapping[str, np.ndarray]) -> Figure:
-    """Encodings of positions: a heat map of each, and the mean dot product of positions by their distance.
+    """Plots a heat map of each encoding, and the mean dot product of two positions over their distance.
 
     Args:
-      encodings: {name: [positions, D]}.
+      encodings: {name: float [positions, D]}.
     """
     figure = Figure(figsize=(PAGE, 2.1 * len(encodings)), layout="constrained")
     maps, dots = figure.subplots(len(encodings), 2, squeeze=False, width_ratios=(3, 2)).T
@@ -62,7 +64,14 @@ def plot_positions(encodings: Mapping[str, np.ndarray]) -> Figure:
 
 
 def dot_products(encoding: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(distances, mean dot product of all positions so far apart) of an encoding [positions, D]."""
+    """Computes the mean dot product of all pairs of positions with the same distance.
+
+    Args:
+      encoding: float [positions, D].
+
+    Returns:
+      (distances from 0 to positions - 1, mean dot products), both [positions].
+    """
     products = np.asarray(encoding, np.float64) @ np.asarray(encoding, np.float64).T
     distances = np.arange(len(encoding))
     return distances, np.array([np.diagonal(products, distance).mean() for distance in distances])
@@ -71,12 +80,12 @@ def dot_products(encoding: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def plot_masks(
     masks: Mapping[str, np.ndarray], logits: np.ndarray, weights: Mapping[str, np.ndarray]
 ) -> Figure:
-    """Masks before and after the softmax: a column for each.
+    """Plots masked logits and the attention weights after the softmax, with a column for each mask.
 
     Args:
       masks: {name: bool [L, M]}, True where the query may attend.
-      logits: [L, M], the same for all; those that a mask rules out are left white.
-      weights: {name: [L, M]} after the softmax, by the names of `masks`.
+      logits: float [L, M], the logits of all columns. Masked logits are left white.
+      weights: {name: float [L, M]}, the weights after the softmax for the names of `masks`.
     """
     figure = Figure(figsize=(PAGE, 4.3), layout="constrained")
     rows = figure.subplots(2, len(masks), squeeze=False)
@@ -97,10 +106,10 @@ def plot_masks(
 
 
 def plot_schedules(rates: Mapping[str, np.ndarray]) -> Figure:
-    """Learning rates over the steps, from 1 on.
+    """Plots learning rates over the steps, counted from 1.
 
     Args:
-      rates: {name: [steps]}.
+      rates: {name of the schedule: float [steps]}.
     """
     figure, (axes,) = _panels(1)
     for (name, rate), style in zip(rates.items(), _styles(), strict=False):
@@ -112,15 +121,16 @@ def plot_schedules(rates: Mapping[str, np.ndarray]) -> Figure:
 
 
 def plot_calibration(runs: Mapping[str, Calibration]) -> Figure:
-    """Accuracy of predicted tokens over their probability; the diagonal is a model that knows how sure it is.
+    """Plots the accuracy of predicted tokens over their probability. The diagonal is a calibrated model.
 
     Args:
-      runs: {name: `Calibration`}.
+      runs: {name of the run: `Calibration`}.
     """
     figure, (axes,) = _panels(1)
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1)
-    for (name, found), style in zip(runs.items(), _styles(), strict=False):
-        _line(axes, found.confidence, found.accuracy, f"{name} (error {found.error:.3f})", style)
+    for (name, calibration), style in zip(runs.items(), _styles(), strict=False):
+        label = f"{name} (error {calibration.error:.3f})"
+        _line(axes, calibration.confidence, calibration.accuracy, label, style)
     _label(axes, "probability of the predicted token", "fraction that is right")
     axes.set(xlim=(0, 1), ylim=(0, 1.02))
     _legend(figure, [axes])
@@ -128,10 +138,11 @@ def plot_calibration(runs: Mapping[str, Calibration]) -> Figure:
 
 
 def plot_lengths(runs: Mapping[str, tuple[Sequence[float], Sequence[float], Sequence[int]]]) -> Figure:
-    """BLEU over the length of the source.
+    """Plots BLEU over the length of the source.
 
     Args:
-      runs: {name: (mean words, BLEU, sentences) of each group}, as `measures.score_by_length` gives them.
+      runs: {name of the run: (mean words, BLEU, sentences)}, three lists with an element for each group of
+        `measures.score_by_length`.
     """
     figure, (axes,) = _panels(1)
     for (name, (words, scores, counts)), style in zip(runs.items(), _styles(), strict=False):
@@ -143,10 +154,10 @@ def plot_lengths(runs: Mapping[str, tuple[Sequence[float], Sequence[float], Sequ
 
 
 def plot_neighbours(neighbours: Mapping[str, tuple[Sequence[str], Sequence[float]]]) -> Figure:
-    """The pieces whose embeddings are nearest to those of some pieces: a panel for each.
+    """Plots the pieces with the most similar embeddings, with a panel for each piece of `neighbours`.
 
     Args:
-      neighbours: {piece: (pieces, cosine similarities)}, best first.
+      neighbours: {piece: (similar pieces, cosine similarities)}, the most similar first.
     """
     columns = min(len(neighbours), 4)
     lines = -(-len(neighbours) // columns)
@@ -167,10 +178,11 @@ def plot_neighbours(neighbours: Mapping[str, tuple[Sequence[str], Sequence[float
 
 
 def plot_norms(gradients: Mapping[str, float], activations: Mapping[str, float]) -> Figure:
-    """Norms of the gradient by layer, and of the residual stream behind each sublayer.
+    """Plots the norms of the gradient by layer, and of the residual stream after each sublayer.
 
     Args:
-      gradients, activations: {name: norm}, as `measures.measure_norms` gives them; the second may be empty.
+      gradients, activations: {name: norm}, the results of `measures.measure_norms`. Without activations, the
+        figure has only the panel of the gradients.
     """
     panels = [("gradient norm (log scale)", gradients)]
     if activations:
@@ -189,17 +201,17 @@ def plot_norms(gradients: Mapping[str, float], activations: Mapping[str, float])
 
 
 def name_runs(folders: Sequence[str]) -> list[str]:
-    """A name for each folder: its last part, or as much of its path as tells it from the others."""
+    """Returns a name for each folder: as few of its last path components as make all names different."""
     parts = [os.path.abspath(folder).split(os.sep) for folder in folders]
     for count in range(1, max(map(len, parts), default=0) + 1):
-        names = ["/".join(each[-count:]) for each in parts]
+        names = ["/".join(components[-count:]) for components in parts]
         if len(set(names)) == len(names):
             return names
     return list(folders)
 
 
-def _panels(count):
-    """A figure with panels side by side, each as wide as a column, and the panels."""
+def _panels(count: int) -> tuple[Figure, list[Any]]:
+    """Returns a figure with panels in a grid, each as wide as a column, and the axes of the panels."""
     columns = 2 if count in (2, 4) else min(count, 3)
     lines = -(-count // columns)
     figure = Figure(figsize=(COLUMN * columns, 2.6 * lines), layout="constrained")
@@ -209,21 +221,24 @@ def _panels(count):
     return figure, panels[:count]
 
 
-def _styles():
-    """(colour, dashes, marker) of line after line."""
+def _styles() -> Iterator[tuple[str, str, str]]:
+    """Yields (colour, dashes, marker) for the lines of a panel, without end."""
     return zip(*map(itertools.cycle, (COLOURS, DASHES, MARKERS)), strict=True)
 
 
-def _stroke(style):
+def _stroke(style: tuple[str, str, str]) -> dict[str, Any]:
+    """Returns Matplotlib's arguments for a line of a style."""
     return {"color": style[0], "linestyle": style[1], "linewidth": 1.4}
 
 
-def _line(axes, x, y, name, style):
-    marker = style[2] if len(x) <= FEW else None
+def _line(axes: Any, x: Any, y: Any, name: str, style: tuple[str, str, str]) -> None:
+    """Draws a line. A line with few points has markers."""
+    marker = style[2] if len(x) <= MAX_MARKED_POINTS else None
     axes.plot(x, y, **_stroke(style), marker=marker, markersize=4, label=name)
 
 
-def _label(axes, x, y, title=""):
+def _label(axes: Any, x: str, y: str, title: str = "") -> None:
+    """Sets the labels and the title of a panel. Panels without an image get a grid."""
     axes.set_xlabel(x, fontsize=TEXT)
     axes.set_ylabel(y, fontsize=TEXT)
     axes.set_title(title, fontsize=TEXT, parse_math=False)
@@ -232,8 +247,8 @@ def _label(axes, x, y, title=""):
         axes.grid(alpha=0.3)
 
 
-def _legend(figure, panels):
-    """One legend below all panels, of lines that have names."""
+def _legend(figure: Figure, panels: Sequence[Any]) -> None:
+    """Adds one legend below all panels, with the lines that have names."""
     named = (pair for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True))
     handles = {label: handle for handle, label in named}
     if handles:
@@ -243,7 +258,7 @@ def _legend(figure, panels):
             text.set_parse_math(False)
 
 
-def _axis_of(metric):
-    """The title of a metric's axis, with its unit."""
+def _axis_of(metric: str) -> str:
+    """Returns the title of a metric's axis, with the unit if it is known."""
     units = {"loss": " (nats)", "nll": " (nats)", "bleu": " (0 to 100)", "accuracy": " (fraction)"}
     return metric.replace("/", " ").replace("_", " ") + units.get(metric.rpartition("/")[2], "")

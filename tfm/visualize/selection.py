@@ -1,4 +1,4 @@
-"""What a figure shows of the attention of one translation: layers, heads, pieces or words."""
+"""Selects the part of a translation's attention that a figure shows: layers, heads, pieces or words."""
 
 from typing import NamedTuple
 
@@ -9,18 +9,18 @@ from tfm.visualize import summaries
 from tfm.visualize.figures import Axis, Panels
 from tfm.visualize.translation import Translated
 
-MEASURES = ("weights", "norms")  # of the attention, or of the weighted values
-MAX_DIGITS = 9  # of a number
-SUMMARIES = {"mean": "mean of the heads", "rollout": "rollout"}  # of the heads, with their titles
+MEASURES = ("weights", "norms")  # attention weights, or norms of the weighted values
+MAX_DIGITS = 9  # a number of a head must have fewer digits
+SUMMARIES = {"mean": "mean of the heads", "rollout": "rollout"}  # summaries of the heads: titles
 
 
 class Selection(NamedTuple):
-    """A part of the attention.
+    """A selection of layers and heads.
 
     Attributes:
-      layer: counted from 0; all when None.
-      head: counted from 0, or one of `SUMMARIES`; all when None.
-      words: pieces are merged into words.
+      layer: number of the layer, counted from 0. None selects all.
+      head: number of the head, counted from 0, or a key of `SUMMARIES`. None selects all.
+      words: whether to merge pieces into words.
       measure: one of `MEASURES`.
     """
 
@@ -34,10 +34,10 @@ ALL = Selection()
 
 
 def parse_head(text: str | None) -> int | str | None:
-    """The head that a flag names.
+    """Returns the value of `Selection.head` for the text of the flag --head.
 
     Raises:
-      UserError: it is no number and none of `SUMMARIES`.
+      UserError: if the text is neither a number nor a key of `SUMMARIES`.
     """
     if text is None or text in SUMMARIES:
         return text
@@ -47,15 +47,15 @@ def parse_head(text: str | None) -> int | str | None:
 
 
 def check_selection(selection: Selection, parts: dict[str, tuple[int, int]]) -> None:
-    """Checks that each part of the attention has what is selected.
+    """Checks that the attention contains the selected layer and head.
 
     Args:
       selection: a `Selection`.
-      parts: {part: (layers, heads)}.
+      parts: {part: (number of layers, number of heads)}.
 
     Raises:
-      UserError: a part has fewer layers or heads, or rollout is asked for of norms, or where the encoder has
-        no attention.
+      UserError: if a part has fewer layers or heads, or if the head is "rollout" and the measure is not
+        "weights" or the encoder has no attention.
     """
     for part, (layers, heads) in parts.items():
         for name, chosen, count in (("layer", selection.layer, layers), ("head", selection.head, heads)):
@@ -64,21 +64,24 @@ def check_selection(selection: Selection, parts: dict[str, tuple[int, int]]) -> 
                     f"Expected --{name} to be from 0 to {count - 1} for {part} attention, got {chosen}."
                 )
     if selection.head == "rollout" and selection.measure != "weights":
-        raise UserError("Rollout is of weights: choose another --head, or leave --measure out.")
+        raise UserError("--head=rollout needs attention weights. Choose another --head, or omit --measure.")
     if selection.head == "rollout" and "cross" in parts and "encoder" not in parts:
         raise UserError(
-            "Rollout needs the encoder's attention, and this model has none: choose another --head."
+            "Rollout needs the encoder's attention, but this model has none. Choose another --head."
         )
 
 
 def select(translated: Translated, part: str, selection: Selection = ALL) -> Panels:
-    """The `Panels` of one part of the attention.
+    """Returns the `Panels` of one part of the attention: "encoder", "decoder" or "cross".
 
     Raises:
-      UserError: the model names no values whose norms could be drawn.
+      UserError: if the selection needs the norms of values, but the model has no named values.
     """
     if selection.measure == "norms" and part not in translated.norms:
-        raise UserError(f"The {part} attention of this model has no values with a name: leave --measure out.")
+        raise UserError(
+            f"The {part} attention of this model has no named values, so their norms are unknown. "
+            "Omit --measure."
+        )
     numbers, (queries, keys) = _numbers(translated, part, selection), axes_of(translated, part)
     if selection.layer is not None:
         numbers = numbers[selection.layer : selection.layer + 1]
@@ -86,8 +89,8 @@ def select(translated: Translated, part: str, selection: Selection = ALL) -> Pan
         pieces = [getattr(translated, side) for side in summaries.SIDES_OF[part]]
         numbers = summaries.merge_words(numbers, *map(summaries.number_words, pieces))
         queries, keys = (
-            Axis(axis.title.replace("piece", "word").partition("\n")[0], summaries.word_texts(each))
-            for axis, each in zip((queries, keys), pieces, strict=True)
+            Axis(axis.title.replace("piece", "word").partition("\n")[0], summaries.word_texts(texts))
+            for axis, texts in zip((queries, keys), pieces, strict=True)
         )
     panels = Panels(numbers, queries, keys, _titles(selection, *numbers.shape[:2]))
     if selection.measure == "norms":
@@ -96,32 +99,34 @@ def select(translated: Translated, part: str, selection: Selection = ALL) -> Pan
 
 
 def select_difference(first: Translated, second: Translated, part: str, selection: Selection = ALL) -> Panels:
-    """The `Panels` of the first translation minus those of the second, of tokens that correspond.
+    """Returns the `Panels` of the attention of the first translation minus that of the second.
 
-    See `summaries.align_tokens`.
+    The panels contain only tokens that correspond, see `summaries.align_tokens`.
 
     Raises:
-      UserError: as `select`.
+      UserError: see `select`.
     """
-    one, other = (select(each, part, selection) for each in (first, second))
+    minuend, subtrahend = (select(translated, part, selection) for translated in (first, second))
     sides = [
-        summaries.align_tokens(*(_tokens(each, side, selection) for each in (first, second)))
+        summaries.align_tokens(*(_tokens(translated, side, selection) for translated in (first, second)))
         for side in summaries.SIDES_OF[part]
     ]
-    rows, columns = (np.array(pairs, int).reshape(-1, 2).T for pairs in sides)  # of both
-    both = (each.weights[..., rows[i][:, None], columns[i]] for i, each in enumerate((one, other)))
+    rows, columns = (np.array(pairs, int).reshape(-1, 2).T for pairs in sides)  # [2, tokens] for both panels
+    both = (
+        panels.weights[..., rows[i][:, None], columns[i]] for i, panels in enumerate((minuend, subtrahend))
+    )
     numbers = np.subtract(*both)
     queries, keys = (
         Axis(axis.title, [_join(axis.labels[i], others.labels[j]) for i, j in pairs])
-        for axis, others, pairs in zip(one[1:3], other[1:3], sides, strict=True)
+        for axis, others, pairs in zip(minuend[1:3], subtrahend[1:3], sides, strict=True)
     )
     largest = float(np.abs(numbers).max(initial=0)) or 1.0
-    unit = f"{one.unit.partition('(')[0].strip()},\nfirst minus second"
-    return Panels(numbers, queries, keys, one.titles, unit, -largest, largest)
+    unit = f"{minuend.unit.partition('(')[0].strip()},\nfirst minus second"
+    return Panels(numbers, queries, keys, minuend.titles, unit, -largest, largest)
 
 
-def _numbers(translated, part, selection):
-    """[layers, heads or 1, L, M] of the heads that are selected."""
+def _numbers(translated: Translated, part: str, selection: Selection) -> np.ndarray:
+    """Returns the selected measure of the selected heads of all layers, [layers, heads or 1, L, M]."""
     norms = selection.measure == "norms"
     if selection.head == "mean" and norms:
         return translated.joint_norms[part][:, None]
@@ -131,17 +136,28 @@ def _numbers(translated, part, selection):
     return numbers if selection.head is None else numbers[:, selection.head : selection.head + 1]
 
 
-def _tokens(translated, side, selection):
+def _tokens(translated: Translated, side: str, selection: Selection) -> list[str]:
+    """Returns the pieces or the words of a side of `explorer.SIDES`."""
     pieces = getattr(translated, side)
     return summaries.word_texts(pieces) if selection.words else pieces
 
 
-def _join(first, second):
+def _join(first: str, second: str) -> str:
+    """Returns the label of two tokens that correspond."""
     return first if first == second else f"{first} / {second}"
 
 
 def summarize(weights: dict[str, np.ndarray], part: str, summary: str) -> np.ndarray:
-    """[layers, L, M]: one of `SUMMARIES` of a part of the attention {part: [layers, H, L, M]}."""
+    """Summarizes the heads of a part of the attention.
+
+    Args:
+      weights: {part: float [layers, H, L, M]}. The rollout of "cross" needs "encoder", too.
+      part: the part to summarize.
+      summary: a key of `SUMMARIES`.
+
+    Returns:
+      Float [layers, L, M].
+    """
     if summary == "mean":
         return summaries.head_mean(weights[part])
     if part == "cross":
@@ -150,7 +166,7 @@ def summarize(weights: dict[str, np.ndarray], part: str, summary: str) -> np.nda
 
 
 def axes_of(translated: Translated, part: str) -> tuple[Axis, Axis]:
-    """The axes (queries, keys) of a part: each says whether its pieces are read or predicted."""
+    """Returns the axes (queries, keys) of a part. The titles explain which pieces are read or predicted."""
     source = Axis("key: source piece attended to", translated.source)
     if part == "encoder":
         return Axis("query: source piece encoded", translated.source), source
@@ -163,8 +179,8 @@ def axes_of(translated: Translated, part: str) -> tuple[Axis, Axis]:
     return predicted, read if part == "decoder" else source
 
 
-def _titles(selection, rows, columns):
-    """A title for each panel."""
+def _titles(selection: Selection, rows: int, columns: int) -> list[list[str]]:
+    """Returns the titles of the panels of each row."""
     first_layer = selection.layer or 0
     first_head = selection.head if isinstance(selection.head, int) else 0
     heads = [SUMMARIES.get(selection.head) or f"head {first_head + i}" for i in range(columns)]

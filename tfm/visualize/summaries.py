@@ -1,4 +1,4 @@
-"""Attention in fewer numbers: words, head mean, rollout, norms of values. Pure NumPy functions.
+"""Summaries of attention as pure NumPy functions: words, head mean, rollout, norms of values.
 
 Shape letters: N layers, H heads, L queries, M keys, V value features, D model features.
 """
@@ -13,86 +13,96 @@ SIDES_OF = {
     "encoder": ("source", "source"),
     "decoder": ("predicted", "read"),
     "cross": ("predicted", "source"),
-}  # the tokens that are queries and keys of each part of the attention
-WORD_START = "\u2581"  # of a piece, as SentencePiece writes it
+}  # the tokens that are (queries, keys) of each part of the attention
+WORD_START = "\u2581"  # first character of a piece that starts a word, in SentencePiece
 
 
 def merge_words(weights: np.ndarray, queries: Sequence[int], keys: Sequence[int]) -> np.ndarray:
-    """Weights between words: the mean over the pieces of a query word, the sum over those of a key word.
+    """Merges weights between pieces into weights between words (Clark et al. 2019, section 4.1).
 
-    Rows that summed to 1 still do (Clark et al. 2019, section 4.1).
+    Computes the mean over the pieces of a query word, and the sum over the pieces of a key word. If all rows
+    sum to 1 before, they do so afterwards.
 
     Args:
-      weights: [..., L, M].
-      queries, keys: the word, counted from 0 and ascending, of each of the L and M pieces.
+      weights: float [..., L, M].
+      queries, keys: the number of the word of each of the L and M pieces, counted from 0 and ascending.
 
     Returns:
-      [..., words of the queries, words of the keys].
+      Float [..., words of the queries, words of the keys].
     """
     rows, columns = (np.eye(max(words, default=-1) + 1)[list(words)] for words in (queries, keys))
     return np.swapaxes(rows / rows.sum(0), 0, 1) @ weights @ columns
 
 
 def head_mean(weights: np.ndarray) -> np.ndarray:
-    """[N, H, L, M] -> [N, L, M]."""
+    """Returns the mean over the heads: [N, H, L, M] becomes [N, L, M]."""
     return weights.mean(1)
 
 
 def attention_rollout(weights: np.ndarray) -> np.ndarray:
-    """How much of each input reaches each layer through attention and the residual connections around it.
+    """Estimates how much of each input reaches each layer through attention and residual connections.
 
-    The product of (A + I) / 2 of all layers up to this one, where A is the head mean (Abnar and Zuidema 2020,
-    section 3).
+    The rollout of a layer is the product of (A + I) / 2 over all layers up to it, where A is the mean of the
+    heads (Abnar and Zuidema 2020, section 3).
 
     Args:
-      weights: of self-attention, [N, H, L, L].
+      weights: weights of self-attention, float [N, H, L, L].
 
     Returns:
-      [N, L, L]: row i is position i after the layer, column j the input of the first layer.
+      Float [N, L, L]. Row i is position i after the layer, column j is position j of the input of the stack.
     """
     steps = (head_mean(weights) + np.eye(weights.shape[-1])) / 2
     return np.stack(list(itertools.accumulate(steps, lambda before, step: step @ before)))
 
 
 def cross_rollout(cross: np.ndarray, encoder: np.ndarray) -> np.ndarray:
-    """The head mean of cross-attention, led back through the encoder to its input.
+    """Multiplies the head mean of cross-attention by the rollout of the whole encoder.
 
     Args:
-      cross: weights [N, H, L, M].
-      encoder: the encoder's self-attention, [N', H', M, M].
+      cross: weights of cross-attention, float [N, H, L, M].
+      encoder: weights of the encoder's self-attention, float [N', H', M, M].
 
     Returns:
-      [N, L, M]: column j is the input j of the encoder, where `head_mean` has its output j.
+      Float [N, L, M]. Column j is position j of the encoder's input, whereas in `head_mean` it is position j
+      of the encoder's output.
     """
     return head_mean(cross) @ attention_rollout(encoder)[-1]
 
 
 def value_norms(weights: np.ndarray, values: np.ndarray, kernels: np.ndarray) -> np.ndarray:
-    """Norms of what each key adds to the output: the weight times the norm of the transformed value.
+    """Computes the norm of the vector that each key adds to the output of a query.
 
-    Kobayashi et al. 2020, equation 7: a large weight on a value that is almost 0 adds nothing.
+    The norm is the weight times the norm of the value after the output projection (Kobayashi et al. 2020,
+    equation 7). A large weight on a value that is almost 0 adds almost nothing.
 
     Args:
-      weights: [N, H, L, M].
-      values: [N, M, H, V], biases added.
-      kernels: of the output projection, [N, H, V, D].
+      weights: float [N, H, L, M].
+      values: float [N, M, H, V], with biases.
+      kernels: kernels of the output projection, float [N, H, V, D].
 
     Returns:
-      [N, H, L, M].
+      Float [N, H, L, M].
     """
     transformed = np.einsum("nmhv,nhvd->nhmd", values, kernels)
     return weights * np.linalg.norm(transformed, axis=-1)[:, :, None]
 
 
 def joint_value_norms(weights: np.ndarray, values: np.ndarray, kernels: np.ndarray) -> np.ndarray:
-    """As `value_norms`, of the sum over the heads: [N, L, M], in the units of the residual stream."""
+    """Computes the norm of the vector that each key adds to the output of a query, summed over the heads.
+
+    See `value_norms` for the arguments.
+
+    Returns:
+      Float [N, L, M].
+    """
     transformed = np.einsum("nmhv,nhvd->nhmd", values, kernels)
-    products = np.einsum("nhmd,ngmd->nmhg", transformed, transformed)  # without an array of N L M D
+    # Dot products between heads avoid an array [N, L, M, D] of the summed vectors.
+    products = np.einsum("nhmd,ngmd->nmhg", transformed, transformed)
     return np.sqrt(np.maximum(np.einsum("nhlm,nglm,nmhg->nlm", weights, weights, products), 0))
 
 
 def number_words(pieces: Sequence[str]) -> list[int]:
-    """The word of each piece, counted from 0; a special piece such as "</s>" is a word of its own."""
+    """Returns the number of the word of each piece, counted from 0. Every special piece is a separate word."""
     starts = (
         i == 0 or piece.startswith(WORD_START) or _is_special(piece) or _is_special(pieces[i - 1])
         for i, piece in enumerate(pieces)
@@ -101,7 +111,7 @@ def number_words(pieces: Sequence[str]) -> list[int]:
 
 
 def word_texts(pieces: Sequence[str]) -> list[str]:
-    """The text of each word of `number_words`; pieces of bytes are decoded."""
+    """Returns the text of each word of `number_words`. Byte pieces such as "<0xF0>" are decoded."""
     words = [""] * (max(number_words(pieces), default=-1) + 1)
     for piece, word in zip(pieces, number_words(pieces), strict=True):
         words[word] += piece.removeprefix(WORD_START)
@@ -109,9 +119,10 @@ def word_texts(pieces: Sequence[str]) -> list[str]:
 
 
 def align_tokens(first: Sequence[str], second: Sequence[str]) -> list[tuple[int, int]]:
-    """Pairs (i, j) of tokens of two texts that correspond: equal ones in order, and others in equal places.
+    """Returns pairs (i, j) of indices of tokens that correspond in two texts.
 
-    Where as many tokens of the first stand as other ones of the second, they correspond one by one.
+    Equal tokens in the same order correspond. Between them, different tokens correspond one by one if both
+    texts have the same number of them.
     """
     matcher = difflib.SequenceMatcher(None, first, second, autojunk=False)
     return [
@@ -122,13 +133,13 @@ def align_tokens(first: Sequence[str], second: Sequence[str]) -> list[tuple[int,
     ]
 
 
-def _is_special(piece):
-    """Whether a piece is a control symbol, not text or a byte."""
+def _is_special(piece: str) -> bool:
+    """Returns whether a piece is a control symbol instead of text or a byte."""
     return piece in ("<s>", "</s>", "<pad>", "<unk>")
 
 
-def _decode_bytes(word):
-    """The word with runs of pieces such as <0xF0> as the characters that they encode."""
+def _decode_bytes(word: str) -> str:
+    """Replaces runs of byte pieces such as "<0xF0>" in a word by the characters that they encode."""
     parts: list[str] = []
     run = b""
     while word:

@@ -1,4 +1,4 @@
-"""Language modelling: documents, a decoder alone, bits per byte. See `task`, `data`, `report`."""
+"""Language modelling of documents with a decoder-only model. See `task`, `data` and `report`."""
 
 from tfm.tasks.language_modeling.task import Config, LanguageModeling, create, fingerprint, plan_model
 

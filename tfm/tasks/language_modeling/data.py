@@ -1,4 +1,4 @@
-"""The opened data of a language model's run: tokenised, cut into rows, and described."""
+"""The data of a language-modelling run: opens, tokenizes, cuts into rows and describes them."""
 
 import logging
 from collections.abc import Iterator
@@ -14,15 +14,15 @@ from tfm.data.sources.documents import open_documents
 from tfm.data.token_cache import TEXT, TokenCache
 from tfm.training.task import Batch
 
-PADDING_ADVICE = "over a quarter of each batch is padding: lower data.row_length or data.batch_tokens."
+PADDING_ADVICE = "over a quarter of each batch is padding. Decrease data.row_length or data.batch_tokens."
 log = logging.getLogger(__name__)
 
 
 class LanguageModelingData:
-    """Training and validation documents of a run; a `tfm.training.task.Data`.
+    """The training and validation documents of a run. Implements `tfm.training.task.Data`.
 
     Attributes:
-      validation: `TokenizedDocuments` that each evaluation scores.
+      validation: the `TokenizedDocuments` that each evaluation scores.
     """
 
     def __init__(self, config: Any, tokenizer: TextTokenizer):
@@ -50,11 +50,11 @@ class LanguageModelingData:
         )
 
     def train_batches(self, start_step: int) -> Iterator[Batch]:
-        """Endless batches from `start_step` on, prefetched."""
+        """Returns an endless iterator over the batches from `start_step` on. A thread prefetches them."""
         return prefetch(self._train, start_step)
 
     def identity(self) -> dict[str, str]:
-        """Hashes of the splits and of the tokenizer, by name."""
+        """Returns {"tokenizer", "train", "validation": hash of the content}."""
         return self._identity
 
     def describe_batch(self, step: int) -> dict[str, Any]:
@@ -62,15 +62,15 @@ class LanguageModelingData:
         return self._train.describe(step)
 
     def count(self, batch: Batch) -> int:
-        """Tokens of a host batch, no padding."""
+        """Returns the number of tokens of a host batch, without padding."""
         return int(batch["weights"].sum())
 
     def example(self) -> Batch:
-        """A batch of zeros."""
+        """Returns a batch of zeros. All batches have this shape."""
         return self._train.largest_batch()
 
     def describe(self, parameters: int) -> list[tuple[str, str]]:
-        """Shapes, padding and arithmetic, with advice where a row is longer than the texts."""
+        """Returns (name, text) lines about the batches, with advice if over a quarter of them is padding."""
         (rows, length), padding = self._train.shapes[0], self._train.padding_fraction
         tokens = rows * length * jax.process_count() * (1 - padding)
         lines = [
@@ -90,15 +90,16 @@ class TokenizedDocuments:
     """The first documents of a split, with their tokens.
 
     Args:
-      config: of the task.
-      tokenizer: of the run.
-      split: its name.
-      most: how many documents; 0 is all.
+      config: config of the task.
+      tokenizer: tokenizer of the run.
+      split: name of the split.
+      most: maximum number of documents; 0 reads all.
 
     Attributes:
       texts: the documents.
-      tokens, ends: int [N] tokens, each document ending in EOS, and int [documents] where each ends.
-      fingerprint: identity of the whole split.
+      tokens: int [N], the tokens of all documents. Each document ends in EOS.
+      ends: int [documents], the index in `tokens` after the last token of each document.
+      fingerprint: hash of the content of the whole split.
     """
 
     def __init__(self, config: Any, tokenizer: TextTokenizer, split: str, most: int = 0):

@@ -1,4 +1,4 @@
-"""Scores documents with a trained language model, each token once."""
+"""Scores documents with a trained language model. Each token is scored exactly once."""
 
 import time
 from collections.abc import Iterator
@@ -14,19 +14,19 @@ from tfm.evaluation.language_modeling_metrics import likelihood_scores
 from tfm.tasks.language_modeling.data import TokenizedDocuments
 from tfm.training.task import Report
 
-SHOWN = 60  # characters of a document in an example
+MAX_EXAMPLE_CHARACTERS = 60  # of a document in an example
 
 
 def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
-    """The report of a split: bits per byte of each document as outputs, and the scores of all."""
+    """Yields the report of a split. Its outputs are the bits per byte of each document."""
     documents = TokenizedDocuments(task.config, task.tokenizer, split)
     began = time.monotonic()
     nats = document_nats(task, params, documents)
     rate = len(documents.texts) / (time.monotonic() - began)
     sizes = [max(len(text.encode("utf-8")), 1) for text in documents.texts]
-    outputs = [f"{each / np.log(2) / size:.4f}" for each, size in zip(nats, sizes, strict=True)]
+    outputs = [f"{value / np.log(2) / size:.4f}" for value, size in zip(nats, sizes, strict=True)]
     examples = [
-        {"document": " ".join(text[:SHOWN].split()), "bits/byte": output}
+        {"document": " ".join(text[:MAX_EXAMPLE_CHARACTERS].split()), "bits/byte": output}
         for text, output in zip(documents.texts, outputs, strict=True)
     ]
     settings = {"window": task.config.data.row_length, "stride": task.config.stride}
@@ -35,24 +35,25 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
 
 
 def score_documents(task: Any, nats: np.ndarray, documents: TokenizedDocuments) -> list[Any]:
-    """`likelihood_scores` of documents, of which `document_nats` gave the first argument."""
+    """Returns the `likelihood_scores` of documents. `nats` is the result of `document_nats`."""
     how = f"window {task.config.data.row_length:,}, stride {task.config.stride:,}"
     return likelihood_scores(nats, len(documents.tokens), documents.texts, how)
 
 
 def document_nats(task: Any, params: Any, documents: TokenizedDocuments) -> np.ndarray:
-    """float64 [documents], the negative log-probability of each, its end counted.
+    """Returns the negative log-probability of each document with its EOS, in nats: float64 [documents].
 
-    Contiguous rows saw texts one after the other, and so they are scored; packed ones each by itself.
+    The context is the same as in training: with contiguous rows the previous documents and the document, with
+    packed rows only the document.
     """
     data = task.config.data
     ends = documents.ends if data.rows == "packed" else documents.ends[-1:]
     windows = score_windows(ends, data.row_length, min(task.config.stride, data.row_length))
     scores = np.full(len(documents.tokens), np.nan)
     members = as_ensemble(params)
-    for chosen, batch in window_batches(documents.tokens, windows, data.batch_tokens):
-        found = np.asarray(jax.device_get(task.log_probabilities(members, batch)))
-        for row, (start, length, counted) in enumerate(zip(*chosen, strict=True)):
+    for batch_windows, batch in window_batches(documents.tokens, windows, data.batch_tokens):
+        log_probabilities = np.asarray(jax.device_get(task.log_probabilities(members, batch)))
+        for row, (start, length, counted) in enumerate(zip(*batch_windows, strict=True)):
             first = length - counted
-            scores[start + first : start + length] = found[row, first:length]
+            scores[start + first : start + length] = log_probabilities[row, first:length]
     return -np.add.reduceat(scores, np.concatenate([[0], documents.ends[:-1]]))

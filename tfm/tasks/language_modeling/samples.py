@@ -1,4 +1,4 @@
-"""Samples of a language model in training: continuations of a few documents."""
+"""Samples of a language model during training: continuations of a few documents."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -6,24 +6,28 @@ from typing import Any
 
 from tfm.training.task import Samples
 
-PROMPT_WORDS = 6
+PROMPT_WORDS = 6  # words of a document that the model continues
 MAX_TOKENS = 64  # of a continuation
 
 
 def make_samples(task: Any, params: Any, texts: Sequence[str]) -> Samples:
-    """The first words of `validation_samples` documents, how these go on, and how the model continues them.
+    """Continues the first words of `validation_samples` documents.
 
-    All prompts are continued in one batch, greedily, by the same program at each evaluation.
+    The model continues all prompts greedily in one batch, so every evaluation runs the same compiled program.
+    Blank documents are skipped.
 
     Args:
       task: a `tfm.tasks.language_modeling.LanguageModeling`.
-      params: of the model.
+      params: parameters of the model.
       texts: the documents.
+
+    Returns:
+      `Samples` with the prompt, the rest of the document and the continuation of each document.
     """
-    chosen = [text for text in texts if text.strip()][: task.config.validation_samples]
-    if not chosen:
+    documents = [text for text in texts if text.strip()][: task.config.validation_samples]
+    if not documents:
         return Samples([], {})
-    prompts = [" ".join(text.split()[:PROMPT_WORDS]) for text in chosen]
+    prompts = [" ".join(text.split()[:PROMPT_WORDS]) for text in documents]
     decoding = task.config.decoding
     greedy = dataclasses.replace(
         decoding,
@@ -33,7 +37,9 @@ def make_samples(task: Any, params: Any, texts: Sequence[str]) -> Samples:
         batch_size=len(prompts),
     )
     rows = [
-        {"prompt": prompt, "reference": " ".join(text.split()[PROMPT_WORDS:]), "continuation": found[0].text}
-        for prompt, text, found in zip(prompts, chosen, task.generate(params, prompts, greedy), strict=True)
+        {"prompt": prompt, "reference": " ".join(text.split()[PROMPT_WORDS:]), "continuation": best.text}
+        for prompt, text, (best, *_) in zip(
+            prompts, documents, task.generate(params, prompts, greedy), strict=True
+        )
     ]
     return Samples(rows, {})

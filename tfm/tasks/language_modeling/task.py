@@ -1,7 +1,7 @@
-"""Language modelling: documents in, a decoder without an encoder trained with cross-entropy.
+"""Language modelling: trains a decoder-only model on documents with cross-entropy.
 
 A batch (see `tfm.data.batches.documents`) is a dict of int32 arrays [B, L]: inputs, targets, positions,
-segments, weights.
+segments, weights. The weight of a padding token is 0.
 """
 
 import dataclasses
@@ -47,22 +47,21 @@ from tfm.training.task import (
     parameters_of,
 )
 
-TRAINED_ON = 10_000  # paragraphs or lines read at a time for the tokenizer
 log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """A language model's run; the defaults are GPT-2's small model on text files, by bytes."""
+    """The config of a language-modelling run. The defaults are GPT-2 small on the bytes of text files."""
 
     task: str = field("language_modeling", "A module of tfm.tasks.", resume=NEVER, warm_start=False)
     model: Any = models.model_field(DecoderLMConfig)
-    data: DocumentsConfig = field(DocumentsConfig, "Where documents come from, and how they become rows.")
-    training: TrainingConfig = field(TrainingConfig, "The procedure.")
-    decoding: GenerationConfig = field(GenerationConfig, "How `tfm generate` continues texts.")
+    data: DocumentsConfig = field(DocumentsConfig, "Documents and their rows.")
+    training: TrainingConfig = field(TrainingConfig, "Training procedure.")
+    decoding: GenerationConfig = field(GenerationConfig, "Search or sampling of `tfm generate`.")
     loss_chunk_size: int = field(
         4096,
-        "Positions whose logits are held in memory at a time; fewer save memory.",
+        "Number of positions whose logits are in memory at the same time. Smaller chunks save memory.",
         least=1,
         most=10**9,
         unit="positions",
@@ -70,8 +69,8 @@ class Config:
     )
     stride: int = field(
         512,
-        "Tokens between two windows of an evaluation, each of which has data.row_length tokens; fewer give "
-        "every token more context and take as much longer. At most data.row_length.",
+        "Tokens between the starts of two windows of an evaluation. Windows have data.row_length tokens. A "
+        "smaller stride gives tokens more context and takes longer. At most data.row_length.",
         least=1,
         most=10**6,
         unit="tokens",
@@ -79,7 +78,7 @@ class Config:
     )
     validation_documents: int = field(
         0,
-        "So many documents of the validation split are scored during training; 0 is all.",
+        "Number of validation documents to score during training. 0 scores all.",
         least=0,
         most=10**9,
         unit="documents",
@@ -88,8 +87,8 @@ class Config:
 
     validation_samples: int = field(
         0,
-        "So many documents of the validation split are continued greedily beside each evaluation, from their "
-        "first words on, and written; 0 writes none. The first time, it compiles the search.",
+        "Number of validation documents to continue greedily from their first words at each evaluation, "
+        "written into samples.jsonl. Compiles the search once. 0 turns this off.",
         least=0,
         most=1000,
         unit="documents",
@@ -101,22 +100,22 @@ class Config:
         most = getattr(self.model, "max_length", None)
         if most is not None and self.data.row_length > most:
             raise UserError(
-                f"data.row_length asks for {self.data.row_length:,} positions and model.max_positions has "
-                f"{most:,}: lower the one or raise the other."
+                f"Expected data.row_length ({self.data.row_length:,}) to be at most model.max_positions "
+                f"({most:,}). Decrease the former or increase the latter."
             )
         if self.stride > self.data.row_length:
             raise UserError(
-                f"stride must be at most data.row_length {self.data.row_length:,}, so that no token is left "
-                f"out, got {self.stride:,}."
+                f"Expected stride to be at most data.row_length ({self.data.row_length:,}), because a larger "
+                f"stride leaves tokens out, got {self.stride:,}."
             )
 
     @property
     def output_suffix(self) -> str:
-        """Outputs of eval.py are called SPLIT.bits.hypotheses: the bits per byte of each document."""
+        """Returns the middle of the file names SPLIT.bits.hypotheses, the bits per byte of each document."""
         return "bits"
 
     def without_paths(self) -> "Config":
-        """This config without the paths of the machine that trained it, for an export."""
+        """Returns this config without the paths of the machine that trained it, for an export."""
         return dataclasses.replace(self, data=remove_paths(self.data))
 
 
@@ -127,7 +126,7 @@ class LanguageModeling(Task):
       config: `Config`.
       tokenizer: `tfm.data.character_tokenizers.TextTokenizer`.
       model: the Linen module, a `tfm.decoding.protocol.LanguageModel`.
-      d_model: D of the model, for the learning rate; None of a model without one.
+      d_model: model width D for the paper's learning rate, or None if the model's config has no d_model.
       best, unit: see `tfm.training.task.Task`.
     """
 
@@ -159,15 +158,19 @@ class LanguageModeling(Task):
 
     @functools.partial(jax.jit, static_argnums=0)
     def log_probabilities(self, members: tuple[Any, ...], batch: Any) -> jax.Array:
-        """float32 [B, L], the log-probability of each target: of the mean of the members' probabilities."""
-        found = []
+        """Returns the log-probability of each target, float32 [B, L].
+
+        The probabilities of several members, the parameters of an ensemble, are averaged.
+        """
+        of_members = []
         for params in members:
             (features, table), _ = self._features({"params": params}, batch, Context())
             chunk = self.config.loss_chunk_size
-            found.append(chunked_log_probabilities(features, table, batch["targets"], chunk))
-        return jax.nn.logsumexp(jnp.stack(found), axis=0) - math.log(len(found))
+            of_members.append(chunked_log_probabilities(features, table, batch["targets"], chunk))
+        return jax.nn.logsumexp(jnp.stack(of_members), axis=0) - math.log(len(of_members))
 
-    def _features(self, variables, batch, context):
+    def _features(self, variables: Variables, batch: Batch, context: Context) -> Any:
+        """Returns ((features [B, L, D], embedding table of the logits), new state) of the model."""
         return apply_model(
             self.model,
             variables,
@@ -179,15 +182,15 @@ class LanguageModeling(Task):
         )
 
     def example(self) -> Batch | None:
-        """Returns the largest batch, whose shape the config decides."""
+        """Returns the largest batch. Its shape depends only on the config."""
         return plan_largest_batch(self.config.data, jax.process_count())
 
     def open_data(self) -> LanguageModelingData:
-        """Opens, tokenises and cuts training and validation data."""
+        """Opens and tokenizes the training and validation data, and cuts them into rows."""
         return LanguageModelingData(self.config, self.tokenizer)
 
     def assets(self) -> dict[str, str]:
-        """{file name: SHA-256} of the tokenizer in the work directory; bytes have none."""
+        """Returns {file name: SHA-256} of the tokenizer in the work directory, or {} if tokens are bytes."""
         return {TOKENIZER_FILE: self.tokenizer.fingerprint} if self.config.data.tokenizer != "bytes" else {}
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
@@ -210,16 +213,16 @@ class LanguageModeling(Task):
     def generate(
         self, params: Any, prefixes: list[str], decoding: GenerationConfig | None = None, **options: Any
     ) -> list[list[Continuation]]:
-        """See `tfm.decoding.generate.generate_texts`, by the config's decoding or by another."""
+        """See `tfm.decoding.generate.generate_texts`. `decoding` defaults to the config's."""
         decoding = decoding or self.config.decoding
         return generate_texts(self.model, params, self.tokenizer, prefixes, decoding, **options)
 
 
 def make_model(config: Config, vocabulary_size: int) -> Any:
-    """The Linen module of a run.
+    """Returns the Linen module of a run.
 
     Raises:
-      UserError: it is no language model.
+      UserError: if the model is not a language model.
     """
     model = models.find(config.model.name).Model(config.model, vocabulary_size=vocabulary_size)
     check_continues(model)
@@ -227,10 +230,13 @@ def make_model(config: Config, vocabulary_size: int) -> Any:
 
 
 def plan_model(config: Config) -> Any:
-    """The Linen module of a run before there is a tokenizer; of characters it then has as many as of bytes.
+    """Returns the Linen module of a run that has no tokenizer yet.
+
+    For a tokenizer of characters, the vocabulary has the size of bytes, because the number of characters is
+    not known yet.
 
     Raises:
-      UserError: it is no language model.
+      UserError: if the model is not a language model.
     """
     return make_model(
         config, config.data.vocabulary_size if config.data.tokenizer == "word_pieces" else BYTES
@@ -238,11 +244,17 @@ def plan_model(config: Config) -> Any:
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModeling:
-    """The task of a run, with the tokenizer in `workdir`; a `new` run makes it from its training documents.
+    """Creates the task of a run with the tokenizer in `workdir`.
+
+    Args:
+      config: config of the run.
+      workdir: work directory of the run.
+      new: checks the memory and the data. If `workdir` has no tokenizer yet and the config needs one, trains
+        it on the training documents.
 
     Raises:
-      UserError: the model is no language model, the data or the tokenizer cannot be used (all problems are in
-        its message), or a new run's model is larger than the memory.
+      UserError: if the model is not a language model, the data or the tokenizer cannot be used (with all
+        problems in the message), or the model of a new run does not fit into the memory.
     """
     path = os.path.join(workdir, TOKENIZER_FILE)
     if new:
@@ -259,7 +271,7 @@ def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModelin
 
 
 def train_tokenizer(config: DocumentsConfig, path: str) -> None:
-    """Makes the tokenizer that `config.tokenizer` names from the training documents, and writes it."""
+    """Trains a tokenizer of the kind `config.tokenizer` on the training documents and writes it to `path`."""
     documents = open_documents(config, "train")
     log.info("Making a tokenizer of %s from %s documents", config.tokenizer, f"{len(documents):,}")
     texts = (text for (text,) in documents)
@@ -271,5 +283,5 @@ def train_tokenizer(config: DocumentsConfig, path: str) -> None:
 
 
 def fingerprint(config: Config, split: str) -> str:
-    """Identity of the content of a split."""
+    """Returns a hash of the content of a split."""
     return open_documents(config.data, split).fingerprint

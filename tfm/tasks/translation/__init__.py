@@ -1,4 +1,4 @@
-"""Translation: pairs of sentences, a sequence-to-sequence model, BLEU. See `task`, `pipeline`, `report`."""
+"""Translation of sentences with a sequence-to-sequence model. See `task`, `pipeline` and `report`."""
 
 from tfm.data.config import VOCABULARY_FILE
 from tfm.tasks.translation.task import Config, Translation, create, fingerprint, plan_model

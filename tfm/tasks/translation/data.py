@@ -1,4 +1,4 @@
-"""The opened data of a translation run: tokenised, planned into batches, and described."""
+"""The data of a translation run: opens, tokenizes, plans into batches and describes them."""
 
 import logging
 import math
@@ -14,17 +14,17 @@ from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizer import Tokenizer
 from tfm.training.task import Batch
 
-PAPER_TOKENS = 25_000  # of a batch, on each side: section 5.1
-FAR = 2.0  # this many times more or less than the paper's
+PAPER_TOKENS = 25_000  # tokens of a batch on each side (section 5.1)
+ADVICE_RATIO = 2.0  # advise if a batch has more or fewer tokens than the paper's by this factor
 log = logging.getLogger(__name__)
 
 
 class TranslationData:
-    """Training and validation pairs of a run; a `tfm.training.task.Data`.
+    """The training and validation pairs of a run. Implements `tfm.training.task.Data`.
 
     Attributes:
-      validation_batches: one pass over the validation split.
-      validation_pairs: the texts that are translated at each evaluation.
+      validation_batches: list of the batches of the validation split.
+      validation_pairs: (source, reference) texts that are translated at each evaluation.
     """
 
     def __init__(self, config: Any, tokenizer: Tokenizer):
@@ -54,11 +54,11 @@ class TranslationData:
         )
 
     def train_batches(self, start_step: int) -> Iterator[Batch]:
-        """Endless batches from `start_step` on, prefetched."""
+        """Returns an endless iterator over the batches from `start_step` on. A thread prefetches them."""
         return prefetch(self._train, start_step)
 
     def identity(self) -> dict[str, str]:
-        """Hashes of the splits and of the vocabulary, by name."""
+        """Returns {"vocabulary", "train", "validation": hash of the content}."""
         return self._identity
 
     def describe_batch(self, step: int) -> dict[str, Any]:
@@ -66,15 +66,15 @@ class TranslationData:
         return self._train.describe(step)
 
     def count(self, batch: Batch) -> int:
-        """Source and target tokens of a host batch, no padding."""
+        """Returns the number of source and target tokens of a host batch, without padding."""
         return count_tokens(batch)
 
     def example(self) -> Batch:
-        """A batch of zeros of the largest shape."""
+        """Returns a batch of zeros of the largest shape."""
         return self._train.largest_batch()
 
     def describe(self, parameters: int) -> list[tuple[str, str]]:
-        """Shapes, padding and arithmetic, with advice where a batch is far from the paper's."""
+        """Returns (name, text) lines about the batches, with advice if their size is far from the paper's."""
         shapes, padding = self._train.shapes, self._train.padding_fraction
         rows, length = max(shapes, key=math.prod)
         tokens = rows * length * jax.process_count() * (1 - padding)
@@ -94,16 +94,16 @@ class TranslationData:
 
 
 def advise_batch_size(tokens: float, gradient_accumulation_steps: int) -> str:
-    """Advice where a batch of so many tokens on each side is far from the paper's, else ""."""
-    if PAPER_TOKENS / FAR <= tokens <= PAPER_TOKENS * FAR:
+    """Returns advice if a batch has far more or fewer tokens on each side than the paper's, otherwise ""."""
+    if PAPER_TOKENS / ADVICE_RATIO <= tokens <= PAPER_TOKENS * ADVICE_RATIO:
         return ""
     parts = max(round(gradient_accumulation_steps * PAPER_TOKENS / tokens), 1)
     return (
-        f"the paper's batches have about {PAPER_TOKENS:,} tokens on each side; in about this memory "
-        f"data.batch_tokens={PAPER_TOKENS} with training.gradient_accumulation_steps={parts} makes them."
+        f"the paper's batches have about {PAPER_TOKENS:,} tokens on each side. To get them in about the same "
+        f"memory, set data.batch_tokens={PAPER_TOKENS} and training.gradient_accumulation_steps={parts}."
     )
 
 
 def count_tokens(batch: Batch) -> int:
-    """Source and target tokens of a batch, no padding."""
+    """Returns the number of source and target tokens of a batch, without padding."""
     return int((batch["input_segments"] > 0).sum() + (batch["target_segments"] > 0).sum())

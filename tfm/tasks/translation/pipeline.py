@@ -1,4 +1,4 @@
-"""From texts to texts: tokenizes, searches, scores or aligns, and detokenizes."""
+"""Translates, scores and aligns texts. Each function tokenizes its inputs."""
 
 import logging
 from collections.abc import Iterable
@@ -21,7 +21,12 @@ log = logging.getLogger(__name__)
 
 
 class Hypothesis(NamedTuple):
-    """A translation; its score is that of its `TokenHypothesis`, but of samples their expected utility."""
+    """A translation of a text.
+
+    Attributes:
+      text: the translation.
+      score: the score of the `TokenHypothesis`, or the expected utility if the translations are samples.
+    """
 
     text: str
     score: float
@@ -37,22 +42,25 @@ def translate_texts(
     n_best: int = 1,
     prefixes: Iterable[str] | None = None,
 ) -> list[list[Hypothesis]]:
-    """Translations of texts.
+    """Translates texts.
 
-    The translation of an empty text is empty. An input over `config.max_input` is split or cut, with a
-    warning; the n-th best translation of a split one joins the n-th best of its parts, with added scores.
+    The translation of an empty text is empty. An input with `config.max_input` tokens or more is split or
+    cut, with a warning. The n-th best translation of a split input joins the n-th best translations of its
+    parts, and its score is the sum of their scores.
 
     Args:
       model, params, config, n_best: see `tfm.decoding.translate.translate_ids`.
-      tokenizer: of the model.
+      tokenizer: tokenizer of the model.
       sentences: texts.
-      prefixes: texts with which the translations begin, or None.
+      prefixes: texts that the translations must begin with, one for each sentence, or None. The prefix of a
+        split input applies to its first part.
 
     Returns:
-      A list of `Hypothesis` for each sentence, the best first and at least one.
+      A list of `Hypothesis` for each sentence, best first. Each list has at least one element.
 
     Raises:
-      UserError: no lists of texts, a prefix too many or too few, or more wanted than the beam holds.
+      UserError: if an argument is not a list of texts, `prefixes` and `sentences` differ in length, or
+        `n_best` is larger than the beam.
     """
     if prefixes is None:
         sentences = check_texts("sentences", sentences)
@@ -66,12 +74,12 @@ def translate_texts(
         encoded = tokenizer.encode(prefixes)
         begins = [encoded[i] if first else [] for (i, _), first in zip(parts, starts, strict=True)]
     inputs = [[*part, EOS_ID] for _, part in parts]
-    found = translate_ids(model, params, inputs, config, n_best=n_best, prefixes=begins)
+    outputs = translate_ids(model, params, inputs, config, n_best=n_best, prefixes=begins)
     translations: list[list[list[Hypothesis]]] = [[] for _ in sentences]
-    for (i, _), hypotheses in zip(parts, found, strict=True):
+    for (i, _), hypotheses in zip(parts, outputs, strict=True):
         texts = [Hypothesis(tokenizer.decode(ids), score) for ids, score in hypotheses]
         translations[i].append(_rank_by_utility(texts, config.utility) if config.samples else texts)
-    return [_join(each, n_best) for each in translations]
+    return [_join(of_parts, n_best) for of_parts in translations]
 
 
 def score_texts(
@@ -82,10 +90,13 @@ def score_texts(
     targets: Iterable[str],
     config: DecodingConfig,
 ) -> list[np.ndarray]:
-    """Log-probabilities of each target text's pieces and EOS given its source: a float32 array for each.
+    """Computes the log-probabilities of the pieces and the EOS of each target text, given its source.
+
+    Returns:
+      A float32 array [pieces + 1] for each pair.
 
     Raises:
-      UserError: no lists of texts, or of unlike length.
+      UserError: if `sources` and `targets` are not lists of texts of the same length.
     """
     sides = _check_paired(sources=sources, targets=targets)
     inputs, labels = ([[*ids, EOS_ID] for ids in tokenizer.encode(side)] for side in sides)
@@ -100,13 +111,17 @@ def align_texts(
     targets: Iterable[str],
     config: DecodingConfig,
 ) -> list[Links]:
-    """Word alignment of each pair by the model's attention: sets of (source word, target word), from 0.
+    """Aligns the words of each pair by the attention of the model.
 
-    Words are what white space separates. A pair with a side above `config.max_input` tokens has none, and
-    one that the vocabulary separates otherwise, as at an invisible character, has none either.
+    Words are separated by white space. The alignment of a pair is empty if a side is empty or, including EOS,
+    longer than `config.max_input` tokens, or if the vocabulary splits a side into other words than white
+    space does, for example at an invisible character.
+
+    Returns:
+      For each pair a set of (source word, target word), counted from 0.
 
     Raises:
-      UserError: no lists of texts, or of unlike length.
+      UserError: if `sources` and `targets` are not lists of texts of the same length.
     """
     sides = _check_paired(sources=sources, targets=targets)
     encoded = list(zip(*map(tokenizer.encode, sides), strict=True))
@@ -118,7 +133,7 @@ def align_texts(
     too_long = sum(max(map(len, sides)) >= config.max_input for sides in encoded)
     if too_long:
         log.warning(
-            "%s pairs have no alignment: a side has decoding.max_input=%s tokens or more",
+            "%s pairs have no alignment, because a side has decoding.max_input=%s tokens or more",
             f"{too_long:,}",
             f"{config.max_input:,}",
         )
@@ -126,8 +141,8 @@ def align_texts(
     usable = [i for i in usable if _count_words(words[i]) == [len(side[i].split()) for side in sides]]
     if len(usable) < len(words):
         log.warning(
-            "%s pairs have no alignment: the vocabulary takes other words from a side than its white space "
-            "separates, as at an invisible character",
+            "%s pairs have no alignment, because the vocabulary splits a side into other words than white "
+            "space does, for example at an invisible character",
             f"{len(words) - len(usable):,}",
         )
     pairs = [[[*side, EOS_ID] for side in encoded[i]] for i in usable]
@@ -138,27 +153,30 @@ def align_texts(
     return alignments
 
 
-def _count_words(numbers):
-    """How many words each side has, of the number of each of its pieces."""
+def _count_words(numbers: list[list[int]]) -> list[int]:
+    """Returns the number of words of each side. `numbers` contains the word number of each piece."""
     return [side[-1] + 1 for side in numbers]
 
 
-def _check_paired(**named):
-    """Two arguments as lists of texts of one length.
+def _check_paired(**named: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Returns two arguments, given by name, as lists of texts of the same length.
 
     Raises:
-      UserError: one is something else, a text alone for instance, or they differ in length.
+      UserError: if an argument is not a list of texts, for example a single text, or if the lengths differ.
     """
     (first, many), (second, other) = named.items()
     lists = check_texts(first, many), check_texts(second, other)
-    many, other = map(len, lists)
-    if many != other:
-        raise UserError(f"Expected as many {second} as {first}, {many:,}, got {other:,}: give each its own.")
+    expected, count = map(len, lists)
+    if expected != count:
+        raise UserError(
+            f"Expected as many {second} as {first}, {expected:,}, got {count:,}. Give one for each of the "
+            f"{first}."
+        )
     return lists
 
 
-def _split_input(tokenizer, ids, config):
-    """The parts of a sentence that are translated separately: none of an empty one, else one or more."""
+def _split_input(tokenizer: Tokenizer, ids: list[int], config: DecodingConfig) -> list[list[int]]:
+    """Returns the parts of a sentence that are translated separately. An empty sentence has no parts."""
     longest = config.max_input - 1
     if len(ids) <= longest:
         return [ids] if ids else []
@@ -170,15 +188,16 @@ def _split_input(tokenizer, ids, config):
     return parts
 
 
-def _rank_by_utility(texts, utility):
+def _rank_by_utility(texts: list[Hypothesis], utility: str) -> list[Hypothesis]:
+    """Returns the distinct samples with their expected utility as score, best first."""
     utilities = expected_utilities([text for text, _ in texts], utility)
     ranked = dict(zip((text for text, _ in texts), utilities, strict=True))
     best_first = sorted(ranked.items(), key=lambda item: item[1], reverse=True)
     return [Hypothesis(text, score) for text, score in best_first]
 
 
-def _join(parts, n_best):
-    """The n-th hypotheses of all parts as one; an empty text for none."""
+def _join(parts: list[list[Hypothesis]], n_best: int) -> list[Hypothesis]:
+    """Joins the n-th best hypotheses of all parts for each n. Without parts, the only one is empty."""
     depth = min(map(len, parts), default=0)
     joined = [
         Hypothesis(" ".join(part[n].text for part in parts), sum(part[n].score for part in parts))

@@ -1,4 +1,4 @@
-"""Translates a split and scores it; for the built-in language also what only its grammar can tell."""
+"""Translates and scores a split. The built-in language has further scores that need its grammar."""
 
 import dataclasses
 import itertools
@@ -21,7 +21,13 @@ log = logging.getLogger(__name__)
 
 
 class Evaluation(NamedTuple):
-    """What came out of a split: texts in its order, scores, and how fast (compilation included)."""
+    """The translations of a split with their scores.
+
+    Attributes:
+      sources, hypotheses, references: texts in the order of the split.
+      scores: scores of the translations, perplexity last.
+      sentences_per_second: speed of the translation, including compilation.
+    """
 
     sources: list[str]
     hypotheses: list[str]
@@ -31,7 +37,10 @@ class Evaluation(NamedTuple):
 
 
 def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
-    """The report of a split; for the built-in language's test then the same with its challenges."""
+    """Yields the report of a split.
+
+    For the test split of the built-in language, yields it a second time with the scores of the challenges.
+    """
     test = evaluate(task, params, split)
     names = ("source", "reference", "hypothesis")
     triples = zip(test.sources, test.references, test.hypotheses, strict=True)
@@ -49,40 +58,44 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
 
 
 def evaluate(task: Any, params: Any, split: str) -> Evaluation:
-    """Beam search over a split by the task's decoding config, and its scores, perplexity last."""
+    """Translates a split with the search of the task's config, and scores the translations."""
     data = task.config.data
     sources, references = read_sides(data, split)
     began = time.monotonic()
     hypotheses = task.translate(params, sources)
     rate = len(sources) / (time.monotonic() - began)
-    found = [
+    split_scores = [
         *scores(hypotheses, references, data.target_language),
         perplexity(task, params, sources, references),
     ]
-    return Evaluation(sources, hypotheses, references, found, rate)
+    return Evaluation(sources, hypotheses, references, split_scores, rate)
 
 
 def perplexity(task: Any, params: Any, sources: Sequence[str], references: Sequence[str]) -> Score:
-    """Perplexity of the references per word piece, the end of each counted: the measure of Table 3.
+    """Computes the perplexity of the references per word piece, including EOS, as in Table 3 of the paper.
 
-    No label is smoothed. Only models of one vocabulary compare, whose pieces are alike. Of an ensemble it is
-    that of the mean of the probabilities.
+    The probabilities are not smoothed. Perplexities can be compared only between models with the same
+    vocabulary. For an ensemble, the probabilities of the models are averaged. Pairs that are longer than the
+    positions of the model are left out.
 
     Returns:
-      A `Score` whose signature tells what was counted; pairs that the model has no positions for are not.
+      A `Score`. Its signature contains the numbers of pieces, of references and of pairs that were left out.
 
     Raises:
-      UserError: it has for none.
+      UserError: if all pairs are too long.
     """
     longest = task.config.model.max_length
     sides = (sources, references)
     lengths = np.max([[len(ids) + 1 for ids in task.tokenizer.encode(side)] for side in sides], axis=0)
     fits = lengths <= (longest or np.inf)
     if not fits.any():
-        raise UserError(f"None of the {len(fits):,} pairs fits into the {longest:,} positions of the model.")
+        raise UserError(
+            f"Expected pairs of at most {longest:,} tokens on each side, the positions of the model, but all "
+            f"{len(fits):,} pairs are longer. Use shorter pairs or a model with more positions."
+        )
     kept = [list(itertools.compress(side, fits)) for side in sides]
     pieces = np.concatenate(task.score(params, *kept))
-    with np.errstate(over="ignore"):  # of a model that has diverged it is infinite
+    with np.errstate(over="ignore"):  # the perplexity of a diverged model can be infinite
         value = np.exp(-pieces.mean(dtype=np.float64))
     counted = f"{len(pieces):,} pieces of {fits.sum():,} references, ends counted"
     if not fits.all():
@@ -91,16 +104,16 @@ def perplexity(task: Any, params: Any, sources: Sequence[str], references: Seque
 
 
 def score_challenges(task: Any, params: Any, test: Evaluation) -> list[Score]:
-    """Scores on the built-in language beyond BLEU.
+    """Computes the scores that exist only for the built-in language.
 
     Args:
-      task, params: a model of the built-in language.
+      task, params: task and parameters of a model of the built-in language.
       test: the `Evaluation` of its test split.
 
     Returns:
-      list of `Score`: exact matches on the test split, accuracy on the split "pronoun" (how often the right
-      translation is more probable than the one whose pronoun has the wrong gender), BLEU on the split "long",
-      alignment error rate.
+      A list of `Score`: exact matches on the test split, accuracy on the split "pronoun" (how often the right
+      translation is more probable than the translation whose pronoun has the wrong gender), BLEU on the split
+      "long", and the alignment error rate on the test split if the model has attention to the source.
     """
     sources, right = read_sides(task.config.data, "pronoun")
     wrong = read_feature("pronoun", "wrong")
@@ -122,12 +135,12 @@ def score_challenges(task: Any, params: Any, test: Evaluation) -> list[Score]:
 
 
 def alignment_scores(task: Any, params: Any, test: Evaluation) -> list[Score]:
-    """Returns the alignment error rate, or nothing for a model without attention to the source."""
+    """Returns the alignment error rate, or an empty list for a model without attention to the source."""
     true = [from_pharaoh(text) for text in read_feature("test", "alignment")]
     try:
-        found = task.align(params, test.sources, test.references)
+        predicted = task.align(params, test.sources, test.references)
     except UserError as error:
         log.warning("No alignment error rate. %s", error)
         return []
     signature = "per cent, attention against the grammar's alignment, reference translations of test"
-    return [Score("alignment error rate", 100 * alignment_error_rate(found, true), signature)]
+    return [Score("alignment error rate", 100 * alignment_error_rate(predicted, true), signature)]

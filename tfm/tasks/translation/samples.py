@@ -1,4 +1,4 @@
-"""Samples of a translation model in training: some of the validation sentences, and the attention of one."""
+"""Samples of a translation model during training: validation sentences, and the attention of the first."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -12,13 +12,15 @@ PICTURE = "attention"
 def make_samples(
     task: Any, params: Any, pairs: Sequence[tuple[str, str]], hypotheses: Sequence[str]
 ) -> Samples:
-    """Source, reference and hypothesis of `validation_samples` pairs; a picture of the first attention.
+    """Returns source, reference and hypothesis of `validation_samples` pairs, and a picture of the first.
+
+    The picture shows the cross-attention of the pair. It is missing if the model has no cross-attention.
 
     Args:
       task: a `tfm.tasks.translation.Translation`.
-      params: of the model.
-      pairs: (source, reference) of all that was translated.
-      hypotheses: their translations.
+      params: parameters of the model.
+      pairs: (source, reference) of all translated sentences.
+      hypotheses: the translations of the sources.
     """
     rows = [
         {"source": source, "reference": task.show_reference(source, reference), "hypothesis": hypothesis}
@@ -31,13 +33,16 @@ def make_samples(
 
 
 def spread(values: Sequence, most: int) -> list:
-    """At most `most` values, at equal distances from the first on."""
+    """Returns at most `most` values at equal distances, beginning with the first."""
     return list(values[:: -(-len(values) // most)]) if values and most else []
 
 
 def _picture(task: Any, params: Any, row: dict[str, str]) -> Callable[[str], None] | None:
-    """Draws the cross-attention of a row; None where the model has none, or a side has no token."""
-    from tfm.visualize.translation import examine_pair  # which only this needs
+    """Returns a function that draws the cross-attention of a row into a file.
+
+    Returns None if the model has no cross-attention, or a side has no token.
+    """
+    from tfm.visualize.translation import examine_pair  # imported here because only samples need it
 
     translated = examine_pair(task, params, row["source"], task.target_tokens(row["hypothesis"]))
     if translated is None or "cross" not in translated.weights:
@@ -45,9 +50,10 @@ def _picture(task: Any, params: Any, row: dict[str, str]) -> Callable[[str], Non
     return functools.partial(_draw, translated, task.config.decoding)
 
 
-def _draw(translated, decoding, path):
+def _draw(translated: Any, decoding: Any, path: str) -> None:
+    """Draws the mean of the heads of the layer that `decoding` aligns words with."""
     from tfm.decoding.translate import find_layer
-    from tfm.visualize.figures import draw_attention  # takes a second
+    from tfm.visualize.figures import draw_attention  # imported here because it takes a second
     from tfm.visualize.selection import Selection, select
 
     layer = find_layer(len(translated.weights["cross"]), decoding)

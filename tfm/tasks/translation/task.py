@@ -1,7 +1,7 @@
-"""Translation: pairs of sentences in, a sequence-to-sequence model trained with smoothed cross-entropy.
+"""Translation: trains a sequence-to-sequence model on pairs of sentences with smoothed cross-entropy.
 
 A batch (see `tfm.data.batches.pairs`) is a dict of int32 arrays: inputs, input_positions, input_segments
-[B, M] and targets, target_positions, target_segments [B, L]; targets are gold tokens that end in EOS.
+[B, M] and targets, target_positions, target_segments [B, L]. The targets of each sentence end in EOS.
 """
 
 import dataclasses
@@ -55,17 +55,17 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """A translation run; the defaults are the paper's base model on WMT14 English-German."""
+    """The config of a translation run. The defaults are the paper's base model on WMT14 English-German."""
 
     task: str = field("translation", "A module of tfm.tasks.", resume=NEVER, warm_start=False)
     model: Any = models.model_field(TransformerConfig)
-    data: DataConfig = field(DataConfig, "Where the pairs come from and how they are batched.")
-    training: TrainingConfig = field(TrainingConfig, "The procedure.")
-    decoding: DecodingConfig = field(DecodingConfig, "The search of evaluation and translation.")
-    label_smoothing: float = field(0.1, "Epsilon_ls of section 5.4.", least=0, below=1)
+    data: DataConfig = field(DataConfig, "Pairs of sentences and their batches.")
+    training: TrainingConfig = field(TrainingConfig, "Training procedure.")
+    decoding: DecodingConfig = field(DecodingConfig, "Search of evaluation and translation.")
+    label_smoothing: float = field(0.1, "Label smoothing, epsilon_ls (section 5.4).", least=0, below=1)
     loss_chunk_size: int = field(
         1024,
-        "Target positions whose logits are held in memory at a time; fewer save memory.",
+        "Number of target positions whose logits are in memory at the same time. Smaller chunks save memory.",
         least=1,
         most=10**9,
         unit="positions",
@@ -73,8 +73,8 @@ class Config:
     )
     validation_sentences: int = field(
         500,
-        "So many of the validation split are translated, greedily, for the BLEU during training, which picks "
-        "the best checkpoint; its loss is over all that fit into data.max_length.",
+        "Number of validation sentences to decode greedily for the BLEU that selects the best checkpoint. "
+        "The validation loss uses all pairs that fit into data.max_length.",
         least=0,
         most=10**9,
         unit="sentences",
@@ -83,8 +83,8 @@ class Config:
 
     validation_samples: int = field(
         4,
-        "So many of these, spread over them, are written beside each evaluation with what the model made of "
-        "them, and the attention of the first is drawn; 0 writes none.",
+        "Number of these sentences that each evaluation writes into samples.jsonl with their translations, "
+        "with a picture of the attention of the first. 0 turns this off.",
         least=0,
         most=1000,
         unit="sentences",
@@ -92,26 +92,28 @@ class Config:
     )
 
     RENAMED: ClassVar[dict[str, str]] = {"logits_at_once": "loss_chunk_size"}
-    SCORED_BY_BLEU: ClassVar[bool] = True  # whether `tfm compare` tells which of two runs is better
+    SCORED_BY_BLEU: ClassVar[bool] = True  # whether `tfm compare` can compare two runs
 
     def __post_init__(self):
         check_fields(self)
         if self.training.patience and not self.validation_sentences:
             raise UserError(
-                "training.patience waits for better translations: set validation_sentences above 0."
+                "training.patience stops training by the BLEU of the validation sentences, but "
+                "validation_sentences is 0. Set it above 0, or set training.patience to 0."
             )
         self._check_positions()
 
     @property
     def output_suffix(self) -> str:
-        """Language of the translations: files of them are called SPLIT.LANGUAGE.hypotheses."""
+        """Returns the target language, the middle of the file names SPLIT.LANGUAGE.hypotheses."""
         return self.data.target_language
 
     def without_paths(self) -> "Config":
-        """This config without the paths of the machine that trained it, for an export."""
+        """Returns this config without the paths of the machine that trained it, for an export."""
         return dataclasses.replace(self, data=remove_paths(self.data))
 
-    def _check_positions(self):
+    def _check_positions(self) -> None:
+        """Raises a UserError if the data or the search need more positions than the model has."""
         longest, decoding = self.model.max_length, self.decoding
         needed = {
             "data.max_length": self.data.max_side_length,
@@ -120,8 +122,8 @@ class Config:
         for name, tokens in needed.items():
             if longest is not None and tokens > longest:
                 raise UserError(
-                    f"{name} asks for {tokens:,} positions and model.max_positions has {longest:,}: "
-                    "lower the one or raise the other."
+                    f"Expected {name} ({tokens:,}) to be at most the positions of the model "
+                    f"(model.max_positions={longest:,}). Decrease the former or increase the latter."
                 )
 
 
@@ -132,7 +134,7 @@ class Translation(Task):
       config: `Config`.
       tokenizer: `tfm.data.tokenizer.Tokenizer`.
       model: the Linen module.
-      d_model: D of the model, for the paper's learning rate; None where its config has none.
+      d_model: model width D for the paper's learning rate, or None if the model's config has no d_model.
       best, unit: see `tfm.training.task.Task`.
     """
 
@@ -142,8 +144,7 @@ class Translation(Task):
     def __init__(self, config: Config, tokenizer: Tokenizer):
         self.config = config
         self.tokenizer = tokenizer
-        found = models.find(config.model.name)
-        self.model = found.Model(config.model, vocabulary_size=len(tokenizer))
+        self.model = models.find(config.model.name).Model(config.model, vocabulary_size=len(tokenizer))
         check_translates(self.model)
         self.d_model = getattr(config.model, "d_model", None)
         self._evaluation_loss = jax.jit(
@@ -185,15 +186,15 @@ class Translation(Task):
         return plan_largest_batch(self.config.data, jax.process_count())
 
     def open_data(self) -> TranslationData:
-        """Opens, tokenises and plans training and validation data."""
+        """Opens and tokenizes the training and validation data, and plans their batches."""
         return TranslationData(self.config, self.tokenizer)
 
     def assets(self) -> dict[str, str]:
-        """{file name: SHA-256} of the files in the work directory that the weights mean nothing without."""
+        """Returns {file name: SHA-256} of the vocabulary. The parameters are useless without it."""
         return {VOCABULARY_FILE: self.tokenizer.fingerprint}
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
-        """Scores the validation split, and shows some of the translations with the attention of one."""
+        """Computes loss and BLEU of the validation split, and samples of its translations."""
         params = variables["params"]
         hypotheses: list[Any] = []
         sums: dict[str, Any] = {}
@@ -204,40 +205,40 @@ class Translation(Task):
             sources, references = zip(*data.validation_pairs, strict=True)
             greedy = dataclasses.replace(self.config.decoding, beam_size=1, samples=0)
             hypotheses = self.translate(params, sources, greedy)
-            found = self.score_hypotheses(hypotheses, sources, references)
-            metrics |= {f"validation/{name}": value for name, value in found.items()}
+            scores = self.score_hypotheses(hypotheses, sources, references)
+            metrics |= {f"validation/{name}": value for name, value in scores.items()}
         return Evaluation(metrics, make_samples(self, params, data.validation_pairs, hypotheses))
 
     def score_hypotheses(
         self, hypotheses: list[str], sources: Sequence[str], references: Sequence[str]
     ) -> dict[str, float]:
-        """{name: score} of what `translate` made of the sources: the scores during training."""
+        """Returns {name: score} of the translations of the sources, for the evaluations during training."""
         del sources
         return {"bleu": bleu(hypotheses, references).value}
 
     def show_reference(self, source: str, reference: str) -> str:
-        """A reference in the form of the texts that `translate` returns."""
+        """Returns a reference in the form of the texts that `translate` returns."""
         del source
         return reference
 
     def target_tokens(self, hypothesis: str) -> str:
-        """The text that the model reads and predicts, of one that `translate` returned."""
+        """Returns the text that the decoder reads and predicts, from a text that `translate` returned."""
         return hypothesis
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
-        """Yields translations and scores; on the test split of the built-in language also its challenges."""
+        """Yields a report with translations and scores. See `tfm.tasks.translation.report.report_split`."""
         return report_split(self, parameters_of(variables), split)
 
     def translate(
         self, params: Any, sentences: Iterable[str], decoding: DecodingConfig | None = None
     ) -> list[str]:
-        """Texts -> texts by the config's search, or by another `DecodingConfig`."""
-        return [found[0].text for found in self.hypotheses(params, sentences, decoding)]
+        """Returns the best translation of each text. `decoding` defaults to the search of the config."""
+        return [best[0].text for best in self.hypotheses(params, sentences, decoding)]
 
     def hypotheses(
         self, params: Any, sentences: Iterable[str], decoding: DecodingConfig | None = None, **options: Any
     ) -> list[list[Hypothesis]]:
-        """See `tfm.tasks.translation.pipeline.translate_texts`, whose options are `n_best` and `prefixes`."""
+        """See `tfm.tasks.translation.pipeline.translate_texts`. Its options are `n_best` and `prefixes`."""
         decoding = decoding or self.config.decoding
         return translate_texts(self.model, params, self.tokenizer, sentences, decoding, **options)
 
@@ -251,10 +252,10 @@ class Translation(Task):
 
 
 def plan_model(config: Config) -> Any:
-    """The Linen module of a run before there is a vocabulary: it has the size that the config asks for.
+    """Returns the Linen module of a run that has no vocabulary yet, with the vocabulary size of the config.
 
     Raises:
-      UserError: it does not translate.
+      UserError: if the model does not translate.
     """
     model = models.find(config.model.name).Model(config.model, vocabulary_size=config.data.vocabulary_size)
     check_translates(model)
@@ -262,19 +263,24 @@ def plan_model(config: Config) -> Any:
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> Translation:
-    """The task of a run, with the tokenizer in `workdir`; raises as `prepare_tokenizer`."""
+    """Creates the task of a run. For `new` and the errors, see `prepare_tokenizer`."""
     return Translation(config, prepare_tokenizer(config, workdir, new=new))
 
 
 def prepare_tokenizer(config: Config, workdir: str, *, new: bool) -> Tokenizer:
-    """The tokenizer in `workdir`; a `new` run is checked and trains it on its training pairs.
+    """Returns the tokenizer in `workdir`.
+
+    Args:
+      config: config of the run.
+      workdir: work directory of the run.
+      new: checks the memory and the data. If `workdir` has no tokenizer yet, trains it on the training pairs.
 
     Raises:
-      UserError: the data or the tokenizer cannot be used (all problems are in its message), or the model of a
-        new run is larger than the memory.
+      UserError: if the data or the tokenizer cannot be used, with all problems in the message, or if the
+        model of a new run does not fit into the memory.
     """
     path = os.path.join(workdir, VOCABULARY_FILE)
-    if new:  # before minutes of training a tokenizer
+    if new:  # checked first, because training a tokenizer takes minutes
         check_training_fits(plan_model(config), config.training)
         check_batches_fit(config.data.batch_tokens)
         _check_data(config.data, resumed=os.path.exists(path))
@@ -291,12 +297,12 @@ def prepare_tokenizer(config: Config, workdir: str, *, new: bool) -> Tokenizer:
 
 
 def fingerprint(config: Config, split: str) -> str:
-    """Identity of the content of a split."""
+    """Returns a hash of the content of a split."""
     return open_pairs(config.data, split).fingerprint
 
 
-def _check_data(data, resumed):
-    """Checks all splits; a resumed run does not end for its test split, which training does not read."""
+def _check_data(data: DataConfig, resumed: bool) -> None:
+    """Checks all splits. A resumed run only logs problems of its test split, which it does not read."""
     check_splits(data, SPLITS[:2] if resumed else SPLITS)
     if not resumed:
         check_folder(data.cache)
@@ -305,12 +311,12 @@ def _check_data(data, resumed):
 
 
 def sample_evenly(pairs: Any, most: int) -> Iterator[str]:
-    """Yields both texts of at most `most` pairs from all over the source."""
+    """Yields both texts of at most `most` pairs, spread evenly over the source."""
     stride = -(-len(pairs) // most)
     return itertools.chain.from_iterable(itertools.islice(pairs, 0, None, stride))
 
 
 def shift_right(targets: Array, positions: Array) -> jax.Array:
-    """Decoder input [B, L]: each sentence's tokens one place to the right, BOS at its position 0."""
+    """Returns the decoder input [B, L]: tokens shifted right by one, and BOS at position 0 of sentences."""
     shifted = jnp.roll(targets, 1, axis=-1)
     return jnp.where(positions == 0, BOS_ID, shifted)
