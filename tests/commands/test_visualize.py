@@ -118,7 +118,7 @@ def test_an_export_is_drawn_without_curves(run, tiny_run, quick, tmp_path):
 
 def test_a_long_sentence_is_refused_first(run, tiny_run, tmp_path):
     text = "red dog " * 400
-    message = r"has [\d,]+ tokens and at most 64 are drawn: .*--max_tokens; .* about [\d.]+ [MG]iB"
+    message = r"at most 64 tokens, got [\d,]+\. .*--max_tokens.* about [\d.]+ [MG]iB"
     with pytest.raises(UserError, match=message):
         visualize.draw_run(run, str(tiny_run), ["red dog", text], str(tmp_path / "out"))
     with pytest.raises(UserError, match=r"pixels and at most 65,535 on a side"):

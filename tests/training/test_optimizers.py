@@ -176,7 +176,7 @@ def test_weight_decay_passes_over_bias_and_scale(name):
 def test_patterns_without_decay_match_something(name):
     """Those of the default need not: models without biases exist."""
     optimizer = OPTIMIZERS[name](weight_decay=0.5, not_decayed=("*/bias", "*/scale", "head/*"))
-    message = r"not_decayed has the pattern 'head/\*', which matches no trained parameter"
+    message = r"not_decayed .*'head/\*'"
     with pytest.raises(UserError, match=message):
         updated(TrainingConfig(optimizer=optimizer, **SCHEDULE))
     decay_mask(AdamW().not_decayed)({"dense": {"kernel": jnp.ones(2)}})
@@ -298,7 +298,7 @@ def test_schedules_have_the_given_or_papers_peak(name, peak, d_model):
 
 @pytest.mark.parametrize("name", ["inverse_sqrt", "linear_decay", "cosine_decay", "constant"])
 def test_a_model_without_width_needs_a_peak(name):
-    with pytest.raises(UserError, match=r"Expected training\.peak_learning_rate, got None: .* has none"):
+    with pytest.raises(UserError, match=r"Expected training\.peak_learning_rate .*got None"):
         make_schedule(TrainingConfig(schedule=name), None)
 
 

@@ -1,7 +1,7 @@
-"""Optimizers and learning-rate schedules by name; the defaults are those of section 5.3.
+"""Optimizers and learning-rate schedules by name. The defaults are from section 5.3 of the paper.
 
-An optimizer is a frozen dataclass with a `name`, fields of its own and a method `make`.
-`training.optimizer.name` is a key of `OPTIMIZERS`, or "package.module:Class" of the user's own package.
+An optimizer is a frozen dataclass with a field `name`, further fields, and a method `make`. The config field
+`training.optimizer.name` is a key of `OPTIMIZERS` or "package.module:Class" of another package.
 """
 
 import dataclasses
@@ -19,8 +19,8 @@ from tfm.errors import UserError
 from tfm.fields import WITH_RESET, check_fields, field
 from tfm.schedules import Schedule
 
-NOT_DECAYED = ("*/bias", "*/scale")  # of projections and norms
-LARGEST_BETA = 0.999999  # closer to 1, 1 - beta is 0 in float32
+NOT_DECAYED = ("*/bias", "*/scale")  # biases of projections, scales and biases of norms
+LARGEST_BETA = 0.999999  # 1 - beta of values closer to 1 loses its precision in float32
 DECAYING = ("linear_decay", "cosine_decay")  # schedules that depend on training.steps
 PATH = "training.optimizer"
 FLOAT32 = 4  # bytes
@@ -29,45 +29,48 @@ log = logging.getLogger(__name__)
 
 
 class OptimizerConfig(Protocol):
-    """What training needs of an optimizer.
+    """The interface of an optimizer.
 
-    `bytes_per_parameter`, of its state, is optional: it only makes the estimate of the memory larger.
+    A class can also have `bytes_per_parameter`, the bytes of optimizer state for each parameter. Without it,
+    the estimate of the training memory does not include the optimizer state.
     """
 
     name: str
 
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
-        """The Optax transformation whose updates are added to the parameters."""
+        """Returns the Optax transformation. Training adds its updates to the parameters."""
         ...
 
 
-def _name(default):
-    return field(default, "Of the optimizer, which decides what fields it has.", resume=WITH_RESET)
+def _name(default: str) -> Any:
+    return field(
+        default, "Name of the optimizer. The other fields depend on the optimizer.", resume=WITH_RESET
+    )
 
 
-def _beta(default, help, **rules):
+def _beta(default: float, help: str, **rules: Any) -> Any:
     return field(default, help, least=0, most=LARGEST_BETA, **rules)
 
 
-def _weight_decay(default, help):
+def _weight_decay(default: float, help: str) -> Any:
     return field(default, help, least=0, most=10)
 
 
-def _epsilon(default):
-    # A smaller one is 0 in float32.
-    return field(default, "Added to the root of the second moment.", least=1e-30, most=1)
+def _epsilon(default: float) -> Any:
+    # Much smaller values are 0 in float32.
+    return field(default, "Added to the square root of the second moment.", least=1e-30, most=1)
 
 
-def _mean_dtype():
+def _mean_dtype() -> Any:
     return field(
         "float32",
-        "Dtype of the first moment. bfloat16 saves a sixth of parameters and optimizer state; the second "
-        "moment stays in float32, where a change of 2 % a step is not rounded away.",
+        "Dtype of the first moment. bfloat16 saves a sixth of the memory of parameters and optimizer state. "
+        "The second moment stays in float32, because bfloat16 would round its changes of 2 % a step away.",
         choices=("float32", "bfloat16"),
     )
 
 
-def _not_decayed():
+def _not_decayed() -> Any:
     return field(
         NOT_DECAYED,
         "Shell patterns of the paths of parameters without weight decay, such as decoder/*/bias.",
@@ -76,7 +79,7 @@ def _not_decayed():
 
 @dataclasses.dataclass(frozen=True)
 class Adam:
-    """Adam (Kingma and Ba 2015) with the numbers of section 5.3."""
+    """Adam (Kingma and Ba 2015) with the hyperparameters of section 5.3."""
 
     name: str = _name("adam")
     b1: float = _beta(0.9, "Decay of the first moment.")
@@ -89,17 +92,17 @@ class Adam:
 
     @property
     def bytes_per_parameter(self) -> int:
-        """Of both moments."""
+        """Bytes of both moments."""
         return FLOAT32 + _item_size(self.mean_dtype)
 
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
-        """`optax.adam`."""
+        """Returns `optax.adam`."""
         return optax.adam(learning_rate, b1=self.b1, b2=self.b2, eps=self.epsilon, mu_dtype=self.mean_dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class AdamW:
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019); numbers of PyTorch."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019). The defaults are PyTorch's."""
 
     name: str = _name("adamw")
     b1: float = _beta(0.9, "Decay of the first moment.")
@@ -107,7 +110,7 @@ class AdamW:
     epsilon: float = _epsilon(1e-8)
     mean_dtype: str = _mean_dtype()
     weight_decay: float = _weight_decay(
-        0.01, "Times the learning rate: the part of a weight that each step takes off."
+        0.01, "Weight decay. Each step subtracts learning rate * weight_decay * parameter."
     )
     not_decayed: tuple[str, ...] = _not_decayed()
 
@@ -116,11 +119,11 @@ class AdamW:
 
     @property
     def bytes_per_parameter(self) -> int:
-        """Of both moments."""
+        """Bytes of both moments."""
         return FLOAT32 + _item_size(self.mean_dtype)
 
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
-        """`optax.adamw`."""
+        """Returns `optax.adamw`."""
         return optax.adamw(
             learning_rate,
             b1=self.b1,
@@ -134,13 +137,16 @@ class AdamW:
 
 @dataclasses.dataclass(frozen=True)
 class Lion:
-    """Lion (Chen et al. 2023): the sign of a momentum. Its learning rate is about a tenth of Adam's."""
+    """Lion (Chen et al. 2023), which updates by the sign of a momentum.
+
+    Its learning rate is about a tenth of Adam's.
+    """
 
     name: str = _name("lion")
     b1: float = _beta(0.9, "Weight of the momentum in the update.")
     b2: float = _beta(0.99, "Decay of the momentum.")
     weight_decay: float = _weight_decay(
-        0.001, "Times the learning rate: the part of a weight that each step takes off."
+        0.001, "Weight decay. Each step subtracts learning rate * weight_decay * parameter."
     )
     not_decayed: tuple[str, ...] = _not_decayed()
     bytes_per_parameter = FLOAT32
@@ -149,7 +155,7 @@ class Lion:
         check_fields(self, PATH)
 
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
-        """`optax.lion`."""
+        """Returns `optax.lion`."""
         return optax.lion(
             learning_rate,
             b1=self.b1,
@@ -161,21 +167,22 @@ class Lion:
 
 @dataclasses.dataclass(frozen=True)
 class Adafactor:
-    """Adafactor (Shazeer and Stern 2018): a factored second moment, and no first moment by default."""
+    """Adafactor (Shazeer and Stern 2018): a factored second moment, and by default no first moment."""
 
     name: str = _name("adafactor")
     smallest_factored: int = field(
         128,
-        "A parameter keeps a full second moment unless two of its axes are at least as long.",
+        "Minimum size of two axes of a parameter whose second moment is factored. Smaller parameters have a "
+        "full second moment.",
         least=1,
         most=2**31,
         resume=WITH_RESET,
     )
-    momentum: float = _beta(0.0, "Decay of a first moment; 0 keeps none.", resume=WITH_RESET)
+    momentum: float = _beta(0.0, "Decay of the first moment. 0 keeps no first moment.", resume=WITH_RESET)
     parameter_scale: bool = field(
         True,
-        "Multiplies each update by the root mean square of its parameter, so that the learning rate is "
-        "relative, about 0.01.",
+        "Multiply each update by the root mean square of its parameter. The learning rate is then relative "
+        "to the parameters, about 0.01.",
         resume=WITH_RESET,
     )
 
@@ -184,11 +191,11 @@ class Adafactor:
 
     @property
     def bytes_per_parameter(self) -> int:
-        """Of the first moment; rows and columns of the second are few."""
+        """Bytes of the first moment. The factored second moment is small enough to ignore."""
         return FLOAT32 if self.momentum else 0
 
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
-        """`optax.adafactor`."""
+        """Returns `optax.adafactor`."""
         return optax.adafactor(
             learning_rate,
             min_dim_size_to_factor=self.smallest_factored,
@@ -199,26 +206,30 @@ class Adafactor:
 
 @dataclasses.dataclass(frozen=True)
 class SGD:
-    """Stochastic gradient descent; with momentum above 0, Polyak's."""
+    """Stochastic gradient descent, optionally with Polyak's or Nesterov's momentum."""
 
     name: str = _name("sgd")
-    momentum: float = _beta(0.0, "Decay of the momentum; 0 keeps none.", resume=WITH_RESET)
-    nesterov: bool = field(False, "Whether the momentum is Nesterov's.")
-    weight_decay: float = _weight_decay(0.0, "Times the weight, what is added to its gradient.")
+    momentum: float = _beta(0.0, "Decay of the momentum. 0 keeps no momentum.", resume=WITH_RESET)
+    nesterov: bool = field(False, "Use Nesterov's momentum.")
+    weight_decay: float = _weight_decay(
+        0.0, "Weight decay. This factor times the parameter is added to its gradient."
+    )
     not_decayed: tuple[str, ...] = _not_decayed()
 
     def __post_init__(self):
         check_fields(self, PATH)
         if self.nesterov and not self.momentum:
-            raise UserError(f"{PATH}.nesterov needs {PATH}.momentum above 0, got {self.momentum}.")
+            raise UserError(
+                f"Expected {PATH}.momentum to be above 0 because {PATH}.nesterov is set, got {self.momentum}."
+            )
 
     @property
     def bytes_per_parameter(self) -> int:
-        """Of the momentum."""
+        """Bytes of the momentum."""
         return FLOAT32 if self.momentum else 0
 
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
-        """`optax.sgd` behind `optax.add_decayed_weights`."""
+        """Returns `optax.sgd` after `optax.add_decayed_weights`."""
         return optax.chain(
             optax.add_decayed_weights(self.weight_decay, decay_mask(self.not_decayed)),
             optax.sgd(learning_rate, momentum=self.momentum or None, nesterov=self.nesterov),
@@ -229,13 +240,13 @@ OPTIMIZERS = {"adam": Adam, "adamw": AdamW, "lion": Lion, "adafactor": Adafactor
 
 
 def find_optimizer(name: str) -> type[OptimizerConfig]:
-    """The config class of an optimizer.
+    """Returns the config class of an optimizer.
 
     Args:
       name: a key of `OPTIMIZERS`, or "package.module:Class".
 
     Raises:
-      UserError: there is no such optimizer.
+      UserError: if the optimizer does not exist.
     """
     return find_by_name(OPTIMIZERS, name, "config.training.optimizer.name", needs=("make",))
 
@@ -254,8 +265,8 @@ def make_optimizer(
     return optimizer if clip_norm is None else _clipped(optimizer, clip_norm)
 
 
-def _clipped(optimizer, norm):
-    """The optimizer behind a clipping of its gradients, which adds nothing to its state."""
+def _clipped(optimizer: optax.GradientTransformation, norm: float) -> optax.GradientTransformation:
+    """Clips the gradients before the optimizer sees them. Adds no state, so checkpoints stay compatible."""
     clip = optax.clip_by_global_norm(norm)
 
     def update(gradients, state, params=None, **extra):
@@ -266,14 +277,15 @@ def _clipped(optimizer, norm):
 
 
 def make_schedule(config: Any, d_model: int | None) -> Schedule:
-    """The learning rate as a function of the update count, counted from 0.
+    """Returns the learning rate as a function of the number of completed updates.
 
     Args:
-      config: says `schedule`, `steps`, `warmup_steps`, `peak_learning_rate` and `learning_rate_scale`.
-      d_model: width of the model, for the paper's rule; None for a model without one.
+      config: an object with `schedule`, `steps`, `warmup_steps`, `peak_learning_rate` and
+        `learning_rate_scale`, for example a `TrainingConfig`.
+      d_model: model width for the paper's peak, or None if the model has no width.
 
     Raises:
-      UserError: there is neither a peak nor a width from which it follows.
+      UserError: if both `peak_learning_rate` and `d_model` are None.
     """
     peak = find_peak(config, d_model)
     if config.schedule == "inverse_sqrt" and config.peak_learning_rate is None and d_model is not None:
@@ -288,17 +300,20 @@ def make_schedule(config: Any, d_model: int | None) -> Schedule:
 
 
 def find_peak(config: Any, d_model: int | None) -> float:
-    """The largest learning rate: `peak_learning_rate`, or that of equation 3, times `learning_rate_scale`.
+    """Returns the largest learning rate, multiplied by `learning_rate_scale`.
+
+    The largest rate is `peak_learning_rate`, or if it is None, the peak of equation 3 of the paper.
 
     Raises:
-      UserError: there is neither a peak nor a width from which it follows.
+      UserError: if both `peak_learning_rate` and `d_model` are None.
     """
     if config.peak_learning_rate is not None:
         return config.learning_rate_scale * config.peak_learning_rate
     if d_model is None:
         raise UserError(
-            "Expected training.peak_learning_rate, got None: the paper's rule takes the peak from d_model, "
-            "and this model has none. Give the peak, such as --config.training.peak_learning_rate=0.001."
+            "Expected training.peak_learning_rate to be a number, got None. The paper's rule needs d_model, "
+            "but this model has none. Give the peak, for example "
+            "--config.training.peak_learning_rate=0.001."
         )
     peak = config.learning_rate_scale * (d_model * config.warmup_steps) ** -0.5
     if peak > LARGE_PEAK:
@@ -314,9 +329,9 @@ def find_peak(config: Any, d_model: int | None) -> float:
 
 
 def decay_mask(not_decayed: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Returns a function of the parameters that returns the tree of whether weight decay applies."""
+    """Returns a function from parameters to a tree of booleans, True where weight decay applies."""
 
-    def mask(params):
+    def mask(params: Any) -> Any:
         return jax.tree_util.tree_map_with_path(
             lambda path, _: not _matches(jax.tree_util.keystr(path, simple=True, separator="/"), not_decayed),
             params,
@@ -326,11 +341,11 @@ def decay_mask(not_decayed: tuple[str, ...]) -> Callable[[Any], Any]:
 
 
 def check_not_decayed(config: Any, paths: Sequence[str]) -> None:
-    """Checks the patterns `not_decayed` of an optimizer, if it has any.
+    """Checks the patterns in the field `not_decayed` of an optimizer, if it has this field.
 
     Args:
-      config: of the optimizer.
-      paths: those of the parameters that are trained.
+      config: the optimizer.
+      paths: paths of the trained parameters.
 
     Raises:
       UserError: if a pattern that is not one of the defaults matches no path.
@@ -338,15 +353,16 @@ def check_not_decayed(config: Any, paths: Sequence[str]) -> None:
     for pattern in getattr(config, "not_decayed", ()):
         if pattern not in NOT_DECAYED and not any(_matches(path, (pattern,)) for path in paths):
             raise UserError(
-                f"{PATH}.not_decayed has the pattern {pattern!r}, which matches no trained parameter; one of "
-                f"the paths is {paths[0]!r}."
+                f"Expected every pattern of {PATH}.not_decayed to match a trained parameter, got "
+                f"{pattern!r}. An example of a path is {paths[0]!r}."
             )
 
 
-def _matches(path, patterns):
+def _matches(path: str, patterns: Sequence[str]) -> bool:
     """Returns whether a path such as "encoder/layers_0/norm/scale" matches one of the shell patterns."""
     return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
 
 
-def _item_size(dtype):
+def _item_size(dtype: str) -> int:
+    """Returns the bytes of a number of a dtype."""
     return jax.numpy.dtype(dtype).itemsize

@@ -149,8 +149,8 @@ def _check_size(size: tuple[float, float]) -> None:
     advice = "shorten the sentence, or lower --max_tokens"
     if max(width, height) > MOST_PIXELS:
         raise UserError(
-            f"The picture would have {width:,} x {height:,} pixels, but at most {MOST_PIXELS:,} on a side can "
-            f"be drawn: {advice}."
+            f"The picture would have {width:,} x {height:,} pixels, but a side can have at most "
+            f"{MOST_PIXELS:,}: {advice}."
         )
     needed = 3 * 4 * width * height  # bytes: the canvas, its copy for PNG, the packed file
     check_estimate(f"A picture of {width:,} x {height:,} pixels", needed, host_memory(), advice)

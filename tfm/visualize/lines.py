@@ -34,7 +34,7 @@ def draw_lines(sentences: Sequence[Panels], word: str, title: str, path: str) ->
       sentences: for each sentence, `Panels` of a single layer and head that have the word as a query.
       word: the query whose attention is drawn.
       title: title of the figure.
-      path: path of the file, which ends in one of `tfm.visualize.figures.FORMATS`.
+      path: path of the file, with an ending from `tfm.visualize.figures.FORMATS`.
 
     Raises:
       UserError: if the path has another ending.

@@ -40,7 +40,7 @@ def calibrate(probabilities: np.ndarray, correct: np.ndarray, bins: int = 10) ->
 
     Args:
       probabilities: float [n], n > 0, probabilities of the most probable tokens, in [0, 1].
-      correct: bool [n], whether these tokens are those of the reference.
+      correct: bool [n], whether these tokens are in the reference.
       bins: number of bins.
     """
     index = np.minimum((probabilities * bins).astype(int), bins - 1)

@@ -102,7 +102,7 @@ def joint_value_norms(weights: np.ndarray, values: np.ndarray, kernels: np.ndarr
 
 
 def number_words(pieces: Sequence[str]) -> list[int]:
-    """Returns the number of the word of each piece, counted from 0. Every special piece is a separate word."""
+    """Returns the number of the word of each piece, counted from 0. Special pieces are separate words."""
     starts = (
         i == 0 or piece.startswith(WORD_START) or _is_special(piece) or _is_special(pieces[i - 1])
         for i, piece in enumerate(pieces)

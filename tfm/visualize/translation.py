@@ -1,4 +1,4 @@
-"""What a model computes while it translates one sentence: attention, probabilities, and the beam."""
+"""Records the attention, the probabilities and the beam of a model while it translates one sentence."""
 
 import dataclasses
 import functools
@@ -22,27 +22,27 @@ from tfm.memory import check_estimate, format_bytes, host_memory
 from tfm.search import BeamTrace, Hypotheses
 from tfm.visualize import summaries
 
-PARTS = ("encoder", "decoder", "cross")  # of attention, in the order of the figures
+PARTS = ("encoder", "decoder", "cross")  # parts of the attention, in the order of the figures
 BLOCKS = {
     "encoder": ("encoder", "self_attention"),
     "decoder": ("decoder", "self_attention"),
     "cross": ("decoder", "cross_attention"),
-}  # stack, and module of its layers
+}  # part: (stack, attention module of its layers)
 MAX_TOKENS = 64
-CHOICES = 8  # most probable tokens of a position
-ATTENTION_COPIES = 3  # as the layers leave them, stacked, and on the host
+CHOICES = 8  # number of most probable tokens kept for each position
+ATTENTION_COPIES = 3  # in memory: of the layers, stacked, and on the host
 log = logging.getLogger(__name__)
 
 
 class Extension(NamedTuple):
-    """A hypothesis of a beam, one token longer than its parent.
+    """A hypothesis of a beam that extends a hypothesis of the previous step by one token.
 
     Attributes:
-      token: its last id.
-      log_probability: of all its tokens; None once it has ended.
-      score: under the length and coverage penalties, of one that has ended; else None.
-      parent: number of the hypothesis in the step before that it extends.
-      best: whether the best finished hypothesis begins so.
+      token: id of the last token.
+      log_probability: log-probability of all tokens of a hypothesis that has not ended, otherwise None.
+      score: score of a hypothesis that has ended, with length and coverage penalties, otherwise None.
+      parent: index of the extended hypothesis among the unfinished hypotheses of the previous step.
+      best: whether the best finished hypothesis begins with these tokens.
     """
 
     token: int
@@ -53,20 +53,22 @@ class Extension(NamedTuple):
 
 
 class Translated(NamedTuple):
-    """The translation of one sentence, and what the model computed for it.
+    """The translation of a sentence, with the attention, probabilities and beam of the model.
 
     Attributes:
-      sentence, translation: texts.
-      weights: {part: float array [layers, H, L, M]}; a model has "encoder", "decoder" and "cross", or some.
-      norms: {part: [layers, H, L, M]}, see `summaries.value_norms`; of the parts that have named values.
-      joint_norms: {part: [layers, L, M]}, see `summaries.joint_value_norms`.
-      source: pieces of the source, its end among them.
-      read, predicted: for each target position, the piece that the decoder reads and the one it predicts.
-      probabilities: float [L], of the predicted pieces.
-      choices: for each target position the most probable pieces with their probabilities, best first.
-      beam: the `Extension`s of each step of the search, those that have ended last.
-      finished: (pieces, score) of the hypotheses found, best first; the first is the translation.
-      pieces: id -> piece.
+      sentence, translation: the texts.
+      weights: {part: float [layers, H, L, M]} for the keys of `PARTS` that the model has.
+      norms: {part: float [layers, H, L, M]}, see `summaries.value_norms`. Only for parts with named values.
+      joint_norms: {part: float [layers, L, M]}, see `summaries.joint_value_norms`.
+      source: pieces of the source, including its EOS.
+      read, predicted: for each target position, the piece that the decoder reads and the piece it predicts.
+      probabilities: float [L], probabilities of the predicted pieces.
+      choices: for each target position, the most probable pieces with their probabilities, best first.
+      beam: the `Extension`s of each step of the search. Hypotheses that have ended come last. Empty without a
+        search.
+      finished: (pieces, score) of the finished hypotheses, best first. The first is the translation. Empty
+        without a search.
+      pieces: function from ids to pieces.
     """
 
     sentence: str
@@ -85,27 +87,28 @@ class Translated(NamedTuple):
 
 
 class _Choices(NamedTuple):
-    """The most probable tokens: probabilities and ids, both [B, L, `CHOICES`]."""
+    """The probabilities and ids of the most probable tokens, both [B, L, `CHOICES`]."""
 
     probabilities: jax.Array
     ids: jax.Array
 
 
 def examine(task: Any, params: Any, sentence: str, max_tokens: int = MAX_TOKENS) -> Translated:
-    """Translates a sentence by the beam search of the run's config, and keeps what the model computed.
+    """Translates a sentence by the beam search of the run's config, and records what the model computes.
 
     Args:
-      task, params: of one model.
-      sentence: its source text.
-      max_tokens: so many at most has the source; of a longer translation only the first ones are kept.
+      task, params: task and parameters of a model that translates.
+      sentence: the source text.
+      max_tokens: maximum number of source tokens. Of a longer translation, only the first `max_tokens` tokens
+        are examined.
 
     Raises:
-      UserError: the sentence is blank or longer, the weights do not fit into the memory, or the
-        probabilities are NaN.
+      UserError: if the sentence is blank or too long, the attention weights do not fit into the memory, or
+        the probabilities are NaN.
     """
     source, _ = check_sentence(task, params, sentence, max_tokens)
-    found, trace = _search(task, params, source)
-    target, pieces = found[0][0], task.tokenizer.pieces
+    hypotheses, trace = _search(task, params, source)
+    target, pieces = hypotheses[0][0], task.tokenizer.pieces
     if len(target) > max_tokens:
         log.warning(
             "Drawing the first %s of the %s tokens of a translation (--max_tokens)", max_tokens, len(target)
@@ -114,25 +117,25 @@ def examine(task: Any, params: Any, sentence: str, max_tokens: int = MAX_TOKENS)
     return translated._replace(
         translation=task.tokenizer.decode(target),
         beam=trace_steps(trace)[:max_tokens],
-        finished=[(pieces(ids), score) for ids, score in found],
+        finished=[(pieces(ids), score) for ids, score in hypotheses],
     )
 
 
 def examine_pair(
     task: Any, params: Any, source: str, target: str, max_tokens: int = MAX_TOKENS
 ) -> Translated | None:
-    """What the model computes for a translation that is known: `Translated` without a search.
+    """Records what the model computes for a given translation, without a search.
 
-    All pairs take one program. Sides of more tokens are cut: the model has no positions for them, or a
-    picture of them would be too large to read.
+    Sides are padded to the same width, so all pairs share one compiled program. Longer sides are cut, because
+    the model has no positions for them or a picture of them would be too large to read.
 
     Args:
-      task, params: of one model.
-      source, target: texts.
-      max_tokens: of a side.
+      task, params: task and parameters of a model that translates.
+      source, target: the texts.
+      max_tokens: maximum number of tokens of a side.
 
     Returns:
-      None where a side has no token.
+      A `Translated`, or None if a side has no tokens.
     """
     width = min(max_tokens, task.model.config.max_length or max_tokens)
     sides = [[*ids, EOS_ID][:width] for ids in task.tokenizer.encode([source, target])]
@@ -145,8 +148,14 @@ def examine_pair(
     return _examine_ids(task, params, source, sides, pad)
 
 
-def _examine_ids(task, params, sentence, ids_of_sides, pad):
-    """`Translated` of the ids of both sides, which `pad` makes rows of a batch, without a search."""
+def _examine_ids(
+    task: Any,
+    params: Any,
+    sentence: str,
+    ids_of_sides: Sequence[list[int]],
+    pad: Callable[[list[list[int]]], np.ndarray],
+) -> Translated:
+    """Returns the `Translated` of the ids of both sides, without a search. `pad` makes a batch of them."""
     source, kept = ids_of_sides
     read = [BOS_ID, *kept[:-1]]
     sides = (pad([ids])[:, : task.model.config.max_length] for ids in (source, read, kept))
@@ -176,10 +185,10 @@ def _examine_ids(task, params, sentence, ids_of_sides, pad):
 
 
 def check_sentence(task: Any, params: Any, sentence: str, max_tokens: int) -> tuple[list[int], dict]:
-    """The ids of a source text, and the shapes of its attention by part.
+    """Returns the ids of a source text, and {part: shape and dtype} of its attention.
 
     Raises:
-      UserError: it is blank or too long, or its attention too large.
+      UserError: if the text is blank or too long, or its attention does not fit into the memory.
     """
     if not sentence.strip():
         raise UserError("Expected a sentence to translate and draw, got an empty one.")
@@ -192,8 +201,8 @@ def check_sentence(task: Any, params: Any, sentence: str, max_tokens: int) -> tu
     needed = ATTENTION_COPIES * sum(math.prod(x.shape) * x.dtype.itemsize for x in shapes.values())
     if len(ids) > max_tokens:
         raise UserError(
-            f"The sentence has {len(ids):,} tokens and at most {max_tokens:,} are drawn: shorten it, or "
-            f"raise --max_tokens; the attention of all would take about {format_bytes(needed)}."
+            f"Expected a sentence of at most {max_tokens:,} tokens, got {len(ids):,}. Shorten it, or "
+            f"increase --max_tokens. Its attention would need about {format_bytes(needed)}."
         )
     check_estimate(f"The attention of {len(ids):,} tokens", needed, host_memory(), "shorten the sentence")
     return ids, shapes
@@ -202,36 +211,36 @@ def check_sentence(task: Any, params: Any, sentence: str, max_tokens: int) -> tu
 def stack_values(
     values: dict[str, np.ndarray], params: Any, part: str, shape: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """The values and the output kernels of all layers of a part of the attention.
+    """Returns the values and the output kernels of all layers of a part of the attention.
 
     Args:
-      values: {name: [1, M', H, V]} of the activations of that name, M' >= M; or [1, M', G, V], each for H / G
-        neighbouring heads.
-      params: of the model.
+      values: {name of the activation: [1, M', H, V]} with M' >= M, or [1, M', G, V] if H / G neighbouring
+        heads share their values.
+      params: parameters of the model.
       part: one of `PARTS`.
-      shape: of its weights, [layers, H, L, M].
+      shape: shape of the attention weights, [layers, H, L, M].
 
     Returns:
-      Values [layers, M, H, V] and kernels [layers, H, V, D] in float32; None where a layer has no such
-      activation, or no such kernel, as one whose attention is another module than that of tfm.
+      Values [layers, M, H, V] and kernels [layers, H, V, D] in float32. None if a layer lacks the activation
+      or the kernel, for example because its attention is a module from outside tfm.
     """
     (stack, block), (layers, heads, _, keys) = BLOCKS[part], shape
-    found = []
+    of_layers = []
     for layer in (f"layers_{i}" for i in range(layers)):
         value = values.get(f"{stack}.{layer}.{block}.value")
         kernel = params.get(stack, {}).get(layer, {}).get(block, {}).get("output", {}).get("kernel")
         if value is None or kernel is None or kernel.shape[:2] != (heads, value.shape[-1]):
             return None
-        found.append((np.repeat(value[0, :keys], heads // value.shape[2], axis=1), kernel))
-    stacked, kernels = (np.stack(each).astype(np.float32) for each in zip(*found, strict=True))
+        of_layers.append((np.repeat(value[0, :keys], heads // value.shape[2], axis=1), kernel))
+    stacked, kernels = (np.stack(arrays).astype(np.float32) for arrays in zip(*of_layers, strict=True))
     return stacked, kernels
 
 
 def trace_steps(trace: BeamTrace) -> list[list[Extension]]:
-    """The `Extension`s of each step, of one sentence.
+    """Returns the `Extension`s of each step of the search for one sentence.
 
     Args:
-      trace: of a batch of one row, as NumPy arrays.
+      trace: the trace of a batch of one row, as NumPy arrays.
     """
     steps, parents = [], {(): 0}
     best = tuple(trace.finished.tokens[-1, 0, 0].tolist())
@@ -243,7 +252,7 @@ def trace_steps(trace: BeamTrace) -> list[list[Extension]]:
         ]
         ended = [
             (tuple(prefix[:length].tolist()), None, float(score))
-            for prefix, score, length in zip(*(each[step, 0] for each in trace.finished), strict=True)
+            for prefix, score, length in zip(*(array[step, 0] for array in trace.finished), strict=True)
             if length == step + 1
         ]
         if not live + ended:
@@ -258,22 +267,27 @@ def trace_steps(trace: BeamTrace) -> list[list[Extension]]:
     return steps
 
 
-def _search(task, params, source):
-    """The hypotheses found, [(ids, score)] best first, and the `BeamTrace`."""
+def _search(task: Any, params: Any, source: list[int]) -> tuple[list[tuple[list[int], float]], BeamTrace]:
+    """Returns the hypotheses [(ids, score)], best first, and the `BeamTrace` of a source."""
     config = dataclasses.replace(task.config.decoding, samples=0)
     check_lengths(task.model, [len(source) + config.max_extra_tokens])
     members = (search_parameters(params, config.dtype),)
     inputs = pad_ids([source])[:, : task.model.config.max_length]
-    found, trace = jax.device_get(trace_batch(task.model, members, inputs, config))
-    return _hypotheses(found), trace
+    hypotheses, trace = jax.device_get(trace_batch(task.model, members, inputs, config))
+    return _hypotheses(hypotheses), trace
 
 
-def _hypotheses(found: Hypotheses) -> list[tuple[list[int], float]]:
-    tokens, scores, lengths = (each[0] for each in found)
+def _hypotheses(hypotheses: Hypotheses) -> list[tuple[list[int], float]]:
+    """Returns (ids, score) of the hypotheses of the first row.
+
+    Raises:
+      UserError: if a score is NaN.
+    """
+    tokens, scores, lengths = (array[0] for array in hypotheses)
     if np.isnan(scores).any():
         raise UserError(
-            "Expected probabilities that are numbers, got NaN: the weights are damaged or diverged in "
-            "training; use those of another checkpoint."
+            "Expected probabilities that are numbers, got NaN. The parameters are damaged, or training "
+            "diverged. Use another checkpoint."
         )
     return [
         (ids[:length].tolist(), float(score))
@@ -284,9 +298,11 @@ def _hypotheses(found: Hypotheses) -> list[tuple[list[int], float]]:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _forward(model, params, inputs, targets, labels):
-    """Attention {part: [layers, B, H, L, M]}, values by name, probabilities [B, L] of labels, `_Choices`.
+    """Runs the model once on inputs [B, M] and decoder inputs and labels [B, L].
 
-    Takes inputs [B, M] and decoder inputs and labels [B, L].
+    Returns:
+      The attention {part: [layers, B, H, L, M]}, the values {name: [B, M, H, V]}, the probabilities [B, L] of
+      the labels, and the `_Choices`.
     """
     compute = functools.partial(model.apply, {"params": params}, inputs, targets, train=False)
     attention: dict[str, jax.Array] = {}
@@ -301,22 +317,24 @@ def _forward(model, params, inputs, targets, labels):
     return attention, values.reads, of_labels, best
 
 
-def _read_into(attention, part, point, compute):
-    """Returns what `compute` returns, and keeps the attention weights of a point in `attention`."""
+def _read_into(attention: dict[str, jax.Array], part: str, point: Any, compute: Callable[[], Any]) -> Any:
+    """Returns the result of `compute`, and stores the attention weights of a point in `attention`."""
     result, attention[part] = read_attention(point, compute)
     return result
 
 
-def _value_norms(weights, values, params):
-    """`Translated.norms` and `Translated.joint_norms`."""
-    stacked = {part: stack_values(values, params, part, each.shape) for part, each in weights.items()}
-    found = {part: (weights[part], *each) for part, each in stacked.items() if each is not None}
+def _value_norms(
+    weights: dict[str, np.ndarray], values: dict[str, np.ndarray], params: Any
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Returns `Translated.norms` and `Translated.joint_norms`."""
+    stacked = {part: stack_values(values, params, part, array.shape) for part, array in weights.items()}
+    arguments = {part: (weights[part], *arrays) for part, arrays in stacked.items() if arrays is not None}
     return (
-        {part: summaries.value_norms(*each) for part, each in found.items()},
-        {part: summaries.joint_value_norms(*each) for part, each in found.items()},
+        {part: summaries.value_norms(*arrays) for part, arrays in arguments.items()},
+        {part: summaries.joint_value_norms(*arrays) for part, arrays in arguments.items()},
     )
 
 
-def _cut(weights, queries, keys):
-    """The weights [layers, H, L', M'] of so many queries and keys alone, without padding, in float32."""
+def _cut(weights: np.ndarray, queries: int, keys: int) -> np.ndarray:
+    """Cuts the padding off weights [layers, H, L', M']. Returns float32 [layers, H, queries, keys]."""
     return weights[..., :queries, :keys].astype(np.float32)
