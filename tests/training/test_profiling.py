@@ -22,7 +22,7 @@ ENTRY %main (x: f32[4]) -> f32[4] {
 
 @pytest.mark.parametrize("text", ["", "5", "5:", "0:3", "7:3", "1:x", "-1:3", "1:2:3", "1:9999999999"])
 def test_a_range_is_two_steps_in_order(text):
-    with pytest.raises(UserError, match="--profile must be FIRST:LAST"):
+    with pytest.raises(UserError, match=r"--profile .*FIRST:LAST"):
         profiling.parse_range(text)
 
 
@@ -49,7 +49,7 @@ def test_summary_has_idle_time_and_slowest_first():
         [Operation("dot.1", second, second), Operation("dot.1", 9 * second, second)],
     ]
     whole, _, slowest, other = profiling.summarize(lines, {"dot.1": "logits"})
-    assert whole.startswith("10.000 s, idle for 60.0 %")
+    assert whole.startswith("10.000 s, 60.0 % idle")
     assert whole.endswith("2 threads or devices computed for 5.000 s in all")
     assert slowest.split() == ["4.0000", "80.0", "%", "3", "dot.1", "logits"]
     assert other.split() == ["1.0000", "20.0", "%", "1", "fusion.2"]
@@ -68,7 +68,7 @@ def test_a_run_is_profiled(tmp_path, caplog):
     train_profiled(tmp_path, 2, 4)
     summary = (tmp_path / "profile" / "summary.txt").read_text().splitlines()
     assert summary[0] == "steps 2 to 4"
-    assert "idle for" in summary[1]
+    assert "% idle" in summary[1]
     assert any("jit(train_step)" in line for line in summary[3:])
     assert glob.glob(f"{tmp_path}/profile/plugins/profile/*/perfetto_trace.json.gz")
     assert "not profiled" not in caplog.text

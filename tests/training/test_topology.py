@@ -27,7 +27,7 @@ def task(corpus, tmp_path):
 
 @pytest.mark.parametrize("name", ["", "v5e", "v9x:2x2", "2x2"])
 def test_an_unknown_generation_is_refused(name):
-    with pytest.raises(UserError, match=r"GENERATION:SHAPE, such as v5e:4x4 .* v4, v5e, v5p, v6e"):
+    with pytest.raises(UserError, match=r"GENERATION:SHAPE.*v4, v5e, v5p, v6e"):
         topology.find_devices(name)
 
 
@@ -83,7 +83,7 @@ def test_a_step_too_large_is_an_error_message(task, monkeypatch):
 @needs_libtpu
 @pytest.mark.long
 def test_a_tpu_that_does_not_exist_is_refused():
-    with pytest.raises(UserError, match="libtpu does not know 'v5e:3x77'"):
+    with pytest.raises(UserError, match=r"libtpu .*v5e:3x77"):
         topology.find_devices("v5e:3x77")
 
 

@@ -1,9 +1,9 @@
-"""Published figures of TPU chips, and what a step of given work takes at least on one of them.
+"""Published figures of TPU chips, and the minimum time of a training step on a chip (a roofline estimate).
 
-Sources: docs.cloud.google.com/tpu/docs/v4, /v5e, /v5p and /v6e (key specifications of a chip); the
-interconnect of v4 is six links of 50 GB/s (Jouppi et al. 2023, "TPU v4: An Optically Reconfigurable
-Supercomputer for Machine Learning"). Google gives that of v5e and v6e in both directions, 400 and 800 GB/s,
-and that of v5p as 4,800 Gbps; here it is what a chip sends.
+Sources: docs.cloud.google.com/tpu/docs/v4, /v5e, /v5p and /v6e (key specifications of a chip). The
+interconnect of v4 has six links of 50 GB/s (Jouppi et al. 2023, "TPU v4: An Optically Reconfigurable
+Supercomputer for Machine Learning"). Here, an interconnect bandwidth counts only the sent bytes. Google
+publishes the sum of both directions for v5e (400 GB/s) and v6e (800 GB/s), and 4,800 Gbps for v5p.
 """
 
 from typing import NamedTuple
@@ -12,13 +12,13 @@ GIB = 2**30
 
 
 class Chip(NamedTuple):
-    """One chip.
+    """The figures of a chip.
 
     Attributes:
-      flops: a second, of bfloat16 products.
+      flops: peak bfloat16 operations per second of matrix products.
       memory: bytes of HBM.
-      memory_bandwidth: bytes a second.
-      interconnect: bytes a second that it sends over all its links.
+      memory_bandwidth: bytes per second between HBM and chip.
+      interconnect: bytes per second that the chip sends over all its links together.
     """
 
     flops: float
@@ -36,13 +36,13 @@ CHIPS = {
 
 
 class Roofline(NamedTuple):
-    """The least seconds that a step's parts take on one chip, each alone.
+    """The minimum seconds of the parts of a step on one chip, each computed without the other parts.
 
     Attributes:
-      compute: of the matrix products, at the peak rate.
-      memory: of reading and writing the HBM.
-      exposed: of collectives that nothing overlaps.
-      overlapped: of those that run beside computation.
+      compute: time of the matrix products at the peak rate.
+      memory: time to read and write the HBM.
+      exposed: time of the collectives that do not overlap with computation.
+      overlapped: time of the collectives that overlap with computation.
     """
 
     compute: float
@@ -52,12 +52,12 @@ class Roofline(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The least time of a step: exposed collectives come after what else is the slowest."""
+        """Minimum time of a step: the exposed collectives plus the slowest of the other parts."""
         return self.exposed + max(self.compute, self.memory, self.overlapped)
 
     @property
     def bound(self) -> str:
-        """What takes the most of it."""
+        """Name of the slowest part: "compute", "HBM" or "interconnect"."""
         parts = {
             "compute": self.compute,
             "HBM": self.memory,
@@ -67,18 +67,18 @@ class Roofline(NamedTuple):
 
     @property
     def utilisation(self) -> float:
-        """Share of the chip's peak rate."""
+        """Fraction of the chip's peak rate that the step uses in its minimum time."""
         return self.compute / self.seconds
 
 
 def estimate(chip: Chip, flops: int, memory_bytes: int, exposed: float, overlapped: float) -> Roofline:
-    """The `Roofline` of a step on one chip.
+    """Estimates the `Roofline` of a step on one chip.
 
     Args:
-      chip: of `CHIPS`.
-      flops: multiply-adds x 2.
-      memory_bytes: read from and written to the HBM.
-      exposed, overlapped: bytes that it sends in collectives, without and with computation beside them.
+      chip: a value of `CHIPS`.
+      flops: operations of the matrix products. A multiply-add counts as two.
+      memory_bytes: bytes read from and written to the HBM.
+      exposed, overlapped: bytes that the chip sends in collectives without and with overlapping computation.
     """
     return Roofline(
         flops / chip.flops,

@@ -1,4 +1,4 @@
-"""Hooks that the training loop calls: trackers, and whatever else a user attaches."""
+"""Hooks that the training loop calls, such as trackers and the profiler."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,29 +8,29 @@ from tfm.training.task import Samples
 
 
 class Hook:
-    """Does nothing; a subclass overrides what it needs. Each host calls its own."""
+    """The base class of hooks. Its methods do nothing; subclasses override some. Every host runs hooks."""
 
     def on_compiled(self, compiled: jax.stages.Compiled) -> None:
-        """Once the step is compiled, before the first."""
+        """Called once after the step is compiled, before the first step runs."""
 
     def on_step(self, step: int, metrics: Mapping[str, tuple[float, float]]) -> None:
-        """After each step, once the next is dispatched: its metrics, {name: (sum, count)}."""
+        """Called with the metrics of each step, {name: (sum, count)}, after the next step is dispatched."""
 
     def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Every `training.log_every` steps: the means since the last time, {"train/...": value}."""
+        """Called every `training.log_every` steps with {"train/...": mean since the last call}."""
 
     def on_evaluation(self, step: int, scores: Mapping[str, float]) -> None:
-        """After each evaluation: {"validation/...": value}."""
+        """Called after each evaluation with {"validation/...": value}."""
 
     def on_samples(self, step: int, samples: Samples) -> None:
-        """After `on_evaluation`, where the task gave samples."""
+        """Called after `on_evaluation` if the task returned samples."""
 
     def close(self) -> None:
-        """At the end of the run, also where it fails."""
+        """Called at the end of the run, even if the run fails."""
 
 
 class Hooks(Hook):
-    """Several hooks, called in order."""
+    """A hook that calls several hooks in order."""
 
     def __init__(self, hooks: Iterable[Hook]):
         self._hooks = tuple(hooks)

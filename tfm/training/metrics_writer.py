@@ -1,4 +1,4 @@
-"""Writes the metrics of a run: rows of JSONL."""
+"""Writes the metrics of a run into metrics.jsonl."""
 
 import json
 import os
@@ -11,17 +11,18 @@ from tfm.training.reporting import METRICS_FILE, RESUMED
 
 
 class MetricsWriter(Hook):
-    """Writes the metrics of a run into its work directory.
+    """A hook that writes the metrics of a run into its work directory.
 
-    metrics.jsonl has one object a line: {"step": int, "time": seconds since the epoch, name: float, ...}.
-    Where there are lines already, one with "resumed" says that earlier ones of later steps do not count.
+    Each line of metrics.jsonl is a JSON object: {"step": int, "time": seconds since the epoch, name: float,
+    ...}. If the file already has lines, the writer first adds a line with "resumed". Earlier lines of later
+    steps do not count then, because the run repeats these steps.
 
     Args:
-      workdir: of the run.
-      step: updates made before.
+      workdir: work directory of the run.
+      step: number of completed updates.
 
     Raises:
-      UserError: from any method, an I/O error.
+      UserError: from any method, if an I/O operation fails.
     """
 
     def __init__(self, workdir: str, step: int = 0):
@@ -47,7 +48,7 @@ class MetricsWriter(Hook):
         with writing(self._workdir), self._file:
             pass
 
-    def _write(self, step, metrics):
+    def _write(self, step: int, metrics: Mapping[str, float]) -> None:
         with writing(self._workdir):
             self._file.write(json.dumps({"step": step, "time": round(time.time(), 3)} | metrics) + "\n")
             self._file.flush()

@@ -1,4 +1,4 @@
-"""Profiles some steps of a run: a trace for TensorBoard and Perfetto, and a summary in text."""
+"""Profiles some steps of a run. Writes a trace for TensorBoard and Perfetto, and a summary as text."""
 
 import collections
 import glob
@@ -16,17 +16,17 @@ from tfm.training.hooks import Hook
 
 FOLDER = "profile"
 SUMMARY_FILE = "summary.txt"
-SHOWN = 20  # operations of the summary
-LOGGED = 5  # of them, those of the log
+MAX_SUMMARY_OPERATIONS = 20
+MAX_LOGGED_OPERATIONS = 5
 RANGE = re.compile(r"([1-9]\d{0,8}):([1-9]\d{0,8})")
 SOURCE = re.compile(r'^\s*(?:ROOT )?%?([\w.\-]+) = .*metadata=\{[^}]*op_name="([^"]*)"', re.MULTILINE)
-CONTAINERS = ("while", "call", "conditional")  # operations whose time is that of others
+CONTAINERS = ("while", "call", "conditional")  # operations whose time is the time of other operations
 NANOSECONDS = 1e9
 log = logging.getLogger(__name__)
 
 
 class Operation(NamedTuple):
-    """An execution of an operation of a compiled program on one thread or device, in nanoseconds."""
+    """One execution of an operation of a compiled program. Times are in nanoseconds."""
 
     name: str
     start: float
@@ -34,28 +34,28 @@ class Operation(NamedTuple):
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """(first, last) of "FIRST:LAST", steps that count from 1.
+    """Returns (first, last) from the text "FIRST:LAST". Steps count from 1.
 
     Raises:
-      UserError: it is no such text.
+      UserError: if the text has another form, or the first step is after the last.
     """
-    found = RANGE.fullmatch(text)
-    if not found or int(found[1]) > int(found[2]):
+    match = RANGE.fullmatch(text)
+    if not match or int(match[1]) > int(match[2]):
         raise UserError(
-            f"--profile must be FIRST:LAST, steps that count from 1, such as 20:25, got {text!r}."
+            f"Expected --profile to be FIRST:LAST, two steps counted from 1, such as 20:25, got {text!r}."
         )
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 class Profiler(Hook):
-    """Records the steps from `first` to `last` in WORKDIR/profile.
+    """A hook that records the steps from `first` to `last` in WORKDIR/profile.
 
-    The next step is dispatched before the metrics of a step are read: the trace begins a little into `first`,
-    and ends a little into the step after `last`.
+    The loop dispatches the next step before it reads the metrics of a step. Therefore the trace begins
+    shortly after the start of `first` and ends shortly after the start of the step after `last`.
 
     Args:
       first, last: steps, counted from 1.
-      workdir: of the run.
+      workdir: work directory of the run.
     """
 
     def __init__(self, first: int, last: int, workdir: str):
@@ -65,23 +65,23 @@ class Profiler(Hook):
         self._sources: dict[str, str] = {}
 
     def on_compiled(self, compiled: jax.stages.Compiled) -> None:
-        """Keeps which line of the model each operation is of; begins where the first step is recorded."""
+        """Stores the path in the model of each operation. Starts the recording if `first` is step 1."""
         self._sources = find_sources(compiled.as_text() or "")
         if self._first == 1:
             self._start()
 
     def on_step(self, step: int, metrics: Mapping[str, tuple[float, float]]) -> None:
-        """Begins and ends the recording."""
+        """Starts the recording before `first`, and stops it after `last`."""
         if step == self._first - 1:
             self._start()
         if step == self._last:
             self._stop()
 
     def close(self) -> None:
-        """Ends a recording that the end of the run cut short; warns where none began."""
+        """Stops a recording that the end of the run interrupted. Warns if no recording has started."""
         if not self._began:
             log.warning(
-                "Steps %s to %s were not profiled: this start did not make step %s",
+                "Steps %s to %s were not profiled, because this start of the run did not reach step %s",
                 *(self._first, self._last, self._first),
             )
         self._stop()
@@ -100,28 +100,29 @@ class Profiler(Hook):
         path = os.path.join(self._folder, SUMMARY_FILE)
         with open(path, "w", encoding="utf-8") as file:
             file.write(f"steps {self._first} to {self._last}\n" + "\n".join(lines) + "\n")
-        log.info("Profile of steps %s to %s, all of it in %s:", self._first, self._last, path)
-        for line in lines[: LOGGED + 2]:
+        log.info("Profile of steps %s to %s (complete summary: %s):", self._first, self._last, path)
+        for line in lines[: MAX_LOGGED_OPERATIONS + 2]:
             log.info("  %s", line)
 
 
 def find_sources(text: str) -> dict[str, str]:
-    """{operation: the path in the model that it was made for}, from the text of a compiled program."""
+    """Returns {operation: its path in the model} from the text of a compiled program."""
     return dict(SOURCE.findall(text))
 
 
 def read_operations(folder: str) -> list[list[Operation]]:
-    """The operations of the newest trace, those of each thread or device in a list of their own."""
+    """Returns a list of operations for each thread or device of the newest trace in a folder."""
     paths = glob.glob(os.path.join(glob.escape(folder), "plugins", "profile", "*", "*.xplane.pb"))
     data = jax.profiler.ProfileData.from_file(max(paths, key=os.path.getmtime))
-    with warnings.catch_warnings():  # that Python 3.12 has of its types: as an error it would end the process
+    # Python 3.12 warns about the types of this module. If warnings are errors, the process would end.
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         lines = [[*_operations(line.events)] for plane in data.planes for line in plane.lines]
     return [line for line in lines if line]
 
 
 def _operations(events: Iterable[Any]) -> Iterator[Operation]:
-    """Those that are of a compiled program, and not one that executes others."""
+    """Yields the operations of compiled programs, except operations that execute other operations."""
     for event in events:
         name = dict(event.stats).get("hlo_op")
         if name and not name.startswith(CONTAINERS):
@@ -129,11 +130,11 @@ def _operations(events: Iterable[Any]) -> Iterator[Operation]:
 
 
 def summarize(lines: Sequence[Sequence[Operation]], sources: Mapping[str, str]) -> list[str]:
-    """How long operations ran, how long none did, and the slowest.
+    """Returns the lines of the summary: total and idle time, and the operations that took the most time.
 
     Args:
-      lines: operations of each thread or device.
-      sources: see `find_sources`.
+      lines: a list of operations for each thread or device.
+      sources: the result of `find_sources`.
     """
     everything = [operation for line in lines for operation in line]
     if not everything:
@@ -149,20 +150,20 @@ def summarize(lines: Sequence[Sequence[Operation]], sources: Mapping[str, str]) 
     total = sum(seconds.values())
     shown = [
         f"{time:9.4f}  {100 * time / total:5.1f} %  {calls[name]:7,}  {name}  {sources.get(name, '')}"
-        for name, time in sorted(seconds.items(), key=lambda item: -item[1])[:SHOWN]
+        for name, time in sorted(seconds.items(), key=lambda item: -item[1])[:MAX_SUMMARY_OPERATIONS]
     ]
     return [
-        f"{whole / NANOSECONDS:.3f} s, idle for {100 * (1 - busy / whole):.1f} %: no operation ran; "
-        f"{len(lines)} threads or devices computed for {total:.3f} s in all",
+        f"{whole / NANOSECONDS:.3f} s, {100 * (1 - busy / whole):.1f} % idle (no operation ran), "
+        f"{len(lines)} threads or devices computed for {total:.3f} s in total",
         "  seconds    share    calls  operation, and what it computes",
         *(line.rstrip() for line in shown),
     ]
 
 
 def merge_intervals(operations: Iterable[Operation]) -> list[tuple[float, float]]:
-    """The times in which at least one operation ran: (start, end), ascending and apart."""
+    """Returns the intervals (start, end) in which at least one operation ran, sorted and without overlaps."""
     merged: list[tuple[float, float]] = []
-    for operation in sorted(operations, key=lambda each: each.start):
+    for operation in sorted(operations, key=lambda operation: operation.start):
         end = operation.start + operation.duration
         if merged and operation.start <= merged[-1][1]:
             merged[-1] = merged[-1][0], max(end, merged[-1][1])

@@ -1,9 +1,9 @@
-"""Examples of a model's outputs at each evaluation: written beside the metrics, and read back."""
+"""Writes and reads the samples of a run: examples of the model's outputs at each evaluation."""
 
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tfm.errors import UserError
@@ -12,16 +12,16 @@ from tfm.training.hooks import Hook
 from tfm.training.task import Samples
 
 SAMPLES_FILE = "samples.jsonl"
-SAMPLES_FOLDER = "samples"  # of the pictures
+SAMPLES_FOLDER = "samples"  # contains the pictures
 
 
 class StepSamples(NamedTuple):
-    """The samples of one evaluation, as they were written.
+    """The samples of one evaluation.
 
     Attributes:
-      step: of the evaluation.
+      step: step of the evaluation.
       rows: see `tfm.training.task.Samples`.
-      pictures: {name: path of the PNG file}, of those that are there.
+      pictures: {name: path of the PNG file}, only for files that exist.
     """
 
     step: int
@@ -30,13 +30,13 @@ class StepSamples(NamedTuple):
 
 
 class SamplesWriter(Hook):
-    """Writes the samples of each evaluation into the work directory.
+    """A hook that writes the samples of each evaluation into the work directory.
 
-    samples.jsonl has one object a line: {"step": int, "time": seconds since the epoch, "rows": [{name:
-    text}], "pictures": [name]}; the pictures are PNG files in the folder samples.
+    Each line of samples.jsonl is a JSON object: {"step": int, "time": seconds since the epoch, "rows":
+    [{name: text}], "pictures": [name]}. The pictures are PNG files in the folder samples.
 
     Raises:
-      UserError: from any method, an I/O error.
+      UserError: from any method, if an I/O operation fails.
     """
 
     def __init__(self, workdir: str):
@@ -47,7 +47,7 @@ class SamplesWriter(Hook):
         path = os.path.join(self._workdir, SAMPLES_FILE)
         with writing(path):
             if samples.pictures and not os.path.isdir(folder := os.path.join(self._workdir, SAMPLES_FOLDER)):
-                os.mkdir(folder)  # never the work directory, which may have been deleted
+                os.mkdir(folder)  # `os.makedirs` would create a deleted work directory again
             for name, draw in samples.pictures.items():
                 draw(picture_path(self._workdir, step, name))
             end_last_line(path)
@@ -57,66 +57,68 @@ class SamplesWriter(Hook):
 
 
 def read_samples(workdir: str) -> list[StepSamples]:
-    """The samples of a run, by ascending step.
+    """Returns the samples of a run, sorted by step.
 
-    After a restart there can be two lines of a step; the later one counts. Other lines are left out.
+    After a restart, a step can have two lines. The later line counts. Damaged lines are skipped.
 
     Raises:
-      UserError: there are none.
+      UserError: if the run has no samples.
     """
     path = os.path.join(workdir, SAMPLES_FILE)
     lines = read_json_lines(path) if os.path.isfile(path) else ()
     found = {line["step"]: line for line in lines if _is_line(line)}
     if not found:
         raise UserError(
-            f"Expected samples of a run at {path}, but there are none: set validation_samples above 0 where "
-            "the task has this field."
+            f"Expected samples of a run at {path}, but none exist. Set validation_samples above 0 if the "
+            "task has this field."
         )
     return [_open_line(workdir, found[step]) for step in sorted(found)]
 
 
 def picture_path(workdir: str, step: int, name: str) -> str:
-    """The path of a picture of a step."""
+    """Returns the path of a picture of a step."""
     return os.path.join(workdir, SAMPLES_FOLDER, f"{step_name(step)}-{name}.png")
 
 
 def step_name(step: int) -> str:
-    """The name of a step in the names of files, which stand in order."""
+    """Returns the name of a step for file names, with leading zeros so that files sort by step."""
     return f"step-{step:010}"
 
 
 def format_table(rows: Sequence[Mapping[str, str]]) -> str:
-    """Rows with the same names as a table in Markdown."""
+    """Returns rows with the same names as a table in Markdown."""
     names = list(rows[0])
     lines = [names, ["---"] * len(names), *(list(row.values()) for row in rows)]
     return "\n".join(f"| {' | '.join(map(_format_cell, line))} |" for line in lines)
 
 
-def format_samples(found: Sequence[StepSamples], folder: str) -> str:
-    """A page in Markdown: each example with its texts over the steps, and all pictures.
+def format_samples(samples: Sequence[StepSamples], folder: str) -> str:
+    """Returns a page in Markdown with the texts of each example at all steps, and with all pictures.
 
-    Texts that are the same at all steps, such as a source, stand once above the table of the others.
+    Texts that are the same at all steps, for example a source, appear once above the table of the others.
 
     Args:
-      found: as `read_samples` gives them.
-      folder: of the page, from which it links the pictures.
+      samples: the result of `read_samples`.
+      folder: folder of the page. The links to the pictures are relative to it.
     """
     parts = [
-        _format_example(number, [(each.step, each.rows[number]) for each in found if number < len(each.rows)])
-        for number in range(max(len(each.rows) for each in found))
+        _format_example(
+            number, [(step.step, step.rows[number]) for step in samples if number < len(step.rows)]
+        )
+        for number in range(max(len(step.rows) for step in samples))
     ]
     pictures = [
-        f"![{name}, step {each.step:,}](<{os.path.relpath(path, folder)}>)"
-        for each in found
-        for name, path in each.pictures.items()
+        f"![{name}, step {step.step:,}](<{os.path.relpath(path, folder)}>)"
+        for step in samples
+        for name, path in step.pictures.items()
     ]
     parts += ["## Pictures", *pictures] if pictures else []
     page = "\n\n".join(["# Samples", *parts]) + "\n"
-    return page.encode("utf-8", "replace").decode("utf-8")  # JSON may hold halves of characters
+    return page.encode("utf-8", "replace").decode("utf-8")  # JSON can contain single surrogates
 
 
-def _format_example(number, rows):
-    """The part of the page about one example, from its (step, row) pairs."""
+def _format_example(number: int, rows: list[tuple[int, dict[str, str]]]) -> str:
+    """Returns the part of the page about one example, from its (step, row) pairs."""
     (_, first), *_ = rows
     same = [name for name in first if len(rows) > 1 and len({row.get(name) for _, row in rows}) == 1]
     varying = [name for name in first if name not in same] or same[-1:]
@@ -125,19 +127,20 @@ def _format_example(number, rows):
     return "\n\n".join([f"## {number + 1}", *once, format_table(table)])
 
 
-def _format_cell(text):
-    """Text that stays in its cell: no line ends, and no column ends but its own."""
+def _format_cell(text: str) -> str:
+    """Joins the lines of a text and escapes column separators, so that the text stays in its cell."""
     return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")
 
 
 def _open_line(workdir: str, line: dict[str, Any]) -> StepSamples:
+    """Returns the samples of a line, with the paths of its pictures."""
     paths = {name: picture_path(workdir, line["step"], name) for name in line["pictures"]}
-    there = {name: path for name, path in paths.items() if os.path.isfile(path)}
-    return StepSamples(line["step"], line["rows"], there)
+    existing = {name: path for name, path in paths.items() if os.path.isfile(path)}
+    return StepSamples(line["step"], line["rows"], existing)
 
 
-def _is_line(line):
-    """Whether a line of the file is one that `SamplesWriter` writes."""
+def _is_line(line: Any) -> bool:
+    """Returns whether a line of the file has the form that `SamplesWriter` writes."""
     if not isinstance(line, dict) or type(line.get("step")) is not int:
         return False
     rows, pictures = line.get("rows"), line.get("pictures")
@@ -150,5 +153,5 @@ def _is_line(line):
     )
 
 
-def _are_texts(values):
+def _are_texts(values: Iterable[Any]) -> bool:
     return all(isinstance(value, str) for value in values)

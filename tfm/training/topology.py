@@ -1,7 +1,7 @@
-"""The dry run for TPUs that are not here: the step is compiled for them, and its text says what it takes.
+"""The dry run for TPUs: compiles the training step for a topology, and reports its memory, traffic and time.
 
-The compiler is that of the package libtpu; no TPU is needed. What is estimated, step time and all that
-follows from it, is the least that the published figures of the chip allow; it is not a measurement.
+The package libtpu contains the compiler. No TPU is needed. The step time, and all numbers computed from it,
+are minimum values from the published figures of the chip. They are not measurements.
 """
 
 import contextlib
@@ -9,8 +9,8 @@ import importlib.util
 import itertools
 import math
 import os
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 from jax.experimental import topologies
@@ -24,31 +24,32 @@ from tfm.training.config import TrainingConfig
 from tfm.training.setup import Setup
 from tfm.training.task import Batch, Task
 
-COLUMN = 20  # characters of a name
-BATCHES = 10  # of the run, among which is the fullest
+COLUMN = 20  # characters of the column of names
+BATCHES = 10  # first batches of the run; the fullest counts for the speed
 SECONDS_OF_AN_HOUR = 3600
 LIBTPU_SETTINGS = {
-    "TPU_SKIP_MDS_QUERY": "1",  # it asks the network for a TPU
-    "TPU_STDERR_LOG_LEVEL": "3",  # and complains that there is none
+    "TPU_SKIP_MDS_QUERY": "1",  # otherwise libtpu searches the network for a TPU
+    "TPU_STDERR_LOG_LEVEL": "3",  # otherwise libtpu prints that no TPU exists
     "TPU_MIN_LOG_LEVEL": "3",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # several processes may compile at a time
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # allows several processes to compile at the same time
 }
-# Both cores of a chip as one device, as on Cloud TPUs; libtpu does so by itself for all generations but this.
+# Makes both cores of a chip one device, as on Cloud TPUs. For other generations, this is libtpu's default.
 CHIP_SETTINGS = {"v4": {"chip_config_name": "megacore"}}
 
 
 class CompiledStep(NamedTuple):
-    """What a step takes on each device.
+    """The memory, traffic and time of a compiled step on each device.
 
     Attributes:
-      parameters, optimizer: bytes of a device's part of the parameters, and of the rest of the state.
-      batch: bytes of its part of a batch.
-      activations: bytes beside these while a step runs: activations, gradients, what is gathered.
-      flops: of its matrix products.
-      memory_bytes: that it reads from and writes to its memory.
-      collectives: see `compiled_text`.
-      host_transfers: exchanges with the host while the step runs.
-      roofline: the least time it takes; None on devices that `CHIPS` does not have.
+      parameters: bytes of the device's part of the parameters.
+      optimizer: bytes of the device's part of the rest of the state.
+      batch: bytes of the device's part of a batch.
+      activations: bytes of temporary arrays: activations, gradients and gathered parameters.
+      flops: operations of the device's matrix products. A multiply-add counts as two.
+      memory_bytes: bytes that the device reads from and writes to its memory.
+      collectives: see `compiled_text.find_collectives`.
+      host_transfers: number of exchanges with the host during the step.
+      roofline: minimum time of the step, or None for devices that are not in `CHIPS`.
     """
 
     parameters: int
@@ -63,21 +64,21 @@ class CompiledStep(NamedTuple):
 
     @property
     def peak(self) -> int:
-        """Bytes that a device needs."""
+        """Total bytes that a device needs."""
         return self.parameters + self.optimizer + self.batch + self.activations
 
 
 def find_devices(topology: str) -> tuple[Sequence[jax.Device], Chip]:
-    """The devices of a topology such as "v5e:4x4", one for each chip, and the figures of a chip.
+    """Returns the devices of a topology such as "v5e:4x4", one for each chip, and the figures of a chip.
 
     Raises:
-      UserError: libtpu is not installed, or has no such topology.
+      UserError: if libtpu is not installed or does not support the topology.
     """
     generation = topology.partition(":")[0]
     if generation not in CHIPS or ":" not in topology:
         raise UserError(
-            f"--topology must be GENERATION:SHAPE, such as v5e:4x4 or v4:2x2x1, of {', '.join(CHIPS)}, "
-            f"got {topology!r}."
+            "Expected --topology to be GENERATION:SHAPE, such as v5e:4x4 or v4:2x2x1, with a generation out "
+            f"of {', '.join(CHIPS)}, got {topology!r}."
         )
     if importlib.util.find_spec("libtpu") is None:
         raise UserError(f"--topology needs the compiler for TPUs: {install_extra('tpu')}.")
@@ -85,11 +86,11 @@ def find_devices(topology: str) -> tuple[Sequence[jax.Device], Chip]:
         os.environ.setdefault(name, value)
     try:
         settings = CHIP_SETTINGS.get(generation, {})
-        found = topologies.get_topology_desc(platform="tpu", topology_name=topology, **settings)
+        description = topologies.get_topology_desc(platform="tpu", topology_name=topology, **settings)
     except (jax.errors.JaxRuntimeError, RuntimeError, ValueError) as error:
         first_line = str(error).split("\n")[0]
-        raise UserError(f"--topology: libtpu does not know {topology!r} ({first_line}).") from None
-    return found.devices, CHIPS[generation]
+        raise UserError(f"libtpu does not support --topology={topology!r} ({first_line}).") from None
+    return description.devices, CHIPS[generation]
 
 
 def compile_for(
@@ -99,16 +100,16 @@ def compile_for(
     devices: Sequence[jax.Device],
     chip: Chip | None = None,
 ) -> CompiledStep:
-    """Compiles the training step for devices that need not be here.
+    """Compiles the training step for devices. They can be devices that this machine does not have.
 
     Args:
-      task, config: of the run.
-      batch: of all devices; only its shapes count.
-      devices: of `find_devices`, or such as `jax.devices` returns.
-      chip: of the devices.
+      task, config: task and training config of the run.
+      batch: the batch of all devices. Only its shapes and dtypes count.
+      devices: the devices, from `find_devices` or `jax.devices`.
+      chip: figures of the chip of a device. None gives no `roofline`.
 
     Raises:
-      UserError: the step does not fit into a device.
+      UserError: if the step does not fit into a device.
     """
     with backend.compile_for(devices[0].platform), _keep_out_of_cache():
         setup = Setup(task, config, devices)
@@ -121,26 +122,34 @@ def compile_for(
 
 
 def describe_topology(task: Task, config: TrainingConfig, topology: str) -> list[str]:
-    """What a run takes on a topology, a line each: see `find_devices` for its name and what is raised."""
+    """Returns lines about memory, traffic and time of a run on a topology.
+
+    Args:
+      task, config: task and training config of the run.
+      topology: name of the topology, see `find_devices`.
+
+    Raises:
+      UserError: see `find_devices` and `compile_for`.
+    """
     devices, chip = find_devices(topology)
     data = task.open_data()
-    found = compile_for(task, config, data.example(), devices, chip)
+    compiled = compile_for(task, config, data.example(), devices, chip)
     batches = list(itertools.islice(data.train_batches(0), BATCHES))
     units = max(data.count(batch) for batch in batches)
     shapes = jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0)))
     parameters = sum(math.prod(x.shape) for x in shapes)
     lines = [
         ("topology", f"{topology}, {len(devices)} chips"),
-        ("parameters", f"{parameters:,}, {format_bytes(found.parameters)} a device"),
-        *_describe_device(found, chip),
-        *_describe_time(found.roofline, units, task.unit, config.steps, len(devices)),
+        ("parameters", f"{parameters:,}, {format_bytes(compiled.parameters)} per device"),
+        *_describe_device(compiled, chip),
+        *_describe_time(compiled.roofline, units, task.unit, config.steps, len(devices)),
     ]
     return [f"{name:<{COLUMN}}{text}" for name, text in lines]
 
 
 @contextlib.contextmanager
 def _keep_out_of_cache():
-    """A program for devices that are not here would be written to the compilation cache, but not read."""
+    """Turns the compilation cache off, because JAX never reads programs for absent devices from it."""
     name = "jax_persistent_cache_min_compile_time_secs"
     before = getattr(jax.config, name)
     jax.config.update(name, math.inf)
@@ -150,13 +159,16 @@ def _keep_out_of_cache():
         jax.config.update(name, before)
 
 
-def _measure(setup, state, batch, compiled, chip):
+def _measure(
+    setup: Setup, state: Any, batch: Any, compiled: jax.stages.Compiled, chip: Chip | None
+) -> CompiledStep:
+    """Reads the numbers of a `CompiledStep` from the text and the memory analysis of a compiled step."""
     memory = measure_memory(compiled)
     program = compiled_text.parse(compiled.as_text() or "")
     collectives = compiled_text.find_collectives(program)
     flops, memory_bytes = compiled_text.count_flops(program), compiled_text.count_memory_bytes(program)
     sent = {
-        overlaps: sum(each.sent_bytes for each in collectives if each.overlaps == overlaps)
+        overlaps: sum(x.sent_bytes for x in collectives if x.overlaps == overlaps)
         for overlaps in (False, True)
     }
     parameters = _bytes_of_device(state.params)
@@ -173,27 +185,32 @@ def _measure(setup, state, batch, compiled, chip):
     )
 
 
-def _bytes_of_device(tree):
+def _bytes_of_device(tree: Any) -> int:
+    """Returns the bytes of a device's part of a tree of arrays with shardings."""
     return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
-def _describe_device(found, chip):
-    yield "optimizer state", format_bytes(found.optimizer)
-    yield "activations", f"{format_bytes(found.activations)}, gradients and gathered parameters with them"
-    fits = "" if found.peak <= chip.memory else ": too much"
-    yield "peak memory", f"{format_bytes(found.peak)} of {format_bytes(chip.memory)}{fits}"
+def _describe_device(compiled: CompiledStep, chip: Chip) -> Iterator[tuple[str, str]]:
+    """Yields (name, text) of the lines about memory and traffic."""
+    yield "optimizer state", format_bytes(compiled.optimizer)
+    yield "activations", f"{format_bytes(compiled.activations)}, with gradients and gathered parameters"
+    fits = "" if compiled.peak <= chip.memory else ": too much"
+    yield "peak memory", f"{format_bytes(compiled.peak)} of {format_bytes(chip.memory)}{fits}"
     for kind in compiled_text.COLLECTIVES:
-        if several := [each for each in found.collectives if each.kind == kind]:
-            count = sum(each.times for each in several)
-            beside = sum(each.times for each in several if each.overlaps)
-            size = format_bytes(sum(each.total_bytes for each in several))
-            dtypes = ", ".join(sorted({dtype for each in several for dtype in each.dtypes}))
-            yield kind, f"{count:,} a step, {size} of {dtypes}; {beside:,} beside computation"
-    yield "arithmetic", f"{found.flops / 1e9:,.1f} GFLOP a step and device"
-    yield "memory traffic", f"{format_bytes(found.memory_bytes)} a step and device"
+        if collectives := [x for x in compiled.collectives if x.kind == kind]:
+            count = sum(x.times for x in collectives)
+            overlapping = sum(x.times for x in collectives if x.overlaps)
+            size = format_bytes(sum(x.total_bytes for x in collectives))
+            dtypes = ", ".join(sorted({dtype for x in collectives for dtype in x.dtypes}))
+            yield kind, f"{count:,} per step, {size} of {dtypes}; {overlapping:,} overlap with computation"
+    yield "arithmetic", f"{compiled.flops / 1e9:,.1f} GFLOP per step and device"
+    yield "memory traffic", f"{format_bytes(compiled.memory_bytes)} per step and device"
 
 
-def _describe_time(roofline, units, unit, steps, chips):
+def _describe_time(
+    roofline: Roofline, units: int, unit: str, steps: int, chips: int
+) -> Iterator[tuple[str, str]]:
+    """Yields (name, text) of the lines about time, speed and chip-hours. A step trains on `units` of `unit`."""
     seconds = roofline.seconds
     parts = {
         "compute": roofline.compute,
@@ -202,7 +219,7 @@ def _describe_time(roofline, units, unit, steps, chips):
     }
     shares = ", ".join(f"{name} {1000 * part:.2f}" for name, part in parts.items())
     yield "step", f"at least {1000 * seconds:.2f} ms, bound by {roofline.bound} (ms: {shares})"
-    yield "speed", f"at most {units / seconds:,.0f} {unit}/s, {units / seconds / chips:,.0f} a chip"
+    yield "speed", f"at most {units / seconds:,.0f} {unit}/s, {units / seconds / chips:,.0f} per chip"
     yield "utilisation", f"at most {100 * roofline.utilisation:.0f} % of the chip's peak"
     hours = steps * seconds / SECONDS_OF_AN_HOUR
     yield "run", f"{steps:,} steps, at least {hours:,.2f} hours, {hours * chips:,.1f} chip-hours"
