@@ -50,7 +50,7 @@ def test_summary_has_idle_time_and_slowest_first():
     ]
     whole, _, slowest, other = profiling.summarize(lines, {"dot.1": "logits"})
     assert whole.startswith("10.000 s, 60.0 % idle")
-    assert whole.endswith("2 threads or devices computed for 5.000 s in all")
+    assert whole.endswith("2 threads or devices computed for 5.000 s in total")
     assert slowest.split() == ["4.0000", "80.0", "%", "3", "dot.1", "logits"]
     assert other.split() == ["1.0000", "20.0", "%", "1", "fusion.2"]
     assert profiling.summarize([], {}) == ["no operation was recorded"]

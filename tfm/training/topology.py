@@ -210,7 +210,7 @@ def _describe_device(compiled: CompiledStep, chip: Chip) -> Iterator[tuple[str, 
 def _describe_time(
     roofline: Roofline, units: int, unit: str, steps: int, chips: int
 ) -> Iterator[tuple[str, str]]:
-    """Yields (name, text) of the lines about time, speed and chip-hours. A step trains on `units` of `unit`."""
+    """Yields (name, text) of the lines about time, speed and chip-hours. A batch has `units` of `unit`."""
     seconds = roofline.seconds
     parts = {
         "compute": roofline.compute,
