@@ -89,7 +89,7 @@ def test_translate_gives_a_line_for_each_line(workdir):
     lines = result.output.split("\n")
     assert len(lines) == 7
     assert lines[1] == lines[3] == lines[6] == ""
-    assert "Line 6 is not UTF-8" in result.error
+    assert "Line 6 is not valid UTF-8" in result.error
 
 
 def test_translate_writes_json_and_leaves_no_part(workdir, tmp_path):
@@ -189,7 +189,7 @@ MISTAKES = {
     ),
     "impossible value": ((*TRAIN, "--config.model.norm_order=up"), "model.norm_order must be one of"),
     "unknown flag": ((*TRAIN, "--stepz=3"), "Unknown command line flag 'stepz'"),
-    "stray argument": ((*TRAIN, "runs/mine"), "Expected nothing beside the flags, got runs/mine."),
+    "stray argument": ((*TRAIN, "runs/mine"), "Expected nothing in addition to the flags, got runs/mine."),
     "no config": (("train.py", "--workdir={tmp}/new"), "Flag --config must have a value"),
     "no such config": (
         ("train.py", "--config=none.py", "--workdir={tmp}/new"),
@@ -200,7 +200,7 @@ MISTAKES = {
     "empty split": ((*TRAIN, "--config.data.directory={tmp}/empty"), "train.en is empty"),
     "config file for a run": (
         ("eval.py", "--workdir={run}", "--config=x.py"),
-        "--config=FILE is for train.py",
+        "--config=FILE is for tfm train",
     ),
     "no run there": (("eval.py", "--workdir={tmp}/none"), "Expected the folder of a run at {tmp}/none"),
     "no workdir": (("eval.py",), "Flag --workdir must have a value"),
@@ -219,7 +219,7 @@ MISTAKES = {
     ),
     "two beginnings": (
         ("train.py", "--config={tiny}", "--workdir={tmp}/new", "--warm_start={run}", "--reset_schedule"),
-        "choose one",
+        "--warm_start begins a new run, and --reset_schedule",
     ),
     "another model's weights": (
         (

@@ -171,7 +171,7 @@ def test_another_test_set_is_refused(folder, language):
     file.write_text(file.read_text(encoding="utf-8").replace("r", "R", 1), encoding="utf-8")
     first = evaluated(folder, "a", references(folder))
     second = evaluated(folder, "b", references(folder), corpus=other)
-    with pytest.raises(UserError, match="only runs on one test set"):
+    with pytest.raises(UserError, match="different sources or references"):
         compare.read_systems(first, second, SPLIT)
 
 
@@ -188,7 +188,7 @@ def test_hypotheses_of_other_texts_are_refused(folder):
     report.write_text(json.dumps({"texts": fingerprint_texts(texts, references(folder))}))
     compare.read_systems(first, second, SPLIT)
     report.write_text(json.dumps({"texts": fingerprint_texts(texts[::-1], references(folder))}))
-    with pytest.raises(UserError, match=f"{report} and the hypotheses beside it are of other texts"):
+    with pytest.raises(UserError, match=f"{report} and its hypotheses belong to other texts"):
         compare.read_systems(first, second, SPLIT)
     report.write_text("{}")  # of an earlier version
     compare.read_systems(first, second, SPLIT)
@@ -222,4 +222,4 @@ def test_compare_asks_for_eval_first(folder):
 def test_one_directory_is_not_enough(folder):
     with pytest.raises(UserError) as error:
         compare.main([str(folder)])
-    assert str(error.value) == f"Expected DIR_A DIR_B beside the flags, got {folder}."
+    assert str(error.value) == f"Expected DIR_A DIR_B in addition to the flags, got {folder}."

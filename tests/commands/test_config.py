@@ -65,7 +65,7 @@ def test_a_run_is_a_config(workdir, capsys):
         (["show", "quickstart", "quickstart"], "Expected show CONFIG or diff CONFIG CONFIG"),
         (["diff", "quickstart"], "Expected show CONFIG or diff CONFIG CONFIG"),
         (["print", "quickstart"], "Expected show CONFIG or diff CONFIG CONFIG"),
-        (["diff", "--changed", "quickstart", "quickstart"], "--changed is for show"),
+        (["diff", "--changed", "quickstart", "quickstart"], "--changed is only for show"),
         (["show", "none"], "Expected a config file at none"),
     ],
 )

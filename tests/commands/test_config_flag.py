@@ -26,9 +26,12 @@ from tfm.workdir import runs
         ("model.scan=maybe", "--config.model.scan: expected true or false, got 'maybe'."),
         (
             "training={'steps': 3}",
-            "config.training is a section: set its fields one by one, --config",
+            "config.training is a section. Set its fields one by one, such as --config",
         ),
-        ("training.optimizer=sgd", "set its fields one by one, --config.training.optimizer.name=value."),
+        (
+            "training.optimizer=sgd",
+            "Set its fields one by one, such as --config.training.optimizer.name=value.",
+        ),
         ("model.key_features=x", "--config.model.key_features: expected an integer, got 'x'."),
     ],
 )
@@ -46,7 +49,7 @@ def test_a_long_value_is_shown_in_part():
 def test_what_another_name_drops_is_logged(caplog):
     with caplog.at_level("INFO"):
         entries.overrides(["--config.training.optimizer.name=sgd"])
-    assert "optimizer.name=sgd: what the config sets for adam is dropped" in caplog.text
+    assert "optimizer.name=sgd: the settings of the config for adam are dropped" in caplog.text
     caplog.clear()
     with caplog.at_level("INFO"):
         entries.overrides(["--config.training.optimizer.name=adam"])
@@ -153,9 +156,9 @@ def values():
         (["--count=many"], "--count: expected a positive integer, got 'many'."),
         (["--count=0"], "--count: expected a positive integer, got '0'."),
         (["--format=xml"], "--format: expected one of text, jsonl, got 'xml'."),
-        (["--name="], "--name is empty: give it a value, or leave it out."),
-        (["--name", ""], "--name is empty: give it a value, or leave it out."),
-        (["--names=a", "--names="], "--names is empty: give it a value, or leave it out."),
+        (["--name="], "--name is empty. Give it a value, or leave it out."),
+        (["--name", ""], "--name is empty. Give it a value, or leave it out."),
+        (["--names=a", "--names="], "--names is empty. Give it a value, or leave it out."),
         ([], "Flag --folder must have a value."),
     ],
 )

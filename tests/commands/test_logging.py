@@ -46,4 +46,4 @@ def test_a_full_memory_is_an_error_message(capsys):
     with pytest.raises(SystemExit) as end, cli.exit_on_error():
         raise MemoryError
     assert end.value.code == 2
-    assert capsys.readouterr().err.startswith("error: The memory is full")
+    assert capsys.readouterr().err.startswith("error: The process ran out of memory")

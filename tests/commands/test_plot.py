@@ -136,7 +136,7 @@ def test_neighbours(drawn, tiny_run):
     widths = [bar.get_width() for bar in axes.patches]
     assert len(widths) == plot.NEIGHBOURS
     np.testing.assert_allclose(widths, np.sort(table @ table[index])[-2 : -2 - len(widths) : -1], rtol=1e-4)
-    with pytest.raises(UserError, match="'reddest' is not one piece of the vocabulary, but"):
+    with pytest.raises(UserError, match="one piece of the vocabulary, but 'reddest' has"):
         plot.main(["neighbours", str(tiny_run), "reddest"])
 
 
@@ -155,10 +155,10 @@ def test_norms(drawn, tiny_run):
     ("arguments", "message"),
     [
         ([], "Expected KIND|DIR"),
-        (["positions", "a", "b"], "tfm plot positions takes at most one folder of a run, got a b"),
-        (["masks", "a"], "tfm plot masks takes no folder, got a"),
-        (["norms"], "tfm plot norms takes the folder of one run, got nothing"),
-        (["masks", "--steps=5"], "tfm plot masks has no --steps: leave it out"),
+        (["positions", "a", "b"], "at most one folder of a run after tfm plot positions, got a b"),
+        (["masks", "a"], "no folder after tfm plot masks, got a"),
+        (["norms"], "the folder of one run after tfm plot norms, got nothing"),
+        (["masks", "--steps=5"], "tfm plot masks has no flag --steps"),
         (["schedules", "--steps=5", "--warmup_steps=5"], "--warmup_steps below --steps, got 5 and 5"),
         (["schedules", "--output=a.gif"], r"end in \.png, \.svg, \.pdf, got 'a\.gif'"),
         (["positions", "--d_model=7"], "Expected an even --d_model"),
@@ -182,7 +182,7 @@ def test_an_unknown_metric_is_told(tiny_run):
 
 
 def test_a_run_without_learned_positions_is_told(tiny_run):
-    with pytest.raises(UserError, match="has not learned its positions"):
+    with pytest.raises(UserError, match="has no learned positions"):
         plot.main(["positions", str(tiny_run)])
 
 

@@ -188,7 +188,7 @@ def test_another_format_replaces_the_figures(tiny_run, tmp_path, quick):
         (["a", "--head=all"], "--head to be a number from 0 on, mean or rollout, got 'all'"),
         (["a", "--format=gif"], "--format"),
         (["a", "--layer=-1"], "--layer to be from 0"),
-        (["a", "--difference"], "--difference needs two sentences or more, got 1"),
+        (["a", "--difference"], "--difference needs at least two sentences, got 1"),
         (["a", "--head=rollout", "--measure=norms"], "Rollout is of weights"),
         (["a", "--ensemble=2"], "An ensemble is several models"),
         (["half \udcff"], "half of a character"),

@@ -46,7 +46,7 @@ def test_each_chip_is_one_device(name):
 
 
 def test_a_topology_is_for_dry_runs(tmp_path):
-    with pytest.raises(UserError, match="--topology is for --dry_run alone"):
+    with pytest.raises(UserError, match="--topology is only for --dry_run"):
         train.main(["--config=configs/quickstart.py", f"--workdir={tmp_path}", "--topology=v5e:4x4"])
 
 

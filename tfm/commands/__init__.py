@@ -1,1 +1,1 @@
-"""The commands: thin, each a `main()` over the packages below."""
+"""The commands of the console. Each is a thin module with a `main()` that calls the packages below it."""

@@ -1,8 +1,8 @@
 """Flags, config overrides, logging and exit codes that the commands share.
 
-Each command is a module with a `main(argv)`, which may be called from Python any number of times: it raises
-what goes wrong. The console command runs it by `run`: there, a mistake of the user, or an I/O error, is one
-error message on stderr and exit code 2; anything else is a bug and shows its traceback.
+Each command is a module with a `main(argv)`. Python code may call it any number of times, and it raises its
+errors. The console command calls it through `run`. There, a mistake of the user or an I/O error prints one
+error message on stderr and exits with code 2. Any other exception is a bug and shows its traceback.
 """
 
 import contextlib
@@ -29,22 +29,22 @@ from tfm.io.files import io_error_message, user_cache
 from tfm.workdir import runs
 
 USER_ERROR = 2
-BROKEN_PIPE = 141  # exit code of a process that SIGPIPE ends
+BROKEN_PIPE = 141  # exit code of a process that SIGPIPE kills
 COMPILED_FOLDER = "compiled"
-EXPECTED_WARNING = "did not provide metrics"  # of Orbax, at each checkpoint without an evaluation
-ZSTANDARD = b"\x28\xb5\x2f\xfd"  # how its packed data begin
+EXPECTED_WARNING = "did not provide metrics"  # Orbax logs it at each checkpoint without an evaluation
+ZSTANDARD = b"\x28\xb5\x2f\xfd"  # the first bytes of data that zstandard compressed
 log = logging.getLogger(__name__)
 
 
 def run(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None:
-    """Runs the `main` of a command as the console does: streams, logging, messages and exit codes."""
+    """Runs the `main` of a command for the console: prepares streams and log, and exits on errors."""
     terminal.prepare_streams()
     start_logging()
     sys.unraisablehook = functools.partial(_show_unraisable, sys.unraisablehook)
     with exit_on_error():
         terminal.raise_on_interrupt()
         main(argv)
-        sys.stdout.flush()  # at exit, a failure would no longer find its error message
+        sys.stdout.flush()  # here, because a failure of the flush at exit would print no error message
 
 
 def parse(
@@ -53,18 +53,18 @@ def parse(
     define_flags: Callable[[flags.FlagValues, Sequence[str]], None],
     positional: Sequence[str] = (),
 ) -> tuple[flags.FlagValues, list[str]]:
-    """The flags of a command, and its positional arguments.
+    """Parses the arguments of a command. Returns its flags and its positional arguments.
 
     Args:
       module: name of the command's module.
-      argv: the arguments; those of the process when None.
-      define_flags: defines the flags of the command in a `FlagValues`, for these arguments.
-      positional: names of the positional arguments; another number of them is a mistake of the user. A last
-        one such as "[DIR ...]" stands for any number.
+      argv: the arguments. None means the arguments of the process.
+      define_flags: function that defines the flags of the command in a `FlagValues`, given the arguments.
+      positional: names of the positional arguments. If the last name ends in " ...]", such as "[DIR ...]",
+        it accepts any number of arguments, also none.
 
     Raises:
-      UserError: an unknown flag, or a value that does not fit.
-      SystemExit: help was asked for and printed.
+      UserError: if a flag is unknown, a value is invalid, or the number of positional arguments is wrong.
+      SystemExit: if the arguments ask for help, after printing it.
     """
     values = flags.FlagValues()
     argv = config_flag.replace_variant(sys.argv[1:] if argv is None else argv)
@@ -78,7 +78,7 @@ def parse(
 
 
 def start_logging() -> None:
-    """Sends what tfm tells, and the warnings of all libraries, to stderr."""
+    """Sends the log of tfm and the warnings of all libraries to stderr."""
     logging.basicConfig(
         level=logging.WARNING,
         format="%(asctime)s %(message)s",
@@ -87,15 +87,18 @@ def start_logging() -> None:
         force=True,
     )
     logging.getLogger("tfm").setLevel(logging.INFO)
-    # Orbax tells of every file it writes, and of errors with a traceback before it raises them.
+    # Orbax logs every file that it writes, and logs errors with a traceback before it raises them.
     logging.getLogger("absl").setLevel(logging.WARNING)
     logging.getLogger("absl").addFilter(_is_warning)
-    # Of a checkpoint's files, Orbax raises the first that fails; asyncio would print all others.
+    # If several files of a checkpoint fail, Orbax raises the first error, and asyncio would log the others.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
 class _StandardError(logging.StreamHandler):
-    """Writes to the standard error of the moment, which a progress bar replaces to stay below the log."""
+    """A log handler that looks up `sys.stderr` at each message.
+
+    A progress bar replaces `sys.stderr` so that its line stays below the log.
+    """
 
     @property
     def stream(self):
@@ -106,13 +109,17 @@ class _StandardError(logging.StreamHandler):
         pass
 
 
-def _is_warning(record):
+def _is_warning(record: logging.LogRecord) -> bool:
+    """Returns whether Orbax's log record is a warning that users should see."""
     return record.levelno == logging.WARNING and EXPECTED_WARNING not in record.getMessage()
 
 
 @contextlib.contextmanager
 def exit_on_error() -> Iterator[None]:
-    """Ends the process with an error message for what a user can fix; silently where its output is closed."""
+    """Inside, errors that a user can fix end the process with an error message.
+
+    If the reader of the output closed it, the process ends without a message.
+    """
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -124,99 +131,112 @@ def exit_on_error() -> Iterator[None]:
     except UserError as error:
         fail(error)
     except MemoryError:
-        fail("The memory is full: raise the limit (ulimit -v), or close other programs.")
+        fail("The process ran out of memory. Raise its limit (ulimit -v), or close other programs.")
     except (OSError, ValueError, RuntimeError) as error:
         if io_error_message(error) is None:
             raise
         fail(io_error_message(error))
 
 
-def _show_unraisable(plain, unraisable):
-    """A hook of `sys`: of files that fail together, TensorStore tells an event loop that Orbax has closed."""
+def _show_unraisable(plain: Callable[[Any], object], unraisable: Any) -> None:
+    """Passes an exception to the hook `plain`, except for one harmless error.
+
+    When several files fail together, TensorStore calls an event loop that Orbax has closed already.
+    """
     if str(unraisable.exc_value) != "Event loop is closed":
         plain(unraisable)
 
 
 def fail(error: object) -> NoReturn:
-    """Ends the process with the error message."""
-    gc.collect()  # what Orbax left half done would complain behind the error message
+    """Prints an error message and ends the process with exit code 2."""
+    gc.collect()  # otherwise, unfinished operations of Orbax would print warnings after the error message
     terminal.flush_output()
     print(f"error: {error}", file=sys.stderr)
     sys.exit(USER_ERROR)
 
 
 def define_new_run(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """--config=FILE with its --config.field=value, and --workdir."""
+    """Defines --config, --config.field=value for each field of that config, --import and --workdir."""
     config_flag.define_import(values, argv)
     path = config_flag.value_of("config", argv)
     if path is None:
         flags.DEFINE_string("config", None, help_text.CONFIG_HELP, values, required=True)
     else:
         config_flag.define(config_flag.read_file(path), values, argv)
-    text = "Folder of the run; made when absent, continued when not."
+    text = "Folder of the run. A new folder is created; a run that exists resumes."
     flags.DEFINE_string("workdir", None, text, values, required=True)
 
 
 def define_finished_run(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """--workdir, --checkpoint, --average, --ensemble, and --config.field=value over the run's own config."""
-    flags.DEFINE_string("workdir", None, "Folder of a run.", values, required=True)
-    several = "of the last checkpoints, up to --checkpoint where that is a step."
-    flags.DEFINE_string("checkpoint", None, "best (by validation, the default), last, or a step.", values)
-    flags.DEFINE_integer("average", 1, f"Average so many {several}", 1, flag_values=values)
-    flags.DEFINE_integer("ensemble", 1, f"Decode at once with so many {several}", 1, flag_values=values)
+    """Defines the flags that choose the model of a run: --workdir, --checkpoint, --average and --ensemble.
+
+    Also defines --import and, if --workdir is given, --config.field=value for each field of its config.
+    """
+    flags.DEFINE_string("workdir", None, "Folder of a run or an export.", values, required=True)
+    ending = "--checkpoint=STEP takes the checkpoints up to this step."
+    text = "Checkpoint to load: best (by validation, the default), last, or a step."
+    flags.DEFINE_string("checkpoint", None, text, values)
+    text = f"Number of checkpoints to average, counted back from the last. {ending}"
+    flags.DEFINE_integer("average", 1, text, 1, flag_values=values)
+    text = f"Number of checkpoints to decode with as an ensemble, counted back from the last. {ending}"
+    flags.DEFINE_integer("ensemble", 1, text, 1, flag_values=values)
     config_flag.define_import(values, argv)
     config_flag.check_absent(argv)
     workdir = config_flag.value_of("workdir", argv)
-    if workdir is not None:  # else the parser will say so
+    if workdir is not None:  # otherwise, the parser reports the missing flag
         config_flag.define(config.to_config_dict(runs.read_config(workdir)), values, argv)
 
 
 def read_config(arguments: flags.FlagValues) -> Any:
-    """--config as the frozen dataclass of its task."""
+    """Returns the config of the flags as the frozen dataclass of its task."""
     return runs.parse_config(arguments.config)
 
 
 def read_pipe(chosen: Any) -> Any:
-    """The config with a split "-" as the file that keeps standard input; see `store_pipe`.
+    """Returns the config, with each split "-" replaced by a file with the content of standard input.
+
+    See `store_pipe`.
 
     Raises:
-      UserError: there are other processes, which have no such input, or it cannot be used.
+      UserError: if the run has several processes, because only one has this input, or if `store_pipe` cannot
+        use it.
     """
     data = getattr(chosen, "data", None)
     if PIPE not in [getattr(data, split, None) for split in SPLITS]:
         return chosen
     if jax.process_count() > 1:
-        raise UserError("A run on several hosts reads no standard input: store it in a file.")
+        raise UserError("A run on several hosts cannot read standard input. Store the text in a file.")
     return dataclasses.replace(chosen, data=store_pipe(data, sys.stdin.buffer))
 
 
 def check_device() -> None:
-    """Finds the devices to compute on, before any work.
+    """Checks that JAX finds a device. Commands call this before they do any work.
 
     Raises:
-      UserError: JAX finds none.
+      UserError: if JAX finds no device.
     """
     try:
         jax.devices()
-    except (RuntimeError, AssertionError) as error:  # JAX asserts that a platform that is asked for is there
+    except (RuntimeError, AssertionError) as error:  # JAX asserts that the requested platform exists
         reason = f" ({str(error).splitlines()[0]})" if str(error) else ""
         raise UserError(
-            f"JAX finds no device to compute on{reason}: check JAX_PLATFORMS, which is "
-            f"{_jax_option('jax_platforms')!r}, and that JAX is installed for it."
+            f"JAX finds no device to compute on{reason}. JAX_PLATFORMS is "
+            f"{_jax_option('jax_platforms')!r}: check it, and check that JAX is installed for this platform."
         ) from None
 
 
-def _jax_option(name):
-    """JAX makes the attributes of its options when it is imported, so that a type checker sees none."""
+def _jax_option(name: str) -> Any:
+    """Returns an option of JAX. JAX adds these attributes at import, so a type checker does not see them."""
     return getattr(jax.config, name)
 
 
 def enable_compilation_cache(folder: str) -> None:
-    """Keeps compiled programs below `folder`, so that the same program starts sooner next time.
+    """Stores compiled programs below `folder`, so that the same program starts sooner next time.
 
-    They are executed: training keeps them in its own work directory, but what only reads a run, which may
-    come from someone else, in the user's cache. Where JAX_COMPILATION_CACHE_DIR names a folder, that one is
-    used; where none can be written, none.
+    The cached programs are executed, so the folder must be trusted. Training uses its work directory.
+    Commands that only read a run use the user's cache, because the run may come from someone else. If
+    JAX_COMPILATION_CACHE_DIR names a folder, JAX uses that folder instead. If the folder cannot be written,
+    there is no cache.
     """
     folder = os.path.join(folder, COMPILED_FOLDER)
     if _jax_option("jax_compilation_cache_dir"):
@@ -228,19 +248,21 @@ def enable_compilation_cache(folder: str) -> None:
 
 
 def remove_damaged_programs(folder: str) -> None:
-    """Removes the compiled programs in the cache of `folder` that a kill or a full disk cut short.
+    """Removes damaged programs from the compilation cache of `folder`, which a kill or a full disk truncated.
 
-    JAX never writes over an entry: each start would warn of it and compile again. It packs with zlib, or with
-    zstandard where that is installed; what that packed is left alone. No other process may use the folder.
+    JAX never overwrites an entry, so without this each start would warn and compile again. JAX compresses
+    with zlib, or with zstandard if it is installed. Entries that zstandard compressed are not checked. No
+    other process may use the folder at the same time.
     """
     for path in glob.glob(os.path.join(glob.escape(folder), COMPILED_FOLDER, "*-cache")):
         with contextlib.suppress(OSError), open(path, "rb") as file:
             if not _is_whole(file.read()):
-                log.info("Dropping a compiled program that was cut short: %s", path)
+                log.info("Removing a damaged program from the compilation cache: %s", path)
                 os.unlink(path)
 
 
-def _is_whole(packed):
+def _is_whole(packed: bytes) -> bool:
+    """Returns whether zlib can decompress the data. Data of zstandard count as whole."""
     try:
         return packed.startswith(ZSTANDARD) or bool(zlib.decompress(packed))
     except zlib.error:
@@ -248,14 +270,14 @@ def _is_whole(packed):
 
 
 def prepare_device() -> None:
-    """`check_device`, and `enable_compilation_cache` in the user's cache."""
+    """Calls `check_device`, and `enable_compilation_cache` with the user's cache."""
     check_device()
-    with contextlib.suppress(UserError):  # without a home folder
+    with contextlib.suppress(UserError):  # if the user has no home folder
         enable_compilation_cache(user_cache())
 
 
 def load_run(arguments: flags.FlagValues) -> runs.Run:
-    """The run that the flags of `define_finished_run` name."""
+    """Loads the run that the flags of `define_finished_run` choose."""
     prepare_device()
     return runs.load(
         arguments.workdir,
@@ -266,10 +288,11 @@ def load_run(arguments: flags.FlagValues) -> runs.Run:
     )
 
 
-def _check_positional(names, arguments):
+def _check_positional(names: Sequence[str], arguments: list[str]) -> list[str]:
+    """Returns the positional arguments, or raises a UserError if their number is wrong."""
     any_number = bool(names) and names[-1].endswith(" ...]")
     least = len(names) - any_number
     if len(arguments) < least or (len(arguments) > least and not any_number):
         expected, got = (" ".join(some) or "nothing" for some in (names, arguments))
-        raise UserError(f"Expected {expected} beside the flags, got {got}.")
+        raise UserError(f"Expected {expected} in addition to the flags, got {got}.")
     return arguments

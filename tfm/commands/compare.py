@@ -1,8 +1,8 @@
 """Compares two runs on one test set: tfm compare DIR_A DIR_B
 
-Reads the hypotheses that eval.py left in both work directories and prints the scores of both, whether these
-differ by more than the choice of test sentences, and the sentences that differ most. Two evaluations of one
-run are told apart by the --name that eval.py was given: DIR DIR --name=best --name=averaged.
+Reads the hypotheses that tfm evaluate wrote into both work directories. Prints the scores of both runs, a
+significance test of the difference, and the sentences whose scores differ most. To compare two evaluations of
+one run, give the folder twice, and the --name of each evaluation: DIR DIR --name=best --name=averaged.
 """
 
 import itertools
@@ -23,10 +23,12 @@ from tfm.workdir import runs
 
 
 class System(NamedTuple):
-    """The outputs of a run on a test set: texts in its order, and the language of references and hypotheses.
+    """The outputs of a run on a test set.
 
     Attributes:
-      path: of the hypotheses.
+      path: the file of the hypotheses.
+      language: code of the language of the references and the hypotheses, such as "de".
+      sources, references, hypotheses: texts in the order of the test set, of equal number.
     """
 
     path: str
@@ -37,7 +39,7 @@ class System(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A sentence, counted from 1, and its chrF2 in both systems."""
+    """The number of a sentence, counted from 1, and its chrF2 in the first and in the second system."""
 
     number: int
     first: float
@@ -45,15 +47,16 @@ class Difference(NamedTuple):
 
 
 def read_systems(first: str, second: str, split: str, names: Sequence[str] = ()) -> list[System]:
-    """The `System` of each of two work directories.
+    """Reads the `System` of each of two work directories.
 
     Args:
-      first, second: the work directories, which may be one.
-      split: that eval.py translated in both.
-      names: of the two evaluations, one where they have the same, none where they are called after the split.
+      first, second: the work directories. They may be the same folder.
+      split: the split that was evaluated in both.
+      names: the --name of each evaluation. A single name applies to both. Empty if neither had a --name.
 
     Raises:
-      UserError: no run there, eval.py has not been run on it, more names than two, or the test sets differ.
+      UserError: if a folder has no run or no evaluation of the split, if there are more than two names, or if
+        the test sets differ.
     """
     if len(names) > 2:
         raise UserError(f"Two evaluations have at most two names, got {', '.join(names)}.")
@@ -64,7 +67,7 @@ def read_systems(first: str, second: str, split: str, names: Sequence[str] = ())
 
 
 def most_different(first: System, second: System, count: int) -> list[Difference]:
-    """At most `count` of the sentences whose chrF2 differs, in order of how much."""
+    """Returns at most `count` sentences whose chrF2 differs, with the largest difference first."""
     scored = [
         translation_metrics.sentence_chrf(system.hypotheses, system.references) for system in (first, second)
     ]
@@ -74,7 +77,7 @@ def most_different(first: System, second: System, count: int) -> list[Difference
 
 
 def show_scores(first: System, second: System) -> None:
-    """All scores of both, a line each."""
+    """Prints all scores of both systems, one score on each line."""
     print(f"A  {first.path}\nB  {second.path}\n{len(first.references):,} sentences\n")
     print(f"{'':<27}{'A':>7} {'B':>7}")
     scores = [
@@ -85,7 +88,7 @@ def show_scores(first: System, second: System) -> None:
 
 
 def show_significance(first: System, second: System) -> None:
-    """The paired bootstrap, a line each metric."""
+    """Prints the results of the paired bootstrap, one metric on each line."""
     print(
         f"\npaired bootstrap, {translation_metrics.RESAMPLES:,} resamples: "
         "score (mean ± half of the 95 % interval)\n"
@@ -97,7 +100,7 @@ def show_significance(first: System, second: System) -> None:
 
 
 def show_differences(first: System, second: System, count: int) -> None:
-    """The sentences that differ most, with all that there is of them."""
+    """Prints source, reference and both hypotheses of the `count` sentences whose chrF2 differs most."""
     for number, a, b in most_different(first, second, count):
         print(f"\nsentence {number:,}: chrF2 {a:.2f} in A, {b:.2f} in B")
         print(f"source     {first.sources[number - 1]}\nreference  {first.references[number - 1]}")
@@ -105,16 +108,17 @@ def show_differences(first: System, second: System, count: int) -> None:
 
 
 def read_system(workdir: str, name: str, split: str, command: str = "tfm compare") -> System:
-    """The `System` of a work directory.
+    """Reads the `System` of a work directory.
 
     Args:
       workdir: the work directory.
-      name: of the evaluation; "" where it is called after the split.
-      split: that eval.py translated.
-      command: that reads it, for the error messages.
+      name: the --name of the evaluation. "" if it had none, so that the split names its files.
+      split: the split that was evaluated.
+      command: the command that reads the system, for the error messages.
 
     Raises:
-      UserError: no run there, or eval.py has not been run on it.
+      UserError: if there is no run, it has no BLEU, or it has no evaluation of this split and name, or if the
+        evaluation was made on other texts than the test set has now.
     """
     chosen = runs.read_config(workdir)
     runs.require_bleu(chosen, command)
@@ -131,49 +135,57 @@ def read_system(workdir: str, name: str, split: str, command: str = "tfm compare
     sources, references = read_sides(data, split)
     if len(hypotheses) != len(references):
         raise UserError(
-            f"{path} has {len(hypotheses):,} lines and its test set {len(references):,}: evaluate again."
+            f"{path} has {len(hypotheses):,} lines and its test set {len(references):,}. Evaluate again."
         )
     check_texts(f"{stem}.scores.json", sources, references)
     return System(path, data.target_language, sources, references, hypotheses)
 
 
 def check_texts(path: str, sources: Sequence[str], references: Sequence[str]) -> None:
-    """Whether the texts are those that eval.py translated, as far as the scores beside the hypotheses tell.
+    """Checks that an evaluation was made on these texts, by the fingerprint in its file of scores.
+
+    Without the file, or without a fingerprint in it, nothing is checked.
+
+    Args:
+      path: the file of scores.
+      sources, references: the texts of the test set.
 
     Raises:
-      UserError: they are others, such as those of another split, or of an override of eval.py.
+      UserError: if the texts differ, for example because they are another split, or because a flag of
+        the evaluation chose other data.
     """
     if not os.path.exists(path):
         return
     translated = config.load(path).get("texts")
     if translated not in (None, fingerprint_texts(sources, references)):
         raise UserError(
-            f"{path} and the hypotheses beside it are of other texts than the test set here: give the "
-            "--split that they were evaluated on, or evaluate again."
+            f"{path} and its hypotheses belong to other texts than the test set here. Give the --split that "
+            "was evaluated, or evaluate again."
         )
 
 
-def _check_same_test(first, second):
+def _check_same_test(first: System, second: System) -> None:
+    """Raises a UserError if the test sets of two systems differ."""
     if (first.sources, first.references) != (second.sources, second.references):
         raise UserError(
-            f"The sources or references of {first.path} are not those of {second.path}: "
-            "only runs on one test set can be compared."
+            f"{first.path} and {second.path} have different sources or references. "
+            "Only runs on the same test set can be compared."
         )
 
 
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """The flags of the command, in `values`."""
+    """Defines the flags of the command in `values`."""
     config_flag.define_import(values, argv)
-    text = "Split that eval.py translated in both work directories."
+    text = "Split that was evaluated in both work directories."
     flags.DEFINE_string("split", "test", text, values)
-    text = "The --name that eval.py was given: once if it is that of both, else that of A, then of B."
+    text = "The --name of the evaluations: once if both have the same name, otherwise for A and then for B."
     flags.DEFINE_multi_string("name", [], text, values)
-    text = "Sentences to print, those that differ most."
+    text = "Number of sentences to print, beginning with the largest difference in chrF2."
     flags.DEFINE_integer("sentences", 5, text, 0, flag_values=values)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Compares; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    """Compares. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     arguments, (first, second) = cli.parse(__name__, argv, define_flags, ("DIR_A", "DIR_B"))
     a, b = read_systems(first, second, arguments.split, arguments.name)
     show_scores(a, b)

@@ -4,8 +4,8 @@ r"""Prints a script that completes commands, flags and config fields: tfm comple
   tfm completion zsh > "${fpath[1]}/_tfm"
   tfm completion fish > ~/.config/fish/completions/tfm.fish
 
-The script has all words in it, so that a completion starts no Python; write it again after an upgrade. Fields
-are those of the configs that tfm ships.
+The script contains all words, so a completion does not start Python. Write it again after an upgrade. It
+completes the fields of the configs that tfm ships.
 """
 
 import importlib
@@ -21,7 +21,7 @@ from tfm.errors import UserError
 from tfm.fields import Leaf, leaves
 from tfm.workdir import runs
 
-ANY_NUMBER = "*"  # of _arguments of zsh: an option that may be given again
+ANY_NUMBER = "*"  # marks a repeatable option for _arguments of zsh
 BOOLEANS = ("true", "false")
 
 
@@ -29,12 +29,12 @@ class Option(NamedTuple):
     """A flag, or a field of the config.
 
     Attributes:
-      name: without the dashes.
-      meaning: a line.
-      words: values it takes; () where it is a file, a folder, a number or a text.
-      closed: whether it takes no others, so that no file is completed.
-      is_switch: whether it needs no value.
-      repeats: whether it may be given several times.
+      name: the name without the dashes.
+      meaning: the help in one line.
+      words: the values to complete. () if the value is a file, a folder, a number or a text.
+      closed: whether only `words` are allowed, so that file names are not completed.
+      is_switch: whether the option needs no value.
+      repeats: whether the option may be given several times.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Option(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A command, with its options and the words that may stand first behind it."""
+    """A command, with its options and the words that may be its first argument."""
 
     name: str
     meaning: str
@@ -55,11 +55,11 @@ class Command(NamedTuple):
 
 
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """The command has none."""
+    """Defines nothing, because the command has no flags."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Prints the script; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    """Prints the script. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     _, (shell,) = cli.parse(__name__, argv, define_flags, ["|".join(SHELLS)])
     if shell not in SHELLS:
         raise UserError(f"Expected one of {', '.join(SHELLS)}, got {shell!r}.")
@@ -67,12 +67,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def describe_commands() -> list[Command]:
-    """All commands of the console, as they declare their flags."""
+    """Returns all commands of the console with the flags that their modules define."""
     fields = list(_shipped_fields())
     return [_describe_command(name, meaning, fields) for name, meaning in console.COMMANDS.items()]
 
 
-def _describe_command(name, meaning, fields):
+def _describe_command(name: str, meaning: str, fields: Sequence[Leaf]) -> Command:
+    """Returns a command with its flags and with those of `fields` that it accepts."""
     module, values = importlib.import_module(f"tfm.commands.{name}"), flags.FlagValues()
     module.define_flags(values, [])
     begins, opens = help_text.begins_run(values), help_text.opens_run(values)
@@ -82,7 +83,7 @@ def _describe_command(name, meaning, fields):
 
 
 def _shipped_fields() -> Iterator[Leaf]:
-    """The fields of the configs that tfm ships, each path once."""
+    """Returns the fields of the configs that tfm ships, each path once."""
     found: dict[str, Leaf] = {}
     for path in config_flag.shipped_configs().values():
         for leaf in leaves(runs.parse_config(config_flag.read_file(path))):
@@ -91,6 +92,7 @@ def _shipped_fields() -> Iterator[Leaf]:
 
 
 def _from_flag(flag: flags.Flag) -> Option:
+    """Returns the `Option` of an absl flag."""
     words = tuple(getattr(flag.parser, "enum_values", None) or ())
     if flag.name == config_flag.NAME:
         words = tuple(config_flag.shipped_configs())
@@ -105,14 +107,15 @@ def _from_flag(flag: flags.Flag) -> Option:
 
 
 def _from_field(leaf: Leaf) -> Option:
+    """Returns the `Option` of a config field."""
     choices = BOOLEANS if isinstance(leaf.value, bool) else tuple(map(str, leaf.info.choices))
     return Option(f"{config_flag.NAME}.{leaf.path}", leaf.info.help, choices, closed=bool(choices))
 
 
 def bash_script(commands: Sequence[Command]) -> Iterator[str]:
-    """The lines of the script for bash.
+    """Yields the lines of the script for bash.
 
-    Readline takes `=` for the end of a word, so the function reads the line itself, and answers with what
+    Readline ends a word at `=`. So the bash function reads the command line itself and returns only what
     follows the `=`.
     """
     yield "# Completion of tfm for bash, written by: tfm completion bash"
@@ -133,11 +136,12 @@ def bash_script(commands: Sequence[Command]) -> Iterator[str]:
 
 
 def _bash_option(option: Option) -> str:
+    """Returns an option as it is completed. An option that needs a value ends in `=`."""
     return f"--{option.name}" + ("" if option.is_switch else "=")
 
 
 def _bash_case(subject: str, rows: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    """A statement that prints the words, a line each, of the row whose name the subject is."""
+    """Yields a case statement that prints the words of the row whose name equals `subject`, one a line."""
     yield f'    case "{subject}" in'
     for name, words in (row for row in rows if row[1]):
         yield f"    {shlex.quote(name)}) printf '%s\\n' {' '.join(map(shlex.quote, words))} ;;"
@@ -177,7 +181,7 @@ complete -F _tfm tfm"""
 
 
 def zsh_script(commands: Sequence[Command]) -> Iterator[str]:
-    """The lines of the script for zsh: one list of `_arguments` a command."""
+    """Yields the lines of the script for zsh, with one list of `_arguments` for each command."""
     yield "#compdef tfm"
     yield "# Completion of tfm for zsh, written by: tfm completion zsh"
     yield "_tfm() {"
@@ -197,6 +201,7 @@ def zsh_script(commands: Sequence[Command]) -> Iterator[str]:
 
 
 def _zsh_option(option: Option) -> str:
+    """Returns the specification of an option for `_arguments`."""
     meaning = option.meaning.replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
     again = ANY_NUMBER if option.repeats else ""
     if option.is_switch:
@@ -205,6 +210,7 @@ def _zsh_option(option: Option) -> str:
 
 
 def _zsh_values(words: Iterable[str], closed: bool) -> str:
+    """Returns the action of `_arguments` that completes `words`, and files unless `closed`."""
     if not words:
         return "_files"
     listed = " ".join(words)
@@ -212,12 +218,13 @@ def _zsh_values(words: Iterable[str], closed: bool) -> str:
 
 
 def _zsh_words(words: Sequence[str]) -> list[str]:
+    """Returns specifications that complete `words` as the first argument and files as the others."""
     first = [f"1:word:{_zsh_values(words, closed=False)}"] if words else []
     return [*first, "*:file:_files"]
 
 
 def fish_script(commands: Sequence[Command]) -> Iterator[str]:
-    """The lines of the script for fish: one `complete` an option."""
+    """Yields the lines of the script for fish, with one `complete` for each option."""
     yield "# Completion of tfm for fish, written by: tfm completion fish"
     for command in commands:
         yield (
@@ -235,6 +242,7 @@ def fish_script(commands: Sequence[Command]) -> Iterator[str]:
 
 
 def _fish_quote(text: str) -> str:
+    """Returns the text in single quotes, escaped for fish."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 

@@ -1,8 +1,9 @@
-"""Shows a config, or how two differ: tfm config show CONFIG, tfm config diff CONFIG CONFIG
+"""Shows a config, or the difference of two: tfm config show CONFIG, tfm config diff CONFIG CONFIG
 
 A CONFIG is a Python file, FILE:VARIANT of a sweep, the name of a config that tfm ships, a config.json, or the
-folder of a run or an export. `show` prints each field as the flag that sets it; `show --changed` those
-that differ from the defaults of its task; `diff` those that differ between two, with both values.
+folder of a run or an export. `show` prints each field as the flag that sets it. `show --changed` prints only
+the fields that differ from the defaults of the task. `diff` prints the fields that differ between two
+configs, with both values.
 """
 
 import os
@@ -18,25 +19,26 @@ from tfm.errors import UserError
 from tfm.fields import leaves
 from tfm.workdir import runs
 
-ACTIONS = {"show": 1, "diff": 2}  # configs that they take
-FIRST_WORDS = tuple(ACTIONS)  # what a shell completes behind the command
+ACTIONS = {"show": 1, "diff": 2}  # number of configs that each action needs
+FIRST_WORDS = tuple(ACTIONS)  # a shell completes them as the first argument of the command
 
 
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """The flags of the command, in `values`."""
+    """Defines the flags of the command in `values`."""
     config_flag.define_import(values, argv)
-    flags.DEFINE_bool("changed", False, "Of show: the fields that differ from the defaults.", values)
+    text = "For show: print only the fields that differ from the defaults."
+    flags.DEFINE_bool("changed", False, text, values)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Prints fields; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    """Prints fields. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     arguments, (action, *paths) = cli.parse(
         __name__, argv, define_flags, ["show|diff", "CONFIG", "[CONFIG ...]"]
     )
     if ACTIONS.get(action) != len(paths):
         raise UserError(f"Expected show CONFIG or diff CONFIG CONFIG, got {' '.join([action, *paths])}.")
     if action == "diff" and arguments.changed:
-        raise UserError("--changed is for show: diff prints what differs between two configs.")
+        raise UserError("--changed is only for show. diff always prints only the fields that differ.")
     configs = [read(path) for path in paths]
     if action == "diff":
         lines = describe_difference(*map(values_of, configs))
@@ -46,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def read(path: str) -> Any:
-    """The config that a path or a name stands for, as the frozen dataclass of its task."""
+    """Reads the config at a path, or with a name that tfm ships, as the frozen dataclass of its task."""
     if os.path.isdir(path):
         return runs.read_config(path)
     argv = config_flag.replace_variant([f"--config={path}"])
@@ -54,7 +56,7 @@ def read(path: str) -> Any:
 
 
 def read_fields(mapping: config_dict.ConfigDict, argv: Sequence[str]) -> Any:
-    """A config with the fields that arguments set, as the frozen dataclass of its task."""
+    """Returns a config with the fields that the arguments set, as the frozen dataclass of its task."""
     values = flags.FlagValues()
     config_flag.define(mapping, values, argv)
     config_flag.parse(config_flag.remove_config_file(argv), values)
@@ -62,12 +64,17 @@ def read_fields(mapping: config_dict.ConfigDict, argv: Sequence[str]) -> Any:
 
 
 def values_of(chosen: Any) -> dict[str, Any]:
-    """{path of a field: value}."""
+    """Returns {path of a field: value} of all fields of a config."""
     return {leaf.path: leaf.value for leaf in leaves(chosen)}
 
 
 def describe_fields(chosen: Any, *, changed: bool = False) -> list[str]:
-    """Each field as a flag; with `changed`, those that differ from the defaults of its task and model."""
+    """Returns each field as the flag that sets it.
+
+    Args:
+      chosen: the config.
+      changed: return only the fields that differ from the defaults of the config's task, model and so on.
+    """
     found = values_of(chosen)
     if changed:
         defaults = values_of(defaults_like(chosen))
@@ -77,13 +84,13 @@ def describe_fields(chosen: Any, *, changed: bool = False) -> list[str]:
 
 
 def defaults_like(chosen: Any) -> Any:
-    """The defaults of the task, with those of the model, the optimizer, ... that a config names."""
+    """Returns the defaults of a config's task, with the model, the optimizer and so on that it names."""
     names = [f"--config.{path}={name}" for path, name in chosen_names(chosen).items()]
     return read_fields(config.to_config_dict(type(chosen)()), names)
 
 
 def chosen_names(chosen: Any) -> dict[str, str]:
-    """{path: name} of the names that choose a section of another class than the task's default."""
+    """Returns {path: name} of the names that choose another class for a section than the task's default."""
     mapping, found = config.to_config_dict(type(chosen)()), values_of(chosen)
     names = {path: value for path, value in found.items() if path.endswith(".name")}
     return {
@@ -94,6 +101,9 @@ def chosen_names(chosen: Any) -> dict[str, str]:
 
 
 def describe_difference(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
-    """The fields that differ, in the order of the first; "-" where one does not have the field."""
+    """Returns a line for each field that differs, in the order of the first config.
+
+    A field that a config does not have is shown as "-".
+    """
     paths = [path for path in {**first, **second} if first.get(path, ...) != second.get(path, ...)]
     return [f"{path}: {first.get(path, '-')} -> {second.get(path, '-')}" for path in paths]

@@ -1,6 +1,6 @@
 """The flags --config=FILE and --config.field=value, and the error messages of all flags.
 
-The file is read once, before the flags are parsed: its fields are flags themselves.
+The file is read once, before the flags are parsed, because each of its fields is a flag.
 """
 
 import contextlib
@@ -13,7 +13,8 @@ import re
 import reprlib
 import runpy
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from absl import flags
 from ml_collections import config_dict, config_flags
@@ -26,19 +27,19 @@ from tfm.workdir import runs
 
 NAME = "config"
 IMPORT = "import"
-SHOWN_VALUES = 60  # characters of a value in an error message
+MAX_SHOWN_CHARACTERS = 60  # of a value in an error message
 log = logging.getLogger(__name__)
 REQUIRED = re.compile(r"flag --\w+=None: (Flag --\w+ must have a value) other than None")
 
 
 def read_file(path: str) -> config_dict.ConfigDict:
-    """The locked ConfigDict of a config file: a Python file with get_config(), or a run's config.json.
+    """Reads a Python file with get_config(), or the config.json of a run, as a locked ConfigDict.
 
     Args:
-      path: of the file, or the name of a config that tfm ships, such as "quickstart".
+      path: the path of the file, or the name of a config that tfm ships, such as "quickstart".
 
     Raises:
-      UserError: there is no such file, it fails, or it is not a config.
+      UserError: if the file does not exist, raises an error, or is not a config.
     """
     path = _find_file(path)
     if path.endswith(".json"):
@@ -51,26 +52,28 @@ def read_file(path: str) -> config_dict.ConfigDict:
 
 
 def read_variants(path: str) -> list[Variant]:
-    """The variants that a config file of a sweep yields, in its order.
+    """Returns the variants that the config file of a sweep yields, in the order of the file.
 
     Args:
       path: see `read_file`.
 
     Raises:
-      UserError: there is no such file, it fails, or it has no get_variants() that yields variants.
+      UserError: if the file does not exist, raises an error, or has no get_variants() that yields variants.
     """
     path = _find_file(path)
     made = None if path.endswith(".json") else _run_file(path, "get_variants")
     if not isinstance(made, Iterable):
-        raise UserError(f"Expected a function get_variants() in {path}, as in configs/table3.py: add one.")
+        raise UserError(f"Expected a function get_variants() in {path}, as in configs/table3.py. Add one.")
     return _check_variants(made, path)
 
 
 def replace_variant(argv: Sequence[str]) -> list[str]:
-    """The arguments with --config=FILE and the variant's fields in place of --config=FILE:VARIANT.
+    """Replaces --config=FILE:VARIANT by --config=FILE and the fields of the variant.
+
+    Returns the arguments unchanged if they name no variant.
 
     Raises:
-      UserError: the file has no such variant.
+      UserError: if the file has no such variant.
     """
     path, colon, name = (value_of(NAME, argv) or "").rpartition(":")
     if not colon or os.path.exists(f"{path}:{name}"):
@@ -84,7 +87,11 @@ def replace_variant(argv: Sequence[str]) -> list[str]:
 
 
 def _find_file(path):
-    """The path of a config file, which may be given by the name of one that tfm ships."""
+    """Returns the path of a config file, given its path or the name of a config that tfm ships.
+
+    Raises:
+      UserError: if there is no such file.
+    """
     shipped = shipped_configs()
     if not os.path.exists(path):
         path = shipped.get(path, path)
@@ -92,21 +99,21 @@ def _find_file(path):
         inside = os.path.join(path, runs.CONFIG_FILE)
         hint = f"did you mean {inside}?" if os.path.isfile(inside) else "check --config"
         if not hint.endswith("?"):
-            hint += f", or name one that tfm ships: {', '.join(shipped)}."
+            hint += f", or give the name of a config that tfm ships: {', '.join(shipped)}."
         if os.path.exists(path) and not os.path.isdir(path):
-            hint = "it is a pipe or a device: write the config into a file."
+            hint = "the path is a pipe or a device. Write the config into a file."
         raise UserError(f"Expected a config file at {path}, but there is none: {hint}")
     return path
 
 
-def _check_variants(made, path):
-    """`check_variants`, where get_variants() may fail while it yields."""
+def _check_variants(made: Iterable, path: str) -> list[Variant]:
+    """Calls `check_variants`. Names the line of the file if get_variants() fails while it yields."""
     with _name_failing_line(path):
         return check_variants(made, path)
 
 
 def shipped_configs() -> dict[str, str]:
-    """{name: path} of the configs that come with tfm: in the checkout, or in an installed wheel."""
+    """Returns {name: path} of the configs that tfm ships, in the checkout or in an installed wheel."""
     package = os.path.dirname(tfm.__file__)
     folders = os.path.join(os.path.dirname(package), "configs"), os.path.join(package, "configs")
     paths = [path for folder in folders for path in glob.glob(os.path.join(glob.escape(folder), "*.py"))]
@@ -114,14 +121,19 @@ def shipped_configs() -> dict[str, str]:
 
 
 def define(saved: config_dict.ConfigDict, values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Defines --config.field=value over a ConfigDict, in `values`, for the arguments `argv`.
+    """Defines a flag --config.field in `values` for each field of a ConfigDict.
 
-    Where --config.SECTION.name changes what a section is found by, such as the model, the section first gets
-    the fields and the defaults of that name; a field under the name that it had in an older version is an
-    alias, with a warning.
+    If --config.SECTION.name in `argv` chooses another class for a section, such as another model, the section
+    first gets the fields and the defaults of that class. A field may be given by its name in an older version
+    of tfm; that logs a warning.
+
+    Args:
+      saved: the ConfigDict. It holds the values of the flags.
+      values: the flags to extend.
+      argv: the arguments of the command.
 
     Raises:
-      UserError: a field that is not there, or a value of another type.
+      UserError: if `argv` sets a field that does not exist, or a value of another type.
     """
     config_class = runs.config_class(saved)
     if config.has_old_names(config_class, saved):
@@ -142,34 +154,36 @@ def define(saved: config_dict.ConfigDict, values: flags.FlagValues, argv: Sequen
             flags.DEFINE_alias(old, new, values)
     if old_names:
         known = ", ".join(f"--{old} is now --{new}" for old, new in old_names.items())
-        log.warning("Flags of an older version: %s", known)
+        log.warning("Some flags have the names of an older version: %s", known)
 
 
 def define_import(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Defines --import, and allows the modules that it names.
+    """Defines --import, and allows configs to import the modules that the arguments name with it.
 
     Raises:
-      UserError: a value is not the name of a module.
+      UserError: if a value is not the name of a module.
     """
-    meaning = "Module of your own, such as my_lab.models, that the config of a run may name: its code runs."
+    meaning = (
+        "Module of your own that the config may import, such as my_lab.models. The import runs its code."
+    )
     flags.DEFINE_multi_string(IMPORT, [], meaning, values)
     config.allow_modules(value for value, _ in _found(IMPORT, argv))
 
 
 def check_absent(argv: Sequence[str]) -> None:
-    """Raises a UserError for --config=FILE where the work directory has the config."""
+    """Raises a UserError for --config=FILE, for commands that read the config of a work directory."""
     if value_of(NAME, argv) is not None:
         raise UserError(
-            "--config=FILE is for train.py: this command reads the config of --workdir; "
-            "change a field of it with --config.field=value."
+            "--config=FILE is for tfm train. This command reads the config of --workdir; "
+            "change its fields with --config.field=value."
         )
 
 
 def parse(argv: Sequence[str], values: flags.FlagValues) -> list[str]:
-    """Parses the arguments into `values` and returns the positional ones.
+    """Parses the arguments into `values` and returns the positional arguments.
 
     Raises:
-      UserError: an unknown flag, or a value that does not fit.
+      UserError: if a flag is unknown or has an invalid or empty value.
     """
     with _convert_flag_errors(values):
         _, *rest = values(["tfm", *argv])
@@ -177,42 +191,42 @@ def parse(argv: Sequence[str], values: flags.FlagValues) -> list[str]:
         flag = values[name]
         given = flag.value if isinstance(flag.value, list) else [flag.value]
         if flag.present and "." not in name and "" in given:
-            raise UserError(f"--{name} is empty: give it a value, or leave it out.")
+            raise UserError(f"--{name} is empty. Give it a value, or leave it out.")
     return rest
 
 
 def value_of(name: str, argv: Sequence[str]) -> str | None:
-    """The last value of --name in the arguments, before the flags are parsed; None when it is not there.
+    """Returns the last value of --name in the arguments, or None. Works before the flags are parsed.
 
     Raises:
-      UserError: it is empty.
+      UserError: if a value is empty.
     """
     values = [argument for argument, _ in _found(name, argv)]
     if "" in values:
-        raise UserError(f"--{name} is empty: give it a value.")
+        raise UserError(f"--{name} is empty. Give it a value.")
     return values[-1] if values else None
 
 
 def remove_config_file(argv: Sequence[str]) -> list[str]:
-    """The arguments without --config=FILE, as the fields of the file alone are flags."""
+    """Returns the arguments without --config=FILE, because only the fields of the file become flags."""
     skipped = {i for _, positions in _found(NAME, argv) for i in positions}
     return [argument for i, argument in enumerate(argv) if i not in skipped]
 
 
 def allow_names(arguments: Sequence[str]) -> None:
-    """Lets the config name what the arguments name, because the user trusts it."""
+    """Allows the config to import the modules that the arguments name, because the user trusts them."""
     for flag in set(map(_flag_name, arguments)):
         if flag.startswith(f"{NAME}.") and flag.rpartition(".")[2] in config.NAME_FIELDS:
             given = (
                 part.strip(" ()[]'\"") for value, _ in _found(flag, arguments) for part in value.split(",")
             )
-            config.allow_modules(filter(config.is_dotted, given))  # one name, or those of a tuple
+            config.allow_modules(filter(config.is_dotted, given))  # a single name, or the names of a tuple
 
 
-def _change_names(saved, config_class, arguments):
-    """Gives the sections whose name the arguments change the fields and the defaults of that name."""
+def _change_names(saved: config_dict.ConfigDict, config_class: type, arguments: Sequence[str]) -> None:
+    """Replaces each section whose `name` the arguments change by the defaults of the new name."""
     given = {name for name in map(_flag_name, arguments) if re.fullmatch(rf"{NAME}\..+\.name", name)}
-    for flag in sorted(given, key=lambda name: name.count(".")):  # a section before those in it
+    for flag in sorted(given, key=lambda name: name.count(".")):  # a section before its nested sections
         path = flag.removeprefix(f"{NAME}.").removesuffix(".name")
         *_, (name, _) = _found(flag, arguments) or [("", ())]
         section = config.defaults_of_name(config_class, saved, path, name) if name else None
@@ -221,7 +235,7 @@ def _change_names(saved, config_class, arguments):
         *parents, last = path.split(".")
         parent = functools.reduce(getattr, parents, saved)
         log.info(
-            "%s.%s.name=%s: what the config sets for %s is dropped; fields that no flag gives have "
+            "%s.%s.name=%s: the settings of the config for %s are dropped. Fields that no flag sets have "
             "the defaults of %s.",
             NAME,
             path,
@@ -233,14 +247,14 @@ def _change_names(saved, config_class, arguments):
             parent[last] = config.to_config_dict(section)
 
 
-def _old_names(saved, config_class, arguments):
-    """{name of a flag in an older version: its name} of those among the arguments."""
+def _old_names(saved: config_dict.ConfigDict, config_class: type, arguments: Sequence[str]) -> dict[str, str]:
+    """Returns {old name: new name} of the flags whose arguments have the name of an older version."""
     paths = {path: config.current_path(config_class, saved, path) for path in _given_paths(arguments)}
     return {f"{NAME}.{path}": f"{NAME}.{current}" for path, current in paths.items() if path != current}
 
 
 class _NoneParser(flags.ArgumentParser):
-    """Takes None beside the values of another parser."""
+    """A flag parser that accepts None in addition to the values of another parser."""
 
     def __init__(self, plain):
         self._plain, self.syntactic_help = plain, plain.syntactic_help
@@ -252,31 +266,31 @@ class _NoneParser(flags.ArgumentParser):
         return self._plain.flag_type()
 
 
-def _optional(saved, config_class, arguments):
-    """The flags among the arguments whose fields may be None."""
+def _optional(saved: config_dict.ConfigDict, config_class: type, arguments: Sequence[str]) -> list[str]:
+    """Returns the names of the flags among the arguments whose fields may be None."""
     paths = _given_paths(arguments)
     return [f"{NAME}.{path}" for path in paths if config.may_be_none(config_class, saved, path)]
 
 
-def _given_paths(arguments):
-    """The paths of the config fields that the arguments set, each once, sorted."""
+def _given_paths(arguments: Sequence[str]) -> list[str]:
+    """Returns the sorted paths of the config fields that the arguments set, each path once."""
     given = {name for name in map(_flag_name, arguments) if name.startswith(f"{NAME}.")}
     return sorted(name.removeprefix(f"{NAME}.") for name in given)
 
 
-def _flag_name(argument):
-    """The name of the flag that an argument sets, "" for none."""
+def _flag_name(argument: str) -> str:
+    """Returns the name of the flag that an argument sets, or "" if it sets none."""
     return argument.lstrip("-").partition("=")[0] if argument.startswith("-") else ""
 
 
-def _with_name(argument, name):
-    """An argument that sets the flag `name` instead of its own; itself where that is None."""
+def _with_name(argument: str, name: str | None) -> str:
+    """Replaces the name of the flag in an argument. Returns it unchanged if `name` is None."""
     _, equals, value = argument.partition("=")
     return argument if name is None else f"--{name}{equals}{value}"
 
 
-def _found(name, argv):
-    """[(value, positions of its arguments)] of --name=value and --name value, in order."""
+def _found(name: str, argv: Sequence[str]) -> list[tuple[str, tuple[int, ...]]]:
+    """Returns (value, indices of its arguments) of each --name=value and --name value, in order."""
     found: list[tuple[str, tuple[int, ...]]] = []
     for i, argument in enumerate(argv):
         _, equals, value = argument.partition("=")
@@ -289,15 +303,15 @@ def _found(name, argv):
     return found
 
 
-def _run_file(path, function):
-    """What a function of a Python file returns, None where it has none."""
+def _run_file(path: str, function: str) -> Any:
+    """Runs a Python file, and returns the result of one of its functions, or None if it is missing."""
     with _name_failing_line(path):
         return runpy.run_path(path).get(function, lambda: None)()
 
 
 @contextlib.contextmanager
-def _name_failing_line(path):
-    """Turns what a config file raises into a UserError that names the line."""
+def _name_failing_line(path: str) -> Iterator[None]:
+    """Converts the errors of a config file into a UserError that names the line."""
     try:
         yield
     except UserError:
@@ -307,38 +321,42 @@ def _name_failing_line(path):
         raise UserError(f"The config file fails at {_place(error, path)}: {what}.") from error
 
 
-def _place(error, path):
-    """Where a config file fails: the line of a SyntaxError, or the last line of the file that was reached."""
+def _place(error: BaseException, path: str) -> str:
+    """Returns the file and the line at which a config file fails.
+
+    The line is that of a SyntaxError, otherwise the innermost line of the file in the traceback.
+    """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     return f"{path}, line {lines[-1]}" if lines else path
 
 
-def _check_fields(section, arguments):
-    """Raises a UserError for a --config.field that is not in `section`."""
+def _check_fields(section: config_dict.ConfigDict, arguments: Iterable[str]) -> None:
+    """Raises a UserError if an argument sets a --config.field that `section` does not have."""
     for argument in arguments:
         name = argument.lstrip("-").partition("=")[0].removeprefix("no")  # --noconfig.model.scan
         if name.startswith(f"{NAME}."):
             _check_path(section, name.split("."))
 
 
-def _check_path(section, path):
+def _check_path(section: Any, path: Sequence[str]) -> None:
+    """Raises a UserError if `path`, from "config" to the field, does not lead to a field."""
     for depth, name in enumerate(path[1:], 2):
         known = list(section.keys()) if hasattr(section, "keys") else []
         if name not in known:
             raise UserError(config.unknown_field(".".join(path[:depth]), name, known))
         section = section[name]
-    if isinstance(section, config_dict.ConfigDict):  # one value would reset the fields that it leaves out
+    if isinstance(section, config_dict.ConfigDict):  # a value for the section would reset its other fields
         name = ".".join(path)
         field = "name" if "name" in section else next(iter(section))
         example = f"--{name}.{field}=value"
-        raise UserError(f"{name} is a section: set its fields one by one, {example}.")
+        raise UserError(f"{name} is a section. Set its fields one by one, such as {example}.")
 
 
 @contextlib.contextmanager
-def _convert_flag_errors(values):
-    """Turns what absl and ml_collections raise for a mistake of the user into a UserError."""
+def _convert_flag_errors(values: flags.FlagValues) -> Iterator[None]:
+    """Converts the errors of absl and ml_collections for mistakes of the user into a UserError."""
     try:
         yield
     except flags.IllegalFlagValueError as error:
@@ -347,10 +365,11 @@ def _convert_flag_errors(values):
         raise UserError(_one_line(error)) from None
 
 
-def _expected(error, values):
-    """The error message for a value that the parser of its flag refused; None for any other error.
+def _expected(error: flags.Error, values: flags.FlagValues) -> str | None:
+    """Returns the error message for a value that the parser of its flag rejected, or None for other errors.
 
-    absl makes the text "flag --name=value: reason", and the reason is that of Python's own int() or float().
+    The text of absl's error is "flag --name=value: reason", where the reason comes from Python's int() or
+    float().
     """
     reason = error.__context__
     if not isinstance(reason, TypeError | ValueError | OverflowError):
@@ -360,8 +379,8 @@ def _expected(error, values):
     return kind and f"--{name}: expected {kind}, got {_shown(value)}."
 
 
-def _kind(flag):
-    """The kind of values of a flag, for an error message; None if its parser does not say."""
+def _kind(flag: flags.Flag) -> str | None:
+    """Returns a description of the values of a flag for error messages, or None if its parser has none."""
     if isinstance(flag.parser, flags.EnumParser):
         return f"one of {', '.join(flag.parser.enum_values)}"
     if isinstance(flag.parser, flags.BooleanParser):
@@ -369,12 +388,13 @@ def _kind(flag):
     return flag.parser.syntactic_help or None
 
 
-def _one_line(error):
+def _one_line(error: BaseException) -> str:
+    """Returns the text of an error in one line, without absl's repetition for a missing flag."""
     return REQUIRED.sub(r"\1", str(error)).replace("\n", " ")
 
 
-def _shown(value):
-    """A value for an error message, in its middle cut where it is long."""
+def _shown(value: object) -> str:
+    """Returns a value for an error message. The middle of a long value is left out."""
     shorten = reprlib.Repr()
-    shorten.maxstring = shorten.maxother = SHOWN_VALUES
+    shorten.maxstring = shorten.maxother = MAX_SHOWN_CHARACTERS
     return shorten.repr(value)

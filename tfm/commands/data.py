@@ -1,16 +1,17 @@
 """Shows what is in the data of a config: tfm data --config=configs/quickstart.py
 
-For each split: pairs or documents, words, a histogram of lengths, rare characters, duplicates, sources with
-several targets, rows that are also in the training split, and hints at swapped languages. With
---workdir=DIR, a run, lengths are in tokens of its tokenizer, characters unknown to it are listed, and the
-padding of the batches is computed; without --config the data are those of the run. --split=train
---split=dev reads only these. Each split is checked, then read once; of each row two hashes are kept.
+For each split, prints the number of pairs or documents, words, a histogram of lengths, rare characters,
+duplicates, sources with several targets, rows that are also in the training split, and hints at swapped
+languages. With --workdir=DIR, a run, lengths are in tokens of its tokenizer. The command then also lists the
+characters that the tokenizer does not know, and computes the padding of the batches. Without --config, it
+reads the data of the run. --split=train --split=dev reads only these splits. Each split is checked and then
+read once. Memory holds two hashes for each row.
 """
 
 import dataclasses
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -27,12 +28,12 @@ from tfm.data.token_cache import SIDES, TEXT, TokenCache
 from tfm.errors import UserError
 from tfm.workdir import runs
 
-BAR = 40  # characters of the longest bar
+BAR = 40  # width of the longest bar, in characters
 log = logging.getLogger(__name__)
 
 
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """The flags of the command, in `values`."""
+    """Defines the flags of the command in `values`."""
     config_flag.define_import(values, argv)
     path, workdir = (config_flag.value_of(name, argv) for name in ("config", "workdir"))
     if path is not None:
@@ -40,21 +41,23 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     elif workdir is not None:
         config_flag.define(config.to_config_dict(runs.read_config(workdir)), values, argv)
     else:
-        text = "Config whose data are read; with --workdir, the default is that of the run."
+        text = "Config whose data to read. With --workdir, the default is the config of the run."
         flags.DEFINE_string("config", None, text, values, required=True)
-    flags.DEFINE_string("workdir", None, "Run or export whose tokenizer counts.", values)
-    text = "Split to read; all three when not given."
+    text = "Run or export whose tokenizer splits the text. Without it, lengths are in words."
+    flags.DEFINE_string("workdir", None, text, values)
+    text = "Split to read. The default is all splits."
     flags.DEFINE_multi_string("split", [], text, values)
-    flags.DEFINE_enum("format", "text", ("text", "json"), "Text, or one JSON object.", values)
+    text = "Output format: text, or a JSON list with an object for each split."
+    flags.DEFINE_enum("format", "text", ("text", "json"), text, values)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Shows the data; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    """Shows the data. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     arguments, _ = cli.parse(__name__, argv, define_flags)
     chosen = cli.read_pipe(cli.read_config(arguments))
     if not isinstance(getattr(chosen, "data", None), DataConfig | DocumentsConfig):
         raise UserError(
-            f"tfm data reads sentence pairs and documents, and the task of this config is '{chosen.task}'."
+            f"tfm data reads sentence pairs and documents, but the task of this config is '{chosen.task}'."
         )
     tokenizer = arguments.workdir and load_tokenizer(arguments.workdir, chosen)
     found = inspect_splits(chosen, list(dict.fromkeys(arguments.split)), tokenizer)
@@ -65,27 +68,30 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def load_tokenizer(workdir: str, chosen: Any) -> Any:
-    """The tokenizer of a run, which must be of the task of the config that is chosen.
+    """Loads the tokenizer of a run, which must have the same task as the config `chosen`.
 
     Raises:
-      UserError: it is of another task, or there is none.
+      UserError: if the run has another task, or no tokenizer.
     """
     own = runs.read_config(workdir)
     if own.task != chosen.task:
-        raise UserError(f"The run in {workdir} has the task '{own.task}', and the config '{chosen.task}'.")
+        raise UserError(
+            f"The run in {workdir} has the task '{own.task}', but the config has '{chosen.task}'. "
+            "Give a run of the same task."
+        )
     return tasks.find(own.task).create(own, workdir, new=False).tokenizer
 
 
 def inspect_splits(chosen: Any, names: Sequence[str], tokenizer: Any = None) -> list[Split]:
-    """Reads splits, the training split first.
+    """Reads splits, the training split first, and summarizes each.
 
     Args:
       chosen: config of a task with sentence pairs or documents.
-      names: of the splits; all there are when empty.
-      tokenizer: counts tokens; None counts words.
+      names: names of the splits. If empty, all splits of the data are read.
+      tokenizer: tokenizer to count tokens. None counts words.
 
     Raises:
-      UserError: a split cannot be used; its message has all problems.
+      UserError: if a split cannot be used. The message lists all problems.
     """
     names = sorted(names, key=lambda name: name != "train") or list_splits(chosen.data, _open)
     _check(chosen.data, names)
@@ -104,13 +110,18 @@ def inspect_splits(chosen: Any, names: Sequence[str], tokenizer: Any = None) -> 
 
 
 def as_json(split: Split) -> dict[str, Any]:
-    """A split as an object of JSON, with its hints."""
+    """Returns a split with its hints as a dict for JSON."""
     content = split._asdict() | {"sides": [side._asdict() for side in split.sides]}
     return content | {"hints": find_hints(split)}
 
 
 def show_split(split: Split, data: Any) -> Iterator[str]:
-    """Lines of text about a split of the data section of a config."""
+    """Yields the lines of text about a split.
+
+    Args:
+      split: the summary of the split.
+      data: the data section of the config.
+    """
     unit = "pairs" if len(split.sides) > 1 else "documents"
     yield f"{split.name}: {split.rows:,} {unit}"
     yield from _show_rows(split)
@@ -125,7 +136,8 @@ def show_split(split: Split, data: Any) -> Iterator[str]:
     yield from (f"  hint: {hint}" for hint in hints)
 
 
-def _show_rows(split):
+def _show_rows(split: Split) -> Iterator[str]:
+    """Yields the lines about duplicates, ambiguous sources, copies and overlap."""
     yield _row("duplicates", f"{split.duplicates:,} rows equal an earlier one")
     if len(split.sides) > 1:
         yield _row("", f"{split.ambiguous:,} sources have several targets")
@@ -138,9 +150,10 @@ def _show_rows(split):
 
 
 def _show_side(side: Side) -> Iterator[str]:
+    """Yields the lines about one side (language) of a split."""
     yield f"  {side.language or 'text'}"
     average = side.characters / max(side.words, 1)
-    yield _row("words", f"{side.words:,}, of {average:.1f} characters with the space behind")
+    yield _row("words", f"{side.words:,}, of {average:.1f} characters with the space after each")
     row, longest = side.longest
     yield _row("longest", f"row {row:,}, {longest:,} characters")
     yield _row("empty", f"{side.empty:,}")
@@ -156,48 +169,63 @@ def _show_side(side: Side) -> Iterator[str]:
         yield _row(name, f"{count:>12,} {bar}".rstrip())
 
 
-def _row(name, text):
+def _row(name: str, text: str) -> str:
+    """Returns an indented line of two columns."""
     return f"    {name:<12}{text}"
 
 
-def _show_characters(characters):
+def _show_characters(characters: Iterable[tuple[str, int]]) -> str:
+    """Returns each character with its count, such as "x(3)"."""
     return " ".join(f"{_show_character(each)}({count:,})" for each, count in characters)
 
 
-def _show_character(character):
+def _show_character(character: str) -> str:
+    """Returns the character itself, or its code point such as U+00A0 if it would be invisible."""
     return character if character.isprintable() and not character.isspace() else f"U+{ord(character):04X}"
 
 
-def _describe_batching(batching, data):
+def _describe_batching(batching: Mapping[str, Any], data: Any) -> str:
+    """Returns the line about the batches of an epoch."""
     shapes = ", ".join(f"{rows} x {width}" for rows, width in batching["shapes"])
     how = getattr(data, "batching", None) or data.rows
     return (
-        f"{batching['batches']:,} an epoch, {how}, of {shapes}; padding {100 * batching['padding']:.1f} %, "
+        f"{batching['batches']:,} per epoch, {how}, of {shapes}; padding {100 * batching['padding']:.1f} %, "
         f"{batching['left_out']:,} rows left out"
     )
 
 
-def _check(data, names):
+def _check(data: DataConfig | DocumentsConfig, names: Sequence[str]) -> None:
+    """Raises a UserError that lists the problems of all splits."""
     if isinstance(data, DataConfig):
         check_splits(data, names)
     else:
         check_documents(data, names)
 
 
-def _open(data, name):
+def _open(data: DataConfig | DocumentsConfig, name: str) -> Any:
+    """Opens a split of sentence pairs or documents."""
     return (open_pairs if isinstance(data, DataConfig) else open_documents)(data, name)
 
 
-def _languages(data):
+def _languages(data: DataConfig | DocumentsConfig) -> tuple[str, ...]:
+    """Returns the languages of the sides. Documents have one side, without a language."""
     return data.languages if isinstance(data, DataConfig) else ("",)
 
 
-def _sides(data):
+def _sides(data: DataConfig | DocumentsConfig) -> Any:
+    """Returns the names of the sides in a token cache."""
     return SIDES if isinstance(data, DataConfig) else TEXT
 
 
 def _plan(cache: TokenCache, chosen: Any, name: str, tokenizer: Any) -> dict[str, Any]:
-    """Returns how the rows of a cache, of the split of this name, become batches."""
+    """Returns shapes, number and padding of the batches that a split makes, and the rows that it omits.
+
+    Args:
+      cache: the tokens of the split.
+      chosen: the config.
+      name: name of the split.
+      tokenizer: the tokenizer of the cache.
+    """
     data, seed = chosen.data, chosen.training.seed
     if isinstance(data, DocumentsConfig):
         batches = documents.train_batches(cache, data, seed)

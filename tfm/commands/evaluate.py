@@ -1,10 +1,11 @@
 """Evaluates a run: tfm evaluate --workdir=runs/quickstart
 
-Translates a split by beam search, writes hypotheses and scores into the work directory, then prints the
-scores with their signatures, the perplexity of the references among them. Any field of the run's config can
-be overridden: --config.decoding.beam_size=5. The files are called after the split; --name keeps further
-evaluations of it apart, and `tfm compare` finds them. Where the work directory cannot be written,
---output_dir names another folder; the config goes there too, so that `tfm compare` reads it like the run.
+Decodes a split, writes the hypotheses and the scores into the work directory, and prints the scores with
+their signatures. For a translation, the scores include the perplexity of the references. Any field of the
+run's config can be overridden, such as --config.decoding.beam_size=5. The files have the name of the split.
+--name gives them another name, so that `tfm compare` can compare several evaluations of one run. If the work
+directory cannot be written, --output_dir names another folder. The config is copied there, so that
+`tfm compare` can read the folder like the run.
 """
 
 import json
@@ -27,19 +28,19 @@ from tfm.workdir.bundle import is_bundle
 
 
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """The flags of the command, in `values`."""
+    """Defines the flags of the command in `values`."""
     cli.define_finished_run(values, argv)
-    text = "train, validation, test, or any split or file stem of the data."
+    text = "Split to score: train, validation, test, or any other split or file stem of the data."
     flags.DEFINE_string("split", "test", text, values)
-    text = "Name of the files to write; the last name of the split if not given."
+    text = "Name of the files to write. The default is the name of the split, without its folder."
     flags.DEFINE_string("name", "", text, values)
-    text = "Folder to write into; the work directory when not given."
+    text = "Folder to write into. The default is the work directory."
     flags.DEFINE_string("output_dir", "", text, values)
-    flags.DEFINE_integer("samples", 4, "Examples to print.", 0, flag_values=values)
+    flags.DEFINE_integer("samples", 4, "Number of examples to print.", 0, flag_values=values)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Evaluates; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    """Evaluates. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     arguments, _ = cli.parse(__name__, argv, define_flags)
     chosen = cli.read_config(arguments)
     folder = arguments.output_dir or arguments.workdir
@@ -52,11 +53,17 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def check_output_dir(folder: str, workdir: str, chosen: Any) -> None:
-    """Raises a UserError for a folder that holds another run, or evaluations on other data."""
+    """Raises a UserError if the folder contains another run, or evaluations on other data.
+
+    Args:
+      folder: the folder to write into.
+      workdir: the run that is evaluated. It is always allowed as `folder`.
+      chosen: the config of the evaluation.
+    """
     if os.path.realpath(folder) == os.path.realpath(workdir):
         return
     if is_bundle(folder) or os.path.isdir(os.path.join(folder, CHECKPOINT_FOLDER)):
-        raise UserError(f"--output_dir={folder} is the folder of another run: choose a folder without one.")
+        raise UserError(f"--output_dir={folder} contains another run. Choose a folder without a run.")
     if not os.path.exists(runs.config_path(folder)):
         return
     changed = [
@@ -64,22 +71,26 @@ def check_output_dir(folder: str, workdir: str, chosen: Any) -> None:
     ]
     if changed:
         several = "; ".join(
-            f"{one.path} is {one.old.value!r} there, here {one.new.value!r}" for one in changed
+            f"{change.path} is {change.old.value!r} there, here {change.new.value!r}" for change in changed
         )
-        raise UserError(f"--output_dir={folder} holds evaluations on other data ({several}): choose another.")
+        raise UserError(
+            f"--output_dir={folder} contains evaluations on other data ({several}). Choose another folder."
+        )
 
 
 def write_results(run: runs.Run, arguments: flags.FlagValues, stem: str) -> None:
-    """Writes the report after each measurement, and prints it at the end, also where one fails.
+    """Evaluates a run. Writes the scores after each measurement, and prints them at the end.
+
+    If a measurement fails, the scores of the earlier measurements are written and printed.
 
     Args:
-      run: that is evaluated.
+      run: the run to evaluate.
       arguments: the flags.
-      stem: what the names of the files begin with.
+      stem: path of the files to write, without `.hypotheses` and `.scores.json`.
 
     Raises:
-      UserError: an I/O error.
-      KeyboardInterrupt: as it came; its text says what is written.
+      UserError: if an I/O error occurs.
+      KeyboardInterrupt: if the user interrupts. Its text says what is written.
     """
     report, done = None, ""
     before: list[Any] = []
@@ -88,7 +99,7 @@ def write_results(run: runs.Run, arguments: flags.FlagValues, stem: str) -> None
             if not done:
                 write_outputs(report, run, stem)
             write_scores(report, before, run, arguments.split, stem)
-            done = f"the scores above are in {stem}.scores.json; the same command measures the rest too"
+            done = f"the scores above are in {stem}.scores.json; the same command also measures the rest"
     except KeyboardInterrupt:
         raise KeyboardInterrupt(done) from None
     finally:
@@ -98,7 +109,10 @@ def write_results(run: runs.Run, arguments: flags.FlagValues, stem: str) -> None
 
 
 def run_measurements(run: runs.Run, arguments: flags.FlagValues) -> Iterator[tuple[Report, list[Any]]]:
-    """Yields, after each measurement, the report so far and scores of the last averaged checkpoint alone."""
+    """Yields (report so far, scores of the last checkpoint without averaging) after each measurement.
+
+    The second part is empty until the final item of an `--average` run.
+    """
     for report in run.task.report(run.variables, arguments.split):
         yield report, []
     if arguments.average > 1:
@@ -106,31 +120,38 @@ def run_measurements(run: runs.Run, arguments: flags.FlagValues) -> Iterator[tup
 
 
 def score_last_checkpoint(run: runs.Run, arguments: flags.FlagValues) -> list[Any]:
-    """Scores of the last of the averaged checkpoints by itself, to see what averaging brings."""
+    """Returns the scores of the last averaged checkpoint without averaging, to show the gain of averaging."""
     last = runs.load(arguments.workdir, checkpoint=run.steps[-1], chosen=run.task.config)
     return next(last.task.report(last.variables, arguments.split)).scores
 
 
 def show(report: Report, before: Sequence[Any], run: runs.Run, arguments: flags.FlagValues) -> None:
-    """Some examples, then the scores; `before` are those before averaging."""
+    """Prints some examples and the scores.
+
+    Args:
+      report: outputs and scores of the evaluation.
+      before: scores of the last checkpoint without averaging. Empty if nothing is averaged.
+      run: the run that was evaluated.
+      arguments: the flags.
+    """
     for example in report.examples[: arguments.samples]:
         print("".join(f"{name:<11} {text}\n" for name, text in example.items()))
     kind = "ensemble" if isinstance(run.variables, tuple) else "mean"
     which = f"step {run.steps[0]:,}" if len(run.steps) == 1 else f"{kind} of steps {run.steps}"
     print(
         f"{arguments.split}: {len(report.outputs):,} examples, {which}, "
-        f"{report.rate:.1f} examples/s with compilation"
+        f"{report.rate:.1f} examples/s including compilation"
     )
     if report.settings:
         print("  ".join(f"{name}={value}" for name, value in report.settings.items()))
     for score in report.scores:
         print(score)
     for score in before:
-        print(f"step {run.steps[-1]:,} alone: {score}")
+        print(f"step {run.steps[-1]:,} without averaging: {score}")
 
 
 def write_outputs(report: Report, run: runs.Run, stem: str) -> None:
-    """The outputs, a line each; beside them the run's config where there is none."""
+    """Writes the outputs, one on each line, and the run's config if the folder has no config."""
     with atomic_file(f"{stem}.hypotheses", "w") as file:
         file.writelines(one_line(text) + "\n" for text in report.outputs)
     path = runs.config_path(os.path.dirname(stem))
@@ -139,7 +160,15 @@ def write_outputs(report: Report, run: runs.Run, stem: str) -> None:
 
 
 def write_scores(report: Report, before: Sequence[Any], run: runs.Run, split: str, stem: str) -> None:
-    """All scores and how they were made, as JSON."""
+    """Writes all scores with the split, checkpoints and settings of the evaluation as JSON.
+
+    Args:
+      report: outputs and scores of the evaluation.
+      before: scores of the last checkpoint without averaging. Empty if nothing is averaged.
+      run: the run that was evaluated.
+      split: the split that was evaluated.
+      stem: path of the file, without `.scores.json`.
+    """
     content = {
         "split": os.path.basename(split),
         "texts": report.identity,

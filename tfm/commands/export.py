@@ -1,7 +1,7 @@
 """Exports a run as one portable folder: tfm export --workdir=DIR --output=FOLDER
 
-`tfm.Translator.load(FOLDER)`, eval.py and tfm translate open it like the run. --stablehlo also
-writes the search as programs that run without tfm, one for each --stablehlo_shape=ROWSxLENGTH.
+`tfm.Translator.load(FOLDER)`, tfm evaluate and tfm translate open the folder like the run. --stablehlo also
+writes the search as programs that run without tfm, one program for each --stablehlo_shape=ROWSxLENGTH.
 """
 
 import re
@@ -18,14 +18,14 @@ from tfm.io.files import only_writer
 from tfm.workdir import runs
 
 DEFAULT_SHAPE = "1x64"
-LARGEST = MAX_TOKENS  # rows and tokens, like decoding.batch_size and decoding.max_input
+LARGEST = MAX_TOKENS  # limit of rows and of tokens, as of decoding.batch_size and decoding.max_input
 
 
 def parse_shape(text: str) -> tuple[int, int]:
-    """ "16x64" -> (16, 64).
+    """Parses the shape of a batch: "16x64" -> (16, 64).
 
     Raises:
-      UserError: it is something else, or larger than a batch of the search can be.
+      UserError: if the text is no shape, or a number is above `LARGEST`.
     """
     found = re.fullmatch(r"([1-9]\d{0,4})x([1-9]\d{0,4})", text, re.ASCII)
     if not found or max(map(int, found.groups())) > LARGEST:
@@ -36,7 +36,12 @@ def parse_shape(text: str) -> tuple[int, int]:
 
 
 def programs(run: runs.Run, shapes: Sequence[str]) -> dict[str, bytes]:
-    """{file name: bytes} of the search for each of the shapes, texts such as "16x64"."""
+    """Returns {file name: bytes} of the StableHLO program of the search for each shape.
+
+    Args:
+      run: the run to export.
+      shapes: shapes of batches as text, such as "16x64".
+    """
     sizes = [parse_shape(shape) for shape in shapes]
     return {
         f"translate-{rows}x{length}.stablehlo": stablehlo.serialized(
@@ -47,17 +52,17 @@ def programs(run: runs.Run, shapes: Sequence[str]) -> dict[str, bytes]:
 
 
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """The flags of the command, in `values`."""
+    """Defines the flags of the command in `values`."""
     cli.define_finished_run(values, argv)
-    text = "Folder to write; absent or empty."
+    text = "Folder to write. It must be empty or not exist."
     flags.DEFINE_string("output", None, text, values, required=True)
-    flags.DEFINE_bool("stablehlo", False, "Also write the search as StableHLO.", values)
-    text = f"ROWSxLENGTH of a batch; {DEFAULT_SHAPE} if not given."
+    flags.DEFINE_bool("stablehlo", False, "Also write the search as a StableHLO program.", values)
+    text = f"Shape of the batches of a StableHLO program, ROWSxLENGTH. The default is {DEFAULT_SHAPE}."
     flags.DEFINE_multi_string("stablehlo_shape", None, text, values)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Exports; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    """Exports. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     arguments, _ = cli.parse(__name__, argv, define_flags)
     shapes = arguments.stablehlo_shape or ([DEFAULT_SHAPE] if arguments.stablehlo else [])
     for shape in shapes:

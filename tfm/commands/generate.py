@@ -1,13 +1,13 @@
 """Continues texts with a language model: tfm generate --workdir=runs/lm_pydoc --prefix="The for statement"
 
-Without --prefix each line of standard input is one, also an empty one, which begins a text. How many samples
-of each, and how they are drawn, are fields of the run's config: --config.decoding.samples=3
---config.decoding.temperature=0.8 --config.decoding.top_k=40 --config.decoding.top_p=0.9; with samples=0, beam
-search of --config.decoding.beam_size, 1 of which is greedy. The n-th prefix has the same samples for the same
---config.decoding.seed.
+Without --prefix, each line of standard input is a prefix. An empty line begins a new text. Fields of the
+run's config choose the number of samples for each prefix and the sampling: --config.decoding.samples=3
+--config.decoding.temperature=0.8 --config.decoding.top_k=40 --config.decoding.top_p=0.9. With samples=0 the
+command uses beam search with --config.decoding.beam_size; a beam of 1 is greedy search. The same prefix at
+the same position in the input gets the same samples, unless --config.decoding.seed or another field changes.
 
---format=text writes each text with its prefix, and a line of dashes between two; --format=jsonl an object a
-prefix, with the continuations and their scores.
+--format=text writes each continuation after its prefix, followed by a line of dashes. --format=jsonl writes a
+JSON object for each prefix, with the continuations and their scores.
 """
 
 import json
@@ -26,16 +26,16 @@ RULE = "-" * 20
 
 
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """The flags of the command, in `values`."""
+    """Defines the flags of the command in `values`."""
     cli.define_finished_run(values, argv)
-    text = "Text to continue; each line of standard input when not given."
+    text = "Text to continue. The default is to continue each line of standard input."
     flags.DEFINE_multi_string("prefix", None, text, values)
-    text = "Texts, or a JSON object a prefix."
+    text = "Output format: text, or a JSON object on each line for each prefix."
     flags.DEFINE_enum("format", "text", ("text", "jsonl"), text, values)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Continues texts; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    """Continues texts. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     arguments, _ = cli.parse(__name__, argv, define_flags)
     terminal.check_open("stdout", "a file to write to")
     if arguments.prefix is None:
@@ -49,7 +49,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def numbered_chunks(prefixes: list[str] | None) -> Iterator[tuple[int, list[str]]]:
-    """(number of the first, prefixes): those that are given, else lines of standard input, some at a time."""
+    """Yields (index of the chunk's first prefix, prefixes of the chunk).
+
+    Args:
+      prefixes: the prefixes, which become a single chunk. None reads the lines of standard input.
+    """
     if prefixes is not None:
         yield 0, prefixes
         return
@@ -60,11 +64,11 @@ def numbered_chunks(prefixes: list[str] | None) -> Iterator[tuple[int, list[str]
 
 
 def as_text(prefix: str, continuations: Sequence[Any]) -> str:
-    """Each continuation behind the prefix, with a line of dashes below."""
+    """Returns the text of each continuation after the prefix, followed by a line of dashes."""
     return "\n".join(f"{prefix}{each.text}\n{RULE}" for each in continuations)
 
 
 def as_json(prefix: str, continuations: Sequence[Any]) -> str:
-    """{"prefix": text, "continuations": [{"text": text, "score": log-probability}, ...]}."""
+    """Returns {"prefix": text, "continuations": [{"text": text, "score": log-probability}, ...]} as JSON."""
     content = {"prefix": prefix, "continuations": [each._asdict() for each in continuations]}
     return json.dumps(content, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""--help of the commands: usage, flags, and the fields of the config with default, range and meaning."""
+"""The --help of the commands: usage, flags, and the fields of the config with default, range and meaning."""
 
 import contextlib
 import shutil
@@ -19,29 +19,29 @@ MARKS = {CHANGEABLE: "*", WITH_RESET: "r", NEVER: "-"}
 CONFIG = "config"
 CONFIG_HELP = (
     "Config of the run: a Python file with get_config(), the config.json of another run, or the name of a "
-    "config that tfm ships, such as quickstart; FILE:VARIANT or NAME:VARIANT is one of a sweep."
+    "config that tfm ships, such as quickstart. FILE:VARIANT or NAME:VARIANT is a variant of a sweep."
 )
-REPEATED = "; repeat this option to specify a list of values"  # what absl adds
-LEFT = 32  # columns of names and defaults
-WIDTHS = (60, 110)
+REPEATED = "; repeat this option to specify a list of values"  # absl adds it to the help of a flag
+LEFT = 32  # width of the column of names and defaults
+WIDTHS = (60, 110)  # the smallest and the largest line width, in characters
 
 
 def is_asked(argv: Sequence[str]) -> bool:
-    """Whether the command line asks for help."""
+    """Returns whether the command line asks for help."""
     options = argv[: argv.index("--")] if "--" in argv else argv
     return any(option.partition("=")[0] in ASKED for option in options)
 
 
 def text(module: str, argv: Sequence[str], values: flags.FlagValues, positional: Sequence[str] = ()) -> str:
-    """The help of a command, once its flags are defined.
+    """Returns the help of a command whose flags are defined.
 
-    A command that opens a run shows the decoding section alone, one that begins a run all fields, with the
-    values of --config=FILE where it is given.
+    A command that begins a run shows all fields of the config, with the values of --config=FILE if it is
+    given. A command that opens a run shows only the fields of the decoding section.
 
     Args:
       module: name of the command's module.
-      argv: its arguments.
-      values: its flags.
+      argv: arguments of the command.
+      values: flags of the command.
       positional: names of the positional arguments.
     """
     begins, opens = begins_run(values), opens_run(values)
@@ -65,35 +65,36 @@ def text(module: str, argv: Sequence[str], values: flags.FlagValues, positional:
 
 
 def begins_run(values: flags.FlagValues) -> bool:
-    """Whether a command with these flags begins a run, and takes all fields of its config."""
+    """Returns whether a command with these flags begins a run and accepts all fields of its config."""
     return CONFIG in values and not opens_run(values)
 
 
 def opens_run(values: flags.FlagValues) -> bool:
-    """Whether a command with these flags opens a run, and takes the fields of `decoding`."""
+    """Returns whether a command with these flags opens a run, so that its help shows `decoding`."""
     return "ensemble" in values
 
 
 def all_fields(config: Any) -> Iterator[str]:
-    """The lines about the fields of a config, by section."""
+    """Yields the lines about the fields of a config, section by section."""
     yield from textwrap.wrap(
-        "Fields of the config, such as --config.training.steps=1000, with the values of --config=FILE, else "
-        "their defaults. When a run resumes, those marked * may change, those marked - never, those marked "
-        "r with --reset_schedule, all others with --allow_change=FIELD.",
+        "Fields of the config, such as --config.training.steps=1000, with the values of --config=FILE or "
+        "their defaults. When a run resumes, fields marked * may change, and fields marked - may never "
+        "change. Fields marked r may change with --reset_schedule, and all others with --allow_change=FIELD.",
         _width(),
     )
     yield ""
     section = ""
-    for leaf in sorted(leaves(config), key=lambda leaf: "." in leaf.path):  # those in no section first
+    for leaf in sorted(leaves(config), key=lambda leaf: "." in leaf.path):  # fields without a section first
         if section != (section := leaf.path.rpartition(".")[0]):
             yield from ("", section)
         yield from _field(leaf, MARKS.get(leaf.info.resume, " "))
 
 
-def _decoding_fields(config):
+def _decoding_fields(config: Any) -> Iterator[str]:
+    """Yields the lines about the fields of the decoding section."""
     yield from textwrap.wrap(
-        "Fields of the run's config, such as --config.decoding.beam_size=5; `train.py --help` shows those of "
-        "the other sections.",
+        "Fields of the run's config, such as --config.decoding.beam_size=5. `tfm train --help` shows the "
+        "fields of the other sections.",
         _width(),
     )
     yield ""
@@ -102,6 +103,7 @@ def _decoding_fields(config):
 
 
 def _field(leaf: Leaf, mark: str = " ") -> Iterator[str]:
+    """Returns the lines of a field: its mark, path and value, then its help and allowed values."""
     info = leaf.info
     allowed = " ".join(filter(None, [info.expectation, info.unit]))
     meaning = f"{info.help} ({allowed})" if allowed else info.help
@@ -109,8 +111,8 @@ def _field(leaf: Leaf, mark: str = " ") -> Iterator[str]:
     return _row(f"{mark} {leaf.path}={value}", meaning)
 
 
-def _flag_columns(flag):
-    """Name with default, and meaning, of an absl flag."""
+def _flag_columns(flag: flags.Flag) -> tuple[str, str]:
+    """Returns the two columns of an absl flag: its name with the default, and its help."""
     parser, name = flag.parser, f"  --{flag.name}"
     if _is_required(flag) or (flag.default in (None, "", []) and not isinstance(parser, flags.BooleanParser)):
         name += f"={flag.name.upper()}"
@@ -120,14 +122,14 @@ def _flag_columns(flag):
 
 
 def meaning(flag: flags.Flag) -> str:
-    """The help of a flag; absl breaks the lines of what it adds."""
+    """Returns the help of a flag in one line, with absl's note about repetition in fewer words."""
     words = " ".join(flag.help.split())
     own = words.removesuffix(REPEATED)
     return own if own == words or "repeat" in own else f"{own} May be repeated."
 
 
 def _row(left: str, right: str) -> Iterator[str]:
-    """Two columns; the right one begins below a left one that is too long."""
+    """Returns the lines of a row of two columns. If the left text is too long, the right begins below it."""
     indent = " " * (LEFT + 2)
     lines = textwrap.wrap(right, _width(), initial_indent=indent, subsequent_indent=indent)
     if len(left) <= LEFT and lines:
@@ -136,26 +138,27 @@ def _row(left: str, right: str) -> Iterator[str]:
 
 
 def own_flags(values: flags.FlagValues) -> list[flags.Flag]:
-    """The flags in their order, without the fields of the config."""
+    """Returns the flags in the order of their definition, without the fields of the config."""
     found = [flag for defined in values.flags_by_module_dict().values() for flag in defined]
     return [flag for flag in found if not flag.name.startswith(f"{CONFIG}.")]
 
 
-def _is_required(flag):
-    """absl keeps no such mark: it adds a validator to a flag whose default is None."""
+def _is_required(flag: flags.Flag) -> bool:
+    """Returns whether a flag is required. absl marks it only by a validator and the default None."""
     return flag.default is None and bool(flag.validators)
 
 
-def _config(argv, values):
-    """The config that the flags name, else the default one of a translation."""
+def _config(argv: Sequence[str], values: flags.FlagValues) -> Any:
+    """Returns the config that the flags name, or the default config of a translation."""
     if CONFIG not in values:
         return Config()
     options = [option for option in argv if option.startswith(f"--{CONFIG}.")]
-    with contextlib.suppress(flags.Error, TypeError, ValueError):  # others are required, or do not fit
+    with contextlib.suppress(flags.Error, TypeError, ValueError):  # help ignores missing and invalid flags
         values(["tfm", *options])
     found = values[CONFIG].value
     return runs.parse_config(found) if isinstance(found, config_dict.ConfigDict) else Config()
 
 
-def _width():
+def _width() -> int:
+    """Returns the width of the help in characters, from the terminal and within `WIDTHS`."""
     return min(max(shutil.get_terminal_size((100, 24)).columns, WIDTHS[0]), WIDTHS[1])

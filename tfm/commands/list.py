@@ -1,7 +1,7 @@
-"""Lists the runs in folders, a line each: tfm list [FOLDER ...]
+"""Lists the runs in folders, one run on each line: tfm list [FOLDER ...]
 
-Looks in runs/ where no folder is given, and in the folders below. The last column has the first score of each
-evaluation that `tfm evaluate` left.
+Searches each folder and the folders below it. The default folder is runs/. The last column shows the first
+score of each evaluation that `tfm evaluate` wrote.
 """
 
 from collections.abc import Sequence
@@ -11,30 +11,30 @@ from absl import flags
 from tfm.commands import cli, config_flag
 from tfm.errors import UserError
 from tfm.memory import format_bytes
-from tfm.workdir.status import Status, find_runs, read_status
+from tfm.workdir.status import Evaluation, Status, find_runs, read_status
 
 FOLDER = "runs"
 COLUMNS = ("run", "model", "step", "state", "best", "disk", "scores")
 
 
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """The flags of the command, in `values`."""
+    """Defines the flags of the command in `values`."""
     config_flag.define_import(values, argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Prints the list; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    """Prints the list. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     _, folders = cli.parse(__name__, argv, define_flags, ["[FOLDER ...]"])
     rows = [describe(workdir) for folder in folders or [FOLDER] for workdir in find_runs(folder)]
     if not rows:
         raise UserError(
-            f"There is no run in {', '.join(folders or [FOLDER])}: train one, or name its folder."
+            f"There is no run in {', '.join(folders or [FOLDER])}. Train a model, or give another folder."
         )
     print("\n".join(format_table([COLUMNS, *rows])))
 
 
 def describe(workdir: str) -> tuple[str, ...]:
-    """The cells of a run; one that cannot be read says why."""
+    """Returns the cells of a run in the order of `COLUMNS`. A run that cannot be read shows the error."""
     try:
         status = read_status(workdir)
     except (UserError, OSError) as error:
@@ -52,7 +52,7 @@ def describe(workdir: str) -> tuple[str, ...]:
 
 
 def format_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines with columns of equal width."""
+    """Returns the rows as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -60,6 +60,7 @@ def format_table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _state(status: Status) -> str:
+    """Returns the state of a run in one word."""
     if status.holder:
         return "training"
     if status.is_export:
@@ -67,7 +68,8 @@ def _state(status: Status) -> str:
     return "finished" if status.is_finished else "stopped"
 
 
-def _first_score(evaluation):
+def _first_score(evaluation: Evaluation) -> str:
+    """Returns the first score of an evaluation with its name."""
     if not evaluation.scores:
         return "no score"
     first = evaluation.scores[0]

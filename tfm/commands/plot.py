@@ -1,16 +1,17 @@
 """Plots for papers and notes: tfm plot KIND [DIR ...]
 
-  tfm plot DIR [DIR ...]               curves of training and validation of several runs (or: curves DIR ...)
-  tfm plot positions [DIR]             encodings of positions, those of a run too where it has learned them
+  tfm plot DIR [DIR ...]               training and validation curves of several runs (or: curves DIR ...)
+  tfm plot positions [DIR]             position encodings, and the learned positions of a run if it has them
   tfm plot masks                       padding, causal and packed masks before and after the softmax
   tfm plot schedules                   learning rates of all schedules
-  tfm plot calibration DIR [DIR ...]   how often predicted tokens of a like probability are right
-  tfm plot lengths DIR [DIR ...]       BLEU by length of the source, of what eval.py translated
-  tfm plot neighbours DIR [PIECE ...]  word pieces whose embeddings are the nearest
-  tfm plot norms DIR                   norms of gradients and activations by layer, of one training batch
-  tfm plot samples DIR                 what a run made of the same examples at each evaluation, with pictures
+  tfm plot calibration DIR [DIR ...]   share of correct tokens by predicted probability
+  tfm plot lengths DIR [DIR ...]       BLEU by length of the source, from the outputs of tfm evaluate
+  tfm plot neighbours DIR [PIECE ...]  word pieces with the nearest embeddings
+  tfm plot norms DIR                   norms of gradients and activations by layer, for one training batch
+  tfm plot samples DIR                 outputs for the same examples at each evaluation, with pictures
 
-Writes KIND.png, or --output=FILE.png, .svg or .pdf; of samples, samples.md, or --output=FILE.md.
+Writes KIND.png, or the file of --output with the ending .png, .svg or .pdf. The kind
+samples writes samples.md, or the file of --output with the ending .md.
 """
 
 import os
@@ -38,21 +39,21 @@ from tfm.visualize import measures, plots
 from tfm.visualize.figures import save
 from tfm.workdir import runs
 
-PIECES = ("animal", "street", "tired", "wide")  # of the paper's authors' sentences
-NEIGHBOURS = 10
-DPI = 200  # of a column's width, which has few inches
-MASKED_LENGTH = 8  # positions of the masks that are drawn
+PIECES = ("animal", "street", "tired", "wide")  # words of the example sentences of the paper's authors
+NEIGHBOURS = 10  # number of nearest pieces to draw for each piece
+DPI = 200  # high, because figures are only as wide as a column of text
+MASKED_LENGTH = 8  # number of positions in the drawn masks
 
 
 class Kind(NamedTuple):
     """A kind of plot.
 
     Attributes:
-      draw: (flags, arguments behind the kind) -> figure, or the text of a page in Markdown.
-      flags: names of those that it reads, beside --output.
-      least, most: numbers of folders or other arguments that it takes; most None is any.
-      takes: what these are, for error messages.
-      ending: of the file's name, if --output does not name it.
+      draw: function of the flags and the arguments after the kind. Returns a figure, or a page in Markdown.
+      flags: names of the flags that it reads, except --output and --import.
+      least, most: smallest and largest number of arguments after the kind. None as `most` means no limit.
+      takes: description of these arguments, for error messages.
+      ending: ending of the file's name if --output is not given.
     """
 
     draw: Callable[[flags.FlagValues, Sequence[str]], Figure | str]
@@ -64,7 +65,7 @@ class Kind(NamedTuple):
 
 
 def draw_curves(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
-    """Metrics of several runs: those of --metric, else the training loss and all of validation."""
+    """Draws the metrics of --metric for several runs. The default is training loss and all of validation."""
     rows = [read_metrics(folder) for folder in folders]
     logged = sorted({name for each in rows for row in each for name in row if "/" in name})
     validation = [name for name in logged if name.startswith("validation/")]
@@ -77,10 +78,11 @@ def draw_curves(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
 
 
 def draw_positions(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
-    """Both layouts of sinusoids, and the tables that a run has learned."""
+    """Draws both layouts of the sinusoids and, given a run, its learned position tables."""
     if values.d_model % 2:
         raise UserError(
-            f"Expected an even --d_model, as each frequency has a sine and a cosine, got {values.d_model}."
+            f"Expected an even --d_model, because each frequency has a sine and a cosine, got "
+            f"{values.d_model}."
         )
     index = np.arange(values.length)
     encodings = {
@@ -91,13 +93,13 @@ def draw_positions(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
         params = runs.single_model_variables(runs.load(folder))["params"]
         learned = {name: part["table"] for name, part in params.items() if name.endswith("positions")}
         if not learned:
-            raise UserError(f"The model of {folder} has not learned its positions: leave the folder out.")
+            raise UserError(f"The model of {folder} has no learned positions. Leave the folder out.")
         encodings |= {name.replace("_", " "): np.asarray(table) for name, table in learned.items()}
     return plots.plot_positions(encodings)
 
 
 def draw_masks(values: flags.FlagValues, _: Sequence[str]) -> Figure:
-    """The masks of tfm.masks over the same random logits."""
+    """Draws the masks of tfm.masks and the softmax of the same random logits under each mask."""
     del values
     index = np.arange(MASKED_LENGTH)
     tokens = np.where(index < MASKED_LENGTH - 2, 1, 0)
@@ -121,7 +123,7 @@ def draw_masks(values: flags.FlagValues, _: Sequence[str]) -> Figure:
 
 
 def draw_schedules(values: flags.FlagValues, _: Sequence[str]) -> Figure:
-    """All schedules with the peak of the paper's: --d_model, --warmup_steps, --steps."""
+    """Draws all schedules with the peak of the paper's schedule for --d_model and --warmup_steps."""
     warmup, steps = values.warmup_steps, values.steps
     if warmup >= steps:
         raise UserError(f"Expected --warmup_steps below --steps, got {warmup:,} and {steps:,}.")
@@ -137,13 +139,13 @@ def draw_schedules(values: flags.FlagValues, _: Sequence[str]) -> Figure:
 
 
 def draw_calibration(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
-    """Token probabilities of each run on at most --sentences pairs of its validation split, or of --split."""
+    """Draws the calibration of each run on at most --sentences pairs of --split, or of validation."""
     found = [_calibrate(values, folder) for folder in folders]
     return plots.plot_calibration(dict(zip(_name_runs(folders), found, strict=True)))
 
 
 def draw_lengths(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
-    """BLEU by words of the source, of the hypotheses that eval.py left."""
+    """Draws BLEU by the number of words in the source, from the hypotheses that tfm evaluate wrote."""
     groups = []
     for folder in folders:
         system = compare.read_system(folder, values.name or "", values.split or "test", "tfm plot lengths")
@@ -153,7 +155,11 @@ def draw_lengths(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
 
 
 def draw_neighbours(values: flags.FlagValues, arguments: Sequence[str]) -> Figure:
-    """The nearest embeddings of word pieces, at the beginning of a word where there is such a piece."""
+    """Draws the nearest neighbours of word pieces by their embeddings.
+
+    The arguments are the folder of a run and texts. Each text must be one word piece. Without texts, those of
+    `PIECES` that are one piece of the vocabulary are drawn.
+    """
     folder, *given = arguments
     run = runs.load(folder, checkpoint=values.checkpoint)
     runs.require_translation(run.task.config, "tfm plot neighbours")
@@ -163,46 +169,49 @@ def draw_neighbours(values: flags.FlagValues, arguments: Sequence[str]) -> Figur
         ids = tokenizer.encode([text])[0]
         if len(ids) != 1 and given:
             pieces = " ".join(tokenizer.pieces(ids))
-            raise UserError(f"{text!r} is not one piece of the vocabulary, but {len(ids)}: {pieces}.")
+            raise UserError(
+                f"Expected a text that is one piece of the vocabulary, but {text!r} has {len(ids)}: {pieces}."
+            )
         if len(ids) == 1:
             found, similarities = measures.nearest_neighbours(table, ids[0], NEIGHBOURS)
             neighbours[tokenizer.pieces(ids)[0]] = (tokenizer.pieces(found), similarities.tolist())
     if not neighbours:
         raise UserError(
-            f"None of {', '.join(PIECES)} is one piece of the vocabulary of {folder}: name others."
+            f"None of {', '.join(PIECES)} is one piece of the vocabulary of {folder}. Give other pieces."
         )
     return plots.plot_neighbours(neighbours)
 
 
 def draw_norms(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
-    """Norms of the first training batch under the weights of a run."""
+    """Draws the norms of gradients and activations of the first training batch, by layer."""
     run = runs.load(folders[0], checkpoint=values.checkpoint)
     batch = next(iter(run.task.open_data().train_batches(0)))
     return plots.plot_norms(*measures.measure_norms(run.task, runs.single_model_variables(run), batch))
 
 
 def write_samples(values: flags.FlagValues, folders: Sequence[str]) -> str:
-    """A page of the samples of a run over its steps, which links its pictures."""
+    """Returns a page in Markdown with the samples of a run at each evaluation and links to its pictures."""
     if values.output and not values.output.endswith(".md"):
-        raise UserError(f"Expected the name of a page to end in .md, got --output={values.output!r}.")
+        raise UserError(f"Expected --output to end in .md for the kind samples, got {values.output!r}.")
     page = os.path.abspath(values.output or "samples.md")
     return format_samples(read_samples(folders[0]), os.path.dirname(page))
 
 
-def _name_runs(folders):
-    """A name for each folder.
+def _name_runs(folders: Sequence[str]) -> list[str]:
+    """Returns a short name for each folder.
 
     Raises:
-      UserError: two are the same.
+      UserError: if a folder is given twice.
     """
     names = plots.name_runs(folders)
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise UserError(f"Expected each folder once, got {twice[0]} twice.")
+        raise UserError(f"Expected different folders, got {twice[0]} twice.")
     return names
 
 
-def _calibrate(values, folder):
+def _calibrate(values: flags.FlagValues, folder: str) -> Any:
+    """Returns the calibration of a run, see `tfm.visualize.measures.calibrate`."""
     run = runs.load(folder, checkpoint=values.checkpoint)
     runs.require_translation(run.task.config, "tfm plot calibration")
     data, tokenizer = run.task.config.data, run.task.tokenizer
@@ -216,10 +225,10 @@ def _calibrate(values, folder):
 
 
 def _embedding(params: Any, folder: str) -> np.ndarray:
-    """The table [V, D] that embeds the source.
+    """Returns the table [V, D] that embeds the source.
 
     Raises:
-      UserError: the parameters have none of a known name.
+      UserError: if the parameters contain no embedding table with a known name.
     """
     for name in ("embedding", "source_embedding"):
         if "table" in params.get(name, {}):
@@ -238,33 +247,41 @@ KINDS = {
     "norms": Kind(draw_norms, ("checkpoint",), 1, 1, "the folder of one run"),
     "samples": Kind(write_samples, (), 1, 1, "the folder of one run", "md"),
 }
-FIRST_WORDS = tuple(KINDS)  # what a shell completes behind the command
+FIRST_WORDS = tuple(KINDS)  # a shell completes them as the first argument of the command
 
 
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """The flags of the command, in `values`."""
+    """Defines the flags of the command in `values`."""
     config_flag.define_import(values, argv)
     text = (
-        "File of the plot, in the format of its ending: png, svg, pdf, of samples md; KIND.png if not given."
+        "File to write. Its ending is the format: png, svg, pdf, or md for samples. The default is KIND.png."
     )
     flags.DEFINE_string("output", "", text, values)
-    text = "curves: metric to draw, such as train/nll; the training loss and all of validation if not given."
+    text = (
+        "For curves: metric to draw, such as train/nll. The default is training loss and all of validation."
+    )
     flags.DEFINE_multi_string("metric", [], text, values)
-    flags.DEFINE_string("checkpoint", None, "best (the default), last, or a step.", values)
-    text = "calibration, lengths: split of the data; validation for calibration, else test, if not given."
+    text = "For calibration, neighbours and norms: checkpoint to load, best (the default), last, or a step."
+    flags.DEFINE_string("checkpoint", None, text, values)
+    text = "For calibration and lengths: split of the data. The default is validation for calibration, "
+    text += "test for lengths."
     flags.DEFINE_string("split", None, text, values)
-    flags.DEFINE_string("name", None, "lengths: the --name that eval.py was given.", values)
-    text = "calibration: sentence pairs at most, taken evenly from the split."
+    text = "For lengths: the --name that tfm evaluate was given."
+    flags.DEFINE_string("name", None, text, values)
+    text = "For calibration: maximum number of sentence pairs, taken evenly from the split."
     flags.DEFINE_integer("sentences", 500, text, 1, flag_values=values)
-    text = "positions: features; schedules: width of the model."
+    text = "For positions and schedules: model width, d_model."
     flags.DEFINE_integer("d_model", 512, text, 2, 65_536, flag_values=values)
-    flags.DEFINE_integer("length", 100, "positions: how many.", 2, 4096, flag_values=values)
-    flags.DEFINE_integer("warmup_steps", 4000, "schedules: of all.", 1, 10**6, flag_values=values)
-    flags.DEFINE_integer("steps", 20_000, "schedules: of all.", 2, 10**6, flag_values=values)
+    text = "For positions: number of positions."
+    flags.DEFINE_integer("length", 100, text, 2, 4096, flag_values=values)
+    text = "For schedules: number of warm-up steps."
+    flags.DEFINE_integer("warmup_steps", 4000, text, 1, 10**6, flag_values=values)
+    text = "For schedules: number of training steps."
+    flags.DEFINE_integer("steps", 20_000, text, 2, 10**6, flag_values=values)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Plots; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    """Plots. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     values, arguments = cli.parse(__name__, argv, define_flags, ("KIND|DIR", "[DIR ...]"))
     name, rest = (arguments[0], arguments[1:]) if arguments[0] in KINDS else ("curves", arguments)
     _check(name, values, rest)
@@ -279,13 +296,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(path)
 
 
-def _check(name, values, arguments):
-    """Raises a UserError for arguments and flags that the kind does not take."""
+def _check(name: str, values: flags.FlagValues, arguments: Sequence[str]) -> None:
+    """Raises a UserError if the kind does not accept these arguments or flags."""
     kind = KINDS[name]
     if len(arguments) < kind.least or (kind.most is not None and len(arguments) > kind.most):
         got = " ".join(arguments) or "nothing"
-        raise UserError(f"tfm plot {name} takes {kind.takes}, got {got}.")
+        raise UserError(f"Expected {kind.takes} after tfm plot {name}, got {got}.")
     known = {"output", "import", *kind.flags}
     others = [flag for flag in values if values[flag].present and flag not in known]
     if others:
-        raise UserError(f"tfm plot {name} has no --{others[0]}: leave it out.")
+        raise UserError(f"tfm plot {name} has no flag --{others[0]}. Leave it out.")

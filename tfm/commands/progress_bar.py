@@ -1,4 +1,4 @@
-"""A live line of progress under the log of a run, where standard error is a terminal."""
+"""A live progress bar below the log of a run, if standard error is a terminal."""
 
 import sys
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ from rich.progress import (
 from tfm.training.hooks import Hook
 
 DRAWN_PER_SECOND = 4
-SPEED_SECONDS = 120.0  # over which the time left is estimated
+SPEED_SECONDS = 120.0  # the time left is estimated from the speed of this period
 
 
 class ProgressBar(Hook):
-    """Step, loss, learning rate, speed and time left, drawn a few times a second.
+    """A hook that draws step, loss, learning rate, speed and time left a few times a second.
 
     Attributes:
-      steps: of the run.
-      unit: of the task, such as "tokens".
+      steps: number of training steps of the run.
+      unit: the unit that the task counts, such as "tokens".
     """
 
     def __init__(self, steps: int, unit: str):
@@ -50,25 +50,25 @@ class ProgressBar(Hook):
 
     def on_step(self, step: int, metrics: Mapping[str, tuple[float, float]]) -> None:
         """Moves the bar to the step."""
-        if self._task is None:  # not sooner: what is told before the first step is not part of the speed
+        if self._task is None:  # begins here, so that the compilation does not count for the speed
             self._bar.start()
-            self._bar.console.show_cursor(True)  # a signal may end the process at once
+            self._bar.console.show_cursor(True)  # a signal may kill the process before it could show it again
             self._task = self._bar.add_task("", total=self.steps, completed=step - 1, text="")
         total, count = metrics.get("loss", (0.0, 0.0))
         self._loss = f"loss {total / count:.4f}" if count else self._loss
         self._bar.update(self._task, completed=step, text=f"{self._loss}{self._rest}")
 
     def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Takes speed and learning rate from the line of the log."""
+        """Updates speed and learning rate from the metrics of a log line."""
         rate = metrics.get(f"train/{self.unit}_per_second")
         speed = "" if rate is None else f"  {rate:,.0f} {self.unit}/s"
         self._rest = f"  lr {metrics['train/learning_rate']:.2e}{speed}"
 
     def close(self) -> None:
-        """Removes the line."""
+        """Removes the bar from the terminal."""
         self._bar.stop()
 
 
 def is_wanted() -> bool:
-    """Whether somebody looks: standard error is a terminal that can move its cursor."""
+    """Returns whether standard error is a terminal that can move its cursor."""
     return sys.stderr.isatty() and not Console(stderr=True).is_dumb_terminal

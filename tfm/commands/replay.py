@@ -1,9 +1,9 @@
-"""Makes one step of a run again, bit for bit: tfm replay --workdir=DIR --step=450 --read="decoder.*.weights"
+"""Recomputes one training step, bit for bit: tfm replay --workdir=DIR --step=450 --read="decoder.*.weights"
 
-Continues the run from the newest checkpoint before the step, in memory: the work directory stays as it is.
-Prints the step's batch and metrics, the norms of each parameter, of its gradient and of its update, with
---heads those of each attention head too, and a summary of each activation that --read names
-(docs/interpret.md). --output=FILE.npz writes all of it as NumPy arrays.
+Continues the run in memory from the newest checkpoint before the step. The work directory does not change.
+Prints the batch and the metrics of the step, the norms of each parameter, of its gradient and of its update,
+and a summary of each activation that --read names (docs/interpret.md). --heads adds the norms for each
+attention head. --output=FILE.npz writes the batch, parameters, gradients and activations as NumPy arrays.
 """
 
 import json
@@ -24,7 +24,7 @@ from tfm.workdir.bundle import is_bundle
 
 
 def format_changes(changes: Iterable[Change]) -> list[str]:
-    """Lines of a table, a parameter or a head each."""
+    """Returns the lines of a table with a row for each parameter or attention head."""
     changes = list(changes)
     names = [one.name if one.head is None else f"  head {one.head}" for one in changes]
     width = max(map(len, names), default=0)
@@ -37,7 +37,7 @@ def format_changes(changes: Iterable[Change]) -> list[str]:
 
 
 def format_reads(reads: Mapping[str, np.ndarray]) -> list[str]:
-    """Lines of a table, an activation each."""
+    """Returns the lines of a table with a row for each activation: mean, deviation, largest value, shape."""
     width = max(map(len, reads), default=0)
     lines = [f"{'activation':<{width}}  {'mean':>10}  {'deviation':>10}  {'largest':>10}  shape"]
     for name, value in reads.items():
@@ -48,10 +48,13 @@ def format_reads(reads: Mapping[str, np.ndarray]) -> list[str]:
 
 
 def write_arrays(path: str, replay: Replay) -> None:
-    """Writes "batch/...", "before/...", "after/...", "gradient/..." and "read/..." into a .npz file.
+    """Writes the arrays of a step into a .npz file.
+
+    Their names begin with "batch/", "before/" and "after/" (the parameters), "gradient/" and "read/" (the
+    activations).
 
     Raises:
-      UserError: an I/O error.
+      UserError: if an I/O error occurs.
     """
     trees = {
         "batch": replay.batch,
@@ -69,26 +72,28 @@ def write_arrays(path: str, replay: Replay) -> None:
 
 
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """The flags of the command, in `values`."""
+    """Defines the flags of the command in `values`."""
     flags.DEFINE_string("workdir", None, "Folder of a run.", values, required=True)
-    flags.DEFINE_integer("step", None, "The step, from 1.", 1, flag_values=values, required=True)
-    text = "Name or glob of activations to read, such as decoder.*.weights; may be given several times."
+    text = "Training step to recompute, counted from 1."
+    flags.DEFINE_integer("step", None, text, 1, flag_values=values, required=True)
+    text = "Name or glob of activations to show, such as decoder.*.weights."
     flags.DEFINE_multi_string("read", [], text, values)
-    flags.DEFINE_bool("heads", False, "Also the norms of each attention head.", values)
-    flags.DEFINE_string("output", "", "File to write, with the ending .npz.", values)
+    flags.DEFINE_bool("heads", False, "Also print the norms of each attention head.", values)
+    text = "File for the arrays of the step, with the ending .npz. The default is to write no file."
+    flags.DEFINE_string("output", "", text, values)
     config_flag.define_import(values, argv)
     config_flag.check_absent(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Replays a step; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    """Replays a step. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     arguments, _ = cli.parse(__name__, argv, define_flags)
     output, workdir = arguments.output, arguments.workdir
     if output and not output.endswith(".npz"):
         raise UserError(f"--output must end in .npz, got {output!r}.")
     chosen: Any = runs.read_config(workdir)
     if is_bundle(workdir):
-        raise UserError(f"{workdir} is an export, which has no steps to replay: give the folder of its run.")
+        raise UserError(f"{workdir} is an export, which has no steps to replay. Give the folder of its run.")
     cli.prepare_device()
     task = tasks.find(chosen.task).create(chosen, workdir, new=False)
     replay = replay_step(task, chosen.training, workdir, arguments.step, arguments.read)

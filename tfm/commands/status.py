@@ -1,11 +1,11 @@
-"""Shows what a run has done so far: tfm status runs/quickstart
+"""Shows the progress of a run: tfm status runs/quickstart
 
-Its step, speed and time left, the best and the last evaluation, checkpoints, scores and disk. Reads the work
-directory alone, so a run that is training, here or on another machine, is not disturbed.
+Prints step, speed and time left, the best and the last evaluation, checkpoints, scores and disk space. The
+command only reads the work directory, so it does not disturb a run that trains, here or on another machine.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from absl import flags
 
@@ -14,22 +14,22 @@ from tfm.memory import format_bytes
 from tfm.training.reporting import format_duration
 from tfm.workdir.status import Status, read_status
 
-COLUMN = 16  # characters of a name
+COLUMN = 16  # width of the column of names, in characters
 
 
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """The flags of the command, in `values`."""
+    """Defines the flags of the command in `values`."""
     config_flag.define_import(values, argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Prints the status; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    """Prints the status. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     _, (workdir,) = cli.parse(__name__, argv, define_flags, ["DIR"])
     print("\n".join(f"{name:<{COLUMN}}{text}" for name, text in describe(read_status(workdir))))
 
 
 def describe(status: Status) -> Iterator[tuple[str, str]]:
-    """The lines, (name, text)."""
+    """Yields (name, text) for each line of the status."""
     yield "run", f"{status.workdir} ({status.config.task}, {status.config.model.name})"
     yield "state", describe_state(status)
     if not status.is_export:
@@ -59,7 +59,7 @@ def describe(status: Status) -> Iterator[tuple[str, str]]:
 
 
 def describe_state(status: Status) -> str:
-    """Whether it trains, is finished, or waits to be resumed."""
+    """Returns the state in words: training, exported model, finished, or stopped."""
     if status.holder:
         left = "" if status.seconds_left is None else f", about {format_duration(status.seconds_left)} left"
         return f"training: {status.holder}{left}"
@@ -68,14 +68,14 @@ def describe_state(status: Status) -> str:
     if status.is_finished:
         return "finished"
     return (
-        "stopped: the same command resumes it"
+        "stopped: the same command resumes the run"
         if status.checkpoints
         else "stopped before its first checkpoint"
     )
 
 
 def describe_training(status: Status) -> str:
-    """The last line of the log."""
+    """Returns loss, speed, step and age of the last log line."""
     row = status.training
     rate = row.get(f"train/{status.unit}_per_second")
     speed = "" if rate is None else f"  {rate:,.0f} {status.unit}/s"
@@ -83,7 +83,8 @@ def describe_training(status: Status) -> str:
     return f"loss {row['train/loss']:.4f}{speed}  at step {row['step']:,}" + (f", {ago} ago" if ago else "")
 
 
-def _shown_scores(row):
+def _shown_scores(row: Mapping[str, float]) -> list[str]:
+    """Returns the validation scores of a log line, each with its name."""
     return [
         f"{name.removeprefix('validation/')} {value:.4g}"
         for name, value in row.items()

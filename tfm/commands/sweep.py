@@ -1,11 +1,11 @@
 """Trains and evaluates every variant of a config: tfm sweep configs/table3.py --workdir=runs/table3
 
-The config file has a function get_variants() that yields them, see `tfm.sweep`. Each is trained with
---seeds seeds in a folder of its own, WORKDIR/VARIANT/seed_N, by `tfm train`, and evaluated by `tfm evaluate`;
-then WORKDIR/ledger.jsonl gets a line, and WORKDIR/table.md is written. The same command resumes: it omits
-finished runs, and a run that was interrupted resumes from its newest checkpoint. --config.field=value
-changes a field of all variants. All runs of a work directory have the configs and the evaluation of one
-command, but for --seeds and --only, so that the table compares what can be compared.
+The function get_variants() of the config file yields the variants, see `tfm.sweep`. `tfm train` trains each
+variant with --seeds seeds, each run in the folder WORKDIR/VARIANT/seed_N, and `tfm evaluate` evaluates it.
+After each run, the command adds a line to WORKDIR/ledger.jsonl and writes WORKDIR/table.md. The same command
+resumes a sweep: it skips finished runs and continues interrupted runs from their newest checkpoints.
+--config.field=value changes a field of all variants. All runs of a work directory must have the configs and
+the evaluation of one command, so that the table compares like with like. Only --seeds and --only may change.
 """
 
 import contextlib
@@ -35,25 +35,27 @@ TABLE_FILE = "table.md"
 
 
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """The flags of the command, in `values`."""
+    """Defines the flags of the command in `values`."""
     cli.define_new_run(values, argv)
-    text = "Seeds of each variant: training.seed of the config, and those after it."
+    text = "Number of seeds of each variant. They count up from training.seed of the config."
     flags.DEFINE_integer("seeds", 3, text, 1, flag_values=values)
-    flags.DEFINE_multi_string("only", [], "Shell pattern of the variants to run, such as 'C-*'.", values)
-    text = "Split to score; that of the paper's Table 3 is validation."
+    text = "Shell pattern of the variants to run, such as 'C-*'. The default is all variants."
+    flags.DEFINE_multi_string("only", [], text, values)
+    text = "Split to score. The paper's Table 3 scores the validation split."
     flags.DEFINE_string("split", "validation", text, values)
-    text = "last or best; the paper's Table 3 takes the last, without averaging."
+    text = "Checkpoint to score, last or best. The paper's Table 3 scores the last, without averaging."
     flags.DEFINE_enum("checkpoint", "last", ["last", "best"], text, values)
-    flags.DEFINE_integer("at_once", 1, "Runs at a time.", 1, flag_values=values)
-    flags.DEFINE_multi_string("score", [], "Score of the table; those that variants publish if none.", values)
-    flags.DEFINE_bool("dry_run", False, "Print the plan, and stop before the first run.", values)
+    flags.DEFINE_integer("at_once", 1, "Number of runs that train at the same time.", 1, flag_values=values)
+    text = "Score to show in the table. The default is the scores that the variants publish, or the first."
+    flags.DEFINE_multi_string("score", [], text, values)
+    flags.DEFINE_bool("dry_run", False, "Print the plan and exit before the first run.", values)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the sweep; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    """Runs the sweep. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     argv = name_config(sys.argv[1:] if argv is None else argv)
     if config_flag.replace_variant(argv) != argv:
-        raise UserError("A sweep is of a whole file: name it without a variant, and choose some by --only.")
+        raise UserError("A sweep needs the file without a variant. Choose variants with --only.")
     arguments, _ = cli.parse(__name__, argv, define_flags)
     path, workdir = config_flag.value_of("config", argv), arguments.workdir
     assert path is not None  # `parse` requires the flag
@@ -61,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     planned = plan_runs(variants, arguments, argv)
     rows = ledger.read_ledger(workdir)
     finished = {(row["variant"], row["seed"]) for row in rows}
-    seeds = sorted({seed for _, seed in finished})  # in the order of a plan, whatever ended first
+    seeds = sorted({seed for _, seed in finished})  # the order of the plan, not of the ends of the runs
     pairs = [(variant, seed) for seed in seeds for variant in variants if (variant.name, seed) in finished]
     ledger.check_ledger(
         rows, plan_each(pairs, arguments, argv), workdir, arguments.split, arguments.checkpoint
@@ -76,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 @contextlib.contextmanager
 def exit_on_sigterm() -> Iterator[None]:
-    """Inside, SIGTERM raises SystemExit, so that no process of a run outlives the sweep."""
+    """Inside, SIGTERM raises SystemExit, so that the sweep can stop the processes of its runs."""
     old = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield
@@ -85,7 +87,7 @@ def exit_on_sigterm() -> Iterator[None]:
 
 
 def name_config(argv: Sequence[str]) -> list[str]:
-    """The arguments with --config=FILE where they begin with FILE."""
+    """Replaces FILE as the first argument by --config=FILE."""
     if argv and not argv[0].startswith("-"):
         return [f"--config={argv[0]}", *argv[1:]]
     return list(argv)
@@ -94,15 +96,18 @@ def name_config(argv: Sequence[str]) -> list[str]:
 def plan_runs(
     variants: Sequence[Variant], arguments: flags.FlagValues, argv: Sequence[str]
 ) -> list[PlannedRun]:
-    """The runs, seed after seed, so that a sweep that is cut short has all variants of the first.
+    """Plans the runs of the chosen variants.
+
+    All variants of a seed come before the next seed, so that an interrupted sweep has comparable runs.
 
     Raises:
-      UserError: names all variants whose fields do not exist or do not fit, or there is none to run.
+      UserError: if fields of variants do not exist or are invalid, or if --only matches no variant. The
+        message lists all problems.
     """
     chosen = [each for each in variants if _is_wanted(each.name, arguments.only)]
     if not chosen:
         known = ", ".join(each.name for each in variants)
-        raise UserError(f"--only={arguments.only} matches none of the variants {known}.")
+        raise UserError(f"Expected --only to match a variant ({known}), got {arguments.only}.")
     first = arguments.config.training.seed
     seeds = range(first, first + arguments.seeds)
     return plan_each([(variant, seed) for seed in seeds for variant in chosen], arguments, argv)
@@ -111,10 +116,10 @@ def plan_runs(
 def plan_each(
     pairs: Iterable[tuple[Variant, int]], arguments: flags.FlagValues, argv: Sequence[str]
 ) -> list[PlannedRun]:
-    """The runs of (variant, seed) pairs.
+    """Plans a run for each (variant, seed) pair.
 
     Raises:
-      UserError: names all variants whose fields do not exist or do not fit.
+      UserError: if fields of variants do not exist or are invalid. The message lists all problems.
     """
     shared = [f"--config={config_flag.value_of('config', argv)}", *_import_flags(arguments)]
     given = [argument for argument in argv if argument.lstrip("-").startswith(("config.", "noconfig."))]
@@ -132,11 +137,11 @@ def plan_each(
 
 
 def execute(variants: Sequence[Variant], planned: Sequence[PlannedRun], arguments: flags.FlagValues) -> None:
-    """Trains and evaluates what is not finished, and writes ledger and table.
+    """Trains and evaluates the runs that are not finished, and writes the ledger and the table.
 
     Raises:
-      UserError: runs failed; all others were finished.
-      KeyboardInterrupt: the sweep was asked to end, and its runs have saved.
+      UserError: if runs failed. All other runs have finished by then.
+      KeyboardInterrupt: if the user interrupts. The running processes have saved their checkpoints.
     """
     workdir = arguments.workdir
     evaluate = [f"--split={arguments.split}", f"--checkpoint={arguments.checkpoint}", "--samples=0"]
@@ -153,17 +158,17 @@ def execute(variants: Sequence[Variant], planned: Sequence[PlannedRun], argument
         failures = execute_runs(left, evaluate, workdir, arguments.at_once, on_finished)
     except KeyboardInterrupt:
         done = len(ledger.read_ledger(workdir))
-        raise KeyboardInterrupt(f"{done} runs are finished; the same command goes on from there") from None
+        raise KeyboardInterrupt(f"{done} runs are finished; the same command runs the rest") from None
     print(write_table(variants, arguments), end="")
     if failures:
         several = "; ".join(map(str, failures))
         raise UserError(
-            f"{len(failures)} of {len(planned)} runs failed: {several}. The same command tries them again."
+            f"{len(failures)} of {len(planned)} runs failed: {several}. The same command runs them again."
         )
 
 
 def write_table(variants: Sequence[Variant], arguments: flags.FlagValues) -> str:
-    """Writes the table of the runs that are finished, and returns it."""
+    """Writes the table of the finished runs, and returns it."""
     published = dict.fromkeys(name for variant in variants for name in variant.published)
     names = arguments.score or [name for name in published if name != PARAMETERS]
     rows = ledger.read_ledger(arguments.workdir)
@@ -174,15 +179,17 @@ def write_table(variants: Sequence[Variant], arguments: flags.FlagValues) -> str
     return table
 
 
-def _import_flags(arguments):
-    """--import for all that the command line names, or the config file, which the user trusts."""
+def _import_flags(arguments: flags.FlagValues) -> list[str]:
+    """Returns --import for each module that the command line or the config names. The user trusts both."""
     named = [*arguments["import"].value, *config.dotted_names(arguments.config)]
     return [f"--import={name.partition(':')[0]}" for name in dict.fromkeys(named)]
 
 
 def _first_score(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Returns the name of the first score of the first row, or [] without rows."""
     return [rows[0]["scores"][0]["name"]] if rows and rows[0]["scores"] else []
 
 
-def _is_wanted(name, patterns):
+def _is_wanted(name: str, patterns: Sequence[str]) -> bool:
+    """Returns whether a name matches a pattern, or there are no patterns."""
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)

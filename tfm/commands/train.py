@@ -1,11 +1,11 @@
 """Trains a model from a config: tfm train --config=configs/quickstart.py --workdir=runs/quickstart
 
-Any field of the config can be set on the command line: --config.training.steps=1000. Started again on the
-same work directory, a run resumes from its newest intact checkpoint; fields on which its numbers depend may
-then change only with --allow_change. --warm_start=RUN begins a new run with the weights of another;
---reset_schedule begins a new schedule with the weights of the run. On several hosts, each starts the same
-command, with a work directory that all can see, and --distributed, or --coordinator, --processes and
---process_id.
+Any field of the config can be set on the command line, such as --config.training.steps=1000. The same command
+on the same work directory resumes the run from its newest intact checkpoint. A resumed run may change fields
+that affect its results only with --allow_change. --warm_start=RUN begins a new run with the parameters of
+another run. --reset_schedule begins a new schedule with the parameters of the run itself. On several hosts,
+start the same command on each, with a work directory that all hosts share, and either --distributed, or
+--coordinator, --processes and --process_id.
 """
 
 import contextlib
@@ -39,29 +39,32 @@ log = logging.getLogger("tfm.train")
 
 
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """The flags of the command, in `values`."""
+    """Defines the flags of the command in `values`."""
     cli.define_new_run(values, argv)
-    flags.DEFINE_bool(
-        "dry_run", False, "Tell what the run will take, and stop before its first step.", values
-    )
-    text = "With --dry_run, tell it of these TPUs, such as v5e:4x4, for which the step is compiled here."
+    text = "Print the memory, arithmetic and batches of the run, and exit before its first step."
+    flags.DEFINE_bool("dry_run", False, text, values)
+    text = "For --dry_run: TPUs to compile the step for, such as v5e:4x4. They need not be present."
     flags.DEFINE_string("topology", "", text, values)
-    text = "FIRST:LAST, steps to profile: writes a trace and a summary into the folder profile of the run."
+    text = "Steps to profile, FIRST:LAST. Writes a trace and a summary into the folder profile of the run."
     flags.DEFINE_string("profile", "", text, values)
-    flags.DEFINE_string("warm_start", "", "Begin a new run with the weights of this run or export.", values)
-    text = "Begin a new schedule with the newest weights of the run, from step 0."
+    text = "Run or export whose parameters a new run begins with."
+    flags.DEFINE_string("warm_start", "", text, values)
+    text = "Begin a new schedule at step 0 with the newest parameters of the run."
     flags.DEFINE_bool("reset_schedule", False, text, values)
-    text = "Field, such as training.seed, that may change although the numbers of the run depend on it."
+    text = "Field that a resumed run may change although its results depend on it, such as training.seed."
     flags.DEFINE_multi_string("allow_change", [], text, values)
-    text = "Join the other processes as SLURM, Kubernetes or the TPU VM tell of them."
+    text = "Join the other processes of the run that SLURM, Kubernetes, Open MPI or the TPU VM reports."
     flags.DEFINE_bool("distributed", False, text, values)
-    flags.DEFINE_string("coordinator", "", "Or by hand: HOST:PORT of the first process ...", values)
-    flags.DEFINE_integer("processes", 1, "... how many there are ...", 1, flag_values=values)
-    flags.DEFINE_integer("process_id", 0, "... and which one this is, from 0.", 0, flag_values=values)
+    text = "HOST:PORT of the first process, to join the processes without --distributed."
+    flags.DEFINE_string("coordinator", "", text, values)
+    text = "For --coordinator: number of processes of the run."
+    flags.DEFINE_integer("processes", 1, text, 1, flag_values=values)
+    text = "For --coordinator: index of this process, counted from 0."
+    flags.DEFINE_integer("process_id", 0, text, 0, flag_values=values)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Trains; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    """Trains. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     arguments, _ = cli.parse(__name__, argv, define_flags)
     limit_malloc_arenas()
     chosen = cli.read_config(arguments)
@@ -69,19 +72,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     join_hosts(arguments)
     chosen = cli.read_pipe(chosen)
     cli.check_device()
-    if not arguments.topology:  # before minutes of preparation
+    if not arguments.topology:  # checked here, because the preparation takes minutes
         make_partitioner(chosen.training)
     if arguments.profile:
         check_profile(arguments.profile, chosen.training.steps)
     for name in chosen.training.trackers:
-        find_tracker(name)  # is installed
+        find_tracker(name)  # raises an error if its package is not installed
     if arguments.topology and not arguments.dry_run:
-        raise UserError("--topology is for --dry_run alone: a run takes the devices that are here.")
+        raise UserError("--topology is only for --dry_run, because a run uses the devices of this machine.")
     if arguments.warm_start and arguments.reset_schedule:
         raise UserError(
-            "--warm_start begins a new run and --reset_schedule a new schedule in this one: choose one."
+            "--warm_start begins a new run, and --reset_schedule a new schedule in this run. Give only one."
         )
-    if arguments.warm_start:  # before the folder of the run is created
+    if arguments.warm_start:  # checked before the folder of the run is created
         initialization.check_warm_start(arguments.warm_start, chosen, arguments.workdir)
     if arguments.dry_run:
         dry_run(chosen, arguments)
@@ -91,13 +94,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def begin(chosen: Any, arguments: flags.FlagValues, signals: SignalHandler) -> None:
-    """Trains in the work directory, as the only run that does; its first process holds the lock."""
+    """Trains in the work directory. The first process locks it, so that no second run can use it."""
     workdir, source = arguments.workdir, arguments.warm_start
     cli.enable_compilation_cache(workdir)
     make = tasks.find(chosen.task).create
     guard = None
     with contextlib.ExitStack() as stack:
-        if jax.process_index() == 0:  # the first of several hosts makes what the others find
+        if jax.process_index() == 0:  # the first host prepares the work directory for the other hosts
             os.makedirs(workdir, exist_ok=True)
             guard = stack.enter_context(lock_workdir(workdir))
             cli.remove_damaged_programs(workdir)
@@ -125,7 +128,10 @@ def begin(chosen: Any, arguments: flags.FlagValues, signals: SignalHandler) -> N
 
 
 def make_hooks(task: Any, steps: int, arguments: flags.FlagValues) -> list[Hook]:
-    """On the first host a profiler, if --profile is given, and a progress bar, if a terminal shows it."""
+    """Returns the hooks of the first host: a profiler for --profile, and a progress bar on a terminal.
+
+    The other hosts have no hooks.
+    """
     hooks: list[Hook] = []
     if jax.process_index() > 0:
         return hooks
@@ -137,10 +143,13 @@ def make_hooks(task: Any, steps: int, arguments: flags.FlagValues) -> list[Hook]
 
 
 def dry_run(chosen: Any, arguments: flags.FlagValues) -> None:
-    """Prints what the run would take, on the TPUs of --topology if any; the work directory stays as it is."""
+    """Prints memory, arithmetic and batches of the run, for the TPUs of --topology if given.
+
+    The work directory does not change.
+    """
     workdir, topology = arguments.workdir, arguments.topology
     if topology:
-        find_devices(topology)  # before the data are read
+        find_devices(topology)  # raises an error for an unknown topology before the data are read
     initialization.check_config(
         chosen, workdir, allow_change=arguments.allow_change, resets=arguments.reset_schedule
     )
@@ -156,34 +165,38 @@ def dry_run(chosen: Any, arguments: flags.FlagValues) -> None:
 
 
 def check_profile(text: str, steps: int) -> None:
-    """Checks that a run of so many steps reaches those that --profile names.
+    """Checks the value of --profile.
+
+    Args:
+      text: the value, "FIRST:LAST".
+      steps: number of training steps of the run.
 
     Raises:
-      UserError: it does not, or the text is no range.
+      UserError: if the text is no range of steps, or the run has fewer steps than LAST.
     """
     _, last = parse_range(text)
     if last > steps:
-        raise UserError(f"--profile={text}: the run ends after step {steps:,}: name steps up to it.")
+        raise UserError(f"Expected --profile to name steps up to {steps:,}, the last of the run, got {text}.")
 
 
 def check_workdir(workdir: str) -> None:
-    """Checks that the work directory is no URL, of which a folder called "gs:" would be made here.
+    """Checks that the work directory is no URL. A URL would create a local folder with a name such as "gs:".
 
     Raises:
-      UserError: it is one.
+      UserError: if it is a URL.
     """
     if re.match(r"[a-z0-9]+://", workdir):
         raise UserError(
-            f"--workdir must be a folder of the file system, got {workdir!r}: give one that all hosts mount, "
-            "such as NFS; a run locks files and renames folders, which a bucket has not."
+            f"--workdir must be a folder of the file system, got {workdir!r}. Give a folder that all hosts "
+            "mount, such as NFS. A run locks files and renames folders, which buckets do not support."
         )
 
 
 def join_hosts(arguments: flags.FlagValues) -> None:
-    """Joins the processes of a run on several hosts, if the flags say that there are any.
+    """Connects this process with the other processes of a run, if --distributed or --coordinator is given.
 
     Raises:
-      UserError: the flags do not fit, or the environment does not tell of other processes.
+      UserError: if the flags are inconsistent, or JAX finds no other processes for --distributed.
     """
     if arguments.coordinator and not re.fullmatch(r".+:\d{1,5}", arguments.coordinator):
         raise UserError(f"--coordinator must be HOST:PORT, got {arguments.coordinator!r}.")
@@ -191,12 +204,12 @@ def join_hosts(arguments: flags.FlagValues) -> None:
         raise UserError(
             f"--process_id must be below --processes, got {arguments.process_id} of {arguments.processes}."
         )
-    if arguments.distributed:  # SLURM, Kubernetes and Open MPI tell JAX all it needs
+    if arguments.distributed:  # JAX reads everything from the environment of SLURM, Kubernetes or Open MPI
         try:
             jax.distributed.initialize()
         except ValueError as error:
             raise UserError(
-                f"--distributed: JAX does not find the other processes ({error}): start the command by "
+                f"--distributed: JAX does not find the other processes ({error}). Start the command with "
                 "SLURM, Kubernetes or Open MPI, or give --coordinator, --processes and --process_id."
             ) from None
     elif arguments.coordinator:

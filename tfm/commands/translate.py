@@ -1,11 +1,12 @@
 """Translates lines with a trained run: tfm translate --workdir=DIR < source.txt > translation.txt
 
-One line out for every line in, whatever it holds; empty lines stay empty. Reads and writes a chunk at a time,
-so that memory does not grow with the input. --format=jsonl writes an object a line, with the --n_best best
-translations, their scores and, on request, --alignments.
+Writes exactly one line for every line of the input. Empty lines stay empty. The command reads and writes in
+chunks, so its memory does not grow with the input. --format=jsonl writes a JSON object on each line, with
+the --n_best best translations, their scores and, with --alignments, word alignments.
 
-With --output=FILE the finished lines are in FILE.part until all are done; started again after a kill or
-Ctrl-C, the command resumes after the last whole line there. A second command cannot use the same output.
+With --output=FILE, the finished lines are in FILE.part until all lines are translated. If the command was
+interrupted, the same command resumes after the last complete line there. A second command cannot write the
+same output at the same time.
 """
 
 import contextlib
@@ -40,36 +41,39 @@ PROGRESS_SECONDS = 10
 
 
 class LineReader(Protocol):
-    """A binary file that is read by lines, or what stands in its place."""
+    """A binary file, or another object that can be read line by line."""
 
     def readline(self, size: int, /) -> bytes:
-        """The next line, or `size` bytes of it; b"" at the end."""
+        """Returns the next line, or its first `size` bytes. Returns b"" at the end."""
 
 
 def read_lines(source: LineReader) -> Iterator[str]:
-    """The lines of a binary file as texts.
+    """Yields the lines of a binary file as texts.
 
-    A line ends in "\\n"; "\\r" before it is dropped. What is not UTF-8 becomes a replacement character, and
-    what is beyond the first MiB of a line is left out, both with a warning.
+    A line ends in "\\n", and "\\r" before it is removed. Bytes that are not UTF-8 become replacement
+    characters. Only the first MiB of a line is kept. Both log a warning.
     """
     number = 0
     while line := source.readline(LINE_BYTES):
         number += 1
         if len(line) == LINE_BYTES and not line.endswith(b"\n"):
-            log.warning("Line %s has more than %s bytes; left out the rest", f"{number:,}", f"{LINE_BYTES:,}")
+            log.warning("Line %s has more than %s bytes: ignored the rest", f"{number:,}", f"{LINE_BYTES:,}")
             while rest := source.readline(LINE_BYTES):
                 if rest.endswith(b"\n"):
                     break
         text = line.rstrip(b"\r\n").decode("utf-8", errors="replace")
         if "\ufffd" in text:
-            log.warning("Line %s is not UTF-8 throughout; replaced what is not", f"{number:,}")
+            log.warning("Line %s is not valid UTF-8: replaced the invalid bytes", f"{number:,}")
         yield text
 
 
 def chunks(
     lines: Iterable[str], most_lines: int = CHUNK_LINES, most_bytes: int = CHUNK_BYTES
 ) -> Iterator[list[str]]:
-    """Lists of lines, each of at most so many lines and little more than so many bytes."""
+    """Splits lines into lists of at most `most_lines` lines.
+
+    A list ends with the line that reaches `most_bytes` characters.
+    """
     chunk, size = [], 0
     for line in lines:
         chunk.append(line)
@@ -82,16 +86,17 @@ def chunks(
 
 
 def as_text(translator: Translator, lines: Sequence[str]) -> list[str]:
-    """The best translation of each line."""
+    """Returns the best translation of each line."""
     return [one_line(text) for text in translator.translate(lines)]
 
 
 def as_json(
     translator: Translator, lines: Sequence[str], n_best: int = 1, alignments: bool = False
 ) -> list[str]:
-    """A JSON object of each line: "source" and "translations", each of these "text", "score", "alignment".
+    """Returns a JSON object for each line, with the fields "source" and "translations".
 
-    A score is that of `tfm.tasks.translation.pipeline.Hypothesis`.
+    Each translation has the fields "text", "score" (see `tfm.tasks.translation.pipeline.Hypothesis`) and, if
+    `alignments`, "alignment".
     """
     found = translator.hypotheses(lines, n_best=n_best)
     rows: list[dict[str, Any]] = [
@@ -99,10 +104,10 @@ def as_json(
         for line, each in zip(lines, found, strict=True)
     ]
     if alignments:
-        pairs = [(row["source"], one) for row in rows for one in row["translations"]]
-        aligned = translator.align([source for source, _ in pairs], [one["text"] for _, one in pairs])
-        for (_, one), alignment in zip(pairs, aligned, strict=True):
-            one["alignment"] = alignment
+        pairs = [(row["source"], target) for row in rows for target in row["translations"]]
+        aligned = translator.align([source for source, _ in pairs], [target["text"] for _, target in pairs])
+        for (_, target), alignment in zip(pairs, aligned, strict=True):
+            target["alignment"] = alignment
     return [json.dumps(row, ensure_ascii=False) for row in rows]
 
 
@@ -115,23 +120,25 @@ def translate_lines(
     most_lines: int = CHUNK_LINES,
     on_chunk: Callable[[], object] | None = None,
 ) -> None:
-    """Translates the lines of a binary file to another, chunk by chunk, each flushed when it is done.
+    """Translates the lines of a binary file into another file, chunk by chunk. Flushes each chunk.
 
     Args:
-      translate: list of texts -> list of texts, such as `as_text` of a translator.
+      translate: function from a list of texts to a list of texts, such as `as_text` with a translator.
       source, target: binary files.
-      done: lines of the source that the target already has.
-      most_lines: of a chunk.
-      on_chunk: called without arguments when a chunk is written; None for nothing.
+      done: number of lines of the source that the target already contains.
+      most_lines: maximum number of lines in a chunk.
+      on_chunk: function without arguments that is called after each chunk is written, or None.
 
     Raises:
-      UserError: the source has fewer lines than are done.
-      KeyboardInterrupt: as it came, with the number of lines that are done as its text.
+      UserError: if the source has fewer than `done` lines.
+      KeyboardInterrupt: if the user interrupts. Its text says how many lines are translated.
     """
     lines = read_lines(source)
     for number in range(done):
         if next(lines, None) is None:
-            raise UserError(f"The output has {done:,} lines and the input only {number:,}: check both.")
+            raise UserError(
+                f"The output has {done:,} lines, but the input only {number:,}. Check both files."
+            )
     began = shown = time.monotonic()
     number = 0
     try:
@@ -150,12 +157,13 @@ def translate_lines(
 
 @contextlib.contextmanager
 def open_output(path: str) -> Iterator[BinaryIO]:
-    """A new output: the file `path`.part, locked, that becomes `path` when the context ends well.
+    """Opens the file `path`.part, locked, for a new output. Renames it to `path` after a success.
 
-    After an error its content stays, for `translate_file` to resume. An empty file is removed.
+    After an error, `path`.part keeps its content, so that `translate_file` can resume. If it is empty, it is
+    removed.
 
     Raises:
-      UserError: the output is there, another process is writing it, or an I/O error.
+      UserError: if `path` exists, another process writes it, or an I/O error occurs.
     """
     part, about = f"{path}.part", f"{path}.origin"
     _check_absent(path)
@@ -164,7 +172,7 @@ def open_output(path: str) -> Iterator[BinaryIO]:
             _check_absent(path)  # again: the process that had the lock may have completed it
             yield target
             with _explain_kept_part(part):
-                os.fsync(target.fileno())  # some file systems tell of a full disk only here
+                os.fsync(target.fileno())  # some file systems report a full disk only here
                 os.replace(part, path)
                 os.unlink(about)
         finally:
@@ -181,17 +189,18 @@ def translate_file(
     origin: dict[str, Any],
     **options: Any,
 ) -> None:
-    """`translate_lines` into an output, resuming where a process that was ended left off.
+    """Calls `translate_lines` with an output of `open_output`, and resumes an interrupted output.
 
     Args:
       translate, source, options: see `translate_lines`.
-      target: what `open_output` gives.
-      origin: dict for JSON of all that decides the output beside the source, to be found equal when resuming.
+      target: the file from `open_output`.
+      origin: dict for JSON with everything that decides the output, except the source. A resumed output must
+        have an equal origin.
 
     Raises:
-      UserError: what is there of the output has another origin, more lines than the source, or is of other
-        lines than those with which the source begins.
-      KeyboardInterrupt: as it came, with what is done and how to resume as its text.
+      UserError: if the existing part of the output has another origin, has more lines than the source, or
+        was made from other lines than the first lines of the source.
+      KeyboardInterrupt: if the user interrupts. Its text says how many lines are complete and how to resume.
     """
     part = target.name
     about = f"{part.removesuffix('.part')}.origin"
@@ -207,21 +216,21 @@ def translate_file(
             target.flush()
             if not os.path.getsize(part):
                 raise
-            # Counted in the file: the interrupt may have come between a write and the count of it.
+            # The lines of the file count, because the interrupt may have come between a write and its count.
             (done, _), how = _count_lines(part), "the same command on the same input resumes after them"
             raise KeyboardInterrupt(f"{done:,} lines are translated in {part}; {how}") from None
 
 
 class _CheckedLines:
-    """A binary file, read by lines, of which the first ones must be those that an earlier process read.
+    """A binary file whose first lines must be equal to the lines that an earlier process read.
 
     Args:
-      file: to read.
-      part: the output that was begun, for the error message.
-      lines, checksum: how many those are, and their SHA-256.
+      file: the binary file to read.
+      part: path of the unfinished output, for the error message.
+      lines, checksum: number of lines that the earlier process read, and their SHA-256.
 
     Attributes:
-      lines: read so far, those that have an end.
+      lines: number of complete lines read so far.
     """
 
     def __init__(self, file, part, lines, checksum):
@@ -230,15 +239,15 @@ class _CheckedLines:
         self.lines = 0
 
     @property
-    def checksum(self):
-        """SHA-256 of what was read so far."""
+    def checksum(self) -> str:
+        """The SHA-256 of the bytes read so far, in hexadecimal."""
         return self._digest.hexdigest()
 
-    def readline(self, size):
-        """As of the file.
+    def readline(self, size: int) -> bytes:
+        """Reads a line like a binary file.
 
         Raises:
-          UserError: the lines so far are others.
+          UserError: if the lines differ from the lines of the earlier process.
         """
         piece = self._file.readline(size)
         self._digest.update(piece)
@@ -250,8 +259,8 @@ class _CheckedLines:
 
 
 @contextlib.contextmanager
-def _explain_kept_part(part):
-    """Says in the error message for what goes wrong inside that the part stays."""
+def _explain_kept_part(part: str) -> Iterator[None]:
+    """Converts an I/O error inside into a UserError that says where the finished lines are."""
     try:
         yield
     except OSError as error:
@@ -260,23 +269,28 @@ def _explain_kept_part(part):
         raise UserError(f"Cannot write {path}: {reason}; the finished lines are in {part}.") from None
 
 
-def _check_absent(path):
+def _check_absent(path: str) -> None:
+    """Raises a UserError if the path exists."""
     if os.path.lexists(path):
-        raise UserError(f"{path} is there already: choose another --output, or delete it.")
+        raise UserError(f"{path} already exists. Choose another --output, or delete it.")
 
 
-def _other_origin_message(part):
-    return f"{part} was begun with another input or other options: delete it to start again."
+def _other_origin_message(part: str) -> str:
+    """Returns the error message for an unfinished output with another origin."""
+    return f"{part} was begun with another input or other options. Delete it to start again."
 
 
-def _write_origin(about, origin, source):
-    """Writes beside a part what it is made from; the part itself is never behind this."""
+def _write_origin(about: str, origin: dict[str, Any], source: "_CheckedLines") -> None:
+    """Writes the origin of an unfinished output and the source lines that were read to the file `about`.
+
+    It is called after each chunk of output, so the output contains at least the lines of the last call.
+    """
     with atomic_file(about, "w") as file:
         json.dump({"origin": origin, "lines": source.lines, "checksum": source.checksum}, file)
 
 
-def _count_lines(path):
-    """The whole lines of a file, and the bytes that they have."""
+def _count_lines(path: str) -> tuple[int, int]:
+    """Returns the number of complete lines of a file, and the number of their bytes."""
     lines = end = 0
     with open(path, "rb") as file:
         for line in file:
@@ -285,10 +299,12 @@ def _count_lines(path):
     return lines, end
 
 
-def _whole_lines(part, about, origin):
-    """The whole lines that `part` has, which is cut to them, and the source lines noted: number, checksum.
+def _whole_lines(part: str, about: str, origin: dict[str, Any]) -> tuple[int, int, str]:
+    """Truncates an unfinished output to its complete lines. If it is empty, writes its origin to `about`.
 
-    For an empty part the origin is noted.
+    Returns:
+      The number of complete lines of `part`, and the number and the checksum of the source lines that
+      `about` records.
     """
     if not os.path.getsize(part):
         source = _CheckedLines(None, part, 0, "")
@@ -308,22 +324,22 @@ def _whole_lines(part, about, origin):
 
 
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """The flags of the command, in `values`."""
+    """Defines the flags of the command in `values`."""
     cli.define_finished_run(values, argv)
-    text = "Text file, a sentence a line; standard input when not given."
+    text = "Text file with a sentence on each line. The default is standard input."
     flags.DEFINE_string("input", "", text, values)
-    text = "File to write, which must not exist; standard output when not given."
+    text = "File to write. It must not exist. The default is standard output."
     flags.DEFINE_string("output", "", text, values)
-    text = "Lines of text, or a JSON object a line."
+    text = "Output format: text, or a JSON object on each line."
     flags.DEFINE_enum("format", "text", ("text", "jsonl"), text, values)
-    text = "Translations of each line, with --format=jsonl."
+    text = "For --format=jsonl: number of translations of each line."
     flags.DEFINE_integer("n_best", 1, text, 1, flag_values=values)
-    text = "Word alignments in Pharaoh format, with --format=jsonl."
+    text = "For --format=jsonl: also write word alignments in Pharaoh format."
     flags.DEFINE_bool("alignments", False, text, values)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Translates; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    """Translates. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     arguments, _ = cli.parse(__name__, argv, define_flags)
     if arguments.format == "text" and (arguments.n_best > 1 or arguments.alignments):
         raise UserError("--n_best and --alignments need --format=jsonl.")
@@ -352,13 +368,13 @@ def open_source(arguments: Any) -> BinaryIO:
         return sys.stdin.buffer
     if os.path.isdir(arguments.input):
         raise UserError(f"Expected a text file at {arguments.input}, but it is a folder: check --input.")
-    if not os.path.exists(arguments.input):  # a pipe is read as a file is
+    if not os.path.exists(arguments.input):  # exists, not isfile, because a pipe can be read like a file
         raise UserError(f"Expected a text file at {arguments.input}, but there is none: check --input.")
     return open(arguments.input, "rb")
 
 
-def _load(arguments):
-    """The run, and how it translates a list of lines."""
+def _load(arguments: Any) -> tuple[runs.Run, Callable[[list[str]], list[str]]]:
+    """Loads the run. Returns it with a function that converts a list of lines into a list of outputs."""
     translator = Translator(cli.load_run(arguments))
     if arguments.format == "text":
         return translator.run, functools.partial(as_text, translator)
@@ -366,8 +382,8 @@ def _load(arguments):
     return translator.run, functools.partial(as_json, translator, **options)
 
 
-def _checksum(params):
-    """SHA-256 of the parameters: an export that replaced another may be of the same steps."""
+def _checksum(params: Any) -> str:
+    """Returns the SHA-256 of the parameters. Another export may have the same steps."""
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(params):
         digest.update(np.ascontiguousarray(leaf).tobytes())
@@ -375,7 +391,7 @@ def _checksum(params):
 
 
 def describe_origin(run: runs.Run, arguments: Any) -> dict[str, Any]:
-    """Returns what must be equal so that another process can continue an output: options, weights, config."""
+    """Returns the options, checkpoints, parameters and decoding fields that a resumed output must have."""
     names = ("workdir", "checkpoint", "average", "ensemble", "input", "format", "n_best", "alignments")
     return {
         "options": {name: arguments[name].value for name in names},

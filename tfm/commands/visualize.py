@@ -1,12 +1,13 @@
 """Looks inside a run or an export: tfm visualize --workdir=DIR ["SENTENCE" ...]
 
-Writes into DIR/figures, or --output=FOLDER: the loss and learning-rate curves; for each sentence figures of
-the attention of every head in the encoder, the decoder and between them; and attention.html, a page to
-explore the attention and the beam search of all these sentences, which opens from disk. Sentences beside the
-flags, or --sentence="..." (repeatable), replace those of the paper's authors about the tired animal and the
-wide street. --format, --layer, --head, --words, --measure and --difference choose the figures. --lines=WORD
-also draws what a word of every sentence attends to, as lines. What an earlier call left in the folder is
-removed. An export has no curves; a run that does not translate has only curves.
+Writes figures into DIR/figures, or into --output=FOLDER: curves of the loss and the learning rate, and for
+each sentence the attention of every head in the encoder, in the decoder and between them. Also writes
+attention.html, a page to explore the attention and the beam search of all sentences, which opens from disk.
+Sentences on the command line, with or without --sentence, replace the two default sentences of the paper's
+authors about the tired animal and the wide street. --format, --layer, --head, --words, --measure and
+--difference choose the figures. --lines=WORD also draws the attention of a word in every sentence as lines.
+Figures of an earlier call are removed from the folder. An export has no curves. A run that does not translate
+has only curves.
 """
 
 import json
@@ -62,23 +63,23 @@ def draw_run(
     differences: bool = False,
     lines: str | None = None,
 ) -> list[str]:
-    """All pictures of a run or an export, and the page to explore it; returns their paths.
+    """Draws all figures of a run or an export and the page to explore it. Returns the paths of the files.
 
     Args:
-      run: a `tfm.workdir.runs.Run`.
-      workdir: its folder. Curves are drawn where it has metrics.
+      run: the run, with a single model.
+      workdir: the folder of the run. If it has metrics, curves are drawn.
       sentences: texts whose translation to draw.
-      output: the folder of the pictures; `workdir`/figures when None. Those that an earlier call listed there
-        and that are not drawn now are removed.
+      output: the folder of the figures. None means `workdir`/figures. Figures of an earlier call that are not
+        drawn again are removed.
       max_tokens: see `tfm.visualize.translation.examine`.
-      selection: what of the attention the figures show; the page has all.
-      file_format: of the figures, one of `FORMATS`.
-      differences: also draw the first sentence minus each other one.
-      lines: a word whose attention in every sentence is also drawn as lines.
+      selection: the part of the attention that the figures show. The page always shows all of it.
+      file_format: format of the figures, one of `FORMATS`.
+      differences: whether to draw also the first sentence minus each other sentence.
+      lines: a word whose attention in every sentence is also drawn as lines, or None.
 
     Raises:
-      UserError: a sentence is empty or too long, its pictures are too large, or the model has not what is
-        selected; nothing is drawn then.
+      UserError: if a sentence is empty or too long, its figures are too large, or the model does not have the
+        selected attention. Nothing is drawn then.
     """
     params = runs.single_model_variables(run)["params"]
     folder = output or os.path.join(workdir, FIGURES_FOLDER)
@@ -96,13 +97,13 @@ def draw_run(
     names += [f"{stem}.{file_format}" for stem in (*attention, *line_figures)]
     names += [PAGE] if page else []
     old = _listed(folder)
-    _write_list(folder, sorted({*old, *names}))  # what is cut short is removed by the next call
+    _write_list(folder, sorted({*old, *names}))  # so that the next call can remove files if this call fails
     if has_metrics:
         draw_curves(read_metrics(workdir), os.path.join(folder, curves), best=run.task.best.metric)
     else:
-        log.info("No curves: %s has no %s; an export has none", workdir, METRICS_FILE)
+        log.info("No curves, because %s has no %s. Exports never have it.", workdir, METRICS_FILE)
     if not parts:
-        log.info("No attention: the model has none to draw")
+        log.info("No attention, because there are no sentences or the model has no attention to draw.")
     for stem, (panels, title) in attention.items():
         draw_attention(panels, title, os.path.join(folder, f"{stem}.{file_format}"))
     for stem, (panels, title) in line_figures.items():
@@ -118,21 +119,23 @@ def draw_run(
 
 
 def warn_of_another_search(decoding: Any) -> None:
-    """Beam search is drawn, which may find another translation than the search of the config."""
+    """Logs a warning if the config decodes without beam search, because the figures show a beam search."""
     if decoding.samples or decoding.beam_size == 1:
         search = "samples" if decoding.samples else "greedy search"
         log.warning(
-            "Drawn is a beam search of %s; tfm translate uses %s here, and may find another translation",
+            "The figures show a beam search of %s, but tfm translate uses %s here and may differ.",
             decoding.beam_size,
             search,
         )
 
 
 def sentences_to_draw(given: Sequence[str], chosen: Any) -> Sequence[str]:
-    """The sentences of the flag, else those of the paper's authors; none for a run that does not translate.
+    """Returns the given sentences, or the default sentences of the paper's authors.
+
+    Returns no sentences for a run that does not translate.
 
     Raises:
-      UserError: sentences are given for such a run.
+      UserError: if sentences are given for a run that does not translate.
     """
     if given:
         runs.require_translation(chosen, "A sentence")
@@ -140,8 +143,10 @@ def sentences_to_draw(given: Sequence[str], chosen: Any) -> Sequence[str]:
     return SENTENCES if hasattr(chosen.data, "target_language") else ()
 
 
-def _check_sentences(task, params, sentences, max_tokens, selection):
-    """The parts of attention that the model has, in the order of `PARTS`; raises as `draw_run` says."""
+def _check_sentences(
+    task: Any, params: Any, sentences: Sequence[str], max_tokens: int, selection: Selection
+) -> list[str]:
+    """Returns the attention parts that the model has, in the order of `PARTS`. Raises as in `draw_run`."""
     parts = {}
     for sentence in sentences:
         ids, shapes = check_sentence(task, params, sentence, max_tokens)
@@ -157,7 +162,11 @@ def _check_sentences(task, params, sentences, max_tokens, selection):
 
 
 def _select_figures(translations, parts, selection, differences):
-    """{stem of the file's name: (`Panels`, title)}, in the order of the sentences."""
+    """Returns {file name without its ending: (`Panels`, title)} of the attention figures.
+
+    Raises:
+      UserError: if `differences` is given with fewer than two sentences.
+    """
     chosen = {
         f"attention-{number}-{part}": (select(each, part, selection), f"{part} attention: {each.sentence}")
         for number, each in enumerate(translations, 1)
@@ -166,7 +175,7 @@ def _select_figures(translations, parts, selection, differences):
     if not differences:
         return chosen
     if len(translations) < 2:
-        raise UserError(f"--difference needs two sentences or more, got {len(translations)}.")
+        raise UserError(f"--difference needs at least two sentences, got {len(translations)}.")
     first, *others = translations
     return chosen | {
         f"difference-1-{number}-{part}": (
@@ -200,13 +209,16 @@ def _select_lines(translations, parts, selection, word):
     return figures
 
 
-def _title(workdir, steps):
-    """The title of the page: name of the folder and steps of the weights."""
+def _title(workdir: str, steps: Sequence[int]) -> str:
+    """Returns the title of the page: the name of the folder and the steps of the checkpoints."""
     return f"{os.path.basename(os.path.abspath(workdir))}, step {' + '.join(map('{:,}'.format, steps))}"
 
 
-def _listed(folder):
-    """The figures that an earlier call wrote into a folder; other names are none of ours."""
+def _listed(folder: str) -> list[str]:
+    """Returns the names of the figures that an earlier call wrote into a folder.
+
+    Ignores names in the list that this command never writes, so that no other file is removed.
+    """
     try:
         with open(os.path.join(folder, LIST_FILE), encoding="utf-8") as file:
             names = json.load(file)
@@ -216,39 +228,41 @@ def _listed(folder):
     return [name for name in names if isinstance(name, str) and FIGURE_NAME.fullmatch(name)]
 
 
-def _write_list(folder, names):
+def _write_list(folder: str, names: Sequence[str]) -> None:
+    """Writes the list of the figures into the folder."""
     with atomic_file(os.path.join(folder, LIST_FILE), "w") as file:
         json.dump(names, file)
 
 
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """The flags of the command, in `values`."""
+    """Defines the flags of the command in `values`."""
     cli.define_finished_run(values, argv)
-    text = "Source sentence whose translation to draw, as those beside the flags; may be repeated."
+    text = "Source sentence whose translation to draw, like the sentences without a flag."
     flags.DEFINE_multi_string("sentence", None, text, values)
-    text = "Folder of the pictures; figures in the work directory if not given."
+    text = "Folder of the figures. The default is the folder figures in the work directory."
     flags.DEFINE_string("output", "", text, values)
-    text = "Tokens of the longest sentence to draw."
+    text = "Maximum number of tokens of a sentence."
     flags.DEFINE_integer("max_tokens", MAX_TOKENS, text, 1, flag_values=values)
     flags.DEFINE_enum("format", "png", FORMATS, "File format of the figures.", values)
-    text = "Layer of the figures' attention, counted from 0; all if not given."
+    text = "Layer to draw, counted from 0. The default is all layers."
     flags.DEFINE_integer("layer", None, text, flag_values=values)
     text = (
-        "Head of the figures' attention, counted from 0, their mean, or rollout, which follows attention "
-        "from layer to layer; all if not given."
+        "Head to draw: an index counted from 0, mean for the mean of all heads, or rollout, the attention "
+        "that is combined over the layers. The default is all heads."
     )
     flags.DEFINE_string("head", None, text, values)
-    flags.DEFINE_boolean("words", False, "Figures of words, not of word pieces.", values)
-    text = "Figures of attention weights, or of the norms of the weighted values."
+    text = "Draw the attention of words instead of word pieces."
+    flags.DEFINE_boolean("words", False, text, values)
+    text = "Measure to draw: the attention weights, or the norms of the weighted values."
     flags.DEFINE_enum("measure", "weights", MEASURES, text, values)
-    text = "Also draw the first sentence minus each other one, of tokens that correspond."
+    text = "Also draw the first sentence minus each other sentence, for tokens that correspond."
     flags.DEFINE_boolean("difference", False, text, values)
-    text = "Also draw what this word of every sentence attends to, as lines; needs --layer and --head."
+    text = "Word whose attention in every sentence is also drawn as lines. Needs --layer and --head."
     flags.DEFINE_string("lines", None, text, values)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Draws; see `tfm.commands.cli.parse` for `argv` and what is raised."""
+    """Draws. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     arguments, sentences = cli.parse(__name__, argv, define_flags, ("[SENTENCE ...]",))
     head = parse_head(arguments.head)
     selection = Selection(arguments.layer, head, arguments.words, arguments.measure)
