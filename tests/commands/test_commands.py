@@ -208,7 +208,7 @@ MISTAKES = {
         ("eval.py", "--workdir={run}", "--config.decoding.beam=3"),
         "did you mean 'beam_size'?",
     ),
-    "other shape": (("eval.py", "--workdir={run}", "--config.model.d_ff=128"), "are those of another model"),
+    "other shape": (("eval.py", "--workdir={run}", "--config.model.d_ff=128"), "belong to another model"),
     "other data": (
         ("train.py", "--config={tiny}", "--workdir={run}", "--config.data.seed_=1"),
         "does not exist",
@@ -243,11 +243,11 @@ MISTAKES = {
     ),
     "a name with a folder": (
         ("eval.py", "--workdir={run}", "--name=best/beam4"),
-        "must have no folder, got 'best/beam4'",
+        "must not contain a folder, got 'best/beam4'",
     ),
     "the best of an average": (
         ("eval.py", "--workdir={run}", "--checkpoint=best", "--average=2"),
-        "up to which several are taken must be 'last' or one of the steps",
+        "of an average or an ensemble must be 'last' or one of the steps",
     ),
 }
 

@@ -188,7 +188,7 @@ def test_a_run_without_learned_positions_is_told(tiny_run):
 
 @pytest.mark.parametrize("name", ["calibration", "lengths", "neighbours"])
 def test_runs_that_do_not_translate_are_told(name, regression_run):
-    with pytest.raises(UserError, match=f"tfm plot {name} is for runs that translate"):
+    with pytest.raises(UserError, match=f"tfm plot {name} needs a run that translates"):
         plot.main([name, str(regression_run)])
 
 

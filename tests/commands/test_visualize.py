@@ -236,7 +236,7 @@ def test_recurrent_models_have_a_page(corpus, tmp_path, quick, attention, parts)
 @pytest.mark.long
 def test_run_without_translation_has_no_page(regression_run, tmp_path, quick):
     assert call(regression_run, tmp_path / "out") == {"curves.png"}
-    with pytest.raises(UserError, match="A sentence is for runs that translate, and the task of this one"):
+    with pytest.raises(UserError, match="A sentence needs a run that translates, but this run has the task"):
         call(regression_run, tmp_path / "out", "red dog")
 
 

@@ -183,7 +183,7 @@ def test_damaged_names_are_one_message(config, tmp_path, content):
 
 def test_other_commands_say_what_they_are_for(config, task, tmp_path):
     save(config, runs.config_path(str(tmp_path)))
-    message = "is for runs that translate, and the task of this one is 'classification'"
+    message = "needs a run that translates, but this run has the task 'classification'"
     with pytest.raises(UserError, match=f"^Translator {message}"):
         Translator(runs.Run(task, {"params": None}, [1]))
     with pytest.raises(UserError, match=f"^tfm compare {message}"):

@@ -209,10 +209,10 @@ def nothing(_):
 
 PARAMETERS, CONFIG, VOCABULARY = "model.safetensors", "config.json", "vocabulary.model"
 DAMAGE = {
-    "truncated": (bytes_of(PARAMETERS, lambda x: x[:-1]), "is not a whole safetensors file"),
-    "too long": (bytes_of(PARAMETERS, lambda x: x + b"0"), "is not a whole safetensors file"),
-    "empty": (bytes_of(PARAMETERS, lambda _: b""), "is not a whole safetensors file"),
-    "no header": (bytes_of(PARAMETERS, lambda x: b"\xff" * 8 + x[8:]), "is not a whole safetensors file"),
+    "truncated": (bytes_of(PARAMETERS, lambda x: x[:-1]), "is not a complete safetensors file"),
+    "too long": (bytes_of(PARAMETERS, lambda x: x + b"0"), "is not a complete safetensors file"),
+    "empty": (bytes_of(PARAMETERS, lambda _: b""), "is not a complete safetensors file"),
+    "no header": (bytes_of(PARAMETERS, lambda x: b"\xff" * 8 + x[8:]), "is not a complete safetensors file"),
     "foreign": (
         lambda folder: save_file({"x": np.zeros(3, np.float32)}, folder / PARAMETERS, {"format": "pt"}),
         "model.safetensors",
@@ -296,7 +296,7 @@ def test_an_export_without_manifest_warns(copy, run, caplog):
     loaded = runs.load(str(copy))
     jax.tree.map(np.testing.assert_array_equal, loaded.params, run.params)
     assert [record.message for record in caplog.records] == [
-        f"{copy} has no checksums and cannot be verified: it was exported by an earlier tfm"
+        f"{copy} cannot be verified, because an earlier version of tfm wrote no checksums"
     ]
 
 

@@ -363,7 +363,7 @@ def test_a_warm_start_keeps_the_tokenizer(known, tmp_path, caplog):
     wider = dataclasses.replace(config, data=dataclasses.replace(config.data, vocabulary_size=301))
     with caplog.at_level("INFO"):
         initialization.prepare_warm_start(str(known), wider, str(tmp_path / "new"))
-    assert f"has the vocabulary of {known}" in caplog.text
+    assert f"uses the vocabulary of {known}" in caplog.text
     assert "data.vocabulary_size was 330 and is now 301" in caplog.text
     assert translation.create(config, str(tmp_path / "new")).tokenizer.fingerprint == tokenizer(known)
 
@@ -429,7 +429,7 @@ def test_a_reset_keeps_the_newest_weights(known_of_any_task, caplog):
     assert "--warm_start does nothing" not in caplog.text
     task = tasks.find(config.task).create(config, str(known))
     assert initialization.find_initial_variables(task, str(known), "other") is not None
-    assert "its schedule was reset: --warm_start does nothing" in caplog.text
+    assert "--warm_start does nothing, because the schedule of" in caplog.text
     assert [row["step"] for row in rows_without_times(known) if "train/loss" in row] == [3, 4]
     assert sorted(path.name for path in (known / "before_reset" / "checkpoints").iterdir()) == [
         "2",

@@ -1,1 +1,1 @@
-"""A run's folder or an exported bundle, opened: config, assets, weights."""
+"""Opening the folder of a run or an exported bundle: config, assets and parameters."""

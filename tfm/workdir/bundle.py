@@ -1,8 +1,8 @@
-"""An exported bundle, read: one portable folder of parameters, config, assets and model card.
+"""A reader of exported bundles: portable folders with parameters, config, assets and a model card.
 
-Nothing in it is executed when it is opened: the parameters are safetensors, the config JSON. The parameters
-have flat names, "decoder/layers_0/self_attention/key/kernel". A manifest holds the checksums of all files but
-the model card, which may be edited.
+Opening a bundle executes nothing from it, because the parameters are safetensors and the config is JSON. The
+parameters have flat names, such as "decoder/layers_0/self_attention/key/kernel". A manifest contains the
+checksums of all files except the model card, so that users may edit the card.
 """
 
 import dataclasses
@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -24,29 +25,30 @@ from tfm.training.task import Task, Variables
 PARAMETERS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
 FORMAT_VERSION = 1
-STATE_SEPARATOR = ":"  # between a collection of the state and a name in it; parameters have no collection
-METADATA_KEY = "tfm"  # one entry, as the order of several is left to chance
-MANIFEST_KEY = "manifest"  # in it, since exports have one
+STATE_SEPARATOR = ":"  # in "collection:name" of the state; names of parameters have no collection
+METADATA_KEY = "tfm"  # a single entry, because safetensors writes several entries in a random order
+MANIFEST_KEY = "manifest"  # missing in the metadata of exports from before they had a manifest
 DTYPES = {"float32": "F32", "int32": "I32", "uint32": "U32", "bool": "BOOL", "bfloat16": "BF16"}
 log = logging.getLogger(__name__)
 
 
 def is_bundle(folder: str) -> bool:
-    """Whether `folder` holds exported parameters; a run has checkpoints instead."""
+    """Returns whether a folder is an export: it has a file of parameters instead of checkpoints."""
     return os.path.isfile(os.path.join(folder, PARAMETERS_FILE))
 
 
 def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
-    """Returns the variables in a bundle, and the steps of their checkpoints.
+    """Reads the variables of a bundle, and the steps of the checkpoints that they come from.
+
+    Names and sizes are checked before anything as large as the parameters is allocated.
 
     Args:
-      folder: that `tfm.export.bundle.write_bundle` wrote.
-      task: of its config.
+      folder: a folder that `tfm.export.bundle.write_bundle` wrote.
+      task: the task of the folder's config.
 
     Raises:
-      UserError: a file is missing, of another version or not of this model, found from names and sizes alone,
-        before anything of the parameters' size is allocated; or one is damaged, or holds parameters that are
-        not finite.
+      UserError: if a file is missing, damaged, of another version, or belongs to another model, or if
+        parameters are not finite.
     """
     path = os.path.join(folder, PARAMETERS_FILE)
     try:
@@ -57,9 +59,9 @@ def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
             _check_manifest(about, folder)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
-        raise UserError(f"Expected parameters at {path}, but there are none: export the run again.") from None
+        raise UserError(f"Expected parameters at {path}, but there are none. Export the run again.") from None
     except safetensors.SafetensorError as error:
-        raise UserError(f"{path} is not a whole safetensors file ({error}): copy it again.") from None
+        raise UserError(f"{path} is not a complete safetensors file ({error}). Copy it again.") from None
     check_finite(tensors, path)
     flat, like = jax.device_put(tensors), jax.eval_shape(task.init, jax.random.key(0))
     return jax.tree_util.tree_map_with_path(lambda path, _: flat[flat_name(path)], like), about["steps"]
@@ -77,52 +79,61 @@ def flat_name(path: tuple[Any, ...]) -> str:
     return name if collection == "params" else f"{collection}{STATE_SEPARATOR}{name}"
 
 
-def _about(metadata, path):
-    """The checked metadata of the file."""
+def _about(metadata: Mapping[str, str] | None, path: str) -> dict[str, Any]:
+    """Returns the metadata of the file of parameters: format version, steps and fingerprints of the assets.
+
+    Raises:
+      UserError: if the version is another one, or the metadata are missing or invalid.
+    """
     try:
         about = json.loads((metadata or {})[METADATA_KEY])
         version = about["format_version"]
     except (KeyError, TypeError, ValueError, RecursionError):
-        raise UserError(f"{path} was not written by tfm export: it has no format version.") from None
+        raise UserError(f"{path} has no format version, so tfm export did not write it.") from None
     if version != FORMAT_VERSION:
         raise UserError(
-            f"{path} has format version {version!r} and this tfm reads {FORMAT_VERSION}: "
-            "use the tfm that wrote it."
+            f"{path} has format version {version!r}, but this version of tfm reads {FORMAT_VERSION}. "
+            "Use the version of tfm that wrote it."
         )
     steps = about.get("steps")
     if not isinstance(steps, list) or not steps or not all(type(step) is int for step in steps):
-        raise UserError(f"{path} does not say the steps of its checkpoints: export the run again.")
+        raise UserError(f"{path} does not contain the steps of its checkpoints. Export the run again.")
     return about
 
 
-def _check_assets(about, assets, folder):
-    """Word pieces of another order would pass every check of shapes and give nonsense."""
+def _check_assets(about: Mapping[str, Any], assets: Mapping[str, str], folder: str) -> None:
+    """Raises a UserError if an asset differs from the asset that the parameters were trained with.
+
+    A vocabulary with another order would pass all checks of shapes, and the outputs would be nonsense.
+    """
     expected = about.get("assets")
-    if (
-        expected is None
-    ):  # written before tasks had assets: of a translation, whose one asset is its tokenizer
+    # Bundles from before tasks had assets are translations, and their only asset is the vocabulary.
+    if expected is None:
         expected = dict.fromkeys(assets, about.get("vocabulary"))
     for name, fingerprint in assets.items():
         if expected.get(name) != fingerprint:
             raise UserError(
-                f"{name} in {folder} is not what its parameters were trained with: copy it again."
+                f"{name} in {folder} is not the file that its parameters were trained with. Copy it again."
             )
 
 
-def _check_manifest(about, folder):
-    """Damage that leaves all sizes and shapes as they were would translate to nonsense."""
+def _check_manifest(about: Mapping[str, Any], folder: str) -> None:
+    """Raises a UserError if a file differs from its checksum.
+
+    Damage that changes no size or shape passes the other checks, and the outputs would be nonsense.
+    """
     if MANIFEST_KEY not in about and not os.path.exists(os.path.join(folder, manifest.FILE)):
-        log.warning("%s has no checksums and cannot be verified: it was exported by an earlier tfm", folder)
+        log.warning("%s cannot be verified, because an earlier version of tfm wrote no checksums", folder)
         return
     try:
         manifest.check(folder, exact=False)
     except manifest.Damaged as damage:
-        raise UserError(f"The export in {folder} is damaged ({damage}): copy it again.") from None
+        raise UserError(f"The export in {folder} is damaged ({damage}). Copy it again.") from None
 
 
-def _check_parameters(task, file, path):
-    """Every name, shape and dtype, from the header alone."""
-    slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+def _check_parameters(task: Task, file: Any, path: str) -> None:
+    """Raises a UserError if a name, shape or dtype in the header of the file differs from the model's."""
+    slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (the file is no mapping)
     found = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
     _check_sizes(task.config.model, found, path)
     check_weights_fit(getattr(task, "model", None))
@@ -134,26 +145,31 @@ def _check_parameters(task, file, path):
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
             raise UserError(
-                f"{path} is of another model than its config: {name} should be "
-                f"{_described(wanted.get(name))} and is {_described(found.get(name))}."
+                f"{path} belongs to another model than its config: expected {name} to be "
+                f"{_described(wanted.get(name))}, got {_described(found.get(name))}."
             )
 
 
-def _check_sizes(model, found, path):
-    """Even a model of shapes alone takes the time of its layers and makes constants as wide as itself."""
+def _check_sizes(model: Any, found: Mapping[str, tuple[str, tuple[int, ...]]], path: str) -> None:
+    """Raises a UserError if the config has sizes that are too large for the parameters in the file.
+
+    Otherwise, a hostile config could make even the evaluation of shapes take very long or allocate large
+    constants.
+    """
     elements = sum(math.prod(shape) for _, shape in found.values())
     sizes = dataclasses.asdict(model)
     sizes["max_positions"] = getattr(model, "max_length", None)  # sinusoids have no table
     for name, value in sizes.items():
         most = len(found) if name.endswith("_layers") else elements
         if isinstance(value, int) and value > most:
-            raise UserError(f"{path} is too small for its config, in which {name} is {value}.")
+            raise UserError(f"{path} is too small for its config, where {name} is {value}. Copy both again.")
 
 
-def _file_dtype(leaf):
+def _file_dtype(leaf: Any) -> str:
     """Returns the name of a dtype in safetensors."""
     return DTYPES.get(str(leaf.dtype), str(leaf.dtype))
 
 
-def _described(header):
+def _described(header: tuple[str, tuple[int, ...]] | None) -> str:
+    """Returns dtype and shape of an array for an error message, or "absent"."""
     return "absent" if header is None else f"{header[0]} {list(header[1])}"

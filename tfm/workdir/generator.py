@@ -1,4 +1,4 @@
-"""A trained language model as a function of texts."""
+"""`Generator`: continues texts with a trained language model."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,33 +9,33 @@ from tfm.workdir import runs
 
 
 class Generator:
-    """A trained language model, or its export, as a function of texts.
+    """A trained language model or its export that continues texts.
 
     >>> Generator.load("runs/lm_pydoc").generate(["The for"], max_tokens=9)  # doctest: +SKIP
     [[' statement']]
 
     Raises:
-      UserError: the run is of another task.
+      UserError: if the task of the run does not continue texts.
     """
 
     def __init__(self, run: runs.Run):
         if not hasattr(run.task, "generate"):
             raise UserError(
-                f"The task {run.task.config.task!r} of the run does not continue texts: give one of the task "
-                "language_modeling, or see tfm translate."
+                f"The task {run.task.config.task!r} of the run does not continue texts. Give a run of the "
+                "task language_modeling, or use tfm translate."
             )
         self.run = run
 
     @classmethod
     def load(cls, workdir: str, **options: Any) -> "Generator":
-        """See `tfm.workdir.runs.load`, whose options are `checkpoint`, `average_last` and `ensemble_last`."""
+        """Loads a run. `options` such as `checkpoint` and `average_last`: see `tfm.workdir.runs.load`."""
         return cls(runs.load(workdir, **options))
 
     def generate(self, prefixes: Sequence[str], **decoding: Any) -> list[list[str]]:
-        """What follows each text, one or more continuations of each.
+        """Continues each text. Returns a list of continuations for each prefix, without the prefix.
 
         Args:
-          prefixes: texts; "" begins a text.
+          prefixes: texts to continue. "" begins a new text.
           decoding: fields of the run's `tfm.decoding.config.GenerationConfig` to replace, such as
             samples=3, temperature=0.8, max_tokens=100.
         """
@@ -44,9 +44,16 @@ class Generator:
     def continuations(
         self, prefixes: Sequence[str], *, start_index: int = 0, **decoding: Any
     ) -> list[list[Any]]:
-        """As `generate`, with scores (`tfm.decoding.generate.Continuation`);
+        """Continues each text like `generate`, but returns texts with their scores.
 
-        A sample depends on the index of its prefix. `start_index` is the index of the first prefix.
+        Args:
+          prefixes: texts to continue. "" begins a new text.
+          start_index: index of the first prefix. The random numbers of a sample depend on the index of its
+            prefix, so chunks of a longer input need the index at which they begin.
+          decoding: fields of the run's `GenerationConfig` to replace.
+
+        Returns:
+          A list of `tfm.decoding.generate.Continuation` for each prefix.
         """
         fields = dataclasses.replace(self.run.task.config.decoding, **decoding)
         return self.run.task.generate(self.run.params, prefixes, fields, start_index=start_index)

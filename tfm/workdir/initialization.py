@@ -14,7 +14,7 @@ import jax
 from tfm import config, tasks
 from tfm.checkpoints.store import list_steps
 from tfm.errors import UserError
-from tfm.fields import NEVER, WITH_FLAG, WITH_RESET, changes, leaves
+from tfm.fields import NEVER, WITH_FLAG, WITH_RESET, Change, changes, leaves
 from tfm.io.files import atomic_file
 from tfm.io.provenance import RECORD_FILE, last_start
 from tfm.training.reporting import METRICS_FILE
@@ -30,9 +30,10 @@ log = logging.getLogger(__name__)
 
 
 def save_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = (), resets: bool = False) -> None:
-    """Writes the config into the work directory, after `check_config`, whose arguments it takes.
+    """Checks a config with `check_config`, and writes it into the work directory.
 
-    Where the run is to be reset, `reset` writes it.
+    If the run will be reset, the config is only checked, because `reset` writes it. The arguments are those
+    of `check_config`.
     """
     check_config(chosen, workdir, allow_change=allow_change, resets=resets)
     if not _will_reset(workdir, resets):
@@ -42,27 +43,28 @@ def save_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = (), 
 def check_config(
     chosen: Any, workdir: str, *, allow_change: Sequence[str] = (), resets: bool = False
 ) -> None:
-    """Checks that the run of a work directory may have this config, and logs what differs from its own.
+    """Checks that the run of a work directory may have this config, and logs the changes.
 
-    Until the first checkpoint of a run all of it may change, but for what its assets were made from. After
-    that, each field says whether it may: see `tfm.fields.FieldInfo.resume`. A reset begins a new schedule, so
-    that it needs no flag.
+    Before the first checkpoint, any field may change except the fields that produced the tokenizer or other
+    assets. After it, `tfm.fields.FieldInfo.resume` decides for each field. A reset begins a new schedule, so
+    it may change all fields except those that may never change.
 
     Args:
-      chosen: the config.
+      chosen: the new config.
       workdir: folder of the run.
-      allow_change: paths of fields that may change all the same, such as "training.seed".
-      resets: whether the run is to be reset.
+      allow_change: paths of fields that may change although the results depend on them, such as
+        "training.seed".
+      resets: whether --reset_schedule is given.
 
     Raises:
-      UserError: names each field that may not change, its old and its new value, and the flag that allows it,
-        if there is one; or `allow_change` names no field, or one that can never change; or the folder is an
-        export.
+      UserError: if fields may not change. The message has the old and the new value of each field, and the
+        flag that allows the change if there is one. Also if `allow_change` contains an unknown field or a
+        field that can never change, or if the folder is an export.
     """
     if is_bundle(workdir):
         raise UserError(
-            f"{workdir} is an export, which training would write over: give another --workdir; "
-            f"--warm_start={workdir} begins with its weights."
+            f"{workdir} is an export, and training would overwrite it. Give another --workdir; "
+            f"--warm_start={workdir} begins with its parameters."
         )
     allowed = _allowed(chosen, allow_change)
     begun, was_reset = _has_checkpoint(workdir), _has_checkpoint(os.path.join(workdir, BEFORE_RESET))
@@ -80,16 +82,22 @@ def check_config(
             log.log(level, "config.%s", change)
 
 
-def _will_reset(workdir, resets):
-    """Whether `resets` begins a new schedule, which it does once."""
+def _will_reset(workdir: str, resets: bool) -> bool:
+    """Returns whether --reset_schedule begins a new schedule now. It works only once for each run."""
     return resets and _has_checkpoint(workdir) and not _has_checkpoint(os.path.join(workdir, BEFORE_RESET))
 
 
-def _saved_config(workdir, begun):
-    """The config that the run in a folder has; None where there is no run.
+def _saved_config(workdir: str, begun: bool) -> Any:
+    """Returns the config of the run in a folder, or None if there is no run.
+
+    If the file is missing, reads the config from the record of the last start.
+
+    Args:
+      workdir: folder of the run.
+      begun: whether the run has a checkpoint.
 
     Raises:
-      UserError: there are checkpoints, and neither the file nor the record of the starts tells their config.
+      UserError: if there are checkpoints, but neither the file nor the record of the starts has a config.
     """
     path = runs.config_path(workdir)
     if os.path.exists(path):
@@ -98,13 +106,13 @@ def _saved_config(workdir, begun):
         return None
     recorded = last_start(workdir).get("config")
     if recorded is None:
-        raise UserError(f"{workdir} has checkpoints but no {runs.CONFIG_FILE}: put it back from a copy.")
+        raise UserError(f"{workdir} has checkpoints but no {runs.CONFIG_FILE}. Restore it from a copy.")
     log.warning("%s is missing: reading the config of the last start from %s", path, RECORD_FILE)
     return runs.parse_config(recorded)
 
 
-def _allowed(chosen, names):
-    """The paths that --allow_change names, checked."""
+def _allowed(chosen: Any, names: Sequence[str]) -> list[str]:
+    """Returns the field paths of --allow_change, or raises a UserError if a path is unknown or fixed."""
     known = {leaf.path: leaf.info for leaf in leaves(chosen)}
     paths = [name.removeprefix("config.") for name in names]
     if not known.keys() >= set(paths):
@@ -115,44 +123,50 @@ def _allowed(chosen, names):
             raise UserError(f"--allow_change: {config.unknown_field(path, path, known)}")
         if known[path].resume == NEVER:
             raise UserError(
-                f"--allow_change={path}: this field can never change in a run, as its weights depend on it: "
-                "give a new --workdir."
+                f"--allow_change={path}: this field can never change in a run, because the parameters depend "
+                "on it. Give a new --workdir."
             )
         if known[path].resume == WITH_RESET:
             raise UserError(
-                f"--allow_change={path}: the state of the optimizer depends on it: --reset_schedule restarts "
-                "with the weights of the run."
+                f"--allow_change={path}: the state of the optimizer depends on this field. --reset_schedule "
+                "begins a new schedule with the parameters of the run."
             )
     return paths
 
 
-def _check_resume(changed, chosen, workdir, allowed, was_reset):
-    """Whether a run that has a checkpoint may resume with these changes."""
+def _check_resume(
+    changed: Sequence[Change], chosen: Any, workdir: str, allowed: Sequence[str], was_reset: bool
+) -> None:
+    """Raises a UserError if a run that has a checkpoint may not resume with these changes."""
     forbidden = [change for change in changed if change.rule in (NEVER, WITH_RESET)]
     forbidden += [change for change in changed if change.rule == WITH_FLAG and change.path not in allowed]
     _refuse([_reason(change, was_reset=was_reset) for change in forbidden], workdir)
     moved = [change for change in changed if change.new.info.asset and change.path not in allowed]
     other = _other_data(chosen, workdir) if moved else ""
     _refuse(
-        [_reason(change, f"the content of {other} is not the same there; ") for change in moved if other],
+        [_reason(change, f"the content of {other} has changed; ") for change in moved if other],
         workdir,
     )
 
 
-def _other_data(chosen, workdir):
-    """The split whose content is not that of the last start; "" for none, or for a task that cannot tell."""
+def _other_data(chosen: Any, workdir: str) -> str:
+    """Returns the name of a split whose content has changed since the last start, or "".
+
+    Also returns "" if the task cannot compute fingerprints of its data.
+    """
     before, task = last_start(workdir).get("data", {}), tasks.find(chosen.task)
     splits = [name for name in ("train", "validation") if name in before and hasattr(task, "fingerprint")]
     return next((name for name in splits if task.fingerprint(chosen, name) != before[name]), "")
 
 
-def _reason(change, why="", was_reset=False):
+def _reason(change: Change, why: str = "", was_reset: bool = False) -> str:
+    """Returns the change of a field, why it is not allowed, and the flag that allows it if there is one."""
     if change.rule == NEVER:
-        return f"{change} (never allowed, as the weights depend on it)"
+        return f"{change} (never allowed, because the parameters depend on it)"
     if change.rule == WITH_RESET and was_reset:
         return (
-            f"{change} (the state of the optimizer depends on it, and --reset_schedule works once: begin a "
-            "new --workdir with --warm_start)"
+            f"{change} (the state of the optimizer depends on it, and --reset_schedule works only once: "
+            "begin a new --workdir with --warm_start)"
         )
     if change.rule == WITH_RESET:
         return f"{change} (the state of the optimizer depends on it; --reset_schedule allows it)"
@@ -161,15 +175,17 @@ def _reason(change, why="", was_reset=False):
     return f"{change} ({why}--allow_change={change.path} allows it)"
 
 
-def _refuse(reasons, workdir):
+def _refuse(reasons: Sequence[str], workdir: str) -> None:
+    """Raises a UserError with all reasons, if there are any."""
     if reasons:
         raise UserError(
             f"The run in {workdir} was started with another config: {'; '.join(reasons)}. "
-            "Give the config it was started with, or a new --workdir."
+            "Give the config that it was started with, or a new --workdir."
         )
 
 
-def _check_assets(changed, workdir):
+def _check_assets(changed: Sequence[Change], workdir: str) -> None:
+    """Raises a UserError if an asset in the folder was made from fields that have changed."""
     for name in dict.fromkeys(change.new.info.asset for change in changed):
         path = os.path.join(workdir, name)
         if name and os.path.exists(path):
@@ -205,13 +221,15 @@ def check_warm_start(source: str, chosen: Any, workdir: str) -> None:
 
 
 def prepare_warm_start(source: str, chosen: Any, workdir: str) -> None:
-    """Copies the assets of `source`, with whose weights a new run begins, into the folder of the new run.
+    """Copies the assets of `source`, such as its vocabulary, into the folder of a new run.
+
+    Does nothing if the run has a checkpoint.
 
     Args:
-      source, chosen, workdir: as `check_warm_start` takes them. A run that has begun is left as it is.
+      source, chosen, workdir: see `check_warm_start`.
 
     Raises:
-      UserError: as `check_warm_start`, or if the folder contains other assets.
+      UserError: if `check_warm_start` raises, or the folder contains other assets.
     """
     check_warm_start(source, chosen, workdir)
     if _has_checkpoint(workdir):
@@ -221,7 +239,9 @@ def prepare_warm_start(source: str, chosen: Any, workdir: str) -> None:
     made = [change for change in changes(saved, chosen) if change.new.info.asset]
     if made:
         log.info(
-            "The new run has the vocabulary of %s, whatever is new: %s", source, "; ".join(map(str, made))
+            "The new run uses the vocabulary of %s, so these changes have no effect on it: %s",
+            source,
+            "; ".join(map(str, made)),
         )
     os.makedirs(workdir, exist_ok=True)
     for name in tasks.find(saved.task).create(saved, source, new=False).assets():
@@ -230,47 +250,53 @@ def prepare_warm_start(source: str, chosen: Any, workdir: str) -> None:
             with open(theirs, "rb") as content, atomic_file(own) as file:
                 shutil.copyfileobj(content, file)
         elif not filecmp.cmp(theirs, own, shallow=False):
-            raise UserError(f"{own} is not the {name} of {source}: give a new --workdir.")
+            raise UserError(f"{own} differs from the {name} of {source}. Give a new --workdir.")
 
 
 def reset(task: Task, workdir: str) -> None:
-    """Moves checkpoints and metrics of a run to another folder, to begin a new schedule with its weights.
+    """Prepares a new schedule: moves the checkpoints and logs of a run to its folder `before_reset`.
 
-    They go to the folder `before_reset`. Where that is there already, the reset was made and the run resumes.
-    The config of the task becomes that of the run.
+    Also writes the config of `task` as the config of the run. If `before_reset` has a checkpoint, the run was
+    reset before, and nothing changes.
 
     Raises:
-      UserError: there is no intact checkpoint.
+      UserError: if there is no intact checkpoint.
     """
     aside = os.path.join(workdir, BEFORE_RESET)
     if _has_checkpoint(aside):
-        log.info("The schedule was reset before, see %s: --reset_schedule does nothing", aside)
+        log.info("--reset_schedule does nothing, because the schedule was reset before (see %s)", aside)
         return
     if not _has_checkpoint(workdir):
-        raise UserError(f"--reset_schedule needs a run that has begun, but {workdir} has no checkpoint.")
+        raise UserError(f"--reset_schedule needs a run with a checkpoint, but {workdir} has none.")
     with contextlib.closing(open_checkpoints(task, task.config.training, workdir)) as checkpoints:
-        log.info("Beginning a new schedule with the weights of step %s", f"{checkpoints.latest():,}")
+        log.info("Beginning a new schedule with the parameters of step %s", f"{checkpoints.latest():,}")
     os.makedirs(aside, exist_ok=True)
     logged = (METRICS_FILE, SAMPLES_FILE, SAMPLES_FOLDER, "tensorboard", TRACKERS_FILE)
-    for name in (*logged, CHECKPOINT_FOLDER):  # the last one makes it a reset
+    for name in (
+        *logged,
+        CHECKPOINT_FOLDER,
+    ):  # moved last, because the moved checkpoints mark a complete reset
         if os.path.exists(os.path.join(workdir, name)):
             os.replace(os.path.join(workdir, name), os.path.join(aside, name))
     config.save(task.config, runs.config_path(workdir))
 
 
 def find_initial_variables(task: Task, workdir: str, source: str) -> Callable[[], Variables] | None:
-    """Returns a function that loads the initial variables, as `training.loop.train` takes it, or None.
+    """Returns a function that loads the initial variables for `training.loop.train`, or None.
+
+    After a `reset`, the function loads the newest variables from before the reset. Otherwise it loads the
+    variables of `source`. None means that the run begins with random parameters.
 
     Args:
-      task: of the run.
-      workdir: its folder. After a `reset`, its own variables come before those of `source`.
-      source: run or export to begin with, "" for none.
+      task: task of the run.
+      workdir: folder of the run.
+      source: run or export of --warm_start, or "".
     """
     aside = os.path.join(workdir, BEFORE_RESET)
     if _has_checkpoint(aside):
         if source:
             log.warning(
-                "%s begins with its own weights, as its schedule was reset: --warm_start does nothing",
+                "--warm_start does nothing, because the schedule of %s was reset",
                 workdir,
             )
         return lambda: _newest_variables(task, aside)
@@ -279,7 +305,8 @@ def find_initial_variables(task: Task, workdir: str, source: str) -> Callable[[]
     return None
 
 
-def _newest_variables(task, folder):
+def _newest_variables(task: Task, folder: str) -> Variables:
+    """Loads the variables of the newest intact checkpoint in a folder."""
     like = jax.eval_shape(task.init, jax.random.key(0))
     with contextlib.closing(open_checkpoints(task, task.config.training, folder)) as checkpoints:
         newest = checkpoints.latest()
@@ -287,5 +314,6 @@ def _newest_variables(task, folder):
         return checkpoints.restore_variables(newest, like)
 
 
-def _has_checkpoint(workdir):
+def _has_checkpoint(workdir: str) -> bool:
+    """Returns whether a folder contains a checkpoint."""
     return bool(list_steps(os.path.join(workdir, CHECKPOINT_FOLDER)))

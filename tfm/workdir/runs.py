@@ -22,8 +22,10 @@ from tfm.training.task import Variables, parameters_of
 from tfm.workdir.bundle import is_bundle, read_bundle
 
 CONFIG_FILE = "config.json"
-ATTEMPTS = 10  # to find a checkpoint that training does not delete meanwhile
-AVERAGE_COPIES = 5  # of float32: a checkpoint, itself and the sum in float64
+ATTEMPTS = 10  # training may delete the chosen checkpoint before it is read
+AVERAGE_COPIES = (
+    5  # memory of an average in float32 copies: a checkpoint, the result, the float64 sum (2 each)
+)
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +35,8 @@ class Run(NamedTuple):
 
     Attributes:
       task: see `tfm.training.task.Task`.
-      variables: those of the model, or a tuple of those of several models for an ensemble.
-      steps: steps of the checkpoints that they come from.
+      variables: variables of the model. A tuple with the variables of each model for an ensemble.
+      steps: steps of the checkpoints that the variables come from.
     """
 
     task: Any
@@ -43,7 +45,7 @@ class Run(NamedTuple):
 
     @property
     def params(self) -> Any:
-        """The parameters among the variables, or a tuple of those of several models."""
+        """The parameters of the model. A tuple with the parameters of each model for an ensemble."""
         return parameters_of(self.variables)
 
 
@@ -55,24 +57,23 @@ def load(
     ensemble_last: int = 1,
     chosen: Any = None,
 ) -> Run:
-    """Restores a run for use.
+    """Loads a trained model from the folder of a run or from an export.
 
     Args:
-      workdir: folder of the run, or a bundle that `tfm.export` made of one.
-      checkpoint: "best" by validation (the last where none was measured) or "last", both among the intact
-        ones, or a step; "best" when None. Of an average or an ensemble, "last" or the step up to which its
-        checkpoints are taken; "last" when None.
-      average_last: above 1, the mean of so many of the last checkpoints instead (section 6.1), those of
-        `spaced_steps`.
-      ensemble_last: above 1, as many of them, each with its own parameters: their probabilities are averaged
-        at every token.
-      chosen: config to use in place of the run's own, such as one with another beam size.
+      workdir: folder of the run, or a bundle that `tfm.export` wrote.
+      checkpoint: "best", "last", or a step. "best" is the best by validation, or the last if none was
+        evaluated. Both skip damaged checkpoints. None means "best". For an average or an ensemble: "last", or
+        the step of the last checkpoint to use; None means "last".
+      average_last: number of checkpoints whose mean to load (section 6.1), see `spaced_steps`. 1 averages
+        nothing.
+      ensemble_last: number of checkpoints to load as an ensemble. The probabilities of its models are
+        averaged at every token. 1 loads a single model.
+      chosen: config to use instead of the config of the run, for example with another beam size.
 
     Raises:
-      UserError: no run there, no such checkpoint, too few or unequally spaced ones to average, none that is
-        intact, or one asked for that is damaged or of another model, or a model larger than the memory, found
-        before its shapes are traced; `chosen` is of another model; for an export a checkpoint that was asked
-        for, or what `read_bundle` says.
+      UserError: if there is no run or no such checkpoint, if the checkpoints are damaged, of another model,
+        or too few or unequally spaced to average, if the model does not fit into the memory, or if `chosen`
+        has another model. For an export, if a checkpoint is chosen, or if `read_bundle` raises.
     """
     if not isinstance(workdir, (str, os.PathLike)):
         raise UserError(f"Expected the path of a run's folder as workdir, got {workdir!r}.")
@@ -82,13 +83,13 @@ def load(
         _check_fixed(read_config(workdir), chosen)
     if is_bundle(workdir):
         if (checkpoint, average_last, ensemble_last) != (None, 1, 1):
-            raise UserError(f"{workdir} is an export, with no checkpoints to choose from or to average.")
+            raise UserError(f"{workdir} is an export and has no checkpoints to choose from or to average.")
         task = tasks.find(chosen.task).create(chosen, workdir, new=False)
         return Run(task, *read_bundle(workdir, task))
     check_count("average_last", average_last, "checkpoint")
     check_count("ensemble_last", ensemble_last, "checkpoint")
     if average_last > 1 and ensemble_last > 1:
-        raise UserError("Checkpoints are either averaged or an ensemble: choose one.")
+        raise UserError("Checkpoints are either averaged or an ensemble. Choose one of the two.")
     task = tasks.find(chosen.task).create(chosen, workdir, new=False)
     check_weights_fit(getattr(task, "model", None), ensemble_last)
     if average_last > 1:
@@ -98,24 +99,27 @@ def load(
         try:
             return Run(task, *_restore(task, workdir, checkpoint, average_last, ensemble_last))
         except CheckpointDeleted as error:
-            log.info("Choosing a checkpoint again: %s", error)
+            log.info("Choosing another checkpoint: %s", error)
     return Run(task, *_restore(task, workdir, checkpoint, average_last, ensemble_last))
 
 
-def _check_fixed(saved, chosen):
-    """Raises a UserError where another model is chosen: it may have the same shapes, and other results."""
+def _check_fixed(saved: Any, chosen: Any) -> None:
+    """Raises a UserError if two configs have different models, even with parameters of equal shapes."""
     fixed = [str(change) for change in changes(saved, chosen) if change.rule == NEVER]
     if fixed:
         raise UserError(
-            f"The weights of the run are those of another model: {'; '.join(fixed)}. Leave it as it was."
+            f"The parameters of the run belong to another model: {'; '.join(fixed)}. Leave these fields as "
+            "they were."
         )
 
 
-def _restore(task, workdir, checkpoint, average_last, ensemble_last):
-    """Returns (variables, steps) as `load` gives them.
+def _restore(
+    task: Any, workdir: str, checkpoint: str | int | None, average_last: int, ensemble_last: int
+) -> tuple[Any, list[int]]:
+    """Returns (variables, steps of their checkpoints). The arguments are those of `load`.
 
     Raises:
-      Gone: training deleted a step meanwhile; there is a newer one.
+      CheckpointDeleted: if training deleted a chosen checkpoint before it was read.
     """
     training = task.config.training
     with contextlib.closing(open_checkpoints(task, training, workdir)) as checkpoints:
@@ -131,23 +135,23 @@ def _restore(task, workdir, checkpoint, average_last, ensemble_last):
 
 
 def require_translation(chosen: Any, what: str) -> None:
-    """Raises a UserError where `what` is asked of a run that does not translate.
+    """Raises a UserError if a run does not translate.
 
     Args:
       chosen: config of the run.
       what: subject of the error message, such as "tfm translate".
     """
     if not hasattr(chosen.data, "target_language"):
-        raise UserError(f"{what} is for runs that translate, and the task of this one is '{chosen.task}'.")
+        raise UserError(f"{what} needs a run that translates, but this run has the task '{chosen.task}'.")
 
 
 def require_bleu(chosen: Any, what: str) -> None:
-    """Raises a UserError where `what` compares translations, and the task of a run has another score."""
+    """Raises a UserError if a run has no BLEU. The arguments are as for `require_translation`."""
     require_translation(chosen, what)
     if not getattr(chosen, "SCORED_BY_BLEU", True):
         raise UserError(
-            f"{what} scores translations by BLEU, and the task of this run, '{chosen.task}', has scores of "
-            "its own: read those that tfm evaluate wrote."
+            f"{what} scores translations by BLEU, but the task of this run, '{chosen.task}', has other "
+            "scores. Read the scores that tfm evaluate wrote."
         )
 
 
@@ -158,18 +162,21 @@ def single_model_variables(run: Run) -> Variables:
       UserError: if the run is an ensemble.
     """
     if isinstance(run.variables, tuple):
-        raise UserError("An ensemble is several models: give --checkpoint or --average, not --ensemble.")
+        raise UserError(
+            "An ensemble is several models. Give --checkpoint or --average instead of --ensemble."
+        )
     return run.variables
 
 
 def read_config(workdir: str) -> Any:
-    """The config of the run in `workdir`, as the frozen dataclass of its task.
+    """Reads the config of the run or export in `workdir`, as the frozen dataclass of its task.
 
     Raises:
-      UserError: there is none, it does not fit this version, or that of an export names folders.
+      UserError: if there is no config, this version cannot read it, or the config of an export contains paths
+        of files.
     """
     if not os.path.isdir(workdir):
-        raise UserError(f"Expected the folder of a run at {workdir}, but there is none: check the path.")
+        raise UserError(f"Expected the folder of a run at {workdir}, but there is none. Check the path.")
     check_entries(workdir)
     path = config_path(workdir)
     mapping = config.load(path)
@@ -179,64 +186,65 @@ def read_config(workdir: str) -> Any:
         raise UserError(f"{path}: {error}") from None
     if is_bundle(workdir) and found != found.without_paths():
         raise UserError(
-            f"The config in {workdir} names files of a machine, as that of an export never does: "
-            "it is not what tfm export wrote."
+            f"The config in {workdir} contains paths of files, so tfm export did not write it. "
+            "Export the run again."
         )
     return found
 
 
 def parse_config(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> Any:
-    """A mapping -> the frozen dataclass of the task that it names."""
+    """Converts a mapping to the frozen config dataclass of the task that it names."""
     return config.from_mapping(config_class(mapping), mapping)
 
 
 def config_class(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> type:
-    """The config class of the task that a mapping names.
+    """Returns the config class of the task that a mapping names.
 
     Raises:
-      UserError: it names none, or one that there is not.
+      UserError: if the mapping names no task, or an unknown task.
     """
     if "task" not in mapping:
-        raise UserError(f"A config must have the field 'task'; this one has {', '.join(mapping)}.")
+        raise UserError(f"A config must have the field 'task', but this config has {', '.join(mapping)}.")
     return tasks.find(mapping["task"]).Config
 
 
 def config_path(workdir: str) -> str:
-    """Where a run of the work directory keeps its config."""
+    """Returns the path of the config in a work directory."""
     return os.path.join(workdir, CONFIG_FILE)
 
 
 def evaluation_stem(workdir: str, split: str, language: str, name: str = "") -> str:
-    """The stem of the files of eval.py, before `.hypotheses` and `.scores.json`.
+    """Returns the path of the files of an evaluation without their endings `.hypotheses` and `.scores.json`.
 
     Args:
-      workdir: folder of the run, where they stand.
-      split: that was translated; a file stem gives its last name.
-      language: of the hypotheses.
-      name: in place of that of the split, for a further evaluation of it.
+      workdir: the folder that contains the files.
+      split: the split that was evaluated. Only the last part of a path is used.
+      language: the language of the hypotheses, or another suffix of the outputs.
+      name: the --name of the evaluation. It replaces the name of the split unless it is "".
 
     Raises:
-      UserError: a name with a folder in it.
+      UserError: if the name contains a folder.
     """
     if os.path.basename(name) != name:
-        raise UserError(f"The name of an evaluation must have no folder, got {name!r}: choose another.")
+        raise UserError(f"The name of an evaluation must not contain a folder, got {name!r}.")
     return os.path.join(workdir, f"{name or os.path.basename(split)}.{language}")
 
 
 def spaced_steps(steps: Sequence[int], count: int, every: int) -> list[int]:
-    """The steps to average: `count` of them at equal distances.
+    """Chooses `count` steps at equal distances, whose checkpoints are averaged.
 
-    They are the newest multiples of `every`, passing over what was saved between these: at the run's last
-    step, at an evaluation, by a signal, as the best. Where there are too few (a run shorter than that, or one
-    that changed `every`), they end with the newest step, at the distance of the newest two.
+    Takes the newest multiples of `every`. Ignores the checkpoints between them: they were saved at the last
+    step of a run, at an evaluation, by a signal, or as the best. If there are too few multiples, because the
+    run is short or `every` changed, the steps end with the newest step and have the distance of the newest
+    two.
 
     Args:
-      steps: those of the checkpoints, ascending.
-      count: how many are wanted.
+      steps: steps of all checkpoints, in ascending order.
+      count: number of steps to choose.
       every: `training.checkpoint_every`.
 
     Returns:
-      The steps, ascending; [] where there are no such.
+      The steps in ascending order, or [] if there are too few.
     """
     if count > len(steps):
         return []
@@ -251,12 +259,13 @@ def spaced_steps(steps: Sequence[int], count: int, every: int) -> list[int]:
     return []
 
 
-def _steps(checkpoints, checkpoint, several, every):
+def _steps(checkpoints: Any, checkpoint: str | int | None, several: int, every: int) -> list[int]:
+    """Returns the steps of the checkpoints to load. `several` above 1 asks for an average or an ensemble."""
     steps = checkpoints.steps()
     if not steps:
-        raise UserError(f"Expected a checkpoint in {checkpoints.folder}, but there is none: train first.")
+        raise UserError(f"Expected a checkpoint in {checkpoints.folder}, but there is none. Train first.")
     if several > 1:
-        which = "The checkpoint up to which several are taken must be 'last'"
+        which = "The last checkpoint of an average or an ensemble must be 'last'"
         newest = steps[-1] if checkpoint in (None, "last") else _asked(checkpoint, steps, which)
         up_to = [step for step in steps if step <= newest]
         return _last_steps(up_to, several, every, checkpoints.folder)
@@ -268,17 +277,19 @@ def _steps(checkpoints, checkpoint, several, every):
     return [_asked(checkpoint, steps, "The checkpoint must be 'best', 'last'")]
 
 
-def _asked(checkpoint, steps, which):
+def _asked(checkpoint: str | int, steps: Sequence[int], which: str) -> int:
+    """Returns the requested checkpoint as a number, or raises a UserError that begins with `which`."""
     if not str(checkpoint).isdecimal() or int(checkpoint) not in steps:
         raise UserError(f"{which} or one of the steps {steps}, got {checkpoint!r}.")
     return int(checkpoint)
 
 
-def _last_steps(steps, last, every, directory):
+def _last_steps(steps: list[int], last: int, every: int, directory: str) -> list[int]:
+    """Returns the steps from `spaced_steps`, or raises a UserError if there are too few."""
     chosen = spaced_steps(steps, last, every)
     if not chosen:
         raise UserError(
-            f"Expected {last} checkpoints at equal distances, as every {every:,} steps, in {directory}, "
-            f"but there are {steps}: take fewer, or train for more steps with a larger training.keep."
+            f"Expected {last} checkpoints at equal distances, such as every {every:,} steps, in {directory}, "
+            f"but there are {steps}. Use fewer, or train for more steps with a larger training.keep."
         )
     return chosen

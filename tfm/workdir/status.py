@@ -1,4 +1,4 @@
-"""What a run has done so far, read from its work directory alone; a run that is training is not disturbed."""
+"""The progress of a run. Only reads its work directory, so that a run that trains is not disturbed."""
 
 import contextlib
 import itertools
@@ -6,7 +6,7 @@ import json
 import math
 import os
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tfm import tasks
@@ -21,16 +21,16 @@ from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 
 SCORES_SUFFIX = ".scores.json"
-LINES = 10  # of the log, from which the time left is estimated
-DEPTH = 4  # folders below the one that is searched for runs
+LINES = 10  # number of log lines that decide the estimate of the time left
+DEPTH = 4  # levels of folders to search for runs
 
 
 class Evaluation(NamedTuple):
     """An evaluation of a run.
 
     Attributes:
-      scores: as `tfm evaluate` printed them.
-      steps: of the checkpoints that were evaluated; [] where the file does not tell.
+      scores: the scores that `tfm evaluate` printed.
+      steps: steps of the checkpoints that were evaluated. [] if the file does not contain them.
     """
 
     scores: list[Score]
@@ -38,24 +38,24 @@ class Evaluation(NamedTuple):
 
 
 class Status(NamedTuple):
-    """A run so far.
+    """The progress of a run.
 
     Attributes:
-      workdir: its folder.
-      config: of its task.
-      is_export: whether it is an exported model, which is not trained.
-      holder: the process that trains in it, "" for none.
-      step: updates made, by the log and the checkpoints.
-      training: the last line of its log, {"train/loss": ...}; {} before the first.
-      validation: the last evaluation, {"validation/bleu": ...}; {} before the first.
-      best: (step, value) of the best evaluation by the metric of its task; None before the first.
-      best_metric: the name of that metric; "" where the task cannot be opened.
-      unit: of what `training` counts a second, such as "tokens".
-      seconds_left: at the speed of the last lines of the log, while a process trains; else None.
-      checkpoints: {step: bytes}, ascending.
+      workdir: folder of the run.
+      config: config of the run.
+      is_export: whether the folder is an export. Exports cannot be trained.
+      holder: description of the process that trains in the folder, or "".
+      step: number of completed updates, from the log and the checkpoints.
+      training: last training line of the log, {"train/loss": ...}. {} before the first line.
+      validation: last validation line of the log, {"validation/bleu": ...}. {} before the first evaluation.
+      best: (step, value) of the best evaluation by `best_metric`. None before the first evaluation.
+      best_metric: name of the metric that selects the best checkpoint. "" if the task cannot be opened.
+      unit: unit of the speed in `training`, such as "tokens". "" if the task cannot be opened.
+      seconds_left: estimate from the speed of the last log lines. None if no process trains.
+      checkpoints: {step: bytes}, in ascending order.
       disk: bytes of the whole folder.
-      start: the last line of starts.jsonl; {} for none.
-      evaluations: {file name of an evaluation: what `tfm evaluate` left of it}.
+      start: last line of starts.jsonl. {} if there is none.
+      evaluations: {file name of an evaluation without its ending: its scores}.
     """
 
     workdir: str
@@ -76,18 +76,18 @@ class Status(NamedTuple):
 
     @property
     def is_finished(self) -> bool:
-        """Whether all steps are made."""
+        """Returns whether the run has completed all training steps."""
         return self.step >= self.config.training.steps
 
 
 def read_status(workdir: str) -> Status:
-    """The `Status` of a run.
+    """Reads the `Status` of a run.
 
     Raises:
-      UserError: there is no run, or its config does not fit this version.
+      UserError: if there is no run, or this version cannot read its config.
     """
     config, rows = runs.read_config(workdir), []
-    with contextlib.suppress(UserError):  # before its first line
+    with contextlib.suppress(UserError):  # before its first line, the log does not exist
         rows = read_metrics(workdir)
     training = [row for row in rows if "train/loss" in row]
     validation = [row for row in rows if any(name.startswith("validation/") for name in row)]
@@ -114,10 +114,10 @@ def read_status(workdir: str) -> Status:
 
 
 def find_runs(folder: str) -> list[str]:
-    """The work directories in a folder, itself among them, sorted.
+    """Returns the sorted work directories of the runs in a folder. The folder itself may be one of them.
 
     Raises:
-      UserError: there is no such folder.
+      UserError: if the folder does not exist.
     """
     if not os.path.isdir(folder):
         raise UserError(f"Expected a folder of runs at {folder}, but there is none: check the path.")
@@ -125,7 +125,7 @@ def find_runs(folder: str) -> list[str]:
     for path, names, files in os.walk(folder):
         if runs.CONFIG_FILE in files:
             found.append(path)
-            names.clear()  # what is in a run is no run
+            names.clear()  # a run contains no other runs
         elif os.path.abspath(path).count(os.sep) - root >= DEPTH:
             names.clear()
         names[:] = [name for name in names if not name.startswith(".")]
@@ -133,7 +133,7 @@ def find_runs(folder: str) -> list[str]:
 
 
 def folder_bytes(folder: str) -> int:
-    """Bytes of the files in a folder; one that training deletes meanwhile counts nothing."""
+    """Returns the bytes of all files in a folder. Skips files that training deletes during the count."""
     total = 0
     for path, _, files in os.walk(folder):
         for name in files:
@@ -142,8 +142,8 @@ def folder_bytes(folder: str) -> int:
     return total
 
 
-def _find_task(config, workdir):
-    """(`Best`, unit) of the task; (None, "") where it cannot be opened, as without its tokenizer."""
+def _find_task(config: Any, workdir: str) -> tuple[Any, str]:
+    """Returns (`Best`, unit) of the task, or (None, "") if it cannot be opened, as without its tokenizer."""
     try:
         task = tasks.find(config.task).create(config, workdir, new=False)
     except UserError:
@@ -151,27 +151,35 @@ def _find_task(config, workdir):
     return task.best, task.unit
 
 
-def _find_best(rows, best):
+def _find_best(rows: Sequence[Mapping[str, float]], best: Any) -> tuple[int, float] | None:
+    """Returns (step, value) of the best row by the metric of a `Best`. The newest of equal values wins."""
     measured = [
         (row["step"], row[best.metric]) for row in rows if not math.isnan(row.get(best.metric, math.nan))
     ]
     choose = max if best.order == "max" else min
-    return choose(reversed(measured), key=lambda pair: pair[1], default=None)  # of equals the newest
+    return choose(
+        reversed(measured), key=lambda pair: pair[1], default=None
+    )  # reversed, so that the newest wins
 
 
-def _seconds_left(rows, steps):
-    """At the median speed of the last lines, so that the time between two starts does not count."""
+def _seconds_left(rows: Sequence[Mapping[str, float]], steps: int) -> float | None:
+    """Returns the seconds left at the median speed of the last log lines, or None with fewer than two lines.
+
+    The median ignores the pause between two starts of a run.
+    """
     pairs = itertools.pairwise(rows[-LINES:])
     seconds = [(new["time"] - old["time"]) / (new["step"] - old["step"]) for old, new in pairs]
     return statistics.median(seconds) * (steps - rows[-1]["step"]) if seconds else None
 
 
-def _find_checkpoints(workdir):
+def _find_checkpoints(workdir: str) -> dict[int, int]:
+    """Returns {step: bytes} of the checkpoints."""
     folder = os.path.join(workdir, CHECKPOINT_FOLDER)
     return {step: folder_bytes(os.path.join(folder, str(step))) for step in list_steps(folder)}
 
 
 def _read_evaluations(workdir: str) -> Iterator[tuple[str, Evaluation]]:
+    """Yields (name, `Evaluation`) of each file of scores. Skips files that cannot be read."""
     for name in sorted(os.listdir(workdir)):
         if not name.endswith(SCORES_SUFFIX):
             continue

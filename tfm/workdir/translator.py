@@ -1,4 +1,4 @@
-"""A trained run as a function of texts."""
+"""`Translator`: translates texts with a trained run."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from tfm.workdir import runs
 
 
 class Translator:
-    """A trained run, or its export, as a function of texts.
+    """A trained translation model or its export that translates texts.
 
     >>> Translator.load("runs/quickstart").translate(["The dog sleeps."])  # doctest: +SKIP
     ['Der Hund schläft.']
@@ -24,11 +24,11 @@ class Translator:
 
     @classmethod
     def load(cls, workdir: str, **options: Any) -> "Translator":
-        """See `tfm.workdir.runs.load`, whose options are `checkpoint`, `average_last` and `ensemble_last`."""
+        """Loads a run. `options` such as `checkpoint` and `average_last`: see `tfm.workdir.runs.load`."""
         return cls(runs.load(workdir, **options))
 
     def translate(self, sentences: Iterable[str], **decoding: Any) -> list[str]:
-        """Texts -> texts. Further arguments replace fields of the run's `DecodingConfig`: beam_size=1."""
+        """Translates texts. Further arguments replace fields of the `DecodingConfig`, such as beam_size=1."""
         return self.run.task.translate(self.run.params, sentences, self._decoding(decoding))
 
     def hypotheses(
@@ -39,29 +39,34 @@ class Translator:
         prefixes: Iterable[str] | None = None,
         **decoding: Any,
     ) -> list[list[Hypothesis]]:
-        """The best translations of each text with their scores.
+        """Returns the best translations of each text with their scores.
 
         Args:
-          sentences: texts.
-          n_best: how many of each; at most beam_size, or samples where these are drawn.
-          prefixes: texts with which the translations must begin, or None.
+          sentences: texts to translate.
+          n_best: maximum number of translations of each text. At most `beam_size`, or `samples` if the config
+            draws samples.
+          prefixes: for each text, the beginning that its translations must have. None forces no beginning.
           decoding: fields of the run's `DecodingConfig` to replace.
 
         Returns:
-          A list of `Hypothesis` (text, score; see `tfm.tasks.translation.pipeline`) for each sentence,
-          the best first, at least one.
+          A list of `Hypothesis` (text, score; see `tfm.tasks.translation.pipeline`) for each sentence, with
+          the best first. Each list has at least one hypothesis.
         """
         return self.run.task.hypotheses(
             self.run.params, sentences, self._decoding(decoding), n_best=n_best, prefixes=prefixes
         )
 
     def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[np.ndarray]:
-        """Log-probabilities of each target text's pieces and of its end: a float32 array for each pair."""
+        """Returns a float32 array for each pair: the log-probabilities of the target's pieces and its end."""
         return self.run.task.score(self.run.params, sources, targets)
 
     def align(self, sources: Iterable[str], targets: Iterable[str]) -> list[str]:
-        """Word alignment of each pair in Pharaoh format, "0-0 1-2": source word, target word, from 0."""
+        """Returns the word alignment of each pair in Pharaoh format.
+
+        The text "0-0 1-2" aligns source word 0 with target word 0 and source word 1 with target word 2.
+        """
         return [to_pharaoh(pairs) for pairs in self.run.task.align(self.run.params, sources, targets)]
 
-    def _decoding(self, fields):
+    def _decoding(self, fields: dict[str, Any]) -> Any:
+        """Returns the decoding config of the run with some fields replaced."""
         return dataclasses.replace(self.run.task.config.decoding, **fields)
