@@ -112,7 +112,7 @@ def split_step(setup: Setup, learner: Learner, step: int, batch: Batch, constant
       learner: the update.
       step: counted from 1.
       batch: of this host.
-      constants: one copy of those of the task.
+      constants: one copy of the constants of the task.
     """
     context = make_context(learner, setup.step_key, step - 1, constants)
     return setup.partitioner.split_rows(batch, context, setup.config.gradient_accumulation_steps)
@@ -155,7 +155,7 @@ def first_not_finite(learner: Learner, variables: Variables, pieces: Iterable[Pi
             if not _finite(total):
                 return f"{term}, {float(total)}"
             if not count >= 0:
-                return f"count of {term}, {float(count)}, which must not be negative"
+                return f"count of {term}, {float(count)}: a count must not be negative"
         if bad := _names(gradient(trained, rows, context, shard)):
             return f"gradient of {_several(bad)}"
     return None

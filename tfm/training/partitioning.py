@@ -1,4 +1,4 @@
-"""Where arrays live, and how the sums of a step are added up over devices."""
+"""The placement of arrays on devices, and the sums of a step over devices."""
 
 import functools
 import math
@@ -141,7 +141,7 @@ class Partitioner:
         )
 
     def compile_reader(self, function: Callable, state: Any, constants: Any = None) -> Callable:
-        """Returns the compiled function of the placed arguments of a step, which donates nothing.
+        """Returns the compiled function of the placed arguments of a step. It donates nothing.
 
         Args:
           function: takes the arguments of a train step and `over_rows`, see `compile`.
@@ -278,7 +278,7 @@ class Partitioner:
 
 
 class PmapPartitioner(Partitioner):
-    """The same step under `jax.pmap`: each local device has all parameters."""
+    """Runs under `jax.pmap`, where each local device has all parameters."""
 
     def __init__(self, devices: Sequence[jax.Device]):
         super().__init__(devices)
@@ -318,7 +318,7 @@ class PmapPartitioner(Partitioner):
         return jax.pmap(step, PMAP_AXIS, devices=list(self.mesh.devices.flat), donate_argnums=0)
 
     def compile_reader(self, function: Callable, state: Any, constants: Any = None) -> Callable:
-        """Returns the compiled function of the placed arguments of a step, which donates nothing."""
+        """Returns the compiled function of the placed arguments of a step. It donates nothing."""
         del state, constants
         return jax.pmap(
             functools.partial(function, over_rows=self.over_rows),
@@ -362,7 +362,7 @@ class PmapPartitioner(Partitioner):
         return self.fetch(metrics)
 
     def fetch_variables(self, variables: Any) -> Any:
-        """Returns fetched variables, which are one copy already."""
+        """Returns fetched variables. They are one copy already."""
         return variables
 
 

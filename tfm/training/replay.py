@@ -41,7 +41,7 @@ class Replay(NamedTuple):
 
     Attributes:
       step: its number, counted from 1.
-      start: step of the checkpoint from which the steps before it were repeated.
+      start: step of the checkpoint before it. The steps in between were repeated.
       batch: of the step.
       facts: what identifies the batch in the data, see `Data.describe_batch`.
       metrics: {name: mean} of the step.

@@ -1,4 +1,4 @@
-"""What a run needs before its first step, made from its task and config."""
+"""The preparation of a run: everything it needs before its first step, made from its task and config."""
 
 import contextlib
 import functools
@@ -39,7 +39,7 @@ class Setup:
 
     Args:
       task, config: of the run.
-      devices: devices to compile for, which need not be here; None uses the devices that are here.
+      devices: devices to compile for, present or not; None uses the devices that are present.
 
     Attributes:
       schedule: the learning rate as a function of the number of earlier updates.
@@ -134,7 +134,7 @@ class Setup:
         Collections that are absent from `variables` get their random or constant initial values.
 
         Raises:
-          UserError: if a shape is not that of the task.
+          UserError: if a shape differs from the shape in the task.
         """
         state = self.state.model_state.keys() - variables.keys()
         if state:
@@ -198,8 +198,8 @@ class Setup:
           batch: a host batch.
 
         Raises:
-          UserError: if shapes do not fit, such as those of a teacher with another vocabulary, or an output
-            breaks the contract.
+          UserError: if shapes do not fit, such as the logits of a teacher with another vocabulary, or an
+            output breaks the contract.
         """
         state = self.state
         variables = {"params": state.params, **state.model_state}
@@ -284,7 +284,7 @@ def open_checkpoints(
     Args:
       task, config, workdir: of the run.
       guard: guard of the run folder, for training.
-      assets: see `CheckpointStore`; None takes those of the task.
+      assets: see `CheckpointStore`; None takes the assets of the task.
     """
     return CheckpointStore(
         os.path.join(workdir, CHECKPOINT_FOLDER),
@@ -306,9 +306,9 @@ def restore_or_initialize(
 
     Args:
       setup: of the run.
-      checkpoints: of the run, which resumes from the newest intact one.
+      checkpoints: of the run. The run resumes from the newest intact checkpoint.
       initial_variables: returns the variables of a run without a checkpoint; None takes random variables.
-      pool: compiles the initialization in the background, which takes seconds.
+      pool: compiles the initialization in the background. This takes seconds.
 
     Returns:
       (completed steps; a function that returns the placed state; progress as `CheckpointStore.save` was given

@@ -125,8 +125,8 @@ def make_train_step(
       `sum_gradients` of one device's rows into a function of all rows, see `Partitioner.over_rows`. Sums and
       counts are added over devices and micro-batches before they are divided, so that an uneven split of a
       batch gives the gradient of the whole batch. `metrics` holds (sum, count) pairs: "loss", the further
-      metrics, "gradient_norm", and "skipped", which is (1, 1) in a step without an update, in which all
-      others are (0, 0). A loss of several terms is reported as the (sum of their means, 1), and each term as
+      metrics, "gradient_norm", and "skipped". A step without an update has "skipped" (1, 1) and zeros in
+      all other metrics. A loss of several terms is reported as the (sum of their means, 1), and each term as
       "loss/<term>". With several updates, the metrics begin with the name of the update, and "loss" is the
       sum of their losses.
     """
@@ -201,7 +201,7 @@ def make_context(learner: Learner, rng: jax.Array, step: Any, constants: Any = N
       learner: the update.
       rng: random key of the steps of the run.
       step: number of completed steps.
-      constants: those of the task.
+      constants: the constants of the task.
     """
     key = jax.random.fold_in(rng, step)
     if learner.salt is not None:
@@ -290,7 +290,7 @@ def sum_gradients(
     Args:
       learner: the update.
       trained, fixed: the two parts of the parameters, see `split_tree`.
-      model_state: {collection: tree}, which passes through the micro-batches.
+      model_state: {collection: tree}. It passes through the micro-batches.
       batch: rows of this device.
       context: its `row_axes` are the axes over which the rows are divided.
       micro_batches: see `make_train_step`.
@@ -349,12 +349,12 @@ def sum_gradients(
 
 
 def _term_weights(totals, terms, count_all):
-    """Returns the factor of each term in the loss: 1 for a single term, which is divided later.
+    """Returns the factor of each term in the loss: 1 for a single term. Its gradients are divided later.
 
     Args:
       totals: {name: sum}.
       terms: {name: (sum, count)} of these rows.
-      count_all: turns the counts of these rows into those of all rows of the step.
+      count_all: turns the counts of these rows into the counts of all rows of the step.
     """
     if len(terms) == 1:
         return jax.tree.map(jnp.ones_like, totals)

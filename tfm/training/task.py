@@ -47,12 +47,12 @@ class Context(flax.struct.PyTreeNode):
 
     @property
     def train(self) -> bool:
-        """Whether the loss is computed for training, with dropout and an update of the state."""
+        """True in training: dropout is on and the state is updated."""
         return self.rng is not None
 
     @property
     def row_rng(self) -> jax.Array:
-        """The random key for noise of rows, which differs between devices with different rows."""
+        """The random key for noise of rows. It differs between devices with different rows."""
         if self.rng is None:
             raise ValueError("expected a random key, but an evaluation has none: check context.train")
         return make_device_key(self.rng)
@@ -135,7 +135,7 @@ class Report(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Outputs for a few examples, which are the same at each evaluation.
+    """Outputs for a few examples. Each evaluation shows the same examples.
 
     Attributes:
       rows: texts of each example, such as {"source": text, "hypothesis": text}, all with the same names.
@@ -167,7 +167,7 @@ class Data(Protocol):
         ...
 
     def example(self) -> Batch:
-        """Returns a batch of the largest shape, with which the step is compiled."""
+        """Returns a batch of the largest shape, to compile the step."""
         ...
 
     def describe(self, parameters: int) -> list[tuple[str, str]]:
@@ -189,7 +189,7 @@ class Task:
       config: the `Config` of the run.
       best: which evaluation is the best.
       unit: what `Data.count` counts, such as "tokens" or "images".
-      d_model: width of the model, from which the paper's schedule computes its peak; None if it has none.
+      d_model: width of the model, for the peak of the paper's schedule; None if it has no width.
       model: the Linen module whose memory is estimated before its parameters are read; None skips this.
     """
 
@@ -200,7 +200,7 @@ class Task:
     model: Any = None
 
     def init(self, rng: jax.Array) -> Variables:
-        """Returns random variables: "params", which are trained, and other collections, the state."""
+        """Returns random variables: the trained "params", and other collections, the state."""
         raise NotImplementedError
 
     def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
@@ -237,7 +237,7 @@ class Task:
         """Yields what `tfm evaluate` writes about a split: the scores first, then further measurements.
 
         Args:
-          variables: those of the model, or a tuple of several for an ensemble.
+          variables: of the model, or a tuple of the variables of several models for an ensemble.
           split: name of the split.
         """
         raise NotImplementedError
@@ -248,7 +248,7 @@ class Task:
 
 
 def parameters_of(variables: Any) -> Any:
-    """Returns the parameters among variables, or the tuple of those of an ensemble's members."""
+    """Returns the parameters among variables, or a tuple of the parameters of an ensemble's members."""
     if isinstance(variables, tuple):
         return tuple(member["params"] for member in variables)
     return variables["params"]
