@@ -17,7 +17,6 @@ WITH_PRIVATE_NAMES = {
     "tests/layers/test_parameter_axes.py",
     "tests/io/test_lock.py",
     "tests/test_memory_estimate.py",
-    "tests/training/test_non_finite.py",
     "tests/training/test_topology.py",
 }
 
