@@ -1,12 +1,12 @@
-"""Configs at the edge: ml_collections for people to write and override, frozen dataclasses for the code.
+"""Configs: ConfigDicts of ml_collections for config files and flags, frozen dataclasses for the code.
 
-A config file builds a task's dataclass and returns `to_config_dict(it)`: locked, so that a typo is an error.
-The command reads it once, through `from_mapping`; other code sees no ConfigDict.
+A config file builds the dataclass of a task and returns `to_config_dict(it)`. The ConfigDict is locked, so
+that a typo is an error. The command converts it once, with `from_mapping`. Other code uses no ConfigDict.
 
-Each field declares its meaning and its range beside its default: see `tfm.fields`.
+Each field declares its meaning and its range next to its default, see `tfm.fields`.
 
-A class whose fields got other names has a table `RENAMED`, {old name: new path inside the section}, such as
-{"adam_b1": "optimizer.b1"}: files and command lines with the old names are read, with one warning.
+A class with renamed fields has a table `RENAMED`, {old name: new path inside the section}, such as
+{"adam_b1": "optimizer.b1"}. Files and command lines with the old names still work, and log one warning.
 """
 
 import dataclasses
@@ -29,10 +29,10 @@ from tfm.errors import UserError
 from tfm.fields import LARGEST_INT, hints_of, info_of, join, kind_of, optional_of, problem_of, raise_all
 from tfm.io.files import atomic_file, read_limited
 
-LARGEST_JSON = 1 << 24  # bytes; a config has two thousand
+LARGEST_JSON = 1 << 24  # bytes; a typical config has two thousand
 IDENTIFIER = r"[A-Za-z_]\w*"
 MODULE = re.compile(rf"{IDENTIFIER}(\.{IDENTIFIER})*", re.ASCII)
-# "package.module:attribute" or "package.module": what is not in tfm.
+# "package.module:attribute" or "package.module": names of modules outside tfm.
 DOTTED = re.compile(rf"{MODULE.pattern}(\.{IDENTIFIER}|:{IDENTIFIER})", re.ASCII)
 NAME_FIELDS = ("name", "task", "kind", "trackers")
 allowed_modules: set[str] = set()
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 def to_config_dict(config: Any) -> config_dict.ConfigDict:
-    """A frozen dataclass, sections nested in it -> a locked ConfigDict with typed fields."""
+    """Converts a frozen dataclass with nested sections to a locked ConfigDict with typed fields."""
     result = config_dict.ConfigDict()
     hints = hints_of(config.__class__)
     for field in dataclasses.fields(config):
@@ -56,14 +56,19 @@ def to_config_dict(config: Any) -> config_dict.ConfigDict:
 
 
 def from_mapping(cls: type, mapping: Mapping[str, Any] | config_dict.ConfigDict, path: str = "config") -> Any:
-    """A ConfigDict or plain dict -> `cls`, whose `__post_init__` validates the values.
+    """Converts a ConfigDict or a plain dict to the dataclass `cls`. Its `__post_init__` validates the values.
 
-    A section whose class depends on its own content (a model by name) says how to find it: the `FieldInfo` of
-    its field has a `section_class`. Such a section has a name.
+    If the class of a section depends on the section's `name`, as for models, the `FieldInfo` of its field has
+    a `section_class` that finds the class.
+
+    Args:
+      cls: the frozen dataclass to create.
+      mapping: the values. Missing fields have their defaults.
+      path: path of the mapping, for error messages.
 
     Raises:
-      UserError: names all unknown fields (with the nearest known one), missing sections and values of another
-        type or out of their range.
+      UserError: if fields are unknown or missing, or values have another type or are out of their range. The
+        message lists all problems, and the nearest known name for each unknown field.
     """
     problems: list[str] = []
     upgrades: list[str] = []
@@ -74,16 +79,16 @@ def from_mapping(cls: type, mapping: Mapping[str, Any] | config_dict.ConfigDict,
     return made
 
 
-def _read(cls, mapping, path, problems, upgrades):
+def _read(cls: Any, mapping: Any, path: str, problems: list[str], upgrades: list[str]) -> Any:
     """Reads one section.
 
     Args:
       cls, mapping, path: see `from_mapping`.
-      problems: a list; an error message for each problem is added to it.
-      upgrades: a list; what an older version wrote differently is added to it.
+      problems: list to which the error message of each problem is appended.
+      upgrades: list to which a note is appended for each field or value from an older version.
 
     Returns:
-      The dataclass; None if there is a problem.
+      The dataclass, or None if there is a problem.
     """
     before = len(problems)
     if not _is_section(mapping):
@@ -117,7 +122,10 @@ def _read(cls, mapping, path, problems, upgrades):
         return None
 
 
-def _read_field(field, hint, value, path, problems, upgrades):
+def _read_field(
+    field: dataclasses.Field, hint: Any, value: Any, path: str, problems: list[str], upgrades: list[str]
+) -> Any:
+    """Returns the converted value of a field, or its section. Appends to `problems` and `upgrades`."""
     info = info_of(field)
     try:
         section_class = _section_class(info, hint, value, path)
@@ -133,9 +141,9 @@ def _read_field(field, hint, value, path, problems, upgrades):
 
 
 def _upgrade(cls, mapping, path, upgrades):
-    """Translates what an older version wrote; adds what changed to `upgrades`.
+    """Converts the mapping of an older version, and appends a note for each change to `upgrades`.
 
-    A class whose fields got other names has `RENAMED`, and one whose values changed has `upgrade`.
+    Classes with renamed fields have a table `RENAMED`, and classes with changed values a method `upgrade`.
     """
     mapping, changed = _with_new_names(cls, mapping, path)
     if hasattr(cls, "upgrade"):
@@ -146,10 +154,10 @@ def _upgrade(cls, mapping, path, upgrades):
 
 
 def _with_new_names(cls, mapping, path):
-    """A mapping with the names of today, and what changed in it.
+    """Returns a mapping with the current names of its fields, and a note for each renamed field.
 
     Raises:
-      UserError: a field is there under both names.
+      UserError: if the mapping has both the old and the new name of a field.
     """
     changed = []
     for old, new in getattr(cls, "RENAMED", {}).items():
@@ -163,29 +171,38 @@ def _with_new_names(cls, mapping, path):
 
 
 def _with_field(cls, mapping, names, value, old):
-    """A copy of a mapping with a field at the path `names`, in a section that has a name."""
+    """Returns a copy of a mapping with a value at the path `names`. A missing section gets its default name.
+
+    `old` is the path of the field's old name, for the error message.
+    """
     name, *rest = names
     if not rest:
         if name in mapping:
-            raise UserError(f"{old} is the old name of {name}, which is there as well: give one of them.")
+            raise UserError(f"{old} is the old name of {name}. Give only one of the two.")
         return {**mapping, name: value}
     field = next(each for each in dataclasses.fields(cls) if each.name == name)
-    assert field.default_factory is not dataclasses.MISSING  # a section's class, see `tfm.fields.field`
+    assert field.default_factory is not dataclasses.MISSING  # the class of a section, see `tfm.fields.field`
     default = field.default_factory()
     section = mapping.get(name, {"name": default.name} if hasattr(default, "name") else {})
     if not _is_section(section):
-        return mapping  # which is an error of its own
+        return mapping  # `_read` reports this mistake
     return {**mapping, name: _with_field(type(default), section, rest, value, old)}
 
 
 @functools.cache
 def warn_once(message: str) -> None:
-    """Logs a warning the first time that it is given, because a command reads a config several times."""
+    """Logs a warning only once, because a command reads a config several times."""
     log.warning(message)
 
 
 def unknown_field(path: str, name: str, known: Iterable[str]) -> str:
-    """The error message for an unknown field."""
+    """Returns the error message for an unknown field, with the nearest known name.
+
+    Args:
+      path: full path of the field.
+      name: the unknown name.
+      known: the known names in its place.
+    """
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"known fields: {', '.join(sorted(known)) or 'none'}."
     return f"{path} does not exist; {hint}"
@@ -194,17 +211,17 @@ def unknown_field(path: str, name: str, known: Iterable[str]) -> str:
 def find_by_name(
     known: ModuleType | Mapping[str, Any], name: str, path: str, needs: tuple[str, ...] = ()
 ) -> Any:
-    """What a config field names: a part of tfm by its bare name, or one of the user's own package.
+    """Returns the object that a config field names: a part of tfm, or a part of the user's package.
 
     Args:
-      known: a package of tfm, whose modules have the bare names, or a table {bare name: value}.
-      name: a bare name, "package.module:attribute", or "package.module".
-      path: of the field, for the error message.
-      needs: attributes that a part of the user's own must have.
+      known: a package of tfm whose modules have the short names, or a table {short name: value}.
+      name: a short name, "package.module:attribute", or "package.module".
+      path: path of the field, for the error message.
+      needs: attributes that a part of the user's package must have.
 
     Raises:
-      UserError: there is no such part, its module is not allowed or cannot be imported, or it lacks an
-        attribute.
+      UserError: if there is no such part, if its module is not allowed or cannot be imported, or if it does
+        not have an attribute of `needs`.
     """
     if isinstance(known, Mapping):
         names = list(known)
@@ -226,21 +243,21 @@ def find_by_name(
 
 
 def is_dotted(name: Any) -> bool:
-    """Whether a name is that of something outside tfm, such as "my_lab.models:gru"."""
+    """Returns whether a value is the name of an object outside tfm, such as "my_lab.models:gru"."""
     return isinstance(name, str) and bool(DOTTED.fullmatch(name))
 
 
 def allow_modules(names: Iterable[str]) -> None:
-    """Lets configs name what is in these modules and in those below them.
+    """Allows configs to import these modules and their submodules.
 
-    Importing a module runs its code, and a config.json may come from somebody else. So nothing outside tfm is
-    imported but what the command line, or the config file in Python that it gives, names.
+    Importing a module runs its code, and a config.json may come from somebody else. So tfm imports foreign
+    modules only if the command line or a config file in Python names them.
 
     Args:
-      names: such as "my_lab.models" or "my_lab.models:gru".
+      names: names such as "my_lab.models" or "my_lab.models:gru".
 
     Raises:
-      UserError: one is not the name of a module.
+      UserError: if a name is not the name of a module.
     """
     for name in names:
         module = name.partition(":")[0]
@@ -250,7 +267,7 @@ def allow_modules(names: Iterable[str]) -> None:
 
 
 def dotted_names(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> list[str]:
-    """What a config names anywhere that is not part of tfm."""
+    """Returns all names of objects outside tfm that a config contains, in all its sections."""
     found = []
     for key in mapping:
         if _is_section(mapping[key]):
@@ -261,13 +278,17 @@ def dotted_names(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> list[st
     return found
 
 
-def _import(name, path):
-    """The module or the attribute with a dotted name, from `sys.path` or the current folder."""
+def _import(name: str, path: str) -> Any:
+    """Imports the module or attribute with a dotted name, from `sys.path` or the current folder.
+
+    Raises:
+      UserError: if the module is not allowed, cannot be imported, or has no such attribute.
+    """
     module, _, attribute = name.partition(":")
     if not any(f"{module}.".startswith(f"{allowed}.") for allowed in allowed_modules):
         raise UserError(
-            f"{path} names {name!r}, which is not part of tfm and is imported only if you ask for it: give "
-            f"--import={module}, or call tfm.config.allow_modules(['{module}']), if you trust it."
+            f"{path} names {name!r}, which is not part of tfm and is not imported by default. If you trust "
+            f"it, give --import={module}, or call tfm.config.allow_modules(['{module}'])."
         )
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -280,8 +301,8 @@ def _import(name, path):
     return getattr(found, attribute) if attribute else found
 
 
-def _import_problem(module, path, error):
-    """The error message for a module that cannot be imported."""
+def _import_problem(module: str, path: str, error: Exception) -> str:
+    """Returns the error message for a module that cannot be imported."""
     absent = error.name if isinstance(error, ModuleNotFoundError) else None
     if absent and f"{module}.".startswith(f"{absent}."):
         return (
@@ -292,12 +313,12 @@ def _import_problem(module, path, error):
 
 
 def current_path(cls: type, mapping: Mapping[str, Any], path: str) -> str:
-    """The path of a field today, from one that may have a name of an older version.
+    """Returns the current path of a field, given a path that may be from an older version.
 
     Args:
       cls: the dataclass of the config.
-      mapping: its values, which choose the classes of its sections.
-      path: such as "training.adam_b1".
+      mapping: values of the config. They decide the classes of its sections.
+      path: a path such as "training.adam_b1".
     """
     first, _, rest = path.partition(".")
     inner = _section_at(cls, mapping, first)
@@ -307,7 +328,7 @@ def current_path(cls: type, mapping: Mapping[str, Any], path: str) -> str:
 
 
 def may_be_none(cls: type, mapping: Mapping[str, Any], path: str) -> bool:
-    """Whether the field at a path may be None; arguments as of `current_path`."""
+    """Returns whether the field at a path may be None. The arguments are as for `current_path`."""
     first, _, rest = path.partition(".")
     inner = _section_at(cls, mapping, first)
     if rest and inner is not None:
@@ -316,7 +337,7 @@ def may_be_none(cls: type, mapping: Mapping[str, Any], path: str) -> bool:
 
 
 def has_old_names(cls: type, mapping: Mapping[str, Any]) -> bool:
-    """Whether a field of a config, or of a section of it, has the name of an older version."""
+    """Returns whether a field of a config, or of its sections, has the name of an older version."""
     if any(name in mapping for name in getattr(cls, "RENAMED", {})):
         return True
     sections = ((_section_at(cls, mapping, each.name), each.name) for each in dataclasses.fields(cls))
@@ -324,19 +345,20 @@ def has_old_names(cls: type, mapping: Mapping[str, Any]) -> bool:
 
 
 def defaults_of_name(cls: type, mapping: Mapping[str, Any], path: str, name: str) -> Any:
-    """A section that is found by name, as another name than that of the config has it by default.
+    """Returns the defaults of a section for another name, for example the name of another optimizer.
 
     Args:
       cls: the dataclass of the config.
-      mapping: its values.
-      path: of the section, such as "training.optimizer".
-      name: the other name.
+      mapping: values of the config.
+      path: path of the section, such as "training.optimizer".
+      name: the new name of the section.
 
     Returns:
-      The dataclass of the section; None where the section has this name already, or is not found by name.
+      The dataclass of the section. None if the section already has this name, or its class does not depend
+      on a name.
 
     Raises:
-      UserError: nothing has this name.
+      UserError: if the name is unknown.
     """
     first, _, rest = path.partition(".")
     inner = _section_at(cls, mapping, first)
@@ -351,8 +373,8 @@ def defaults_of_name(cls: type, mapping: Mapping[str, Any], path: str, name: str
     return from_mapping(_section_class(info, Any, section, first), section, f"config.{path}")
 
 
-def _section_at(cls, mapping, name):
-    """The dataclass of the section `name` of a config; None where that is no section."""
+def _section_at(cls: type, mapping: Mapping[str, Any], name: str) -> Any:
+    """Returns the dataclass of the section `name` of a config, or None if the field is no section."""
     field = next((each for each in dataclasses.fields(cls) if each.name == name), None)
     if field is None or name not in mapping or not _is_section(mapping[name]):
         return None
@@ -360,10 +382,10 @@ def _section_at(cls, mapping, name):
 
 
 def save(config: Any, path: str) -> None:
-    """Writes a dataclass as JSON, all of it or nothing.
+    """Writes a dataclass as JSON. The file is complete or does not change.
 
     Raises:
-      UserError: an I/O error.
+      UserError: if an I/O error occurs.
     """
     with atomic_file(path, "w") as file:
         json.dump(dataclasses.asdict(config), file, indent=2)
@@ -371,28 +393,31 @@ def save(config: Any, path: str) -> None:
 
 
 def load(path: str) -> dict[str, Any]:
-    """The mapping that `save` wrote.
+    """Reads the mapping that `save` wrote.
 
     Raises:
-      UserError: no such file, far too large a one, or not a JSON object.
+      UserError: if the file does not exist, has more than `LARGEST_JSON` bytes, or is not a JSON object.
     """
     try:
         mapping = json.loads(read_limited(path, LARGEST_JSON).decode("utf-8"))
     except FileNotFoundError:
         raise UserError(
-            f"Expected the config of a run at {path}, but there is none: check the folder."
+            f"Expected the config of a run at {path}, but there is none. Check the folder."
         ) from None
-    except UserError:  # of a file that is too large
+    except UserError:  # the file is too large
         raise
-    except (ValueError, RecursionError) as error:  # an int of thousands of digits is a bare ValueError
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # an integer with thousands of digits raises a plain ValueError
         raise UserError(f"Expected JSON in {path}, but it does not parse ({error}).") from None
     if not isinstance(mapping, dict):
         raise UserError(f"Expected an object with fields in {path}, got {type(mapping).__name__}.")
     return mapping
 
 
-def _section_class(info, hint, section, path):
-    """The class of a field's value; where the field finds it by the section's name, by that."""
+def _section_class(info: Any, hint: Any, section: Any, path: str) -> Any:
+    """Returns the class of a field's value. `FieldInfo.section_class` decides if it is set."""
     if info.section_class is None:
         return hint
     if not _is_section(section) or "name" not in section:
@@ -403,12 +428,16 @@ def _section_class(info, hint, section, path):
     return found
 
 
-def _is_section(value):
+def _is_section(value: Any) -> bool:
+    """Returns whether a value is a mapping."""
     return isinstance(value, Mapping | config_dict.ConfigDict)
 
 
-def _converted(value, hint):
-    """JSON and ConfigDicts know lists in place of tuples, and write 1.0 as 1."""
+def _converted(value: Any, hint: Any) -> Any:
+    """Converts an int to a float and a list to a tuple if the type asks for it.
+
+    JSON has no tuples and may write 1.0 as 1.
+    """
     kind = kind_of(hint)
     if kind is float and type(value) is int and abs(value) <= LARGEST_INT:
         return float(value)

@@ -1,1 +1,1 @@
-"""Writes a run for others: model card and StableHLO programs."""
+"""Export of a run: a portable folder with a model card, and StableHLO programs."""

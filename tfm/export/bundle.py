@@ -1,4 +1,4 @@
-"""Writes a run as a bundle, one portable folder that `tfm.workdir` opens like the run."""
+"""Writing a run as a bundle: a portable folder that `tfm.workdir` opens like the run."""
 
 import json
 import os
@@ -30,16 +30,16 @@ from tfm.workdir.bundle import (
 def write_bundle(
     run: runs.Run, folder: str, *, workdir: str, programs: Mapping[str, bytes] | None = None
 ) -> None:
-    """Writes a run as a portable folder, all of it or nothing.
+    """Writes a run as a portable folder. After an error, no partial folder remains.
 
     Args:
-      run: one model.
-      folder: where to; absent or empty.
-      workdir: the folder that the run was loaded from, for its assets and the scores of eval.py.
-      programs: {file name: bytes} to write beside the parameters, as `tfm.export.stablehlo` makes them.
+      run: the run, with a single model.
+      folder: the folder to write. It must be empty or not exist.
+      workdir: the folder of the run, which has its assets and the scores of tfm evaluate.
+      programs: {file name: bytes} of the programs from `tfm.export.stablehlo`, or None.
 
     Raises:
-      UserError: there is something at `folder`, or it cannot be written.
+      UserError: if `folder` is not empty or cannot be written.
     """
     folder = os.path.abspath(folder)
     check_absent(folder)
@@ -48,17 +48,15 @@ def write_bundle(
 
 
 def check_absent(folder: str) -> None:
-    """Raises a UserError where something other than an empty folder stands."""
+    """Raises a UserError if the path exists and is not an empty folder."""
     folder = os.path.abspath(folder)
     if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
-        raise UserError(
-            f"Expected no or an empty folder at {folder}, but something is there: choose another."
-        )
+        raise UserError(f"Expected an empty or a new folder, but {folder} is neither. Choose another folder.")
 
 
 def flat_parameters(params: Any) -> dict[str, np.ndarray]:
-    """A parameter tree -> {flat name: float32 array}, as the file holds it."""
-    # In C order, as safetensors writes the memory of an array in its order.
+    """Converts a parameter tree to {flat name: float32 array}, the content of the file."""
+    # C order is needed, because safetensors writes the memory of an array as it is.
     return {
         name: np.asarray(x, np.float32, order="C")
         for name, x in sorted(flatten_dict(params, sep="/").items())

@@ -1,4 +1,4 @@
-"""The model card of an exported run: what it is, how it was trained, how good it is, how to load it."""
+"""The model card of an exported run: its data, training, scores, and how to load it."""
 
 import dataclasses
 import glob
@@ -103,14 +103,14 @@ def write(
     reports: Mapping[str, dict[str, Any]],
     programs: Sequence[str],
 ) -> str:
-    """The card as Markdown.
+    """Returns the model card as Markdown.
 
     Args:
-      settings: config of the task.
-      steps: of the checkpoints that the parameters are the mean of.
-      parameters: how many.
-      pieces: of the vocabulary of a run that translates; None for another task.
-      reports: {name: report} as `read_reports` gives them.
+      settings: config of the run.
+      steps: steps of the checkpoints. The parameters are the mean of these checkpoints.
+      parameters: number of parameters.
+      pieces: vocabulary size of a run that translates. None for other tasks.
+      reports: {name: report} from `read_reports`.
       programs: names of the StableHLO files.
     """
     facts = {
@@ -142,10 +142,17 @@ def write(
 
 
 def read_reports(workdir: str, language: str) -> dict[str, dict[str, Any]]:
-    """{name of an evaluation: what eval.py wrote of it} of a run.
+    """Reads the reports that tfm evaluate wrote into the folder of a run.
+
+    Args:
+      workdir: folder of the run.
+      language: suffix of the files, the language of the outputs.
+
+    Returns:
+      {name of an evaluation: report}.
 
     Raises:
-      UserError: a file that is not such a report.
+      UserError: if a file is not a report of tfm evaluate.
     """
     ending = f".{language}.scores.json"
     paths = glob.glob(os.path.join(glob.escape(workdir), f"*{glob.escape(ending)}"))
@@ -153,11 +160,12 @@ def read_reports(workdir: str, language: str) -> dict[str, dict[str, Any]]:
     return {name: _read_report(path, name) for name, path in zip(names, paths, strict=True)}
 
 
-def _read_report(path, name):
+def _read_report(path: str, name: str) -> dict[str, Any]:
+    """Reads and checks the report at a path. `name` is the name of its evaluation."""
     report = config.load(path)
     try:
         return {
-            "split": str(report.get("split", name)),  # before evaluations had names, these were the splits
+            "split": str(report.get("split", name)),  # reports from before evaluations had names
             "checkpoints": [int(step) for step in report["checkpoints"]],
             "ensemble": bool(report.get("ensemble")),
             "decoding": dict(report["decoding"]),
@@ -165,23 +173,26 @@ def _read_report(path, name):
             "scores": list(map(Score.read, report["scores"])),
         }
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
-        raise UserError(f"{path} is not a report of eval.py: evaluate again or move it away.") from None
+        raise UserError(f"{path} is not a report of tfm evaluate. Evaluate again, or move it away.") from None
 
 
-def _title(settings):
+def _title(settings: Any) -> str:
+    """Returns the title of the card."""
     if settings.task != "translation":
         return f"A model of the task {settings.task}"
     return f"Translation from {settings.data.source_language} to {settings.data.target_language}"
 
 
-def _architecture(model):
+def _architecture(model: Any) -> str:
+    """Returns the name and the fields of a model config."""
     fields = dataclasses.asdict(model)
     if getattr(model, "max_length", None) is None:
         fields.pop("max_positions", None)
     return f"{fields.pop('name')}: {_fields(fields)}"
 
 
-def _data(data):
+def _data(data: Any) -> str:
+    """Returns the description of the training and validation data."""
     splits = f"`{data.train}`, validated on `{data.validation}`"
     if data.kind == "table":
         return f"tables {splits}"
@@ -196,8 +207,8 @@ def _data(data):
     return f"`{data.kind}`, {splits}"
 
 
-def _scores(report, steps):
-    """The scores of a split; those of other parameters say so."""
+def _scores(report: Mapping[str, Any], steps: Sequence[int]) -> str:
+    """Returns the scores of an evaluation, with a note if they belong to other parameters than the export."""
     is_exported = report["checkpoints"] == list(steps) and not report["ensemble"]
     other = "" if is_exported else " (not the parameters exported here)"
     lines = [
@@ -205,16 +216,18 @@ def _scores(report, steps):
         f"{_which(report['checkpoints'], report['ensemble'])}{other}{'; ' if report['decoding'] else ''}"
         f"{_fields(report['decoding'])}:\n"
     ]
-    lines += [f"- {one.name}: **{one.format_value()}** `{one.signature}`" for one in report["scores"]]
+    lines += [f"- {score.name}: **{score.format_value()}** `{score.signature}`" for score in report["scores"]]
     return "\n".join(lines)
 
 
-def _which(steps, ensemble=False):
+def _which(steps: Sequence[int], ensemble: bool = False) -> str:
+    """Returns the checkpoints in words: a step, or the mean or ensemble of several steps."""
     shown = ", ".join(f"{step:,}" for step in steps)
     if len(steps) == 1:
         return f"step {shown}"
     return f"{'ensemble' if ensemble else 'mean'} of steps {shown}"
 
 
-def _fields(fields):
+def _fields(fields: Mapping[str, Any]) -> str:
+    """Returns names and values of fields in one line. Fields that are None are left out."""
     return ", ".join(f"{name} {value}" for name, value in fields.items() if value is not None)

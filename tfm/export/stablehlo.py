@@ -1,6 +1,7 @@
-"""The whole search of a run as StableHLO, to be run without tfm."""
+"""StableHLO programs of the whole search of a run. They run without tfm."""
 
 import contextlib
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,14 @@ PLATFORMS = ("cpu", "cuda")
 
 
 def search_program(run: Run, rows: int, length: int) -> export.Exported:
-    """The search of one batch shape with the decoding config of the run, for every platform of `PLATFORMS`.
+    """Exports the search for batches of one shape, with the decoding config of the run.
+
+    The program runs on every platform of `PLATFORMS`.
+
+    Args:
+      run: the run, with a single model.
+      rows: number of rows of a batch.
+      length: number of tokens in a row of inputs.
 
     Returns:
       `jax.export.Exported` of (params {flat name: float32}, inputs int32 [rows, length]) ->
@@ -25,15 +33,17 @@ def search_program(run: Run, rows: int, length: int) -> export.Exported:
       row of inputs ends in EOS and is padded with 0.
 
     Raises:
-      UserError: the attention of the model's config exists on one platform only, or it asks for samples or
-        int8, or it has no positions for the outputs of inputs so long.
+      UserError: if the model's attention exists on a single platform only, if the config decodes with samples
+        or int8, or if the model has too few positions for the outputs.
     """
     if run.task.config.model.attention == "cudnn":
-        raise UserError("Attention 'cudnn' runs on CUDA only: export with --config.model.attention=xla.")
+        raise UserError("Attention 'cudnn' runs only on CUDA. Export with --config.model.attention=xla.")
     if run.task.config.decoding.samples:
-        raise UserError("StableHLO holds the search, no samples: export with --config.decoding.samples=0.")
+        raise UserError(
+            "StableHLO programs contain the search without sampling. Export with --config.decoding.samples=0."
+        )
     if run.task.config.decoding.dtype == INT8:
-        raise UserError("StableHLO holds no oneDNN: export with --config.decoding.dtype=float32.")
+        raise UserError("StableHLO programs cannot call oneDNN. Export with --config.decoding.dtype=float32.")
     model, decoding = run.task.model, run.task.config.decoding
     check_lengths(model, [length + decoding.max_extra_tokens])
 
@@ -52,10 +62,10 @@ def search_program(run: Run, rows: int, length: int) -> export.Exported:
 
 
 def serialized(program: export.Exported) -> bytes:
-    """The bytes of a `jax.export.Exported`, which `jax.export.deserialize` reads.
+    """Serializes a `jax.export.Exported`. `jax.export.deserialize` reads the bytes.
 
     Raises:
-      UserError: the package that JAX serialises with is not installed.
+      UserError: if the package flatbuffers, which JAX needs to serialize, is not installed.
     """
     try:
         return bytes(program.serialize())
@@ -64,8 +74,8 @@ def serialized(program: export.Exported) -> bytes:
 
 
 @contextlib.contextmanager
-def _no_source_locations():
-    """A module otherwise carries the path of every source file that it was traced from."""
+def _no_source_locations() -> Iterator[None]:
+    """Inside, JAX writes no source locations into programs, which would reveal paths of this machine."""
     name = "jax_traceback_in_locations_limit"
     limit = getattr(jax.config, name)
     jax.config.update(name, 0)

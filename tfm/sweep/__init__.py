@@ -1,4 +1,4 @@
-"""Sweeps: several runs that differ in named fields of one config, their ledger and their table."""
+"""Sweeps: runs of one config that differ in named fields, with a ledger and a table of their scores."""
 
 from tfm.sweep.table3 import table3
 from tfm.sweep.variants import Variant

@@ -1,4 +1,4 @@
-"""The ledger of a sweep: a line of JSON for each finished run, with all that its figures depend on."""
+"""The ledger of a sweep: a line of JSON for each finished run, with its scores, config and environment."""
 
 import dataclasses
 import itertools
@@ -23,9 +23,9 @@ FIELDS = {"variant": str, "seed": int, "config": dict, "scores": list}
 
 
 def read_ledger(workdir: str) -> list[dict[str, Any]]:
-    """The rows in the order in which their runs finished; [] where there are none.
+    """Reads the rows of the ledger in the order in which their runs finished. Returns [] without a ledger.
 
-    A line that a kill cut short is left out: its run is evaluated again.
+    Skips an incomplete line that a kill left. The run of that line is evaluated again.
     """
     path = os.path.join(workdir, LEDGER_FILE)
     if not os.path.isfile(path):
@@ -33,24 +33,26 @@ def read_ledger(workdir: str) -> list[dict[str, Any]]:
     return [row for row in read_json_lines(path) if _is_row(row)]
 
 
-def _is_row(row):
+def _is_row(row: Any) -> bool:
+    """Returns whether a value is a complete row."""
     return isinstance(row, dict) and all(isinstance(row.get(name), kind) for name, kind in FIELDS.items())
 
 
 def check_ledger(
     rows: Sequence[dict[str, Any]], runs: Sequence[PlannedRun], workdir: str, split: str, checkpoint: str
 ) -> None:
-    """Checks that the finished runs can stand in one table, also beside those to come.
+    """Checks that the finished and the planned runs may be compared in one table.
 
     Args:
-      rows: of the ledger.
-      runs: as they are planned now, all that are finished among them.
-      workdir: of the sweep.
-      split, checkpoint: to evaluate: the name of a split, and "last" or "best".
+      rows: rows of the ledger.
+      runs: the runs as they are planned now. They must include all finished runs.
+      workdir: work directory of the sweep.
+      split: name of the split to evaluate.
+      checkpoint: checkpoint to evaluate, "last" or "best".
 
     Raises:
-      UserError: names all finished runs whose config is not the planned one, or those that were evaluated on
-        another split, at another kind of checkpoint, or on other texts than the first.
+      UserError: if finished runs have other configs than the planned runs (the message lists all of them), or
+        if a run was evaluated on another split, at another checkpoint, or on other texts than the first run.
     """
     _check_configs(rows, runs, workdir)
     asked = {"split": split, "checkpoint": checkpoint}
@@ -61,30 +63,31 @@ def check_ledger(
         if other:
             raise UserError(
                 f"{workdir} has {row['variant']} seed {row['seed']}, evaluated with another "
-                f"{' and '.join(other)} ({', '.join(f'{name} {row[name]}' for name in other)}): one table "
-                "would hold both; give another --workdir, or what was given before."
+                f"{' and '.join(other)} ({', '.join(f'{name} {row[name]}' for name in other)}), and a table "
+                "cannot contain both. Give another --workdir, or the same flags as before."
             )
 
 
-def _check_configs(rows, runs, workdir):
+def _check_configs(rows: Sequence[dict[str, Any]], runs: Sequence[PlannedRun], workdir: str) -> None:
+    """Raises a UserError that lists all finished runs whose config differs from the planned config."""
     finished = {(row["variant"], row["seed"]): row["config"] for row in rows}
     found = []
     for run in runs:
         config = finished.get((run.variant.name, run.seed))
         if config is None:
             continue
-        before = from_mapping(type(run.config), config)  # which has the fields of later versions, too
+        before = from_mapping(type(run.config), config)  # also adds the fields of later versions
         if before != run.config:
             found.append(f"{run.name} ({'; '.join(map(str, changes(before, run.config)))})")
     if found:
         raise UserError(
             f"{workdir} has finished runs with other configs than the planned ones: {', '.join(found)}. "
-            "Give another --workdir, or the config of before."
+            "Give another --workdir, or the same config as before."
         )
 
 
 def append_row(workdir: str, row: dict[str, Any]) -> None:
-    """Adds a row to the ledger, on the disk when this returns."""
+    """Appends a row to the ledger. The row is on the disk when this function returns."""
     path = os.path.join(workdir, LEDGER_FILE)
     end_last_line(path)
     with open(path, "a", encoding="utf-8") as file:
@@ -94,15 +97,15 @@ def append_row(workdir: str, row: dict[str, Any]) -> None:
 
 
 def make_row(run: PlannedRun, scores_path: str, checkpoint: str) -> dict[str, Any]:
-    """The row of a run that was trained and evaluated.
+    """Returns the row of a run that was trained and evaluated.
 
     Args:
       run: the run.
-      scores_path: the file of scores that eval.py wrote.
-      checkpoint: that was asked for, "last" or "best".
+      scores_path: the file of scores that tfm evaluate wrote.
+      checkpoint: the checkpoint that was requested, "last" or "best".
 
     Raises:
-      UserError: the file is not what eval.py writes.
+      UserError: if the file cannot be read as scores of tfm evaluate.
     """
     start, evaluation = last_start(run.workdir), _read_scores(scores_path)
     seconds, flops = seconds_per_step(run.workdir), run.count_flops()
@@ -130,9 +133,9 @@ def make_row(run: PlannedRun, scores_path: str, checkpoint: str) -> dict[str, An
 
 
 def seconds_per_step(workdir: str) -> float | None:
-    """The median over the lines of the log, so that evaluations and restarts do not count.
+    """Returns the median seconds for a training step, over the intervals between log lines.
 
-    None where there are less than two lines.
+    The median ignores evaluations and restarts. Returns None if the log has fewer than two lines.
     """
     rows = [row for row in read_metrics(workdir) if "train/loss" in row]
     pairs = itertools.pairwise(rows)
@@ -140,12 +143,13 @@ def seconds_per_step(workdir: str) -> float | None:
     return statistics.median(found) if found else None
 
 
-def _read_scores(path):
+def _read_scores(path: str) -> dict[str, Any]:
+    """Reads the fields of the ledger from a file of scores."""
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
         return {name: found[name] for name in ("scores", "split", "texts", "checkpoints")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"Expected the scores of eval.py at {path}, and cannot read them ({error})."
+            f"Expected the scores of tfm evaluate at {path}, but cannot read them ({error})."
         ) from None

@@ -1,4 +1,4 @@
-"""The runs of a sweep before they start: config, parameters and arithmetic of each."""
+"""The plan of a sweep: the config, number of parameters and arithmetic of each run before it starts."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -8,19 +8,19 @@ from tfm import tasks
 from tfm.memory_estimate import estimate_of
 from tfm.sweep.variants import Variant
 
-FLOPS_OF_A_PARAMETER = 6  # for each token: a multiply-add forward, and two backward
+FLOPS_OF_A_PARAMETER = 6  # for each token: one multiply-add forward and two backward
 SECONDS_OF_AN_HOUR = 3600
 
 
 class PlannedRun(NamedTuple):
-    """A run of a sweep.
+    """A planned run of a sweep.
 
     Attributes:
-      variant: what it is a run of.
-      seed: of initialization, dropout and the order of the data.
-      config: the frozen dataclass of its task.
-      workdir: its folder.
-      arguments: of `tfm train` and before the rest of `tfm evaluate`, without the work directory.
+      variant: the variant that the run trains.
+      seed: seed of the initialization, the dropout and the order of the data.
+      config: the config, a frozen dataclass of its task.
+      workdir: the folder of the run.
+      arguments: arguments of `tfm train`, without --workdir.
     """
 
     variant: Variant
@@ -31,24 +31,25 @@ class PlannedRun(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the variant, and the seed."""
+        """The name of the variant with the seed, for messages."""
         return f"{self.variant.name} seed {self.seed}"
 
     def count_parameters(self) -> int | None:
-        """The number of parameters, with a vocabulary of the size that the config asks for.
+        """Returns the number of parameters for the vocabulary size of the config.
 
-        None where the task has no `plan_model`, or its model no estimate.
+        Returns None if the task has no `plan_model`, or its model has no estimate.
         """
         plan_model = getattr(tasks.find(self.config.task), "plan_model", None)
         estimate = plan_model and estimate_of(plan_model(self.config))
         return estimate.count_parameters() if estimate else None
 
     def count_flops(self) -> int | None:
-        """Multiply-adds x 2 of its training, to a few per cent: 6 x parameters x tokens (of each side).
+        """Returns the floating-point operations of the whole training, accurate to a few per cent.
 
-        Each parameter of an encoder-decoder multiplies the tokens of one side. Products of queries and keys,
-        which depend on the lengths, and what rematerialization repeats are left out. None where
-        `count_parameters` is None, or batches are not counted in tokens.
+        The estimate is 6 x parameters x tokens of one side, because each parameter of an encoder-decoder
+        multiplies the tokens of one side. It omits the products of queries and keys, because they depend on
+        the lengths, and the repeated work of rematerialization. Returns None if `count_parameters` does, or
+        if the batch size is not in tokens.
         """
         parameters, tokens = self.count_parameters(), getattr(self.config.data, "batch_tokens", None)
         if parameters is None or tokens is None:
@@ -57,12 +58,12 @@ class PlannedRun(NamedTuple):
 
 
 def plan_folder(workdir: str, variant: Variant, seed: int) -> str:
-    """The work directory of a run in that of the sweep."""
+    """Returns the work directory of a run, below the work directory of the sweep."""
     return os.path.join(workdir, variant.name, f"seed_{seed}")
 
 
 def estimate_hours(run: PlannedRun, rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Hours of training, at the FLOP/s of the run of the ledger that was finished last; None without one."""
+    """Estimates the hours of training from the FLOP/s of the last finished run. Returns None without one."""
     flops = run.count_flops()
     rates = [row["flops_per_second"] for row in rows if row.get("flops_per_second")]
     if flops is None or not rates:
@@ -71,11 +72,13 @@ def estimate_hours(run: PlannedRun, rows: Sequence[Mapping[str, Any]]) -> float 
 
 
 def describe_plan(runs: Sequence[PlannedRun], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each variant and one for all: seeds, parameters, arithmetic, hours, what differs.
+    """Returns the lines of a table with seeds, parameters, arithmetic, hours and overrides of each variant.
+
+    The last line has the total hours of the runs that are not finished.
 
     Args:
-      runs: of the sweep.
-      rows: of its ledger, for the measured speed.
+      runs: the runs of the sweep.
+      rows: the rows of its ledger. They contain the measured speed.
     """
     finished = {(row["variant"], row["seed"]) for row in rows}
     lines = [f"{'variant':<18}{'finished':>9}{'parameters':>14}{'FLOP':>12}{'hours':>9}  differs in"]

@@ -1,4 +1,4 @@
-"""The processes of a sweep: each run is trained and evaluated by the commands themselves, some at a time."""
+"""The processes of a sweep. They run `tfm train` and `tfm evaluate`, several runs at the same time."""
 
 import logging
 import os
@@ -21,7 +21,13 @@ log = logging.getLogger(__name__)
 
 
 class Failure(NamedTuple):
-    """A run that ended with an error: its name, exit code, and the last line of its log."""
+    """A run that ended with an error.
+
+    Attributes:
+      name: name of the run.
+      code: exit code of its process.
+      message: last line of its log.
+    """
 
     name: str
     code: int
@@ -32,10 +38,11 @@ class Failure(NamedTuple):
 
 
 class RunProcess:
-    """The commands of one run, one after the other, their output in its log.
+    """The processes of a run: training, then evaluation. Their output goes to the log of the run.
 
     Attributes:
       run: the `PlannedRun`.
+      log_path: the path of the log.
     """
 
     def __init__(self, run: PlannedRun, evaluate: Sequence[str], programs: str):
@@ -49,10 +56,10 @@ class RunProcess:
         self._first_step = self._read_step()[0]
 
     def poll(self) -> int | None:
-        """Starts the next command where the last one is done.
+        """Starts the next command if the previous command has succeeded.
 
         Returns:
-          The exit code of the run, None while it runs.
+          The exit code of the run, or None while it runs.
         """
         code = 0 if self._process is None else self._process.poll()
         if code == 0 and self._left:
@@ -61,7 +68,7 @@ class RunProcess:
         return code
 
     def stop(self) -> None:
-        """Asks the command to save and end."""
+        """Sends SIGTERM to the command, so that it saves a checkpoint and exits."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
 
@@ -71,13 +78,13 @@ class RunProcess:
             self._process.wait()
 
     def last_line(self) -> str:
-        """The last line of its log that is not empty."""
+        """Returns the last line of the log that is not empty."""
         with open(self.log_path, encoding="utf-8", errors="replace") as file:
             lines = [line.strip() for line in file if line.strip()]
         return lines[-1] if lines else "it printed nothing"
 
     def describe(self) -> str:
-        """Where it is, for the line of progress."""
+        """Returns the progress of the run for a log message."""
         if not self._left:
             return f"{self.run.name}: evaluates"
         step, loss = self._read_step()
@@ -86,22 +93,23 @@ class RunProcess:
         return f"{self.run.name}: step {step:,}/{self.run.config.training.steps:,} loss {loss:.4f}"
 
     def count_steps(self) -> int:
-        """Steps that it has made since this object was made."""
+        """Returns the number of training steps completed since this object was created."""
         return self._read_step()[0] - self._first_step
 
     def count_steps_left(self) -> int:
-        """Steps that it has still to make."""
+        """Returns the number of training steps left."""
         return self.run.config.training.steps - self._read_step()[0]
 
-    def _read_step(self):
-        """(newest step, its loss); (0, None) before the first."""
+    def _read_step(self) -> tuple[int, float | None]:
+        """Returns (newest logged step, its loss), or (0, None) before the first."""
         try:
             row = [row for row in read_metrics(self.run.workdir) if "train/loss" in row][-1]
         except (UserError, IndexError):
             return 0, None
         return row["step"], row["train/loss"]
 
-    def _start(self, arguments):
+    def _start(self, arguments: Sequence[str]) -> None:
+        """Starts a tfm command that appends its output to the log."""
         command = [*COMMAND, *arguments]
         with open(self.log_path, "ab") as file:
             self._process = subprocess.Popen(
@@ -116,16 +124,16 @@ def execute_runs(
     at_once: int,
     on_finished: Callable[[PlannedRun], None],
 ) -> list[Failure]:
-    """Trains and evaluates runs, each in processes of its own, and goes on where one fails.
+    """Trains and evaluates runs in separate processes. A failed run does not stop the other runs.
 
-    However it ends, no process is left: each is asked to save and end.
+    If an exception ends this function, it first asks all processes to save and exit, and waits for them.
 
     Args:
-      runs: in the order in which they start.
-      evaluate: arguments of `tfm evaluate`.
-      workdir: of the sweep; compiled programs are kept in it, as seeds share them.
-      at_once: how many runs there are at a time.
-      on_finished: called after each run that was trained and evaluated.
+      runs: the runs in the order in which they start.
+      evaluate: arguments of `tfm evaluate`, without --workdir.
+      workdir: work directory of the sweep. It also contains the compiled programs, which seeds share.
+      at_once: maximum number of runs at the same time.
+      on_finished: function that is called with each run after its training and evaluation.
 
     Returns:
       The runs that failed.
@@ -152,8 +160,10 @@ def execute_runs(
     return failures
 
 
-def _move_ended(running, ended, on_finished):
-    """Moves what has ended from the list `running` to the list `ended`, and returns the runs that failed."""
+def _move_ended(
+    running: list[RunProcess], ended: list[RunProcess], on_finished: Callable[[PlannedRun], None]
+) -> list[Failure]:
+    """Moves the runs that have ended from `running` to `ended`. Returns the runs that failed."""
     failures = []
     for each in list(running):
         code = each.poll()
@@ -172,25 +182,26 @@ def _move_ended(running, ended, on_finished):
 def report_progress(
     waiting: Sequence[PlannedRun], running: Sequence[RunProcess], ended: Sequence[RunProcess], seconds: float
 ) -> None:
-    """Logs what the running processes do, how many runs are done, and the time left.
+    """Logs the progress of the running processes, the number of finished runs, and the time left.
 
     Args:
-      waiting, running, ended: the runs that have not begun, and the processes.
-      seconds: since the first process began.
+      waiting: the runs that have not started.
+      running, ended: the processes that run, and those that have ended.
+      seconds: seconds since the first process started.
     """
     where = "; ".join(each.describe() for each in running)
     total = len(waiting) + len(running) + len(ended)
     left = estimate_left(waiting, running, ended, seconds)
-    time_left = "time left not known yet" if left is None else f"about {format_duration(left)} left"
+    time_left = "time left unknown" if left is None else f"about {format_duration(left)} left"
     log.info("%s; %s of %s runs done, %s", where, len(ended), total, time_left)
 
 
 def estimate_left(
     waiting: Sequence[PlannedRun], running: Sequence[RunProcess], ended: Sequence[RunProcess], seconds: float
 ) -> float | None:
-    """Returns the seconds left if each step takes as long as the steps before it, evaluations included.
+    """Estimates the seconds left from the mean seconds per step so far, evaluations included.
 
-    Returns None before the first step.
+    The arguments are as for `report_progress`. Returns None before the first step.
     """
     made = sum(each.count_steps() for each in [*running, *ended])
     if not made:

@@ -1,8 +1,8 @@
-"""The table of a sweep: scores of each variant with confidence intervals, beside published ones."""
+"""The table of a sweep: scores of each variant with confidence intervals, next to published scores."""
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scipy.special import stdtrit
@@ -10,26 +10,27 @@ from scipy.special import stdtrit
 from tfm.sweep.variants import Variant
 
 CONFIDENCE = 0.95
-PARAMETERS = "parameters"  # what is published of a variant beside its scores
-DIGITS = 2
+PARAMETERS = "parameters"  # key in `Variant.published` of the number of parameters, which is no score
+DIGITS = 2  # decimals of scores in the table
 
 
 class Interval(NamedTuple):
-    """A mean and half of its 95 % confidence interval; nan for the half where the values have none."""
+    """A mean and half of its 95 % confidence interval. The half is nan if there is no interval."""
 
     mean: float
     half: float
 
     def format(self, sign: str = "") -> str:
-        """Such as 25.80 ± 0.31; with "+" as `sign`, a plus before what is not negative."""
+        """Returns a text such as "25.80 ± 0.31". With "+" as `sign`, positive numbers have a plus."""
         half = "" if math.isnan(self.half) else f" ± {self.half:.{DIGITS}f}"
         return f"{self.mean:{sign}.{DIGITS}f}{half}"
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """The mean of independent values and its interval by Student's t.
+    """Returns the mean of independent values with its interval by Student's t.
 
-    Infinite values and nan, as the perplexity of a run that diverged, have no interval.
+    There is no interval for a single value, or if a value is infinite or nan, as the perplexity of a run that
+    diverged.
     """
     mean, degrees = statistics.fmean(values), len(values) - 1
     if not degrees or not math.isfinite(mean):
@@ -38,17 +39,17 @@ def mean_interval(values: Sequence[float]) -> Interval:
 
 
 def difference_interval(values: Mapping[int, float], base: Mapping[int, float]) -> Interval | None:
-    """The mean of values[seed] - base[seed], and its interval by Student's t on these differences.
+    """Returns the mean of values[seed] - base[seed], with its interval by Student's t on these differences.
 
-    The differences are paired, as runs of one seed share their batches and their initial random numbers: a
-    good seed raises both.
+    The differences are paired because runs with the same seed share their batches and initial random numbers,
+    so a good seed raises both scores.
 
     Args:
       values: {seed: score} of a variant.
       base: {seed: score} of the base.
 
     Returns:
-      The interval, None where no seed has both.
+      The interval, or None if no seed has both scores.
     """
     shared = values.keys() & base.keys()
     if not shared:
@@ -57,25 +58,29 @@ def difference_interval(values: Mapping[int, float], base: Mapping[int, float]) 
 
 
 def judge(difference: Interval, published: float) -> str:
-    """Whether a published difference from the base is found here as well.
+    """Decides whether our difference from the base confirms the published difference.
+
+    Args:
+      difference: our difference from the base, with its interval.
+      published: the published difference from the base.
 
     Returns:
-      "yes": it has the same sign, and 0 is outside the interval.
-      "no": it has the other sign, or none was published, and 0 is outside.
-      "open": the interval does not tell. It never tells that two variants are equal.
+      "yes": our difference has the same sign, and its interval excludes 0.
+      "no": our interval excludes 0, but the published difference has the other sign or is 0.
+      "open": our interval contains 0, or there is no interval. This does not show that variants are equal.
     """
-    if not abs(difference.mean) > difference.half:  # nor where the half is nan
+    if not abs(difference.mean) > difference.half:  # also true if the half is nan
         return "open"
     return "yes" if difference.mean * published > 0 else "no"
 
 
 def make_table(variants: Sequence[Variant], rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
-    """Markdown: a line for each variant that has finished runs; the first variant is the base.
+    """Returns a Markdown table with a line for each variant that has finished runs.
 
     Args:
-      variants: of the sweep.
-      rows: of its ledger.
-      names: of the scores to show.
+      variants: the variants of the sweep. The first variant is the base.
+      rows: the rows of the ledger.
+      names: names of the scores to show.
     """
     scores = {variant.name: _scores_of(rows, variant.name) for variant in variants}
     header = ["variant", "seeds", "parameters (millions)", "FLOP"]
@@ -88,7 +93,22 @@ def make_table(variants: Sequence[Variant], rows: Sequence[Mapping[str, Any]], n
     return "\n".join(lines) + "\n"
 
 
-def _cells(variant, base, rows, scores, names):
+def _cells(
+    variant: Variant,
+    base: Variant,
+    rows: Sequence[Mapping[str, Any]],
+    scores: Mapping[str, Mapping[str, Mapping[int, float]]],
+    names: Sequence[str],
+) -> Iterator[str]:
+    """Yields the cells of a variant.
+
+    Args:
+      variant: the variant.
+      base: the variant to compare with.
+      rows: the rows of the variant in the ledger.
+      scores: {name of a variant: {name of a score: {seed: value}}}.
+      names: names of the scores to show.
+    """
     yield from (variant.name, str(len(rows)), _parameters(rows[-1], variant))
     flops = rows[-1]["flops"]
     yield "" if flops is None else f"{flops:.1e}"
@@ -109,15 +129,16 @@ def _cells(variant, base, rows, scores, names):
         yield judge(difference, round(published - published_base, DIGITS))
 
 
-def _parameters(row, variant):
+def _parameters(row: Mapping[str, Any], variant: Variant) -> str:
+    """Returns the number of parameters in millions, with the published number if there is one."""
     ours = "" if row["parameters"] is None else f"{row['parameters'] / 1e6:,.2f}"
     if PARAMETERS not in variant.published:
         return ours
     return f"{ours} (published: {variant.published[PARAMETERS] / 1e6:,.0f})"
 
 
-def _scores_of(rows, variant):
-    """{name of a score: {seed: its value}}."""
+def _scores_of(rows: Sequence[Mapping[str, Any]], variant: str) -> dict[str, dict[int, float]]:
+    """Returns {name of a score: {seed: value}} of a variant."""
     found: dict[str, dict[int, float]] = {}
     for row in rows:
         if row["variant"] == variant:
@@ -126,9 +147,11 @@ def _scores_of(rows, variant):
     return found
 
 
-def _line(cells):
+def _line(cells: Iterable[str]) -> str:
+    """Returns a line of a Markdown table."""
     return "| " + " | ".join(cells) + " |"
 
 
-def _quantile(degrees):
+def _quantile(degrees: int) -> float:
+    """Returns the two-sided quantile of Student's t for `CONFIDENCE`."""
     return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))

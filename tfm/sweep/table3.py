@@ -1,24 +1,24 @@
-"""The rows of Table 3 of the paper as variants of its base model, with the figures that it reports."""
+"""The rows of the paper's Table 3 as variants of its base model, with the published scores."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from tfm.sweep.variants import Variant
 
-BIG_STEPS = 3  # times as many as base: 300,000 and 100,000
+BIG_STEPS = 3  # big trains 3 times as many steps as base: 300,000 instead of 100,000
 
 
 def table3(*, width_divisor: int = 1, depth_divisor: int = 1, steps: int = 100_000) -> Iterator[Variant]:
-    """The rows of Table 3 (section 6.2), base first and big last.
+    """Yields the rows of Table 3 (section 6.2), with base first and big last.
 
-    Perplexity (per word piece) and BLEU are those on newstest2013. For smaller models, widths and depths can
-    be divided; heads and rates stay, and a row keeps its name, with the numbers of the paper. What no row
-    changes is the config's.
+    The published perplexity (per word piece) and BLEU are for newstest2013. For smaller models, widths and
+    depths can be divided. Heads and rates do not change, and each row keeps its name with the numbers of the
+    paper. Fields that a row does not set come from the config.
 
     Args:
-      width_divisor: of D, F, and the features of keys and values.
-      depth_divisor: of the number of layers.
-      steps: of base; big has three times as many.
+      width_divisor: divisor of d_model, d_ff, and the key features of each head.
+      depth_divisor: divisor of the number of layers.
+      steps: training steps of base. big trains three times as many.
     """
     for name, overrides, perplexity, bleu, millions in _rows(width_divisor, depth_divisor, steps):
         published = {"perplexity": perplexity, "BLEU": bleu}
@@ -28,7 +28,7 @@ def table3(*, width_divisor: int = 1, depth_divisor: int = 1, steps: int = 100_0
 
 
 def _rows(divisor: int, depth_divisor: int, steps: int) -> Iterator[tuple[Any, ...]]:
-    """(name, overrides, perplexity, BLEU, millions of parameters where the table has them)."""
+    """Yields (name, overrides, perplexity, BLEU, millions of parameters or None if the table omits them)."""
     yield "base", {}, 4.92, 25.8, 65
     for heads, *scores in ((1, 5.29, 24.9), (4, 5.00, 25.5), (16, 4.91, 25.8), (32, 5.01, 25.4)):
         yield f"A-h{heads}", {"model.heads": heads}, *scores, None  # D / H features of each head

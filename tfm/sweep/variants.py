@@ -1,7 +1,7 @@
-"""The runs of a sweep: variants of one config, which its file names.
+"""The variants of a sweep.
 
-The config file of a sweep has, beside get_config(), a function get_variants() that yields each `Variant`.
-`--config=FILE:NAME` is the config of one of them.
+The config file of a sweep has a function get_config() and a function get_variants(), which yields each
+`Variant`. `--config=FILE:NAME` is the config of the variant NAME.
 """
 
 import dataclasses
@@ -12,17 +12,17 @@ from typing import Any
 
 from tfm.errors import UserError
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # a folder has this name
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # must also be the name of a folder
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """A run of a sweep, by what differs from the config.
+    """A variant of the config of a sweep.
 
     Attributes:
-      name: of letters, digits, dots, dashes and underscores.
-      overrides: {path of a field: value}, such as {"model.d_model": 1024}.
-      published: {name of a score: value} that others reported for it, to stand beside its own.
+      name: name of letters, digits, dots, dashes and underscores. Begins with a letter or a digit.
+      overrides: {path of a field: value} of the fields that differ, such as {"model.d_model": 1024}.
+      published: {name of a score: published value}, which the table shows next to our score.
     """
 
     name: str
@@ -31,15 +31,19 @@ class Variant:
 
     @functools.cached_property
     def flags(self) -> list[str]:
-        """The overrides as arguments of a command."""
+        """The overrides as command-line arguments."""
         return [f"--config.{path}={value}" for path, value in self.overrides.items()]
 
 
 def check_variants(variants: Iterable[Any], path: str) -> list[Variant]:
-    """What get_variants() of the file `path` yields, in its order.
+    """Returns the variants that get_variants() yields, in their order.
+
+    Args:
+      variants: the values that get_variants() yields.
+      path: path of the config file, for error messages.
 
     Raises:
-      UserError: something is not a `Variant`, or two have one name.
+      UserError: if a value is not a `Variant`, a name is invalid or occurs twice, or there are no variants.
     """
     found = {}
     for each in variants:
@@ -47,11 +51,11 @@ def check_variants(variants: Iterable[Any], path: str) -> list[Variant]:
             raise UserError(f"Expected get_variants() in {path} to yield tfm.sweep.Variant, got {each!r}.")
         if not isinstance(each.name, str) or not NAME.fullmatch(each.name):
             raise UserError(
-                f"The name of a variant in {path} must be of letters, digits, '.', '-' and '_', as a folder "
-                f"is called after it, got {each.name!r}."
+                f"The name of a variant in {path} is also the name of a folder and must consist of letters, "
+                f"digits, '.', '-' and '_', got {each.name!r}."
             )
         if each.name in found:
-            raise UserError(f"{path} has two variants of the name {each.name!r}: rename one.")
+            raise UserError(f"{path} has two variants with the name {each.name!r}. Rename one of them.")
         found[each.name] = each
     if not found:
         raise UserError(f"Expected get_variants() in {path} to yield variants, but it yields none.")
