@@ -1,11 +1,11 @@
-"""A language model of Python's own reference texts, by word pieces: on any machine, without a download.
+"""A language model of Python's reference texts with word pieces. Runs on any machine without a download.
 
     python train.py --config=configs/lm_pydoc.py --workdir=runs/lm_pydoc
     python eval.py --workdir=runs/lm_pydoc
     tfm generate --workdir=runs/lm_pydoc --prefix="The for statement"
 
-The texts are those of `pydoc_data.topics` in the Python that runs, and differ a little between its versions.
-Hardware and expected result (8 CPU minutes, 1.99 bits a character of validation): docs/results.md
+The texts come from `pydoc_data.topics` of the running Python. They differ a little between its versions.
+Hardware and expected result (8 CPU minutes, 1.99 bits per character on validation): see docs/results.md.
 """
 
 from tfm.config import to_config_dict

@@ -1,4 +1,4 @@
-"""Constituency parsing of the built-in language: start to end on any machine, without a download.
+"""Constituency parsing of the built-in language. Runs on any machine without a download.
 
     python train.py --config=configs/parsing_toy.py --workdir=runs/parsing_toy
     python eval.py --workdir=runs/parsing_toy

@@ -1,19 +1,19 @@
-"""Constituency parsing of the Wall Street Journal alone (section 6.3; Table 4: 91.3 F1 on section 23).
+"""Constituency parsing of only the Wall Street Journal (section 6.3; Table 4: 91.3 F1 on section 23).
 
     python train.py --config=configs/parsing_wsj.py --workdir=runs/parsing_wsj --config.data.directory=FOLDER
     python eval.py --workdir=runs/parsing_wsj
 
-FOLDER has train.mrg (sections 02 to 21), validation.mrg (22) and test.mrg (23), or any other bracketed files
-of these names. The Penn Treebank is licensed by the Linguistic Data Consortium: it does not come with tfm.
+FOLDER contains train.mrg (sections 02 to 21), validation.mrg (22) and test.mrg (23), or other bracketed files
+with these names. The Penn Treebank is licensed by the Linguistic Data Consortium and does not come with tfm.
 
-Hardware and time in the paper: not given. Here: not measured, for want of the data.
+Hardware and time: the paper gives neither. Not measured here, because we do not have the treebank.
 
 The paper gives 4 layers, d_model 1024, a vocabulary of 16,000, beam 21, length penalty 0.3 and outputs of at
-most the input + 300; dropout and learning rate were chosen on section 22, and all else is that of its base
-model: d_ff 2048 and 8 heads, here too. Dropout 0.2, of attention weights too, 16,000 steps of warm-up and at
-most 512 tokens are those of tensor2tensor's transformer_parsing_base, which does not share the output matrix
-with the embeddings; here it is shared. Chosen here, as neither gives them: 40,000 steps of 8,192 tokens a
-side.
+most the input length + 300. Its authors chose dropout and learning rate on section 22. All other values are
+as in the base model, such as d_ff 2048 and 8 heads, and this config has the same values. Dropout 0.2, also
+for attention weights, 16,000 steps of warm-up and at most 512 tokens come from tensor2tensor's
+transformer_parsing_base. Unlike it, this config shares the output matrix with the embeddings. Neither source
+gives the number of steps and the batch size. We chose 40,000 steps of 8,192 tokens on each side.
 """
 
 from tfm.config import to_config_dict

@@ -1,4 +1,4 @@
-"""The built-in English-German language: a first run, start to end, on any machine and without a download.
+"""The built-in English-German language: a first complete run on any machine, without a download.
 
     python train.py --config=configs/quickstart.py --workdir=runs/quickstart
     python eval.py --workdir=runs/quickstart

@@ -1,16 +1,17 @@
-"""The built-in English-German language with a recurrent model: configs/quickstart.py but for the model.
+"""The built-in English-German language of configs/quickstart.py with a recurrent model.
 
     python train.py --config=configs/quickstart_rnn.py --workdir=runs/quickstart_rnn
     python eval.py --workdir=runs/quickstart_rnn
     tfm visualize --workdir=runs/quickstart_rnn
 
-The model of Bahdanau et al. 2015 (a GRU in both directions, additive attention) with as many parameters,
-to 2 %, as the Transformer there, as many steps, and as many tokens in a batch. Here pairs of like length are
-batched; there they are packed into rows of 64. A recurrent model takes a step for each position of a row, and
-attends from each to all of its row. Hardware and expected result: see docs/results.md.
+The model is from Bahdanau et al. 2015: a GRU in both directions and additive attention. Compared with the
+Transformer of configs/quickstart.py, it has the same number of parameters (within 2 %), of steps, and of
+tokens in a batch. This config batches pairs of similar length, while the other packs pairs into rows of 64.
+Packing does not suit a recurrent model, because it takes a step for each position of a row, and attends from
+each position to the whole row. Hardware and expected result: see docs/results.md.
 
-Deviations from that paper, all for speed: the sizes, Glorot's random initialization, one table for source,
-target and output, and Adam in place of AdaDelta.
+Deviations from that paper, all for speed: the sizes, Glorot's random initialization, a single table for
+source, target and output, and Adam instead of AdaDelta.
 """
 
 from tfm.config import to_config_dict

@@ -5,9 +5,10 @@
 
 Hardware, hours and result: see docs/results.md and benchmarks/notes/table3_small.md.
 
-Every width of the paper (D, F, features of keys and values) is divided by 8, every number of layers by 2;
-heads, rates and the form of the schedule are the paper's. Base makes 600 steps of 1,024 tokens a side, big
-1,800. The learning rate is equation 3 with 200 steps of warm-up, times 0.45.
+Every width of the paper (d_model, d_ff, features of keys and values) is divided by 8, and every number of
+layers by 2. Heads, rates and the form of the schedule are as in the paper. Base trains 600 steps of 1,024
+tokens on each side, and big 1,800 steps. The learning rate is equation 3 with 200 steps of warm-up, times
+0.45.
 """
 
 from tfm.config import to_config_dict
@@ -29,7 +30,7 @@ def get_config():
                 decoder_layers=depth,
                 d_model=512 // WIDTH_DIVISOR,
                 d_ff=2048 // WIDTH_DIVISOR,
-                scan=True,  # a layer is compiled once, which is half of a run of a minute
+                scan=True,  # compiles a layer only once, because compilation takes half of a run of a minute
             ),
             data=DataConfig(
                 kind="builtin",

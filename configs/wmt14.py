@@ -3,8 +3,8 @@
     python train.py --config=configs/wmt14.py:paper_2017 --workdir=runs/paper_2017
     python eval.py --workdir=runs/paper_2017 --average=5
 
-Variants: paper_2017, paper_2017_big, t2t_v2, large_batch. Each lists all in which it differs from the paper's
-base model. Hardware, hours, disk and all commands: docs/wmt14.md. Here: not measured.
+Variants: paper_2017, paper_2017_big, t2t_v2, large_batch. Each lists all its differences from the paper's
+base model. Hardware, hours, disk and all commands: see docs/wmt14.md. Not measured here.
 """
 
 from tfm.config import to_config_dict
@@ -21,10 +21,11 @@ def get_config():
 
 
 def get_variants():
-    # Vaswani et al. 2017, Table 2, the mean of the last 5 checkpoints.
+    # Vaswani et al. 2017, Table 2: the mean of the last 5 checkpoints.
     yield Variant("paper_2017", {}, {TABLE_2: 27.3})
 
-    # The same, the mean of the last 20 checkpoints, 600 steps (10 minutes on 8 P100) apart.
+    # Vaswani et al. 2017, Table 2, big: the mean of the last 20 checkpoints, saved every 600 steps (10 minutes
+    # on 8 P100).
     steps = {"training.steps": 300_000, "training.checkpoint_every": 600, "training.eval_every": 3000}
     yield Variant("paper_2017_big", BIG | steps | {"training.keep": 22}, {TABLE_2: 28.4})
 
@@ -45,7 +46,7 @@ def get_variants():
     yield Variant("t2t_v2", overrides, {TABLE_2: 28.0})
 
     # Ott et al. 2018, big: batches of about 400,000 tokens, a peak learning rate of 0.001, half precision,
-    # the mean of the last 10 checkpoints. How long to train is a choice of this file.
+    # the mean of the last 10 checkpoints. We chose the number of steps.
     overrides = BIG | {
         "model.dtype": "bfloat16",
         "training.peak_learning_rate": 0.001,

@@ -6,8 +6,8 @@
 Hardware in the paper: 8 P100, 12 hours for 100,000 steps of 0.4 s. Here: not measured.
 TFDS downloads and prepares the 4.5 million pairs on first use (several GB).
 
-Each default of `tfm.tasks.translation.Config` is the paper's base model, so there is nothing to set but the
-data. The vocabulary has 37,000 joint word pieces, batches about 25,000 tokens a side.
+The defaults of `tfm.tasks.translation.Config` are the paper's base model, so this file sets only the data.
+The vocabulary has 37,000 joint word pieces, and batches have about 25,000 tokens on each side.
 """
 
 from tfm.config import to_config_dict

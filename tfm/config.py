@@ -84,8 +84,8 @@ def _read(cls: Any, mapping: Any, path: str, problems: list[str], upgrades: list
 
     Args:
       cls, mapping, path: see `from_mapping`.
-      problems: list to which the error message of each problem is appended.
-      upgrades: list to which a note is appended for each field or value from an older version.
+      problems: list that collects the error messages.
+      upgrades: list that collects a note for each field or value from an older version.
 
     Returns:
       The dataclass, or None if there is a problem.

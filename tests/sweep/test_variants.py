@@ -25,7 +25,7 @@ def test_variants_keep_their_order():
     [
         ([], "it yields none"),
         (["base"], "to yield tfm.sweep.Variant, got 'base'"),
-        ([Variant("a"), Variant("a")], "two variants of the name 'a'"),
+        ([Variant("a"), Variant("a")], "two variants with the name 'a'"),
         ([Variant("../a")], "digits, '.', '-' and '_', got '../a'"),
         ([Variant("")], "got ''"),
         ([Variant(3)], "got 3"),

@@ -35,7 +35,7 @@ def write_bundle(
     Args:
       run: the run, with a single model.
       folder: the folder to write. It must be empty or not exist.
-      workdir: the folder of the run, which has its assets and the scores of tfm evaluate.
+      workdir: the folder of the run, with its assets and the scores of tfm evaluate.
       programs: {file name: bytes} of the programs from `tfm.export.stablehlo`, or None.
 
     Raises:

@@ -65,7 +65,7 @@ def serialized(program: export.Exported) -> bytes:
     """Serializes a `jax.export.Exported`. `jax.export.deserialize` reads the bytes.
 
     Raises:
-      UserError: if the package flatbuffers, which JAX needs to serialize, is not installed.
+      UserError: if the package flatbuffers is not installed. JAX needs it to serialize.
     """
     try:
         return bytes(program.serialize())
@@ -75,7 +75,7 @@ def serialized(program: export.Exported) -> bytes:
 
 @contextlib.contextmanager
 def _no_source_locations() -> Iterator[None]:
-    """Inside, JAX writes no source locations into programs, which would reveal paths of this machine."""
+    """Inside, JAX writes no source locations into programs, because they reveal paths of this machine."""
     name = "jax_traceback_in_locations_limit"
     limit = getattr(jax.config, name)
     jax.config.update(name, 0)

@@ -131,7 +131,7 @@ def execute_runs(
     Args:
       runs: the runs in the order in which they start.
       evaluate: arguments of `tfm evaluate`, without --workdir.
-      workdir: work directory of the sweep. It also contains the compiled programs, which seeds share.
+      workdir: work directory of the sweep. It also contains the compiled programs that all seeds share.
       at_once: maximum number of runs at the same time.
       on_finished: function that is called with each run after its training and evaluation.
 

@@ -10,7 +10,7 @@ from scipy.special import stdtrit
 from tfm.sweep.variants import Variant
 
 CONFIDENCE = 0.95
-PARAMETERS = "parameters"  # key in `Variant.published` of the number of parameters, which is no score
+PARAMETERS = "parameters"  # key in `Variant.published` of the number of parameters; the number is no score
 DIGITS = 2  # decimals of scores in the table
 
 

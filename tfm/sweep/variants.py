@@ -1,6 +1,6 @@
 """The variants of a sweep.
 
-The config file of a sweep has a function get_config() and a function get_variants(), which yields each
+The config file of a sweep has a function get_config() and a function get_variants() that yields each
 `Variant`. `--config=FILE:NAME` is the config of the variant NAME.
 """
 
@@ -22,7 +22,7 @@ class Variant:
     Attributes:
       name: name of letters, digits, dots, dashes and underscores. Begins with a letter or a digit.
       overrides: {path of a field: value} of the fields that differ, such as {"model.d_model": 1024}.
-      published: {name of a score: published value}, which the table shows next to our score.
+      published: {name of a score: published value}. The table shows them next to our scores.
     """
 
     name: str
