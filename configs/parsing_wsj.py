@@ -6,7 +6,8 @@
 FOLDER contains train.mrg (sections 02 to 21), validation.mrg (22) and test.mrg (23), or other bracketed files
 with these names. The Penn Treebank is licensed by the Linguistic Data Consortium and does not come with tfm.
 
-Hardware and time: the paper gives neither. Not measured here, because we do not have the treebank.
+Hardware and time: the paper gives neither. Here: not measured, because we do not
+have the treebank.
 
 The paper gives 4 layers, d_model 1024, a vocabulary of 16,000, beam 21, length penalty 0.3 and outputs of at
 most the input length + 300. Its authors chose dropout and learning rate on section 22. All other values are

@@ -4,7 +4,7 @@
     python eval.py --workdir=runs/paper_2017 --average=5
 
 Variants: paper_2017, paper_2017_big, t2t_v2, large_batch. Each lists all its differences from the paper's
-base model. Hardware, hours, disk and all commands: see docs/wmt14.md. Not measured here.
+base model. Hardware, hours, disk and all commands: see docs/wmt14.md. Here: not measured.
 """
 
 from tfm.config import to_config_dict
@@ -24,8 +24,8 @@ def get_variants():
     # Vaswani et al. 2017, Table 2: the mean of the last 5 checkpoints.
     yield Variant("paper_2017", {}, {TABLE_2: 27.3})
 
-    # Vaswani et al. 2017, Table 2, big: the mean of the last 20 checkpoints, saved every 600 steps (10 minutes
-    # on 8 P100).
+    # Vaswani et al. 2017, Table 2, big: the mean of the last 20 checkpoints. They are 600 steps apart (10
+    # minutes on 8 P100).
     steps = {"training.steps": 300_000, "training.checkpoint_every": 600, "training.eval_every": 3000}
     yield Variant("paper_2017_big", BIG | steps | {"training.keep": 22}, {TABLE_2: 28.4})
 

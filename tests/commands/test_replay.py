@@ -60,7 +60,7 @@ def test_tables_have_a_row_for_each():
 def test_an_export_has_no_steps(tiny_run, tmp_path):
     run = randomize_weights(runs.load(str(tiny_run)))
     write_bundle(run, str(tmp_path / "export"), workdir=str(tiny_run))
-    with pytest.raises(UserError, match="is an export, which has no steps to replay"):
+    with pytest.raises(UserError, match="is an export and has no steps to replay"):
         replay.main([f"--workdir={tmp_path / 'export'}", "--step=3"])
     with pytest.raises(UserError, match=r"--output must end in \.npz, got 'x'"):
         replay.main([f"--workdir={tiny_run}", "--step=3", "--output=x"])

@@ -52,7 +52,7 @@ def numbered_chunks(prefixes: list[str] | None) -> Iterator[tuple[int, list[str]
     """Yields (index of the chunk's first prefix, prefixes of the chunk).
 
     Args:
-      prefixes: the prefixes, which become a single chunk. None reads the lines of standard input.
+      prefixes: the prefixes, as a single chunk. None reads the lines of standard input.
     """
     if prefixes is not None:
         yield 0, prefixes

@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise UserError(f"--output must end in .npz, got {output!r}.")
     chosen: Any = runs.read_config(workdir)
     if is_bundle(workdir):
-        raise UserError(f"{workdir} is an export, which has no steps to replay. Give the folder of its run.")
+        raise UserError(f"{workdir} is an export and has no steps to replay. Give the folder of its run.")
     cli.prepare_device()
     task = tasks.find(chosen.task).create(chosen, workdir, new=False)
     replay = replay_step(task, chosen.training, workdir, arguments.step, arguments.read)
