@@ -1,6 +1,6 @@
-"""Runs one program over many rows, in batches that fit into the memory of the device.
+"""A loop that runs one program over many rows, in batches that fit into the memory of the device.
 
-Translation, generation and scoring share this loop. Each passes a compiled program and arrays of its rows.
+Translation, generation and scoring use this loop with different programs.
 """
 
 import contextlib
@@ -20,10 +20,11 @@ from tfm.data.tokenizer import PAD_ID
 from tfm.errors import UserError
 from tfm.memory import available_memory, format_bytes, is_out_of_memory
 
-# A CPU computes two small programs faster at the same time than one after the other. An accelerator receives
-# the next batch while the host reads the results of the batch before.
+# A CPU computes two small programs at the same time faster than one after the other. An accelerator receives
+# the next batch while the host reads the results of the previous batch.
 BATCHES_AT_ONCE = 2
-MAX_MEMORY_FRACTION = 0.75 / BATCHES_AT_ONCE  # for one of several batches; one row may use all memory
+# Fraction of the memory that one of `BATCHES_AT_ONCE` batches may use. A batch of a single row may use all.
+MAX_MEMORY_FRACTION = 0.75 / BATCHES_AT_ONCE
 
 
 def map_rows(
@@ -34,26 +35,28 @@ def map_rows(
     batch_size: int,
     describe: Callable[[int], tuple[str, str]],
 ) -> list[Any]:
-    """Computes a program for each row, and returns the results in the order of the rows.
+    """Runs a program on all rows, in batches, and returns the results in the order of the rows.
 
-    Rows of similar length share a batch. Two batches run at once, each on its own thread. If the program of a
+    Rows of similar length share a batch. Two batches run at once, on separate threads. If the program of a
     batch needs more than its share of the memory, or if the device runs out of memory, the batch is split
-    into halves, quarters and so on, down to single rows. After the device ran out of memory, no batch has as
-    many rows again.
+    into halves, quarters and so on, down to single rows. After the device has run out of memory, all later
+    batches have at most half as many rows as the batch that failed.
 
     Args:
-      program: A function made by `jax.jit`. The leaves of its result have the rows as their first axis.
-      make_arguments: Maps the indices of the rows of a batch to the arguments of `program`. A row may occur
-        several times. The number of rows is `batch_size` or a power of two, so that there are few shapes.
-      lengths: Number of tokens of each row.
-      batch_size: Maximum number of rows of a batch.
-      describe: Maps the index of a row that does not fit to (subject, advice) of the error message.
+      program: A function made by `jax.jit`. The rows are the first axis of every leaf of its result.
+      make_arguments: Function that maps the indices of the rows in a batch to the arguments of `program`. A
+        row may occur several times. The number of indices is the current maximum (`batch_size`, or less after
+        the device ran out of memory) or a power of two, so that few programs are compiled.
+      lengths: Number of tokens in each row.
+      batch_size: Maximum number of rows in a batch.
+      describe: Function that maps the index of a row that does not fit into the memory to two parts of the
+        error message: (subject, advice).
 
     Returns:
       A list with a tree of NumPy arrays for each row.
 
     Raises:
-      UserError: A single row does not fit into the memory.
+      UserError: If a single row does not fit into the memory.
     """
     results: list[Any] = [None] * len(lengths)
     batches: deque[tuple[list[int], Future]] = deque()
@@ -65,7 +68,8 @@ def map_rows(
         for index, result in zip(indices, future.result(), strict=True):
             results[index] = result
 
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])  # the largest program comes first
+    # The longest rows come first, so that a row that does not fit into the memory fails early.
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     try:
         for start in range(0, len(order), batch_size):
             indices = order[start : start + batch_size]
@@ -80,7 +84,10 @@ def map_rows(
 
 
 def pad_ids(rows: Sequence[Sequence[int]], fill: int = PAD_ID) -> np.ndarray:
-    """Returns lists of ids as int32 [B, M], padded at the end. M is one of few widths, for few programs."""
+    """Returns lists of ids as an array int32 [B, M], padded at the end with `fill`.
+
+    M is the next larger width in a fixed set of widths, so that few programs are compiled.
+    """
     array = np.full((len(rows), bucket_width(max(map(len, rows)))), fill, np.int32)
     for row, ids in enumerate(rows):
         array[row, : len(ids)] = ids
@@ -88,18 +95,19 @@ def pad_ids(rows: Sequence[Sequence[int]], fill: int = PAD_ID) -> np.ndarray:
 
 
 def measure_memory(program: Any, arguments: tuple) -> int:
-    """Compiles a program and returns the bytes that it needs on one device, or 0 if they are unknown.
+    """Compiles a program and returns the number of bytes that it needs on one device.
 
-    `jax.jit` keeps the program, so that calling it does not compile again.
+    Returns 0 if the platform does not report the memory. `jax.jit` caches the compiled program, so a later
+    call does not compile again.
     """
     memory = program.lower(*arguments).compile().memory_analysis()
-    if memory is None:  # some platforms do not report it
+    if memory is None:
         return 0
     return memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
 
 
 class _Runner:
-    """Runs the batches of one `map_rows`, and remembers how many rows fit into the memory."""
+    """Runs the batches of one call of `map_rows`, and records how many rows fit into the memory."""
 
     def __init__(
         self,
@@ -114,24 +122,26 @@ class _Runner:
         self._places = threading.Semaphore(BATCHES_AT_ONCE)
 
     def run(self, indices: list[int]) -> list[Any]:
-        """Returns the result of each row. Splits the rows if they do not fit."""
+        """Returns the result of each row. Splits the rows if they do not fit into the memory."""
         if len(indices) > self._max_rows:
             return self._run_parts(indices, self._max_rows)
         count = min(self._max_rows, 1 << (len(indices) - 1).bit_length())
-        # Rows that only fill the shape repeat the last one, because a search for padding might not end early.
+        # Copies of the last row fill up the batch, because a search for rows of padding might not end early.
         rows = [*indices, *indices[-1:] * (count - len(indices))]
         try:
             arguments = self._make_arguments(rows)
             needed = 0
             if self._memory:
-                with self._compiling:  # otherwise two threads would compile the same program
+                with self._compiling:  # Otherwise two threads would compile the same program.
                     needed = measure_memory(self._program, arguments)
             share = MAX_MEMORY_FRACTION * (self._memory or math.inf)
             if needed > share and count > 1:
                 return self._run_parts(indices, max(1, count >> math.ceil(math.log2(needed / share))))
             if self._memory and needed > self._memory:
                 free = format_bytes(self._memory)
-                self._raise_too_large(indices, f"needs about {format_bytes(needed)} and there are {free}")
+                self._raise_too_large(
+                    indices, f"needs about {format_bytes(needed)}, but {free} are available"
+                )
             return self._compute(arguments, len(indices), needs_all=needed > share)
         except jax.errors.JaxRuntimeError as error:
             if not is_out_of_memory(error):
@@ -139,7 +149,7 @@ class _Runner:
         if count > 1:
             self._max_rows = min(self._max_rows, count // 2)
             return self._run_parts(indices, self._max_rows)
-        try:  # the row may fit while no other batch runs
+        try:  # The row may fit into the memory if no other batch runs at the same time.
             return self._compute(arguments, 1, needs_all=True)
         except jax.errors.JaxRuntimeError as error:
             if not is_out_of_memory(error):
@@ -148,18 +158,24 @@ class _Runner:
             self._raise_too_large(indices, f"does not fit into the memory of the device ({reason})")
 
     def _run_parts(self, indices: list[int], size: int) -> list[Any]:
+        """Runs the rows in parts of `size` rows and returns the result of each row."""
         parts = (indices[start : start + size] for start in range(0, len(indices), size))
         return [result for part in parts for result in self.run(part)]
 
     def _compute(self, arguments: tuple, count: int, needs_all: bool) -> list[Any]:
+        """Runs the program and returns the results of the first `count` rows.
+
+        If `needs_all`, no other batch runs at the same time.
+        """
         with self._reserve(BATCHES_AT_ONCE if needs_all else 1):
             arrays = jax.device_get(self._program(*arguments))
         return [jax.tree.map(operator.itemgetter(row), arrays) for row in range(count)]
 
     @contextlib.contextmanager
     def _reserve(self, places: int) -> Iterator[None]:
-        """Waits until this many of the `BATCHES_AT_ONCE` places are free, and occupies them."""
-        with self._reserving:  # otherwise two threads might each hold half of the places that both need
+        """Waits until this many of the `BATCHES_AT_ONCE` places are free, and occupies them in the block."""
+        # Without the lock, two threads that need all places might each wait for the places of the other.
+        with self._reserving:
             for _ in range(places):
                 self._places.acquire()
         try:
@@ -169,5 +185,6 @@ class _Runner:
                 self._places.release()
 
     def _raise_too_large(self, indices: list[int], reason: str) -> NoReturn:
+        """Raises the UserError for a row that does not fit into the memory."""
         subject, advice = self._describe(indices[0])
         raise UserError(f"{subject} {reason}. {advice}.")

@@ -10,9 +10,11 @@ from tfm.decoding.parameters import INT8
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, check_fields, field, field_like
 
-option = functools.partial(field, resume=CHANGEABLE)  # training does not depend on decoding
-MAX_TOKENS = 65_536  # of an input, or of an output beyond its input
-MAX_PENALTY_LOG = 80.0  # float32 can represent exp(88); a prefix may make an output longer
+option = functools.partial(field, resume=CHANGEABLE)  # Training does not depend on decoding.
+MAX_TOKENS = 65_536  # limit of an input, and of the tokens that an output may have beyond its input
+# Maximum logarithm of the length penalty. float32 can represent exp(88). The margin is for outputs that are
+# longer than the config says, because they begin with a prefix.
+MAX_PENALTY_LOG = 80.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,90 +23,93 @@ class DecodingConfig:
 
     beam_size: int = option(
         4,
-        "Number of hypotheses in the beam. 1 is greedy search. Ignored if samples are drawn.",
+        "Number of hypotheses in the beam. 1 means greedy search. Sampling ignores it.",
         least=1,
         most=1000,
         unit="hypotheses",
     )
     length_penalty: float = option(
         0.6,
-        "Exponent of the length penalty, alpha of Wu et al. 2016, equation 14. Larger values favour longer "
-        "outputs. Ignored if samples are drawn.",
+        "Exponent of the length penalty (alpha in Wu et al. 2016, equation 14). Larger values favour longer "
+        "outputs. Sampling ignores it.",
         least=0,
         most=10,
     )
     coverage_penalty: float = option(
         0.0,
-        "Weight of the coverage penalty, beta of the same equation. The paper uses none. Only a beam of at "
-        "least two hypotheses applies it.",
+        "Weight of the coverage penalty (beta in Wu et al. 2016, equation 14). It favours outputs that "
+        "attend to the whole input. 0, as in the paper, turns it off. Greedy search and sampling ignore it.",
         least=0,
         most=100,
     )
     min_length: int = option(
-        1, "Minimum tokens of an output, including EOS.", least=1, most=MAX_TOKENS, unit="tokens"
+        1, "Minimum number of tokens in an output, including EOS.", least=1, most=MAX_TOKENS, unit="tokens"
     )
     max_extra_tokens: int = option(
         50,
-        "Maximum tokens of an output beyond the tokens of its input.",
+        "Maximum number of tokens that an output may have beyond the number of tokens in its input.",
         least=0,
         most=MAX_TOKENS,
         unit="tokens",
     )
     samples: int = option(
         0,
-        "Number of samples of each sentence. The sample of minimum Bayes risk, which agrees best with all of "
-        "them, is the translation (Eikema and Aziz 2020). 0 searches instead.",
+        "Number of samples for each sentence, for minimum Bayes risk decoding (Eikema and Aziz 2020). The "
+        "translation is the sample that agrees best with all samples. 0 uses a search instead of samples.",
         least=0,
         most=1000,
         unit="samples",
     )
     utility: str = option(
-        "chrf", "Sentence metric that measures the agreement of samples.", choices=tuple(UTILITIES)
+        "chrf", "Sentence metric that measures the agreement of two samples.", choices=tuple(UTILITIES)
     )
     temperature: float = option(
         1.0,
-        "Divisor of the logits of samples. For the most probable token, as with 0, set samples=0 and "
+        "Divisor of the logits for samples. To always take the most probable token, set samples=0 and "
         "beam_size=1. A search ignores it.",
         least=0.001,
         most=1000,
     )
     top_k: int = option(
         0,
-        "Number of most probable tokens that samples are drawn from, 0 for all. A search ignores it.",
+        "Number of most probable tokens that can be sampled. 0 means all tokens. A search ignores it.",
         least=0,
         most=10_000_000,
         unit="tokens",
     )
     top_p: float = option(
         1.0,
-        "Probability of the nucleus: samples are drawn from the fewest most probable tokens whose sum of "
-        "probabilities reaches it. A search ignores it.",
+        "Probability of the nucleus. Samples are drawn from the smallest set of most probable tokens whose "
+        "total probability reaches it. A search ignores it.",
         least=1e-6,
         most=1,
     )
-    seed: int = option(0, "Random seed of samples. JAX ignores higher bits.", least=0, most=2**32 - 1)
+    # JAX ignores the bits of a seed above 32.
+    seed: int = option(0, "Random seed of the samples.", least=0, most=2**32 - 1)
     attention_layer: int = option(
         -1,
-        "Decoder layer whose attention to the source, averaged over heads, gives alignments and coverage. "
-        "Negative numbers count from the last layer.",
+        "Index of the decoder layer whose attention to the source, averaged over heads, gives alignments and "
+        "coverage. Negative numbers count from the last layer.",
         least=-1000,
         most=999,
     )
-    batch_size: int = option(64, "Maximum sentences in a batch.", least=1, most=65_536, unit="sentences")
+    batch_size: int = option(
+        64, "Maximum number of sentences in a batch.", least=1, most=65_536, unit="sentences"
+    )
     max_input: int = option(
-        256, "Maximum tokens of an input, including EOS.", least=2, most=MAX_TOKENS, unit="tokens"
+        256, "Maximum number of tokens in an input, including EOS.", least=2, most=MAX_TOKENS, unit="tokens"
     )
     overflow: str = option(
         "split",
-        "Treatment of longer inputs, with a warning. They are split at a boundary of sentences or words "
-        "and their translations are joined, or they are cut.",
+        "Treatment of inputs that are longer than max_input. split: translate parts that end at a sentence "
+        "or word, and join the translations. cut: translate only the beginning. Both log a warning.",
         choices=("split", "cut"),
     )
     dtype: str = option(
         "",
-        "Data type of parameters and computation, empty for the model's. int8 quantizes parameters and their "
-        "factors and keeps the model's type elsewhere. On a CPU, int8 is faster than float32 and bfloat16 is "
-        "slower.",
+        "Dtype of parameters and computation. Empty means the model's dtype. int8 quantizes the matrices and "
+        "the activations that are multiplied with them, and uses the model's dtype elsewhere. On a CPU, int8 "
+        "is faster than float32, and bfloat16 is slower.",
         choices=("", "float32", "bfloat16", INT8),
     )
 
@@ -122,7 +127,7 @@ class DecodingConfig:
 
     @property
     def width(self) -> int:
-        """The number of hypotheses of a sentence that decode at once."""
+        """Number of hypotheses of a sentence that are decoded at the same time."""
         return self.samples or self.beam_size
 
 
@@ -131,28 +136,28 @@ same_field = functools.partial(field_like, DecodingConfig)
 
 @dataclasses.dataclass(frozen=True)
 class GenerationConfig:
-    """Options of generation. By default each text has one sample from the model's own probabilities."""
+    """Options of generation. The default is one sample of each text, from the model's probabilities."""
 
     samples: int = option(
         1,
-        "Number of samples of each text. 0 searches for the most probable continuation instead.",
+        "Number of samples for each text. 0 searches for the most probable continuation instead.",
         least=0,
         most=1000,
         unit="samples",
     )
     max_tokens: int = option(
         256,
-        "Maximum tokens of a continuation. If the model has learned positions and a text with its "
-        "continuation exceeds them, samples and greedy search see a sliding window of the last tokens, and a "
-        "beam sees only the last tokens of the text.",
+        "Maximum number of tokens in a continuation. If the model has learned positions, a text and its "
+        "continuation may need more positions than it has. Samples and greedy search then see a sliding "
+        "window of the last tokens, and a beam sees only the last tokens of the text.",
         least=1,
         most=MAX_TOKENS,
         unit="tokens",
     )
     temperature: float = option(
         1.0,
-        "Divisor of the logits of samples. Values below 1 favour probable tokens. For the most probable "
-        "token, as with 0, set samples=0. A search ignores it.",
+        "Divisor of the logits for samples. Values below 1 favour probable tokens. To always take the most "
+        "probable token, set samples=0. A search ignores it.",
         least=0.001,
         most=1000,
     )
@@ -161,7 +166,7 @@ class GenerationConfig:
     seed: int = same_field("seed")
     beam_size: int = same_field("beam_size", 1)
     length_penalty: float = same_field("length_penalty", 0.0)
-    batch_size: int = option(16, "Maximum texts in a batch.", least=1, most=65_536, unit="texts")
+    batch_size: int = option(16, "Maximum number of texts in a batch.", least=1, most=65_536, unit="texts")
     dtype: str = same_field("dtype")
 
     def __post_init__(self):
@@ -169,5 +174,5 @@ class GenerationConfig:
 
     @property
     def width(self) -> int:
-        """The number of hypotheses of a text that decode at once."""
+        """Number of hypotheses of a text that are decoded at the same time."""
         return self.samples or self.beam_size

@@ -1,6 +1,6 @@
-"""Generation by a language model: continuations of texts or ids, sampled or searched.
+"""Generation by a language model: continuations of texts or ids, by sampling or by a search.
 
-A prefix is read once, in one pass, and all its samples or hypotheses share its cached keys and values.
+One forward pass reads each prefix. All its samples or hypotheses share the cached keys and values.
 """
 
 import dataclasses
@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 class Continuation(NamedTuple):
     """The text that follows a prefix, and its score.
 
-    The score is the log-probability of its tokens and its end, even if the limit of tokens forced the end.
-    The score of a search is divided by the length penalty.
+    The score is the log-probability of all its tokens including EOS, even if EOS was forced because the
+    maximum number of tokens was reached. A search divides it by the length penalty.
     """
 
     text: str
@@ -51,13 +51,14 @@ def generate_texts(
     Args:
       model, params, config, start_index: See `generate_ids`.
       tokenizer: The tokenizer of the model.
-      prefixes: Texts, which may be empty.
+      prefixes: Texts. They may be empty.
 
     Returns:
-      `config.samples` continuations of each text in no order, or the hypotheses of a beam, the best first.
+      A list for each text: `config.samples` continuations in arbitrary order, or the hypotheses of the beam
+      with the best first.
 
     Raises:
-      UserError: See `generate_ids`.
+      UserError: See `generate_ids`. Also if a prefix is not a text.
     """
     prefixes = check_texts("prefixes", prefixes)
     encoded = tokenizer.encode(prefixes)
@@ -72,7 +73,10 @@ def generate_texts(
 
 
 def _decode_after(tokenizer: Any, prefix: str, prefix_ids: Sequence[int], ids: Sequence[int]) -> str:
-    """Returns the text of `ids`. The prefix is decoded, too, because tokenizers may drop a first blank."""
+    """Returns the text of `ids` after a prefix.
+
+    The ids are decoded together with the prefix, because a tokenizer may drop a blank at the start of a text.
+    """
     text = tokenizer.decode([*prefix_ids, *ids])
     return text.removeprefix(prefix) if text.startswith(prefix) else tokenizer.decode(ids)
 
@@ -89,19 +93,20 @@ def generate_ids(
 
     Args:
       model: A `tfm.decoding.protocol.LanguageModel`.
-      params: Its parameters, or a tuple with the parameters of an ensemble, which averages probabilities.
-      prefixes: Lists of ids without special ids. An empty list begins a text.
+      params: The parameters of the model, or a tuple with the parameters of each member of an ensemble. An
+        ensemble averages probabilities.
+      prefixes: Lists of ids without special ids. An empty list begins a new text.
       config: A `GenerationConfig`.
-      start_index: The index of the first prefix. A sample depends on the seed, on the index of its prefix and
-        on its own number, but not on other prefixes.
+      start_index: Index of the first prefix. The random key of a sample depends only on the seed, on the
+        index of its prefix and on its number among the samples of this prefix.
 
     Returns:
-      A list of `TokenHypothesis` for each prefix, in the order of the prefixes. They contain EOS, but not the
-      prefix.
+      A list of `TokenHypothesis` for each prefix, in the order of the prefixes. The ids contain EOS, but not
+      the prefix.
 
     Raises:
-      UserError: A beam has `config.max_tokens` that the positions of the model do not allow, a single prefix
-        does not fit into the memory, or probabilities are NaN.
+      UserError: If the model has too few positions for `config.max_tokens` in a beam search, if a single
+        prefix does not fit into the memory, or if probabilities are NaN.
     """
     members = tuple(search_parameters(member, config.dtype) for member in as_ensemble(params))
     indices = start_index + np.arange(len(prefixes))
@@ -125,17 +130,22 @@ def generate_ids(
 
 
 def _cut_prompt(prompt: list[int], max_length: int, max_tokens: int) -> list[int]:
-    """Returns the last tokens of a prompt that leave positions for `max_tokens`."""
+    """Returns the last tokens of a prompt, so that `max_tokens` of `max_length` positions remain.
+
+    Raises:
+      UserError: If no position remains for the prompt.
+    """
     kept = max_length - max_tokens
     if kept < 1:
         raise UserError(
-            f"Expected decoding.max_tokens of a beam below the {max_length:,} positions of the model, got "
-            f"{max_tokens:,}. Lower it, or set decoding.beam_size=1."
+            "Expected decoding.max_tokens of a beam search to be below the number of positions of the model "
+            f"({max_length:,}), got {max_tokens:,}. Lower it, or set decoding.beam_size=1."
         )
     log.warning(
-        "A text of %s tokens keeps its last %s tokens, because up to %s more follow (decoding.max_tokens)",
-        f"{len(prompt) - 1:,}",
+        "Using only the last %s of %s tokens of a text, because up to %s more tokens follow "
+        "(decoding.max_tokens)",
         f"{kept:,}",
+        f"{len(prompt) - 1:,}",
         f"{max_tokens:,}",
     )
     return prompt[-kept:]
@@ -149,11 +159,11 @@ def _generate(
     keys: jax.Array,
     is_cut: bool = False,
 ) -> list[list[TokenHypothesis]]:
-    """Continues prompts that leave positions for `config.max_tokens`, see `generate_batch`."""
+    """Continues prompts that fit, with their continuations, into the model's positions."""
 
     def make_arguments(rows):
         context = pad_ids([prompts[i][:-1] for i in rows])
-        if model.config.max_length is not None:  # later columns are padding
+        if model.config.max_length is not None:  # The columns that are cut off contain only padding.
             context = context[:, : model.config.max_length - config.max_tokens - (not is_cut)]
         last = np.array([prompts[i][-1] for i in rows], np.int32)
         return model, members, context, last, config, keys[np.array(rows)], is_cut
@@ -174,10 +184,11 @@ def _generate_sliding(
     config: GenerationConfig,
     keys: jax.Array,
 ) -> list[list[TokenHypothesis]]:
-    """Continues prompts beyond the positions of the model by a window that slides over the text.
+    """Continues prompts that need more positions than the model has, with a window that slides over the text.
 
-    The last tokens fill at most half of the window, and new tokens the other half. Then the last tokens are
-    read again from position 0, because learned positions cannot move, and so on.
+    In each round, the last tokens of the text fill one half of the window, and new tokens fill the other
+    half. The next round reads the last tokens again, beginning at position 0, because cached keys and values
+    contain learned positions and cannot be moved.
     """
     count, max_length = max(config.samples, 1), model.config.max_length
     single = dataclasses.replace(config, samples=min(config.samples, 1), length_penalty=0.0)
@@ -189,7 +200,9 @@ def _generate_sliding(
         is_cut = added + tokens < config.max_tokens
         context = max_length - tokens - (not is_cut) + 1
         if context < 1:
-            raise UserError(f"Expected model.max_positions of at least 2 to generate, got {max_length}.")
+            raise UserError(
+                f"Expected model.max_positions to be at least 2 for generation, got {max_length}."
+            )
         windows = [texts[i][-context:] for i in unfinished]
         chunk_keys = jnp.stack([_fold(keys[i // count], i % count, added) for i in unfinished])
         chunk = dataclasses.replace(single, max_tokens=tokens)
@@ -209,6 +222,7 @@ def _generate_sliding(
 
 
 def _fold(key: jax.Array, *numbers: int) -> jax.Array:
+    """Folds several numbers into a random key, one after the other."""
     return functools.reduce(jax.random.fold_in, numbers, key)
 
 
@@ -222,26 +236,27 @@ def generate_batch(
     keys: jax.Array,
     is_cut: bool = False,
 ) -> search.Hypotheses:
-    """Continues one batch. Compiles once for each shape.
+    """Continues one batch of prefixes. Compiles once for each shape.
 
     Args:
       model, config: See `generate_ids`.
       members: The `search_parameters` of each member of the ensemble.
-      context: int32 [B, P], all tokens of the prefixes but the last, padded with 0.
-      last: int32 [B], the last tokens.
-      keys: [B], random keys for samples.
-      is_cut: Whether a continuation stops after `config.max_tokens` without EOS. A beam cannot.
+      context: int32 [B, P], all tokens of each prefix except the last, padded with 0.
+      last: int32 [B], the last token of each prefix.
+      keys: Random keys of the samples, [B].
+      is_cut: Whether a continuation may end after `config.max_tokens` tokens without EOS. Beam search does
+        not support this.
 
     Returns:
       `search.Hypotheses` with N = `config.width`.
     """
     model = with_dtype(model, config.dtype)
-    max_length = config.max_tokens + (not is_cut)  # EOS follows the last token
+    max_length = config.max_tokens + (not is_cut)  # EOS needs one more position.
     options = {"width": config.width, "max_length": max_length, "method": "init_cache"}
     caches = [apply_model(model, params, context, **options) for params in members]
     search_options = {
         "step": search.ensemble(*(_make_step(model, params) for params in members)),
-        # Without the barrier, XLA would change the layout of the prefix in every step.
+        # Without the barrier, XLA would convert the layout of the cached prefix in every step.
         "state": jax.lax.optimization_barrier(tuple((cache, last) for cache in caches)),
         "limits": make_limits(max_length)._replace(force_eos=not is_cut),
         "batch_size": len(last),
@@ -253,7 +268,10 @@ def generate_batch(
 
 
 def _make_step(model: nn.Module, params: Params) -> search.Step:
-    """Returns the step of one model. At the first position, the last token of the prefix replaces BOS."""
+    """Returns the step function of one model, see `tfm.search`.
+
+    Its state is (cache, last token of each prefix). At position 0, this token replaces BOS.
+    """
 
     def step(tokens, state, position):
         cache, last = state

@@ -1,4 +1,4 @@
-"""The search that a config describes, and its hypotheses as lists of ids."""
+"""The search that a decoding config describes, and the conversion of its results to lists of ids."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,8 +15,9 @@ from tfm.errors import UserError
 class TokenHypothesis(NamedTuple):
     """The ids of a hypothesis, including EOS, and its score.
 
-    The score of a search is the log-probability divided by the length penalty, plus the coverage penalty of a
-    beam. The score of a sample is its log-probability under the model, without temperature and truncation.
+    For a search, the score is the log-probability divided by the length penalty. A beam search adds the
+    coverage penalty. For a sample, the score is its log-probability under the model, without temperature and
+    truncation.
     """
 
     ids: list[int]
@@ -24,7 +25,12 @@ class TokenHypothesis(NamedTuple):
 
 
 def make_limits(max_length: int, **constraints: Any) -> search.Limits:
-    """Returns limits with these `search.Constraints`. Padding and BOS are never targets of training."""
+    """Returns the limits of a search, which also forbid padding and BOS.
+
+    Args:
+      max_length: Maximum number of tokens of an output, including EOS.
+      **constraints: Further fields of `search.Constraints`.
+    """
     forbidden = search.Constraints(forbidden=(PAD_ID, BOS_ID), **constraints)
     return search.Limits(max_length, BOS_ID, EOS_ID, forbidden)
 
@@ -35,16 +41,16 @@ def run_search(
     beam_options: dict[str, Any],
     **search_options: Any,
 ) -> search.Hypotheses:
-    """Runs sampling, greedy search or beam search, whichever the config describes.
+    """Runs sampling, greedy search or beam search, as the config says.
 
     Args:
-      config: The fields of the search.
-      keys: [B], random keys, or None if the config has no samples.
-      beam_options: Arguments of `search.beam_search` only.
-      search_options: Arguments of all three searches: step, state, limits and batch_size.
+      config: A config with the fields samples, beam_size and length_penalty, and the options of samples.
+      keys: Random keys for samples, [B]. None if `config.samples` is 0.
+      beam_options: Further arguments of `search.beam_search`. The other two searches do not receive them.
+      **search_options: The arguments step, state, limits and batch_size, for all three searches.
     """
     if config.samples:
-        assert keys is not None, "samples need random keys"
+        assert keys is not None, "Samples need random keys."
         search_options |= {"temperature": config.temperature, "top_k": config.top_k, "top_p": config.top_p}
         return search.sample(rng=keys, samples=config.samples, **search_options)
     search_options["length_penalty"] = config.length_penalty
@@ -54,19 +60,22 @@ def run_search(
 
 
 def as_token_hypotheses(rows: Sequence[search.Hypotheses]) -> list[list[TokenHypothesis]]:
-    """Returns the hypotheses of each row as lists of ids, without hypotheses that do not exist.
+    """Converts the result of a search to lists of hypotheses.
 
     Args:
       rows: The `search.Hypotheses` of each row, as NumPy arrays without the axis B.
 
+    Returns:
+      The hypotheses of each row. Rows for which the search has found fewer than N outputs have shorter lists.
+
     Raises:
-      UserError: A score is NaN.
+      UserError: If a score is NaN.
     """
     undefined = sum(bool(np.isnan(row.scores).any()) for row in rows)
     if undefined:
         raise UserError(
             f"Expected probabilities that are numbers, got NaN for {undefined} of {len(rows)} inputs. The "
-            "parameters are damaged or diverged in training. Use another checkpoint."
+            "parameters are damaged, or they diverged in training. Use another checkpoint."
         )
     return [
         [

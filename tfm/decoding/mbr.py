@@ -1,4 +1,4 @@
-"""Minimum Bayes risk decoding: expected utilities of samples (Eikema and Aziz 2020)."""
+"""Minimum Bayes risk decoding: the expected utility of each sample (Eikema and Aziz 2020)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,23 +7,24 @@ UTILITIES = ("chrf", "bleu")
 
 
 def expected_utilities(texts: Sequence[str], utility: str) -> list[float]:
-    """Computes the expected utility of each text, its mean score with every text as the reference.
+    """Computes the expected utility of each text: the mean of its scores against every text as a reference.
 
     Args:
-      texts: Samples of one translation. A text that occurs twice counts twice.
-      utility: "chrf" or "bleu", the metric of a sentence.
+      texts: Samples of the translation of one sentence. A text that occurs twice counts twice.
+      utility: The sentence metric, "chrf" or "bleu".
 
     Returns:
-      List of floats, 0 to 100. The text with the largest has the minimum Bayes risk.
+      A number from 0 to 100 for each text. The text with the largest number has the minimum Bayes risk.
     """
-    from sacrebleu import BLEU, CHRF  # takes a tenth of a second, which only samples need to wait for
+    # This import takes a tenth of a second, so it does not belong at the top of the module.
+    from sacrebleu import BLEU, CHRF
 
     metric = CHRF() if utility == "chrf" else BLEU(effective_order=True)
     counts = Counter(texts)
 
     def score(text: str, other: str) -> float:
         if text == other:
-            return 100.0  # the metrics give two empty texts 0
+            return 100.0  # For two empty texts, the metrics return 0.
         return metric.sentence_score(text, [other]).score
 
     means = {

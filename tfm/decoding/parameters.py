@@ -1,4 +1,7 @@
-"""Parameters in the form that decoding reads, made once for all batches, and ensembles of them."""
+"""Parameters in the form that is fastest for decoding, and ensembles of several models' parameters.
+
+`search_parameters` converts the parameters once, and `apply_model` uses them for all batches.
+"""
 
 import dataclasses
 import functools
@@ -12,28 +15,33 @@ from tfm.layers.quantization import QuantizedParams, multiply_quantized, quantiz
 from tfm.matmul import inputs_first, outputs_first
 
 Params = Any  # a tree of parameters
-Ensemble = tuple[Params, ...]  # parameters of several models that decode together
+Ensemble = tuple[Params, ...]  # the parameters of several models that decode together
 Model = TypeVar("Model", bound=nn.Module)
-INT8 = "int8"  # quantized parameters; everything else has the model's own dtype
+INT8 = "int8"  # the dtype of quantized parameters; the rest of the computation uses the model's dtype
 
 
 def as_ensemble(params: Params | Ensemble) -> Ensemble:
-    """Returns the members of an ensemble. The parameters of one model are its only member."""
+    """Returns the members of an ensemble, or a tuple of one member for the parameters of one model."""
     return params if isinstance(params, tuple) else (params,)
 
 
 def search_parameters(params: Params, dtype: str = "") -> Params:
-    """Returns parameters for `apply_model`, in `dtype` or in their own dtype if it is empty."""
+    """Converts parameters for `apply_model`.
+
+    Args:
+      params: The parameters of one model.
+      dtype: "float32", "bfloat16" or "int8" (quantized). Empty keeps the dtype of each parameter.
+    """
     if dtype == INT8:
         return quantize_params(params)
-    if all(map(_is_on_one_cpu, jax.tree.leaves(params))):  # NumPy needs no compiled program
+    if all(map(_is_on_one_cpu, jax.tree.leaves(params))):  # NumPy does not need to compile a program.
         arrays = jax.tree.map(lambda x: np.asarray(x).astype(dtype or x.dtype, copy=False), params)
         return jax.device_put(outputs_first(arrays))
     return _cast_parameters(params, dtype)
 
 
 def _is_on_one_cpu(x: Any) -> bool:
-    """Returns whether NumPy can read an array where it is."""
+    """Returns whether an array is in the memory of a single CPU device, so that NumPy can read it."""
     if isinstance(x, jax.core.Tracer | jax.ShapeDtypeStruct):
         return False
     return isinstance(x, np.ndarray) or [device.platform for device in x.devices()] == ["cpu"]
@@ -41,20 +49,21 @@ def _is_on_one_cpu(x: Any) -> bool:
 
 @functools.partial(jax.jit, static_argnums=1)
 def _cast_parameters(params: Params, dtype: str) -> Params:
+    """Converts the dtype and the layout of parameters in a compiled program."""
     if dtype:
         params = jax.tree.map(lambda x: x.astype(dtype), params)
     return outputs_first(params)
 
 
 def with_dtype(model: Model, dtype: str) -> Model:
-    """Returns the model that computes with `search_parameters` of this dtype."""
+    """Returns the model with the compute dtype that fits `search_parameters` of this dtype."""
     if dtype in ("", INT8):
         return model
     return model.clone(config=dataclasses.replace(model.config, dtype=dtype))
 
 
 def apply_model(model: nn.Module, params: Params, *arguments: Any, **options: Any) -> Any:
-    """Calls `model.apply` with parameters that `search_parameters` made."""
+    """Calls `model.apply` with parameters that `search_parameters` has converted."""
     if not isinstance(params, QuantizedParams):
         return model.apply({"params": inputs_first(params)}, *arguments, **options)
     with nn.intercept_methods(multiply_quantized):

@@ -1,4 +1,4 @@
-"""The methods of a model that decoding, scoring and alignment call, and checks that a model has them."""
+"""Protocols with the methods that decoding, scoring and alignment call, and checks that a model has them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -13,8 +13,9 @@ from tfm.layers.observe import read_attention
 class DecodingCache(Protocol):
     """The state of decoding, a pytree whose leaves all begin with the axis B.
 
-    A coverage penalty also needs the method `add_coverage`, and the attributes `coverage` float [B, W, M] and
-    `source_mask` bool [B, 1, 1, M]. An attribute `max_length` gives the number of positions in the cache.
+    The coverage penalty also needs the method `add_coverage`, and the attributes `coverage` float [B, W, M]
+    and `source_mask` bool [B, 1, 1, M]. If the cache has space for a limited number of positions, the
+    attribute `max_length` is this number.
     """
 
     def reorder(self, parents: jax.Array) -> "DecodingCache":
@@ -26,13 +27,14 @@ class DecodingCache(Protocol):
 class SequenceToSequence(Protocol):
     """A Linen module that translates, such as `tfm.models.Transformer`.
 
-    The methods run inside `apply(..., method=name)`.
+    The methods are called by `apply(..., method=name)`.
 
     Attributes:
-      config: A dataclass with `dtype`, and with `max_length`, the number of positions on each side, or None
-        if it is not limited.
+      config: A dataclass with the fields `dtype` and `max_length`. `max_length` is the maximum number of
+        tokens of a source and of a target. None means no limit.
       attention_points: {kind of attention: name of its weights}, see docs/interpret.md. The kinds are
-        "encoder", "decoder" and "cross", or some of them. A name has a * in place of the number of a layer.
+        "encoder", "decoder" and "cross". A kind that the model does not have is missing. A name contains * in
+        place of the index of the layer.
     """
 
     config: Any
@@ -41,43 +43,55 @@ class SequenceToSequence(Protocol):
     def features(
         self, inputs: jax.Array, targets: jax.Array, *, train: bool, **packing: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns x [B, L, D] and a table [V, D], whose product x @ table.T is the logits.
+        """Returns x [B, L, D] and a table [V, D]. The logits are x @ table.T.
 
-        Takes the source [B, M] and the shifted target [B, L]. Packed rows also have input_positions,
-        input_segments, target_positions and target_segments.
+        Args:
+          inputs: Source tokens, int [B, M].
+          targets: Decoder input, int [B, L]. This is the target shifted right by one position.
+          train: Whether dropout is on.
+          **packing: input_positions, input_segments, target_positions and target_segments, for packed rows.
         """
         ...
 
     def encode(self, inputs: jax.Array) -> Any:
-        """Returns the encoder output for the source [B, M]."""
+        """Returns the encoder output of source tokens, int [B, M]."""
         ...
 
     def init_cache(self, inputs: jax.Array, *, width: int, max_length: int) -> DecodingCache:
-        """Encodes inputs [B, M]. Returns the cache of W = `width` hypotheses of `max_length` positions."""
+        """Encodes source tokens int [B, M] and returns a cache for their hypotheses.
+
+        The cache has space for W = `width` hypotheses of `max_length` tokens for each row.
+        """
         ...
 
     def decode_step(
         self, tokens: jax.Array, cache: DecodingCache, position: jax.Array
     ) -> tuple[jax.Array, DecodingCache]:
-        """Returns the logits [B, W, V] that follow the last tokens [B, W], and the cache."""
+        """Returns the logits [B, W, V] after the last tokens [B, W], and the next cache.
+
+        `position` is counted from 0 and shared by the whole batch.
+        """
         ...
 
 
 def check_translates(model: Any) -> None:
-    """Checks that a model fulfils `SequenceToSequence`.
+    """Checks that a model implements `SequenceToSequence`.
 
     Raises:
-      UserError: A method or attribute is missing. The message names all of them.
+      UserError: If a method or attribute is missing. The message lists all that are missing.
     """
     if isinstance(model, SequenceToSequence):
         return
     name = getattr(model.config, "name", type(model).__name__)
     if not hasattr(model, "encode"):
-        raise UserError(f"The model {name!r} does not translate: it has no encoder (no method `encode`).")
+        raise UserError(
+            f"The model {name!r} does not translate: it has no encoder (no method `encode`). Choose a "
+            "sequence-to-sequence model such as transformer."
+        )
     needed = ("features", "init_cache", "decode_step", "attention_points")
     missing = [attribute for attribute in needed if not hasattr(model, attribute)]
     raise UserError(
-        f"The model {name!r} does not translate: it has no {' and no '.join(missing)}; see "
+        f"The model {name!r} does not translate: it has no {' and no '.join(missing)}. See "
         "tfm.decoding.protocol.SequenceToSequence."
     )
 
@@ -87,13 +101,13 @@ def read_cross_attention(model: Any, compute: Callable[[], Any]) -> tuple[Any, j
 
     Args:
       model: A `SequenceToSequence`.
-      compute: Applies the model.
+      compute: Function without arguments that applies the model.
 
     Returns:
-      The result of `compute`, and the weights [layers, B, H, L, M]. L is W in a decoding step.
+      The result of `compute`, and the attention weights [layers, B, H, L, M]. In a decoding step, L is W.
 
     Raises:
-      UserError: The model has no attention to the source.
+      UserError: If the model has no attention to the source.
     """
     if "cross" not in model.attention_points:
         raise UserError(
@@ -108,11 +122,11 @@ def read_cross_attention(model: Any, compute: Callable[[], Any]) -> tuple[Any, j
 class LanguageModel(Protocol):
     """A Linen module that continues texts, such as `tfm.models.decoder_lm.DecoderLM`.
 
-    It is created as `Model(config, vocabulary_size=V)`. The methods run inside `apply(..., method=name)`.
+    It is created by `Model(config, vocabulary_size=V)`. The methods are called by `apply(..., method=name)`.
 
     Attributes:
-      config: A dataclass with `dtype`, and with `max_length`, the number of positions, or None if it is not
-        limited.
+      config: A dataclass with the fields `dtype` and `max_length`. `max_length` is the maximum number of
+        tokens of a text. None means no limit.
     """
 
     config: Any
@@ -125,35 +139,43 @@ class LanguageModel(Protocol):
         segments: jax.Array | None = None,
         train: bool,
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns x [B, L, D] and a table [V, D], whose product x @ table.T is the logits of next tokens."""
+        """Returns x [B, L, D] and a table [V, D]. The logits of the next tokens are x @ table.T."""
         ...
 
     def init_cache(self, context: jax.Array, *, width: int, max_length: int) -> DecodingCache:
-        """Returns the cache of W = `width` hypotheses of `max_length` positions that follow tokens [B, P].
+        """Returns a cache for hypotheses that continue a context.
 
-        The context is padded with 0 at the end, and P may be 0. All W hypotheses share it, as in `prefill`.
+        Args:
+          context: Tokens before the hypotheses of each row, int [B, P], padded at the end with 0. P may be 0.
+          width: Number of hypotheses of a row, W.
+          max_length: Maximum number of tokens of a hypothesis.
         """
         ...
 
     def prefill(self, tokens: jax.Array, cache: Any) -> DecodingCache:
-        """Returns the cache with tokens [B, P], padded with 0 at the end, before all hypotheses."""
+        """Returns the cache with more tokens at the end of its prefix, before all hypotheses.
+
+        Args:
+          tokens: int [B, P], padded at the end with 0.
+          cache: A cache before the first `decode_step`.
+        """
         ...
 
     def decode_step(
         self, tokens: jax.Array, cache: Any, position: jax.Array
     ) -> tuple[jax.Array, DecodingCache]:
-        """Returns the logits [B, W, V] that follow the last tokens [B, W], and the cache.
+        """Returns the logits [B, W, V] after the last tokens [B, W], and the next cache.
 
-        The position is counted from 0 after the prefix, and shared by the whole batch.
+        `position` is counted from 0 after the prefix, and shared by the whole batch.
         """
         ...
 
 
 def check_continues(model: Any) -> None:
-    """Checks that a model fulfils `LanguageModel`.
+    """Checks that a model implements `LanguageModel`.
 
     Raises:
-      UserError: A method is missing. The message names all of them.
+      UserError: If a method is missing. The message lists all that are missing.
     """
     if isinstance(model, LanguageModel):
         return
@@ -164,6 +186,6 @@ def check_continues(model: Any) -> None:
         if not hasattr(model, method)
     ]
     raise UserError(
-        f"The model {name!r} is no language model: it has no method {' and no '.join(missing)}; choose "
+        f"The model {name!r} is no language model: it has no method {' and no '.join(missing)}. Choose "
         "decoder_lm, or see tfm.decoding.protocol.LanguageModel."
     )

@@ -1,4 +1,7 @@
-"""Teacher-forced scoring of sentence pairs: log-probabilities, attention and predictions of target tokens."""
+"""Scores, attention and predictions of a model for given sentence pairs.
+
+The decoder reads the given target tokens (teacher forcing), so one forward pass computes all positions.
+"""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -27,16 +30,18 @@ def score_pairs(
 
     Args:
       model: A `tfm.decoding.protocol.SequenceToSequence`.
-      params: Its parameters, or a tuple with the parameters of each member of an ensemble.
+      params: The parameters of the model, or a tuple with the parameters of each member of an ensemble. An
+        ensemble averages probabilities.
       sources, targets: Lists of ids that end in EOS.
-      config: A `DecodingConfig`. A batch has as many pairs as in its search, and a chunk of logits as many
-        positions.
+      config: A `DecodingConfig`. A batch has at most `batch_size` pairs. The logits are computed for
+        `batch_size * width` target positions at a time, as in a search, to limit the memory.
 
     Returns:
-      A float32 NumPy array [length] for each pair. Its sum is the log-probability of the pair.
+      A float32 NumPy array [target length] for each pair. Its sum is the log-probability of the target.
 
     Raises:
-      UserError: A side is longer than the positions of the model, or a single pair does not fit into memory.
+      UserError: If a source or target has more tokens than the model has positions, or if a single pair does
+        not fit into the memory.
     """
     chunk_size = config.batch_size * config.width
     rows = _map_pairs(_score_batch, model, params, sources, targets, config, chunk_size)
@@ -52,11 +57,12 @@ def attend_pairs(
       model, params, sources, targets, config: See `score_pairs`.
 
     Returns:
-      A float32 NumPy array [target length, source length] for each pair. Row i is the attention of the
-      position that reads target token i - 1 (BOS for i = 0) and predicts token i.
+      A float32 NumPy array [target length, source length] for each pair. Row i is the attention at the
+      position that reads target token i - 1 (BOS for i = 0) and predicts target token i. An ensemble averages
+      the attention of its members.
 
     Raises:
-      UserError: See `score_pairs`.
+      UserError: See `score_pairs`. Also if the model has no attention to the source.
     """
     rows = _map_pairs(_attend_batch, model, params, sources, targets, config, config)
     pairs = zip(rows, targets, sources, strict=True)
@@ -66,13 +72,13 @@ def attend_pairs(
 def predict_pairs(
     model: nn.Module, params: Params | Ensemble, sources: Ids, targets: Ids, config: DecodingConfig
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Finds the most probable token at each target position, given its source and the previous target tokens.
+    """Finds the most probable token at each target position, given the source and the previous target tokens.
 
     Args:
       model, params, sources, targets, config: See `score_pairs`.
 
     Returns:
-      (ids int32 [length], probabilities float32 [length]) for each pair.
+      (ids int32 [target length], their probabilities float32 [target length]) for each pair.
 
     Raises:
       UserError: See `score_pairs`.
@@ -93,30 +99,36 @@ def _map_pairs(
     config: DecodingConfig,
     *options: Any,
 ) -> list[Any]:
-    """Computes `program(model, members, inputs [B, M], labels [B, L], *options)`, and returns its rows."""
+    """Runs a program on all pairs, in batches, and returns the result of each pair.
+
+    The program is called as `program(model, members, inputs [B, M], labels [B, L], *options)`.
+    """
     check_lengths(model, map(len, [*sources, *targets]))
     members, max_length = as_ensemble(params), model.config.max_length
 
     def make_arguments(rows):
         sides = (pad_ids([side[i] for i in rows])[:, :max_length] for side in (sources, targets))
-        return model, members, *sides, *options  # columns beyond `max_length` are padding
+        return model, members, *sides, *options  # The columns beyond `max_length` contain only padding.
 
     def describe(row):
         lengths = f"{len(sources[row]):,} and {len(targets[row]):,} tokens"
-        return f"Scoring or aligning one pair of {lengths}", "Leave it out or shorten it"
+        return f"Scoring or aligning one pair of {lengths}", "Leave the pair out or shorten it"
 
     lengths = [len(source) + len(target) for source, target in zip(sources, targets, strict=True)]
     return map_rows(program, make_arguments, lengths, batch_size=config.batch_size, describe=describe)
 
 
-def _shift_right(labels):
-    """Returns the inputs of the decoder: BOS and all labels [B, L] but the last."""
+def _shift_right(labels: jax.Array) -> jax.Array:
+    """Returns the decoder input [B, L]: BOS, and all labels [B, L] except the last."""
     return jnp.roll(labels, 1, axis=-1).at[:, 0].set(BOS_ID)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
 def _score_batch(model, members, inputs, labels, chunk_size):
-    """Returns log-probabilities [B, L] of labels given inputs [B, M]. Values at padding are meaningless."""
+    """Returns the log-probabilities [B, L] of labels given inputs [B, M]. Values at padding are meaningless.
+
+    The logits are computed for `chunk_size` positions at a time.
+    """
 
     def score(params):
         variables, targets = {"params": params}, _shift_right(labels)
@@ -129,13 +141,14 @@ def _score_batch(model, members, inputs, labels, chunk_size):
 
 @functools.partial(jax.jit, static_argnums=0)
 def _predict_batch(model, members, inputs, labels):
-    """Returns ids and probabilities [B, L] of the best tokens. Values at padding are meaningless."""
+    """Returns the ids and probabilities [B, L] of the best tokens. Values at padding are meaningless."""
     outputs = [
         model.apply({"params": params}, inputs, _shift_right(labels), train=False, method="features")
         for params in members
     ]
 
-    def predict_row(rows):  # one row after the other, because the logits of a batch are large
+    def predict_row(rows):
+        """Predicts one row [L, D] of each member. The logits of a whole batch might not fit into memory."""
         pairs = zip(rows, (table for _, table in outputs), strict=True)
         logits = (features @ table.astype(features.dtype).T for features, table in pairs)
         total = sum(jax.nn.softmax(x.astype(jnp.float32)) for x in logits)
@@ -147,7 +160,7 @@ def _predict_batch(model, members, inputs, labels):
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
 def _attend_batch(model, members, inputs, labels, config):
-    """Returns attention [B, L, M], averaged over the members."""
+    """Returns the attention to the source, [B, L, M], averaged over heads and members of the ensemble."""
 
     def attend(params):
         arguments = {"params": params}, inputs, _shift_right(labels)

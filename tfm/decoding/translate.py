@@ -1,4 +1,4 @@
-"""Translation of ids by a sequence-to-sequence model: a compiled search for each batch."""
+"""Translation of ids by a sequence-to-sequence model, with a compiled search for each batch."""
 
 import functools
 import itertools
@@ -34,19 +34,21 @@ def translate_ids(
 
     Args:
       model: A `tfm.decoding.protocol.SequenceToSequence`, such as `tfm.models.Transformer`.
-      params: Its parameters, or a tuple with the parameters of an ensemble, which averages probabilities.
+      params: The parameters of the model, or a tuple with the parameters of each member of an ensemble. An
+        ensemble averages probabilities.
       sources: Lists of source ids, including EOS.
       config: A `DecodingConfig`.
-      n_best: Number of hypotheses for each source, at most the beam size. Samples are all returned, in no
-        order.
-      prefixes: Lists of ids, without EOS, with which the outputs begin. None stands for empty lists.
+      n_best: Number of hypotheses for each source, at most the beam size. If `config.samples` is set, all
+        samples are returned instead.
+      prefixes: For each source, the ids that its output must begin with, without EOS. None means no prefix.
 
     Returns:
-      A list of `TokenHypothesis` for each source, in the order of `sources`, the best first.
+      A list of `TokenHypothesis` for each source, in the order of `sources`. The best hypothesis is the first
+      one. Samples are in arbitrary order.
 
     Raises:
-      UserError: `n_best` is above the beam size, an output could be longer than the positions of the model, a
-        single source does not fit into the memory, or probabilities are NaN.
+      UserError: If `n_best` is above the beam size, if an output could have more tokens than the model has
+        positions, if a single source does not fit into the memory, or if probabilities are NaN.
     """
     check_n_best(n_best, config)
     pairs = itertools.zip_longest(sources, prefixes or [], fillvalue=())
@@ -56,7 +58,7 @@ def translate_ids(
 
     def make_arguments(rows):
         inputs = pad_ids([sources[i] for i in rows])
-        inputs = inputs[:, : model.config.max_length]  # later columns are padding
+        inputs = inputs[:, : model.config.max_length]  # The columns that are cut off contain only padding.
         prefix = pad_ids([prefixes[i] for i in rows], fill=-1) if prefixes else None
         row_keys = None if keys is None else keys[np.array(rows)]
         return model, members, inputs, config, n_best, prefix, row_keys
@@ -72,7 +74,7 @@ def translate_ids(
 
 
 def check_n_best(n_best: int, config: DecodingConfig) -> None:
-    """Raises a UserError if a search finds fewer than `n_best` hypotheses of a sentence."""
+    """Raises a UserError if `n_best` is below 1 or above the number of hypotheses that the config decodes."""
     check_count("n_best", n_best, "translation of each sentence")
     if n_best > config.width:
         raise UserError(
@@ -82,12 +84,12 @@ def check_n_best(n_best: int, config: DecodingConfig) -> None:
 
 
 def check_lengths(model: nn.Module, lengths: Iterable[int]) -> None:
-    """Raises a UserError if a sequence of these lengths has more tokens than the model has positions."""
+    """Raises a UserError if one of the lengths is above the number of positions of the model."""
     max_length, longest = model.config.max_length, max(lengths, default=0)
     if max_length is not None and longest > max_length:
         raise UserError(
-            f"Expected at most {max_length:,} tokens, the positions of the model, got up to {longest:,}. "
-            "Shorten the texts, or lower decoding.max_input and decoding.max_extra_tokens."
+            f"Expected at most {max_length:,} tokens (the model's number of positions), got up to "
+            f"{longest:,}. Shorten the texts, or lower decoding.max_input and decoding.max_extra_tokens."
         )
 
 
@@ -103,15 +105,15 @@ def search_batch(
 ) -> search.Hypotheses:
     """Searches the outputs of one batch. Compiles once for each shape.
 
-    An output has at most `max_extra_tokens` more tokens than its own input and prefix, whatever the width of
-    the batch.
+    An output has at most `config.max_extra_tokens` more tokens than its input and prefix together. Padding
+    does not count.
 
     Args:
       model, config, n_best: See `translate_ids`.
       members: The `search_parameters` of each member of the ensemble.
-      inputs: int32 [B, M], padded with 0.
-      prefix: int32 [B, P], see `search.Constraints`.
-      keys: [B], random keys for samples.
+      inputs: Source tokens, int32 [B, M], padded with 0.
+      prefix: Tokens that the outputs must begin with, int32 [B, P], padded with -1. None means no prefix.
+      keys: Random keys of the samples, [B]. None if `config.samples` is 0.
 
     Returns:
       `search.Hypotheses` with N = `n_best`, or N = `config.samples`.
@@ -128,7 +130,7 @@ def trace_batch(
 
     Args:
       model, members, inputs: See `search_batch`.
-      config: A config with a beam. The search finds all hypotheses of the beam.
+      config: A `DecodingConfig` with `samples` 0. The search returns all `beam_size` hypotheses.
     """
     search_options, beam_options = _prepare_search(model, members, inputs, config, None)
     beam_options |= {"beam_size": config.beam_size, "length_penalty": config.length_penalty}
@@ -142,7 +144,7 @@ def _prepare_search(
     config: DecodingConfig,
     prefix: jax.Array | None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns arguments of every search, and further arguments of beam search."""
+    """Returns the arguments of all searches, and further arguments that only beam search has."""
     model = with_dtype(model, config.dtype)
     max_lengths = (inputs != PAD_ID).sum(-1).astype(jnp.int32) + config.max_extra_tokens
     max_length = inputs.shape[1] + config.max_extra_tokens
@@ -156,7 +158,7 @@ def _prepare_search(
     )
     search_options = {
         "step": search.ensemble(*(_make_step(model, params, config) for params in members)),
-        # Without the barrier, XLA transposes the keys and values of the encoder output in every step.
+        # Without the barrier, XLA would transpose the keys and values of the encoder output in every step.
         "state": jax.lax.optimization_barrier(caches),
         "limits": make_limits(
             max_length, max_lengths=max_lengths, min_length=config.min_length, prefix=prefix
@@ -171,7 +173,10 @@ def _prepare_search(
 
 
 def _make_step(model: nn.Module, params: Params, config: DecodingConfig) -> search.Step:
-    """Returns the step of one model. With a coverage penalty, the cache sums the attention."""
+    """Returns the step function of one model, see `tfm.search`.
+
+    With a coverage penalty, each step adds its attention to the source to the cache.
+    """
 
     def step(tokens, cache, position):
         apply = functools.partial(apply_model, model, params, tokens, cache, position, method="decode_step")
@@ -184,7 +189,10 @@ def _make_step(model: nn.Module, params: Params, config: DecodingConfig) -> sear
 
 
 def _mean_coverage_penalty(beta: float) -> Callable[[tuple], jax.Array] | None:
-    """Returns the coverage penalty of the caches of an ensemble, averaged, or None for no penalty."""
+    """Returns a function that computes the coverage penalty from the caches of an ensemble.
+
+    The penalty is the mean of the members' penalties, float32 [B, W]. Returns None if beta is 0.
+    """
     if not beta:
         return None
 
@@ -196,10 +204,13 @@ def _mean_coverage_penalty(beta: float) -> Callable[[tuple], jax.Array] | None:
 
 
 def select_layer(attention: jax.Array, config: DecodingConfig) -> jax.Array:
-    """Returns the layer of attention [layers, ...] that `config.attention_layer` selects."""
+    """Returns the attention of the layer that `config.attention_layer` selects: [layers, ...] -> [...]."""
     return attention[find_layer(len(attention), config)]
 
 
 def find_layer(layers: int, config: DecodingConfig) -> int:
-    """Returns the layer that `config.attention_layer` selects, or the nearest one if it does not exist."""
+    """Returns the index, from 0, of the layer that `config.attention_layer` selects.
+
+    If the model has fewer layers, this is the first or the last layer, whichever is nearer.
+    """
     return range(layers)[int(np.clip(config.attention_layer, -layers, layers - 1))]

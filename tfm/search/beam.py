@@ -13,12 +13,12 @@ from tfm.search.state import State, Step, check_state, gather_beams, reorder_lea
 
 
 class BeamTrace(NamedTuple):
-    """The beam after each of S = `max_length` steps. Steps after the end of the search repeat its last step.
+    """The beam after each of S = `max_length` steps. If the search ends earlier, its last beam is repeated.
 
     Attributes:
       tokens: int32 [S, B, W, T], the live prefixes. After step s, their first s + 1 tokens are valid.
       scores: float32 [S, B, W], log-probabilities of the live prefixes, or -inf for pruned prefixes.
-      finished: The best `Hypotheses` until then, with a leading axis S.
+      finished: The best finished `Hypotheses` after each step. The arrays have the additional first axis S.
     """
 
     tokens: jax.Array
@@ -27,12 +27,21 @@ class BeamTrace(NamedTuple):
 
 
 class _Beam(NamedTuple):
-    """The values that the loop of beam search carries. A live score of -inf marks a pruned hypothesis."""
+    """The values that the loop of beam search carries.
 
-    position: jax.Array  # of the next token, which equals the length of the live hypotheses
-    last: jax.Array  # [B, W]
-    live_tokens: jax.Array  # [B, W, T]
-    live_scores: jax.Array  # [B, W] log-probabilities
+    Attributes:
+      position: Position of the next token. It equals the length of the live hypotheses.
+      last: int32 [B, W], the last token of each live hypothesis.
+      live_tokens: int32 [B, W, T].
+      live_scores: float32 [B, W], log-probabilities of the live hypotheses. -inf marks a pruned hypothesis.
+      finished: The best finished `Hypotheses`.
+      state: The state of the step function.
+    """
+
+    position: jax.Array
+    last: jax.Array
+    live_tokens: jax.Array
+    live_scores: jax.Array
     finished: Hypotheses
     state: State
 
@@ -41,9 +50,9 @@ def coverage_penalty(coverage: jax.Array, source_mask: jax.Array, beta: float) -
     """Computes beta * sum over source positions of log(min(coverage, 1)) (Wu et al. 2016, equation 14).
 
     Args:
-      coverage: [B, W, M], the sum of the attention weights of a hypothesis' tokens to each source position.
+      coverage: [B, W, M], the attention weights of each source position, summed over a hypothesis' tokens.
       source_mask: bool [B, M], True where the source has a token.
-      beta: Not negative.
+      beta: Weight of the penalty, at least 0.
 
     Returns:
       float32 [B, W], at most 0.
@@ -64,33 +73,38 @@ def beam_search(
     reorder: Callable[[State, jax.Array], State] = reorder_leaves,
     coverage: Callable[[State], jax.Array] | None = None,
 ) -> Hypotheses:
-    """Finds probable outputs by a beam search that stops as soon as no live hypothesis can win (section 6.1).
+    """Finds probable outputs by beam search (section 6.1). It stops as soon as no live hypothesis can win.
 
     Each step extends every live prefix by every token. The best `beam_size` extensions without EOS stay live.
-    Extensions with EOS compete for the `n_best` finished hypotheses by score. A live hypothesis is pruned if
-    even its current log-probability, under the mildest length penalty that can still apply, would not be
-    among the finished hypotheses, because its log-probability can only fall. The search ends when every live
-    hypothesis is pruned or at its limit.
+    Extensions with EOS compete for the `n_best` finished hypotheses by score. The log-probability of a live
+    hypothesis can only fall. Therefore the search computes the best score that the hypothesis could still
+    reach: its current log-probability, with the mildest length penalty that can still apply. The hypothesis
+    is pruned if this score is not above the worst of the `n_best` finished hypotheses. The search ends when
+    every live hypothesis is pruned or has reached its maximum length.
 
     Args:
       step, state: The model, see `tfm.search`.
       limits: `Limits` on the outputs.
-      batch_size: B.
-      beam_size: W.
-      length_penalty: alpha. The score of a hypothesis is its log-probability / ((5 + length) / 6) ** alpha.
-      n_best: Number of hypotheses to find, N <= W. None stands for W. Fewer end the search earlier.
-      reorder: (state, parents int32 [B, W]) -> state whose hypothesis w continues `parents[b, w]`. The
-        default gathers leaves, which must all be [B, W, ...]. A shared cache has a cheaper way.
-      coverage: state -> float32 [B, W], at most 0, such as `coverage_penalty`. It is added to the score of
-        each hypothesis that ends in this state. None adds nothing.
+      batch_size: Number of rows, B.
+      beam_size: Number of live hypotheses of a row, W.
+      length_penalty: Exponent alpha. The score of a hypothesis is its log-probability divided by
+        ((5 + length) / 6) ** alpha.
+      n_best: Number of hypotheses to return, N <= W. None means W. With a smaller number the search ends
+        earlier.
+      reorder: Function that maps (state, parents int32 [B, W]) to the state in which hypothesis w continues
+        hypothesis `parents[b, w]`. The default gathers the leaves and requires that all of them are
+        [B, W, ...]. A state in which hypotheses share memory can do this at less cost.
+      coverage: Function that maps the state to a penalty float32 [B, W], at most 0, such as
+        `coverage_penalty`. The penalty is added to the score of each hypothesis that ends in this state. None
+        means no penalty.
 
     Returns:
-      `Hypotheses`, the best of each row first.
+      `Hypotheses`. The best hypothesis of each row is the first.
 
     Raises:
-      ValueError: `n_best` is not from 1 to `beam_size`, the state does not fit the batch or `max_length`, an
-        id is not in the vocabulary, no output satisfies the limits, they do not force EOS, or scores under
-        the length penalty are beyond float32.
+      ValueError: If `n_best` is not from 1 to `beam_size`, if the state does not fit the batch or
+        `max_length`, if an id is not in the vocabulary, if no output satisfies the limits, if the limits do
+        not force EOS, or if the length penalty would make scores exceed float32.
     """
     start, is_unfinished, advance = _make_loop(
         step,
@@ -109,7 +123,7 @@ def beam_search(
 def trace_beam_search(
     step: Step, state: State, limits: Limits, **options: Any
 ) -> tuple[Hypotheses, BeamTrace]:
-    """Runs `beam_search`, with the same arguments and errors, and also returns the beam after each step."""
+    """Runs `beam_search` and also returns the beam after each step. Arguments and errors are the same."""
     start, is_unfinished, advance = _make_loop(step, state, limits, **options)
 
     def trace_step(beam, _):
@@ -132,12 +146,19 @@ def _make_loop(
     reorder: Callable[[State, jax.Array], State] = reorder_leaves,
     coverage: Callable[[State], jax.Array] | None = None,
 ) -> tuple[_Beam, Callable[[_Beam], jax.Array], Callable[[_Beam], _Beam]]:
-    """Checks the arguments of a beam search. Returns its first beam, whether a beam goes on, and its step."""
+    """Checks the arguments of a beam search and returns the parts of its loop.
+
+    Returns:
+      The initial beam, a function that returns whether a beam is unfinished (a bool scalar), and a function
+      that computes the next beam.
+    """
     count = beam_size if n_best is None else n_best
     if not 1 <= count <= beam_size:
         raise ValueError(f"Expected 1 <= n_best <= beam_size, got n_best {count} and beam_size {beam_size}.")
     if not limits.force_eos:
-        raise ValueError("Expected limits.force_eos for a beam search, which compares finished outputs.")
+        raise ValueError(
+            "Expected limits.force_eos to be True, because beam search compares finished outputs, got False."
+        )
     check_state(state, batch_size, limits.max_length)
     check_penalty(length_penalty, limits.max_length)
     limits = limits.for_batch(batch_size)
@@ -150,12 +171,13 @@ def _make_loop(
         limits.check_tokens(logits)
         total = log_z(logits)
         scores = log_probability(logits[..., limits.eos_id], total) + beam.live_scores
-        # A score of NaN always ends, so that the caller sees it.
+        # A hypothesis with the score NaN always ends, so that the caller receives the NaN.
         may_end = limits.may_end(beam.position)[:, None] | jnp.isnan(scores)
         penalty = 0.0 if coverage is None else coverage(state)
         scores = jnp.where(may_end, scores, -jnp.inf)
         finished = _finish(beam, scores, penalty, limits.eos_id, length_penalty, count)
-        # At most W tokens of a prefix, and EOS, can stay in the beam. Selecting from all W * V is slower.
+        # Only W + 1 tokens after each prefix matter: at most W can stay in the beam, and EOS is not one of
+        # them. Selecting from all W * V tokens would be slower.
         best, tokens = limits.best_tokens(logits, beam.position, beam_size + 1)
         best = log_probability(jnp.where(tokens == limits.eos_id, -jnp.inf, best), total[..., None])
         live_scores, parents, tokens = _extend(beam.live_scores, best, tokens)
@@ -170,7 +192,7 @@ def _make_loop(
         position=jnp.int32(0),
         last=jnp.full((batch_size, beam_size), limits.bos_id, jnp.int32),
         live_tokens=jnp.zeros((batch_size, beam_size, limits.max_length), jnp.int32),
-        # Only the first hypothesis is live, the empty prefix.
+        # Only the first hypothesis is live. It is the empty prefix.
         live_scores=jnp.full((batch_size, beam_size), -jnp.inf, jnp.float32).at[:, 0].set(0.0),
         finished=empty_hypotheses(batch_size, count, limits.max_length, score=-jnp.inf),
         state=state,
@@ -178,14 +200,20 @@ def _make_loop(
     return start, is_unfinished, advance
 
 
-def _upper_bound(live_scores, length, max_lengths, alpha):
-    """Returns the best scores that prefixes of `length` tokens can still reach."""
-    # The sign of alpha decides whether the penalty is mildest at the next token or at the limit.
+def _upper_bound(
+    live_scores: jax.Array, length: jax.Array, max_lengths: jax.Array, alpha: float
+) -> jax.Array:
+    """Returns the best scores [B, W] that live prefixes of `length` tokens can still reach."""
+    # The penalty is mildest at the next token or at the maximum length, depending on the sign of alpha.
     return live_scores / jnp.maximum(length_penalty(length + 1, alpha), length_penalty(max_lengths, alpha))
 
 
 def _finish(beam, scores, penalty, eos_id, alpha, n_best):
-    """Returns the best of the finished hypotheses and all live ones, ended here with these scores."""
+    """Returns the best `n_best` of the finished hypotheses and of all live hypotheses extended by EOS.
+
+    `scores` [B, W] are the log-probabilities of the live hypotheses with EOS, and `penalty` is the coverage
+    penalty.
+    """
     length = beam.position + 1
     ended = Hypotheses(
         tokens=beam.live_tokens.at[:, :, beam.position].set(eos_id),
@@ -193,16 +221,17 @@ def _finish(beam, scores, penalty, eos_id, alpha, n_best):
         lengths=jnp.full(scores.shape, length),
     )
     both = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), beam.finished, ended)
-    _, best = jax.lax.top_k(both.scores, n_best)  # prefers the first of equals, so -inf never enters
+    # Among equal scores, `top_k` prefers the finished hypotheses, so a live score of -inf replaces nothing.
+    _, best = jax.lax.top_k(both.scores, n_best)
     return gather_beams(both, best)
 
 
 def _extend(live_scores, gained, tokens):
-    """Returns scores, parents and tokens [B, W] of the best W extensions.
+    """Returns the scores, the parents and the last tokens, each [B, W], of the best W extensions of a row.
 
     Args:
-      live_scores: [B, W] of the prefixes.
-      gained, tokens: [B, W, K], the log-probabilities and ids of the best tokens after each prefix.
+      live_scores: Log-probabilities of the prefixes, [B, W].
+      gained, tokens: Log-probabilities and ids of the best K tokens after each prefix, [B, W, K].
     """
     batch_size, width, count = tokens.shape
     scores = (live_scores[..., None] + gained).reshape(batch_size, width * count)

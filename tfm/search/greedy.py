@@ -1,4 +1,4 @@
-"""Greedy search, and the loop that it shares with sampling, in which hypotheses do not compete."""
+"""Greedy search, and the loop of greedy search and sampling. Hypotheses do not compete in this loop."""
 
 from collections.abc import Callable
 
@@ -17,20 +17,21 @@ def greedy_search(
 ) -> Hypotheses:
     """Finds the output that has the most probable token at each position.
 
-    A beam of size 1 differs: it also considers an EOS that was not the most probable token.
+    A beam search with one hypothesis can return another output, because it also considers outputs that end
+    in an EOS that was not the most probable token.
 
     Args:
       step, state, limits, batch_size, length_penalty: See `beam_search`. W is 1.
 
     Returns:
-      `Hypotheses` with N = 1, with the scores of a beam search.
+      `Hypotheses` with N = 1. The score is computed as in a beam search.
 
     Raises:
-      ValueError: See `beam_search`.
+      ValueError: See `beam_search`. Limits that do not force EOS are allowed.
     """
     scores.check_penalty(length_penalty, limits.max_length)
-    found = extend_independently(step, state, limits, batch_size, 1, lambda logits, _: largest(logits))
-    return found._replace(scores=found.scores / scores.length_penalty(found.lengths, length_penalty))
+    outputs = extend_independently(step, state, limits, batch_size, 1, lambda logits, _: largest(logits))
+    return outputs._replace(scores=outputs.scores / scores.length_penalty(outputs.lengths, length_penalty))
 
 
 def extend_independently(
@@ -45,11 +46,16 @@ def extend_independently(
 
     Args:
       step, state, limits, batch_size: See `beam_search`.
-      width: W.
-      choose: (logits [B, W, V], -inf where a token is not allowed; position) -> tokens int [B, W].
+      width: Number of prefixes of a row, W.
+      choose: Function that maps (logits [B, W, V], position) to the next tokens int [B, W]. The logits of
+        tokens that are not allowed are -inf.
 
     Returns:
-      `Hypotheses` with N = W, whose scores are log-probabilities under the model.
+      `Hypotheses` with N = W. The scores are log-probabilities under the model.
+
+    Raises:
+      ValueError: If the state does not fit the batch or `max_length`, if an id is not in the vocabulary, or
+        if no output satisfies the limits.
     """
     check_state(state, batch_size, limits.max_length)
     limits = limits.for_batch(batch_size)

@@ -14,18 +14,19 @@ Array = jax.Array | np.ndarray
 class Constraints(NamedTuple):
     """Optional constraints on the outputs. By default all outputs of at most `max_length` tokens are allowed.
 
-    At the last position of an output, EOS is the only choice, whatever the constraints say.
+    At the last position of an output, EOS is the only choice, even if another constraint excludes it.
 
     Attributes:
-      max_lengths: int32 [B], at least 1. Maximum number of tokens of each row's output, including EOS. Larger
-        values than `Limits.max_length` are reduced to it, and None stands for it.
-      min_length: Minimum number of tokens of every output, including EOS, as far as its maximum allows.
+      max_lengths: int32 [B], at least 1. Maximum number of tokens in the outputs of each row, including EOS.
+        Values above `Limits.max_length` are reduced to it. None means `Limits.max_length` for all rows.
+      min_length: Minimum number of tokens in every output, including EOS. An output may be shorter if its
+        maximum length is smaller.
       forbidden: Ids that are never chosen, such as padding.
-      prefix: int32 [B, P], the first tokens of each output, or -1 where any token is allowed. A forced token
-        contributes its probability to the score.
+      prefix: int32 [B, P], the first tokens of each output. -1 allows any token. A forced token contributes
+        its log-probability to the score.
       allowed: bool [P, V], True for the tokens, including EOS, that are allowed at each of the first P
-        positions. Later positions are free. A model whose outputs are words followed by codes of an image,
-        for example, allows only words at the first positions and only codes at the others.
+        positions. All tokens are allowed at later positions. For example, a model whose outputs are words
+        followed by image codes allows only words at the first positions and only codes after them.
     """
 
     max_lengths: Array | None = None
@@ -36,15 +37,15 @@ class Constraints(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How outputs begin and end, and which outputs are allowed.
+    """The special tokens and the maximum length of outputs, and further constraints on them.
 
     Attributes:
-      max_length: T, the maximum number of tokens of an output, including EOS. Static.
-      bos_id: The token before the first one.
+      max_length: Maximum number of tokens in an output, including EOS, T. Must be static.
+      bos_id: The token that the model reads at position 0.
       eos_id: The token that ends an output.
       constraints: Further `Constraints`.
-      force_eos: Whether EOS is the only choice at the last position of an output. Otherwise an output of
-        `max_length` tokens ends without EOS, which greedy search and sampling support. Static.
+      force_eos: Whether EOS is the only choice at the last position of an output. Otherwise an output may
+        have `max_length` tokens without EOS. Beam search does not support this. Must be static.
     """
 
     max_length: int
@@ -54,18 +55,18 @@ class Limits(NamedTuple):
     force_eos: bool = True
 
     def for_batch(self, batch_size: int) -> "Limits":
-        """Returns limits whose `constraints.max_lengths` are int32 [B] and at most `max_length`.
+        """Returns the limits with `constraints.max_lengths` as int32 [B], reduced to at most `max_length`.
 
         Raises:
-          ValueError: No output satisfies the limits.
+          ValueError: If no output can satisfy the limits. Values of traced arrays are not checked.
         """
         constraints = self.constraints
         if self.max_length < 1:
             raise ValueError(f"Expected max_length to be at least 1, for EOS, got {self.max_length}.")
         if self.eos_id in constraints.forbidden:
             raise ValueError(
-                f"Expected constraints.forbidden without eos_id {self.eos_id}, which every output needs, got "
-                f"{tuple(constraints.forbidden)}. Set constraints.min_length for longer outputs."
+                f"Expected constraints.forbidden without eos_id {self.eos_id}, because every output needs "
+                f"it, got {tuple(constraints.forbidden)}. To make outputs longer, set constraints.min_length."
             )
         lengths = constraints.max_lengths
         if isinstance(lengths, np.ndarray) and (lengths < 1).any():
@@ -79,15 +80,18 @@ class Limits(NamedTuple):
 
     @property
     def max_lengths(self) -> jax.Array:
-        """int32 [B], `constraints.max_lengths` after `for_batch`."""
-        assert self.constraints.max_lengths is not None, "`for_batch` sets it"
+        """The maximum length of each row, int32 [B]. Available only after `for_batch`."""
+        assert self.constraints.max_lengths is not None, "Call `for_batch` before reading max_lengths."
         return jnp.asarray(self.constraints.max_lengths)
 
     def check_tokens(self, logits: jax.Array) -> None:
-        """Checks that all ids belong to the vocabulary. Indexing by a larger id would read the last token.
+        """Checks that the special tokens and the constraints fit the vocabulary of logits [B, W, V].
+
+        Without this check, indexing by an id that is too large would silently read the last token.
 
         Raises:
-          ValueError: An id is negative or not below V, or `constraints.allowed` has another V.
+          ValueError: If `bos_id` or `eos_id` is not from 0 to V - 1, if a forbidden id is negative, or if
+            `constraints.allowed` is not [P, V].
         """
         classes, constraints = logits.shape[-1], self.constraints
         for name, token in (("bos_id", self.bos_id), ("eos_id", self.eos_id)):
@@ -118,7 +122,7 @@ class Limits(NamedTuple):
         return may_end | self.must_end(position)
 
     def mask_logits(self, logits: jax.Array, position: jax.Array) -> jax.Array:
-        """Returns logits [B, W, V] with -inf for every token that is not allowed at `position`."""
+        """Returns the logits [B, W, V] with -inf for every token that is not allowed at `position`."""
         constraints, tokens = self.constraints, jnp.arange(logits.shape[-1])
         allowed = (tokens != self.eos_id) | self.may_end(position)[:, None, None]
         if constraints.forbidden:
@@ -131,12 +135,14 @@ class Limits(NamedTuple):
         return jnp.where(allowed, logits, -jnp.inf)
 
     def best_tokens(self, logits: jax.Array, position: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-        """Returns the most probable tokens that are allowed at `position`, without masking EOS.
+        """Returns the most probable tokens that are allowed at `position`.
 
-        Needs fewer passes over all logits [B, W, V] than `mask_logits`.
+        EOS may be among them even where `may_end` is False. This method reads all logits [B, W, V] fewer
+        times than `mask_logits`.
 
         Returns:
-          (logits, tokens), both [B, W, K] with K at least `count`, or V if that is less.
+          (logits, tokens), both [B, W, K] with K at least min(count, V). Tokens with the logit -inf are not
+          allowed.
         """
         constraints = self.constraints
         if constraints.allowed is not None:

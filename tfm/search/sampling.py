@@ -11,7 +11,7 @@ from tfm.search.hypotheses import Hypotheses
 from tfm.search.limits import Limits
 from tfm.search.state import State, Step
 
-MIN_TEMPERATURE = 1e-6  # logits divided by less overflow
+MIN_TEMPERATURE = 1e-6  # Logits that are divided by a smaller number could overflow.
 
 
 def sample(
@@ -30,25 +30,27 @@ def sample(
 
     Args:
       step, state, limits, batch_size: See `beam_search`. W is `samples`.
-      rng: A JAX random key, or keys [B]. Sample w of row b depends on the key and on w. If all rows share one
-        key, it also depends on b. It never depends on the other rows.
-      samples: N, the number of samples of each row.
-      temperature: Divides the logits. At least `MIN_TEMPERATURE`. Static.
-      top_k: Samples come only from the `top_k` most probable tokens. 0 allows all.
-      top_p: Samples come only from the fewest most probable tokens whose probabilities reach this sum
-        (nucleus sampling, Holtzman et al. 2020), after the temperature and `top_k` are applied.
+      rng: A JAX random key, or keys [B]. Sample w of row b depends on the key of the row and on w. If `rng`
+        is a single key, the sample also depends on b. It never depends on the other rows of the batch.
+      samples: Number of samples of each row, N.
+      temperature: Divisor of the logits, at least `MIN_TEMPERATURE`. Must be static.
+      top_k: Number of most probable tokens that can be sampled. 0 means all tokens. Must be static.
+      top_p: Samples are drawn only from the smallest set of most probable tokens whose total probability
+        reaches this number (nucleus sampling, Holtzman et al. 2020). The probabilities include the
+        temperature and `top_k`. Must be static.
 
     Returns:
-      `Hypotheses` with N = `samples`, in no order. The scores are log-probabilities under the model, without
-      temperature and truncation.
+      `Hypotheses` with N = `samples`, in arbitrary order. The scores are log-probabilities under the model,
+      without temperature and truncation.
 
     Raises:
-      ValueError: temperature, top_k or top_p is out of range. See `beam_search` for state and limits.
+      ValueError: If temperature, top_k or top_p is out of range, or for the reasons in `beam_search` that
+        concern the state and the limits. Limits that do not force EOS are allowed.
     """
     if not MIN_TEMPERATURE <= temperature < math.inf or top_k < 0 or not 0 < top_p <= 1:
         raise ValueError(
-            f"Expected temperature at least {MIN_TEMPERATURE} (for 0 call greedy_search), top_k >= 0 and "
-            f"0 < top_p <= 1, got {temperature}, {top_k} and {top_p}."
+            f"Expected temperature at least {MIN_TEMPERATURE} (call greedy_search for temperature 0), top_k "
+            f">= 0 and 0 < top_p <= 1, got {temperature}, {top_k} and {top_p}."
         )
     keys = rng if rng.ndim else jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(batch_size))
 
@@ -64,7 +66,7 @@ def sample(
 
 
 def _sample_token(key, logits, top_k, top_p):
-    """Samples one token from logits [V], truncated to the `top_k` largest and then to the nucleus `top_p`."""
+    """Samples a token from logits [V], truncated to the `top_k` largest and then to the nucleus `top_p`."""
     if top_k == 0 and top_p == 1:
         return jax.random.categorical(key, logits)
     classes = logits.shape[-1]

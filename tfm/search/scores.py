@@ -1,4 +1,4 @@
-"""Log-probabilities of tokens, of one model or an ensemble, and the length penalty."""
+"""Log-probabilities of tokens under a model or an ensemble, and the length penalty."""
 
 import math
 
@@ -7,18 +7,19 @@ import jax.numpy as jnp
 
 from tfm.search.state import State, Step
 
-MAX_FLOAT32_LOG = 88.0  # exp(88) is near the largest float32
+MAX_FLOAT32_LOG = 88.0  # exp(88) is just below the largest float32.
 
 
 def log_z(logits: jax.Array) -> jax.Array:
-    """Computes the log of the sum of exp(logits) over the vocabulary: [..., V] -> float32 [...]."""
+    """Computes log(sum(exp(logits))) over the vocabulary: [..., V] -> float32 [...]."""
     return jax.nn.logsumexp(logits.astype(jnp.float32), axis=-1)
 
 
 def log_probability(logit: jax.Array, log_z: jax.Array) -> jax.Array:
-    """Returns logit - log_z in float32, or -inf if the logit is -inf, even if log_z is -inf too.
+    """Returns the log-probability logit - log_z in float32.
 
-    If `log_z` is NaN, so is the result, because logits of NaN must never look like impossible tokens.
+    For a logit of -inf the result is -inf, even if all logits and therefore `log_z` are -inf. If `log_z` is
+    NaN, the result is NaN, because logits of NaN must never look like impossible tokens.
     """
     logit = logit.astype(jnp.float32)
     return jnp.where((logit == -jnp.inf) & ~jnp.isnan(log_z), -jnp.inf, logit - log_z)
@@ -30,7 +31,7 @@ def length_penalty(length: jax.Array | float, alpha: float) -> jax.Array | float
 
 
 def token_scores(logits: jax.Array, targets: jax.Array) -> jax.Array:
-    """Returns log-probabilities of tokens: logits [..., L, V], targets int [..., L] -> float32 [..., L]."""
+    """Computes log-probabilities of tokens: logits [..., L, V], targets int [..., L] -> float32 [..., L]."""
     target_logit = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     return log_probability(target_logit, log_z(logits))
 
@@ -39,11 +40,11 @@ def ensemble(*steps: Step) -> Step:
     """Combines the steps of several models into one step that averages their probabilities.
 
     Args:
-      steps: Functions step(tokens, state, position), all over one vocabulary.
+      steps: The step functions of the models, see `tfm.search`. All models must have the same vocabulary.
 
     Returns:
-      step(tokens, states, position) -> (log of the mean probability, states). `states` is a tuple with the
-      state of each model.
+      A step function whose state is a tuple with the state of each model. It returns the logarithms of the
+      mean probabilities as logits. For a single model, it returns the model's logits.
     """
 
     def step(
@@ -60,13 +61,17 @@ def ensemble(*steps: Step) -> Step:
 
 
 def check_penalty(alpha: float | jax.Array, max_length: int) -> None:
-    """Checks that scores divided by the length penalty are numbers, if `alpha` is known before tracing.
+    """Checks that the length penalty of every output is within the range of float32.
+
+    Args:
+      alpha: Exponent of the length penalty. A traced `alpha` is not checked.
+      max_length: Maximum number of tokens of an output.
 
     Raises:
-      ValueError: They are not.
+      ValueError: If the penalty of an output with `max_length` tokens overflows or underflows.
     """
     if isinstance(alpha, int | float) and not abs(alpha * math.log((5 + max_length) / 6)) < MAX_FLOAT32_LOG:
         raise ValueError(
-            "Expected a length_penalty for which ((5 + length) / 6) ** length_penalty is a float32, got "
-            f"{alpha} for up to {max_length} tokens."
+            "Expected ((5 + length) / 6) ** length_penalty to be within float32, got length_penalty "
+            f"{alpha} for up to {max_length} tokens. Choose a length_penalty nearer to 0."
         )

@@ -226,7 +226,7 @@ def test_tokenizers_and_their_files(folder, tmp_path, tokenizer, size):
 
 def test_a_model_that_translates_is_refused(folder, tmp_path):
     config = dataclasses.replace(make_lm_config(folder), model=TransformerConfig())
-    with pytest.raises(UserError, match=r"'transformer' is no language model: it has no method prefill;"):
+    with pytest.raises(UserError, match=r"'transformer' is no language model: it has no method prefill\."):
         language_modeling.create(config, str(tmp_path))
 
 
