@@ -344,7 +344,7 @@ def test_rows_follow_their_parents():
     [
         ({"encoder.layers_0.hidden": interpret.zero}, {}, "matches none"),
         ({f"{FIRST}.self_attention.weigths": interpret.zero}, {}, "nearest are .*self_attention.weights"),
-        ({"logits": interpret.zero}, {"coverage_penalty": 0.2}, "without a coverage penalty"),
+        ({"logits": interpret.zero}, {"coverage_penalty": 0.2}, "coverage penalty"),
         *(
             (
                 {f"{FIRST}.self_attention.weights": interpret.zero_head(head)},

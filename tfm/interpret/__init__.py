@@ -1,8 +1,8 @@
 """Functions that read and edit the activations of a model, see docs/interpret.md.
 
-All of them are pure, so they can be jitted, differentiated and vmapped. Activations have names, which
-`list_points` lists. Globs such as "decoder.*.cross_attention.weights" select several. An edit is a function
-of an activation and its `Point`.
+All functions are pure, so they can be jitted, differentiated and vmapped. `list_points` lists the names of
+the activations. A glob such as "decoder.*.cross_attention.weights" selects several activations. An edit is a
+function that maps an activation and its `Point` to a replacement.
 """
 
 from tfm.interpret.edited_model import EditedModel

@@ -1,6 +1,6 @@
-"""A model whose activations are edited, which can be used in place of the model.
+"""A wrapper that edits the activations of a model and can be used in place of the model.
 
-Shape letters as in `tfm.layers`; N rows of the model in a search, B * W.
+Shape letters as in `tfm.layers`. N = B * W is the number of rows that the model computes in a search.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,26 +20,25 @@ from tfm.search.state import gather_beams
 class EditedModel:
     """A model with edits. Decoding, scoring and generation accept it in place of the model.
 
-    In a search, each hypothesis is a row of the model's batch with a separate cache, whose keys and values
-    move when hypotheses are reordered. An edit then receives one position of N = B * W rows, with the axes of
-    a forward pass. `Point.rows` and `Point.positions` contain the rows and positions. Each batch of a search
-    numbers its rows from 0.
+    In a search, each hypothesis becomes a row of the model's batch with a separate cache. Reordering the
+    hypotheses copies their keys and values. In each step, an edit receives one position of N = B * W rows,
+    with the axes of a forward pass. `Point.rows` and `Point.positions` contain these rows and positions. Rows are counted from 0 in each batch of a search.
 
-    JAX compiles programs for each object, so create it once and use it often.
+    JAX compiles separate programs for each object of this class, so create an object once and reuse it.
     """
 
     def __init__(self, model: nn.Module, edit: Mapping[str, Edit]):
-        """Creates a model with edits, which are those of `tfm.interpret.run`."""
+        """Creates a model with edits. See `tfm.interpret.run` for the edits."""
         self._model, self._edit = model, dict(edit)
-        self._met: set[str] = set()
+        self._met: set[str] = set()  # the names of all activations in the calls so far
 
     def __getattr__(self, name):
-        if name == "_model":  # of an object that is being copied
+        if name == "_model":  # `copy` reads attributes of an object without its fields.
             raise AttributeError(name)
         return getattr(self._model, name)
 
     def clone(self, **changes: Any) -> Self:
-        """Returns this model with other attributes and the same edits."""
+        """Returns a copy with the same edits, in which fields of the model have other values."""
         return type(self)(self._model.clone(**changes), self._edit)
 
     def apply(
@@ -48,7 +47,8 @@ class EditedModel:
         """Applies the model like `flax.linen.Module.apply`.
 
         Raises:
-          UserError: A glob matches nothing in a forward pass, or in a decoding step and the calls before it.
+          UserError: If a glob matches no activation. A forward pass checks its own activations. A decoding
+            step also counts the activations of all earlier calls.
         """
         cached: dict[str, Callable] = {
             "init_cache": self._init_cache,
@@ -58,31 +58,37 @@ class EditedModel:
         if method in cached:
             return cached[method](variables, *arguments, **keywords)
         recorder = Recorder(edit=self._edit)
-        found = self._apply(recorder, variables, *arguments, method=method, **keywords)
+        result = self._apply(recorder, variables, *arguments, method=method, **keywords)
         if method in ("__call__", "features"):
             recorder.check()
-        return found
+        return result
 
     def _apply(self, recorder, *arguments, **keywords):
+        """Applies the model with an active recorder, and records the names of its activations."""
         with activate(recorder):
-            found = self._model.apply(*arguments, **keywords)
+            result = self._model.apply(*arguments, **keywords)
         self._met.update(recorder.points)
-        return found
+        return result
 
     def _init_cache(self, variables, inputs, *, width, **keywords):
+        """Returns a cache with W = `width` copies of the model's cache for one hypothesis."""
         keywords |= {"method": "init_cache", "width": 1}
         cache = self._apply(Recorder(edit=self._edit), variables, inputs, **keywords)
         return HypothesisRows(jax.tree.map(lambda x: jnp.repeat(x[:, None], width, axis=1), cache))
 
     def _prefill(self, variables, tokens, cache, **keywords):
+        """Appends tokens int [B, P] to the prefix of every hypothesis."""
         recorder = Recorder(edit=self._edit, rows_of_each=cache.width)
         tokens = jnp.repeat(tokens, cache.width, axis=0)
-        found = self._apply(recorder, variables, tokens, cache.joined(), method="prefill", **keywords)
-        return cache.split(found)
+        filled = self._apply(recorder, variables, tokens, cache.joined(), method="prefill", **keywords)
+        return cache.split(filled)
 
     def _decode_step(self, variables, tokens, cache, position):
-        if is_active():  # the search reads the attention
-            raise UserError("An edited model decodes without a coverage penalty: set coverage_penalty=0.")
+        """Computes one step for tokens int [B, W], with N = B * W rows of one hypothesis each."""
+        if is_active():  # The search reads the attention for a coverage penalty.
+            raise UserError(
+                "An edited model does not support a coverage penalty. Set decoding.coverage_penalty=0."
+            )
         recorder = Recorder(edit=self._edit, rows_of_each=cache.width)
         arguments = (tokens.reshape(-1, 1), cache.joined(), position)
         logits, written = self._apply(recorder, variables, *arguments, method="decode_step")
@@ -106,15 +112,15 @@ class HypothesisRows(flax.struct.PyTreeNode):
 
     @property
     def max_length(self) -> int | None:
-        """Maximum number of positions, or None for no limit."""
+        """Maximum number of positions in the cache. None means no limit."""
         return getattr(self.cache, "max_length", None)
 
     def joined(self) -> Any:
-        """Returns the cache of the model, with leaves [N, ...]."""
+        """Returns the cache of the model, whose leaves are [N, ...]."""
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), self.cache)
 
     def split(self, cache: Any) -> Self:
-        """Returns these rows with another cache of the model, whose leaves are [N, ...]."""
+        """Returns a copy that contains another cache of the model, whose leaves are [N, ...]."""
         return self.replace(cache=jax.tree.map(lambda x: x.reshape(-1, self.width, *x.shape[1:]), cache))
 
     def reorder(self, parents: jax.Array) -> Self:

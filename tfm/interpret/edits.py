@@ -1,6 +1,7 @@
-"""Edits: functions of an activation and its `Point`. Numbers may be traced, so one program serves all heads.
+"""Edits: functions that map an activation and its `Point` to a replacement.
 
-Shape letters as in `tfm.layers`, and those of `Point.axes`.
+The indices and factors of an edit may be traced by JAX. Therefore one compiled program can, for example, zero
+any head. Shape letters as in `tfm.layers` and `Point.axes`.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -13,12 +14,12 @@ from jax.typing import ArrayLike
 from tfm.errors import UserError
 from tfm.interpret.recorder import Edit, Point
 
-Indices = ArrayLike | Sequence[int] | Set[int]  # an index, or several
+Indices = ArrayLike | Sequence[int] | Set[int]  # one index or several indices
 ROWS, QUERIES, KEYS, HEADS = "BLMH"
 
 
 def zero(value: jax.Array, point: Point) -> jax.Array:
-    """Sets an activation to zero, such as a whole sublayer at its "sublayer_output"."""
+    """Sets an activation to zero. At a "sublayer_output", this removes the whole sublayer."""
     del point
     return jnp.zeros_like(value)
 
@@ -55,12 +56,12 @@ def scale_position(position: Indices, factor: ArrayLike, axis: str = "") -> Edit
 
     Args:
       position: Position within the source or the target, counted from 0, or a list, set or array of several.
-        Sequences that are shorter stay as they are.
+        Shorter sequences do not change.
       factor: Factor of these positions.
       axis: "L" for queries or "M" for keys. "" means L if the activation has this axis, otherwise M.
 
     Raises:
-      UserError: A position is not an integer, or negative.
+      UserError: If a position is not an integer, or is negative.
     """
     positions = _as_array(position)
     _check_indices(positions, np.inf, "position")
@@ -69,22 +70,22 @@ def scale_position(position: Indices, factor: ArrayLike, axis: str = "") -> Edit
         letter = axis or (QUERIES if QUERIES in point.axes else KEYS)
         _check_axis(point, letter)
         chosen = jnp.isin(point.positions[letter], positions)
-        shape = [n if each in (ROWS, letter) else 1 for n, each in zip(value.shape, point.axes, strict=True)]
+        shape = [n if name in (ROWS, letter) else 1 for n, name in zip(value.shape, point.axes, strict=True)]
         return jnp.where(chosen.reshape(shape), _multiply(value, factor), value)
 
     return edit
 
 
 def zero_head(head: Indices) -> Edit:
-    """Returns an edit that switches off heads, see `scale_head`.
+    """Returns an edit that sets heads to zero, see `scale_head`.
 
-    At "head_outputs" it has the same effect as zeroing the heads' part of the output matrix.
+    At "head_outputs", it has the same effect as zeroing the rows of these heads in the output matrix.
     """
     return scale_head(head, 0)
 
 
 def zero_neuron(neuron: Indices) -> Edit:
-    """Returns an edit that switches off features of the last axis, see `scale_neuron`."""
+    """Returns an edit that sets features of the last axis to zero, see `scale_neuron`."""
     return scale_neuron(neuron, 0)
 
 
@@ -97,8 +98,9 @@ def replace_with(replacement: ArrayLike) -> Edit:
     """Returns an edit that replaces an activation, for example by the same activation of another run.
 
     Args:
-      replacement: Array with the axes of the point. It has all rows of the caller's batch, or one row for all
-        of them. Positions that it does not have stay as they are. Keys that it does not have become zeros.
+      replacement: Array with the axes of the point. It has all rows of the caller's batch, or a single row
+        for all of them. It may have fewer positions than the activation. The other positions do not change,
+        but in an array of queries and keys (axes L and M), the other keys become zeros.
     """
 
     def edit(value, point):
@@ -109,7 +111,9 @@ def replace_with(replacement: ArrayLike) -> Edit:
         for letter, positions in point.positions.items():
             axis = point.axes.index(letter)
             if found.shape[axis] == value.shape[axis] > 1:
-                continue  # position by position, also of packed rows; a cached step has one
+                # Both have the same positions in the same order, also in packed rows. A cached step has only
+                # one position, which may be any position of the replacement.
+                continue
             there = _expand(positions < found.shape[axis], found.ndim, axis)
             found = _take_along(found, positions, axis)
             if letter == KEYS and QUERIES in point.axes:
@@ -122,7 +126,7 @@ def replace_with(replacement: ArrayLike) -> Edit:
 
 
 def _check_replacement(replacement, value, point):
-    """Raises a UserError if a replacement does not have the rows, heads or features of a value."""
+    """Raises a UserError unless a replacement has the rows, heads and features of an activation."""
     rows = int(point.rows.max()) + 1
     expected = [
         n if axis not in point.positions else axis for n, axis in zip(value.shape, point.axes, strict=True)
@@ -140,10 +144,10 @@ def _check_replacement(replacement, value, point):
 
 
 def patch(reads: Mapping[str, jax.Array]) -> dict[str, Edit]:
-    """Returns the edits that replace each activation by the activation of another run.
+    """Returns edits that replace activations by the activations of another run.
 
     Args:
-      reads: {name: value}, as `run` returns it.
+      reads: {name: value of the activation}, as `run` returns it.
     """
     return {name: replace_with(value) for name, value in reads.items()}
 
@@ -153,7 +157,7 @@ def _multiply(value, factor):
 
 
 def _as_array(index: Indices) -> jax.Array | np.ndarray:
-    """Returns indices as an array. Indices under a trace stay as they are."""
+    """Returns indices as an array. JAX arrays are returned unchanged, because they may be traced."""
     if isinstance(index, jax.Array):
         return index
     return np.array(sorted(index) if isinstance(index, Set) else index)
@@ -162,17 +166,20 @@ def _as_array(index: Indices) -> jax.Array | np.ndarray:
 def _scale_indices(
     value: jax.Array, point: Point, letter: str, indices: ArrayLike, factor: ArrayLike
 ) -> jax.Array:
-    """Multiplies some indices of an axis by a factor."""
+    """Multiplies the given indices of the axis `letter` by a factor."""
     _check_axis(point, letter)
     axis = point.axes.index(letter)
     size = value.shape[axis]
     _check_indices(indices, size, f"{point.name} has {size} along its axis {letter}")
-    chosen = _expand(jnp.isin(jnp.arange(size), jnp.asarray(indices))[None], value.ndim, axis)
-    return jnp.where(chosen, _multiply(value, factor), value)
+    selected = _expand(jnp.isin(jnp.arange(size), jnp.asarray(indices))[None], value.ndim, axis)
+    return jnp.where(selected, _multiply(value, factor), value)
 
 
 def _check_indices(indices: ArrayLike, size: float, what: str) -> None:
-    """Raises a UserError if an index does not exist, because it would change nothing. Tracers pass."""
+    """Raises a UserError if an index is not an integer from 0 to size - 1, because it would change nothing.
+
+    Traced indices are not checked. `what` begins the error message.
+    """
     if isinstance(indices, jax.core.Tracer):
         return
     given = np.asarray(indices)
@@ -182,7 +189,8 @@ def _check_indices(indices: ArrayLike, size: float, what: str) -> None:
         raise UserError(f"{what}: expected integers from 0 {end}, got {indices}.")
 
 
-def _check_axis(point, letter):
+def _check_axis(point: Point, letter: str) -> None:
+    """Raises a UserError if an activation does not have an axis."""
     if letter not in point.axes:
         raise UserError(f"{point.name} has no axis {letter}: its axes are {point.axes}.")
 
@@ -195,6 +203,6 @@ def _expand(rows, ndim, axis):
 
 
 def _take_along(x, positions, axis):
-    """Takes positions [B, n] of an axis. Positions beyond its end take the last one."""
+    """Takes the elements at positions [B, n] of an axis. Positions beyond its end take the last element."""
     index = _expand(jnp.minimum(positions, x.shape[axis] - 1), x.ndim, axis)
     return jnp.take_along_axis(x, index, axis=axis)

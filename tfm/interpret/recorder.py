@@ -1,4 +1,4 @@
-"""An observer of activations: reads and edits those whose names match."""
+"""An observer that reads and edits the activations whose names match given globs."""
 
 import difflib
 import fnmatch
@@ -11,20 +11,21 @@ import numpy as np
 
 from tfm.errors import UserError
 
-MAX_SHOWN_NAMES = 3  # in the error about a glob that matches nothing
+MAX_SHOWN_NAMES = 3  # number of similar names in the error message for a glob that matches nothing
 
 
 class Point(NamedTuple):
-    """Describes the activation that an edit receives.
+    """A description of the activation that an edit receives.
 
     Attributes:
       name: Full name, such as "decoder.layers_0.cross_attention.weights".
-      axes: A letter for each axis: B rows, L positions, M positions attended to, H heads, and features D of
-        the model, K of a key, V of a value or the vocabulary, F of a hidden layer. "BHLM" is [B, H, L, M].
-      rows: The row of the caller's batch to which each row belongs, int [B]. In a search, and where the
-        hypotheses of a search are read, several rows belong to one row of the caller.
-      positions: For each of the letters L and M in `axes`, the position of each index within its sequence,
-        int [B, L] or [B, M]. A cached step has one L: the position that it computes.
+      axes: A letter for each axis: B rows, L positions, M positions attended to, H heads, D model width, K
+        features of a key, V features of a value or size of the vocabulary, F width of a hidden layer. "BHLM"
+        means [B, H, L, M].
+      rows: The row of the caller's batch to which each row belongs, int [B]. In a search, and when the
+        activations of its hypotheses are read, several rows belong to one row of the caller's batch.
+      positions: For the letters L and M, if they are in `axes`, the position of each index within its
+        sequence, int [B, L] or [B, M]. In a cached step L is 1, the position that the step computes.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Recorder:
 
     Attributes:
       reads: {name: value after the edits} of the activations that are read.
-      points: {name: `Point`} of all activations, read or not.
+      points: {name: `Point`} of all activations, including those that are not read.
     """
 
     def __init__(
@@ -50,8 +51,8 @@ class Recorder:
         """Creates a recorder.
 
         Args:
-          read: Names or globs.
-          edit: {name or glob: function}. If several match, they are applied in this order.
+          read: Names or globs of the activations to read.
+          edit: {name or glob: function}. If several match an activation, all are applied, in this order.
           rows_of_each: Number of rows of the model's batch for each row of the caller's batch.
         """
         self._read = [read] if isinstance(read, str) else [*read]
@@ -62,7 +63,7 @@ class Recorder:
         self.points: dict[str, Point] = {}
 
     def wants(self, *names: str) -> bool:
-        """Returns whether a glob matches one of the names. Such activations are not computed otherwise."""
+        """Returns whether a glob matches one of the names. The model computes them only in this case."""
         self._asked += names
         of_any_use = [pattern.partition("#")[0] for pattern in self._patterns]
         return any(fnmatch.filter(names, pattern) for pattern in of_any_use)
@@ -75,7 +76,10 @@ class Recorder:
         positions: Mapping[str, jax.Array | None],
         editable: bool = True,
     ) -> jax.Array:
-        """Returns an activation after its edits. The second use of a module has the name "name#2"."""
+        """Returns an activation after its edits, and records it if it is read.
+
+        If a module is used several times, its second activation has the name "name#2", and so on.
+        """
         uses = sum(known.partition("#")[0] == name for known in self.points)
         name = f"{name}#{uses + 1}" if uses else name
         point = _make_point(name, value, axes, positions, self._rows_of_each)
@@ -90,17 +94,17 @@ class Recorder:
         return value
 
     def explain_missing(self, name: str, reason: str) -> None:
-        """Keeps the reason why there is no activation of this name, for an error message."""
+        """Records the reason why the model has no activation with this name, for an error message."""
         self._reasons[name] = reason
 
     def check(self, other_names: Iterable[str] = ()) -> None:
         """Checks that each glob has matched an activation.
 
         Args:
-          other_names: Names of activations in an earlier pass.
+          other_names: Names of activations in earlier calls. They count as matches, too.
 
         Raises:
-          UserError: A glob has matched nothing.
+          UserError: If a glob has matched nothing.
         """
         names = [*self.points, *other_names]
         for pattern in self._patterns:
@@ -116,23 +120,26 @@ class Recorder:
 def _make_point(
     name: str, value: jax.Array, axes: str, positions: Mapping[str, jax.Array | None], rows_of_each: int
 ) -> Point:
-    """Returns the `Point` of a value. Broadcasts the given positions [B, L], [L], scalar or None."""
+    """Returns the `Point` of a value, with its positions broadcast to [B, L] and [B, M].
+
+    Positions are [B, L], [L], a scalar, or None for 0, 1, 2, ...
+    """
     batch = value.shape[0]
     of_axes = {}
     for letter in set(axes) & {"L", "M"}:
-        length, given = value.shape[axes.index(letter)], positions[letter]
-        index = jnp.arange(length) if given is None else jnp.asarray(given)
+        length, axis_positions = value.shape[axes.index(letter)], positions[letter]
+        index = jnp.arange(length) if axis_positions is None else jnp.asarray(axis_positions)
         of_axes[letter] = jnp.broadcast_to(index, (batch, length))
     return Point(name, axes, np.arange(batch) // rows_of_each, of_axes)
 
 
 def _check_edited(pattern: str, point: Point, value: jax.Array, edited: Any) -> jax.Array:
-    """Returns `edited`. Raises a UserError unless it is an array like `value`."""
+    """Returns `edited`. Raises a UserError unless it is an array with the shape and dtype of `value`."""
     shape, dtype = getattr(edited, "shape", None), getattr(edited, "dtype", None)
     if (shape, dtype) != (value.shape, value.dtype):
         got = repr(edited) if shape is None or dtype is None else f"{dtype}{list(shape)}"
         raise UserError(
-            f"The edit of {pattern!r} must return an activation like the one it gets: expected "
+            f"The edit of {pattern!r} must return an activation with the same dtype and shape: expected "
             f"{value.dtype}{list(value.shape)} at {point.name} (axes {point.axes}), got {got}."
         )
     return edited
@@ -151,6 +158,9 @@ def _describe_no_match(pattern: str, names: Iterable[str], reasons: Mapping[str,
 
 
 def _similarity(pattern: str, name: str) -> float:
-    """Returns the similarity of a glob to a name, 0 to 2. The last part of both counts for half of it."""
+    """Returns the similarity of a glob to a name, from 0 to 2.
+
+    It is the similarity of the whole texts plus the similarity of their parts after the last dot.
+    """
     texts = (pattern, name), (pattern.rpartition(".")[2], name.rpartition(".")[2])
     return sum(difflib.SequenceMatcher(None, *pair, autojunk=False).ratio() for pair in texts)

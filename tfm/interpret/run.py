@@ -1,6 +1,6 @@
-"""Forward passes, scoring and decoding whose activations are read and edited.
+"""Functions that read and edit activations in forward passes, in scoring and in decoding.
 
-Shape letters as in `tfm.layers`; N hypotheses of a row.
+Shape letters as in `tfm.layers`. N is the number of hypotheses of a row.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,26 +32,28 @@ def run(
     edit: Mapping[str, Edit] = NO_EDITS,
     **keywords: Any,
 ) -> tuple[Any, Reads]:
-    """Runs a forward pass.
+    """Runs a forward pass, and reads and edits activations.
 
     Args:
-      model: A model of tfm, or another module that is made of its layers.
+      model: A model of tfm, or another module that consists of tfm's layers.
       params: Parameters of the model.
-      inputs: Arguments of the call, such as inputs and decoder inputs of a `Transformer`.
-      read: Names or globs of activations.
-      edit: {name or glob: function}. The function maps an activation and its `Point` to a replacement.
-      keywords: Keywords of the model's `apply`. `train` is False by default.
+      *inputs: Arguments of the call, such as inputs and decoder inputs of a `Transformer`.
+      read: Names or globs of the activations to read.
+      edit: {name or glob: function}. The function maps an activation and its `Point` to a replacement with
+        the same shape and dtype.
+      **keywords: Keywords of the model's `apply`. `train` is False by default.
 
     Returns:
       The result of the model, and {name: value after the edits} of the activations that were read.
 
     Raises:
-      UserError: A glob matches nothing, or an edit changes the shape or the dtype.
+      UserError: If a glob matches nothing, or if an edit changes the shape or the dtype.
     """
     return _run(model, params, inputs, Recorder(read, edit), keywords)
 
 
 def _run(model, params, inputs, recorder, keywords):
+    """Applies the model with a recorder. Returns the output and the activations that were read."""
     with activate(recorder):
         output = model.apply({"params": params}, *inputs, **({"train": False} | keywords))
     recorder.check()
@@ -61,13 +63,13 @@ def _run(model, params, inputs, recorder, keywords):
 def list_points(
     model: nn.Module, *inputs: Any, **keywords: Any
 ) -> dict[str, tuple[str, jax.ShapeDtypeStruct]]:
-    """Lists all activations of a forward pass in their order, without computing them.
+    """Lists all activations of a forward pass in the order of computation, without computing them.
 
     Args:
-      model, inputs, keywords: As in `run`. Only the shapes and dtypes of the inputs matter.
+      model, inputs, keywords: See `run`. Only the shapes and dtypes of the inputs matter.
 
     Returns:
-      {name: (axes, `jax.ShapeDtypeStruct`)}.
+      {name: (axes, `jax.ShapeDtypeStruct`)}. `Point` describes the letters of the axes.
     """
     recorder = Recorder("*")
 
@@ -88,26 +90,31 @@ def score(
     read: str | Iterable[str] = (),
     edit: Mapping[str, Edit] = NO_EDITS,
 ) -> tuple[jax.Array, Reads]:
-    """Computes the log-probability of each target token given the tokens before it.
+    """Computes the log-probability of each target token, given the source and the previous target tokens.
 
     Args:
       model: A `tfm.decoding.protocol.SequenceToSequence`.
       params: Parameters of the model.
-      inputs, targets: int [B, M] and [B, L] that end in EOS, padded with 0.
-      read, edit: As in `run`. Position i of the target predicts token i and reads token i - 1 (BOS at 0).
+      inputs, targets: int [B, M] and [B, L]. All rows end in EOS and are padded with 0.
+      read, edit: See `run`. Position i of the decoder reads target token i - 1 (BOS for i = 0) and predicts
+        target token i.
 
     Returns:
-      float32 [B, L] with 0 at padding, and the activations that were read.
+      Log-probabilities float32 [B, L], 0 at padding, and the activations that were read.
+
+    Raises:
+      UserError: See `run`.
     """
     return _score(model, params, inputs, targets, Recorder(read, edit))
 
 
 def _score(model, params, inputs, targets, recorder):
+    """Computes `score` with a recorder."""
     shifted = jnp.roll(targets, 1, axis=-1).at[:, 0].set(BOS_ID)
     logits, reads = _run(model, params, (inputs, shifted), recorder, {})
     log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32))
-    chosen = jnp.take_along_axis(log_probabilities, targets[..., None], axis=-1)[..., 0]
-    return jnp.where(targets > 0, chosen, 0.0), reads
+    scores = jnp.take_along_axis(log_probabilities, targets[..., None], axis=-1)[..., 0]
+    return jnp.where(targets > 0, scores, 0.0), reads
 
 
 def decode(
@@ -120,27 +127,32 @@ def decode(
     read: str | Iterable[str] = (),
     edit: Mapping[str, Edit] = NO_EDITS,
 ) -> tuple[search.Hypotheses, Reads]:
-    """Searches the translations of one batch with a cache of keys and values.
+    """Translates one batch by a search whose steps use cached keys and values.
 
     Args:
-      model, params, inputs: As in `score`.
-      config: A `DecodingConfig`. Samples use random keys that are split from its seed.
-      n_best: As in `tfm.decoding.translate.translate_ids`.
-      read, edit: As in `run`. Activations are read in a forward pass over the hypotheses.
+      model, params, inputs: See `score`.
+      config: A `DecodingConfig`. The random keys of samples are split from its seed.
+      n_best: See `tfm.decoding.translate.translate_ids`.
+      read, edit: See `run`. The edits act during the search. Activations are read in a forward pass over the
+        hypotheses that the search has found, with the same edits.
 
     Returns:
-      `tfm.search.Hypotheses` and {name: value [B, N, ...]}, row (b, n) of hypothesis n of row b.
+      The `tfm.search.Hypotheses`, and {name: value [B, N, ...]} with the activations of each hypothesis.
+
+    Raises:
+      UserError: If a glob matches nothing, if an edit changes the shape or the dtype, or if the config has a
+        coverage penalty.
     """
     keys = jax.random.split(jax.random.key(config.seed), len(inputs)) if config.samples else None
     edited = EditedModel(model, edit)
-    found = search_batch(
+    hypotheses = search_batch(
         edited, (search_parameters(params, config.dtype),), inputs, config, n_best, None, keys
     )
     if not read:
-        return found, {}
+        return hypotheses, {}
     model = with_dtype(model, config.dtype)
-    batch, width, _ = found.tokens.shape
+    batch, width, _ = hypotheses.tokens.shape
     recorder = Recorder(read, edit, rows_of_each=width)
-    targets = found.tokens.reshape(batch * width, -1)
+    targets = hypotheses.tokens.reshape(batch * width, -1)
     _, reads = _score(model, params, jnp.repeat(inputs, width, axis=0), targets, recorder)
-    return found, {name: x.reshape(batch, width, *x.shape[1:]) for name, x in reads.items()}
+    return hypotheses, {name: x.reshape(batch, width, *x.shape[1:]) for name, x in reads.items()}

@@ -1,6 +1,6 @@
-"""Products of activations and weights that suit a CPU, and the memory layout of weights for them.
+"""Products of activations and kernels that are fast on a CPU, and the memory layout of kernels for them.
 
-Other devices use `jax.lax.dot_general`. The optional package `tfm-native` lets oneDNN compute some products.
+Other devices use `jax.lax.dot_general`. With the optional package `tfm-native`, oneDNN computes some of them.
 """
 
 from tfm.matmul.layouts import count_input_axes as count_input_axes

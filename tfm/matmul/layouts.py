@@ -1,7 +1,8 @@
 """The memory layout of kernels for decoding on a CPU.
 
-A product with few rows takes as long as reading its weights. A CPU reads them about twice as fast if all
-weights of one output are next to each other. Training stores them in the opposite order.
+A product with few rows takes about as long as reading the kernel from memory. A CPU reads a kernel about
+twice as fast if all weights of an output are next to each other. Training stores kernels in the opposite
+order.
 """
 
 from collections.abc import Callable
@@ -18,39 +19,42 @@ Array = TypeVar("Array", np.ndarray, jax.Array)
 
 
 def outputs_first(params: Params) -> Params:
-    """Moves the output axes of each kernel to the front, in memory too, if programs run on a CPU.
+    """Moves the output axes of each kernel to the front, so that its memory layout suits decoding on a CPU.
 
-    `inputs_first` reverts this inside the program that uses the parameters.
+    `inputs_first` reverts the order of the axes inside the program that uses the parameters.
 
     Args:
-      params: a tree of parameters. NumPy arrays stay NumPy arrays, so that no program is compiled for them.
+      params: A tree of parameters. NumPy arrays stay NumPy arrays, so that no program is compiled for them.
 
     Returns:
-      The tree with transposed kernels on a CPU, and the same parameters elsewhere.
+      The tree with transposed kernels on a CPU, and the same parameters on other devices.
     """
     return _map_kernels(params, lambda x, inputs: _move_axes(x, range(inputs), range(-inputs, 0)))
 
 
 def inputs_first(params: Params) -> Params:
-    """Reverts `outputs_first`. Inside jit it copies nothing: the product reads the transposed kernel."""
+    """Reverts `outputs_first`.
+
+    Inside jit this copies nothing, because XLA lets the product read the transposed kernel.
+    """
     return _map_kernels(params, lambda x, inputs: _move_axes(x, range(-inputs, 0), range(inputs)))
 
 
 def count_input_axes(module: str, kernel_axes: int) -> int:
-    """Returns how many of the first axes of a kernel are its inputs.
+    """Returns how many of the first axes of a kernel are input axes. The other axes are output axes.
 
-    The kernel of a module with the name "output", such as the last projection of attention, has a single
+    If the module has the name "output", such as the last projection of attention, its kernel has a single
     output axis. Every other kernel has a single input axis.
 
     Args:
-      module: the name of the module that has the kernel; empty for the outermost module.
-      kernel_axes: the number of axes of the kernel.
+      module: Name of the module that has the kernel. Empty for the outermost module.
+      kernel_axes: Number of axes of the kernel.
     """
     return kernel_axes - 1 if module == "output" else 1
 
 
 def _map_kernels(params: Params, change: Callable[[Array, int], Array]) -> Params:
-    """Applies `change(kernel, number of input axes)` to each kernel of at least two axes on a CPU."""
+    """Applies `change(kernel, number of input axes)` to each kernel with at least two axes, on a CPU only."""
     if not backend.is_cpu():
         return params
 
@@ -64,7 +68,7 @@ def _map_kernels(params: Params, change: Callable[[Array, int], Array]) -> Param
 
 
 def _move_axes(x: Array, source: range, destination: range) -> Array:
-    """Returns `jnp.moveaxis`, or a contiguous NumPy array for a NumPy array."""
+    """Moves axes like `jnp.moveaxis`. For a NumPy array, returns a contiguous NumPy array."""
     if isinstance(x, np.ndarray):
         return np.ascontiguousarray(np.moveaxis(x, source, destination))
     return jnp.moveaxis(x, source, destination)

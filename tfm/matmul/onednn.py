@@ -12,18 +12,24 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-MAX_INPUTS = (2**31 - 1) // (255 * 128)  # of `multiply_int8`, whose sums must fit into 32 bits
+# Maximum number of inputs in `multiply_int8`, because the sums of products must fit into 32 bits.
+MAX_INPUTS = (2**31 - 1) // (255 * 128)
 
 
 @functools.cache
 def load_native_package() -> types.ModuleType | None:
-    """Imports `tfm_native` and returns it, or None if it is not installed. Logs why it cannot be loaded."""
+    """Imports `tfm_native` and returns it, or returns None if it is not installed or cannot be loaded.
+
+    If it is installed but cannot be loaded, logs a warning with the reason.
+    """
     try:
         import tfm_native
     except ModuleNotFoundError:
         return None
     except ImportError as error:
-        logging.getLogger(__name__).warning("XLA multiplies instead of oneDNN: %s", error)
+        logging.getLogger(__name__).warning(
+            "Using XLA instead of oneDNN for products, because tfm_native cannot be loaded: %s", error
+        )
         return None
     return tfm_native
 
@@ -31,7 +37,7 @@ def load_native_package() -> types.ModuleType | None:
 def multiplies_int8() -> bool:
     """Returns whether oneDNN is installed and its sums of 8-bit products are exact on this processor.
 
-    Processors without VNNI add two products in 16 bits, where they may overflow.
+    Processors without VNNI instructions add pairs of products in 16 bits. These sums may overflow.
     """
     native = load_native_package()
     return native is not None and native.multiplies_int8
@@ -44,7 +50,7 @@ def multiplies_bfloat16() -> bool:
 
 
 def multiply_int8(x: jax.Array, weights: jax.Array) -> jax.Array:
-    """Computes x @ weights.T with exact sums. Requires `multiplies_int8`.
+    """Computes x @ weights.T with exact sums. Call it only if `multiplies_int8` returns True.
 
     Args:
       x: uint8 [rows, inputs] with at most `MAX_INPUTS` inputs.
@@ -54,8 +60,9 @@ def multiply_int8(x: jax.Array, weights: jax.Array) -> jax.Array:
       int32 [rows, outputs].
 
     Raises:
-      TypeError: if a dtype differs.
-      ValueError: if a shape does not fit.
+      TypeError: If x is not uint8 or weights is not int8.
+      ValueError: If an argument is not a matrix, if the numbers of inputs differ or exceed `MAX_INPUTS`.
+      ModuleNotFoundError: If `tfm_native` is not installed.
     """
     _check_operand("x", x, jnp.uint8)
     _check_operand("weights", weights, jnp.int8)
@@ -72,23 +79,25 @@ def multiply_int8(x: jax.Array, weights: jax.Array) -> jax.Array:
 def multiply_bfloat16(
     x: jax.Array, y: jax.Array, transpose_x: bool = False, transpose_y: bool = False
 ) -> jax.Array:
-    """Computes the product of two matrices in float32. Requires `multiplies_bfloat16`.
+    """Computes the float32 product of two bfloat16 matrices. Call it only if `multiplies_bfloat16` is True.
 
-    Its derivatives, forward and reverse, are products of the same kind. Reverse mode first rounds the
-    gradient of the result to bfloat16. `jax.vmap` computes one product after the other.
+    The product can be differentiated in forward and in reverse mode, and the derivatives are products of the
+    same kind. Reverse mode first rounds the gradient of the result to bfloat16. `jax.vmap` computes the
+    products of a batch one after the other.
 
     Args:
       x: bfloat16 [M, K], or [K, M] with `transpose_x`.
       y: bfloat16 [K, N], or [N, K] with `transpose_y`.
-      transpose_x: whether to transpose x before multiplying.
-      transpose_y: whether to transpose y before multiplying.
+      transpose_x: Whether to transpose x before multiplying.
+      transpose_y: Whether to transpose y before multiplying.
 
     Returns:
       float32 [M, N].
 
     Raises:
-      TypeError: if a dtype differs.
-      ValueError: if a shape does not fit.
+      TypeError: If an argument is not bfloat16.
+      ValueError: If an argument is not a matrix, or if the shapes do not fit together.
+      ModuleNotFoundError: If `tfm_native` is not installed.
     """
     _check_operand("x", x, jnp.bfloat16)
     _check_operand("y", y, jnp.bfloat16)
@@ -102,35 +111,35 @@ def multiply_bfloat16(
 
 
 def _check_operand(name, x, dtype):
-    """Raises an error unless x is a matrix of this dtype."""
+    """Raises a TypeError unless x has this dtype, and a ValueError unless x is a matrix."""
     if x.dtype != dtype:
         raise TypeError(f"Expected {name} of dtype {jnp.dtype(dtype)}, got {x.dtype}.")
     if x.ndim != 2:
-        raise ValueError(f"Expected a matrix {name}, got the shape {x.shape}.")
+        raise ValueError(f"Expected {name} to be a matrix, got the shape {x.shape}.")
 
 
 def _require_native_package():
-    """Returns `tfm_native`, or raises an error if it is not installed."""
+    """Returns `tfm_native`. Raises a ModuleNotFoundError if it is not installed or cannot be loaded."""
     native = load_native_package()
     if native is None:
-        raise ModuleNotFoundError("oneDNN is not installed: pip install ./native")
+        raise ModuleNotFoundError("oneDNN is not available. Install it with: pip install ./native")
     return native
 
 
-# JAX does not differentiate foreign calls, and `jax.custom_vjp` has no forward mode. A bilinear primitive has
-# both modes, and derivatives of derivatives.
+# JAX does not differentiate foreign calls, and `jax.custom_vjp` has no forward mode. A bilinear primitive
+# supports both modes and higher derivatives.
 _bfloat16_product = Primitive("tfm_onednn_multiply_bfloat16")
 
 
 def _call_bfloat16(x, y, *, transpose_x, transpose_y):
-    """Calls oneDNN. The primitive compiles to this."""
+    """Calls oneDNN. The primitive is compiled to this call."""
     result = jax.ShapeDtypeStruct(_product_shape(x, y, transpose_x, transpose_y), jnp.float32)
     call = jax.ffi.ffi_call(_require_native_package().BFLOAT16_TARGET, result)
     return call(x, y, transpose_x=transpose_x, transpose_y=transpose_y)
 
 
 def _product_shape(x, y, transpose_x, transpose_y):
-    """Returns (M, N)."""
+    """Returns the shape (M, N) of the product."""
     return x.shape[1 if transpose_x else 0], y.shape[0 if transpose_y else 1]
 
 
@@ -151,7 +160,10 @@ def _y_gradient(gradient, x, y, *, transpose_x, transpose_y):
 
 
 def _multiply_each(operands, axes, **options):
-    """Returns the products of a batch. An operand whose batch axis is None is the same for all of them."""
+    """Computes the products of a batch, for `jax.vmap`.
+
+    `axes` are the batch axes of the operands. An operand with the batch axis None is the same in all products.
+    """
     pairs = list(zip(operands, axes, strict=True))
     size = next(x.shape[axis] for x, axis in pairs if axis is not None)
     stacked = tuple(batching.bdim_at_front(x, axis, size) for x, axis in pairs)

@@ -1,4 +1,4 @@
-"""`dot_general`, the product of activations and weights in all layers."""
+"""`dot_general`, which computes the products of activations and kernels in all layers."""
 
 import math
 from collections.abc import Sequence
@@ -23,18 +23,20 @@ def dot_general(
     max_skinny_rows: int = MAX_SKINNY_ROWS,
     **options: Any,
 ) -> jax.Array:
-    """Computes `jax.lax.dot_general` of activations and weights in the order that is fastest on a CPU.
+    """Computes the product of activations and weights in the way that is fastest on the device.
 
-    If x has few rows, the weights become the left operand, because a CPU reads them faster there. If x has
-    many rows, oneDNN multiplies matrices of bfloat16 where it is installed (`tfm.matmul.onednn`).
+    On a CPU there are two special cases. If x has few rows, the weights become the left operand, because a
+    CPU reads a left operand faster. If x has many rows and both operands are bfloat16, oneDNN computes the
+    product where it is installed (`tfm.matmul.onednn`). Otherwise, and on other devices, this is
+    `jax.lax.dot_general`.
 
     Args:
       x: [..., inputs].
-      weights: the input axes and the output axes, in any order.
-      dimension_numbers: as in `jax.lax.dot_general`. Products with batch axes are left to JAX.
-      max_skinny_rows: the maximum number of rows of x for weights as the left operand. The rows of x are all
-        axes except the inputs.
-      options: as in `jax.lax.dot_general`.
+      weights: An array with the input axes and the output axes, in any order.
+      dimension_numbers: See `jax.lax.dot_general`. `jax.lax.dot_general` computes products with batch axes.
+      max_skinny_rows: The weights become the left operand if x has at most this number of rows. The number
+        of rows is the product of all axes of x except the inputs.
+      **options: See `jax.lax.dot_general`.
 
     Returns:
       [..., outputs].
@@ -53,18 +55,19 @@ def dot_general(
 
 
 def bfloat16_library() -> str:
-    """Returns which library multiplies matrices of bfloat16 with many rows now: `ONEDNN` or `XLA`.
+    """Returns the library that multiplies bfloat16 matrices with many rows: `ONEDNN` or `XLA`.
 
-    Their sums are rounded differently, so the results of a run depend on it.
+    The two libraries round sums differently, so the results of a run depend on the library.
     """
     is_native = backend.allows_foreign_calls() and onednn.multiplies_bfloat16()
     return ONEDNN if is_native else XLA
 
 
 def _multiply_matrices(x, weights, input_axes, preferred_element_type=None, **options):
-    """Multiplies after reshaping both operands to matrices.
+    """Reshapes both operands to matrices and multiplies them: [..., inputs] -> [..., outputs].
 
-    With more axes, XLA transposes an operand of the weights' gradient, or that gradient, in a separate pass.
+    For operands with more than two axes, XLA would transpose an operand or the result in a separate pass when
+    it computes the gradient of the weights.
     """
     rows, x_inputs_last, x = _reshape_to_matrix(x, input_axes[0])
     outputs, weight_inputs_last, weights = _reshape_to_matrix(weights, input_axes[1])
@@ -79,30 +82,39 @@ def _multiply_matrices(x, weights, input_axes, preferred_element_type=None, **op
     return product.reshape(*rows, *outputs)
 
 
-def _may_be_sharded(x):
-    """Returns whether several devices may share x, whose rows a reshape would gather on each device.
+def _may_be_sharded(x: jax.Array) -> bool:
+    """Returns whether x may be divided over several devices. A reshape would gather its rows on each device.
 
-    In `jax.shard_map`, and on a mesh of explicit axes, the type of x names axes of the mesh.
+    Inside of `jax.shard_map`, and on a mesh with explicit axes, the type of x contains names of mesh axes.
     """
     kind = jax.typeof(x)
     return jax.device_count() > 1 or bool(kind.manual_axis_type.varying) or any(kind.sharding.spec)
 
 
-def _is_matrix(x, input_axes):
-    """Returns whether the input axes are all of the first or all of the last axes of x, in order."""
+def _is_matrix(x: jax.Array, input_axes: Axes) -> bool:
+    """Returns whether the input axes are the first axes or the last axes of x, in order.
+
+    Only then can x be reshaped to a matrix without moving data.
+    """
     return _are_first(x, input_axes) or _are_last(x, input_axes)
 
 
-def _are_first(x, axes):
+def _are_first(x: jax.Array, axes: Axes) -> bool:
+    """Returns whether the axes are the first axes of x, in order."""
     return tuple(axis % x.ndim for axis in axes) == tuple(range(len(axes)))
 
 
-def _are_last(x, axes):
+def _are_last(x: jax.Array, axes: Axes) -> bool:
+    """Returns whether the axes are the last axes of x, in order."""
     return tuple(axis % x.ndim for axis in axes) == tuple(range(x.ndim - len(axes), x.ndim))
 
 
 def _reshape_to_matrix(x, input_axes):
-    """Returns (shape of the other axes, whether the inputs are the last axis, matrix)."""
+    """Reshapes x to a matrix of its input axes and its other axes.
+
+    Returns:
+      (shape of the other axes, whether the inputs are the last axis of the matrix, matrix).
+    """
     inputs_last = _are_last(x, input_axes)
     others = x.shape[: x.ndim - len(input_axes)] if inputs_last else x.shape[len(input_axes) :]
     inputs = math.prod(x.shape[axis] for axis in input_axes)
