@@ -22,7 +22,8 @@ class EditedModel:
 
     In a search, each hypothesis becomes a row of the model's batch with a separate cache. Reordering the
     hypotheses copies their keys and values. In each step, an edit receives one position of N = B * W rows,
-    with the axes of a forward pass. `Point.rows` and `Point.positions` contain these rows and positions. Rows are counted from 0 in each batch of a search.
+    with the axes of a forward pass. `Point.rows` and `Point.positions` contain these rows and positions. Rows
+    are counted from 0 in each batch of a search.
 
     JAX compiles separate programs for each object of this class, so create an object once and reuse it.
     """

@@ -162,7 +162,7 @@ def _y_gradient(gradient, x, y, *, transpose_x, transpose_y):
 def _multiply_each(operands, axes, **options):
     """Computes the products of a batch, for `jax.vmap`.
 
-    `axes` are the batch axes of the operands. An operand with the batch axis None is the same in all products.
+    `axes` are the batch axes of the operands. An operand with the axis None is the same in all products.
     """
     pairs = list(zip(operands, axes, strict=True))
     size = next(x.shape[axis] for x, axis in pairs if axis is not None)
