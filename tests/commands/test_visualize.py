@@ -189,7 +189,7 @@ def test_another_format_replaces_the_figures(tiny_run, tmp_path, quick):
         (["a", "--format=gif"], "--format"),
         (["a", "--layer=-1"], "--layer to be from 0"),
         (["a", "--difference"], "--difference needs at least two sentences, got 1"),
-        (["a", "--head=rollout", "--measure=norms"], "Rollout is of weights"),
+        (["a", "--head=rollout", "--measure=norms"], "--head=rollout needs attention weights"),
         (["a", "--ensemble=2"], "An ensemble is several models"),
         (["half \udcff"], "half of a character"),
     ],

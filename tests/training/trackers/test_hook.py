@@ -82,7 +82,7 @@ def test_a_tracker_cannot_be_opened(memory, tmp_path, caplog):
     memory.broken = "__init__"
     train_tracked(tmp_path, NAME)
     (warning,) = warnings_of(caplog)
-    assert "the run goes on without it" in warning
+    assert "The run continues without it" in warning
     assert read_metrics(str(tmp_path))[-1]["step"] == 6
 
 

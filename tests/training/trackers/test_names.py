@@ -19,8 +19,8 @@ from tfm.training.trackers import PACKAGES, find_tracker
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (("wanbd",), "training.trackers must have names out of .*'wandb'.*, got 'wanbd'"),
-        (("wandb", "wandb"), "training.trackers has 'wandb' twice"),
+        (("wanbd",), "training.trackers .*'wandb'.*, got 'wanbd'"),
+        (("wandb", "wandb"), "training.trackers.*got 'wandb' twice"),
         ((3,), "each of training.trackers must be of type str"),
     ],
 )

@@ -1,6 +1,7 @@
-"""Trackers of experiments: TensorBoard, Weights & Biases, MLflow, or one of the user's own package.
+"""Experiment trackers: TensorBoard, Weights & Biases, MLflow, or a class of another package.
 
-`training.trackers` names them. Weights & Biases and MLflow are imported only by a run that names them.
+The config field `training.trackers` selects them. Weights & Biases and MLflow are imported only by a run that
+selects them.
 """
 
 import importlib
@@ -12,36 +13,36 @@ from tfm.config import find_by_name, is_dotted
 from tfm.errors import UserError, install_extra
 
 PATH = "training.trackers"
-PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}  # name -> what it imports
+PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}  # tracker: package
 METHODS = ("log_config", "log_scalars", "log_samples", "log_picture", "close")  # of `Tracker`
 
 
 class Tracker(Protocol):
-    """What a tracker does with what a run logs.
+    """The interface of a tracker.
 
-    It is made by a call with the work directory. The calls then come in order, from one thread. After a
-    kill a run repeats steps: what is logged of them comes again, with the same values. An error in any method
-    ends the tracker, not the run.
+    A function from the path of the work directory creates the tracker. One thread makes all further calls in
+    order. After a kill, a run repeats steps and logs their values again. An error in any method ends the
+    tracker, but not the run.
     """
 
     def log_config(self, config: Mapping[str, Any]) -> None:
-        """At each start, before all else: the config of the run, sections as mappings."""
+        """Called first at each start of the run with its config, in which sections are mappings."""
         ...
 
     def log_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Means since the last line of the log, "train/...", or scores, "validation/..."."""
+        """Called with {"train/...": mean since the last call} or with {"validation/...": score}."""
         ...
 
     def log_samples(self, step: int, rows: Sequence[Mapping[str, str]]) -> None:
-        """A table of outputs, at least one row; all rows have the same columns."""
+        """Called with a table of outputs. It has at least one row, and all rows have the same columns."""
         ...
 
     def log_picture(self, step: int, name: str, path: str) -> None:
-        """A picture: the PNG file at a path in the work directory, which stays there."""
+        """Called with the path of a PNG file in the work directory. The file is not deleted."""
         ...
 
     def close(self) -> None:
-        """At the end of the run: writes or sends what is left."""
+        """Called at the end of the run. Writes or sends the remaining data."""
         ...
 
 
@@ -49,32 +50,35 @@ def check_names(names: Iterable[str]) -> None:
     """Checks the names of trackers without importing anything.
 
     Raises:
-      UserError: one is unknown or there twice.
+      UserError: if a name is unknown or occurs twice.
     """
     names = list(names)
     for name in names:
         if name not in PACKAGES and not is_dotted(name):
             raise UserError(
-                f"{PATH} must have names out of {list(PACKAGES)}, or 'package.module:Class' of your own "
+                f"Expected {PATH} to be names out of {list(PACKAGES)}, or 'package.module:Class' of another "
                 f"package, got {name!r}."
             )
         if names.count(name) > 1:
-            raise UserError(f"{PATH} has {name!r} twice: name it once.")
+            raise UserError(f"Expected different names in {PATH}, got {name!r} twice. Remove one of them.")
 
 
 def find_tracker(name: str) -> Callable[[str], Tracker]:
-    """What makes the tracker of this name from the path of a work directory.
+    """Returns the function or class that creates a tracker from the path of a work directory.
+
+    Args:
+      name: a key of `PACKAGES`, or "package.module:Class".
 
     Raises:
-      UserError: its package is not installed, or a module of the user's own is not allowed or has no such
-        class.
+      UserError: if the package is not installed, or if a module of another package may not be imported or
+        does not contain the class.
     """
     if name not in PACKAGES:
         return find_by_name(PACKAGES, name, PATH, METHODS)
     found = importlib.util.find_spec(PACKAGES[name])
-    if found is None or found.origin is None:  # the folder wandb of offline runs is no package
+    if found is None or found.origin is None:  # the folder "wandb" of offline runs has no origin
         raise UserError(
-            f"{PATH} names {name!r}, whose package {PACKAGES[name]} is not installed: "
-            f"{install_extra('tracking')}, or leave the name out."
+            f"{PATH} contains {name!r}, but the package {PACKAGES[name]} is not installed: "
+            f"{install_extra('tracking')}, or remove the name."
         )
     return importlib.import_module(f"{__name__}.{name}").make_tracker

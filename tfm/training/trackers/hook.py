@@ -1,4 +1,4 @@
-"""Between the training loop and the trackers: no tracker can end a run, or make it wait."""
+"""Connects the training loop with the trackers. No tracker can end a run or slow it down."""
 
 import dataclasses
 import logging
@@ -13,20 +13,21 @@ from tfm.training.samples import picture_path
 from tfm.training.task import Samples
 from tfm.training.trackers import PATH, Tracker, find_tracker
 
-CLOSE_SECONDS = 60  # to wait at the end of a run for what is not sent yet
-MOST_WAITING = 1000  # calls of a tracker that is slower than the run
+CLOSE_SECONDS = 60  # maximum wait at the end of a run for the remaining calls
+MOST_WAITING = 1000  # maximum number of calls in the queue of a slow tracker
 log = logging.getLogger(__name__)
 
 
 class TrackerHook(Hook):
-    """Gives a tracker what the loop logs, on a thread of its own.
+    """A hook that calls a tracker on a separate thread.
 
-    The first error is logged as a warning and ends the tracker, but not the run.
+    The first error of the tracker is logged as a warning. After it, the tracker receives no more calls, and
+    the run continues.
 
     Args:
-      name: of the tracker, for warnings.
+      name: name of the tracker, for warnings.
       tracker: a `Tracker`.
-      workdir: of the run.
+      workdir: work directory of the run.
     """
 
     def __init__(self, name: str, tracker: Tracker, workdir: str):
@@ -37,19 +38,19 @@ class TrackerHook(Hook):
         self._thread.start()
 
     def log_config(self, config: Any) -> None:
-        """Gives it the dataclass of a run's config."""
+        """Sends the config of a run, a dataclass, to the tracker."""
         self._put(self._tracker.log_config, dataclasses.asdict(config))
 
     def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Gives it the metrics of training."""
+        """Sends the training metrics to the tracker."""
         self._put(self._tracker.log_scalars, step, dict(metrics))
 
     def on_evaluation(self, step: int, scores: Mapping[str, float]) -> None:
-        """Gives it the scores."""
+        """Sends the scores to the tracker."""
         self._put(self._tracker.log_scalars, step, dict(scores))
 
     def on_samples(self, step: int, samples: Samples) -> None:
-        """Gives it the samples, whose pictures `tfm.training.samples.SamplesWriter` has drawn."""
+        """Sends the samples and the paths of their pictures. `SamplesWriter` must have drawn the pictures."""
         if samples.rows:
             self._put(self._tracker.log_samples, step, samples.rows)
         for name in samples.pictures:
@@ -57,14 +58,15 @@ class TrackerHook(Hook):
             self._put(self._tracker.log_picture, step, name, path)
 
     def close(self) -> None:
-        """Closes it; waits at most `CLOSE_SECONDS` for what is not written or sent."""
+        """Closes the tracker. Waits at most `CLOSE_SECONDS` for the calls in the queue."""
         self._put(self._tracker.close)
         self._put(self._has_ended.set)
         self._thread.join(0 if self._has_ended.is_set() else CLOSE_SECONDS)
         if not self._has_ended.is_set():
-            self._give_up(f"it has not ended after {CLOSE_SECONDS} s")
+            self._give_up(f"it did not close within {CLOSE_SECONDS} s")
 
     def _put(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Adds a call to the queue of the thread. Ends the tracker if the queue is full."""
         if self._has_ended.is_set():
             return
         try:
@@ -72,7 +74,8 @@ class TrackerHook(Hook):
         except queue.Full:
             self._give_up(f"{MOST_WAITING:,} calls wait for it")
 
-    def _work(self):
+    def _work(self) -> None:
+        """Makes the calls of the queue, until the tracker ends."""
         while not self._has_ended.is_set():
             call, arguments = self._calls.get()
             try:
@@ -80,11 +83,13 @@ class TrackerHook(Hook):
             except Exception as error:
                 self._give_up(f"{type(error).__name__}: {error}")
 
-    def _give_up(self, reason):
+    def _give_up(self, reason: str) -> None:
+        """Ends the tracker with a warning."""
         self._has_ended.set()
         log.warning(
-            "The tracker %r gets nothing more until the next start: %s. The run goes on without it, with its "
-            "log, metrics.jsonl and samples.jsonl; check its server, network and disk.",
+            "The tracker %r receives no more data until the next start of the run: %s. The run continues "
+            "without it and still writes its log, metrics.jsonl and samples.jsonl. Check the server, the "
+            "network and the disk.",
             *(self._name, reason),
         )
 
@@ -92,16 +97,17 @@ class TrackerHook(Hook):
 def open_trackers(
     names: tuple[str, ...], workdir: str, config: Any, *, resumed: bool
 ) -> Iterator[TrackerHook]:
-    """Yields a hook for each of the trackers with these names, which has got the config.
+    """Opens trackers, sends them the config, and yields a hook for each.
 
     Args:
-      names: `training.trackers`.
-      workdir: of the run.
-      config: of the run, a dataclass.
-      resumed: the run has made steps: it goes on without a tracker that cannot be opened, with a warning.
+      names: the config field `training.trackers`.
+      workdir: work directory of the run.
+      config: config of the run, a dataclass.
+      resumed: whether the run has completed steps. A resumed run then continues with a warning if a tracker
+        cannot be opened.
 
     Raises:
-      UserError: a package is missing, or a tracker of a new run cannot be opened.
+      UserError: if a package is missing, or a tracker of a new run cannot be opened.
     """
     for name in names:
         make = find_tracker(name)
@@ -111,9 +117,9 @@ def open_trackers(
             problem = f"{PATH}: {name!r} cannot be opened ({type(error).__name__}: {error})"
             if not resumed:
                 raise UserError(
-                    f"{problem}: check its server, login and environment, or leave the name out."
+                    f"{problem}. Check its server, login and environment variables, or remove the name."
                 ) from error
-            log.warning("%s; the run goes on without it", problem)
+            log.warning("%s. The run continues without it.", problem)
             continue
         hook = TrackerHook(name, tracker, workdir)
         hook.log_config(config)

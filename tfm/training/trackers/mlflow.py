@@ -1,4 +1,4 @@
-"""MLflow. MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME and its other variables of the environment count."""
+"""The tracker for MLflow. MLFLOW_TRACKING_URI and MLflow's other environment variables configure it."""
 
 import os
 import re
@@ -10,18 +10,18 @@ from tfm.training.samples import format_table, step_name
 from tfm.training.trackers.run_ids import read_id, write_id
 
 NAME = "mlflow"
-EXPERIMENT = "tfm"  # where MLFLOW_EXPERIMENT_NAME names none
-LONGEST_VALUE = 500  # characters of a parameter that every store takes
+EXPERIMENT = "tfm"  # default for MLFLOW_EXPERIMENT_NAME
+LONGEST_VALUE = 500  # characters of a parameter that all stores of MLflow accept
 MOST_PARAMETERS = 100  # of a request
 NOT_IN_NAMES = re.compile(r"[^\w\-./ ]", re.ASCII)
-FOLDER = "samples"  # of the artifacts
+FOLDER = "samples"  # folder of the artifacts
 
 
 class MLflowTracker:
-    """Writes to one run of MLflow; a `tfm.training.trackers.Tracker`."""
+    """Logs to one run of MLflow. Implements `tfm.training.trackers.Tracker`."""
 
     def __init__(self, workdir: str):
-        from mlflow import MlflowClient  # takes seconds
+        from mlflow import MlflowClient  # imported here because it takes seconds
 
         self._client = MlflowClient()
         run_id = read_id(workdir, NAME)
@@ -34,9 +34,10 @@ class MLflowTracker:
         self._id = run_id
 
     def log_config(self, config: Mapping[str, Any]) -> None:
-        """Each field as a parameter, and all as config.json.
+        """Logs each field as a parameter, and the whole config as config.json.
 
-        A parameter of MLflow never changes: where a resumed run changed a field, config.json alone says so.
+        Parameters of MLflow cannot change. If a resumed run changes a field, only config.json has the new
+        value.
         """
         from mlflow.entities import Param
 
@@ -51,7 +52,7 @@ class MLflowTracker:
         self._client.log_dict(self._id, dict(config), "config.json")
 
     def log_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """A point of each metric."""
+        """Logs a point of each metric."""
         from mlflow.entities import Metric
 
         now = round(1000 * time.time())
@@ -59,20 +60,20 @@ class MLflowTracker:
         self._client.log_batch(self._id, metrics=metrics)
 
     def log_samples(self, step: int, rows: Sequence[Mapping[str, str]]) -> None:
-        """A table in Markdown among the artifacts, a file for each step."""
+        """Logs the samples of a step as an artifact, a file with a table in Markdown."""
         self._client.log_text(self._id, format_table(rows), f"{FOLDER}/{step_name(step)}.md")
 
     def log_picture(self, step: int, name: str, path: str) -> None:
-        """The picture among the artifacts."""
-        del step, name  # are in the name of the file
+        """Logs a picture as an artifact."""
+        del step, name  # the name of the file contains both
         self._client.log_artifact(self._id, path, FOLDER)
 
     def close(self) -> None:
-        """Ends the run."""
+        """Ends the run of MLflow."""
         self._client.set_terminated(self._id)
 
-    def _find_experiment(self):
-        """The id of the experiment, which is made where it is not there."""
+    def _find_experiment(self) -> str:
+        """Returns the id of the experiment. Creates the experiment if it does not exist."""
         if known := os.environ.get("MLFLOW_EXPERIMENT_ID"):
             return known
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
@@ -81,14 +82,14 @@ class MLflowTracker:
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"training.steps": value} of a mapping of sections."""
-    found: dict[str, Any] = {}
+    """Returns the fields of nested sections as {"training.steps": value}."""
+    fields: dict[str, Any] = {}
     for name, value in config.items():
         if isinstance(value, Mapping):
-            found |= flatten(value, f"{prefix}{name}.")
+            fields |= flatten(value, f"{prefix}{name}.")
         else:
-            found[f"{prefix}{name}"] = value
-    return found
+            fields[f"{prefix}{name}"] = value
+    return fields
 
 
 make_tracker = MLflowTracker

@@ -1,4 +1,4 @@
-"""TensorBoard: event files in the folder tensorboard of the work directory."""
+"""The tracker for TensorBoard. It writes event files into the folder tensorboard of the work directory."""
 
 import json
 import os
@@ -22,10 +22,10 @@ TEXT = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"
 
 
 class TensorBoardTracker:
-    """Writes a file of events; a `tfm.training.trackers.Tracker`.
+    """Writes an event file. Implements `tfm.training.trackers.Tracker`.
 
-    The file is written here and not by tensorboardX's thread, which dies where the disk is full: what puts
-    events into its queue would wait for ever.
+    The class does not use the writer thread of tensorboardX, because this thread dies if the disk is full.
+    After that, adding an event to its queue would block forever.
     """
 
     def __init__(self, workdir: str):
@@ -39,20 +39,20 @@ class TensorBoardTracker:
         self._flushed = time.monotonic()
 
     def log_config(self, config: Mapping[str, Any]) -> None:
-        """As a text, the JSON of the config."""
+        """Writes the config as JSON in a text."""
         lines = json.dumps(config, indent=2).splitlines()
         self._write_text(0, "config", "\n".join(f"    {line}" for line in lines))  # Markdown's code
 
     def log_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """A point of each curve."""
+        """Writes a point of each curve."""
         self._write_values(step, [Summary.Value(tag=tag, simple_value=x) for tag, x in scalars.items()])
 
     def log_samples(self, step: int, rows: Sequence[Mapping[str, str]]) -> None:
-        """A table in Markdown, among the texts."""
+        """Writes the samples as a text with a table in Markdown."""
         self._write_text(step, "samples", format_table(rows))
 
     def log_picture(self, step: int, name: str, path: str) -> None:
-        """The picture, among the images."""
+        """Writes a picture as an image."""
         with open(path, "rb") as file:
             png = file.read()
         width, height = (int.from_bytes(png[i : i + 4]) for i in (16, 20))  # of the header of a PNG
@@ -60,21 +60,22 @@ class TensorBoardTracker:
         self._write_values(step, [Summary.Value(tag=f"samples/{name}", image=image)])
 
     def close(self) -> None:
-        """Writes what is still in memory."""
+        """Writes the remaining events and closes the file."""
         with writing(self._folder):
             self._writer.close()
 
-    def _write_text(self, step, tag, text):
+    def _write_text(self, step: int, tag: str, text: str) -> None:
         tensor = TensorProto(dtype="DT_STRING", string_val=[text.encode()])
         self._write_values(step, [Summary.Value(tag=tag, metadata=TEXT, tensor=tensor)])
 
-    def _write_values(self, step, values):
+    def _write_values(self, step: int, values: list[Summary.Value]) -> None:
+        """Writes an event. Flushes the file if the last flush is over `FLUSH_SECONDS` ago."""
         self._write(step=step, summary=Summary(value=values))
         if time.monotonic() - self._flushed > FLUSH_SECONDS:
             self._writer.flush()
             self._flushed = time.monotonic()
 
-    def _write(self, **fields):
+    def _write(self, **fields: Any) -> None:
         with writing(self._folder):
             self._writer.write(Event(wall_time=time.time(), **fields).SerializeToString())
 

@@ -1,4 +1,4 @@
-"""Weights & Biases. WANDB_MODE, WANDB_PROJECT and its other variables of the environment count."""
+"""The tracker for Weights & Biases. WANDB_MODE, WANDB_PROJECT and other variables configure it."""
 
 import os
 import uuid
@@ -8,19 +8,19 @@ from typing import Any
 from tfm.training.trackers.run_ids import read_id, write_id
 
 NAME = "wandb"
-PROJECT = "tfm"  # where WANDB_PROJECT names none
-STEP = "step"  # the horizontal axis of all charts
+PROJECT = "tfm"  # default for WANDB_PROJECT
+STEP = "step"  # metric of the horizontal axis of all charts
 
 
 class WandbTracker:
-    """Writes to one run of Weights & Biases; a `tfm.training.trackers.Tracker`.
+    """Logs to one run of Weights & Biases. Implements `tfm.training.trackers.Tracker`.
 
-    The step is a value like others: a step of Weights & Biases never goes back, but a run that resumes from a
-    checkpoint does.
+    The step is logged as a metric. The built-in step of Weights & Biases cannot decrease, but the step of a
+    run decreases when it resumes from a checkpoint.
     """
 
     def __init__(self, workdir: str):
-        import wandb  # takes seconds
+        import wandb  # imported here because it takes seconds
 
         self._wandb = wandb
         run_id = read_id(workdir, NAME)
@@ -32,31 +32,31 @@ class WandbTracker:
             name=None if os.environ.get("WANDB_NAME") else os.path.basename(os.path.abspath(workdir)),
             dir=None if os.environ.get("WANDB_DIR") else workdir,
             id=run_id,
-            resume="allow" if resumes else None,  # offline, `wandb sync` joins what has the same id
-            settings=wandb.Settings(console="off"),  # the log of the run stays where it is
+            resume="allow" if resumes else None,  # offline, `wandb sync` merges runs with the same id
+            settings=wandb.Settings(console="off"),  # do not capture the output of the run
         )
         for group in ("train", "validation", "samples"):
             self._run.define_metric(f"{group}/*", step_metric=STEP)
 
     def log_config(self, config: Mapping[str, Any]) -> None:
-        """The config of the run; of a resumed one, what changed."""
+        """Logs the config. A resumed run overwrites the old values."""
         self._run.config.update(dict(config), allow_val_change=True)
 
     def log_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """A point of each chart."""
+        """Logs a point of each chart."""
         self._run.log({STEP: step, **scalars})
 
     def log_samples(self, step: int, rows: Sequence[Mapping[str, str]]) -> None:
-        """A table of the step."""
+        """Logs the samples of a step as a table."""
         table = self._wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
         self._run.log({STEP: step, "samples/table": table})
 
     def log_picture(self, step: int, name: str, path: str) -> None:
-        """The picture of the step."""
+        """Logs a picture of a step."""
         self._run.log({STEP: step, f"samples/{name}": self._wandb.Image(path)})
 
     def close(self) -> None:
-        """Ends the run and sends what is left."""
+        """Ends the run of Weights & Biases and sends the remaining data."""
         self._run.finish()
 
 
