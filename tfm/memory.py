@@ -16,7 +16,13 @@ CGROUP_LIMIT = "/sys/fs/cgroup/memory.max"  # of a container or a batch job on L
 
 
 class Memory(NamedTuple):
-    """Bytes on one device: of state and batch, of a step beside them, and available ones, or None."""
+    """The memory of one device in bytes.
+
+    Attributes:
+      state: bytes of the state and the batch.
+      step: additional bytes of a step.
+      available: bytes of the device, or None if they are unknown.
+    """
 
     state: int
     step: int
@@ -24,7 +30,7 @@ class Memory(NamedTuple):
 
     @property
     def needed(self) -> int:
-        """Bytes in all."""
+        """Total bytes that a step needs."""
         return self.state + self.step
 
 
@@ -49,7 +55,7 @@ def return_free_memory() -> None:
 
 
 def measure_memory(compiled: jax.stages.Compiled) -> Memory:
-    """The `Memory` of a compiled step that donates its state."""
+    """Returns the `Memory` of a compiled step that donates its state."""
     analysis: Any = compiled.memory_analysis()
     state = analysis.argument_size_in_bytes
     step = analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
@@ -58,10 +64,10 @@ def measure_memory(compiled: jax.stages.Compiled) -> Memory:
 
 @contextlib.contextmanager
 def explain_out_of_memory(gradient_accumulation_steps: int) -> Iterator[None]:
-    """Turns an out-of-memory error of a device inside into an error message.
+    """Turns an out-of-memory error of a device inside the context into a UserError with advice.
 
     Raises:
-      UserError: instead of XLA's own error.
+      UserError: if a device does not have enough memory.
     """
     try:
         yield
@@ -75,9 +81,10 @@ def explain_out_of_memory(gradient_accumulation_steps: int) -> Iterator[None]:
 
 
 def check_memory(memory: Memory, gradient_accumulation_steps: int) -> None:
-    """
+    """Checks that a device has enough memory for a step.
+
     Raises:
-      UserError: a step needs more than there is.
+      UserError: if a step needs more than the available memory.
     """
     if memory.available and memory.needed > memory.available:
         raise UserError(
@@ -87,7 +94,7 @@ def check_memory(memory: Memory, gradient_accumulation_steps: int) -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of JAX says that a device has too little memory."""
+    """Returns whether an error is JAX's error for a device without enough memory."""
     return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
 
 
@@ -96,12 +103,12 @@ def check_estimate(what: str, needed: int | None, available: int | None, advice:
 
     Args:
       what: subject of the error message, such as "Training this model".
-      needed: bytes; None, for no estimate, passes.
-      available: bytes; None, for an unknown number, passes.
-      advice: what to do, at the end of the error message.
+      needed: estimated bytes, or None if no estimate exists.
+      available: available bytes, or None if they are unknown.
+      advice: end of the error message: what the user can do.
 
     Raises:
-      UserError: `needed` is more.
+      UserError: if `needed` is larger than `available`. Unknown numbers pass.
     """
     if needed is not None and available and needed > available:
         raise UserError(
@@ -110,14 +117,14 @@ def check_estimate(what: str, needed: int | None, available: int | None, advice:
 
 
 def check_training_fits(model: Any, training: Any) -> None:
-    """Checks a model to train before its shapes are traced or its parameters are made.
+    """Checks the training memory of a model before its shapes are traced or its parameters are created.
 
     Args:
       model: the Linen module.
       training: a `TrainingConfig`.
 
     Raises:
-      UserError: the state of training and the gradients, or the program, are larger than the memory.
+      UserError: if training state and gradients, or the compilation of the program, need too much memory.
     """
     estimate = memory_estimate.estimate_of(model)
     if estimate is None:
@@ -130,28 +137,28 @@ def check_training_fits(model: Any, training: Any) -> None:
 
 
 def check_batches_fit(tokens: int) -> None:
-    """Checks the host's batches before data are read; `compile_step` checks what a device makes of one.
+    """Checks the host memory of batches before data are read.
 
     Args:
-      tokens: of a batch on each side, padding counted.
+      tokens: tokens of a batch on each side, including padding.
 
     Raises:
-      UserError: they are larger than the host's memory.
+      UserError: if the batches do not fit into the memory of the host.
     """
     needed = memory_estimate.batches_bytes(tokens)
     check_estimate(f"Reading batches of {tokens:,} tokens", needed, host_memory(), "lower data.batch_tokens")
 
 
 def check_weights_fit(model: Any, copies: int = 1, available: int | None = None) -> None:
-    """Checks a model to load before its shapes are traced or its parameters are read.
+    """Checks the memory of a model before its shapes are traced or its parameters are read.
 
     Args:
       model: the Linen module.
-      copies: of float32, how many are held at once.
-      available: bytes there are for them; those of a device when None.
+      copies: number of float32 copies of the parameters that are in memory at the same time.
+      available: bytes that are available; None uses those of a device.
 
     Raises:
-      UserError: the parameters, or the program, are larger than the memory.
+      UserError: if the parameters, or the compilation of the program, need too much memory.
     """
     estimate = memory_estimate.estimate_of(model)
     if estimate is None:
@@ -165,15 +172,15 @@ def check_weights_fit(model: Any, copies: int = 1, available: int | None = None)
 
 
 def format_bytes(size: int) -> str:
-    """Bytes -> '1.50 GiB', of small sizes '1.50 MiB'."""
+    """Formats bytes as '1.50 GiB', or as '1.50 MiB' if they are few."""
     if size < 2**27:
         return f"{size / 2**20:,.2f} MiB"
-    # Integers beyond a float's range are no mistake here.
+    # Sizes of huge models can exceed the range of floats.
     return f"{size // 2**20 / 2**10:,.2f} GiB" if size < 2**80 else f"{size // 2**30:,} GiB"
 
 
 def available_memory() -> int | None:
-    """Bytes of a device, or None where it does not say; CPU devices share the host's."""
+    """Returns the bytes of a device, or None if they are unknown. CPU devices share the host's memory."""
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     if limit is not None or jax.default_backend() != "cpu":
         return limit
@@ -181,10 +188,10 @@ def available_memory() -> int | None:
 
 
 def host_memory() -> int:
-    """Bytes that this host has, or the container that the process is in."""
+    """Returns the bytes of this host, or of the container of this process if its limit is smaller."""
     host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError, ValueError), open(CGROUP_LIMIT, encoding="ascii") as file:
-        host = min(host, int(file.read()))  # the word "max" where there is no limit
+        host = min(host, int(file.read()))  # without a limit, the file contains "max", a ValueError
     return host
 
 
@@ -195,8 +202,8 @@ def _advice(gradient_accumulation_steps):
     )
 
 
-def _check_program(estimate):
-    """A program has memory for each layer, however narrow it is, and takes minutes for a thousand."""
+def _check_program(estimate: memory_estimate.MemoryEstimate) -> None:
+    """Checks the host memory of a compilation. Every layer needs some, no matter how narrow it is."""
     layers = estimate.layers()
     count = " + ".join(f"{number:,}" for number in layers.values())
     needed = memory_estimate.program_bytes(estimate)
@@ -205,7 +212,7 @@ def _check_program(estimate):
     )
 
 
-def _model_advice(estimate):
-    """The fields that make a model large, with their values."""
+def _model_advice(estimate: memory_estimate.MemoryEstimate) -> str:
+    """Returns the advice for a model that is too large: its size fields with their values."""
     sizes = ", ".join(f"{name} {value:,}" for name, value in estimate.sizes().items())
     return f"lower what is largest of {sizes}"

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 FLOAT32 = 4
 INT32 = 4
 BATCH_ARRAYS = 6  # tokens, positions and segments of both sides
-BATCHES_HELD = 9  # one that is computed and those prefetched, see `tfm.data.batches.schedule`
+BATCHES_HELD = 9  # batches in memory: the current and the prefetched, see `tfm.data.batches.schedule`
 RELATIVE_KEYS = 33  # vectors of `tfm.layers.RelativeKeys`
 RELATIVE_BUCKETS = 32  # of `tfm.layers.RelativeBias`
-# What the host holds for each layer while a model is traced and compiled. Tracing the shapes of 100 layers
-# alone took 51 MiB (CPU, JAX 0.10.2).
+# Host bytes for each layer during tracing and compilation. Tracing only the shapes of 100 layers needed
+# 51 MiB (CPU, JAX 0.10.2).
 LAYER_PROGRAM = 1 << 20
 
 
@@ -23,37 +23,37 @@ class MemoryEstimate(Protocol):
     """The estimates of a model's memory."""
 
     def count_parameters(self) -> int:
-        """The number of parameters, exact."""
+        """Returns the exact number of parameters."""
         ...
 
     def sizes(self) -> dict[str, int]:
-        """{config field: value} of what makes the parameters many."""
+        """Returns {config field: value} of the fields that determine the number of parameters."""
         ...
 
     def layers(self) -> dict[str, int]:
-        """{config field: number of layers}, each of which is traced and compiled."""
+        """Returns {config field: number of layers} of the layers that are traced and compiled."""
         ...
 
 
 def estimate_of(model: Any) -> MemoryEstimate | None:
-    """The estimate of a Linen module, or None where it has none."""
+    """Returns the estimate of a Linen module, or None if it has none."""
     return getattr(model, "memory_estimate", None)
 
 
 def program_bytes(estimate: MemoryEstimate) -> int:
-    """Host memory to trace and compile a model, whatever the width of its layers."""
+    """Returns the host bytes to trace and compile a model. The width of its layers does not matter."""
     return LAYER_PROGRAM * sum(estimate.layers().values())
 
 
 def training_bytes(parameters: int, training: Any) -> int:
-    """Bytes of one device for weights, gradients, optimizer state and the moving average.
+    """Returns the bytes of one device for parameters, gradients, optimizer state and the moving average.
 
-    Frozen parameters have no optimizer state; how many they are is not known here, so that a run that freezes
-    any is estimated without.
+    Frozen parameters have no optimizer state. Their number is unknown here, so the estimate of a run that
+    freezes parameters does not include the optimizer state.
 
     Args:
-      parameters: how many.
-      training: a `TrainingConfig`; under a mesh its devices share all of these.
+      parameters: number of parameters.
+      training: a `TrainingConfig`. The mesh axes "fsdp" and "tensor" divide all these bytes.
     """
     moments = 0 if training.freeze else getattr(training.optimizer, "bytes_per_parameter", 0)
     average = FLOAT32 if training.ema_decay else 0
@@ -62,7 +62,7 @@ def training_bytes(parameters: int, training: Any) -> int:
 
 
 def batches_bytes(tokens: int) -> int:
-    """Host memory for batches of so many tokens on each side, those prefetched among them."""
+    """Returns the host bytes of all batches in memory, with `tokens` tokens on each side of a batch."""
     return BATCHES_HELD * BATCH_ARRAYS * INT32 * tokens
 
 
@@ -79,7 +79,7 @@ class TransformerMemory:
     vocabulary_size: int
 
     def count_parameters(self) -> int:
-        """The number of parameters, exact."""
+        """Returns the exact number of parameters."""
         model, d_model = self.config, self.config.d_model
         attention, feed_forward, norm = self._sublayers()
         positions = self._bias_parameters()
@@ -92,7 +92,7 @@ class TransformerMemory:
         return encoder + decoder + final_norms + tables
 
     def sizes(self) -> dict[str, int]:
-        """{config field: value} of what makes the parameters many."""
+        """Returns {config field: value} of the fields that determine the number of parameters."""
         model = self.config
         names = [name.removeprefix("model.") for name in self.layers()] + ["d_model", "d_ff", "heads"]
         names += [name for name in ("key_features", "value_features") if getattr(model, name)]
@@ -102,12 +102,12 @@ class TransformerMemory:
         return {"data.vocabulary_size": self.vocabulary_size, **sizes}
 
     def layers(self) -> dict[str, int]:
-        """{config field: number of layers}."""
+        """Returns {config field: number of layers}."""
         model = self.config
         return {"model.encoder_layers": model.encoder_layers, "model.decoder_layers": model.decoder_layers}
 
     def _sublayers(self):
-        """Parameters of one attention, one feed-forward network and one norm."""
+        """Returns the parameters of one attention, one feed-forward network and one norm."""
         model = self.config
         d_model, d_ff = model.d_model, model.d_ff
         keys, values = self._head_features()
@@ -119,20 +119,20 @@ class TransformerMemory:
         return attention, feed_forward, d_model * (1 if model.norm == "rms_norm" else 2)
 
     def _bias_parameters(self):
-        """Parameters of the relative positions of one self-attention."""
+        """Returns the parameters of the relative positions of one self-attention."""
         model = self.config
         if model.positions == "relative_keys":
             return RELATIVE_KEYS * (self._head_features()[0] // model.heads)
         return RELATIVE_BUCKETS * model.heads if model.positions == "relative_bias" else 0
 
     def _head_features(self):
-        """(H * K, H * V)."""
+        """Returns (H * K, H * V)."""
         model = self.config
         own = model.d_model // model.heads
         return model.heads * (model.key_features or own), model.heads * (model.value_features or own)
 
     def _cached_features(self):
-        """(G * K, G * V), of keys and values."""
+        """Returns (G * K, G * V), the features of keys and values."""
         shared = self.config.heads // (self.config.key_value_heads or self.config.heads)
         return tuple(features // shared for features in self._head_features())
 
@@ -146,7 +146,7 @@ class DecoderMemory(TransformerMemory):
     """
 
     def count_parameters(self) -> int:
-        """The number of parameters, exact."""
+        """Returns the exact number of parameters."""
         model, d_model = self.config, self.config.d_model
         attention, feed_forward, norm = self._sublayers()
         stack = model.layers * (attention + self._bias_parameters() + feed_forward + 2 * norm)
@@ -156,5 +156,5 @@ class DecoderMemory(TransformerMemory):
         return stack + final_norm + tables + positions
 
     def layers(self) -> dict[str, int]:
-        """{config field: number of layers}."""
+        """Returns {config field: number of layers}."""
         return {"model.layers": self.config.layers}

@@ -1,7 +1,7 @@
-"""What a compiled program does, read from its text: products, memory traffic and collectives of one device.
+"""HLO analysis: counts the matrix products, memory traffic and collectives of a compiled program per device.
 
-`jax.stages.Compiled.as_text()` is XLA's optimised HLO in the order in which it runs. XLA's own cost analysis
-counts the body of a loop once; here each instruction counts as often as it runs.
+`jax.stages.Compiled.as_text()` returns XLA's optimised HLO in execution order. XLA's cost analysis counts the
+body of a loop once. This module counts each instruction as often as it runs.
 """
 
 import math
@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-FUSED_SCATTER = "all-reduce-scatter"  # a TPU's fusion of the sum and the part of it that a device keeps
+FUSED_SCATTER = "all-reduce-scatter"  # prefix of a TPU's fusion of an all-reduce and a slice of its result
 HOST_TRANSFERS = ("infeed", "outfeed", "send", "recv", "send-done", "recv-done")
 HOST_CALLS = ("callback", "MoveToHost", "MoveToDevice")  # in the target of a custom call
-FREE = {  # these move nothing: they name what is there, or what they call is counted
+FREE = {  # these move no data, or the instructions that they call are counted instead
     *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "conditional", "call"),
     *("after-all", "partition-id", "replica-id", "opt-barrier", "custom-call", "iota"),
 }
-PARTIAL_READS = ("dynamic-slice", "slice", "gather")  # they read as much as they give
+PARTIAL_READS = ("dynamic-slice", "slice", "gather")  # these read only as many bytes as they return
 COMPUTE = ("fusion", "dot", "convolution", "while", "custom-call")
 
 _ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([\d,]*)\](?:\{([^{}]*)\})?")
@@ -31,7 +31,7 @@ _MESH_AXIS = re.compile(r"'(\w+)'=(\d+)")
 
 
 class Array(NamedTuple):
-    """One array of an instruction: dtype as XLA names it, shape, and whether it lies in the main memory."""
+    """An array of an instruction: dtype in XLA's notation, shape, and whether it is in main memory."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class Array(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Size without padding; 0 of a token, which is no data."""
+        """Size in bytes without padding. Tokens of XLA have no data and size 0."""
         bits = re.search(r"\d+", self.dtype)
         width = int(bits[0]) if bits else 8 if self.dtype == "pred" else 0
         return math.prod(self.shape) * width // 8
@@ -49,11 +49,11 @@ class Instruction(NamedTuple):
     """One line of a computation.
 
     Attributes:
-      name, opcode: as in the text.
-      outputs: its arrays, of a tuple all of them.
+      name, opcode: name and opcode in the text.
+      outputs: the output arrays. A tuple has several.
       operands: names of instructions of the same computation.
-      attributes: the text behind the operands.
-      is_root: whether it is the computation's result.
+      attributes: the text after the operands.
+      is_root: whether the instruction is the result of the computation.
     """
 
     name: str
@@ -68,20 +68,21 @@ Computation = dict[str, Instruction]
 
 
 class Program(NamedTuple):
-    """Computations by name, each {name: instruction} in order, and the name of the first one to run."""
+    """All computations by name, and the name of the entry computation."""
 
     computations: dict[str, Computation]
     entry: str
 
 
 class Run(NamedTuple):
-    """An instruction where it runs.
+    """An instruction that runs, with its context.
 
     Attributes:
-      instruction: of `computation`.
-      computation, where: its own, and the name of that.
-      times: how often a run of the program runs it; loops of unknown length count once.
-      fused: whether it is inside of a fusion, whose intermediate results never reach the memory.
+      instruction: an instruction of `computation`.
+      computation: the computation that contains the instruction.
+      where: name of the computation.
+      times: number of executions in a run of the program. Loops of unknown length count once.
+      fused: whether the instruction is inside a fusion. Intermediate results of a fusion are not in memory.
     """
 
     instruction: Instruction
@@ -95,12 +96,12 @@ class Collective(NamedTuple):
     """A collective operation.
 
     Attributes:
-      kind: of `COLLECTIVES`.
-      dtypes: of its arrays.
-      bytes: of one run on one device: of the larger of what goes in and what comes out.
-      group: devices that take part.
-      times: how often it runs in a run of the program.
-      overlaps: whether it runs beside computation: it has a start and a done with some in between.
+      kind: an element of `COLLECTIVES`.
+      dtypes: dtypes of its arrays.
+      bytes: bytes of the inputs or of the outputs, whichever is larger, of one execution on one device.
+      group: number of devices that take part.
+      times: number of executions in a run of the program.
+      overlaps: whether computation runs between its start and its end.
     """
 
     kind: str
@@ -112,22 +113,22 @@ class Collective(NamedTuple):
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all its runs."""
+        """Bytes of all executions."""
         return self.bytes * self.times
 
     @property
     def sent_bytes(self) -> float:
-        """Bytes that a device sends in all runs, by the best algorithms for rings and tori."""
+        """Bytes that a device sends in all executions with the best algorithms for rings and tori."""
         share = (self.group - 1) / self.group
         factor = {"all-reduce": 2 * share, "collective-permute": 1.0}.get(self.kind, share)
         return factor * self.total_bytes
 
 
 def parse(text: str) -> Program:
-    """The computations of `jax.stages.Compiled.as_text()`.
+    """Parses the text of `jax.stages.Compiled.as_text()`.
 
     Raises:
-      ValueError: the text has no entry computation.
+      ValueError: if the text has no entry computation.
     """
     computations, entry, current = {}, None, {}
     for line in text.splitlines():
@@ -138,14 +139,14 @@ def parse(text: str) -> Program:
             computations[found[2]] = current = {}
             entry = found[2] if found[1] else entry
     if entry is None:
-        raise ValueError("expected the text of a compiled program, found no ENTRY computation")
+        raise ValueError("Expected the text of a compiled program, got a text with no ENTRY computation.")
     return Program(computations, entry)
 
 
 def executed(program: Program) -> Iterator[Run]:
-    """All instructions that run, with how often; of the branches of a conditional, the longest one's."""
+    """Yields all instructions that run. For a conditional, assumes the branch with the most instructions."""
 
-    def walk(name, times, fused):
+    def walk(name: str, times: int, fused: bool) -> Iterator[Run]:
         computation = program.computations[name]
         for instruction in computation.values():
             yield Run(instruction, computation, name, times, fused)
@@ -163,10 +164,10 @@ def executed(program: Program) -> Iterator[Run]:
 
 
 def trip_count(program: Program, loop: Instruction) -> int | None:
-    """How often the body of a while loop runs, or None where the text does not tell.
+    """Returns the number of iterations of a while loop, or None if it is unknown.
 
-    A TPU's text does not say it; there the loops of `jax.lax.scan` count from 0 to the one integer constant
-    of their condition.
+    The text for a TPU does not contain the number. There, a loop of `jax.lax.scan` counts from 0 to the only
+    integer constant of its condition.
     """
     if known := re.search(r'known_trip_count":\{"n":"(\d+)"', loop.attributes):
         return int(known[1])
@@ -180,14 +181,14 @@ def trip_count(program: Program, loop: Instruction) -> int | None:
 
 
 def find_collectives(program: Program) -> list[Collective]:
-    """All collectives that a run of the program makes, in order; a start and its done are one."""
+    """Returns all collectives of a run of the program in order. A start and its done are one collective."""
     found: list[Collective] = []
     chains: dict[tuple[str, str], int] = {}
     for run in executed(program):
         kind = run.instruction.opcode.removesuffix("-start")
         if kind not in COLLECTIVES:
             continue
-        # On a TPU, several fusions each carry a part of one collective beside products of their own.
+        # On a TPU, several fusions can contain parts of the same collective next to matrix products.
         named = re.search(r'chain_id="(\d+)"', run.instruction.attributes)
         chain = named and (named[1], kind)
         if chain in chains:
@@ -201,7 +202,7 @@ def find_collectives(program: Program) -> list[Collective]:
 
 
 def find_host_transfers(program: Program) -> list[Run]:
-    """Instructions that exchange data with the host while the program runs."""
+    """Returns the instructions that exchange data with the host during the program."""
     return [
         run
         for run in executed(program)
@@ -214,7 +215,7 @@ def find_host_transfers(program: Program) -> list[Run]:
 
 
 def count_flops(program: Program) -> int:
-    """Multiply-adds x 2 of all matrix products of one device."""
+    """Counts the operations of all matrix products of one device. A multiply-add counts as two."""
     count = {"dot": _dot_flops, "convolution": _convolution_flops}
     return sum(
         times * count[instruction.opcode](instruction, computation)
@@ -224,9 +225,9 @@ def count_flops(program: Program) -> int:
 
 
 def count_memory_bytes(program: Program) -> int:
-    """Bytes that one device reads from and writes to its main memory, without padding.
+    """Counts the bytes that one device reads from and writes to its main memory, without padding.
 
-    What the compiler keeps in a memory on the chip (a layout with S(1)) is not counted.
+    Arrays in the memory of the chip (with a layout S(1)) do not count.
     """
     return sum(
         run.times * _memory_bytes(program, run.instruction, run.computation)
@@ -239,7 +240,7 @@ def _parse_instruction(name, text, is_root):
     shape, rest = _split_balanced(text) if text.startswith("(") else text.split(" ", 1)
     opcode, _, rest = rest.strip().partition("(")
     operands, attributes = _split_balanced("(" + rest)
-    if opcode == "constant":  # whose value stands where others have operands
+    if opcode == "constant":  # constants have their value in the place of the operands
         operands, attributes = "", rest
     return Instruction(
         name, opcode, tuple(_parse_arrays(shape)), tuple(_NAME.findall(operands)), attributes, is_root
@@ -247,7 +248,7 @@ def _parse_instruction(name, text, is_root):
 
 
 def _split_balanced(text):
-    """Text that begins with a parenthesis -> up to the one that closes it, and what follows."""
+    """Splits a text that begins with a parenthesis after its closing parenthesis."""
     depth = 0
     for index, character in enumerate(text):
         depth += (character == "(") - (character == ")")
@@ -266,7 +267,7 @@ def _measure_collective(kind, run):
     read = [array for name in instruction.operands for array in _arrays(computation, name)]
     written = instruction.outputs
     if instruction.opcode.endswith("-start") and kind != "all-reduce":
-        written = written[len(read) :]  # what it reads comes first
+        written = written[len(read) :]  # the outputs of a start begin with its inputs
     return Collective(
         "reduce-scatter" if run.where.startswith(FUSED_SCATTER) else kind,
         tuple(sorted({array.dtype for array in read})),
@@ -289,7 +290,10 @@ def _arrays(computation, name):
 
 
 def _group_size(attributes):
-    """Devices of a group: replica_groups={{0,1},{2,3}}, =[2,2]<=[4] or =mesh['a'=4,'b'=1] {'a'}."""
+    """Returns the number of devices of a group.
+
+    The text is replica_groups={{0,1},{2,3}}, =[2,2]<=[4] or =mesh['a'=4,'b'=1] {'a'}.
+    """
     if listed := re.search(r"replica_groups=\{\{([\d,]*)\}", attributes):
         return len(listed[1].split(","))
     if counted := re.search(r"replica_groups=\[\d+,(\d+)\]", attributes):
@@ -298,7 +302,7 @@ def _group_size(attributes):
         sizes = dict(_MESH_AXIS.findall(mesh[1]))
         axes = re.findall(r"'(\w+)'(?::\(\d+\)(\d+))?", mesh[2])
         return math.prod(int(part or sizes[axis]) for axis, part in axes)
-    return 2  # a permutation names pairs
+    return 2  # a collective-permute lists pairs of devices
 
 
 def _overlaps(instruction, computation):
@@ -323,7 +327,7 @@ def _dot_flops(instruction, computation):
 
 
 def _convolution_flops(instruction, computation):
-    """A TPU's products are convolutions, whose windows may hit padding and holes: these do not count."""
+    """Counts the operations of a convolution (a TPU's matrix product), without padding and dilation holes."""
     attributes = instruction.attributes
     labels, *_ = re.findall(r"dim_labels=(\w+)_(\w+)->(\w+)", attributes)
     left, kernel = (
@@ -342,7 +346,7 @@ def _convolution_flops(instruction, computation):
 
 
 def _window_positions(inputs, size, outputs, window, index):
-    """Pairs of an output and a kernel position of one axis that meet an input."""
+    """Counts the pairs of an output position and a kernel position of an axis that read an input element."""
 
     def option(name, default):
         return window[name].split("x")[index] if name in window else default
@@ -372,7 +376,7 @@ def _memory_bytes(program, instruction, computation):
 
 
 def _fusion_bytes(fused, operands, outputs):
-    """A fusion reads its operands, of those it only takes slices of the slices, and writes its outputs."""
+    """Counts the bytes of a fusion: its operands (slices of them if only slices are used) and its outputs."""
     users: dict[str, list[Instruction]] = {}
     for each in fused.values():
         for name in each.operands:
