@@ -191,7 +191,7 @@ def test_any_text_is_translated(run, sentence):
 
 def test_weights_that_are_not_numbers_are_refused(run):
     broken = jax.tree.map(lambda x: x * jnp.nan, run.params)
-    with pytest.raises(UserError, match="got NaN.*damaged"):
+    with pytest.raises(UserError, match=r"got NaN.*damaged"):
         examine(run.task, broken, SENTENCE)
 
 
