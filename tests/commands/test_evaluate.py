@@ -108,7 +108,7 @@ def test_scores_outlive_a_challenge_that_fails(command, capsys, error):
 @pytest.mark.parametrize("ensemble", [False, True])
 def test_outputs_are_lines_scores_tell_ensembles(ensemble, corpus, tmp_path):
     task = types.SimpleNamespace(config=make_config(corpus))
-    run = types.SimpleNamespace(task=task, params=({}, {}) if ensemble else {}, steps=[2, 4])
+    run = types.SimpleNamespace(task=task, variables=({}, {}) if ensemble else {}, steps=[2, 4])
     report = Report(["red\ndog", "a\u2028b "], [BLEU], [], {}, 1.0, "hash")
     evaluating.write_outputs(report, run, str(tmp_path / "test"))
     evaluating.write_scores(report, [], run, "test", str(tmp_path / "test"))
