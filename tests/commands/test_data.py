@@ -127,7 +127,7 @@ def test_documents_are_reported(tmp_path, capsys, rows):
     data.main([f"--workdir={workdir}", "--split=train"])
     shown = capsys.readouterr().out
     assert "train: 60 documents\n" in shown
-    assert f"an epoch, {rows}, of 4 x 16; padding" in shown
+    assert f"per epoch, {rows}, of 4 x 16; padding" in shown
 
 
 def test_a_pipe_is_reported(corpus, capsys, monkeypatch):
@@ -153,6 +153,6 @@ def test_what_has_no_text_is_refused(corpus, capsys):
         data.main([f"--config={path}"])
     (corpus / "lm").mkdir()
     save(make_lm_config(corpus), runs.config_path(str(corpus / "lm")))
-    with pytest.raises(UserError, match="has the task 'language_modeling', and the config 'translation'"):
+    with pytest.raises(UserError, match="has the task 'language_modeling', but the config has 'translation'"):
         data.main([f"--config={path}", f"--workdir={corpus / 'lm'}"])
     assert capsys.readouterr().out == ""
