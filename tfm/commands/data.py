@@ -204,7 +204,7 @@ def _check(data: DataConfig | DocumentsConfig, names: Sequence[str]) -> None:
 
 def _open(data: DataConfig | DocumentsConfig, name: str) -> Any:
     """Opens a split of sentence pairs or documents."""
-    return (open_pairs if isinstance(data, DataConfig) else open_documents)(data, name)
+    return open_pairs(data, name) if isinstance(data, DataConfig) else open_documents(data, name)
 
 
 def _languages(data: DataConfig | DocumentsConfig) -> tuple[str, ...]:

@@ -181,7 +181,7 @@ def write_table(variants: Sequence[Variant], arguments: flags.FlagValues) -> str
 
 def _import_flags(arguments: flags.FlagValues) -> list[str]:
     """Returns --import for each module that the command line or the config names. The user trusts both."""
-    named = [*arguments["import"].value, *config.dotted_names(arguments.config)]
+    named = [*(arguments["import"].value or ()), *config.dotted_names(arguments.config)]
     return [f"--import={name.partition(':')[0]}" for name in dict.fromkeys(named)]
 
 

@@ -180,8 +180,8 @@ def _corpus(metric: Any, name: str, hypotheses: Sequence[str], references: Seque
     return Score(name, value, str(metric.get_signature()))
 
 
-def _comparison(name: str, scores: Sequence[Result], signature: str) -> Comparison:
-    """Returns the `Comparison` of the results of two systems, with corrected p-values."""
+def _comparison(name: str, scores: Sequence[Any], signature: str) -> Comparison:
+    """Returns the `Comparison` of the sacreBLEU results of two systems, with corrected p-values."""
     first, second = scores
     # sacreBLEU counts only resamples with a larger difference, so p of two equal systems would be 1/1001.
     p_value = 1.0 if first.score == second.score else second.p_value

@@ -101,7 +101,7 @@ def restrict_to_window(window: int) -> RestrictMask:
       window: Number of visible positions, see `tfm.masks.local_mask`.
     """
 
-    def restrict(mask: jax.Array | None, positions: jax.Array, key_positions: jax.Array) -> jax.Array:
+    def restrict(mask: jax.Array | None, positions: jax.Array, key_positions: jax.Array) -> jax.Array | None:
         return combine_masks(mask, local_mask(positions, key_positions, window))
 
     return restrict

@@ -106,7 +106,7 @@ class RunProcess:
             row = [row for row in read_metrics(self.run.workdir) if "train/loss" in row][-1]
         except (UserError, IndexError):
             return 0, None
-        return row["step"], row["train/loss"]
+        return int(row["step"]), row["train/loss"]
 
     def _start(self, arguments: Sequence[str]) -> None:
         """Starts a tfm command that appends its output to the log."""

@@ -50,5 +50,5 @@ class MetricsWriter(Hook):
 
     def _write(self, step: int, metrics: Mapping[str, float]) -> None:
         with writing(self._workdir):
-            self._file.write(json.dumps({"step": step, "time": round(time.time(), 3)} | metrics) + "\n")
+            self._file.write(json.dumps({"step": step, "time": round(time.time(), 3), **metrics}) + "\n")
             self._file.flush()

@@ -136,6 +136,7 @@ def describe_topology(task: Task, config: TrainingConfig, topology: str) -> list
     compiled = compile_for(task, config, data.example(), devices, chip)
     batches = list(itertools.islice(data.train_batches(0), BATCHES))
     units = max(data.count(batch) for batch in batches)
+    assert compiled.roofline is not None, "compile_for was given a chip"
     shapes = jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0)))
     parameters = sum(math.prod(x.shape) for x in shapes)
     lines = [

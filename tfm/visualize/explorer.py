@@ -151,7 +151,7 @@ def _describe_extension(extension: Extension, before: float | None, pieces: Any)
         "best": extension.best,
         "score": None if score is None else round(score, 4),
         "log": None if log is None else round(log, 4),
-        "probability": None if log is None else round(float(np.exp(log - before)), 5),
+        "probability": None if log is None or before is None else round(float(np.exp(log - before)), 5),
     }
 
 

@@ -252,8 +252,8 @@ def _legend(figure: Figure, panels: Sequence[Any]) -> None:
     named = (pair for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True))
     handles = {label: handle for handle, label in named}
     if handles:
-        place = {"loc": "outside lower center", "fontsize": SMALL, "frameon": False}
-        legend = figure.legend(handles.values(), handles, **place)
+        place: dict[str, Any] = {"loc": "outside lower center", "fontsize": SMALL, "frameon": False}
+        legend = figure.legend(list(handles.values()), list(handles), **place)
         for text in legend.get_texts():
             text.set_parse_math(False)
 

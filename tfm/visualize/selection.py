@@ -133,7 +133,8 @@ def _numbers(translated: Translated, part: str, selection: Selection) -> np.ndar
     if selection.head in SUMMARIES:
         return summarize(translated.weights, part, selection.head)[:, None]
     numbers = (translated.norms if norms else translated.weights)[part]
-    return numbers if selection.head is None else numbers[:, selection.head : selection.head + 1]
+    head = selection.head
+    return numbers[:, head : head + 1] if isinstance(head, int) else numbers
 
 
 def _tokens(translated: Translated, side: str, selection: Selection) -> list[str]:
@@ -183,5 +184,6 @@ def _titles(selection: Selection, rows: int, columns: int) -> list[list[str]]:
     """Returns the titles of the panels of each row."""
     first_layer = selection.layer or 0
     first_head = selection.head if isinstance(selection.head, int) else 0
-    heads = [SUMMARIES.get(selection.head) or f"head {first_head + i}" for i in range(columns)]
+    summary = SUMMARIES.get(selection.head) if isinstance(selection.head, str) else None
+    heads = [summary or f"head {first_head + i}" for i in range(columns)]
     return [[f"layer {first_layer + i}, {head}" for head in heads] for i in range(rows)]

@@ -92,7 +92,7 @@ def read_status(workdir: str) -> Status:
     training = [row for row in rows if "train/loss" in row]
     validation = [row for row in rows if any(name.startswith("validation/") for name in row)]
     checkpoints, holder = _find_checkpoints(workdir), find_holder(workdir)
-    step = max([*checkpoints, *(row["step"] for row in training[-1:])], default=0)
+    step = max([*checkpoints, *(int(row["step"]) for row in training[-1:])], default=0)
     best, unit = _find_task(config, workdir)
     return Status(
         workdir=workdir,
@@ -154,7 +154,7 @@ def _find_task(config: Any, workdir: str) -> tuple[Any, str]:
 def _find_best(rows: Sequence[Mapping[str, float]], best: Any) -> tuple[int, float] | None:
     """Returns (step, value) of the best row by the metric of a `Best`. The newest of equal values wins."""
     measured = [
-        (row["step"], row[best.metric]) for row in rows if not math.isnan(row.get(best.metric, math.nan))
+        (int(row["step"]), row[best.metric]) for row in rows if not math.isnan(row.get(best.metric, math.nan))
     ]
     choose = max if best.order == "max" else min
     return choose(
