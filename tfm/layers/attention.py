@@ -19,7 +19,7 @@ from tfm.layers.observe import observe
 from tfm.layers.observed_attention import observable
 from tfm.layers.parameter_axes import PROJECTION_AXES, declare_axes
 
-RestrictMask = Callable[[Array | None, Array, Array], Array]
+RestrictMask = Callable[[Array | None, Array, Array], Array | None]
 
 
 @declare_axes(PROJECTION_AXES)
