@@ -106,8 +106,9 @@ def test_n_best_are_distinct_and_sorted(translator):
         assert len(each) == 3
         assert scores == sorted(scores, reverse=True)
         assert each[0].text == text
-    with pytest.raises(UserError, match="5 best translations need a beam as large"):
-        translator.hypotheses(["red"], n_best=5, beam_size=4)
+    for field in ("beam_size", "samples"):
+        with pytest.raises(UserError, match=rf"decoding\.{field} .*at least 5 .* 4\b"):
+            translator.hypotheses(["red"], n_best=5, **{field: 4})
     with pytest.raises(UserError, match="at least 1 translation"):
         translator.hypotheses(["red"], n_best=0)
 

@@ -42,7 +42,7 @@ def test_the_card_says_what_the_model_is(run, tiny_run, tmp_path):
     count = sum(x.size for x in jax.tree.leaves(run.params))
     for fact in (
         "# Translation from en to de",
-        "encoder_layers 2, decoder_layers 3, d_model 32, d_ff 40, heads 4",
+        *("encoder_layers 2", "decoder_layers 3", "d_model 32", "d_ff 40", "heads 4"),
         f"| {count:,}, float32 |",
         f"| {len(run.task.tokenizer)} word pieces",
         "text files `train`, validated on `val`",

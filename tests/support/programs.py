@@ -9,9 +9,9 @@ import jax
 from tfm.testing.models import quick_jit
 
 
-def initialize(task: Any) -> Any:
+def initialize(task: Any, seed: int = 0) -> Any:
     """Returns the initial parameters of a task."""
-    return quick_jit(task.init)(jax.random.key(0))["params"]
+    return quick_jit(task.init)(jax.random.key(seed))["params"]
 
 
 def count_foreign_calls(function: Any, *operands: Any) -> int:

@@ -77,9 +77,10 @@ def check_n_best(n_best: int, config: DecodingConfig) -> None:
     """Raises a UserError if `n_best` is below 1 or above the number of hypotheses that the config decodes."""
     check_count("n_best", n_best, "translation of each sentence")
     if n_best > config.width:
+        field = "samples" if config.samples else "beam_size"
         raise UserError(
-            f"Expected a beam of at least {n_best} hypotheses for the {n_best} best translations, got "
-            f"decoding.beam_size {config.beam_size}."
+            f"Expected decoding.{field} of at least {n_best} for the {n_best} best translations, got "
+            f"{config.width}."
         )
 
 

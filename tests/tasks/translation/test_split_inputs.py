@@ -22,7 +22,7 @@ def searched(monkeypatch):
         calls.append((inputs, prefixes))
         return [[TokenHypothesis(ids[:-1], -1.0)] for ids in inputs]
 
-    monkeypatch.setattr(pipeline, "decode", decode)
+    monkeypatch.setattr(pipeline, "translate_ids", decode)
     return calls
 
 
