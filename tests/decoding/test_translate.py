@@ -114,7 +114,7 @@ class Numbers:
     def encode(self, texts):
         return [list(map(int, text.split())) for text in texts]
 
-    def translate_ids(self, ids):
+    def decode(self, ids):
         return " ".join(str(i) for i in ids if i != EOS_ID)
 
     def split(self, ids, length):

@@ -193,18 +193,18 @@ def test_scanned_layers_have_their_own_keys(remat, recorder):
 @pytest.mark.long
 @pytest.mark.parametrize("scan", [False, True])
 def test_recomputed_layers_drop_the_same_elements(scan):
-    """With remat, the gradient is still that of the loss: against a difference quotient under one key."""
-    model, params = build(
-        encoder_layers=1, decoder_layers=1, remat=True, scan=scan, dropout=0.5, activation="swish"
-    )
+    """The backward pass of remat computes the layers again. Other elements would give other gradients."""
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "dropout": 0.5, "scan": scan}
 
-    def loss(step, direction):
-        stepped = jax.tree.map(lambda x, d: x + step * d, params, direction)
-        rngs = {"dropout": jax.random.key(3)}
-        return (model.apply({"params": stepped}, INPUTS, TARGETS, train=True, rngs=rngs) ** 2).mean()
+    def compute_gradients(remat):
+        model, params = build(**sizes, remat=remat)
 
-    loss = quick_jit(jax.value_and_grad(loss))
-    signs = np.random.default_rng(0)
-    direction = jax.tree.map(lambda x: np.sign(signs.normal(size=x.shape)).astype(np.float32), params)
-    (ahead, _), (_, slope), (behind, _) = (loss(step, direction) for step in (1e-3, 0.0, -1e-3))
-    assert float(slope) == pytest.approx(float(ahead - behind) / 2e-3, rel=0.02)
+        def loss(params):
+            rngs = {"dropout": jax.random.key(3)}
+            return (model.apply({"params": params}, INPUTS, TARGETS, train=True, rngs=rngs) ** 2).mean()
+
+        return quick_jit(jax.grad(loss))(params)
+
+    plain, recomputed = map(compute_gradients, (False, True))
+    assert all(np.abs(x).max() > 0 for x in jax.tree.leaves(plain))
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), recomputed, plain)

@@ -121,9 +121,11 @@ def test_too_few_checkpoints_are_listed(tiny_run):
 def test_the_last_checkpoint_is_scored_alone(tiny_run, monkeypatch):
     run = runs.load(str(tiny_run), average_last=2, checkpoint="4")
     result = collections.namedtuple("Result", "scores")
-    monkeypatch.setattr(translation.Translation, "report", lambda task, params, split: iter([result(params)]))
+    monkeypatch.setattr(
+        translation.Translation, "report", lambda task, variables, split: iter([result(variables)])
+    )
     arguments = collections.namedtuple("Arguments", "workdir split")(str(tiny_run), "test")
-    expected = runs.load(str(tiny_run), checkpoint="4").params
+    expected = runs.load(str(tiny_run), checkpoint="4").variables
     jax.tree.map(np.testing.assert_array_equal, evaluating.score_last_checkpoint(run, arguments), expected)
 
 

@@ -94,7 +94,7 @@ def test_a_tracker_that_hangs_makes_no_run_wait(memory, tmp_path, monkeypatch, c
     train_tracked(tmp_path, NAME)
     released.set()
     (warning,) = warnings_of(caplog)
-    assert "has not ended after 0.2 s" in warning
+    assert "0.2 s" in warning
     assert read_metrics(str(tmp_path))[-1]["step"] == 6
 
 
