@@ -68,7 +68,7 @@ def test_fingerprints_tell_contents_apart():
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"train_images": None}, "train_images; it has train_labels"),
+        ({"train_images": None}, r"train_images\b.*train_labels"),
         ({"train_images": np.zeros((2, 4))}, r"train_images .*\(2, 4\)"),
         ({"train_images": np.zeros((0, 4, 4))}, r"train_images .*\(0, 4, 4, 1\)"),
         (
@@ -91,7 +91,7 @@ def test_arrays_that_do_not_fit_are_errors(tmp_path, arrays, message):
 
 
 def test_files_that_are_no_arrays_are_errors(tmp_path, file):
-    with pytest.raises(UserError, match=r"data\.kind 'arrays' needs data\.file"):
+    with pytest.raises(UserError, match=r"data\.kind 'arrays' .*data\.file"):
         ImageDataConfig(kind="arrays")
     absent = ImageDataConfig(kind="arrays", file=str(tmp_path / "absent.npz"))
     with pytest.raises(UserError, match=r"Expected an \.npz file at .*absent\.npz, but there is none"):

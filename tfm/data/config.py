@@ -1,4 +1,4 @@
-"""The data section of a config."""
+"""The data section of a config: sentence pairs (`DataConfig`) or documents (`DocumentsConfig`)."""
 
 import dataclasses
 import functools
@@ -11,117 +11,123 @@ from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field, field_like
 from tfm.io.files import user_cache
 
-LANGUAGE = re.compile(r"\w[\w.-]*")  # it becomes part of file names
+LANGUAGE = re.compile(r"\w[\w.-]*")  # a language becomes part of file names
 LANGUAGE_FORM = "letters, digits, '.', '_' or '-'"
-# Without the namespaces of TFDS's community, whose data sets are code that it would fetch and run.
+# The pattern excludes the namespaces of TFDS's community, because TFDS would download and run their code.
 TFDS_NAME = re.compile(r"\w+(/[\w.+-]+)?(:[\d.*]+)?")
 HUGGINGFACE_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.+-]+)?")
 SPLITS = ("train", "validation", "test")
 KINDS = ("text", "table", "huggingface", "tfds", "builtin", "treebank", "builtin_treebank")
-FORMATS = ("tsv", "csv", "jsonl", "parquet")  # of tables
+FORMATS = ("tsv", "csv", "jsonl", "parquet")  # of table files
 PIPE = "-"  # the name of a split that is read from standard input
 NOT_READ = (
-    f"The split '{PIPE}' is standard input, which tfm train reads once for data.kind=table: its config.json "
-    "then names the file that keeps it."
+    f"The split '{PIPE}' is standard input. Only tfm train with data.kind=table reads it, once, and keeps it "
+    "in a file. The config.json of the run contains the name of that file."
 )
 VOCABULARY_FILE = "vocabulary.model"  # of translation, in the work directory
 BUILTIN_DOCUMENTS = ("pydoc_topics",)
 TOKENIZER_FILE = "tokenizer.model"  # of language models, in the work directory
 FEATURE = re.compile(r"\w[\w.-]*")
-MOST_TOKENS = 65_536  # of one side of a pair
+MOST_TOKENS = 65_536  # of one side of a pair, or of a row
 SHARE = r"(?=[\d.]*[1-9])(\d{1,9}(\.\d{0,9})?|\.\d{1,9})"  # a number above 0
-TEMPERATURE = "temperature:"  # the beginning of a `mixing` that is no list of shares
+TEMPERATURE = "temperature:"  # a `mixing` that begins like this has no list of shares
 MIXING = re.compile(rf"({TEMPERATURE}{SHARE}|{SHARE}(,{SHARE})*)?", re.ASCII)
 TAG = r"(?!(<s>|</s>|<pad>|<unk>|<0x..>)(,|$))(<[^\s,\0]{1,60}>|>>[^\s,\0]{1,60}<<|__[^\s,\0]{1,60}__)"
 TAGS = re.compile(rf"(?!,*$)({TAG})?(,({TAG})?)*|")
-OF_SEVERAL_FILES = ("text", "table")  # kinds whose splits may be several names between commas
+OF_SEVERAL_FILES = ("text", "table")  # kinds whose splits may be several names separated by commas
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """Where sentence pairs come from and how they become batches."""
+    """The source of sentence pairs, their vocabulary, and how they become batches."""
 
     kind: str = field(
         "tfds",
-        "text: two files of lines. table: TSV, CSV, JSON Lines or Parquet files. huggingface: a data set of "
-        "the package datasets. tfds: one of TFDS. builtin: the built-in language. treebank: bracketed files; "
-        "builtin_treebank: trees of the built-in language. Or a function of your own that opens the pairs of "
-        "a split: (DataConfig, split) -> a source, see `tfm.data.source`.",
+        "Kind of the data. text: two files of lines. table: TSV, CSV, JSON Lines or Parquet files. "
+        "huggingface: a data set of the package datasets. tfds: a TFDS data set. builtin: the built-in "
+        "language. treebank: bracketed files. builtin_treebank: trees of the built-in language. "
+        "package.module:function: your function (DataConfig, split) -> source, see `tfm.data.source`.",
         pattern=re.compile(rf"{'|'.join(KINDS)}|{DOTTED.pattern}", re.ASCII),
         form=f"one of {', '.join(KINDS)}, or package.module:function",
         asset=VOCABULARY_FILE,
     )
     name: str = field(
         "wmt14_translate/de-en",
-        "Name of the TFDS data set; of Hugging Face's with its configuration, such as wmt/wmt14:de-en.",
+        "tfds: name of the data set. huggingface: name with the configuration, such as wmt/wmt14:de-en.",
         pattern=re.compile(f"({TFDS_NAME.pattern}|{HUGGINGFACE_NAME.pattern})?"),
         form="a name such as wmt14_translate/de-en",
         asset=VOCABULARY_FILE,
     )
     directory: str = field(
         "",
-        "text, table, treebank: the folder of the files. huggingface: the folder that save_to_disk wrote, "
-        "empty to load data.name. tfds: TFDS's data_dir, empty for its default. The data of a run may move; "
-        "other content in the new folder is refused.",
+        "Folder of the data. text, table, treebank: folder of the files. huggingface: folder written by "
+        "save_to_disk; if empty, data.name is loaded. tfds: TFDS's data_dir; empty for its default. A "
+        "resumed run may read from another folder if the content of the training data is the same.",
         resume=CHANGEABLE,
         asset=VOCABULARY_FILE,
     )
     source_language: str = field(
         "en",
-        "Ending of the text files, key of the TFDS features.",
+        "Source language. text: extension of the files. tfds: key of the feature.",
         pattern=LANGUAGE,
         form=LANGUAGE_FORM,
         asset=VOCABULARY_FILE,
     )
     target_language: str = field(
         "de",
-        "Ending of the text files, key of the TFDS features.",
+        "Target language. text: extension of the files. tfds: key of the feature.",
         pattern=LANGUAGE,
         form=LANGUAGE_FORM,
         asset=VOCABULARY_FILE,
     )
     source_column: str = field(
         "",
-        "table, huggingface: column of the source, empty is source_language; a number counts the columns of "
-        "a TSV or CSV file without header from 1.",
+        "table, huggingface: name of the source column; if empty, source_language. A number, counted from 1, "
+        "selects a column of a TSV or CSV file without a header.",
         asset=VOCABULARY_FILE,
     )
     target_column: str = field(
-        "", "table, huggingface: column of the target, empty is target_language.", asset=VOCABULARY_FILE
+        "",
+        "table, huggingface: name or number of the target column; if empty, target_language.",
+        asset=VOCABULARY_FILE,
     )
     format: str = field(
         "",
-        "table: tsv, csv, jsonl or parquet; empty takes it from the ending of each file.",
+        "table: format of the files. If empty, the extension of each file decides.",
         choices=("", *FORMATS),
         asset=VOCABULARY_FILE,
     )
     train: str = field(
         "train",
-        "text: stem of the two files (train for train.en and train.de; .gz and .xz are found too). table: "
-        "the file. Both: several between commas, or a pattern (part-*). treebank: name of the file, with or "
-        "without .mrg or .txt. Otherwise a split, of TFDS such as train or train[:90%].",
+        "Training split. text: common stem of the two files (train for train.en and train.de, also with .gz "
+        "or .xz). table: file name. text and table also accept several names separated by commas, or a "
+        "pattern (part-*). treebank: file name; .mrg or .txt may be omitted. Other kinds: name of a split; "
+        "TFDS also has slices such as train[:90%].",
         asset=VOCABULARY_FILE,
     )
-    validation: str = field("validation", "The same for the validation split.")
-    test: str = field("test", "The same for the test split, which only eval.py reads.", resume=CHANGEABLE)
+    validation: str = field("validation", "Validation split, in the form of data.train.")
+    test: str = field(
+        "test", "Test split, in the form of data.train. Training does not read it.", resume=CHANGEABLE
+    )
     mixing: str = field(
         "",
-        "Shares of the corpora between the commas of data.train, in the pairs of an epoch, such as 3,1; or "
-        "temperature:5, which raises their sizes to the power 1/5. Empty takes each pair once.",
+        "Shares of the corpora in the pairs of an epoch, such as 3,1: a number for each name in data.train. "
+        "temperature:5 makes the shares proportional to the sizes of the corpora to the power 1/5. If empty, "
+        "an epoch contains each pair once.",
         pattern=MIXING,
-        form="numbers above 0 between commas, or temperature: and a number",
+        form="numbers above 0 separated by commas, or temperature: and a number",
     )
     tags: str = field(
         "",
-        "A text before each source, one for each name between the commas of a split, such as <de>,<fr>; "
-        "each is one piece of a new vocabulary.",
+        "Tags that are added before each source text, such as <de>,<fr>: a tag for each name in a split. "
+        "Each tag becomes a single piece of a new vocabulary.",
         pattern=TAGS,
-        form="tags such as <de>, >>de<< or __de__ between commas",
+        form="tags such as <de>, >>de<< or __de__ separated by commas",
         asset=VOCABULARY_FILE,
     )
     vocabulary_size: int = field(
         37_000,
-        "Word pieces, joint for both languages.",
+        "Number of word pieces. Both languages share this vocabulary.",
         least=1,
         most=10_000_000,
         unit="pieces",
@@ -130,7 +136,7 @@ class DataConfig:
     )
     vocabulary_pairs: int = field(
         5_000_000,
-        "At most so many training pairs, evenly spaced, make the vocabulary.",
+        "Maximum number of training pairs, evenly spaced, that the vocabulary is learned on.",
         least=1,
         most=10**12,
         unit="pairs",
@@ -139,34 +145,34 @@ class DataConfig:
     )
     subword_dropout: float = field(
         0.0,
-        "BPE dropout (Provilkov et al. 2020): the probability that a merge of two pieces is left out, in the "
-        "training split, on both sides; the paper of it has 0.1.",
+        "Probability that a merge of two pieces is dropped (BPE dropout, Provilkov et al. 2020, who use "
+        "0.1). Applies to both sides of the training split.",
         least=0,
         below=1,
     )
     subword_samples: int = field(
         8,
-        "With subword_dropout, the training split is tokenised so many times, before training; epochs read "
-        "these in turn.",
+        "Number of random tokenisations of the training split with subword_dropout. They are computed before "
+        "training, and the epochs read them in turn.",
         least=1,
         most=1000,
     )
     max_length: int = field(
         256,
-        "Training and validation leave out pairs with more tokens on a side, EOS counted.",
+        "Maximum tokens of a side, including EOS. Training and validation leave out longer pairs.",
         least=1,
         most=MOST_TOKENS,
         unit="tokens",
     )
     batching: str = field(
         "buckets",
-        "buckets pads pairs of like length to one of a few shapes; packed puts several pairs into rows of "
-        "one shape.",
+        "Batching of the pairs. buckets: pairs of similar length are padded to one of a few shapes. packed: "
+        "each row of a single shape contains several pairs.",
         choices=("buckets", "packed"),
     )
     batch_tokens: int = field(
         25_000,
-        "Tokens of a batch on each side, padding counted; section 5.1 has about 25,000.",
+        "Tokens of a batch on each side, including padding. Section 5.1 has about 25,000.",
         least=1,
         most=10**8,
         unit="tokens",
@@ -174,7 +180,7 @@ class DataConfig:
     row_length: int = field(256, "Tokens of a packed row.", least=1, most=MOST_TOKENS, unit="tokens")
     cache_dir: str = field(
         "",
-        "Folder of prepared data and tokens; empty is the user's cache folder.",
+        "Folder of prepared data and tokens. If empty, the user's cache folder.",
         resume=CHANGEABLE,
     )
 
@@ -183,34 +189,35 @@ class DataConfig:
         check_name(self.kind, self.name)
         if (self.mixing or self.tags) and self.kind not in OF_SEVERAL_FILES:
             raise UserError(
-                f"data.mixing and data.tags are for data.kind={' and '.join(OF_SEVERAL_FILES)}, got "
-                f"{self.kind!r}: write the pairs to files."
+                f"data.mixing and data.tags require data.kind={' and '.join(OF_SEVERAL_FILES)}, got "
+                f"{self.kind!r}. Write the pairs to text or table files, or leave these two fields empty."
             )
         check_shares(self.mixing, len(self.train.split(",")))
         row = self.row_length if self.batching == "packed" else self.max_length
         if self.batch_tokens < row:
             raise UserError(
-                f"data.batch_tokens must be at least {row}, the tokens of one row, got {self.batch_tokens}."
+                f"data.batch_tokens must be at least {row}, the tokens of a single row, got "
+                f"{self.batch_tokens}."
             )
 
     @property
     def cache(self) -> str:
-        """Folder of prepared data and tokens."""
+        """Folder of prepared data and tokens: `cache_dir`, or by default the user's cache folder."""
         return self.cache_dir or user_cache()
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Source and target."""
+        """The source and the target language."""
         return self.source_language, self.target_language
 
     @property
     def columns(self) -> tuple[str, str]:
-        """Columns of source and target in a table."""
+        """Names or numbers of the source and the target column of a table. The default is the language."""
         return self.source_column or self.source_language, self.target_column or self.target_language
 
     @property
     def max_side_length(self) -> int:
-        """Maximum tokens of a side of a pair: `max_length`, but what does not fit into a packed row."""
+        """Maximum tokens of a side of a pair: `max_length`, and with packed rows at most `row_length`."""
         return min(self.max_length, self.row_length) if self.batching == "packed" else self.max_length
 
 
@@ -219,63 +226,66 @@ _shared_field = functools.partial(field_like, DataConfig)
 
 @dataclasses.dataclass(frozen=True)
 class DocumentsConfig:
-    """Where documents come from, and how they become tokens and rows of a batch."""
+    """The source of documents, their tokenizer, and how the tokens become rows of a batch."""
 
     kind: str = field(
         "text",
-        "text files; a table, whose rows are documents (TSV, CSV, JSON Lines, Parquet); a data set of the "
-        "package datasets (huggingface), of TFDS, or a builtin one.",
+        "Kind of the data. text: text files. table: TSV, CSV, JSON Lines or Parquet files with a document in "
+        "each row. huggingface: a data set of the package datasets. tfds: a TFDS data set. builtin: a "
+        "built-in data set.",
         choices=("text", "table", "huggingface", "tfds", "builtin"),
         asset=TOKENIZER_FILE,
     )
     name: str = field(
         "",
-        "Name of the TFDS data set, such as lm1b, of Hugging Face's with its configuration, such as "
-        "Salesforce/wikitext:wikitext-2-v1, or of a builtin one: pydoc_topics, the texts of Python's help().",
+        "tfds: name of the data set, such as lm1b. huggingface: name with the configuration, such as "
+        "Salesforce/wikitext:wikitext-2-v1. builtin: pydoc_topics, the texts of Python's help().",
         pattern=re.compile(rf"({TFDS_NAME.pattern}|{HUGGINGFACE_NAME.pattern})?"),
         form="a name such as lm1b or pydoc_topics",
         asset=TOKENIZER_FILE,
     )
     directory: str = field(
         "",
-        "text, table: the folder of the files. huggingface: the folder that save_to_disk wrote, empty to "
-        "load data.name. tfds: TFDS's data_dir, empty for its default.",
+        "Folder of the data. text, table: folder of the files. huggingface: folder written by save_to_disk; "
+        "if empty, data.name is loaded. tfds: TFDS's data_dir; empty for its default.",
         resume=CHANGEABLE,
         asset=TOKENIZER_FILE,
     )
     feature: str = field(
         "text",
-        "table, huggingface: the column of the text, a number counts those of a TSV or CSV file without "
-        "header from 1. tfds: the feature.",
+        "table, huggingface: name of the column with the text. A number, counted from 1, selects a column of "
+        "a TSV or CSV file without a header. tfds: name of the feature.",
         pattern=FEATURE,
         form="letters, digits, '.', '_' or '-'",
         asset=TOKENIZER_FILE,
     )
     documents: str = field(
         "file",
-        "What is a document of a text file: the whole file, a paragraph (between blank lines) or a line.",
+        "Unit of a text file that is a document: the whole file, a paragraph (separated by blank lines) or a "
+        "line.",
         choices=("file", "paragraph", "line"),
         asset=TOKENIZER_FILE,
     )
     format: str = _shared_field("format")
     train: str = field(
         "train",
-        "text, table: the name of the file (.gz and .xz are found too), of several between commas, or a "
-        "pattern (part-*). Otherwise a split, of TFDS such as train[:90%].",
+        "Training split. text, table: file name (also with .gz or .xz), several names separated by commas, "
+        "or a pattern (part-*). Other kinds: name of a split; TFDS also has slices such as train[:90%].",
         asset=TOKENIZER_FILE,
     )
     validation: str = _shared_field("validation")
     test: str = _shared_field("test")
     tokenizer: str = field(
         "bytes",
-        "bytes (UTF-8); characters of the training text, all others as bytes; or word_pieces.",
+        "Unit of the tokens. bytes: UTF-8 bytes. characters: the characters of the training text; other "
+        "characters become bytes. word_pieces: a vocabulary of data.vocabulary_size pieces.",
         choices=("bytes", "characters", "word_pieces"),
         resume=NEVER,
         asset=TOKENIZER_FILE,
     )
     vocabulary_size: int = field(
         32_000,
-        "Number of word pieces; bytes and characters ignore it.",
+        "Number of word pieces. The tokenizers bytes and characters ignore this field.",
         least=1,
         most=10_000_000,
         unit="pieces",
@@ -284,15 +294,16 @@ class DocumentsConfig:
     )
     rows: str = field(
         "contiguous",
-        "contiguous cuts the texts, one after the other, into rows, wherever documents end; packed puts "
-        "documents or parts of them side by side, and none attends to another.",
+        "Rows of a batch. contiguous: the concatenated documents are cut into rows of equal length, wherever "
+        "documents end. packed: each row contains whole documents or parts of documents. They do not attend "
+        "to each other.",
         choices=("contiguous", "packed"),
     )
     row_length: int = field(
-        1024, "Tokens of a row: how much the model sees.", least=2, most=MOST_TOKENS, unit="tokens"
+        1024, "Tokens of a row, the longest context of training.", least=2, most=MOST_TOKENS, unit="tokens"
     )
     batch_tokens: int = field(
-        32_768, "Tokens of a batch, padding counted.", least=1, most=10**8, unit="tokens"
+        32_768, "Tokens of a batch, including padding.", least=1, most=10**8, unit="tokens"
     )
     cache_dir: str = _shared_field("cache_dir")
 
@@ -301,11 +312,13 @@ class DocumentsConfig:
         check_name(self.kind, self.name)
         if self.batch_tokens < self.row_length:
             raise UserError(
-                f"data.batch_tokens {self.batch_tokens} holds not one row of {self.row_length} tokens."
+                f"data.batch_tokens must be at least data.row_length ({self.row_length}), got "
+                f"{self.batch_tokens}."
             )
         if self.kind == "builtin" and self.name not in BUILTIN_DOCUMENTS:
             raise UserError(
-                f"data.name must be one of {BUILTIN_DOCUMENTS} for builtin data, got {self.name!r}."
+                f"data.name must be one of {', '.join(BUILTIN_DOCUMENTS)} for data.kind=builtin, got "
+                f"{self.name!r}."
             )
 
     @property
@@ -315,7 +328,7 @@ class DocumentsConfig:
 
     @property
     def summary(self) -> str:
-        """What the data are, in a line of the model card."""
+        """Description of the data for a line of the model card."""
         where = {
             "text": "text files",
             "table": "tables",
@@ -327,9 +340,10 @@ class DocumentsConfig:
 
 
 def check_name(kind: str, name: str) -> None:
-    """
+    """Checks the form of `data.name` for `data.kind` "tfds".
+
     Raises:
-      UserError: TFDS has no data set of this name, or would look for it elsewhere.
+      UserError: if TFDS cannot have a data set of this name, or would search the community's data sets.
     """
     if kind == "tfds" and not TFDS_NAME.fullmatch(name):
         raise UserError(
@@ -339,22 +353,24 @@ def check_name(kind: str, name: str) -> None:
 
 
 def check_shares(mixing: str, corpora: int) -> None:
-    """
+    """Checks the number of shares in `data.mixing`. `corpora` is the number of names in `data.train`.
+
     Raises:
-      UserError: `data.mixing` gives shares to more or fewer corpora than there are.
+      UserError: if the two numbers differ.
     """
     shares = mixing.count(",") + 1
     if mixing and not mixing.startswith(TEMPERATURE) and shares != corpora:
         raise UserError(
-            f"data.mixing has {shares} shares, and data.train {corpora} names between commas: give one for "
-            "each."
+            f"data.mixing has {shares} shares, but data.train has {corpora} names. Give a share for each "
+            "name, separated by commas."
         )
 
 
 def remove_paths(data: Any) -> Any:
-    """A data section without folders, and without the folders in the names of its splits.
+    """Returns the data section without folders, also in the names of its splits, so that it can be published.
 
-    A data set that was saved in a folder then has no name: it would be that of another one.
+    The name of a Hugging Face data set is removed too if the data were read from a folder, because the name
+    is not used then and could be the name of other data.
     """
     names = {split: _remove_folders(getattr(data, split)) for split in SPLITS}
     if data.kind == "huggingface" and data.directory:
@@ -362,6 +378,7 @@ def remove_paths(data: Any) -> Any:
     return dataclasses.replace(data, directory="", cache_dir="", **names)
 
 
-def _remove_folders(name):
+def _remove_folders(name: str) -> str:
+    """Removes the folders of absolute paths from the comma-separated names of a split."""
     parts = (part.strip() for part in name.split(","))
     return ",".join(os.path.basename(part) if os.path.isabs(part) else part for part in parts)
