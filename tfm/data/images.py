@@ -173,8 +173,8 @@ class RecordImages:
             )
         if labels.min(initial=0) < 0:
             raise UserError(
-                f"Some images of {self._name} have the label -1 (no label), as test splits of contests often "
-                "do. Use another split."
+                f"Some images of {self._name} have the label -1 instead of a class, as in test splits "
+                "without labels. Use another split."
             )
         return np.stack(images), labels
 
@@ -285,7 +285,7 @@ def _open_arrays(path: str, split: str) -> ArrayImages:
     problem = _array_problem(images, labels)
     if problem:
         raise UserError(f"{path}: {split}_images and {split}_labels {problem}.")
-    names = arrays.get("label_names")
+    names: Any = arrays.get("label_names")
     if names is None:
         names = [str(label) for label in range(int(labels.max()) + 1)]
     elif names.ndim != 1 or names.dtype.kind != "U" or labels.max() >= len(names):

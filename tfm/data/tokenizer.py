@@ -1,4 +1,4 @@
-"""The tokenizer: word pieces shared by both languages (section 5.1), byte-pair encoding by SentencePiece."""
+"""A tokenizer of word pieces: SentencePiece's byte-pair encoding, shared by both languages (section 5.1)."""
 
 import functools
 import hashlib
@@ -16,10 +16,10 @@ from tfm.errors import UserError
 from tfm.io.files import atomic_file, read_limited
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
-WORD_START = "\u2581"  # SentencePiece writes a space so
+WORD_START = "\u2581"  # SentencePiece writes a space as this character
 LARGEST_MODEL = 1 << 26  # bytes; 37,000 pieces take less than one million
 MOST_PIECES = (1 << 31) - 1  # SentencePiece counts in 32 bits
-LONGEST_TEXT = 1 << 16  # bytes; the vocabulary is not trained on longer ones
+LONGEST_TEXT = 1 << 16  # bytes; training ignores longer texts
 LOSSLESS: dict[str, Any] = {
     "normalization_rule_name": "identity",
     "remove_extra_whitespaces": False,
@@ -29,10 +29,16 @@ SENTENCE_ENDS = (".", "!", "?", ";", "\u3002")
 
 
 class Tokenizer:
-    """Texts to word-piece ids and back. The special ids are stored in the model file.
+    """Converts texts to ids of word pieces and back. The model file contains the special ids.
 
-    Characters that the training text did not have become bytes, so every text survives the round trip up to
-    the normalisation (NFKC, white space folded), which is SentencePiece's default.
+    Characters that are missing in the training text become bytes. Decoding therefore returns every encoded
+    text, except that SentencePiece normalises texts by default (NFKC and folded white space).
+
+    Args:
+      serialized: content of a model file of SentencePiece.
+
+    Attributes:
+      fingerprint: hash of the model file.
     """
 
     def __init__(self, serialized: bytes):
@@ -42,21 +48,23 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str) -> "Tokenizer":
-        """
+        """Loads a tokenizer from a model file.
+
         Raises:
-          UserError: no such file, or not a SentencePiece model with this project's special ids.
+          UserError: if the file is missing or is not a SentencePiece model with this project's special ids.
         """
         try:
             tokenizer = cls(read_limited(path, LARGEST_MODEL))
-            tokenizer.pieces(range(len(tokenizer)))  # of a damaged model some may be no text
+            tokenizer.pieces(range(len(tokenizer)))  # fails for a damaged model whose pieces are not UTF-8
         except FileNotFoundError:
-            raise UserError(f"Expected a vocabulary at {path}, but there is none: train first.") from None
+            raise UserError(f"Expected a vocabulary at {path}, but there is none. Train first.") from None
         except (RuntimeError, UnicodeDecodeError):
-            raise UserError(f"{path} is not a SentencePiece model: it may be damaged.") from None
-        found = tokenizer._special_ids()
-        if found != (PAD_ID, BOS_ID, EOS_ID, UNK_ID):
+            raise UserError(f"{path} is not a SentencePiece model. It may be damaged.") from None
+        special_ids = tokenizer._special_ids()
+        if special_ids != (PAD_ID, BOS_ID, EOS_ID, UNK_ID):
             raise UserError(
-                f"The special ids of {path} are {found} for pad, bos, eos, unk; expected 0, 1, 2, 3."
+                f"Expected the ids of pad, bos, eos and unk in {path} to be (0, 1, 2, 3), got {special_ids}. "
+                "Use a vocabulary that this program trained."
             )
         return tokenizer
 
@@ -70,17 +78,21 @@ class Tokenizer:
         lossless: bool = False,
         symbols: Iterable[str] = (),
     ) -> "Tokenizer":
-        """Learns `size` pieces from an iterable of texts and writes the model to `path`, whole or not at all.
+        """Learns a vocabulary of word pieces, writes the model to a file and returns the tokenizer.
+
+        If training or writing fails, no partial file remains.
 
         Args:
-          sentences: texts.
-          size: of the vocabulary.
-          path: of the file.
-          lossless: pieces keep every character, white space and line ends too, instead of normalised text.
-          symbols: texts that are one piece each, wherever they stand.
+          sentences: training texts. Texts of more than 65,536 bytes are ignored.
+          size: number of pieces, including special ids and bytes.
+          path: path of the model file.
+          lossless: whether the pieces keep every character, including white space and line ends. By default,
+            texts are normalised.
+          symbols: texts that always become a single piece, wherever they occur.
 
         Raises:
-          UserError: `size` does not fit the text, there is no text, or the file cannot be written.
+          UserError: if `size` is too small or too large for the texts, there is no text to learn from, or
+            the file cannot be written.
         """
         if size > MOST_PIECES:
             raise UserError(f"data.vocabulary_size must be at most {MOST_PIECES:,}, got {size:,}.")
@@ -111,10 +123,11 @@ class Tokenizer:
         return self._processor.get_piece_size()
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """Texts -> lists of ids, without special ids; on all cores.
+        """Returns a list of ids, without special ids, for each text. Uses all cores.
 
         Raises:
-          UserError: a text has half a character, as what is read from a command line that is not UTF-8.
+          UserError: if a text has half of a character (a lone surrogate). Arguments of a command line that
+            are not UTF-8 have such halves.
         """
         texts = list(texts)
         try:
@@ -126,15 +139,15 @@ class Tokenizer:
     def sample(self, texts: Iterable[str], dropout: float, seed: int) -> list[list[int]]:
         """Encodes texts with BPE dropout, and returns a list of ids for each text.
 
-        The same texts, dropout and seed give the same ids on every machine.
+        Equal texts, dropout and seed give equal ids on every machine.
 
         Args:
           texts: the texts.
-          dropout: probability with which a merge is dropped at each step.
-          seed: of the random numbers.
+          dropout: probability that a merge is dropped at each step.
+          seed: seed of the random numbers.
 
         Raises:
-          UserError: as `encode`.
+          UserError: see `encode`.
         """
         rng, piece_ids = random.Random(seed), self._piece_ids
         return [
@@ -148,20 +161,22 @@ class Tokenizer:
 
     @functools.cached_property
     def _piece_ids(self) -> dict[str, int]:
+        """{piece: id} of the whole vocabulary."""
         return {piece: i for i, piece in enumerate(self.pieces(range(len(self))))}
 
     @functools.cached_property
     def _scores(self) -> dict[str, float]:
-        """{piece: score} of single characters and of the pieces that merges make."""
+        """{piece: score} of single characters and of the pieces that are results of merges."""
         processor = self._processor
         special = (processor.is_control, processor.is_unknown, processor.is_byte)
         ids = [i for i in range(len(self)) if not any(is_kind(i) for is_kind in special)]
-        # A symbol that the user defined has the score 0, like the first merge, which follows the symbols.
+        # Symbols defined by the user have the score 0, but so has the first merge. It has the next id after
+        # the symbols and is therefore the last of these ids.
         symbols = [i for i in ids if processor.get_score(i) == 0][:-1]
         return {processor.id_to_piece(i): processor.get_score(i) for i in ids if i not in symbols}
 
     def _words_of(self, ids: Iterable[int]) -> list[list[str]]:
-        """Returns the words of a text as lists of characters. Pieces that no merge makes stay whole."""
+        """Returns the words of a text as lists of characters. Pieces that no merge creates stay whole."""
         words: list[list[str]] = []
         for i in ids:
             piece = self._processor.id_to_piece(i)
@@ -171,14 +186,14 @@ class Tokenizer:
         return words
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Ids up to the first EOS -> text."""
+        """Returns the text of the ids before the first EOS. Skips padding and BOS."""
         ids = [int(i) for i in ids]
         if EOS_ID in ids:
             ids = ids[: ids.index(EOS_ID)]
         return self._processor.decode([i for i in ids if i not in (PAD_ID, BOS_ID)])
 
     def unknown_characters(self, characters: Iterable[str]) -> list[str]:
-        """Those of some characters that have no piece of their own, and become bytes."""
+        """Returns the characters that become bytes because the vocabulary has no piece for them."""
         characters = list(characters)
         is_byte = self._processor.is_byte
         return [
@@ -188,16 +203,20 @@ class Tokenizer:
         ]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Ids -> the pieces as written in the model, for pictures."""
+        """Returns the pieces as written in the model, where `WORD_START` replaces a space, for display."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
     def words(self, ids: Iterable[int]) -> list[int]:
-        """The number of the word, counted from 0, that each piece of a text belongs to."""
+        """Returns for each id of a text the number of its word, counted from 0."""
         starts = [i == 0 or piece.startswith(WORD_START) for i, piece in enumerate(self.pieces(ids))]
         return list(itertools.accumulate(starts, initial=-1))[1:]
 
     def split(self, ids: list[int], longest: int) -> list[list[int]]:
-        """Ids without EOS -> parts of at most `longest`, cut behind a sentence, a word, or anywhere."""
+        """Splits ids without EOS into parts of at most `longest` ids.
+
+        Each part ends after the last sentence that fits, otherwise after the last word that fits, and
+        otherwise within a word.
+        """
         parts = []
         while len(ids) > longest:
             pieces = self.pieces(ids[: longest + 1])
@@ -208,39 +227,43 @@ class Tokenizer:
             ids = ids[end:]
         return [*parts, ids]
 
-    def _special_ids(self):
+    def _special_ids(self) -> tuple[int, int, int, int]:
+        """Returns the model's ids of padding, BOS, EOS and unknown pieces."""
         processor = self._processor
         return (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
 
 
-def _require_characters(texts):
-    """Raises a UserError for a text that cannot be written as UTF-8."""
+def _require_characters(texts: Iterable[str]) -> None:
+    """
+    Raises:
+      UserError: if a text cannot be written as UTF-8.
+    """
     for text in texts:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             part = ascii(text[max(error.start - 20, 0) : error.end + 20])
-            message = f"Expected text, got half of a character in {part}: convert it to UTF-8."
+            message = f"Expected text, got half of a character in {part}. Convert it to UTF-8."
             raise UserError(message) from None
 
 
-def _explain(size, error):
-    """The error message for an internal error of SentencePiece, which names a line of its own source."""
+def _explain(size: int, error: str) -> str:
+    """Returns an error message for users for an internal error message of SentencePiece."""
     if limit := re.search(r"<= (\d+)", error):
         return (
-            f"The training text has too little variety for {size:,} word pieces: "
-            f"set data.vocabulary_size to at most {limit[1]}."
+            f"The training text has too little variety for {size:,} word pieces. "
+            f"Set data.vocabulary_size to at most {limit[1]}."
         )
     if least := re.search(r"required_chars\. \d+ vs (\d+)", error):
         return (
-            f"The characters of the training text alone need more than {size:,} word pieces: "
-            f"set data.vocabulary_size to at least {least[1]}."
+            f"The characters of the training text need more than {size:,} word pieces. "
+            f"Set data.vocabulary_size to at least {least[1]}."
         )
     if "unk_id()" in error:  # not even the special ids fit
-        return f"{size} word pieces are too few: raise data.vocabulary_size, as to 8000."
+        return f"{size} word pieces are too few. Increase data.vocabulary_size, for example to 8000."
     if "sentences_.empty()" in error or "all_chars_count" in error:
         return (
-            "The training text has nothing to learn word pieces from: each text is blank, has only invisible "
-            f"characters, or is longer than {LONGEST_TEXT:,} bytes; check the data."
+            "The training text has nothing to learn word pieces from. Each text is blank, has only invisible "
+            f"characters, or is longer than {LONGEST_TEXT:,} bytes. Check the data."
         )
     return f"SentencePiece could not train a vocabulary of {size:,} pieces: {error.strip()}"

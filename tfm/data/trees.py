@@ -1,12 +1,12 @@
 """Constituency trees: bracketed text of the Penn Treebank, and trees as the tokens of a sequence.
 
-A tree is a `Node` with the label TOP. As a sequence (Vinyals et al. 2015, "Grammar as a Foreign Language")
-it is a token for each opening bracket, for each word its tag, and for each closing bracket:
+A tree is a `Node` with the label TOP. Its sequence (Vinyals et al. 2015, "Grammar as a Foreign Language")
+has a token for each opening bracket, a token for the tag of each word, and a token for each closing bracket:
 
     (TOP (S (NP (NNP John)) (VP (VBZ sleeps)) (. .)))        the tree
     (S (NP NNP )NP (VP VBZ )VP . )S                          the sequence
 
-The words are not in the sequence: the parser has them in its input.
+The sequence omits the words because the parser already has them as input.
 """
 
 import re
@@ -16,10 +16,10 @@ from typing import NamedTuple
 from tfm.errors import UserError
 
 TOP = "TOP"
-ROOTS = ("", TOP, "ROOT", "S1")  # labels of the outermost bracket that say nothing
+ROOTS = ("", TOP, "ROOT", "S1")  # labels of an outermost bracket that become TOP
 EMPTY = "-NONE-"  # tag of an element without a word, such as a trace
-UNKNOWN_TAG = "XX"  # of words that a sequence has no tag for
-MOST_DEPTH = 200  # brackets inside each other; the deepest of the Wall Street Journal has below 50
+UNKNOWN_TAG = "XX"  # of words without a tag in the sequence
+MOST_DEPTH = 200  # nested brackets; the deepest tree of the Wall Street Journal has fewer than 50
 TOKEN = re.compile(r"[()]|[^\s()]+")
 FUNCTION = re.compile(r"^([^-=|].*?)[-=|].*")  # NP-SBJ-1, NP=2, PRT|ADVP; not -LRB-
 ESCAPES = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
@@ -33,14 +33,17 @@ class Leaf(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A constituent."""
+    """A constituent: its label, and its constituents and words in order."""
 
     label: str
     children: tuple["Node | Leaf", ...]
 
 
 class Span(NamedTuple):
-    """The label of a constituent, its first word, and the word behind its last, counted from 0."""
+    """The label of a constituent and the range of its words, from `start` up to and without `end`.
+
+    Words are counted from 0.
+    """
 
     label: str
     start: int
@@ -48,29 +51,33 @@ class Span(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """A tree, and the rules of `restore_tree` that it took to make it, sorted; none for a well-formed one."""
+    """A restored tree, and the sorted names of the repairs that `restore_tree` applied.
+
+    A well-formed sequence needs no repairs.
+    """
 
     tree: Node
     repairs: tuple[str, ...]
 
 
 class _OpenBracket:
-    """A bracket of a file that is not closed yet."""
+    """A bracket that is not closed yet, and the number of the line where it opens."""
 
-    def __init__(self, line):
-        self.line, self.label, self.word, self.children = line, "", "", []
+    def __init__(self, line: int):
+        self.line, self.label, self.word = line, "", ""
+        self.children: list[Node | Leaf] = []
 
 
 def read_trees(lines: Iterable[str], shown_as: str) -> Iterator[Node]:
-    """The trees of bracketed text, as they stand there; one may take several lines.
+    """Yields the trees of bracketed text without cleaning them. A tree may span several lines.
 
     Args:
-      lines: of the text.
+      lines: lines of the text.
       shown_as: name of the text in error messages.
 
     Raises:
-      UserError: brackets do not match, or a bracket is neither a tag with a word nor a label with brackets;
-        the message has the number of the line.
+      UserError: if brackets do not match, are nested too deeply, or contain neither a tag with a word nor a
+        label with brackets. The message has the number of the line.
     """
     stack: list[_OpenBracket] = []
     for number, line in enumerate(lines, 1):
@@ -89,65 +96,65 @@ def read_trees(lines: Iterable[str], shown_as: str) -> Iterator[Node]:
                 _add_text(stack, token, where)
     if stack:
         raise UserError(
-            f"{shown_as} ends inside of the tree that begins on line {stack[0].line:,}: add the "
-            f"{len(stack):,} closing bracket(s) that it lacks, or fetch the file again."
+            f"{shown_as} ends inside of the tree that begins on line {stack[0].line:,}. Add the "
+            f"{len(stack):,} missing closing bracket(s), or copy the file again if it was cut short."
         )
 
 
 def clean_tree(tree: Node) -> Node | None:
-    """The tree without empty elements and what holds only these, and without function tags; None for nothing.
+    """Removes empty elements, constituents that contain nothing else, and function tags.
 
-    NP-SBJ-1 becomes NP, PRT|ADVP becomes PRT.
+    For example, NP-SBJ-1 becomes NP, and PRT|ADVP becomes PRT. Returns None if no word remains.
     """
     cleaned = _clean(tree)
     return cleaned if isinstance(cleaned, Node) else None
 
 
 def format_tree(tree: Node | Leaf) -> str:
-    """The tree as bracketed text, in one line."""
+    """Returns the tree as bracketed text in a single line."""
     if isinstance(tree, Leaf):
         return f"({tree.tag} {tree.word})"
     return f"({tree.label} {' '.join(map(format_tree, tree.children))})"
 
 
 def list_leaves(tree: Node | Leaf) -> list[Leaf]:
-    """Words and tags, in order."""
+    """Returns the leaves (words with their tags) in order."""
     if isinstance(tree, Leaf):
         return [tree]
     return [leaf for child in tree.children for leaf in list_leaves(child)]
 
 
 def list_spans(tree: Node) -> list[Span]:
-    """The constituents, each before those inside of it."""
+    """Returns the spans of all constituents, including TOP. A constituent precedes its parts."""
     return _list_spans(tree, 0)
 
 
 def linearize(tree: Node) -> list[str]:
-    """The tokens of the sequence; TOP has none."""
+    """Returns the tokens of the sequence, without brackets for TOP."""
     return [token for child in tree.children for token in _linearize(child)]
 
 
 def split_words(sentence: str) -> list[str]:
-    """The words of a sentence, which white space separates; parentheses as the Penn Treebank writes them."""
+    """Splits a sentence at white space. Parentheses become -LRB- and -RRB-, as in the Penn Treebank."""
     return [word.translate(ESCAPES) for word in sentence.split()]
 
 
 def restore_tree(tokens: Iterable[str], words: Sequence[str]) -> Restored:
-    """The tree of a sequence over the words of its sentence; whatever the sequence, it has all of the words.
+    """Builds the tree of a sequence over the words of its sentence.
 
-    A sequence that is no tree is repaired by these rules:
+    The tree always contains all words, because these repairs turn any sequence into a tree:
 
-        unopened       a closing bracket that no open one has the label of is left out
-        unclosed       a closing bracket closes the open ones inside of its own, and the end closes all
-        empty          a constituent without words is left out
-        too many tags  tags behind the last word are left out
-        missing tags   words without a tag are added where the sequence ends, with the tag XX
-        too deep       an opening bracket inside of `MOST_DEPTH` others is left out
-        no label       a bracket without a label is left out
+        unopened       ignores a closing bracket if no open bracket has its label
+        unclosed       a closing bracket first closes the open brackets inside of it; the end closes all
+        empty          omits a constituent without words
+        too many tags  ignores tags after the last word
+        missing tags   adds words without a tag at the end of the sequence, with the tag XX
+        too deep       ignores an opening bracket that would nest the tree deeper than `MOST_DEPTH`
+        no label       ignores a bracket without a label
 
     Args:
-      tokens: of the sequence.
-      words: of the sentence.
+      tokens: tokens of the sequence. They are not empty texts.
+      words: words of the sentence.
     """
     stack: list[tuple[str, list[Node | Leaf]]] = [(TOP, [])]
     repairs: set[str] = set()
@@ -160,7 +167,7 @@ def restore_tree(tokens: Iterable[str], words: Sequence[str]) -> Restored:
             repairs.add("no label")
         elif token[0] == ")":
             _close_label(stack, label, repairs)
-        elif len(stack) >= MOST_DEPTH - 1:  # with TOP and the bracket of a word
+        elif len(stack) >= MOST_DEPTH - 1:  # TOP and the bracket of a word count too
             repairs.add("too deep")
         else:
             stack.append((label, []))
@@ -174,62 +181,70 @@ def restore_tree(tokens: Iterable[str], words: Sequence[str]) -> Restored:
     return Restored(Node(TOP, tuple(stack[0][1])), tuple(sorted(repairs)))
 
 
-def _check_opening(stack, where):
+def _check_opening(stack: list[_OpenBracket], where: str) -> None:
+    """
+    Raises:
+      UserError: if no bracket can open inside of the innermost open bracket.
+    """
     if len(stack) == MOST_DEPTH:
         raise UserError(
-            f"{where} opens more than {MOST_DEPTH} brackets inside each other: expected the parse of a "
-            "sentence; check the brackets."
+            f"{where} nests more than {MOST_DEPTH} brackets, which no parse of a sentence does. Check the "
+            "brackets."
         )
     if stack and stack[-1].word:
-        raise UserError(f"{where} has a bracket behind the word {stack[-1].word!r}: write (TAG word).")
+        raise UserError(f"{where} has a bracket after the word {stack[-1].word!r}. Write (TAG word).")
     if len(stack) > 1 and not stack[-1].label:
         raise UserError(
             f"{where} has a bracket without a label inside of the tree that begins on line "
-            f"{stack[0].line:,}: expected (LABEL ...); a closing bracket may be missing before it."
+            f"{stack[0].line:,}. Expected (LABEL ...). A closing bracket may be missing before it."
         )
 
 
-def _close(stack, where):
-    """The innermost bracket as a node or a leaf, taken from the stack."""
+def _close(stack: list[_OpenBracket], where: str) -> Node | Leaf:
+    """Removes the innermost bracket from the stack and returns it as a node or a leaf."""
     if not stack:
-        raise UserError(f"{where} has a closing bracket without an opening one: check the brackets.")
+        raise UserError(f"{where} has a closing bracket without an opening bracket. Check the brackets.")
     bracket = stack.pop()
     if bracket.word:
         return Leaf(bracket.label, bracket.word)
     if bracket.children:
         return Node(bracket.label, tuple(bracket.children))
-    raise UserError(f"{where} closes the bracket ({bracket.label}), which has no word: write (TAG word).")
+    raise UserError(f"{where} closes ({bracket.label}), a bracket without a word. Write (TAG word).")
 
 
-def _add_text(stack, token, where):
+def _add_text(stack: list[_OpenBracket], token: str, where: str) -> None:
+    """Stores a text as the label of the innermost bracket, or as its word if it has a label."""
     if not stack:
-        raise UserError(f"{where} has the text {token!r} outside of brackets: expected trees, (S ...).")
+        raise UserError(f"{where} has the text {token!r} outside of brackets. Expected trees, (S ...).")
     bracket = stack[-1]
     if not bracket.label and not bracket.children:
         bracket.label = token
     elif bracket.word or bracket.children:
         raise UserError(
-            f"{where} has the text {token!r} where the bracket ({bracket.label} can only close or hold "
-            "further brackets: write (TAG word); a parenthesis as a word is -LRB- or -RRB-."
+            f"{where} has the text {token!r} in the bracket ({bracket.label} where only brackets can follow. "
+            "Write (TAG word). If the word is a parenthesis, write -LRB- or -RRB-."
         )
     else:
         bracket.word = token
 
 
-def _as_tree(bracket):
+def _as_tree(bracket: Node | Leaf) -> Node:
+    """Returns an outermost bracket as a tree with the label TOP."""
     if isinstance(bracket, Node) and bracket.label in ROOTS:
         return Node(TOP, bracket.children)
     return Node(TOP, (bracket,))
 
 
-def _clean(tree):
+def _clean(tree: Node | Leaf) -> Node | Leaf | None:
+    """Returns a cleaned part of a tree, see `clean_tree`, or None if no word remains."""
     if isinstance(tree, Leaf):
         return None if tree.tag == EMPTY else Leaf(FUNCTION.sub(r"\1", tree.tag), tree.word)
     children = tuple(child for child in map(_clean, tree.children) if child is not None)
     return Node(FUNCTION.sub(r"\1", tree.label), children) if children else None
 
 
-def _list_spans(tree, start):
+def _list_spans(tree: Node, start: int) -> list[Span]:
+    """Returns the spans of a constituent whose first word has the number `start`, and of its parts."""
     end = start + len(list_leaves(tree))
     spans = [Span(tree.label, start, end)]
     for child in tree.children:
@@ -239,20 +254,23 @@ def _list_spans(tree, start):
     return spans
 
 
-def _linearize(tree):
+def _linearize(tree: Node | Leaf) -> list[str]:
+    """Returns the tokens of a part of a tree, including its brackets."""
     if isinstance(tree, Leaf):
         return [tree.tag]
     return [f"({tree.label}", *linearize(tree), f"){tree.label}"]
 
 
-def _add_leaf(stack, tag, left, repairs):
+def _add_leaf(stack: list[tuple[str, list]], tag: str, left: list[str], repairs: set[str]) -> None:
+    """Adds the next word with a tag to the innermost constituent. `left` has the next words in reverse."""
     if left:
         stack[-1][1].append(Leaf(tag, left.pop()))
     else:
         repairs.add("too many tags")
 
 
-def _close_label(stack, label, repairs):
+def _close_label(stack: list[tuple[str, list]], label: str, repairs: set[str]) -> None:
+    """Closes the innermost constituent with a label, and all constituents inside of it."""
     if label not in [name for name, _ in stack[1:]]:
         repairs.add("unopened")
         return
@@ -262,7 +280,8 @@ def _close_label(stack, label, repairs):
     _close_innermost(stack, repairs)
 
 
-def _close_innermost(stack, repairs):
+def _close_innermost(stack: list[tuple[str, list]], repairs: set[str]) -> None:
+    """Moves the innermost constituent from the stack to its parent. Omits it if it is empty."""
     label, children = stack.pop()
     if children:
         stack[-1][1].append(Node(label, tuple(children)))
