@@ -13,9 +13,7 @@ from tfm.commands import help_text
 from tfm.fields import leaves
 from tfm.tasks.translation.task import Config
 
-DECODING = (
-    "  decoding.beam_size=4            Hypotheses kept; 1 is greedy search. (from 1 to 1,000 hypotheses)"
-)
+DECODING = "  decoding.beam_size=4 "
 
 
 def help_of(capsys, name, *arguments):

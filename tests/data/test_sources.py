@@ -45,7 +45,6 @@ def test_a_split_is_a_field_or_a_file_stem(tmp_path):
     ("source", "target", "message"),
     [
         (b"a\nb\nc\n", b"a\nb\n", "train.en .*3 .*train.de .*2"),
-        (b"", b"", "train.en is empty"),
         (b"fine\nbad \xff\xfe\n", b"a\nb\n", "Line 2 of .*train.en is not UTF-8"),
     ],
 )
