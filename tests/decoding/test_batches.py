@@ -115,7 +115,7 @@ def test_batches_are_split_until_they_fit(memory, size, most):
 def test_rows_that_are_too_large_are_errors_before_they_run(memory):
     memory(2**30)
     program = Program(bytes_per_row=2**31)
-    with pytest.raises(UserError, match=r"Row 1 .*2.00 GiB .*1.00 GiB\. Shorten it"):
+    with pytest.raises(UserError, match=r"Row 1 .*2.00 GiB.*1.00 GiB.*Shorten it"):
         run(program)
     assert program.tried == []
 

@@ -16,7 +16,7 @@ def test_devices_must_divide_into_the_mesh():
 
 def test_a_mesh_is_never_ignored():
     for parallel in ("jit", "pmap"):
-        with pytest.raises(UserError, match=r"are for training\.parallel 'mesh' or 'auto', got"):
+        with pytest.raises(UserError, match=rf"training\.parallel .*mesh_tensor.* '{parallel}'"):
             TrainingConfig(parallel=parallel, mesh_tensor=2)
     with pytest.raises(UserError, match="1 devices do not divide into"):
         make_partitioner(TrainingConfig(mesh_fsdp=2))
