@@ -1,8 +1,11 @@
-"""A guess at the language of a text, from frequent function words. A hint, no language identification."""
+"""A guess at the language of a text, from frequent function words.
+
+The guess is only a hint. It does not replace language identification.
+"""
 
 from collections import Counter
 
-# Language -> some of its most frequent words, few of which are words of another of them.
+# {language: some of its most frequent words}. Few of the words occur in another of these languages.
 WORDS: dict[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in {
@@ -20,20 +23,20 @@ for _language, _words in WORDS.items():
     for _word in _words:
         LANGUAGES_OF.setdefault(_word, []).append(_language)
 PUNCTUATION = ".,;:!?\"'()[]«»„“”‚‘’…-–"
-CLEAR = 2  # words of a language in a text, and as many times those of any other
+CLEAR = 2  # minimum number of words of a language, and minimum ratio to the words of any other language
 
 
 def count_function_words(text: str) -> tuple[Counter[str], int]:
-    """(language -> its function words in a text, all words of the text), whatever the case of letters."""
+    """Returns ({language: number of its function words}, number of all words) of a text, ignoring case."""
     words = [word.strip(PUNCTUATION) for word in text.lower().split()]
     return Counter(language for word in words for language in LANGUAGES_OF.get(word, ())), len(words)
 
 
 def guess_language(counts: Counter[str]) -> str:
-    """The language with at least two function words and twice as many as any other; "" where none is so.
+    """Returns the language with at least 2 function words and twice as many as any other, or "" if none has.
 
     Args:
-      counts: language -> its function words.
+      counts: {language: number of its function words}.
     """
     (best, most), (_, second) = (*counts.most_common(2), ("", 0), ("", 0))[:2]
     return best if most >= CLEAR and most >= CLEAR * second else ""

@@ -1,10 +1,10 @@
-"""Batches of labelled images, in an order and with an augmentation that only seed and step decide.
+"""Batches of labelled images. Their order and augmentation depend only on the seed and the step.
 
 A batch is a dict of
 
-    images   float32 [B, height, width, C], from -1, the darkest, to 1
-    labels   int32 [B]
-    weights  float32 [B], 1; 0 for a row that only fills the batch up, in which all is 0
+    images   float32 [B, height, width, C], from -1 (darkest) to 1 (brightest); 0 in padding rows
+    labels   int32 [B]; 0 in padding rows
+    weights  float32 [B]; 1, or 0 in padding rows
 """
 
 import functools
@@ -16,14 +16,21 @@ import numpy as np
 from tfm.data.images import ImageDataConfig, Images
 
 Batch = dict[str, np.ndarray]
-ORDER, AUGMENTATION = 0, 1  # of the random streams of a seed
+ORDER, AUGMENTATION = 0, 1  # numbers of the random streams of a seed
 
 
 class ImageBatches:
-    """Full batches without end: `batch(step)` is a pure function of the step, the seed and the host.
+    """An endless sequence of full batches. `batch(step)` depends only on the step, the seed and the host.
 
-    Every epoch has each image once, in another order; a batch may hold the end of one and the start of the
-    next.
+    Each epoch contains each image once, in a new random order. A batch may contain the end of an epoch and
+    the start of the next.
+
+    Args:
+      source: the images.
+      config: batch size over all hosts, and augmentation.
+      seed: seed of the order and the augmentation.
+      host_index: number of this host, from 0.
+      host_count: number of hosts. Host i reads the images i, i + host_count, ... of each batch.
     """
 
     def __init__(
@@ -31,43 +38,51 @@ class ImageBatches:
     ):
         self._source, self._config, self._seed = source, config, seed
         self._host_index, self._host_count = host_index, host_count
-        self.rows = -(-config.batch_size // host_count)  # of this host
+        self.rows = -(-config.batch_size // host_count)  # rows of a batch on this host
         self._order = functools.lru_cache(maxsize=2)(self._shuffle)
 
     def batch(self, step: int) -> Batch:
-        """The batch of `step`, counted from 0: this host's share of it."""
+        """Returns this host's share of the batch of `step`, counted from 0."""
         mine = slice(self._host_index, None, self._host_count)
-        images, labels = self._source.take(self._chosen(step)[mine])
+        images, labels = self._source.take(self._batch_indices(step)[mine])
         rng = np.random.default_rng((self._seed, AUGMENTATION, step))
         images = augment(images, self._config, rng, self._config.batch_size, mine)
         return assemble(images, labels, self._source.largest, self.rows)
 
     def describe(self, step: int) -> dict[str, Any]:
-        """Where the batch of `step` comes from: the epoch of its first image, and its images on all hosts."""
+        """Returns the epoch of the first image of a batch, and the indices of its images on all hosts."""
         epoch = step * self._config.batch_size // len(self._source)
-        return {"epoch": epoch, "images": self._chosen(step).tolist()}
+        return {"epoch": epoch, "images": self._batch_indices(step).tolist()}
 
-    def _chosen(self, step):
-        """The indices of a step's images on all hosts."""
-        first = step * self._config.batch_size
-        places = np.arange(first, first + self._config.batch_size)
+    def _batch_indices(self, step: int) -> np.ndarray:
+        """Returns the indices of a step's images on all hosts, int [batch_size]."""
+        start = step * self._config.batch_size
+        places = np.arange(start, start + self._config.batch_size)
         epochs, within = np.divmod(places, len(self._source))
         return np.array([self._order(int(epoch))[i] for epoch, i in zip(epochs, within, strict=True)])
 
-    def _shuffle(self, epoch):
+    def _shuffle(self, epoch: int) -> np.ndarray:
+        """Returns the order of the images in an epoch."""
         return np.random.default_rng((self._seed, ORDER, epoch)).permutation(len(self._source))
 
 
 def eval_batches(source: Images, batch_size: int) -> Iterator[Batch]:
-    """One pass over all images in their order; the last batch is filled up with rows of zeros."""
-    for first in range(0, len(source), batch_size):
-        indices = np.arange(first, min(first + batch_size, len(source)))
+    """Yields batches of all images in their order. Padding rows fill the last batch."""
+    for start in range(0, len(source), batch_size):
+        indices = np.arange(start, min(start + batch_size, len(source)))
         images, labels = source.take(indices)
         yield assemble(images, labels, source.largest, batch_size)
 
 
 def assemble(images: np.ndarray, labels: np.ndarray, largest: float, rows: int) -> Batch:
-    """Images of pixels from 0 to `largest`, and labels, as a batch of so many rows."""
+    """Builds a batch.
+
+    Args:
+      images: pixels from 0 to `largest`, [n, height, width, C].
+      labels: integers [n].
+      largest: value of the brightest pixel.
+      rows: rows of the batch, at least n. The others are padding rows.
+    """
     count = len(images)
     batch = {
         "images": np.zeros((rows, *images.shape[1:]), np.float32),
@@ -83,14 +98,18 @@ def assemble(images: np.ndarray, labels: np.ndarray, largest: float, rows: int) 
 def augment(
     images: np.ndarray, config: ImageDataConfig, rng: np.random.Generator, count: int, mine: slice
 ) -> np.ndarray:
-    """Images [n, height, width, C], moved and mirrored at random as the config says.
+    """Shifts and mirrors images at random.
 
     Args:
-      images: this host's of a batch.
-      config: names the changes.
-      rng: of the step.
-      count: images of the batch on all hosts, for each of which the same numbers are drawn on every host.
-      mine: which of these are this host's.
+      images: images of this host in a batch, [n, height, width, C].
+      config: the maximum shift, and whether to mirror.
+      rng: random numbers of the step, equal on all hosts.
+      count: images of the batch on all hosts. Every host draws the numbers of all of them, so that the
+        augmentation of an image does not depend on the number of hosts.
+      mine: the images of this host among all images of the batch.
+
+    Returns:
+      The changed images, [n, height, width, C].
     """
     shifts = rng.integers(-config.max_shift, config.max_shift, (count, 2), endpoint=True)[mine]
     flipped = rng.random(count)[mine] < 0.5
@@ -102,7 +121,7 @@ def augment(
 
 
 def shift(images: np.ndarray, shifts: np.ndarray) -> np.ndarray:
-    """Images [n, height, width, C] moved down and right by shifts, int [n, 2]; zeros come in at the edge."""
+    """Moves images [n, height, width, C] down and right by shifts, int [n, 2]. Zeros fill the margin."""
     _, height, width, _ = images.shape
     most = int(np.abs(shifts).max(initial=0))
     padded = np.pad(images, ((0, 0), (most, most), (most, most), (0, 0)))

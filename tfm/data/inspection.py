@@ -1,8 +1,8 @@
-"""What is in a split: counts, lengths, characters, duplicates, overlap with training, and hints.
+"""Statistics of a split: counts, lengths, characters, duplicates, overlap with training, and hints.
 
-A split is read once, some rows at a time. Held are a count for each character and length, and a
-hash of 8 bytes for each source and each row: of 10**8 different rows two have the same with a probability of
-0.0003.
+A split is read once, in chunks. Only a count for each character and length stays in memory, and a hash of
+8 bytes for each source and each row. Among 10**8 different rows, two rows have the same hash with a
+probability of 0.0003.
 """
 
 import array
@@ -10,7 +10,7 @@ import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,10 +18,10 @@ import numpy as np
 from tfm.data.function_words import WORDS, count_function_words, guess_language
 from tfm.data.source import CHUNK_ROWS, read_in_chunks
 
-SAMPLED = 20_000  # rows whose words are looked at, evenly spaced
-SHOWN = 20  # characters listed
+SAMPLED = 20_000  # maximum number of rows, evenly spaced, whose function words are counted
+SHOWN = 20  # maximum number of characters in a list
 RARE = 5  # a character that occurs fewer times is rare
-MUCH = 0.01  # a fraction of the rows that is worth a hint
+MUCH = 0.01  # a hint appears above this fraction of the rows
 PROGRESS = 10  # seconds between two lines of progress
 log = logging.getLogger(__name__)
 
@@ -30,19 +30,20 @@ class Side(NamedTuple):
     """The texts of one side of a split.
 
     Attributes:
-      language: as the config has it; "" of documents.
-      empty: texts without a character.
-      words: between white space.
-      characters: of all texts.
-      distinct: different characters.
-      longest: (row, counted from 1, its characters) of the longest text.
-      histogram: texts by length; see `make_histogram`.
-      unit: of the histogram, "tokens" with EOS, or "words".
-      rare: (character, how often) of those that occur fewer than 5 times, at most 20 of them.
-      rare_count: how many such characters there are.
-      unknown: the same of characters that the tokenizer has no piece for; None without a tokenizer.
-      unknown_count: how many there are.
-      shares: language -> fraction of its function words in a sample.
+      language: language in the config, or "" for documents.
+      empty: number of texts that are empty or only white space.
+      words: number of words, separated by white space.
+      characters: number of characters of all texts.
+      distinct: number of different characters.
+      longest: (row, counted from 1; number of characters) of the longest text.
+      histogram: number of texts by length; see `make_histogram`.
+      unit: unit of the lengths in the histogram: "tokens", including EOS, or "words".
+      rare: (character, count) of characters that occur fewer than 5 times, the rarest first, at most 20.
+      rare_count: number of different rare characters.
+      unknown: (character, count) of characters without a piece in the tokenizer, the most frequent first, at
+        most 20. None without a tokenizer.
+      unknown_count: number of different unknown characters. None without a tokenizer.
+      shares: {language: fraction of the words in a sample that are function words of the language}.
     """
 
     language: str
@@ -61,19 +62,19 @@ class Side(NamedTuple):
 
 
 class Split(NamedTuple):
-    """A split.
+    """The statistics of a split.
 
     Attributes:
-      name: of the split.
-      rows: pairs or documents.
-      sides: source and target, or the documents alone.
-      identical: pairs whose sides are equal.
-      duplicates: rows that an earlier row equals.
-      ambiguous: sources with more than one target.
-      overlap: "rows" and "sources" of this split that are also in the training split; None of that split
-        itself, or where it was not read.
-      swapped: (looked at, pairs whose sides look like each other's language) of a sample.
-      batching: shapes, batches, rows left out and padding; None without a tokenizer.
+      name: name of the split.
+      rows: number of pairs or documents.
+      sides: statistics of source and target, or of the documents.
+      identical: number of pairs whose sides are equal and not empty.
+      duplicates: number of rows that repeat an earlier row.
+      ambiguous: number of different sources with more than one target.
+      overlap: {"rows": count, "sources": count} of this split that the training split contains as well. None
+        for the training split, or if it was not read.
+      swapped: (pairs of a sample for which both languages were guessed, pairs that look swapped).
+      batching: shapes, batches, omitted rows and padding. None without a tokenizer.
     """
 
     name: str
@@ -88,18 +89,18 @@ class Split(NamedTuple):
 
 
 class Hashes(NamedTuple):
-    """uint64 arrays of a split: of its rows, and of the texts of its first side."""
+    """Hashes of all rows of a split, and of the texts of their first side: uint64 arrays [rows]."""
 
     rows: np.ndarray
     sources: np.ndarray
 
 
 class SplitReader:
-    """Collects what there is to know of a split while its rows are read.
+    """Collects statistics of a split while its rows are read.
 
     Args:
-      languages: of the sides; ("",) of documents.
-      stride: every so many-th row is in the sample.
+      languages: languages of the sides, a list; [""] for documents.
+      stride: the sample consists of the first of every `stride` rows.
     """
 
     def __init__(self, languages: Sequence[str], stride: int = 1):
@@ -113,9 +114,9 @@ class SplitReader:
         self._rows = self._identical = self._guessed = self._swapped = 0
 
     def add(self, rows: Sequence[tuple[str, ...]]) -> None:
-        """The next rows."""
+        """Adds the next rows to the statistics. A row has a text for each side."""
         for characters, texts in zip(self._characters, zip(*rows, strict=True), strict=True):
-            characters.update("".join(texts))  # at once: three times as fast as one by one
+            characters.update("".join(texts))  # joining the texts first is three times as fast
         for texts in rows:
             hashes = [hash_text(text) for text in texts]
             self._row_hashes.append(hash_text(" ".join(map(str, hashes))))
@@ -130,19 +131,19 @@ class SplitReader:
                     self._longest[side] = self._rows, len(text)
 
     def hashes(self) -> Hashes:
-        """Those of the rows so far."""
-        return Hashes(*(np.array(each, np.uint64) for each in (self._row_hashes, self._source_hashes)))
+        """Returns the hashes of all rows that were added so far."""
+        return Hashes(np.array(self._row_hashes, np.uint64), np.array(self._source_hashes, np.uint64))
 
     def summarize(
         self, name: str, training: Hashes | None, lengths: np.ndarray | None, tokenizer: Any, batching: Any
     ) -> Split:
-        """The split.
+        """Returns the statistics of all rows that were added.
 
         Args:
-          name: of the split.
-          training: hashes of the training split; None for that itself, or where it was not read.
-          lengths: int array [rows, sides] of tokens; None without a tokenizer.
-          tokenizer: knows its `unknown_characters`; None for none.
+          name: name of the split.
+          training: hashes of the training split. None if this is the training split or if it was not read.
+          lengths: number of tokens of each text, int [rows, sides]. None without a tokenizer.
+          tokenizer: object with a method `unknown_characters`, or None.
           batching: see `Split`.
         """
         hashes = self.hashes()
@@ -159,7 +160,8 @@ class SplitReader:
             batching,
         )
 
-    def _sample(self, texts):
+    def _sample(self, texts: Sequence[str]) -> None:
+        """Counts the function words of a row, and whether its sides look swapped."""
         guesses = []
         for side, text in enumerate(texts):
             counts, words = count_function_words(text)
@@ -170,14 +172,14 @@ class SplitReader:
             self._guessed += all(guesses)
             self._swapped += guesses == self._languages[::-1]
 
-    def _summarize_side(self, side, lengths, tokenizer):
+    def _summarize_side(self, side: int, lengths: np.ndarray | None, tokenizer: Any) -> Side:
         characters, words = self._characters[side], self._word_counts[side]
         sampled = max(self._sampled_words[side], 1)
         rare = [each for each in reversed(characters.most_common()) if each[1] < RARE]
         unknown = None
         if tokenizer is not None:
             missing = tokenizer.unknown_characters(characters)
-            unknown = Counter({each: characters[each] for each in missing}).most_common()
+            unknown = Counter({character: characters[character] for character in missing}).most_common()
         return Side(
             self._languages[side],
             words[0],
@@ -196,98 +198,106 @@ class SplitReader:
 
 
 def read_split(source: Any, languages: Sequence[str], show: Callable[[str], None]) -> SplitReader:
-    """A reader that has all rows of a source.
+    """Reads all rows of a source and returns the reader with their statistics.
 
     Args:
       source: see `tfm.data.source`.
-      languages: of the sides.
-      show: gets a line of progress every ten seconds.
+      languages: languages of the sides.
+      show: is called with a line of progress at most every ten seconds.
     """
     reader = SplitReader(list(languages), max(1, -(-len(source) // SAMPLED)))
-    began = told = time.monotonic()
+    began = last_shown = time.monotonic()
     done = 0
     for rows in read_in_chunks(source, CHUNK_ROWS):
         reader.add(rows)
         done += len(rows)
         now = time.monotonic()
-        if now - told > PROGRESS:
-            told = now
+        if now - last_shown > PROGRESS:
+            last_shown = now
             show(f"Read {done:,} of {len(source):,} rows ({done / (now - began):,.0f} a second)")
     return reader
 
 
 def hash_text(text: str) -> int:
-    """64 bits of BLAKE2b."""
+    """Returns a 64-bit BLAKE2b hash of the text."""
     content = text.encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
 def count_duplicates(hashes: np.ndarray) -> int:
-    """How many have an equal one before them."""
+    """Returns the number of hashes that repeat an earlier hash."""
     return len(hashes) - len(np.unique(hashes))
 
 
 def count_ambiguous(hashes: Hashes) -> int:
-    """Sources in more than one different row."""
+    """Returns the number of different sources that occur in at least two different rows."""
     _, first = np.unique(hashes.rows, return_index=True)
     _, counts = np.unique(hashes.sources[first], return_counts=True)
     return int((counts > 1).sum())
 
 
 def find_overlap(hashes: Hashes, training: Hashes) -> dict[str, int]:
-    """{"rows", "sources"}: how many of a split are also in the training split."""
+    """Returns {"rows": count, "sources": count} of a split that the training split contains as well."""
     return {
-        name: int(np.isin(own, other).sum())
-        for name, own, other in zip(Hashes._fields, hashes, training, strict=True)
+        name: int(np.isin(split_hashes, training_hashes).sum())
+        for name, split_hashes, training_hashes in zip(Hashes._fields, hashes, training, strict=True)
     }
 
 
 def make_histogram(lengths: Counter[int]) -> dict[str, int]:
-    """How many texts there are of each range of lengths: 0, 1, 2-3, 4-7, 8-15, ..., up to the longest."""
+    """Returns {range: number of texts} for the ranges 0, 1, 2-3, 4-7, 8-15, ..., up to the maximum length.
+
+    Args:
+      lengths: {length: number of texts}.
+    """
     bins: Counter[int] = Counter()
     for length, count in lengths.items():
         bins[int(length).bit_length()] += count
     return {_name_range(bits): bins[bits] for bits in range(max(bins, default=0) + 1)}
 
 
-def _name_range(bits):
-    first, last = (1 << bits) // 2, (1 << bits) - 1
-    return f"{first}" if first == last else f"{first}-{last}"
+def _name_range(bits: int) -> str:
+    """Returns the range of the numbers with this bit length, such as "4-7" for 3 bits."""
+    lowest, highest = (1 << bits) // 2, (1 << bits) - 1
+    return f"{lowest}" if lowest == highest else f"{lowest}-{highest}"
 
 
 def find_hints(split: Split) -> list[str]:
-    """What in a split may be a mistake, a sentence each."""
+    """Returns a sentence for each property of a split that may be a mistake."""
     return [*_find_language_hints(split), *_find_row_hints(split)]
 
 
-def _find_language_hints(split):
+def _find_language_hints(split: Split) -> Iterator[str]:
+    """Yields hints at sides or pairs that are in another language than the config says."""
     for side, name in zip(split.sides, ("source", "target"), strict=False):
-        best = max(side.shares, key=side.shares.get)
+        best = max(side.shares, key=side.shares.__getitem__)
         if side.language in side.shares and side.shares[best] > max(2 * side.shares[side.language], 0.05):
             yield (
-                f"the {name} looks like '{best}' ({_percent(side.shares[best])} of its words are function "
-                f"words of it) and is '{side.language}' in the config: are the languages swapped?"
+                f"the {name} looks like '{best}', because {_percent(side.shares[best])} of its words are "
+                f"function words of this language, but is '{side.language}' in the config. Are the languages "
+                "swapped?"
             )
     looked_at, swapped = split.swapped
     if looked_at and swapped > MUCH * looked_at:
         yield f"{_percent(swapped / looked_at)} of {looked_at:,} pairs look like source and target swapped"
 
 
-def _find_row_hints(split):
+def _find_row_hints(split: Split) -> Iterator[str]:
+    """Yields hints at copies, repeated rows, empty texts, overlap with training and unknown characters."""
     counts = {
         "are copies: source and target are equal": split.identical,
-        "repeat an earlier one": split.duplicates,
+        "repeat an earlier row": split.duplicates,
         "have an empty side": max(side.empty for side in split.sides),
     }
     for what, count in counts.items():
         if count > MUCH * split.rows:
             yield f"{_percent(count / split.rows)} of the rows {what}"
     if split.overlap and split.overlap["rows"]:
-        yield f"{split.overlap['rows']:,} rows are also in the training split: scores on them are too good"
+        yield f"{split.overlap['rows']:,} rows are also in the training split, so scores are too good"
     for side in split.sides:
         if side.unknown_count:
             yield f"{side.unknown_count:,} characters of '{side.language}' are unknown to the tokenizer"
 
 
-def _percent(fraction):
+def _percent(fraction: float) -> str:
     return f"{100 * fraction:.1f} %"

@@ -1,7 +1,7 @@
-"""BPE dropout (Provilkov et al. 2020): texts tokenised several times, each time with other merges left out.
+"""BPE dropout (Provilkov et al. 2020): texts are tokenised several times, and each time drops other merges.
 
-Segmentations are made before training, not at each step: so reading costs as little as without, and the
-batch of a step depends on nothing but the step and the seed.
+The texts are tokenised before training instead of at each step. Reading a batch is therefore as fast as
+without dropout, and the batch depends only on the step and the seed.
 """
 
 from collections.abc import Iterable
@@ -12,14 +12,14 @@ from tfm.data.tokenizer import Tokenizer
 
 
 class SampledTokenizer:
-    """Encodes as a `Tokenizer` does, but leaves out each merge with a probability; see `TokenCache.open`.
+    """A tokenizer that drops merges at random, with the interface that `TokenCache.open` needs.
 
-    The pieces of a text depend on the texts that are encoded with it, the probability and the seed alone.
+    The ids of a text depend only on the texts of the same call of `encode`, the probability and the seed.
 
     Args:
-      tokenizer: of the vocabulary.
-      dropout: probability that a merge is left out.
-      seed: of this segmentation.
+      tokenizer: the tokenizer with the vocabulary.
+      dropout: probability that a merge is dropped.
+      seed: seed of the random numbers.
     """
 
     def __init__(self, tokenizer: Tokenizer, dropout: float, seed: int):
@@ -30,10 +30,19 @@ class SampledTokenizer:
         return len(self._tokenizer)
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """Texts -> lists of ids, without special ids; raises as `Tokenizer.encode`."""
+        """Returns a list of ids, without special ids, for each text.
+
+        Raises:
+          UserError: see `Tokenizer.encode`.
+        """
         return self._tokenizer.sample(texts, self._dropout, self._seed)
 
 
 def derive_seed(seed: int, version: int) -> int:
-    """The seed of a segmentation: 31 bits that the seed of the run and its number decide."""
+    """Returns the seed of a random tokenisation, 31 bits.
+
+    Args:
+      seed: seed of the run.
+      version: number of the tokenisation.
+    """
     return int(np.random.SeedSequence((seed, version)).generate_state(1)[0] >> 1)

@@ -1,7 +1,8 @@
-"""Texts tokenised once and memory-mapped: both sides of sentence pairs, or documents of one side.
+"""A cache of tokenised texts on disk: both sides of sentence pairs, or documents.
 
-A cache is a folder named after the content it came from: texts, tokenizer and format. On each side it has
-the ids of all texts in a row (uint16 where the vocabulary fits, else int32) and the offset of each end.
+The name of the cache's folder is a hash of the texts, the tokenizer and the format. For each side, the folder
+has an array with the concatenated ids of all texts (uint16 for vocabularies up to 65,536, otherwise int32)
+and an array with the offset of the end of each text. Both are memory-mapped.
 """
 
 import array
@@ -15,7 +16,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib.format import write_array_header_1_0
@@ -27,8 +28,8 @@ from tfm.errors import UserError
 from tfm.io.files import atomic_folder, clean_folder, writing
 
 FORMAT = 1
-CHUNK_PAIRS = 50_000  # tokenised at a time: bounds memory, and each is a line of progress
-CHECKED_AT_ONCE = 1 << 18  # ends of sentences
+CHUNK_PAIRS = 50_000  # tokenised at a time to limit memory; progress is logged after each chunk
+CHECKED_AT_ONCE = 1 << 18  # sentence ends that are checked at a time
 SIDES = ("source", "target")
 TEXT = ("text",)  # the sides of documents
 DAMAGE = (FileNotFoundError, ValueError)
@@ -41,18 +42,17 @@ log = logging.getLogger(__name__)
 
 
 class TokenCache:
-    """Random access to tokenised pairs; every sentence ends in EOS, an empty one is EOS alone.
+    """Random access to tokenised pairs or documents. Every text ends in EOS, also an empty text.
 
     Args:
-      folder: of the cache.
-      sides: names of the sides, `SIDES`, or `TEXT` of documents.
+      folder: folder of the cache.
+      sides: names of the sides: `SIDES` for pairs, `TEXT` for documents.
 
     Attributes:
-      lengths: int array [pairs, sides], tokens of source and target.
+      lengths: number of tokens of each text, including EOS, int [pairs, sides].
 
     Raises:
-      FileNotFoundError, ValueError: a file is missing, cut short or overwritten in part, or they do not fit
-        together.
+      FileNotFoundError, ValueError: if a file is missing or damaged, or the files do not belong together.
     """
 
     def __init__(self, folder: str, sides: Sequence[str] = SIDES):
@@ -68,26 +68,31 @@ class TokenCache:
         return len(self.lengths)
 
     def tokens(self, side: int, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(ids, lengths): the source (side 0) or target (1) sentences of some pairs, one after the other."""
+        """Returns (concatenated ids, lengths) of texts.
+
+        Args:
+          side: 0 for the source or the documents, 1 for the target.
+          pairs: indices of the pairs or documents, int [n].
+        """
         lengths = self.lengths[pairs, side]
         return self._tokens[side][concatenate_ranges(find_starts(self._ends[side], pairs), lengths)], lengths
 
     def stream(self, side: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """(ids, ends): all texts of a side, one after the other, and where each ends; memory-mapped."""
+        """Returns (concatenated ids, offset of the end of each text) of a side, both memory-mapped."""
         return self._tokens[side], self._ends[side]
 
     @classmethod
     def open(cls, pairs: Any, tokenizer: Any, cache_dir: str, sides: Sequence[str] = SIDES) -> "TokenCache":
-        """The cache of `pairs` (see `tfm.data.source`) below `cache_dir`; made where there is no whole one.
+        """Opens the cache of some texts. Tokenises the texts first if there is no cache or it is damaged.
 
         Args:
-          pairs: give a tuple of as many texts as there are sides for each index.
-          tokenizer: encodes them.
-          cache_dir: folder of all caches.
+          pairs: a source (see `tfm.data.source`) whose rows have a text for each side.
+          tokenizer: encodes the texts.
+          cache_dir: the folder of all caches.
           sides: see the class.
 
         Raises:
-          UserError: an I/O error of its files.
+          UserError: if the files cannot be written.
         """
         identity = f"{FORMAT} {pairs.fingerprint} {tokenizer.fingerprint}"
         folder = os.path.join(cache_dir, "tokens", hashlib.sha256(identity.encode()).hexdigest()[:32])
@@ -95,20 +100,21 @@ class TokenCache:
             _build(folder, pairs, tokenizer, sides)
         try:
             return cls(folder, sides)
-        except DAMAGE as error:  # as a machine that lost its power leaves files
-            log.warning("Tokenising again: the cache %s is damaged (%s)", folder, error)
+        except DAMAGE as error:  # for example after a power failure
+            log.warning("The cache %s is damaged (%s). Tokenising again", folder, error)
         shutil.rmtree(folder, ignore_errors=True)
         _build(folder, pairs, tokenizer, sides)
         return cls(folder, sides)
 
 
 def check_folder(cache_dir: str) -> None:
-    """Checks that caches can be made below `cache_dir`, before the long work that precedes them.
+    """Checks that caches can be written below `cache_dir`, before the long work that precedes them.
 
-    If it cannot be written but has caches, this only warns: the required ones may exist.
+    If the folder cannot be written but contains caches, this only warns because the required caches may
+    exist.
 
     Raises:
-      UserError: no file can be made, and there are no caches.
+      UserError: if no file can be created and the folder contains no caches.
     """
     folder = os.path.join(cache_dir, "tokens")
     try:
@@ -120,20 +126,24 @@ def check_folder(cache_dir: str) -> None:
         log.warning("New tokens cannot be kept: %s", error)
 
 
-def _require_sentences(tokens, ends, folder):
-    """Raises a ValueError where there are no sentences between the ends, or one does not end in EOS.
+def _require_sentences(tokens: np.ndarray, ends: np.ndarray, folder: str) -> None:
+    """Checks that the ends increase up to the number of tokens and that every sentence ends in EOS.
 
-    Damage of a whole page holds the end of some sentence. Reads all tokens once, some ends at a time.
+    The check detects a damaged page of a file, because a page almost always contains the end of a sentence.
+    It reads the last token of each sentence, in chunks.
+
+    Raises:
+      ValueError: if the ends or the tokens are damaged.
     """
     rise = ends.dtype == np.int64 and len(ends) and ends[0] > 0 and (ends[1:] > ends[:-1]).all()
     if not rise or ends[-1] != len(tokens):
-        raise ValueError(f"the parts of {folder} do not fit together")
-    for first in range(0, len(ends), CHECKED_AT_ONCE):
-        if (tokens[ends[first : first + CHECKED_AT_ONCE] - 1] != EOS_ID).any():
+        raise ValueError(f"the files of {folder} do not belong together")
+    for start in range(0, len(ends), CHECKED_AT_ONCE):
+        if (tokens[ends[start : start + CHECKED_AT_ONCE] - 1] != EOS_ID).any():
             raise ValueError(f"a sentence of {folder} does not end in EOS")
 
 
-def _build(folder, pairs, tokenizer, sides):
+def _build(folder: str, pairs: Any, tokenizer: Any, sides: Sequence[str]) -> None:
     """Builds a temporary folder and renames it, so that no process opens a partial cache."""
     dtype = np.uint16 if len(tokenizer) <= 1 << 16 else np.int32
     try:
@@ -148,12 +158,12 @@ def _build(folder, pairs, tokenizer, sides):
             ]
             _tokenise(pairs, tokenizer, writers)
     except UserError:
-        if not os.path.isdir(folder):  # else another process was first, and its cache is as good
+        if not os.path.isdir(folder):  # if it exists, another process has built an equal cache
             raise
 
 
-def _tokenise(pairs, tokenizer, writers):
-    """All pairs, some at a time, into the writers of the two sides."""
+def _tokenise(pairs: Any, tokenizer: Any, writers: "Sequence[_SideWriter]") -> None:
+    """Tokenises all pairs in chunks with a writer for each side. Logs the progress of more than one chunk."""
     began = time.monotonic()
     count = 0
     for rows in read_in_chunks(pairs, CHUNK_PAIRS):
@@ -167,9 +177,9 @@ def _tokenise(pairs, tokenizer, writers):
 
 
 class _SideWriter:
-    """Appends the ids of sentences to a raw file; leaving its context makes .npy files of it, streaming."""
+    """A context manager that writes the ids of a side to a raw file and on exit converts it to .npy files."""
 
-    def __init__(self, stem, dtype):
+    def __init__(self, stem: str, dtype: Any):
         self._stem, self._dtype = stem, np.dtype(dtype)
         self._raw = open(f"{stem}.raw", "wb")  # noqa: SIM115
         self._lengths = array.array("q")
@@ -182,14 +192,16 @@ class _SideWriter:
         if failure is None:
             self._finish()
 
-    def add(self, sentences):
+    def add(self, sentences: list[list[int]]) -> None:
+        """Appends EOS to each list of ids, in place, and writes the ids."""
         for ids in sentences:
             ids.append(EOS_ID)
         self._lengths.extend(map(len, sentences))
         flat = np.fromiter(itertools.chain.from_iterable(sentences), self._dtype)
         self._raw.write(flat.data)
 
-    def _finish(self):
+    def _finish(self) -> None:
+        """Writes the .npy files and deletes the raw file. Copies in chunks to limit memory."""
         ends = np.cumsum(np.frombuffer(self._lengths, np.int64))
         with _npy_file(f"{self._stem}_ends.npy", ends.dtype, len(ends)) as file:
             file.write(ends.data)
@@ -201,20 +213,27 @@ class _SideWriter:
         os.unlink(f"{self._stem}.raw")
 
 
-def _integers(path):
-    """The memory-mapped array of a file, which is one row of integers with just the header that is written.
+def _integers(path: str) -> np.ndarray:
+    """Returns the memory-mapped array of an .npy file with a vector of integers.
 
-    NumPy's own reader takes much more, and meets some damage with errors of Python's tokenizer.
+    Only headers of the form that `_npy_file` writes are accepted. NumPy's reader accepts many other headers,
+    and for some damaged headers it raises errors of Python's tokenizer.
+
+    Raises:
+      ValueError: if the header has another form, or the file is cut short.
     """
     with open(path, "rb") as file:
         header = HEADER.match(file.read(256))
     if header is None:
-        raise ValueError(f"{path} holds no row of integers")
+        raise ValueError(f"{path} is not an .npy file with a vector of integers")
     return np.memmap(path, header[1].decode(), mode="r", offset=header.end(), shape=(int(header[2]),))
 
 
-def _npy_file(path, dtype, count):
-    """A file to write, behind the header of an array. NumPy's own writers do not say why a write fails."""
+def _npy_file(path: str, dtype: np.dtype, count: int) -> BinaryIO:
+    """Opens an .npy file, writes the header of a vector and returns the file.
+
+    The data are not written by NumPy because its error messages do not contain the reason of a failed write.
+    """
     file = open(path, "wb")  # noqa: SIM115
     write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": (count,)})
     return file

@@ -1,48 +1,52 @@
-"""English text without a download: `pydoc_data.topics` of the standard library, some 80 documents.
+"""English text without a download: `pydoc_data.topics` of the standard library, about 80 documents.
 
-The texts are those of the Python that runs, and differ between its versions, so that figures compare only on
-one version. Order and split follow from the texts alone. Many topics hold others: "compound" has the text of
-"for" and "while". Topics that share a paragraph are therefore kept together, in one split, and what is held
-out does not occur in training. Within a split a paragraph stands once, where it comes first.
+The texts belong to the running version of Python. They differ between versions, so scores are comparable only
+on the same version. The order and the splits depend only on the texts.
+
+Many topics contain other topics: "compound" contains the texts of "for" and "while". Topics that share a long
+paragraph are therefore in the same split, so that held-out paragraphs do not occur in training. Within a
+split, only the first occurrence of a long paragraph remains.
 """
 
 import hashlib
 from pydoc_data.topics import topics
 
 SPLITS = ("test", "validation", "train")
-HELD_OUT = 0.05  # of all characters, about, in each of the first two splits
-SHARED_CHARACTERS = 40  # of a paragraph; shorter ones are common phrases
+HELD_OUT = 0.05  # approximate fraction of all characters in test, and in validation
+SHARED_CHARACTERS = 40  # minimum length of a long paragraph; shorter paragraphs are common phrases
 
 
 def documents(split: str) -> list[str]:
-    """The texts of a split, in the order of their labels, each paragraph once.
+    """Returns the texts of a split in the order of their labels, without repeated long paragraphs.
 
     Raises:
-      KeyError: there is no such split.
+      KeyError: if there is no such split.
     """
     return drop_repeats([topics[label] for label in sorted(split_labels(topics)[split])])
 
 
 def drop_repeats(texts: list[str]) -> list[str]:
-    """The texts without long paragraphs that an earlier text has; a text with nothing else is left out."""
-    seen, found = set(), []
+    """Removes long paragraphs that occurred before, and texts without any new long paragraph."""
+    seen, remaining = set(), []
     for text in texts:
-        kept, own = [], False
+        kept, has_new_paragraph = [], False
         for part in text.split("\n\n"):
             paragraph = part.strip()
             if len(paragraph) >= SHARED_CHARACTERS:
                 if paragraph in seen:
                     continue
                 seen.add(paragraph)
-                own = True
+                has_new_paragraph = True
             kept.append(part)
-        if own:
-            found.append("\n\n".join(kept))
-    return found
+        if has_new_paragraph:
+            remaining.append("\n\n".join(kept))
+    return remaining
 
 
 def split_labels(texts: dict[str, str]) -> dict[str, list[str]]:
-    """{split: labels of its texts}: test and validation each have about `HELD_OUT` of all characters.
+    """Returns {split: labels of its texts}.
+
+    Test and validation each have at most the fraction `HELD_OUT` of all characters.
 
     Args:
       texts: {label: text}.
@@ -50,27 +54,27 @@ def split_labels(texts: dict[str, str]) -> dict[str, list[str]]:
     groups = sorted(group_labels(texts), key=lambda group: hashlib.sha256(group[0].encode()).hexdigest())
     sizes = {group[0]: sum(len(texts[label]) for label in group) for group in groups}
     budget = HELD_OUT * sum(sizes.values())
-    found: dict[str, list[str]] = {split: [] for split in SPLITS}
+    labels: dict[str, list[str]] = {split: [] for split in SPLITS}
     left = dict.fromkeys(SPLITS[:2], budget)
     for group in groups:
         split = next((name for name in SPLITS[:2] if sizes[group[0]] <= left[name]), "train")
-        found[split] += group
+        labels[split] += group
         if split != "train":
             left[split] -= sizes[group[0]]
-    return found
+    return labels
 
 
 def group_labels(texts: dict[str, str]) -> list[list[str]]:
-    """Labels in groups, each sorted: two texts with a long paragraph in common are in one group."""
+    """Returns sorted groups of labels. Two texts that share a long paragraph are in the same group."""
     group_of = {label: [label] for label in sorted(texts)}
     first_with: dict[str, str] = {}
     for label in sorted(texts):
         for paragraph in map(str.strip, texts[label].split("\n\n")):
             if len(paragraph) < SHARED_CHARACTERS:
                 continue
-            one, other = group_of[first_with.setdefault(paragraph, label)], group_of[label]
-            if one is not other:
-                one += other
-                group_of |= dict.fromkeys(other, one)
-    unique = {id(group): sorted(group) for group in group_of.values()}
+            group, other = group_of[first_with.setdefault(paragraph, label)], group_of[label]
+            if group is not other:
+                group += other
+                group_of |= dict.fromkeys(other, group)
+    unique = {id(members): sorted(members) for members in group_of.values()}
     return sorted(unique.values())
