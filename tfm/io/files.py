@@ -30,9 +30,9 @@ ADVICE = {
     errno.EEXIST: CHECK_PATH,
     errno.ENOTEMPTY: CHECK_PATH,
     errno.ELOOP: CHECK_PATH,
-    errno.ENAMETOOLONG: "choose a shorter one",
+    errno.ENAMETOOLONG: "choose a shorter path",
     errno.EIO: "check the disk",
-    errno.ESTALE: "check that the network drive is there",
+    errno.ESTALE: "check that the network drive is connected",
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
     errno.ENFILE: "close other programs",
 }
@@ -70,6 +70,7 @@ def io_error_message(error: BaseException) -> str | None:
 
 
 def _error_code(error: BaseException) -> int | None:
+    """Returns the errno of an OSError, or the errno of the system's message in the text of another error."""
     if isinstance(error, OSError):
         return error.errno
     return next((code for code in ADVICE if os.strerror(code) in str(error)), None)
@@ -120,7 +121,7 @@ def read_limited(path: str, max_bytes: int) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:
             raise UserError(
-                f"{path} has {size:,} bytes, which is more than tfm writes ({max_bytes:,}). Check the file."
+                f"Expected at most {max_bytes:,} bytes in {path}, got {size:,}. Check that tfm wrote the file."
             )
         return file.read(size + 1)  # reading `max_bytes` would allocate a buffer of this size
 
@@ -227,6 +228,7 @@ def _lock(file: BinaryIO) -> bool:
 
 
 def _is_same_file(file: BinaryIO, path: str) -> bool:
+    """Returns whether a path still leads to an open file."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:
@@ -312,6 +314,7 @@ def remove_temporary(folder: str) -> None:
 
 
 def _sync(folder: str) -> None:
+    """Writes all files and folders below a folder to the disk."""
     for parent, _, names in os.walk(folder):
         for name in names:
             with open(os.path.join(parent, name), "rb") as file:

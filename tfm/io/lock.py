@@ -108,7 +108,7 @@ def lock_workdir(workdir: str) -> Iterator[DirectoryGuard]:
             log.warning("Cannot lock %s (%s): make sure that no other run uses it", path, error.strerror)
         guard.check()  # the file may have been replaced before it was locked
         if os.fstat(file.fileno()).st_size:
-            log.info("Taking over the lock of %s, which was killed", _holder(file))
+            log.info("Taking over the lock of %s because that process was killed", _holder(file))
         _write(file, {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%F %T %z")})
         try:
             yield guard
@@ -143,6 +143,7 @@ def _holder(file: IO[str]) -> str:
 
 
 def _write(file: IO[str], owner: dict | None) -> None:
+    """Replaces the content of the lock file by the record of its owner, or empties it."""
     file.seek(0)
     file.truncate()
     if owner:

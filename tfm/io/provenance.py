@@ -44,7 +44,7 @@ def record_start(
       workdir: folder of the run.
       config: config of the run, a dataclass.
       identity: {name: fingerprint} of the data.
-      step: step from which the run resumes; 0 for a new run.
+      step: step that the run resumes from, or 0 for a new run.
       bfloat16_library: `tfm.matmul.bfloat16_library`. It is slow and called only for a model in bfloat16.
 
     Raises:
@@ -98,6 +98,7 @@ def last_start(workdir: str, before: float = math.inf) -> dict:
 
 
 def _is_start(line: Any) -> bool:
+    """Returns whether a line of the record has the form that `record_start` writes."""
     sections = ("data", "config", "jax")
     if not isinstance(line, dict) or not isinstance(line.get("step", 0), int):
         return False
@@ -119,7 +120,7 @@ def changed_fields(old: dict, new: dict, path: str = "") -> dict[str, list]:
 def _require_same_training_data(before: dict, now: dict, workdir: str) -> None:
     """
     Raises:
-      UserError: if the training data or the tokenizer differ, which would change the next batches.
+      UserError: if the training data or the tokenizer differ, because the next batches would change.
     """
     changed = [name for name in now if name != "validation" and before.get(name, now[name]) != now[name]]
     if changed:
@@ -150,6 +151,7 @@ def _numerical(start: dict) -> dict[str, Any]:
 
 
 def _computes_in_bfloat16(start: dict) -> bool:
+    """Returns whether the model of a start has the dtype bfloat16."""
     model = start.get("config", {}).get("model")
     return isinstance(model, dict) and model.get("dtype") == "bfloat16"
 
@@ -196,5 +198,6 @@ def code_state(root: str) -> dict[str, Any]:
 
 
 def _git(root: str, *arguments: str) -> str:
+    """Returns the output of a Git command in a folder."""
     command = ["git", "-C", root, *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout

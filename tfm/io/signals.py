@@ -65,8 +65,8 @@ class SignalHandler:
           SystemExit: 128 + number, outside of `deferred`.
           Interrupted: inside `interrupting`.
         """
-        first, self.signal = not self.signal, self.signal or number
-        if self._interrupting and first:  # a repeated signal must not interrupt the saving that follows
+        is_first, self.signal = not self.signal, self.signal or number
+        if self._interrupting and is_first:  # a repeated signal must not interrupt the saving that follows
             raise Interrupted
         if not self._deferring:
             raise SystemExit(128 + number)
@@ -74,17 +74,17 @@ class SignalHandler:
     def watch(self, reader: socket.socket) -> None:
         """Reads signals as they arrive, in a thread that no long library call blocks."""
         numbers = (data[0] for data in iter(lambda: reader.recv(1), b""))
-        first = None
+        first_time = None
         for number in numbers:
             if number not in SIGNALS:
                 continue
-            if first is not None:
-                if time.monotonic() - first > REPEAT_SECONDS:
+            if first_time is not None:
+                if time.monotonic() - first_time > REPEAT_SECONDS:
                     os._exit(128 + number)
                 continue
-            first = time.monotonic()
+            first_time = time.monotonic()
             what = "the run saves and ends after the current step" if self._deferring else "the run ends"
-            log.warning("%s: %s; a second signal ends it at once", signal.Signals(number).name, what)
+            log.warning("Received %s: %s. A second signal ends it at once", signal.Signals(number).name, what)
 
 
 @contextlib.contextmanager
