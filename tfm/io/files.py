@@ -121,7 +121,7 @@ def read_limited(path: str, max_bytes: int) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:
             raise UserError(
-                f"Expected at most {max_bytes:,} bytes in {path}, got {size:,}. Check that tfm wrote the file."
+                f"Expected at most {max_bytes:,} bytes in {path}, got {size:,}. Check that tfm wrote it."
             )
         return file.read(size + 1)  # reading `max_bytes` would allocate a buffer of this size
 
