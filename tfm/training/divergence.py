@@ -13,7 +13,7 @@ from tfm.training.hooks import Hook
 from tfm.training.reporting import METRICS_FILE, MetricAccumulator, means, read_metrics
 from tfm.training.task import Batch, SumAndCount
 
-MOST_SKIPPED = 20  # steps in a row: then it is not the batches
+MOST_SKIPPED = 20  # skipped steps in a row, after which single bad batches cannot be the cause
 log = logging.getLogger(__name__)
 
 
@@ -23,7 +23,7 @@ class DivergenceMonitor:
     Args:
       config: a `TrainingConfig`.
       losses: names of the metrics that are the losses of the updates.
-      first_losses: {name: first loss of the run}; the first step that it sees gives the others.
+      first_losses: {name: first loss of the run}. Missing losses are taken from the first step.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class DivergenceMonitor:
         self._above = self._skipped = 0
 
     def must_end(self, step: int, metrics: Mapping[str, tuple[float, float]]) -> bool:
-        """Whether the run must end after `step`, which was not finite. Warns if it need not.
+        """Returns whether the run must end because `step` was not finite. Logs a warning for each such step.
 
         Args:
-          step: counted from 1.
-          metrics: of the train step, on the host.
+          step: number of the step, counted from 1.
+          metrics: metrics of the step, on the host.
         """
         if metrics["skipped"][0]:
             self._skipped += 1
@@ -73,14 +73,14 @@ class DivergenceMonitor:
 
 
 class DeferredMetrics:
-    """Metrics that are read one step late, once the next is dispatched: no device waits for the host.
+    """Metrics that are read after the next step is dispatched, so that no device waits for the host.
 
     Args:
-      monitor: a `DivergenceMonitor`.
-      accumulator: adds them up.
-      count: of a host batch, what it holds.
-      explain: (state, step, batch) -> the error to raise where the run must end.
-      hooks: a `Hook`, told of each step.
+      monitor: decides whether the run must end.
+      accumulator: adds the metrics up.
+      count: returns the number of units, such as tokens, of a host batch.
+      explain: (state, step, batch) -> the error to raise if the run must end.
+      hooks: a `Hook` that is called after each step.
     """
 
     def __init__(
@@ -96,17 +96,17 @@ class DeferredMetrics:
         self._unread: tuple[int, Batch, Mapping[str, SumAndCount]] | None = None
 
     def put(self, step: int, batch: Batch, metrics: Mapping[str, SumAndCount]) -> None:
-        """Stores what `read` reads next: a step, its host batch, and its metrics on the devices."""
+        """Stores a step, its host batch and its metrics on the devices for the next call of `read`."""
         self._unread = step, batch, metrics
 
     def read(self, state: Any) -> None:
         """Reads the stored metrics, if there are any.
 
         Args:
-          state: placed, as the newest step left it.
+          state: the placed state after the newest step.
 
         Raises:
-          UserError: the step was not finite, and the run must end.
+          UserError: if the step was not finite and the run must end.
         """
         if self._unread is None:
             return

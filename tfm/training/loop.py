@@ -59,9 +59,9 @@ def train(
 
     Raises:
       SystemExit: 128 + the signal's number, after a run that was asked to end has saved its state.
-      UserError: the checkpoint there is of another model or tokenizer, all are damaged, the data cannot be
-        used, a tracker is not installed or cannot be opened, a step needs more memory than a device has, one
-        is not finite, or the work directory was deleted, moved or replaced.
+      UserError: if the checkpoint belongs to another model or tokenizer, all checkpoints are damaged, the
+        data cannot be used, a tracker is not installed or cannot be opened, a step needs more memory than a
+        device has, a step is not finite, or the run folder was deleted, moved or replaced.
     """
     began = time.monotonic()
     signals, hooks = signals or SignalHandler(), list(hooks)
@@ -118,14 +118,14 @@ def train(
 
 @dataclasses.dataclass
 class LoopState:
-    """Where a run stands, from step to step.
+    """The progress of a run, which changes from step to step.
 
     Attributes:
-      step: updates made.
-      stopping: evaluations so far.
-      unevaluated: a signal cut short the evaluation of `step`: the next start makes it.
+      step: number of completed training steps.
+      stopping: the evaluations so far.
+      unevaluated: whether a signal interrupted the evaluation of `step`. The next start evaluates it.
       signal: number of the signal that asked the run to end, or 0.
-      state: the `TrainState`, once it is placed on the devices.
+      state: the placed `TrainState`, or None before it is placed on the devices.
     """
 
     step: int
@@ -136,28 +136,28 @@ class LoopState:
 
     @classmethod
     def from_progress(cls, step: int, progress: dict[str, Any]) -> "LoopState":
-        """Of a step and what was saved with its state; a checkpoint of the first version holds {}."""
+        """Returns the progress that was saved with the state of a step, or that of a new run for {}."""
         stopping = EarlyStopping(*progress.get("evaluations", ()))
         return cls(step, stopping, progress.get("unevaluated", False))
 
     def is_done(self, config: TrainingConfig) -> bool:
-        """Whether all steps are made and evaluated."""
+        """Returns whether the run has completed and evaluated all training steps."""
         return self.step >= config.steps and not self.unevaluated
 
     def is_over(self, config: TrainingConfig) -> bool:
-        """Whether no further step is made."""
+        """Returns whether the run makes no further step."""
         ended = self.signal or self.unevaluated or self.stopping.exhausted(config.patience)
         return self.step >= config.steps or bool(ended)
 
     def describe_end(self, config: TrainingConfig) -> str:
-        """Why a run that is over is over."""
+        """Returns the reason why a run that is over has ended."""
         if self.stopping.exhausted(config.patience):
             return str(self.stopping)
         return f"this run has made its {config.steps:,} steps"
 
 
 class _Loop:
-    """The steps of one process."""
+    """The training loop of one process."""
 
     def __init__(
         self,
@@ -232,14 +232,14 @@ class _Loop:
 
     def _save(self, state: LoopState, evaluates: bool) -> None:
         """Saves a checkpoint, after an evaluation where there is one."""
-        # The sums of a checkpoint are those of its steps, its own among them.
+        # A checkpoint contains the sums of all steps since the last log line, including its own step.
         self._deferred.read(state.state)
         with self._metrics.paused():
             fetched = self._setup.partitioner.fetch(state.state)
             scores = self._evaluate(state.step, fetched) if evaluates else None
             again, state.unevaluated = state.unevaluated, evaluates and scores is None
             if again and state.unevaluated:
-                return  # as it was saved
+                return  # the checkpoint already says so
             best = self._task.best
             if scores and best.metric in scores:
                 state.stopping = state.stopping.after(scores[best.metric], best)
@@ -254,7 +254,10 @@ class _Loop:
                 self._checkpoints.save(state.step, fetched.items(), scores=scores, progress=progress)
 
     def _evaluate(self, step: int, state: TrainState) -> dict[str, float] | None:
-        """{name: score}; None where a signal cut it short: it is made when the run resumes."""
+        """Returns {name: score}, or None if a signal interrupted the evaluation.
+
+        A resumed run makes an interrupted evaluation again.
+        """
         began = time.monotonic()
         try:
             with self._preemption.interrupting():
@@ -273,7 +276,7 @@ class _Loop:
         return scores
 
     def _explain(self, state, step, batch):
-        self._guard.check()  # it makes a folder there
+        self._guard.check()  # `explain` creates a folder in the run folder
         return explain(self._setup, self._data, self._guard.path, state, step, batch)
 
 
