@@ -5,8 +5,8 @@ import pathlib
 import sys
 from collections.abc import Iterator
 
+from tfm.datasets.toy_language import Example, PronounWords
 from tools.toy_language import corpus, trees
-from tools.toy_language.corpus import Example, PronounWords
 
 
 def main(folder: str) -> None:

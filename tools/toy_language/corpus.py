@@ -8,6 +8,7 @@ from random import Random
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
+from tfm.datasets.toy_language import Example, PronounWords
 from tfm.errors import UserError
 from tools.toy_language import english, german
 from tools.toy_language.meaning_tree import Adjective, Sentence, Word, align
@@ -33,33 +34,6 @@ LONGEST = 20  # words of a training sentence, in either language; the `long` spl
 _LONGEST_OF_ALL = 40
 _SEED = 2017
 T = TypeVar("T")
-
-
-class Example(NamedTuple):
-    """A pair of sentences. `wrong` (only in the `pronoun` split): `de` with the other noun's pronoun."""
-
-    en: str
-    de: str
-    wrong: str
-    alignment: str  # Pharaoh format, "0-0 1-2", over words divided by blanks
-
-
-class PronounWords(NamedTuple):
-    """Numbers of words, from 0, in a sentence of the split `pronoun`.
-
-    Attributes:
-      subject, object: the two nouns that the pronoun may stand for.
-      subject_determiner, object_determiner: before them, such as "the"; None where there is none.
-      pronoun: "it", or its translation.
-      adjective: what decides.
-    """
-
-    subject: int
-    object: int
-    subject_determiner: int | None
-    object_determiner: int | None
-    pronoun: int
-    adjective: int
 
 
 def find_pronoun_words() -> Iterator[tuple[PronounWords, PronounWords, bool]]:
