@@ -1,7 +1,8 @@
 """Hooks of MkDocs, which turn the documents of the repository into pages of a site.
 
 README.md becomes the first page. Notebooks become pages with their stored output. Each file of code that a
-page links to becomes a page with numbered lines.
+page links to becomes a page with numbered lines. A link to a symbol, such as `../tfm/masks.py#causal_mask`,
+leads to the line on which the symbol begins.
 """
 
 import os
@@ -9,6 +10,7 @@ import re
 
 import nbformat
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from nbconvert import MarkdownExporter
@@ -16,6 +18,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, get_lexer_for_filename
 from pygments.util import ClassNotFound
+from symbols import symbol_lines
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DOCS = os.path.join(ROOT, "docs")
@@ -38,7 +41,6 @@ TAG_OR_WORD = re.compile(r"<[^>]*>|[^\s<]+")
 PLACE_OF_A_BREAK = re.compile(r"[-\[(]")  # where browsers break a line inside a word
 END_OF_A_PART = re.compile(r"(&#124;|[|/,.=])")
 LONG_WORD = 30  # characters: a longer word may not fit on a line of a phone
-LINE = re.compile(r"#L(\d+)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -111,7 +113,7 @@ def _rewrite(match: re.Match, page: str) -> str:
         site_path = f"{path.removeprefix('docs/').removesuffix('.ipynb')}.md"
     elif _repository_path(target, page):
         site_path = f"{SOURCE}/{path}.md"
-        anchor = LINE.sub(r"#L-\1", anchor or "")
+        anchor = _line_anchor(path, anchor)
     elif path.startswith("docs/"):
         site_path = path.removeprefix("docs/")
     else:
@@ -120,6 +122,21 @@ def _rewrite(match: re.Match, page: str) -> str:
     if opening.startswith(("href", "src")):  # MkDocs leads only links in Markdown to the built pages
         relative = re.sub(r"\.md$", ".html", relative)
     return f"{opening}{relative}{anchor or ''}{closing}"
+
+
+def _line_anchor(path: str, anchor: str | None) -> str:
+    """Returns the anchor of the line on which a symbol begins: "#L-34" for "#causal_mask".
+
+    Raises:
+      PluginError: if the file does not define the symbol.
+    """
+    if not anchor:
+        return ""
+    symbol = anchor.removeprefix("#")
+    line = symbol_lines(_read(path)).get(symbol)
+    if line is None:
+        raise PluginError(f"A page links to {path}{anchor}, but {path} defines no {symbol}.")
+    return f"#L-{line}"
 
 
 def _repository_path(target: str, page: str) -> str | None:

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from tests.support.doc_links import FILE_LINK, LINE_LINK, documents, find_line
+from tests.support.documents import FILE_LINK, documents, load_docs_module
 from tests.support.paths import ROOT
 from tfm.commands import cli, data, train
 from tfm.commands.plot import KINDS
@@ -15,19 +15,25 @@ from tfm.tasks.translation.task import Config
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_linked_files_exist(document):
-    for path in FILE_LINK.findall(document.read_text(encoding="utf-8")):
-        assert (document.parent / path).exists(), f"{document.name} links to {path}"
+def test_linked_files_and_symbols_exist(document):
+    symbol_lines = load_docs_module("symbols").symbol_lines
+    for path, anchor in FILE_LINK.findall(document.read_text(encoding="utf-8")):
+        target = document.parent / path
+        assert target.exists(), f"{document.name} links to {path}"
+        if anchor and target.suffix == ".py":
+            symbols = symbol_lines(target.read_text(encoding="utf-8"))
+            assert anchor in symbols, f"{document.name} links to {anchor}, which is not in {path}"
 
 
 @pytest.mark.parametrize("document", ["tour.md", "paper.md"])
-def test_linked_lines_begin_what_they_name(document):
-    """`python -m tests.support.doc_links` sets the numbers."""
-    links = LINE_LINK.findall((ROOT / "docs" / document).read_text(encoding="utf-8"))
-    assert len(links) > 20
-    for name, path, line in links:
-        found = find_line(ROOT / "docs" / path, name)
-        assert found == int(line) > 0, f"{name} begins at line {found} of {path}"
+def test_links_to_code_name_symbols(document):
+    links = FILE_LINK.findall((ROOT / "docs" / document).read_text(encoding="utf-8"))
+    assert sum(path.endswith(".py") and bool(anchor) for path, anchor in links) > 20
+
+
+def test_symbols_are_found_by_their_qualified_names():
+    text = "import a\n\n\n@a.b\ndef f():\n    pass\n\n\nclass C:\n    async def f(self):\n        pass\n"
+    assert load_docs_module("symbols").symbol_lines(text) == {"f": 5, "C": 9, "C.f": 10}
 
 
 def test_fields_of_the_page_about_the_paper_exist():

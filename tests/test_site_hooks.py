@@ -1,10 +1,10 @@
 """The hooks of the site: links lead to pages of the site, tables show pipes, options stay whole."""
 
-import importlib.util
 import types
 
 import pytest
 
+from tests.support.documents import load_docs_module
 from tests.support.paths import ROOT
 
 pytest.importorskip("mkdocs", reason="the packages of `make docs` are not installed")
@@ -13,10 +13,7 @@ pytest.importorskip("nbconvert", reason="the packages of `make docs` are not ins
 
 @pytest.fixture(scope="module")
 def hooks():
-    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "docs" / "site_hooks.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_docs_module("site_hooks")
 
 
 def render(hooks, markdown, page="index.md"):
@@ -32,7 +29,6 @@ def render(hooks, markdown, page="index.md"):
         ("index.md", "[x](tfm/masks.py)", "[x](source/tfm/masks.py.md)"),
         ("index.md", '<a href="tfm/masks.py">x</a>', '<a href="source/tfm/masks.py.html">x</a>'),
         ("index.md", '<img src="docs/figures/a.png">', '<img src="figures/a.png">'),
-        ("design.md", "[x](../tfm/masks.py#L7)", "[x](source/tfm/masks.py.md#L-7)"),
         ("design.md", "[x](../README.md)", "[x](index.md)"),
         ("results.md", "[x](../benchmarks/notes/input.md)", "[x](notes/input.md)"),
         ("notes/input.md", "[x](../../docs/results.md)", "[x](../results.md)"),
@@ -43,6 +39,19 @@ def render(hooks, markdown, page="index.md"):
 )
 def test_links_of_the_repository_lead_to_pages_of_the_site(page, link, expected, hooks):
     assert render(hooks, link, page) == expected
+
+
+def test_links_to_symbols_lead_to_their_lines(hooks):
+    line = (ROOT / "tfm" / "masks.py").read_text(encoding="utf-8").partition("def causal_mask")[0].count(
+        "\n"
+    ) + 1
+    link = render(hooks, "[x](../tfm/masks.py#causal_mask)", "design.md")
+    assert link == f"[x](source/tfm/masks.py.md#L-{line})"
+
+
+def test_the_site_is_not_built_with_a_link_to_a_missing_symbol(hooks):
+    with pytest.raises(hooks.PluginError, match=r"tfm/masks\.py.*casual_mask"):
+        render(hooks, "[x](../tfm/masks.py#casual_mask)", "design.md")
 
 
 def test_code_in_a_table_shows_pipes_without_backslashes(hooks):
