@@ -106,13 +106,14 @@ def test_metrics_without_space_end_the_run(tmp_path):
 
     def report():
         reporter = MetricsWriter(str(tmp_path))
+        reporter.on_start(0, None)
         try:
             for step in range(1000):
                 reporter.on_log(step, {f"metric/{i}": 0.5 for i in range(5)})
         except UserError as error:
             answers.append(str(error))
         with pytest.raises(UserError):
-            reporter.close()
+            reporter.close("failed")
         answers.append("closed")
 
     with smallest_files(10_000):
@@ -128,7 +129,7 @@ def test_tensorboard_reads_what_was_written(tmp_path):
     """The framing is that of TFRecord: length, its checksum, data, their checksum."""
     tracker = TensorBoardTracker(str(tmp_path))
     tracker.log_scalars(7, {"train/loss": 0.5, "train/accuracy": 0.25})
-    tracker.close()
+    tracker.close("finished")
     (path,) = (tmp_path / "tensorboard").iterdir()
     content, events = path.read_bytes(), []
     while content:

@@ -48,4 +48,10 @@ def read_config(path):
 
 def has_ended(path):
     """Whether the record of the run's end is there."""
-    return any(record.HasField("exit") for record in read_records(path))
+    return exit_code(path) is not None
+
+
+def exit_code(path):
+    """The exit code in the record of the run's end, None before it is written."""
+    codes = [record.exit.exit_code for record in read_records(path) if record.HasField("exit")]
+    return codes[-1] if codes else None

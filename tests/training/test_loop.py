@@ -1,6 +1,5 @@
 """The training loop: resuming, several devices, checkpoints, and what a run leaves behind."""
 
-import contextlib
 import dataclasses
 import math
 import os
@@ -136,7 +135,7 @@ def test_the_step_is_compiled_once(tmp_path, monkeypatch):
 def test_a_planned_step_compiles_beside_the_data(rows, shapes, tmp_path, monkeypatch):
     """It is that of the run, or another is compiled; here the data wait for it."""
     compiled, reported, traced = [], [], threading.Event()
-    plain, open_data = Regression.loss, Regression.open_data
+    plain, open_data, start = Regression.loss, Regression.open_data, Hooks.on_start
 
     def counting(self, variables, batch, context):
         if context.train:
@@ -154,7 +153,11 @@ def test_a_planned_step_compiles_beside_the_data(rows, shapes, tmp_path, monkeyp
     monkeypatch.setattr(Regression, "loss", counting)
     monkeypatch.setattr(Regression, "example", example)
     monkeypatch.setattr(Regression, "open_data", waiting)
-    monkeypatch.setattr(Hooks, "on_compiled", lambda _, program: reported.append(program.args_info))
+    monkeypatch.setattr(
+        Hooks,
+        "on_start",
+        lambda hooks, step, program: reported.append(program.args_info) or start(hooks, step, program),
+    )
     train_run(make_config(steps=3), tmp_path)
     assert compiled == shapes
     assert {x.shape[0] for x in jax.tree.leaves(reported[0][0][1])} == {ROWS}
@@ -209,7 +212,8 @@ def test_the_gradient_is_the_mean_over_tokens():
 
 def test_rows_of_an_abandoned_way_do_not_count(tmp_path):
     def write(step, *rows):
-        with contextlib.closing(MetricsWriter(str(tmp_path), step)) as writer:
+        with Hooks([MetricsWriter(str(tmp_path))]) as writer:
+            writer.on_start(step, None)
             for at, loss in rows:
                 writer.on_log(at, {"train/loss": loss})
                 writer.on_evaluation(at, {"validation/loss": loss})

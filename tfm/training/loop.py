@@ -29,8 +29,7 @@ from tfm.training.samples import SamplesWriter
 from tfm.training.setup import Setup, open_checkpoints, restore_or_initialize
 from tfm.training.step import TrainState
 from tfm.training.task import Batch, Data, Evaluation, Task, Variables, check_data
-from tfm.training.trackers import find_tracker
-from tfm.training.trackers.hook import open_trackers
+from tfm.training.trackers.hook import TrackerHook
 
 log = logging.getLogger(__name__)
 
@@ -60,17 +59,16 @@ def train(
     Raises:
       SystemExit: 128 + the signal's number, after a run that was asked to end has saved its state.
       UserError: if the checkpoint belongs to another model or tokenizer, all checkpoints are damaged, the
-        data cannot be used, a tracker is not installed or cannot be opened, a step needs more memory than a
-        device has, a step is not finite, or the run folder was deleted, moved or replaced.
+        data cannot be used, a tracker is not installed, a step needs more memory than a device has, a step is
+        not finite, or the run folder was deleted, moved or replaced.
     """
     began = time.monotonic()
-    signals, hooks = signals or SignalHandler(), list(hooks)
-    for name in config.trackers:
-        find_tracker(name)  # before any work
-    setup = Setup(task, config)
+    signals = signals or SignalHandler()
     with contextlib.ExitStack() as stack:
-        for hook in hooks:
-            stack.callback(hook.close)
+        if jax.process_index() == 0:  # the first of several hosts writes
+            hooks = [*make_writers(task, config, workdir), *hooks]
+        called = stack.enter_context(Hooks(hooks))
+        setup = Setup(task, config)
         guard = guard or stack.enter_context(contextlib.closing(DirectoryGuard(workdir)))
         checkpoints = stack.enter_context(
             contextlib.closing(open_checkpoints(task, config, workdir, guard, setup.assets()))
@@ -81,13 +79,6 @@ def train(
         if state.is_over(config) and not state.unevaluated:
             log.info("Nothing to do: %s", state.describe_end(config))
             return
-        if jax.process_index() == 0:  # the first of several hosts writes
-            guard.check()
-            writers: list[Hook] = [SamplesWriter(workdir)]  # draws before trackers look for the pictures
-            for tracker in open_trackers(config.trackers, workdir, task.config, resumed=state.step > 0):
-                stack.callback(tracker.close)
-                writers.append(tracker)
-            hooks = [*writers, *hooks]
         finish_compiling = setup.start_compiling(pool)
         data = task.open_data()
         check_data(data)
@@ -97,23 +88,31 @@ def train(
         log.info("%s parameters, %s device(s)", f"{setup.parameters:,}", devices)
         example = data.example()
         step, _, compiled = finish_compiling(example)
-        Hooks(hooks).on_compiled(compiled)
-        del compiled
         with explain_out_of_memory(config.gradient_accumulation_steps):
             state.state = get_state()
             setup.check_padding(example, state.state)
         del get_state  # which may keep the restored state in memory
         guard.check()
-        if jax.process_index() == 0:  # the first of several hosts writes
-            writer = stack.enter_context(contextlib.closing(MetricsWriter(workdir, state.step)))
-            hooks = [writer, *hooks]
-        loop = _Loop(setup, data, checkpoints, guard, Hooks(hooks), Preemption(signals), progress)
+        called.on_start(state.step, compiled)
+        del compiled
+        loop = _Loop(setup, data, checkpoints, guard, called, Preemption(signals), progress)
         with signals.deferred():
             loop.run(step, state, began)
             checkpoints.wait()
         if state.signal and not (state.is_done(config) or state.stopping.exhausted(config.patience)):
             log.info("Saved step %s: the same command resumes from there", f"{state.step:,}")
             raise SystemExit(128 + state.signal)
+
+
+def make_writers(task: Task, config: TrainingConfig, workdir: str) -> list[Hook]:
+    """Returns the hooks that write the metrics and samples of a run and send them to its trackers.
+
+    Raises:
+      UserError: if the package of a tracker is missing.
+    """
+    trackers = [TrackerHook(name, workdir, task.config) for name in config.trackers]
+    # The samples are written before trackers look for the pictures.
+    return [MetricsWriter(workdir), SamplesWriter(workdir), *trackers]
 
 
 @dataclasses.dataclass

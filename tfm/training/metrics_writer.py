@@ -1,12 +1,15 @@
 """Writes the metrics of a run into metrics.jsonl."""
 
+import io
 import json
 import os
 import time
 from collections.abc import Mapping
 
+import jax
+
 from tfm.io.files import end_last_line, writing
-from tfm.training.hooks import Hook
+from tfm.training.hooks import Hook, Outcome
 from tfm.training.reporting import METRICS_FILE, RESUMED
 
 
@@ -19,15 +22,18 @@ class MetricsWriter(Hook):
 
     Args:
       workdir: work directory of the run.
-      step: number of completed updates.
 
     Raises:
       UserError: from any method, if an I/O operation fails.
     """
 
-    def __init__(self, workdir: str, step: int = 0):
+    def __init__(self, workdir: str):
         self._workdir = workdir
-        path = os.path.join(workdir, METRICS_FILE)
+        self._file: io.TextIOWrapper | None = None
+
+    def on_start(self, step: int, compiled: jax.stages.Compiled) -> None:
+        """Opens the file."""
+        path = os.path.join(self._workdir, METRICS_FILE)
         with writing(path):
             end_last_line(path)
             self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
@@ -43,12 +49,14 @@ class MetricsWriter(Hook):
         """Writes {name: float}."""
         self._write(step, scores)
 
-    def close(self) -> None:
+    def close(self, outcome: Outcome) -> None:
         """Closes the file."""
-        with writing(self._workdir), self._file:
-            pass
+        if self._file is not None:
+            with writing(self._workdir), self._file:
+                pass
 
     def _write(self, step: int, metrics: Mapping[str, float]) -> None:
+        assert self._file is not None, "on_start opens the file"
         with writing(self._workdir):
             self._file.write(json.dumps({"step": step, "time": round(time.time(), 3), **metrics}) + "\n")
             self._file.flush()

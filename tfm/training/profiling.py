@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 
 from tfm.errors import UserError
-from tfm.training.hooks import Hook
+from tfm.training.hooks import Hook, Outcome
 
 FOLDER = "profile"
 SUMMARY_FILE = "summary.txt"
@@ -64,7 +64,7 @@ class Profiler(Hook):
         self._began = self._records = False
         self._sources: dict[str, str] = {}
 
-    def on_compiled(self, compiled: jax.stages.Compiled) -> None:
+    def on_start(self, step: int, compiled: jax.stages.Compiled) -> None:
         """Stores the path in the model of each operation. Starts the recording if `first` is step 1."""
         self._sources = find_sources(compiled.as_text() or "")
         if self._first == 1:
@@ -77,7 +77,7 @@ class Profiler(Hook):
         if step == self._last:
             self._stop()
 
-    def close(self) -> None:
+    def close(self, outcome: Outcome) -> None:
         """Stops a recording that the end of the run interrupted. Warns if no recording has started."""
         if not self._began:
             log.warning(
