@@ -29,6 +29,7 @@ from tests.support.pairs import TEXTS, Letters, random_pairs
 from tests.support.paths import ROOT
 from tests.support.tiny import make_config, train_run, write_config_file
 from tfm import config
+from tfm.checkpoints import manifest
 from tfm.checkpoints.store import CheckpointStore
 from tfm.commands import cli
 from tfm.data.config import DataConfig
@@ -38,7 +39,11 @@ from tfm.data.tokenizer import Tokenizer
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
 from tfm.io.files import atomic_file, atomic_folder, io_error_message, require_space
+from tfm.io.lock import lock_workdir
+from tfm.io.provenance import record_start
 from tfm.training.metrics_writer import MetricsWriter
+from tfm.training.samples import SamplesWriter
+from tfm.training.task import Samples
 from tfm.training.trackers.tensorboard import TensorBoardTracker
 from tfm.visualize.figures import draw_curves
 from tfm.workdir import runs
@@ -81,6 +86,28 @@ def test_a_failed_write_changes_nothing(name):
         assert "Permission denied; check the permissions" in answer[0]
         assert files_of(folder) == before
         WRITERS[name](folder)
+
+
+def lock_folder(folder):
+    with lock_workdir(folder):
+        pass
+
+
+APPENDERS = {
+    "starts.jsonl": lambda folder: record_start(
+        folder, make_config(pathlib.Path("/data")), {}, 0, lambda: "none"
+    ),
+    "samples.jsonl": lambda folder: SamplesWriter(folder).on_samples(3, Samples([{"text": "x" * 100}], {})),
+    "lock": lock_folder,
+    "manifest": lambda folder: manifest.write(folder, {"text": "x" * 100}),
+}
+
+
+@pytest.mark.parametrize("name", APPENDERS)
+def test_a_full_disk_is_a_message_that_names_the_file(name, tmp_path):
+    """Errors of writing have no file name of their own."""
+    with smallest_files(LIMIT), pytest.raises(UserError, match=rf"Cannot write {tmp_path}/{name}: File too"):
+        APPENDERS[name](str(tmp_path))
 
 
 class Answer(list):

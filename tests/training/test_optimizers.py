@@ -26,6 +26,7 @@ from tfm.training.optimizers import (
     decay_mask,
     make_optimizer,
     make_schedule,
+    warn_of_large_peak,
 )
 from tfm.training.step import TrainState, make_train_step, merge_trees, split_tree
 from tfm.training.task import LossOutput, Update
@@ -309,6 +310,6 @@ def test_a_model_without_width_needs_a_peak(name):
 @pytest.mark.parametrize("name", ["inverse_sqrt", "linear_decay", "cosine_decay", "constant"])
 def test_a_short_warm_up_without_a_peak_is_warned_of(name, fields, warns, caplog):
     """The paper's rule gives a run of 50 steps a rate at which it learns nothing."""
-    make_schedule(TrainingConfig(schedule=name, steps=50_000, **fields), 128)
+    warn_of_large_peak(TrainingConfig(schedule=name, steps=50_000, **fields), 128)
     assert ("rises to 0.028" in caplog.text) == warns
     assert len(caplog.records) == warns

@@ -14,6 +14,8 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from tfm.io.files import writing
+
 FILE = "manifest"
 # Orbax writes these two files after the manifest. Nothing reads them.
 WRITTEN_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")
@@ -160,7 +162,7 @@ def _open(path: str) -> Iterator[io.BufferedReader]:
 
 def _write(path: str, content: Mapping[str, Any]) -> None:
     body = json.dumps(content).encode()
-    with open(path, "wb") as file:
+    with writing(path), open(path, "wb") as file:
         file.write(_checksum(body) + b"\n" + body)
         file.flush()
         os.fsync(file.fileno())

@@ -67,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Trains. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     arguments, _ = cli.parse(__name__, argv, define_flags)
     limit_malloc_arenas()
+    shorten_warmup(arguments)
     chosen = cli.read_config(arguments)
     check_workdir(arguments.workdir)
     join_hosts(arguments)
@@ -162,6 +163,28 @@ def dry_run(chosen: Any, arguments: flags.FlagValues) -> None:
         else:
             lines = describe_run(task, chosen.training, workdir)
         print("\n".join(lines))
+
+
+def shorten_warmup(arguments: flags.FlagValues) -> None:
+    """Shortens a warm-up for which --config.training.steps leaves no time, and logs the change.
+
+    The warm-up becomes a tenth of the steps, and the peak of the learning rate stays the same. A warm-up from
+    the command line stays as it is.
+    """
+    steps, warmup = "config.training.steps", "config.training.warmup_steps"
+    training = arguments.config.training
+    old, scale = training.warmup_steps, training.learning_rate_scale
+    given = steps in arguments and arguments[steps].present
+    if not given or (warmup in arguments and arguments[warmup].present) or old < training.steps:
+        return
+    training.warmup_steps = max(1, training.steps // 10)
+    if training.peak_learning_rate is None:  # the peak of the paper's rule depends on the warm-up
+        training.learning_rate_scale = scale * (training.warmup_steps / old) ** 0.5
+    log.info(
+        "The warm-up of %s steps is too long for %s steps. training.warmup_steps is now %s and "
+        "training.learning_rate_scale %.4g, so the largest learning rate is the same. --%s sets another.",
+        *(f"{old:,}", f"{training.steps:,}", training.warmup_steps, training.learning_rate_scale, warmup),
+    )
 
 
 def check_profile(text: str, steps: int) -> None:

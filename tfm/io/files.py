@@ -146,6 +146,18 @@ def read_json_lines(path: str) -> Iterator[Any]:
                 yield json.loads(line)
 
 
+def append_json_line(path: str, line: Any) -> None:
+    """Appends a value to a file as a line of JSON. Ends a last line that a kill has cut.
+
+    Raises:
+      UserError: if an I/O operation fails.
+    """
+    with writing(path):
+        end_last_line(path)
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
 def end_last_line(path: str) -> None:
     """Ends a last line that a kill has cut, so that the next line does not continue it."""
     if not os.path.isfile(path) or not os.path.getsize(path):

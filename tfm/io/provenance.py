@@ -19,7 +19,7 @@ import jax
 
 import tfm
 from tfm.errors import UserError
-from tfm.io.files import end_last_line, read_json_lines
+from tfm.io.files import append_json_line, read_json_lines
 
 RECORD_FILE = "starts.jsonl"
 RECORDED_VARIABLES = ("JAX_", "XLA_")  # beginnings of names of environment variables
@@ -48,7 +48,8 @@ def record_start(
       bfloat16_library: `tfm.matmul.bfloat16_library`. It is slow and called only for a model in bfloat16.
 
     Raises:
-      UserError: if the training data or the tokenizer of a resumed run have changed.
+      UserError: if the training data or the tokenizer of a resumed run have changed, or the line cannot be
+        written.
     """
     before = last_start(workdir)
     if step:  # a run that begins at step 0, for example after a reset, may have any data
@@ -78,10 +79,7 @@ def record_start(
     if step:
         _warn_of_changes(before.get("data", {}), line["data"], step)
         _warn_of_numbers(_numerical(before), _numerical(line), step)
-    path = os.path.join(workdir, RECORD_FILE)
-    end_last_line(path)
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+    append_json_line(os.path.join(workdir, RECORD_FILE), line)
 
 
 def last_start(workdir: str, before: float = math.inf) -> dict:

@@ -72,8 +72,12 @@ def match(patterns: Iterable[str], excluded: Iterable[str] = ()) -> Callable[[st
 
 def list_paths(params: Any) -> list[str]:
     """Returns the paths of the parameters, such as "encoder/layers_0/norm/scale"."""
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    return [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
+    return [join_path(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
+
+
+def join_path(path: tuple) -> str:
+    """Returns the path of a leaf as text, such as "encoder/layers_0/norm/scale"."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def check_patterns(owner: str, patterns: Iterable[str], paths: Sequence[str]) -> None:

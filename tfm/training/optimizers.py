@@ -23,17 +23,12 @@ NOT_DECAYED = ("*/bias", "*/scale")  # biases of projections, scales and biases 
 LARGEST_BETA = 0.999999  # 1 - beta of values closer to 1 loses its precision in float32
 DECAYING = ("linear_decay", "cosine_decay")  # schedules that depend on training.steps
 PATH = "training.optimizer"
-FLOAT32 = 4  # bytes
 LARGE_PEAK = 0.01  # a learning rate of the paper's rule that is worth a warning
 log = logging.getLogger(__name__)
 
 
 class OptimizerConfig(Protocol):
-    """The interface of an optimizer.
-
-    A class can also have `bytes_per_parameter`, the bytes of optimizer state for each parameter. Without it,
-    the estimate of the training memory does not include the optimizer state.
-    """
+    """The interface of an optimizer."""
 
     name: str
 
@@ -90,11 +85,6 @@ class Adam:
     def __post_init__(self):
         check_fields(self, PATH)
 
-    @property
-    def bytes_per_parameter(self) -> int:
-        """Bytes of both moments."""
-        return FLOAT32 + _item_size(self.mean_dtype)
-
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
         """Returns `optax.adam`."""
         return optax.adam(learning_rate, b1=self.b1, b2=self.b2, eps=self.epsilon, mu_dtype=self.mean_dtype)
@@ -116,11 +106,6 @@ class AdamW:
 
     def __post_init__(self):
         check_fields(self, PATH)
-
-    @property
-    def bytes_per_parameter(self) -> int:
-        """Bytes of both moments."""
-        return FLOAT32 + _item_size(self.mean_dtype)
 
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
         """Returns `optax.adamw`."""
@@ -149,7 +134,6 @@ class Lion:
         0.001, "Weight decay. Each step subtracts learning rate * weight_decay * parameter."
     )
     not_decayed: tuple[str, ...] = _not_decayed()
-    bytes_per_parameter = FLOAT32
 
     def __post_init__(self):
         check_fields(self, PATH)
@@ -189,11 +173,6 @@ class Adafactor:
     def __post_init__(self):
         check_fields(self, PATH)
 
-    @property
-    def bytes_per_parameter(self) -> int:
-        """Bytes of the first moment. The factored second moment is small enough to ignore."""
-        return FLOAT32 if self.momentum else 0
-
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
         """Returns `optax.adafactor`."""
         return optax.adafactor(
@@ -222,11 +201,6 @@ class SGD:
             raise UserError(
                 f"Expected {PATH}.momentum to be above 0 because {PATH}.nesterov is set, got {self.momentum}."
             )
-
-    @property
-    def bytes_per_parameter(self) -> int:
-        """Bytes of the momentum."""
-        return FLOAT32 if self.momentum else 0
 
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
         """Returns `optax.sgd` after `optax.add_decayed_weights`."""
@@ -315,8 +289,13 @@ def find_peak(config: Any, d_model: int | None) -> float:
             "but this model has none. Give the peak, for example "
             "--config.training.peak_learning_rate=0.001."
         )
-    peak = config.learning_rate_scale * (d_model * config.warmup_steps) ** -0.5
-    if peak > LARGE_PEAK:
+    return config.learning_rate_scale * (d_model * config.warmup_steps) ** -0.5
+
+
+def warn_of_large_peak(config: Any, d_model: int | None) -> None:
+    """Warns if the paper's rule gives a peak at which most models do not learn; see `find_peak`."""
+    peak = find_peak(config, d_model)
+    if config.peak_learning_rate is None and peak > LARGE_PEAK:
         log.warning(
             "The learning rate rises to %.2g, the peak of the paper's rule for d_model %s and "
             "training.warmup_steps %s. Most models do not learn at such a rate. Set "
@@ -325,7 +304,6 @@ def find_peak(config: Any, d_model: int | None) -> float:
             d_model,
             config.warmup_steps,
         )
-    return peak
 
 
 def decay_mask(not_decayed: tuple[str, ...]) -> Callable[[Any], Any]:
@@ -361,8 +339,3 @@ def check_not_decayed(config: Any, paths: Sequence[str]) -> None:
 def _matches(path: str, patterns: Sequence[str]) -> bool:
     """Returns whether a path such as "encoder/layers_0/norm/scale" matches one of the shell patterns."""
     return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
-
-
-def _item_size(dtype: str) -> int:
-    """Returns the bytes of a number of a dtype."""
-    return jax.numpy.dtype(dtype).itemsize

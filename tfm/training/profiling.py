@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 
 from tfm.errors import UserError
+from tfm.io.files import writing
 from tfm.training.hooks import Hook, Outcome
 
 FOLDER = "profile"
@@ -98,7 +99,7 @@ class Profiler(Hook):
         jax.profiler.stop_trace()
         lines = summarize(read_operations(self._folder), self._sources)
         path = os.path.join(self._folder, SUMMARY_FILE)
-        with open(path, "w", encoding="utf-8") as file:
+        with writing(path), open(path, "w", encoding="utf-8") as file:
             file.write(f"steps {self._first} to {self._last}\n" + "\n".join(lines) + "\n")
         log.info("Profile of steps %s to %s (complete summary: %s):", self._first, self._last, path)
         for line in lines[: MAX_LOGGED_OPERATIONS + 2]:

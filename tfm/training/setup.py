@@ -18,11 +18,20 @@ from tfm.checkpoints.store import CheckpointStore
 from tfm.checkpoints.trees import check_shapes
 from tfm.errors import UserError
 from tfm.io.lock import DirectoryGuard
-from tfm.memory import Memory, check_memory, explain_out_of_memory, measure_memory, return_free_memory
+from tfm.memory import (
+    Memory,
+    available_memory,
+    check_estimate,
+    check_memory,
+    check_training_fits,
+    explain_out_of_memory,
+    measure_memory,
+    return_free_memory,
+)
 from tfm.training.config import TrainingConfig
-from tfm.training.learners import make_learners
+from tfm.training.learners import join_path, make_learners
 from tfm.training.loss_output import check_output, check_zero_rows
-from tfm.training.optimizers import make_schedule
+from tfm.training.optimizers import make_schedule, warn_of_large_peak
 from tfm.training.partitioning import make_partitioner
 from tfm.training.step import TrainState, make_train_step
 from tfm.training.task import Batch, Context, Task, Variables, check_task
@@ -56,7 +65,10 @@ class Setup:
 
     def __init__(self, task: Task, config: TrainingConfig, devices: Sequence[jax.Device] | None = None):
         check_task(task)
+        if devices is None:
+            check_training_fits(task.model, config)  # before the shapes are traced
         self.task, self.config = task, config
+        warn_of_large_peak(config, task.d_model)
         self.schedule = make_schedule(config, task.d_model)
         self.init_key, self.step_key = jax.random.split(jax.random.key(config.seed))
         self.partitioner = make_partitioner(config, devices)
@@ -73,6 +85,8 @@ class Setup:
             for update in updates
         }
         self.state = jax.eval_shape(self._create, variables)
+        if devices is None:
+            self._check_state_fits()
         self.step = make_train_step(
             self.learners,
             self.step_key,
@@ -237,6 +251,18 @@ class Setup:
             self.check_losses(batch)
             raise
 
+    def _check_state_fits(self) -> None:
+        """Raises a UserError if the state and the gradients need more memory than a device has."""
+        trains = [learner.trains for learner in self.learners]
+        gradients = jax.tree_util.tree_map_with_path(
+            lambda path, x: x if any(each(join_path(path)) for each in trains) else None, self.state.params
+        )
+        needed = self.partitioner.device_bytes(self.state) + self.partitioner.device_bytes(gradients)
+        what = f"Training {self.parameters:,} parameters (parameters, gradients, optimizer state, average)"
+        check_estimate(
+            what, needed, available_memory(), "make the model smaller, or raise training.mesh_fsdp"
+        )
+
     def _create(self, variables: Variables) -> TrainState:
         return TrainState.create(variables, self.learners, self.config.ema_decay)
 
@@ -251,6 +277,23 @@ class Setup:
             f"The loss of the update {name!r} does not fit its arguments ({str(error).splitlines()[0]}, "
             f"at {place}): check the shapes of the model and the batch{advice}."
         )
+
+
+def check_plan(task: Task, config: TrainingConfig) -> None:
+    """Checks the task of a run before its assets are made, because training a vocabulary takes minutes.
+
+    Args:
+      task: the task with assets of the predicted sizes.
+      config: see `Setup`. The devices are not checked.
+
+    Raises:
+      UserError: if the model does not fit into the memory, the learning rate has no peak, or a pattern
+        matches no parameter.
+    """
+    check_training_fits(task.model, config)
+    schedule = make_schedule(config, task.d_model)
+    variables = jax.eval_shape(task.init, jax.random.key(0))
+    make_learners(task.updates(), config, schedule, variables["params"])
 
 
 def _rate_of(schedule, every, step):

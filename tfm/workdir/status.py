@@ -75,6 +75,11 @@ class Status(NamedTuple):
     evaluations: dict[str, Evaluation]
 
     @property
+    def has_started(self) -> bool:
+        """Returns whether the run was once ready for its first step. Otherwise, its preparation failed."""
+        return self.step > 0 or bool(self.start)
+
+    @property
     def is_finished(self) -> bool:
         """Returns whether the run has completed all training steps."""
         return self.step >= self.config.training.steps

@@ -10,7 +10,7 @@ import logging
 import math
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -28,13 +28,14 @@ from tfm.decoding.protocol import check_continues
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.losses import chunked_log_probabilities, fused_linear_cross_entropy
-from tfm.memory import check_batches_fit, check_training_fits
+from tfm.memory import check_batches_fit
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.tasks.language_modeling.data import LanguageModelingData
 from tfm.tasks.language_modeling.report import document_nats, report_split, score_documents
 from tfm.tasks.language_modeling.samples import make_samples
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
+from tfm.training.setup import check_plan
 from tfm.training.task import (
     Batch,
     Best,
@@ -136,7 +137,8 @@ class LanguageModeling(Task):
     def __init__(self, config: Config, tokenizer: TextTokenizer):
         self.config = config
         self.tokenizer = tokenizer
-        self.model = make_model(config, len(tokenizer))
+        self.model = models.find(config.model.name).Model(config.model, vocabulary_size=len(tokenizer))
+        check_continues(self.model)
         self.d_model = getattr(config.model, "d_model", None)
 
     def init(self, rng: jax.Array) -> Variables:
@@ -218,19 +220,8 @@ class LanguageModeling(Task):
         return generate_texts(self.model, params, self.tokenizer, prefixes, decoding, **options)
 
 
-def make_model(config: Config, vocabulary_size: int) -> Any:
-    """Returns the Linen module of a run.
-
-    Raises:
-      UserError: if the model is not a language model.
-    """
-    model = models.find(config.model.name).Model(config.model, vocabulary_size=vocabulary_size)
-    check_continues(model)
-    return model
-
-
-def plan_model(config: Config) -> Any:
-    """Returns the Linen module of a run that has no tokenizer yet.
+def plan(config: Config) -> LanguageModeling:
+    """Returns the task of a run that has no tokenizer yet.
 
     For a tokenizer of characters, the vocabulary has the size of bytes, because the number of characters is
     not known yet.
@@ -238,9 +229,8 @@ def plan_model(config: Config) -> Any:
     Raises:
       UserError: if the model is not a language model.
     """
-    return make_model(
-        config, config.data.vocabulary_size if config.data.tokenizer == "word_pieces" else BYTES
-    )
+    size = config.data.vocabulary_size if config.data.tokenizer == "word_pieces" else BYTES
+    return LanguageModeling(config, cast(TextTokenizer, range(size)))  # only its length is used
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModeling:
@@ -257,8 +247,9 @@ def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModelin
         problems in the message), or the model of a new run does not fit into the memory.
     """
     path = os.path.join(workdir, TOKENIZER_FILE)
+    if new and not os.path.exists(path):
+        check_plan(plan(config), config.training)
     if new:
-        check_training_fits(plan_model(config), config.training)
         check_batches_fit(config.data.batch_tokens)
         check_documents(config.data, SPLITS[:2] if os.path.exists(path) else SPLITS)
         check_folder(config.data.cache)

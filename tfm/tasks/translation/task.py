@@ -9,7 +9,7 @@ import itertools
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ from tfm.evaluation.alignment import Links
 from tfm.evaluation.translation_metrics import bleu
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.losses import fused_linear_cross_entropy
-from tfm.memory import check_batches_fit, check_training_fits
+from tfm.memory import check_batches_fit
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.data import TranslationData
 from tfm.tasks.translation.pipeline import Hypothesis, align_texts, score_texts, translate_texts
@@ -38,6 +38,7 @@ from tfm.tasks.translation.samples import make_samples
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
 from tfm.training.reporting import add_sums, means
+from tfm.training.setup import check_plan
 from tfm.training.task import (
     Batch,
     Best,
@@ -251,15 +252,14 @@ class Translation(Task):
         return align_texts(self.model, params, self.tokenizer, sources, targets, self.config.decoding)
 
 
-def plan_model(config: Config) -> Any:
-    """Returns the Linen module of a run that has no vocabulary yet, with the vocabulary size of the config.
+def plan(config: Config) -> Translation:
+    """Returns the task of a run that has no vocabulary yet, with the vocabulary size of the config.
 
     Raises:
       UserError: if the model does not translate.
     """
-    model = models.find(config.model.name).Model(config.model, vocabulary_size=config.data.vocabulary_size)
-    check_translates(model)
-    return model
+    only_length = range(config.data.vocabulary_size)  # the parameters depend on nothing else
+    return Translation(config, cast(Tokenizer, only_length))
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> Translation:
@@ -280,11 +280,13 @@ def prepare_tokenizer(config: Config, workdir: str, *, new: bool) -> Tokenizer:
         model of a new run does not fit into the memory.
     """
     path = os.path.join(workdir, VOCABULARY_FILE)
-    if new:  # checked first, because training a tokenizer takes minutes
-        check_training_fits(plan_model(config), config.training)
+    begins = new and not os.path.exists(path)
+    if begins:
+        check_plan(plan(config), config.training)  # first, because training a tokenizer takes minutes
+    if new:
         check_batches_fit(config.data.batch_tokens)
-        _check_data(config.data, resumed=os.path.exists(path))
-    if new and not os.path.exists(path):
+        _check_data(config.data, resumed=not begins)
+    if begins:
         pairs = open_pairs(config.data, "train")
         log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")
         Tokenizer.train(
