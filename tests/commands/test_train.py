@@ -59,7 +59,7 @@ def test_a_work_directory_in_a_bucket_is_refused(tmp_path, monkeypatch):
         (["--config.training.seed=5"], r"started with another config: training\.seed was 0 and is now 5"),
         (["--allow_change=training.sed"], r"--allow_change: .*did you mean 'training\.seed'"),
         (["--warm_start=WORKDIR/none"], "Expected the folder of a run"),
-        (["--warm_start=x", "--reset_schedule"], "--warm_start .* --reset_schedule"),
+        (["--warm_start=x", "--warm_start_map=a"], "TARGET=SOURCE.*'a'"),
         (["--profile=4:7"], "--profile to name steps up to 6.*, got 4:7"),
     ],
 )

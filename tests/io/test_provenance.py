@@ -105,7 +105,7 @@ def test_a_line_that_is_no_start_is_passed_over(line, tmp_path):
 
 
 def test_what_begins_at_step_0_may_have_any_data(tmp_path, caplog):
-    """Such as a run after --reset_schedule, and when it resumes."""
+    """A run that resumes compares with the start at step 0, too."""
     record(tmp_path, 0)
     record(tmp_path, 50)
     record(tmp_path, 0, train="u")

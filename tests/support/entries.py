@@ -38,7 +38,7 @@ from tfm.tasks.translation.task import Config
 from tfm.training.divergence import first_losses
 from tfm.training.reporting import METRICS_FILE, read_metrics
 from tfm.training.setup import CHECKPOINT_FOLDER
-from tfm.workdir import initialization, runs
+from tfm.workdir import resume, runs
 
 
 def overrides(arguments, chosen=None):
@@ -95,7 +95,7 @@ def changed_config(folder, content):
     for name in (RECORD_FILE, runs.CONFIG_FILE):
         write(folder, name, content)
         with contextlib.suppress(UserError):
-            initialization.save_config(Config(), folder)
+            resume.save_config(Config(), folder)
     made = runs.read_config(folder)
     return [str(change) for change in changes(made, Config())]
 

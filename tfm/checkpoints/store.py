@@ -264,6 +264,27 @@ class CheckpointStore:
         newest = int(multihost_utils.broadcast_one_to_all(np.int32(newest)))
         return None if newest == NO_STEP else newest
 
+    def set_aside_after(self, step: int) -> None:
+        """Moves all checkpoints after a step into the folder after_STEP, so that the step is the newest.
+
+        Does nothing if this folder exists, because a repeated command must not lose the steps since then.
+
+        Raises:
+          UserError: if the checkpoint of the step does not exist (`CheckpointDeleted`) or is damaged.
+        """
+        aside = os.path.join(self.folder, f"after_{step}")
+        if os.path.exists(aside):
+            log.info("The run was set back to step %s before; delete %s to do it again", f"{step:,}", aside)
+            return
+        self._require_intact(step)
+        moving = aside + ".part"  # a kill leaves it, and the same command continues
+        os.makedirs(moving, exist_ok=True)
+        for later in self.steps():
+            if later > step:
+                os.rename(self._path(later), os.path.join(moving, str(later)))
+        os.rename(moving, aside)
+        log.info("Moved the checkpoints after step %s to %s", f"{step:,}", aside)
+
     def save(
         self,
         step: int,

@@ -10,7 +10,7 @@ import jax
 from tfm.errors import UserError
 from tfm.schedules import Schedule
 from tfm.training.config import TrainingConfig
-from tfm.training.optimizers import check_not_decayed, make_optimizer
+from tfm.training.optimizers import check_not_decayed, make_optimizer, parse_factors
 from tfm.training.step import Learner
 from tfm.training.task import Update
 
@@ -22,7 +22,7 @@ def make_learners(
 
     Args:
       updates: those of the task.
-      config: says `optimizer`, `clip_norm` and `freeze`.
+      config: says `optimizer`, `clip_norm`, `freeze` and the factors by pattern.
       schedule: learning rate of the updates that have no schedule.
       params: the parameters, or their shapes.
 
@@ -46,7 +46,13 @@ def make_learners(
                 )
             owners[path] = update.name
         optimizer_config = update.optimizer or config.optimizer
-        optimizer = make_optimizer(optimizer_config, update.schedule or schedule, config.clip_norm)
+        optimizer = make_optimizer(
+            optimizer_config,
+            update.schedule or schedule,
+            config.clip_norm,
+            parse_factors("learning_rate_factors", config.learning_rate_factors),
+            parse_factors("weight_decay_factors", config.weight_decay_factors),
+        )
         # The index of an update would collide with the index of a device.
         salt = zlib.crc32(update.name.encode()) if len(updates) > 1 else None
         learners.append(Learner(update.loss, optimizer, update.name, trains, update.every, salt))
@@ -54,6 +60,9 @@ def make_learners(
         raise UserError(
             f"Expected a parameter to train, but training.freeze {config.freeze} matches all parameters."
         )
+    for name in ("learning_rate_factors", "weight_decay_factors"):
+        patterns = [pattern for pattern, _ in parse_factors(name, getattr(config, name))]
+        check_patterns(f"training.{name}", patterns, list(owners))
     for optimizer_config in [config.optimizer, *(update.optimizer for update in updates if update.optimizer)]:
         check_not_decayed(optimizer_config, list(owners))
     return learners

@@ -39,7 +39,7 @@ def train(
     config: TrainingConfig,
     workdir: str,
     *,
-    initial_variables: Callable[[], Variables] | None = None,
+    initial_variables: Callable[[Variables], Variables] | None = None,
     signals: SignalHandler | None = None,
     guard: DirectoryGuard | None = None,
     hooks: Iterable[Hook] = (),
@@ -50,8 +50,8 @@ def train(
       task: see `tfm.training.task`.
       config: the procedure.
       workdir: folder of the run.
-      initial_variables: returns the variables of a new run; None takes random ones. It is not called for a
-        run that has a checkpoint.
+      initial_variables: returns the variables of a new run, given random variables; None takes the random
+        variables. It is not called for a run that has a checkpoint.
       signals: tells whether a signal asks the run to end; None for none.
       guard: of the work directory, if this process has locked it; None makes one.
       hooks: are called while it trains, and closed at its end.

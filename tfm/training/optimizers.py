@@ -7,6 +7,7 @@ An optimizer is a frozen dataclass with a field `name`, further fields, and a me
 import dataclasses
 import fnmatch
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -16,13 +17,14 @@ import optax
 from tfm import schedules
 from tfm.config import find_by_name
 from tfm.errors import UserError
-from tfm.fields import WITH_RESET, check_fields, field
+from tfm.fields import NEVER, check_fields, field
 from tfm.schedules import Schedule
 
 NOT_DECAYED = ("*/bias", "*/scale")  # biases of projections, scales and biases of norms
 LARGEST_BETA = 0.999999  # 1 - beta of values closer to 1 loses its precision in float32
 DECAYING = ("linear_decay", "cosine_decay")  # schedules that depend on training.steps
 PATH = "training.optimizer"
+Factors = tuple[tuple[str, float], ...]  # (pattern of paths, factor)
 LARGE_PEAK = 0.01  # a learning rate of the paper's rule that is worth a warning
 log = logging.getLogger(__name__)
 
@@ -38,9 +40,7 @@ class OptimizerConfig(Protocol):
 
 
 def _name(default: str) -> Any:
-    return field(
-        default, "Name of the optimizer. The other fields depend on the optimizer.", resume=WITH_RESET
-    )
+    return field(default, "Name of the optimizer. The other fields depend on the optimizer.", resume=NEVER)
 
 
 def _beta(default: float, help: str, **rules: Any) -> Any:
@@ -160,14 +160,14 @@ class Adafactor:
         "full second moment.",
         least=1,
         most=2**31,
-        resume=WITH_RESET,
+        resume=NEVER,
     )
-    momentum: float = _beta(0.0, "Decay of the first moment. 0 keeps no first moment.", resume=WITH_RESET)
+    momentum: float = _beta(0.0, "Decay of the first moment. 0 keeps no first moment.", resume=NEVER)
     parameter_scale: bool = field(
         True,
         "Multiply each update by the root mean square of its parameter. The learning rate is then relative "
         "to the parameters, about 0.01.",
-        resume=WITH_RESET,
+        resume=NEVER,
     )
 
     def __post_init__(self):
@@ -188,7 +188,7 @@ class SGD:
     """Stochastic gradient descent, optionally with Polyak's or Nesterov's momentum."""
 
     name: str = _name("sgd")
-    momentum: float = _beta(0.0, "Decay of the momentum. 0 keeps no momentum.", resume=WITH_RESET)
+    momentum: float = _beta(0.0, "Decay of the momentum. 0 keeps no momentum.", resume=NEVER)
     nesterov: bool = field(False, "Use Nesterov's momentum.")
     weight_decay: float = _weight_decay(
         0.0, "Weight decay. This factor times the parameter is added to its gradient."
@@ -226,7 +226,11 @@ def find_optimizer(name: str) -> type[OptimizerConfig]:
 
 
 def make_optimizer(
-    config: OptimizerConfig, schedule: Schedule, clip_norm: float | None = None
+    config: OptimizerConfig,
+    schedule: Schedule,
+    clip_norm: float | None = None,
+    rate_factors: Factors = (),
+    decay_factors: Factors = (),
 ) -> optax.GradientTransformation:
     """Makes the optimizer of one update.
 
@@ -234,9 +238,73 @@ def make_optimizer(
       config: the section `training.optimizer`, or the optimizer of a `tfm.training.task.Update`.
       schedule: the learning rate as a function of the number of earlier updates.
       clip_norm: gradients with a larger global norm are scaled down to this norm; None never scales them.
+      rate_factors, decay_factors: factors of the learning rate and of the weight decay of parameters by the
+        patterns of their paths, see `parse_factors`. () leaves all as they are.
+
+    Raises:
+      UserError: if there are factors of a weight decay that the optimizer does not have.
     """
+    if decay_factors and not hasattr(config, "weight_decay"):
+        raise UserError(
+            f"Expected an optimizer with weight_decay for training.weight_decay_factors, got "
+            f"{config.name!r}. Choose adamw, lion or sgd, or remove the factors."
+        )
     optimizer = config.make(schedule)
-    return optimizer if clip_norm is None else _clipped(optimizer, clip_norm)
+    if clip_norm is not None:
+        optimizer = _clipped(optimizer, clip_norm)
+    return _with_factors(optimizer, rate_factors, decay_factors)
+
+
+def parse_factors(name: str, entries: Sequence[str]) -> Factors:
+    """Returns (pattern, factor) of each entry "PATTERN=FACTOR". The first pattern that matches a path counts.
+
+    Args:
+      name: the field, for error messages.
+      entries: its value.
+
+    Raises:
+      UserError: if an entry has another form, or a factor is not finite or below 0.
+    """
+    factors = []
+    for entry in entries:
+        pattern, _, text = entry.rpartition("=")
+        try:
+            factor = float(text)
+        except ValueError:
+            factor = math.nan
+        if not pattern or not 0 <= factor < math.inf:
+            raise UserError(
+                f"Expected each of training.{name} to be PATTERN=FACTOR with a factor of at least 0, such as "
+                f"encoder/*=0.1, got {entry!r}."
+            )
+        factors.append((pattern, factor))
+    return tuple(factors)
+
+
+def _with_factors(
+    optimizer: optax.GradientTransformation, rate_factors: Factors, decay_factors: Factors
+) -> optax.GradientTransformation:
+    """Scales the updates, and the parameters that decay. Adds no state, so checkpoints stay compatible."""
+    if not rate_factors and not decay_factors:
+        return optimizer
+
+    def update(gradients, state, params=None, **extra):
+        decaying = _scale(params, decay_factors)  # optimizers with weight decay use parameters for it alone
+        updates, state = optimizer.update(gradients, state, decaying, **extra)
+        return _scale(updates, rate_factors), state
+
+    return optax.GradientTransformationExtraArgs(optimizer.init, update)
+
+
+def _scale(tree: Any, factors: Factors) -> Any:
+    """Multiplies each leaf by the factor of the first pattern that matches its path."""
+
+    def scale(path, x):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        factor = next((factor for pattern, factor in factors if _matches(name, (pattern,))), None)
+        return x if factor is None else factor * x
+
+    return jax.tree_util.tree_map_with_path(scale, tree)
 
 
 def _clipped(optimizer: optax.GradientTransformation, norm: float) -> optax.GradientTransformation:

@@ -142,18 +142,13 @@ class Setup:
         """Returns the first state with random variables, placed."""
         return self.partitioner.place(jax.jit(lambda key: self._create(self.task.init(key)))(self.init_key))
 
-    def initialize_with(self, variables: Variables) -> TrainState:
-        """Returns the first state with these variables, placed.
-
-        Collections that are absent from `variables` get their random or constant initial values.
+    def initialize_with(self, load: Callable[[Variables], Variables]) -> TrainState:
+        """Returns the first state, placed, with the variables that `load` makes from the random ones.
 
         Raises:
           UserError: if a shape differs from the shape in the task.
         """
-        state = self.state.model_state.keys() - variables.keys()
-        if state:
-            initial = jax.jit(self.task.init)(self.init_key)
-            variables = {**{name: initial[name] for name in state}, **variables}
+        variables = load(jax.jit(self.task.init)(self.init_key))
         check_shapes(self.state.params, variables["params"], "The set of initial parameters")
         check_shapes(
             self.state.model_state,
@@ -342,7 +337,7 @@ def open_checkpoints(
 def restore_or_initialize(
     setup: Setup,
     checkpoints: CheckpointStore,
-    initial_variables: Callable[[], Variables] | None,
+    initial_variables: Callable[[Variables], Variables] | None,
     pool: Executor,
 ) -> tuple[int, Callable[[], TrainState], dict[str, Any]]:
     """Prepares the state to train from, and reads the progress that was saved with it.
@@ -350,7 +345,8 @@ def restore_or_initialize(
     Args:
       setup: of the run.
       checkpoints: of the run. The run resumes from the newest intact checkpoint.
-      initial_variables: returns the variables of a run without a checkpoint; None takes random variables.
+      initial_variables: returns the variables of a run without a checkpoint, given random variables. None
+        takes the random variables.
       pool: compiles the initialization in the background. This takes seconds.
 
     Returns:
@@ -366,7 +362,7 @@ def restore_or_initialize(
     if initial_variables is None:
         return 0, setup.start_initializing(pool), {}
     # Saved at once, so that the run resumes with these variables whenever it is stopped.
-    placed = setup.initialize_with(initial_variables())
+    placed = setup.initialize_with(initial_variables)
     checkpoints.save(0, setup.partitioner.fetch(placed).items())
     return 0, lambda: placed, {}
 
