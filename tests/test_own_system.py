@@ -11,7 +11,7 @@ import pytest
 from tfm import config
 from tfm.commands import evaluate, export, train, visualize
 from tfm.errors import UserError
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 from tfm.workdir import runs
 
 pytestmark = pytest.mark.long

@@ -15,7 +15,7 @@ from tests.support.processes import LIMIT, finish, run_python, wait_until
 from tests.support.tiny import make_config, write_config_file
 from tfm.commands import evaluate, train
 from tfm.errors import UserError
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 
 pytestmark = pytest.mark.long
 

@@ -41,7 +41,7 @@ from tfm.export.bundle import write_bundle
 from tfm.io.files import atomic_file, atomic_folder, io_error_message, require_space
 from tfm.io.lock import lock_workdir
 from tfm.io.provenance import record_start
-from tfm.training.metrics_writer import MetricsWriter
+from tfm.training.run_log import MetricsWriter
 from tfm.training.samples import SamplesWriter
 from tfm.training.task import Samples
 from tfm.training.trackers.tensorboard import TensorBoardTracker

@@ -18,7 +18,14 @@ from tests.support.tiny import make_config, train_run
 from tfm import config as configs
 from tfm import matmul
 from tfm.errors import UserError
-from tfm.io.provenance import RECORD_FILE, code_state, last_start, package_versions, record_start
+from tfm.io.provenance import (
+    RECORD_FILE,
+    check_same_data,
+    code_state,
+    last_start,
+    package_versions,
+    record_start,
+)
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import Adam
@@ -76,7 +83,9 @@ def test_resuming_with_changed_training_text_is_an_error(corpus, tmp_path, caplo
 
 def record(workdir, step, config=Config(), library="XLA", **data):  # noqa: B008, it is frozen
     """A start of a run with data of these hashes."""
-    record_start(str(workdir), config, {"validation": "v", "train": "t"} | data, step, lambda: library)
+    hashes = {"validation": "v", "train": "t"} | data
+    check_same_data(str(workdir), hashes, step)
+    record_start(str(workdir), config, hashes, step, lambda: library)
 
 
 def test_changed_validation_data_is_warned_of_once_and_changed_training_data_is_an_error(tmp_path, caplog):

@@ -35,8 +35,7 @@ from tfm.export import model_card
 from tfm.fields import changes
 from tfm.io.provenance import RECORD_FILE, changed_fields, last_start
 from tfm.tasks.translation.task import Config
-from tfm.training.divergence import first_losses
-from tfm.training.reporting import METRICS_FILE, read_metrics
+from tfm.training.run_log import METRICS_FILE, first_losses, read_metrics
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import resume, runs
 
@@ -110,11 +109,10 @@ def checkpoint_header(folder, sound, content):
     """Which steps of the checkpoints `sound` are intact with this content in the newest one's header."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(sound, folder)
-    checkpoints = CheckpointStore(folder, best_metric="validation/bleu")
+    checkpoints = CheckpointStore(folder)
     newest = checkpoints.steps()[-1]
-    write(os.path.join(folder, str(newest)), manifest.HEADER, content)
-    assert checkpoints.latest() is not None
-    return checkpoints.best()
+    write(os.path.join(folder, str(newest)), manifest.FILE, content)
+    return checkpoints.latest()
 
 
 def data_problems(folder, source, target):

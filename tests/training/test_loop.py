@@ -1,7 +1,7 @@
 """The training loop: resuming, several devices, checkpoints, and what a run leaves behind."""
 
+import contextlib
 import dataclasses
-import math
 import os
 import shutil
 import threading
@@ -17,15 +17,15 @@ from tests.support.bare_task import make_state, make_step
 from tests.support.tiny import train_run
 from tests.support.tiny_regression import ROWS, Regression, make_config
 from tfm.errors import UserError
+from tfm.io.lock import DirectoryGuard
 from tfm.testing.tasks import rows_without_times
 from tfm.training.config import TrainingConfig
-from tfm.training.divergence import first_losses
-from tfm.training.early_stopping import EarlyStopping
 from tfm.training.hooks import Hooks
-from tfm.training.metrics_writer import MetricsWriter
+from tfm.training.metrics import StepMetrics
 from tfm.training.optimizers import Adam, make_optimizer, make_schedule
-from tfm.training.reporting import METRICS_FILE, MetricAccumulator, format_duration, read_metrics
-from tfm.training.task import Best, Evaluation, LossOutput
+from tfm.training.run_log import METRICS_FILE, MetricsWriter, first_losses, format_duration, read_metrics
+from tfm.training.setup import Setup
+from tfm.training.task import Evaluation, LossOutput
 from tfm.visualize.figures import draw_curves
 from tfm.workdir import runs
 
@@ -83,16 +83,6 @@ def test_patience_needs_a_score(corpus):
     for options in ({"patience": -1}, {"keep_hours": -1.0}, {"keep_best": 0}):
         with pytest.raises(UserError, match=f"training.{next(iter(options))} must"):
             make_config(**options)
-
-
-@pytest.mark.parametrize(("order", "sign"), [("max", 1), ("min", -1)])
-def test_evaluations_since_the_best_are_counted(order, sign):
-    seen, best = [EarlyStopping()], Best("validation/score", order)
-    for score in (-5.0, 3.0, 3.0, 1.0, 4.0, 2.0):
-        seen.append(seen[-1].after(sign * score, best))
-    assert [found.since_best for found in seen] == [0, 0, 0, 1, 2, 0, 1]
-    assert [found.exhausted(2) for found in seen] == [False] * 4 + [True] + [False] * 2
-    assert not any(found.exhausted(0) for found in seen)
 
 
 def test_a_finished_run_does_nothing(regression_run, caplog):
@@ -232,23 +222,16 @@ def test_rows_of_an_abandoned_way_do_not_count(tmp_path):
     assert read_metrics(str(tmp_path)) == []
 
 
-@pytest.mark.parametrize("order", ["max", "min"])
-def test_nan_is_no_best_score(order):
-    best = Best("score", order)
-    stopping = EarlyStopping().after(math.nan, best)
-    assert (stopping.best, stopping.since_best) == (None, 1)
-    assert stopping.after(3.0, best) == EarlyStopping(3.0, 0)
-    assert EarlyStopping(math.nan, 2).after(3.0, best) == EarlyStopping(3.0, 0)  # as saved before
-    assert EarlyStopping(3.0, 0).after(math.nan, best) == EarlyStopping(3.0, 1)
-
-
 @pytest.mark.parametrize(
     ("loss", "skipped", "warns"), [((0, 0), 0, True), ((0, 0), 2, False), ((3, 1), 1, False)]
 )
-def test_a_loss_that_counts_nothing_is_told(loss, skipped, warns, caplog):
-    metrics = MetricAccumulator(0, 9, {"learning_rate": lambda step: 0.1}, ["loss"], "tokens")
-    metrics.add({"loss": loss, "skipped": (skipped, 2)}, 5)
-    metrics.report(2)
+def test_a_loss_that_counts_nothing_is_warned_of(loss, skipped, warns, tmp_path, caplog):
+    task = Regression(make_config())
+    with contextlib.closing(DirectoryGuard(tmp_path)) as guard:
+        metrics = StepMetrics(
+            Setup(task, task.config.training), None, guard, None, 0, {"loss": loss, "skipped": (skipped, 2)}
+        )
+        metrics.report(2)
     assert ("up to 2 counts nothing" in caplog.text) == warns
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support import kills
 from tests.support.tiny import train_run, write_config_file
 from tests.support.tiny_regression import DataConfig, ModelConfig, make_config
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 
 pytestmark = pytest.mark.long
 

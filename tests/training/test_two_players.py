@@ -16,7 +16,7 @@ from tfm.testing.tasks import rows_without_times
 from tfm.training.loop import train
 from tfm.training.non_finite import explain
 from tfm.training.replay import describe_changes, replay_step
-from tfm.training.reporting import METRICS_FILE, read_metrics
+from tfm.training.run_log import METRICS_FILE, read_metrics
 from tfm.training.setup import Setup
 
 pytestmark = pytest.mark.long

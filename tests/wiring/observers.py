@@ -49,7 +49,7 @@ from tfm.tasks import classification, language_modeling, parsing, translation
 from tfm.training.config import TrainingConfig
 from tfm.training.loop import train
 from tfm.training.optimizers import make_optimizer
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.task import Context
 from tfm.workdir.runs import config_class, parse_config

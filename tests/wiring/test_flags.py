@@ -24,7 +24,7 @@ from tfm.config import save
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.testing.tasks import rows_without_times
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 
 pytestmark = pytest.mark.long
 

@@ -42,14 +42,6 @@ def write(folder: str, content: Mapping[str, Any], names: Collection[str] | None
     _write(os.path.join(folder, FILE), {**content, "files": files})
 
 
-def replace_content(folder: str, content: Mapping[str, Any]) -> None:
-    """Replaces the fields of a manifest atomically. The manifest keeps its list of files."""
-    # The temporary file is not in the folder, because a kill would leave it there as a foreign file.
-    temporary = f"{os.path.abspath(folder)}.{FILE}"
-    _write(temporary, {**content, "files": read(folder)["files"]})
-    os.replace(temporary, os.path.join(folder, FILE))
-
-
 def read(folder: str) -> dict[str, Any]:
     """Returns the fields of a manifest. The files that it lists are not read.
 

@@ -11,7 +11,7 @@ from absl import flags
 
 from tfm.commands import cli, config_flag
 from tfm.memory import format_bytes
-from tfm.training.reporting import format_duration
+from tfm.training.run_log import format_duration
 from tfm.workdir.status import Status, read_status
 
 COLUMN = 16  # width of the column of names, in characters

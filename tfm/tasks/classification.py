@@ -33,8 +33,8 @@ from tfm.losses import smoothed_cross_entropy
 from tfm.models.vit import ViTConfig
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
-from tfm.training.reporting import add_sums, means
 from tfm.training.setup import check_plan
+from tfm.training.sums import add_sums, means
 from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
 
 LABELS_FILE = "labels.json"  # a list of the names of the classes

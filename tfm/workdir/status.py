@@ -15,7 +15,7 @@ from tfm.errors import UserError
 from tfm.evaluation.score import Score
 from tfm.io.lock import find_holder
 from tfm.io.provenance import last_start
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle

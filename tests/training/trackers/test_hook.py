@@ -9,7 +9,7 @@ import pytest
 from tests.support.tiny_regression import make_config
 from tests.support.tracked_regression import NAME, Memory, SampledRegression, train_tracked
 from tfm.errors import UserError
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 from tfm.training.samples import read_samples
 from tfm.training.trackers import hook
 

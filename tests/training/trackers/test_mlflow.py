@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from tests.support.tracked_regression import SampledRegression, train_tracked
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 from tfm.training.samples import read_samples
 from tfm.training.trackers.mlflow import flatten
 from tfm.training.trackers.run_ids import TRACKERS_FILE, read_id, write_id

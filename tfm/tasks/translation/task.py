@@ -37,8 +37,8 @@ from tfm.tasks.translation.report import report_split
 from tfm.tasks.translation.samples import make_samples
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
-from tfm.training.reporting import add_sums, means
 from tfm.training.setup import check_plan
+from tfm.training.sums import add_sums, means
 from tfm.training.task import (
     Batch,
     Best,
