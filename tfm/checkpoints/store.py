@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -95,10 +96,10 @@ class Record(NamedTuple):
 
 
 class _Save(NamedTuple):
-    """A save in the background. `digests` is None on hosts other than the first."""
+    """A save in the background. The digests of its tree are computed while Orbax copies the arrays."""
 
     record: Record
-    digests: trees.Digests | None
+    digesting: Future[trees.Digests]
 
 
 class CheckpointStore:
@@ -132,6 +133,7 @@ class CheckpointStore:
         self._scores, self._retention = scores, retention
         self._assets, self._guard = dict(assets or {}), guard
         self._damage: dict[int, str] = {}  # "" for a step that was found intact
+        self._pool = ThreadPoolExecutor(1, "digests")
         self._writer: ocp.AsyncCheckpointer | None = None
         self._saving: _Save | None = None
         self._written: os.stat_result | None = None  # the folder of a step before Orbax renames it
@@ -305,12 +307,14 @@ class CheckpointStore:
         require_space(self.folder, sum(x.nbytes for x in jax.tree.leaves(tree)))
         arrays = trees.describe_arrays(tree)
         record = Record(step, time.time(), self._assets, dict(progress or {}), arrays)
-        self._saving = _Save(record, trees.digest_tree(tree) if jax.process_index() == 0 else None)
+        digesting = self._pool.submit(trees.digest_tree, tree if jax.process_index() == 0 else {})
+        self._saving = _Save(record, digesting)
         if self._writer is None:
             options = ocp.AsyncOptions(post_finalization_callback=self._finish)
             self._writer = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler(), async_options=options)
         self._damage.pop(step, None)
         self._writer.save(trees.orbax_path(self._path(step)), args=ocp.args.PyTreeSave(dict(tree)))
+        digesting.result()  # afterwards, the arrays may change
 
     def check(self) -> None:
         """Raises the error of a save that failed in the background. Does not wait for a running save."""
@@ -348,15 +352,16 @@ class CheckpointStore:
     def close(self) -> None:
         """Waits for the last save, and ends the threads."""
         self.wait()
+        self._pool.shutdown()
         if self._writer is not None:
             self._writer.close()
 
     def _finish(self) -> None:
         """Verifies and describes a step. Orbax calls this in the background, before it renames the folder."""
         assert self._saving is not None
-        record, digests = self._saving
+        record, digesting = self._saving
         unfinished = self._path(record.step) + UNFINISHED
-        if digests is not None and (difference := trees.find_difference(unfinished, digests)):
+        if difference := trees.find_difference(unfinished, digesting.result()):
             raise UserError(
                 f"The checkpoint of step {record.step} in {self.folder} is not read back as it was saved "
                 f"({difference}), and was not kept. Check the disk, or give another --workdir."
