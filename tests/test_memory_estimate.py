@@ -20,8 +20,8 @@ from tfm.models import TransformerConfig
 from tfm.models.transformer import Transformer
 from tfm.tasks import translation
 from tfm.training.config import TrainingConfig
-from tfm.training.learners import list_paths
 from tfm.training.optimizers import SGD, Adam
+from tfm.training.patterns import list_paths
 from tfm.training.setup import Setup
 from tfm.workdir import bundle, runs
 

@@ -1,16 +1,14 @@
 """Turns the updates of a task into learners: optimizers are made and patterns are resolved."""
 
-import fnmatch
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import jax
 
 from tfm.errors import UserError
 from tfm.schedules import Schedule
 from tfm.training.config import TrainingConfig
-from tfm.training.optimizers import check_not_decayed, make_optimizer, parse_factors
+from tfm.training.optimizers import NOT_DECAYED, make_optimizer, parse_factors
+from tfm.training.patterns import check_patterns, list_paths, match
 from tfm.training.step import Learner
 from tfm.training.task import Update
 
@@ -64,43 +62,9 @@ def make_learners(
         patterns = [pattern for pattern, _ in parse_factors(name, getattr(config, name))]
         check_patterns(f"training.{name}", patterns, list(owners))
     for optimizer_config in [config.optimizer, *(update.optimizer for update in updates if update.optimizer)]:
-        check_not_decayed(optimizer_config, list(owners))
+        not_decayed = set(getattr(optimizer_config, "not_decayed", ())) - set(NOT_DECAYED)
+        check_patterns("training.optimizer.not_decayed", sorted(not_decayed), list(owners))
     return learners
-
-
-def match(patterns: Iterable[str], excluded: Iterable[str] = ()) -> Callable[[str], bool]:
-    """Returns a function of a path: whether a pattern matches it and no excluded pattern does."""
-
-    def is_wanted(path: str) -> bool:
-        return any(fnmatch.fnmatchcase(path, each) for each in patterns) and not any(
-            fnmatch.fnmatchcase(path, each) for each in excluded
-        )
-
-    return is_wanted
-
-
-def list_paths(params: Any) -> list[str]:
-    """Returns the paths of the parameters, such as "encoder/layers_0/norm/scale"."""
-    return [join_path(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
-
-
-def join_path(path: tuple) -> str:
-    """Returns the path of a leaf as text, such as "encoder/layers_0/norm/scale"."""
-    return jax.tree_util.keystr(path, simple=True, separator="/")
-
-
-def check_patterns(owner: str, patterns: Iterable[str], paths: Sequence[str]) -> None:
-    """Checks that each pattern matches a path.
-
-    Raises:
-      UserError: if a pattern of `owner` matches no parameter.
-    """
-    for pattern in patterns:
-        if not any(fnmatch.fnmatchcase(path, pattern) for path in paths):
-            raise UserError(
-                f"Expected each pattern of {owner} to match a parameter, but {pattern!r} matches none; one "
-                f"of the paths is {paths[0]!r}."
-            )
 
 
 def _check_names(updates: Sequence[Update]) -> None:

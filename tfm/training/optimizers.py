@@ -5,7 +5,6 @@ An optimizer is a frozen dataclass with a field `name`, further fields, and a me
 """
 
 import dataclasses
-import fnmatch
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from tfm.config import find_by_name
 from tfm.errors import UserError
 from tfm.fields import NEVER, check_fields, field
 from tfm.schedules import Schedule
+from tfm.training.patterns import join_path, match
 
 NOT_DECAYED = ("*/bias", "*/scale")  # biases of projections, scales and biases of norms
 LARGEST_BETA = 0.999999  # 1 - beta of values closer to 1 loses its precision in float32
@@ -300,8 +300,8 @@ def _scale(tree: Any, factors: Factors) -> Any:
     """Multiplies each leaf by the factor of the first pattern that matches its path."""
 
     def scale(path, x):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        factor = next((factor for pattern, factor in factors if _matches(name, (pattern,))), None)
+        name = join_path(path)
+        factor = next((factor for pattern, factor in factors if match([pattern])(name)), None)
         return x if factor is None else factor * x
 
     return jax.tree_util.tree_map_with_path(scale, tree)
@@ -376,34 +376,7 @@ def warn_of_large_peak(config: Any, d_model: int | None) -> None:
 
 def decay_mask(not_decayed: tuple[str, ...]) -> Callable[[Any], Any]:
     """Returns a function from parameters to a tree of booleans, True where weight decay applies."""
-
-    def mask(params: Any) -> Any:
-        return jax.tree_util.tree_map_with_path(
-            lambda path, _: not _matches(jax.tree_util.keystr(path, simple=True, separator="/"), not_decayed),
-            params,
-        )
-
-    return mask
-
-
-def check_not_decayed(config: Any, paths: Sequence[str]) -> None:
-    """Checks the patterns in the field `not_decayed` of an optimizer, if it has this field.
-
-    Args:
-      config: the optimizer.
-      paths: paths of the trained parameters.
-
-    Raises:
-      UserError: if a pattern that is not one of the defaults matches no path.
-    """
-    for pattern in getattr(config, "not_decayed", ()):
-        if pattern not in NOT_DECAYED and not any(_matches(path, (pattern,)) for path in paths):
-            raise UserError(
-                f"Expected every pattern of {PATH}.not_decayed to match a trained parameter, got "
-                f"{pattern!r}. An example of a path is {paths[0]!r}."
-            )
-
-
-def _matches(path: str, patterns: Sequence[str]) -> bool:
-    """Returns whether a path such as "encoder/layers_0/norm/scale" matches one of the shell patterns."""
-    return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
+    is_left_out = match(not_decayed)
+    return lambda params: jax.tree_util.tree_map_with_path(
+        lambda path, _: not is_left_out(join_path(path)), params
+    )

@@ -28,10 +28,11 @@ from tfm.memory import (
     return_free_memory,
 )
 from tfm.training.config import TrainingConfig
-from tfm.training.learners import join_path, make_learners
+from tfm.training.learners import make_learners
 from tfm.training.loss_output import check_output, check_zero_rows
 from tfm.training.optimizers import make_schedule, warn_of_large_peak
 from tfm.training.partitioning import make_partitioner
+from tfm.training.patterns import join_path
 from tfm.training.scores import Scores
 from tfm.training.step import TrainState, make_train_step
 from tfm.training.task import Batch, Context, Task, Variables, check_task
