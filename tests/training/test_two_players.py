@@ -76,8 +76,14 @@ def test_a_step_of_two_players_is_replayed_bit_for_bit(short_run):
 def test_all_fields_of_training_work_with_two_players_and_resume_and_replay_exactly(tmp_path):
     """Freezing, clipping, the average, micro-batches and factors by pattern, and the dry run before them."""
     fields = {
-        **{"log_every": 2, "eval_every": 2, "checkpoint_every": 2, "keep": 9, "ema_decay": 0.9},
-        **{"clip_norm": 0.1, "gradient_accumulation_steps": 2, "freeze": ("generator/Dense_0/*",)},
+        "eval_every": 2,
+        "log_every": 2,
+        "checkpoint_every": 2,
+        "keep": 9,
+        "ema_decay": 0.9,
+        "clip_norm": 0.1,
+        "gradient_accumulation_steps": 2,
+        "freeze": ("generator/Dense_0/*",),
         "learning_rate_factors": ("generator/*=0.5",),
     }
     task = EightGaussians(make_config(steps=4, **fields))
