@@ -197,7 +197,7 @@ class Loop:
         self.metrics.read(self.state)  # the sums of a checkpoint contain its own step
         with self.metrics.paused():
             tree = self.setup.partitioner.fetch(self.state).items()
-            self.checkpoints.save(self.step, tree, progress={"sums": self.metrics.sums})
+            self.checkpoints.save(self.step, tree, progress={"sums": dict(self.metrics.sums)})
 
     def evaluate(self) -> None:
         """Scores the state. If a signal interrupts this, the next start finds no score and evaluates it."""
