@@ -46,7 +46,7 @@ class StepMetrics:
         guard: DirectoryGuard,
         hooks: Hook,
         step: int,
-        sums: Mapping[str, SumAndCount],
+        sums: Mapping[str, tuple[float, float]],
     ):
         self._setup, self._data, self._guard, self._hooks = setup, data, guard, hooks
         self._monitor = DivergenceMonitor(setup.config, setup.loss_names, first_losses(guard.path))
