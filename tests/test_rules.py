@@ -15,7 +15,6 @@ WITH_PRIVATE_NAMES = {
     "tests/data/test_download.py",
     "tests/decoding/test_generate.py",
     "tests/layers/test_parameter_axes.py",
-    "tests/io/test_lock.py",
     "tests/test_memory_estimate.py",
     "tests/training/test_topology.py",
 }

@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.processes import LIMIT, finish, start_training
+from tests.support.processes import LIMIT, finish, start_training, wait_until
 from tests.support.tiny import write_config_file
 from tests.support.tiny_regression import create, make_config
 from tfm.config import save
@@ -166,6 +166,8 @@ def test_a_run_without_its_directory_ends(change, workdir):
     evaluate = task.evaluate
 
     def change_and_evaluate(params, data):
+        # tests/checkpoints/test_store.py has changes during a save.
+        wait_until((workdir / "checkpoints" / "2" / "commit_success.txt").exists, "the save")
         change(workdir)
         return evaluate(params, data)
 
