@@ -1,4 +1,4 @@
-"""What a run that resumes may change, and from which of its checkpoints it resumes."""
+"""The fields that a resumed run may change, and the step that it resumes from."""
 
 import copy
 import dataclasses
@@ -48,7 +48,7 @@ def another(leaf):
 
 
 BASE = Config(data=DataConfig(kind="text"))
-# What the documentation promises; every other field is refused without the flag.
+# The documentation promises these fields. All other fields need the flag.
 FREE = {
     *("training.steps", "training.log_every", "training.eval_every", "training.checkpoint_every"),
     *("training.patience", "training.keep", "training.keep_best", "training.keep_hours"),

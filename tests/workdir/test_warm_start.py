@@ -23,7 +23,7 @@ from tfm.workdir import resume, runs, warm_start
 
 
 def begin(config, workdir, *, steps, source=""):
-    """What train.py does with its flags, up to `steps`."""
+    """Trains up to `steps` as the command does."""
     config = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=steps))
     workdir.mkdir(exist_ok=True)
     resume.save_config(config, str(workdir))
@@ -45,13 +45,13 @@ def settings(corpus, **options):
 
 
 def any_task(**options):
-    """The same of the tiny regression, where the task does not matter."""
+    """Returns the config of a tiny regression that keeps every checkpoint."""
     return tiny_regression.make_config(checkpoint_every=1, keep=99, **options)
 
 
 @pytest.fixture
 def known(tiny_run, corpus, tmp_path):
-    """A copy of the tiny run with its config, in a folder of its own."""
+    """A copy of the tiny run."""
     return shutil.copytree(tiny_run, tmp_path / "known")
 
 
@@ -199,7 +199,7 @@ def test_an_entry_of_another_form_is_an_error(entry):
 
 
 def test_a_part_of_another_model_starts_a_run_of_another_task(known, tmp_path, caplog):
-    """The feed-forward networks of a translation model's decoder become those of a language model."""
+    """A language model takes the feed-forward networks of a translation model's decoder."""
     write_documents(tmp_path)
     config = make_lm_config(tmp_path)
     source = runs.load(str(known))

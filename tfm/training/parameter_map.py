@@ -65,8 +65,8 @@ def load_tree(
       what: names the source in messages.
 
     Returns:
-      A tree like `initial`. Leaves without an entry, without a source, or with another shape are those of
-      `initial`. Taken leaves have the dtypes of `initial`.
+      A tree like `initial`. Leaves without an entry, without a source, or with another shape stay as they
+      are. Taken leaves have the dtypes of `initial`.
 
     Raises:
       UserError: if an entry has another form, or no leaf can be taken by it.
@@ -103,7 +103,7 @@ def _check_useful(
     theirs: Iterable[str],
     what: str,
 ) -> None:
-    """Raises a UserError if there are entries by which nothing is taken."""
+    """Raises a UserError if an entry takes nothing."""
     if not useless:
         return
     entry = useless[0]
@@ -125,6 +125,6 @@ def _some(paths: Iterable[str]) -> str:
 
 
 def summarize(paths: Iterable[str]) -> str:
-    """Returns paths in one line. Paths that differ only in numbers, such as those of layers, are one item."""
+    """Returns paths in one line. Paths that differ only in numbers, as in layers, are one item."""
     counts = collections.Counter(re.sub(r"\d+", "N", path) for path in paths)
     return ", ".join(path if count == 1 else f"{path} ({count})" for path, count in counts.items())
