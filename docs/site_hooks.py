@@ -28,6 +28,8 @@ NOTES = "benchmarks/notes"  # of measurements
 PAGES |= {f"notes/{name}": f"{NOTES}/{name}" for name in sorted(os.listdir(os.path.join(ROOT, NOTES)))}
 SOURCE = "source"  # folder of the pages that show code
 NO_CONTENTS = "---\nhide: [toc]\n---\n\n"  # first lines of a page that leave more width to its code
+MODULE = re.compile(r"^- `(tfm[\w.]*)`$", re.MULTILINE)  # in the lists of docs/reference
+FIGURE = re.compile(r"!\[[^\]]*\]\((\S*transformer\.svg)\)")  # whose boxes are links
 NOTEBOOKS = "notebooks"  # folder of docs/ and of the site
 LOCAL = r"(?!https?:|mailto:|data:|#)"
 LINK = re.compile(rf"(\]\(){LOCAL}([^)#\s]+)(#[^)\s]*)?(\))")
@@ -61,7 +63,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leads the links of a page to pages of the site, and shows pipes in the code of tables."""
+    """Leads the links of a page to pages of the site, and shows modules, the figure and pipes in tables."""
+    if page.file.src_uri.startswith("reference/"):
+        markdown = MODULE.sub(r"## \1\n\n::: \1\n", markdown)
+    markdown = _inline_figure(markdown, page.file.src_uri)
     for pattern in (LINK, HTML_LINK):
         markdown = pattern.sub(lambda match: _rewrite(match, page.file.src_uri), markdown)
     return TABLE_ROW.sub(lambda row: CODE_WITH_PIPES.sub(_show_pipes, row[0]), markdown)
@@ -70,6 +75,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Marks the words of code that browsers would break, such as --workdir=DIR. site.css keeps them whole."""
     return CODE.sub(lambda code: TAG_OR_WORD.sub(_mark_word, code[0]), html)
+
+
+def _inline_figure(markdown: str, page: str) -> str:
+    """Returns a page with the text of the figure in place of the picture, because a picture has no links."""
+
+    def inline(match: re.Match) -> str:
+        path = _resolve(match[1], page)
+        up = os.path.relpath(os.path.dirname(path), _folder(page) or ".")
+        figure = HTML_LINK.sub(lambda link: f"{link[1]}{up}/{link[2]}{link[3]}{link[4]}", _read(path))
+        return f'<figure class="linked">\n{figure}</figure>'
+
+    return FIGURE.sub(inline, markdown)
 
 
 def _mark_word(match: re.Match) -> str:
@@ -100,7 +117,8 @@ def _add_notebook(files: Files, config: MkDocsConfig, name: str) -> None:
 
 def _targets(file: File) -> list[str]:
     """Returns the targets of the local links of a page, in Markdown and in HTML."""
-    return [match[2] for pattern in (LINK, HTML_LINK) for match in pattern.finditer(file.content_string)]
+    text = _inline_figure(file.content_string, file.src_uri)
+    return [match[2] for pattern in (LINK, HTML_LINK) for match in pattern.finditer(text)]
 
 
 def _rewrite(match: re.Match, page: str) -> str:
@@ -150,8 +168,12 @@ def _repository_path(target: str, page: str) -> str | None:
 
 def _resolve(target: str, page: str) -> str:
     """Returns the path in the repository that a link of a page means."""
-    folder = os.path.dirname(PAGES.get(page, f"docs/{page}"))
-    return os.path.normpath(os.path.join(folder, target))
+    return os.path.normpath(os.path.join(_folder(page), target))
+
+
+def _folder(page: str) -> str:
+    """Returns the folder in the repository of the file that a page shows."""
+    return os.path.dirname(PAGES.get(page, f"docs/{page}"))
 
 
 def _show_source(path: str) -> str:

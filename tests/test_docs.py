@@ -31,6 +31,15 @@ def test_links_to_code_name_symbols(document):
     assert sum(path.endswith(".py") and bool(anchor) for path, anchor in links) > 20
 
 
+def test_boxes_of_the_figure_lead_to_symbols():
+    symbol_lines = load_docs_module("symbols").symbol_lines
+    figure = ROOT / "docs" / "figures" / "transformer.svg"
+    links = re.findall(r'href="([^"#]+)#([^"]+)"', figure.read_text(encoding="utf-8"))
+    assert len(links) > 15
+    for path, symbol in links:
+        assert symbol in symbol_lines((figure.parent / path).read_text(encoding="utf-8")), symbol
+
+
 def test_symbols_are_found_by_their_qualified_names():
     text = "import a\n\n\n@a.b\ndef f():\n    pass\n\n\nclass C:\n    async def f(self):\n        pass\n"
     assert load_docs_module("symbols").symbol_lines(text) == {"f": 5, "C": 9, "C.f": 10}
@@ -64,7 +73,9 @@ def test_every_page_is_in_the_site():
 
 def test_the_reference_names_modules_that_exist():
     for page in (ROOT / "docs" / "reference").glob("*.md"):
-        for module in re.findall(r"^::: (\S+)", page.read_text(encoding="utf-8"), re.MULTILINE):
+        modules = re.findall(r"^- `(\S+)`$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert modules, page.name
+        for module in modules:
             assert importlib.util.find_spec(module), f"{page.name} names {module}"
 
 
@@ -81,8 +92,8 @@ def test_commands_of_a_page_are_understood(document):
             assert cli.read_config(values).data.train
 
 
-def test_gallery_has_a_small_figure_of_every_plot():
-    text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+def test_the_page_about_figures_has_a_small_figure_of_every_plot():
+    text = (ROOT / "docs" / "visualize.md").read_text(encoding="utf-8")
     figures = re.findall(r"!\[[^]]+\]\((\S+)\)", text)
     assert len(figures) == len(KINDS) + 4  # attention as a matrix and as lines, rollout, and the page
     for figure in figures:
