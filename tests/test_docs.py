@@ -1,5 +1,6 @@
 """What the documents point to is there."""
 
+import contextlib
 import importlib.util
 import re
 import shlex
@@ -7,6 +8,7 @@ import shlex
 import pytest
 
 from tests.support.documents import FILE_LINK, documents, load_docs_module
+from tests.support.pages import BLOCK, run_block
 from tests.support.paths import ROOT
 from tfm.commands import cli, data, train
 from tfm.commands.plot import KINDS
@@ -79,17 +81,31 @@ def test_the_reference_names_modules_that_exist():
             assert importlib.util.find_spec(module), f"{page.name} names {module}"
 
 
-@pytest.mark.parametrize("document", ["data.md"])
-def test_commands_of_a_page_are_understood(document):
+@pytest.mark.parametrize(("document", "count"), [("data.md", 8), ("fine_tuning.md", 2)])
+def test_commands_of_a_page_are_understood(document, count):
     """Their flags and fields are there and take these values; nothing is run."""
     text = (ROOT / "docs" / document).read_text(encoding="utf-8").replace("\\\n", " ")
     found = re.findall(r"tfm (train|data) (--config=.*)", text)
-    assert len(found) > 7
+    assert len(found) >= count
     for command, arguments in found:
         if "WORKDIR" not in arguments and "=runs/" not in arguments.split()[0]:
             module = {"train": train, "data": data}[command]
             values, _ = cli.parse(module.__name__, shlex.split(arguments), module.define_flags)
             assert cli.read_config(values).data.train
+
+
+def test_the_example_of_fine_tuning_writes_its_corpus(tmp_path):
+    (block,) = BLOCK.findall((ROOT / "docs" / "fine_tuning.md").read_text(encoding="utf-8"))
+    with contextlib.chdir(tmp_path):
+        run_block(block[0], "docs/fine_tuning.md", {})
+    lines = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in tmp_path.rglob("*.de")}
+    assert lines == {
+        "train.de": 200,
+        "validation.de": 50,
+        "test.de": 250,
+        "known.de": 2000,
+        "known_test.de": 1000,
+    }
 
 
 def test_the_page_about_figures_has_a_small_figure_of_every_plot():
