@@ -30,6 +30,9 @@ SOURCE = "source"  # folder of the pages that show code
 NO_CONTENTS = "---\nhide: [toc]\n---\n\n"  # first lines of a page that leave more width to its code
 MODULE = re.compile(r"^- `(tfm[\w.]*)`$", re.MULTILINE)  # in the lists of docs/reference
 FIGURE = re.compile(r"!\[[^\]]*\]\((\S*transformer\.svg)\)")  # whose boxes are links
+# A picture that leads to a page of `tfm visualize`. The site shows the page itself.
+EXPLORER = re.compile(r"\[!\[([^\]]*)\]\(\S*\)\]\((\S*attention\.html)\)")
+IFRAME = r'<iframe class="explorer" src="\2" title="\1" loading="lazy"></iframe>'
 NOTEBOOKS = "notebooks"  # folder of docs/ and of the site
 LOCAL = r"(?!https?:|mailto:|data:|#)"
 LINK = re.compile(rf"(\]\(){LOCAL}([^)#\s]+)(#[^)\s]*)?(\))")
@@ -67,6 +70,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.src_uri.startswith("reference/"):
         markdown = MODULE.sub(r"## \1\n\n::: \1\n", markdown)
     markdown = _inline_figure(markdown, page.file.src_uri)
+    markdown = EXPLORER.sub(IFRAME, markdown)
     for pattern in (LINK, HTML_LINK):
         markdown = pattern.sub(lambda match: _rewrite(match, page.file.src_uri), markdown)
     return TABLE_ROW.sub(lambda row: CODE_WITH_PIPES.sub(_show_pipes, row[0]), markdown)

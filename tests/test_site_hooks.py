@@ -60,6 +60,14 @@ def test_the_figure_is_part_of_the_page_with_its_links(hooks):
     assert "![" not in html
 
 
+def test_a_picture_of_the_explorer_becomes_the_explorer(hooks):
+    html = render(hooks, "[![Attention](figures/explorer.png)](figures/attention.html)", "visualize.md")
+    assert (
+        html
+        == '<iframe class="explorer" src="figures/attention.html" title="Attention" loading="lazy"></iframe>'
+    )
+
+
 def test_lists_of_the_reference_become_sections(hooks):
     assert render(hooks, "- `tfm.masks`", "reference/equations.md") == "## tfm.masks\n\n::: tfm.masks\n"
     assert render(hooks, "- `tfm.masks`", "design.md") == "- `tfm.masks`"
