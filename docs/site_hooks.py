@@ -1,12 +1,15 @@
 """Hooks of MkDocs, which turn the documents of the repository into pages of a site.
 
-README.md becomes the first page. Notebooks become pages with their stored output. Each file of code that a
-page links to becomes a page with numbered lines. A link to a symbol, such as `../tfm/masks.py#causal_mask`,
-leads to the line on which the symbol begins.
+README.md becomes the first page. Notebooks become pages with their stored output. The help of the commands
+becomes a page. Each file of code that a page links to becomes a page with numbered lines. A link to a symbol,
+such as `../tfm/masks.py#causal_mask`, leads to the line on which the symbol begins.
 """
 
 import os
 import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import nbformat
 from mkdocs.config.defaults import MkDocsConfig
@@ -28,6 +31,9 @@ NOTES = "benchmarks/notes"  # of measurements
 PAGES |= {f"notes/{name}": f"{NOTES}/{name}" for name in sorted(os.listdir(os.path.join(ROOT, NOTES)))}
 SOURCE = "source"  # folder of the pages that show code
 NO_CONTENTS = "---\nhide: [toc]\n---\n\n"  # first lines of a page that leave more width to its code
+COMMANDS = "reference/commands.md"
+COMMAND = re.compile(r"^  (\w+)  ", re.MULTILINE)  # in the list that `tfm --help` prints
+FIELDS = re.compile(r"\nFields of the .*", re.DOTALL)  # the last part of the help of a command
 MODULE = re.compile(r"^- `(tfm[\w.]*)`$", re.MULTILINE)  # in the lists of docs/reference
 FIGURE = re.compile(r"!\[[^\]]*\]\((\S*transformer\.svg)\)")  # whose boxes are links
 # A picture that leads to a page of `tfm visualize`. The site shows the page itself.
@@ -49,12 +55,13 @@ LONG_WORD = 30  # characters: a longer word may not fit on a line of a phone
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages outside of docs/, the notebooks, and a page for each file of code that is linked to."""
+    """Adds the pages outside of docs/, notebooks, the help, and each file of code that is linked to."""
     for page, path in PAGES.items():
         files.append(File.generated(config, page, content=_read(path)))
     for name in sorted(os.listdir(os.path.join(DOCS, NOTEBOOKS))):
         if name.endswith(".ipynb"):
             _add_notebook(files, config, name.removesuffix(".ipynb"))
+    files.append(File.generated(config, COMMANDS, content=_show_commands()))
     linked = set()
     for file in files.documentation_pages():
         linked |= {
@@ -117,6 +124,22 @@ def _add_notebook(files: Files, config: MkDocsConfig, name: str) -> None:
     files.append(File.generated(config, f"{NOTEBOOKS}/{name}.md", content=text))
     for path, content in resources["outputs"].items():
         files.append(File.generated(config, f"{NOTEBOOKS}/{path}", content=content))
+
+
+def _show_commands() -> str:
+    """Returns a page with the help of every command. The help of `tfm train` lists all fields of a config."""
+    names = COMMAND.findall(_help())
+    with ThreadPoolExecutor() as pool:
+        texts = dict(zip(names, pool.map(_help, names), strict=True))
+    shown = {name: text if name == "train" else FIELDS.sub("", text) for name, text in texts.items()}
+    sections = [f"## tfm {name}\n\n```text\n{text.strip()}\n```\n" for name, text in shown.items()]
+    return "\n".join(["# Commands and config fields\n", *sections])
+
+
+def _help(*command: str) -> str:
+    """Returns what `tfm COMMAND --help` prints."""
+    arguments = [sys.executable, "-m", "tfm", *command, "--help"]
+    return subprocess.run(arguments, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
 def _targets(file: File) -> list[str]:
