@@ -207,7 +207,7 @@ def test_a_part_of_another_model_starts_a_run_of_another_task(known, tmp_path, c
     config = dataclasses.replace(
         config, model=dataclasses.replace(config.model, d_model=model.d_model, d_ff=model.d_ff)
     )
-    entries = ["*/feed_forward/*=decoder/*/feed_forward/*"]
+    entries = ["*/feed_forward/*=*/feed_forward/*"]
     warm_start.prepare_warm_start(str(known), config, str(tmp_path / "new"), entries)
     task = language_modeling.create(config, str(tmp_path / "new"))
     initial = jax.jit(task.init)(jax.random.key(0))

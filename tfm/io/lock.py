@@ -95,7 +95,7 @@ def lock_workdir(workdir: str) -> Iterator[DirectoryGuard]:
     check_entries(workdir)
     path = os.path.join(workdir, LOCK_FILE)
     with (
-        open(path, "a+", encoding="utf-8") as file,
+        open(path, "ab+", buffering=0) as file,  # closing a buffered file would repeat a failed write
         contextlib.closing(DirectoryGuard(workdir, file)) as guard,
     ):
         try:
@@ -122,7 +122,7 @@ def find_holder(workdir: str) -> str:
     Processes of other hosts are found if the file system has locks between hosts, as NFS has.
     """
     try:
-        with open(os.path.join(workdir, LOCK_FILE), encoding="utf-8") as file:
+        with open(os.path.join(workdir, LOCK_FILE), "rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -132,7 +132,7 @@ def find_holder(workdir: str) -> str:
     return ""
 
 
-def _holder(file: IO[str]) -> str:
+def _holder(file: IO[bytes]) -> str:
     """Returns the owner recorded in the lock file, for messages."""
     file.seek(0)
     try:
@@ -142,11 +142,10 @@ def _holder(file: IO[str]) -> str:
         return "another process"
 
 
-def _write(file: IO[str], owner: dict | None) -> None:
+def _write(file: IO[bytes], owner: dict | None) -> None:
     """Replaces the content of the lock file by the record of its owner, or empties it."""
     with writing(file.name):
         file.seek(0)
         file.truncate()
         if owner:
-            file.write(json.dumps(owner) + "\n")
-        file.flush()
+            file.write(json.dumps(owner).encode() + b"\n")

@@ -138,7 +138,7 @@ def _reason(change: Change, why: str = "") -> str:
 
 def _advice(info: FieldInfo) -> str:
     """Returns why a field that never changes is fixed, and how a new run can have another value."""
-    if info.warm_start:
+    if info.warm_start and not info.asset:
         return "The state of the optimizer depends on it. Begin a new --workdir with --warm_start"
     return "The parameters depend on it. Begin a new --workdir"
 
