@@ -147,5 +147,6 @@ def _write(file: IO[bytes], owner: dict | None) -> None:
     with writing(file.name):
         file.seek(0)
         file.truncate()
-        if owner:
-            file.write(json.dumps(owner).encode() + b"\n")
+        rest = json.dumps(owner).encode() + b"\n" if owner else b""
+        while rest:  # a full disk accepts a part before it raises an error
+            rest = rest[file.write(rest) :]
