@@ -12,7 +12,6 @@ from tests.support.pairs import Letters, pair_config, random_pairs
 from tfm.data.batches import documents as document_batches
 from tfm.data.batches import pairs as pair_batches
 from tfm.data.batches.schedule import Batches
-from tfm.data.character_tokenizers import CharacterTokenizer
 from tfm.data.config import DataConfig, DocumentsConfig
 from tfm.data.image_batches import ImageBatches
 from tfm.data.images import ArrayImages, ImageDataConfig, open_images
@@ -20,6 +19,7 @@ from tfm.data.source import hold
 from tfm.data.sources.documents import open_documents
 from tfm.data.sources.opening import open_pairs
 from tfm.data.token_cache import TEXT, TokenCache
+from tfm.data.tokenizers.characters import Characters
 from tfm.testing.files import CACHE
 from tfm.testing.readers import ROWS, Reader, change_texts
 
@@ -212,9 +212,7 @@ MIXTURES = {name: functools.partial(mixture, batching=name) for name in ("bucket
 def make_document_batches(folder, seed, *, rows, **hosts):
     rng = np.random.default_rng(0)
     texts = ["".join(map(chr, rng.integers(97, 123, rng.integers(10, 60)))) for _ in range(80)]
-    cache = TokenCache.open(
-        hold([(text,) for text in texts], "texts"), CharacterTokenizer(), str(folder), TEXT
-    )
+    cache = TokenCache.open(hold([(text,) for text in texts], "texts"), Characters(), str(folder), TEXT)
     config = DocumentsConfig(row_length=64, batch_tokens=320, rows=rows)
     return document_batches.train_batches(cache, config, seed, **hosts)
 

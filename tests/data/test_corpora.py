@@ -7,7 +7,7 @@ from tests.support.corpora import pairs_of, text_config, write
 from tfm.data.batches.pairs import compute_repeats
 from tfm.data.config import DataConfig
 from tfm.data.sources.opening import check_splits, open_pairs
-from tfm.data.tokenizer import Tokenizer
+from tfm.data.tokenizers.learning import learn_word_pieces
 from tfm.errors import UserError
 
 
@@ -40,7 +40,7 @@ def test_a_pattern_is_one_corpus(folder):
 def test_a_tag_is_one_piece(tmp_path):
     texts = [f"<2de> the {word} house" for word in ("red", "blue", "small", "big")] * 20
     path = str(tmp_path / "vocabulary.model")
-    tokenizer = Tokenizer.train(texts, 310, path, symbols=["<2de>", "<2fr>"])
+    tokenizer = learn_word_pieces(texts, 310, path, symbols=["<2de>", "<2fr>"])
     for tag in ("<2de>", "<2fr>"):
         ids = tokenizer.encode([f"{tag} the house"])[0]
         assert tag in tokenizer.pieces(ids)

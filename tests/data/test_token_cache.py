@@ -17,7 +17,7 @@ from tests.support.tiny import ids
 from tfm.data import token_cache
 from tfm.data.sources.parallel_text import open_parallel_text
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizer import Tokenizer
+from tfm.data.tokenizers.learning import learn_word_pieces
 from tfm.errors import UserError
 
 
@@ -232,5 +232,5 @@ def test_a_failed_tokenizer_leaves_nothing(tmp_path):
         raise UserError("line 9 is not UTF-8")
 
     with pytest.raises(UserError, match="line 9"):
-        Tokenizer.train(texts(), 310, str(tmp_path / "v.model"))
+        learn_word_pieces(texts(), 310, str(tmp_path / "v.model"))
     assert list(tmp_path.iterdir()) == []

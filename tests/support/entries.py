@@ -28,7 +28,8 @@ from tfm.data.sources.parallel_text import open_parallel_text
 from tfm.data.sources.tables import TableOptions, open_table
 from tfm.data.sources.treebank import open_treebank
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizer import Tokenizer
+from tfm.data.tokenizers.files import load_word_pieces
+from tfm.data.tokenizers.protocol import number_words, split_ids
 from tfm.data.trees import format_tree, read_trees, restore_tree
 from tfm.errors import UserError
 from tfm.export import model_card
@@ -80,10 +81,10 @@ def table(folder, content, form):
 def tokenizer(folder, content):
     """A tokenizer of this content, used once."""
     write(folder, "v.model", content)
-    loaded = Tokenizer.load(os.path.join(folder, "v.model"))
+    loaded = load_word_pieces(os.path.join(folder, "v.model"))
     ids = loaded.encode(["The big cat, \U0001f600"])[0]
     assert all(0 <= i < len(loaded) for i in ids)
-    return loaded.decode(ids), loaded.words(ids), loaded.split(ids, 2)
+    return loaded.decode(ids), number_words(loaded, ids), split_ids(loaded, ids, 2)
 
 
 def changed_config(folder, content):

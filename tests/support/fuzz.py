@@ -23,7 +23,7 @@ with atheris.instrument_imports(
     from tests.support import entries
     from tests.support.tiny import make_config, train_run, write_corpus
     from tfm.checkpoints import manifest
-    from tfm.data.tokenizer import Tokenizer
+    from tfm.data.tokenizers.files import load_word_pieces
     from tfm.errors import UserError
     from tfm.export.bundle import write_bundle
     from tfm.workdir import bundle, runs
@@ -74,7 +74,7 @@ def entry_points(folder):
     place = str(folder / "place")
     sound, checkpoints = str(folder / "export"), str(folder / "run" / "checkpoints")
     saved = {name: (folder / "export" / name).read_bytes() for name in os.listdir(sound)}
-    tokenizer = Tokenizer.load(os.path.join(sound, VOCABULARY_FILE))
+    tokenizer = load_word_pieces(os.path.join(sound, VOCABULARY_FILE))
 
     def round_trip(content):
         text = content.decode("utf-8", errors="replace")

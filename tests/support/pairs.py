@@ -3,7 +3,7 @@
 import numpy as np
 
 from tfm.data.config import DataConfig
-from tfm.data.tokenizer import EOS_ID
+from tfm.data.tokenizers.protocol import EOS_ID
 
 TEXTS = [
     f"The {a} dog {b} the {c} cat ."

@@ -245,7 +245,8 @@ def data_entries() -> Iterator[Entry]:
     of_vocabulary = {
         # The pair that makes the vocabulary is of the first corpus, so that only a symbol has the second tag.
         "tags": ("<a>,<b>", "<a>,<c>", tagged | {"vocabulary_pairs": 1, "vocabulary_size": 290}),
-        "vocabulary_size": (330, 320),
+        "tokenizer": ("word_pieces", "own.model"),
+        "vocabulary_size": (330, "auto"),
         "vocabulary_pairs": (5_000_000, 7),
     }
     yield from of_pairs("assets", PAIRS, of_vocabulary)

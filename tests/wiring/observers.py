@@ -33,7 +33,10 @@ from tfm.data.config import DataConfig, DocumentsConfig
 from tfm.data.images import ImageDataConfig, open_images
 from tfm.data.sources import documents
 from tfm.data.sources import opening as sources
-from tfm.data.tokenizer import EOS_ID, Tokenizer
+from tfm.data.tokenizers.files import load_word_pieces
+from tfm.data.tokenizers.learning import learn_word_pieces
+from tfm.data.tokenizers.protocol import EOS_ID
+from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import Continuation, generate_batch
 from tfm.decoding.parameters import search_parameters
@@ -266,6 +269,7 @@ def write_data() -> None:
             (folder / f"{split}.mixed").write_text("\n".join(mixed))
         with gzip.open(folder / "packed.tsv.gz", "wt") as file:
             file.write((folder / "train.tsv").read_text())
+    learn_word_pieces(tiny.WORDS, 280, "own.model")
     tiny_trees.write_treebank(pathlib.Path("corpus"))
     images.write_arrays("images.npz", {split: 8 * size // 5 for split, size in SIZES.items()})
     images.write_arrays("others.npz", {split: 6 * size // 5 for split, size in SIZES.items()})
@@ -525,12 +529,12 @@ def observe_store(training: TrainingConfig) -> Observation:
 
 
 @functools.cache
-def load_tokenizer() -> Tokenizer:
+def load_tokenizer() -> WordPieces:
     """Returns a tokenizer of the words of the tiny corpus."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "tokenizer")
-        Tokenizer.train([" ".join(tiny.WORDS)] * 9, 310, path)
-        return Tokenizer.load(path)
+        learn_word_pieces([" ".join(tiny.WORDS)] * 9, 310, path)
+        return load_word_pieces(path)
 
 
 def fake_params(task: Any) -> Any:

@@ -112,7 +112,7 @@ FIXED = {
     *("model.attention_bias", "model.activation", "model.norm_order", "model.positions"),
     *("model.max_positions", "model.layer_norm_epsilon", "model.norm", "model.deep_norm", "model.gated"),
     *("model.key_value_heads", "model.scale_attention", "model.attention_window", "model.tied_embeddings"),
-    *("data.vocabulary_size", "data.vocabulary_pairs"),
+    *("data.vocabulary_size", "data.vocabulary_pairs", "data.tokenizer"),
 }
 RESET = {
     *("training.optimizer.name", "training.optimizer.momentum", "training.optimizer.smallest_factored"),

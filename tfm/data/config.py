@@ -27,6 +27,9 @@ NOT_READ = (
 VOCABULARY_FILE = "vocabulary.model"  # of translation, in the work directory
 BUILTIN_DOCUMENTS = ("pydoc_topics",)
 TOKENIZER_FILE = "tokenizer.model"  # of language models, in the work directory
+OWN_TOKENIZER = r".+\.(?:model|json)"
+OWN_TOKENIZER_FORM = "the path of a file that ends in .model or .json"
+AUTO = "auto"  # a `vocabulary_size` that the size of the text decides
 FEATURE = re.compile(r"\w[\w.-]*")
 MOST_TOKENS = 65_536  # of one side of a pair, or of a row
 SHARE = r"(?=[\d.]*[1-9])(\d{1,9}(\.\d{0,9})?|\.\d{1,9})"  # a number above 0
@@ -125,11 +128,23 @@ class DataConfig:
         form="tags such as <de>, >>de<< or __de__ separated by commas",
         asset=VOCABULARY_FILE,
     )
-    vocabulary_size: int = field(
+    tokenizer: str = field(
+        "word_pieces",
+        "Tokenizer of both languages. word_pieces: data.vocabulary_size pieces, learned from the training "
+        "text. Otherwise the path of your own SentencePiece model or Hugging Face tokenizer.json, of which "
+        "the run keeps a copy.",
+        pattern=re.compile(rf"word_pieces|{OWN_TOKENIZER}", re.DOTALL),
+        form=f"word_pieces, or {OWN_TOKENIZER_FORM}",
+        resume=NEVER,
+        asset=VOCABULARY_FILE,
+    )
+    vocabulary_size: int | str = field(
         37_000,
-        "Number of word pieces. Both languages share this vocabulary.",
+        "Number of word pieces that are learned. Both languages share this vocabulary. auto: the size of the "
+        "training text decides.",
         least=1,
         most=10_000_000,
+        word=AUTO,
         unit="pieces",
         resume=NEVER,
         asset=VOCABULARY_FILE,
@@ -278,16 +293,20 @@ class DocumentsConfig:
     tokenizer: str = field(
         "bytes",
         "Unit of the tokens. bytes: UTF-8 bytes. characters: the characters of the training text; other "
-        "characters become bytes. word_pieces: a vocabulary of data.vocabulary_size pieces.",
-        choices=("bytes", "characters", "word_pieces"),
+        "characters become bytes. word_pieces: a vocabulary of data.vocabulary_size pieces. Otherwise the "
+        "path of your own SentencePiece model or Hugging Face tokenizer.json, of which the run keeps a copy.",
+        pattern=re.compile(rf"bytes|characters|word_pieces|{OWN_TOKENIZER}", re.DOTALL),
+        form=f"bytes, characters, word_pieces, or {OWN_TOKENIZER_FORM}",
         resume=NEVER,
         asset=TOKENIZER_FILE,
     )
-    vocabulary_size: int = field(
+    vocabulary_size: int | str = field(
         32_000,
-        "Number of word pieces. The tokenizers bytes and characters ignore this field.",
+        "Number of word pieces. auto: the size of the training text decides. Other tokenizers ignore this "
+        "field.",
         least=1,
         most=10_000_000,
+        word=AUTO,
         unit="pieces",
         resume=NEVER,
         asset=TOKENIZER_FILE,
@@ -336,7 +355,8 @@ class DocumentsConfig:
             "tfds": f"TFDS `{self.name}`",
             "builtin": f"the built-in `{self.name}`",
         }
-        return f"{where[self.kind]}, `{self.train}`, validated on `{self.validation}`, as {self.tokenizer}"
+        tokenizer = os.path.basename(self.tokenizer)
+        return f"{where[self.kind]}, `{self.train}`, validated on `{self.validation}`, as {tokenizer}"
 
 
 def check_name(kind: str, name: str) -> None:
@@ -375,7 +395,8 @@ def remove_paths(data: Any) -> Any:
     names = {split: _remove_folders(getattr(data, split)) for split in SPLITS}
     if data.kind == "huggingface" and data.directory:
         names["name"] = ""
-    return dataclasses.replace(data, directory="", cache_dir="", **names)
+    tokenizer = _remove_folders(data.tokenizer)
+    return dataclasses.replace(data, directory="", cache_dir="", tokenizer=tokenizer, **names)
 
 
 def _remove_folders(name: str) -> str:

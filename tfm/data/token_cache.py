@@ -23,7 +23,7 @@ from numpy.lib.format import write_array_header_1_0
 
 from tfm.data.batches.rows import concatenate_ranges, find_starts
 from tfm.data.source import read_in_chunks
-from tfm.data.tokenizer import EOS_ID
+from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.errors import UserError
 from tfm.io.files import atomic_folder, clean_folder, writing
 

@@ -16,7 +16,7 @@ from tests.support.programs import initialize
 from tfm.data.batches.pairs import train_batches
 from tfm.data.config import DataConfig
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.errors import UserError
 from tfm.tasks.translation.data import count_tokens
 from tfm.tasks.translation.task import Config, Translation

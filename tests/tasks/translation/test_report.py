@@ -14,7 +14,7 @@ from tfm.commands import evaluate as eval_command
 from tfm.config import save
 from tfm.data.config import DataConfig
 from tfm.data.sources.opening import open_pairs
-from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.tasks import translation

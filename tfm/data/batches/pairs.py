@@ -21,8 +21,8 @@ from tfm.data.batches.schedule import Batch, Batches, cut_batches, plan_shape
 from tfm.data.config import TEMPERATURE, DataConfig, check_shares
 from tfm.data.source import join
 from tfm.data.sources.opening import open_corpora
-from tfm.data.subword_sampling import SampledTokenizer, derive_seed
 from tfm.data.token_cache import TokenCache
+from tfm.data.tokenizers.sampling import SampledWordPieces, derive_seed
 from tfm.errors import UserError
 
 # Distinguishes the seed of a pass from the seed of an epoch's order, (seed, epoch): to NumPy, the latter
@@ -180,7 +180,7 @@ def open_train_batches(
     if config.subword_dropout:
         seeds = [derive_seed(seed, version) for version in range(config.subword_samples)]
         versions = [
-            open_epochs(SampledTokenizer(tokenizer, config.subword_dropout, own_seed), own_seed)
+            open_epochs(SampledWordPieces(tokenizer, config.subword_dropout, own_seed), own_seed)
             for own_seed in seeds
         ]
     else:

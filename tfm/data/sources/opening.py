@@ -15,7 +15,7 @@ from tfm.data.sources.columns import require_two_columns
 from tfm.data.sources.parallel_text import open_parallel_text
 from tfm.data.sources.splits import find_empty_names, find_name, find_split_problems, list_distinct
 from tfm.data.sources.tables import TableOptions
-from tfm.data.tokenizer import LONGEST_TEXT
+from tfm.data.tokenizers.learning import MAX_TEXT_BYTES
 from tfm.errors import UserError
 
 LINE_ENDS = re.compile(r"[\r\n]+")
@@ -169,12 +169,12 @@ def _require_usable(pairs: Source, name: str) -> None:
       UserError: if there is none.
     """
     usable = (
-        source and target and max(len(source.encode()), len(target.encode())) <= LONGEST_TEXT
+        source and target and max(len(source.encode()), len(target.encode())) <= MAX_TEXT_BYTES
         for source, target in pairs
     )
     if not any(usable):
         raise UserError(
-            f"No pair of {name} has text on both sides, of at most {LONGEST_TEXT:,} bytes: expected one "
+            f"No pair of {name} has text on both sides, of at most {MAX_TEXT_BYTES:,} bytes: expected one "
             "sentence a line."
         )
 

@@ -21,7 +21,9 @@ from tfm.data.batches.pairs import plan_largest_batch
 from tfm.data.config import SPLITS, VOCABULARY_FILE, DataConfig, remove_paths
 from tfm.data.sources.opening import check_splits, find_problems, open_pairs, split_tags
 from tfm.data.token_cache import check_folder
-from tfm.data.tokenizer import BOS_ID, Tokenizer
+from tfm.data.tokenizers.files import copy_tokenizer, is_own_file, load_word_pieces, plan_size
+from tfm.data.tokenizers.learning import RepeatableTexts, learn_word_pieces
+from tfm.data.tokenizers.protocol import BOS_ID, PieceTokenizer
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.protocol import check_translates
 from tfm.errors import UserError
@@ -132,7 +134,7 @@ class Translation(Task):
 
     Attributes:
       config: `Config`.
-      tokenizer: `tfm.data.tokenizer.Tokenizer`.
+      tokenizer: a `tfm.data.tokenizers.protocol.PieceTokenizer`.
       model: the Linen module.
       d_model: model width D for the paper's learning rate, or None if the model's config has no d_model.
       best, unit: see `tfm.training.task.Task`.
@@ -141,11 +143,10 @@ class Translation(Task):
     best = Best("validation/bleu", "max")
     unit = "tokens"
 
-    def __init__(self, config: Config, tokenizer: Tokenizer):
+    def __init__(self, config: Config, tokenizer: PieceTokenizer):
         self.config = config
         self.tokenizer = tokenizer
-        self.model = models.find(config.model.name).Model(config.model, vocabulary_size=len(tokenizer))
-        check_translates(self.model)
+        self.model = make_model(config, len(tokenizer))
         self.d_model = getattr(config.model, "d_model", None)
         self._evaluation_loss = jax.jit(
             lambda variables, batch: self.loss(variables, batch, Context()).metrics
@@ -255,9 +256,18 @@ def plan_model(config: Config) -> Any:
     """Returns the Linen module of a run that has no vocabulary yet, with the vocabulary size of the config.
 
     Raises:
+      UserError: if the model does not translate, or the user's tokenizer cannot be used.
+    """
+    return make_model(config, plan_size(config.data))
+
+
+def make_model(config: Config, vocabulary_size: int) -> Any:
+    """Returns the Linen module of a run.
+
+    Raises:
       UserError: if the model does not translate.
     """
-    model = models.find(config.model.name).Model(config.model, vocabulary_size=config.data.vocabulary_size)
+    model = models.find(config.model.name).Model(config.model, vocabulary_size=vocabulary_size)
     check_translates(model)
     return model
 
@@ -267,33 +277,40 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Translation:
     return Translation(config, prepare_tokenizer(config, workdir, new=new))
 
 
-def prepare_tokenizer(config: Config, workdir: str, *, new: bool) -> Tokenizer:
+def prepare_tokenizer(config: Config, workdir: str, *, new: bool) -> PieceTokenizer:
     """Returns the tokenizer in `workdir`.
 
     Args:
       config: config of the run.
       workdir: work directory of the run.
-      new: checks the memory and the data. If `workdir` has no tokenizer yet, trains it on the training pairs.
+      new: checks the memory and the data. If `workdir` has no tokenizer yet, copies the user's file, or
+        learns a tokenizer from the training pairs.
 
     Raises:
       UserError: if the data or the tokenizer cannot be used, with all problems in the message, or if the
         model of a new run does not fit into the memory.
     """
-    path = os.path.join(workdir, VOCABULARY_FILE)
-    if new:  # checked first, because training a tokenizer takes minutes
-        check_training_fits(plan_model(config), config.training)
-        check_batches_fit(config.data.batch_tokens)
-        _check_data(config.data, resumed=os.path.exists(path))
-    if new and not os.path.exists(path):
-        pairs = open_pairs(config.data, "train")
-        log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")
-        Tokenizer.train(
-            sample_evenly(pairs, config.data.vocabulary_pairs),
-            config.data.vocabulary_size,
-            path,
-            symbols=sorted(set(split_tags(config.data.tags)) - {""}),
-        )
-    return Tokenizer.load(path)
+    path, data = os.path.join(workdir, VOCABULARY_FILE), config.data
+    resumed = os.path.exists(path)
+    if new:  # checked first, because learning a tokenizer takes minutes
+        size = len(load_word_pieces(path)) if resumed else plan_size(data)
+        check_training_fits(make_model(config, size), config.training)
+        check_batches_fit(data.batch_tokens)
+        _check_data(data, resumed)
+    if new and not resumed:
+        make_tokenizer(data, path)
+    return load_word_pieces(path)
+
+
+def make_tokenizer(data: DataConfig, path: str) -> None:
+    """Copies the user's tokenizer to `path`, or learns word pieces from the training pairs."""
+    if is_own_file(data.tokenizer):
+        copy_tokenizer(data.tokenizer, path)
+        return
+    pairs = open_pairs(data, "train")
+    log.info("Learning a vocabulary of word pieces (data.vocabulary_size=%s)", data.vocabulary_size)
+    texts = RepeatableTexts(lambda: sample_evenly(pairs, data.vocabulary_pairs))
+    learn_word_pieces(texts, data.vocabulary_size, path, symbols=sorted(set(split_tags(data.tags)) - {""}))
 
 
 def fingerprint(config: Config, split: str) -> str:
