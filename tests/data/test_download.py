@@ -104,7 +104,7 @@ def test_a_failed_connection_leaves_nothing(tmp_path, monkeypatch):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # and does not listen
         monkeypatch.setenv("TFM_TEST_SERVER", f"http://127.0.0.1:{unused.getsockname()[1]}")
-        with pytest.raises(UserError, match=r"could not be prepared in .*ConnectionError.*check the network"):
+        with pytest.raises(UserError, match=r"could not be prepared in .*ConnectionError.*data\.directory"):
             sources.check_splits(config_of(tmp_path / "a" / "b"))
     assert list(tmp_path.iterdir()) == []
 
@@ -158,10 +158,9 @@ def test_a_silent_server_is_given_up(monkeypatch, tmp_path):
         tfds_download.bound_requests()
         with (
             socket.create_server(("127.0.0.1", 0)) as silent,
-            pytest.raises(requests.ConnectionError, match="Read timed out"),
-            downloader._open_url(f"http://127.0.0.1:{silent.getsockname()[1]}/x"),
+            pytest.raises(requests.ReadTimeout),
         ):
-            pass
+            requests.get(f"http://127.0.0.1:{silent.getsockname()[1]}/x")  # TFDS gives no timeout either
     finally:
         socket.setdefaulttimeout(before)
 
