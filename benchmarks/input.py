@@ -18,7 +18,7 @@ from absl import app, flags
 
 from tfm.data.batches.pairs import open_train_batches
 from tfm.data.batches.schedule import prefetch
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.data.sources.opening import open_pairs
 from tfm.data.tokenizers.files import load_word_pieces
 from tfm.data.tokenizers.learning import learn_word_pieces
@@ -43,7 +43,7 @@ def main():
     for split, count in (("train", pairs), ("other", pairs // 9)):
         if not os.path.exists(os.path.join(FLAGS.folder, f"{split}.de")):
             write_corpus(FLAGS.folder, split, count)
-    plain = DataConfig(
+    plain = PairsConfig(
         kind="text",
         directory=FLAGS.folder,
         cache_dir=os.path.join(FLAGS.folder, "cache"),

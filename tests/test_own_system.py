@@ -58,7 +58,7 @@ SPLITS = {"train": 64, "validation": 16, "test": 9}
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class PairsConfig:
     points: int = field(8, "Of a batch.", least=1, most=64)
 
 
@@ -66,7 +66,7 @@ class DataConfig:
 class Config:
     task: str = field("own_lab.task", "This module.", resume=NEVER)
     model: Any = field(ModelConfig, "The model.", section_class=lambda it: models.find(it["name"]).Config)
-    data: DataConfig = field(DataConfig, "Points.")
+    data: PairsConfig = field(PairsConfig, "Points.")
     training: TrainingConfig = field(TrainingConfig, "The procedure.")
     output_suffix = "values"
 

@@ -12,9 +12,8 @@ from tests.support.pairs import Letters, pair_config, random_pairs
 from tfm.data.batches import documents as document_batches
 from tfm.data.batches import pairs as pair_batches
 from tfm.data.batches.schedule import Batches
-from tfm.data.config import DataConfig, DocumentsConfig
-from tfm.data.image_batches import ImageBatches
-from tfm.data.images import ArrayImages, ImageDataConfig, open_images
+from tfm.data.config import DocumentsConfig, PairsConfig
+from tfm.data.images import ArrayImages, ImageBatches, ImagesConfig, open_images
 from tfm.data.source import hold
 from tfm.data.sources.documents import open_documents
 from tfm.data.sources.opening import open_pairs
@@ -28,7 +27,9 @@ REVERSED = ({"source_language": "de", "target_language": "en"},)
 
 
 def open_source(folder, kind, **fields):
-    config = DataConfig(**{"kind": kind, "directory": str(folder), "cache_dir": str(folder / CACHE)} | fields)
+    config = PairsConfig(
+        **{"kind": kind, "directory": str(folder), "cache_dir": str(folder / CACHE)} | fields
+    )
     return open_pairs(config, "train")
 
 
@@ -172,7 +173,7 @@ def write_images(folder, rows):
 
 
 def open_arrays(folder, split="train"):
-    return open_images(ImageDataConfig(kind="arrays", file=str(folder / "images.npz")), split)
+    return open_images(ImagesConfig(kind="arrays", file=str(folder / "images.npz")), split)
 
 
 def change_image(row):
@@ -224,7 +225,7 @@ PACKED = {"packed": functools.partial(make_document_batches, rows="packed")}
 def image_batches(folder, seed, batch_size=5, **hosts):
     pixels = np.random.default_rng(0).integers(0, 256, (20, 4, 3, 3)).astype(np.uint8)
     source = ArrayImages(pixels, np.arange(20), [str(label) for label in range(20)], 255.0)
-    return ImageBatches(source, ImageDataConfig(batch_size=batch_size, max_shift=1, flip=True), seed, **hosts)
+    return ImageBatches(source, ImagesConfig(batch_size=batch_size, max_shift=1, flip=True), seed, **hosts)
 
 
 IMAGE_BATCHES = {"images": image_batches}

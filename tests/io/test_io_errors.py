@@ -31,7 +31,7 @@ from tests.support.tiny import make_config, train_run, write_config_file
 from tfm import config
 from tfm.checkpoints.store import CheckpointStore
 from tfm.commands import cli
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.data.sources.standard_input import store_pipe
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.learning import learn_word_pieces
@@ -57,7 +57,7 @@ WRITERS = {
     "vocabulary": lambda folder: learn_word_pieces(TEXTS, 310, os.path.join(folder, "old")),
     "cache": lambda folder: TokenCache.open(random_pairs(50), Letters(), folder),
     "pipe": lambda folder: store_pipe(
-        DataConfig(kind="table", train="-", cache_dir=folder), io.BytesIO(b"a\tb\n" * 100)
+        PairsConfig(kind="table", train="-", cache_dir=folder), io.BytesIO(b"a\tb\n" * 100)
     ),
     "picture": lambda folder: draw_curves([], os.path.join(folder, "old.png")),
 }

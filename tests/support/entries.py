@@ -22,7 +22,7 @@ from tfm.checkpoints import manifest
 from tfm.checkpoints.store import CheckpointStore
 from tfm.commands import compare, config_flag
 from tfm.commands.translate import as_json, as_text, open_output, translate_file, translate_lines
-from tfm.data.config import SPLITS, DataConfig
+from tfm.data.config import SPLITS, PairsConfig
 from tfm.data.sources.opening import find_problems, open_pairs
 from tfm.data.sources.parallel_text import open_parallel_text
 from tfm.data.sources.tables import TableOptions, open_table
@@ -122,7 +122,7 @@ def data_problems(folder, source, target):
     """What a new run says to two text files with this content."""
     for name, content in {"train.en": source, "train.de": target, "val.en": b"a", "val.de": b"b"}.items():
         write(folder, name, content)
-    data = DataConfig(
+    data = PairsConfig(
         kind="text", directory=folder, validation="val", cache_dir=os.path.join(folder, "cache")
     )
     problems = find_problems(data, SPLITS)
@@ -134,7 +134,7 @@ def data_problems(folder, source, target):
 def treebank(folder, content):
     """All pairs of a treebank with this content, each of them a tree over its words."""
     write(folder, "data.mrg", content)
-    pairs = open_treebank(DataConfig(directory=folder, cache_dir=folder), "data")[:]
+    pairs = open_treebank(PairsConfig(directory=folder, cache_dir=folder), "data")[:]
     for words, tokens in pairs:
         found = restore_tree(tokens.split(), words.split())
         assert not found.repairs

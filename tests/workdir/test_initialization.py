@@ -15,7 +15,7 @@ from tests.support import tiny_regression
 from tests.support.tiny import make_config, write_corpus
 from tfm import config, tasks
 from tfm.config import save
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.data.sources.opening import open_pairs
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
@@ -91,7 +91,7 @@ def another(leaf):
     return f"{leaf.value}x" if isinstance(leaf.value, str) else (leaf.value or 0) + 1
 
 
-BASE = Config(data=DataConfig(kind="text"))
+BASE = Config(data=PairsConfig(kind="text"))
 # What the documentation promises; every other field is refused without the flag.
 FREE = {
     *("training.steps", "training.log_every", "training.eval_every", "training.checkpoint_every"),

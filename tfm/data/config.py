@@ -1,4 +1,4 @@
-"""The data section of a config: sentence pairs (`DataConfig`) or documents (`DocumentsConfig`)."""
+"""The data section of a config: sentence pairs, documents or labelled images."""
 
 import dataclasses
 import functools
@@ -40,8 +40,52 @@ TAGS = re.compile(rf"(?!,*$)({TAG})?(,({TAG})?)*|")
 OF_SEVERAL_FILES = ("text", "table")  # kinds whose splits may be several names separated by commas
 
 
+class DataSection:
+    """The base of all data sections of a config. Its subclasses are frozen dataclasses."""
+
+    kind: str
+    name: str
+
+    def __post_init__(self):
+        """
+        Raises:
+          UserError: if a field is invalid, or `name` has no form of a TFDS name for `kind` "tfds". TFDS would
+            search the data sets of its community for other names.
+        """
+        check_fields(self, "data")
+        if self.kind == "tfds" and not TFDS_NAME.fullmatch(self.name):
+            raise UserError(
+                "data.name must be a name such as wmt14_translate/de-en or lm1b for data.kind=tfds, got "
+                f"{self.name!r}."
+            )
+
+
+class TextSection(DataSection):
+    """The base of the data sections whose texts become tokens."""
+
+    batch_tokens: int
+    cache_dir: str
+
+    @property
+    def cache(self) -> str:
+        """Folder of prepared data and tokens: `cache_dir`, or by default the user's cache folder."""
+        return self.cache_dir or user_cache()
+
+    def check_batch(self, row_field: str) -> None:
+        """
+        Raises:
+          UserError: if a batch has fewer tokens than a single row, whose tokens are the value of `row_field`.
+        """
+        row_tokens = getattr(self, row_field)
+        if self.batch_tokens < row_tokens:
+            raise UserError(
+                f"data.batch_tokens must be at least data.{row_field} ({row_tokens:,}), the tokens of a "
+                f"single row, got {self.batch_tokens:,}."
+            )
+
+
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class PairsConfig(TextSection):
     """The source of sentence pairs, their vocabulary, and how they become batches."""
 
     kind: str = field(
@@ -49,7 +93,7 @@ class DataConfig:
         "Kind of the data. text: two files of lines. table: TSV, CSV, JSON Lines or Parquet files. "
         "huggingface: a data set of the package datasets. tfds: a TFDS data set. builtin: the built-in "
         "language. treebank: bracketed files. builtin_treebank: trees of the built-in language. "
-        "package.module:function: your function (DataConfig, split) -> source, see `tfm.data.source`.",
+        "package.module:function: your function (PairsConfig, split) -> source, see `tfm.data.source`.",
         pattern=re.compile(rf"{'|'.join(KINDS)}|{DOTTED.pattern}", re.ASCII),
         form=f"one of {', '.join(KINDS)}, or package.module:function",
         asset=VOCABULARY_FILE,
@@ -200,25 +244,14 @@ class DataConfig:
     )
 
     def __post_init__(self):
-        check_fields(self, "data")
-        check_name(self.kind, self.name)
+        super().__post_init__()
         if (self.mixing or self.tags) and self.kind not in OF_SEVERAL_FILES:
             raise UserError(
                 f"data.mixing and data.tags require data.kind={' and '.join(OF_SEVERAL_FILES)}, got "
                 f"{self.kind!r}. Write the pairs to text or table files, or leave these two fields empty."
             )
         check_shares(self.mixing, len(self.train.split(",")))
-        row = self.row_length if self.batching == "packed" else self.max_length
-        if self.batch_tokens < row:
-            raise UserError(
-                f"data.batch_tokens must be at least {row}, the tokens of a single row, got "
-                f"{self.batch_tokens}."
-            )
-
-    @property
-    def cache(self) -> str:
-        """Folder of prepared data and tokens: `cache_dir`, or by default the user's cache folder."""
-        return self.cache_dir or user_cache()
+        self.check_batch("row_length" if self.batching == "packed" else "max_length")
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -236,11 +269,11 @@ class DataConfig:
         return min(self.max_length, self.row_length) if self.batching == "packed" else self.max_length
 
 
-_shared_field = functools.partial(field_like, DataConfig)
+_shared_field = functools.partial(field_like, PairsConfig)
 
 
 @dataclasses.dataclass(frozen=True)
-class DocumentsConfig:
+class DocumentsConfig(TextSection):
     """The source of documents, their tokenizer, and how the tokens become rows of a batch."""
 
     kind: str = field(
@@ -327,23 +360,13 @@ class DocumentsConfig:
     cache_dir: str = _shared_field("cache_dir")
 
     def __post_init__(self):
-        check_fields(self, "data")
-        check_name(self.kind, self.name)
-        if self.batch_tokens < self.row_length:
-            raise UserError(
-                f"data.batch_tokens must be at least data.row_length ({self.row_length}), got "
-                f"{self.batch_tokens}."
-            )
+        super().__post_init__()
+        self.check_batch("row_length")
         if self.kind == "builtin" and self.name not in BUILTIN_DOCUMENTS:
             raise UserError(
                 f"data.name must be one of {', '.join(BUILTIN_DOCUMENTS)} for data.kind=builtin, got "
                 f"{self.name!r}."
             )
-
-    @property
-    def cache(self) -> str:
-        """Folder of prepared data and tokens."""
-        return self.cache_dir or user_cache()
 
     @property
     def summary(self) -> str:
@@ -359,17 +382,58 @@ class DocumentsConfig:
         return f"{where[self.kind]}, `{self.train}`, validated on `{self.validation}`, as {tokenizer}"
 
 
-def check_name(kind: str, name: str) -> None:
-    """Checks the form of `data.name` for `data.kind` "tfds".
+@dataclasses.dataclass(frozen=True)
+class ImagesConfig(DataSection):
+    """The source of labelled images, and how they become batches."""
 
-    Raises:
-      UserError: if TFDS cannot have a data set of this name, or would search the community's data sets.
-    """
-    if kind == "tfds" and not TFDS_NAME.fullmatch(name):
-        raise UserError(
-            "data.name must be a name such as wmt14_translate/de-en or lm1b for data.kind=tfds, got "
-            f"{name!r}."
-        )
+    kind: str = field(
+        "tfds",
+        "Kind of the data. tfds: a TFDS data set. arrays: the arrays of an .npz file. digits: scikit-learn's "
+        "1,797 digits of 8 x 8 pixels (install the extra digits).",
+        choices=("tfds", "arrays", "digits"),
+    )
+    name: str = field(
+        "mnist",
+        "tfds: name of the data set. It must have the features image and label.",
+        pattern=TFDS_NAME,
+        form="a name such as mnist",
+    )
+    directory: str = field("", "tfds: TFDS's data_dir; empty for its default.")
+    file: str = field(
+        "",
+        "arrays: path of an .npz file. For each SPLIT it contains SPLIT_images, [N, height, width, C] or "
+        "[N, height, width], uint8 or floats from 0 to 1, and SPLIT_labels, [N], integers from 0. The array "
+        "label_names, a text for each label, is optional.",
+    )
+    train: str = field(
+        "train",
+        "Training split. tfds: a split such as train or train[:90%]. arrays: the SPLIT in the names of the "
+        "arrays. digits: train, validation or test.",
+    )
+    validation: str = field("validation", "Validation split, in the form of data.train.")
+    test: str = _shared_field("test")
+    batch_size: int = field(
+        128, "Images of a batch, summed over all hosts.", least=1, most=10**7, unit="images"
+    )
+    max_shift: int = field(
+        0,
+        "Maximum random shift of each training image, vertically and horizontally. Zeros fill the margin.",
+        least=0,
+        most=4096,
+        unit="pixels",
+    )
+    flip: bool = field(False, "Random mirroring of training images, left to right, with probability 1/2.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.kind == "arrays" and not self.file:
+            raise UserError("data.kind 'arrays' needs data.file, but it is empty. Set it to an .npz file.")
+
+    @property
+    def summary(self) -> str:
+        """Description of the data for a line of the model card."""
+        of = {"digits": "scikit-learn's digits", "arrays": f"`{self.file}`", "tfds": f"TFDS `{self.name}`"}
+        return f"{of[self.kind]}, `{self.train}`, validated on `{self.validation}`"
 
 
 def check_shares(mixing: str, corpora: int) -> None:

@@ -17,8 +17,8 @@ import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -151,18 +151,22 @@ def _tokenise(folder: str, pairs: Any, tokenizer: Any, sides: Sequence[str]) -> 
         files = [stack.enter_context(open(f"{stem}.tokens", "wb")) for stem in stems]
         for rows in read_in_chunks(pairs, CHUNK_PAIRS):
             for file, side_lengths, texts in zip(files, lengths, zip(*rows, strict=True), strict=True):
-                encoded = tokenizer.encode(texts)
-                for ids in encoded:
-                    ids.append(EOS_ID)
-                side_lengths.extend(map(len, encoded))
-                file.write(np.fromiter(itertools.chain.from_iterable(encoded), dtype).data)
+                side_lengths.extend(_write_ids(file, tokenizer.encode(texts), dtype))
             if len(pairs) > CHUNK_PAIRS:
                 count = len(lengths[0])
                 rate = f"{count / (time.monotonic() - began):,.0f}"
                 log.info("Tokenised %s of %s pairs (%s a second)", f"{count:,}", f"{len(pairs):,}", rate)
     for stem, side_lengths in zip(stems, lengths, strict=True):
         with open(f"{stem}.ends", "wb") as file:
-            file.write(np.cumsum(side_lengths, dtype=np.int64).data)
+            file.write(np.cumsum(np.frombuffer(side_lengths, np.int64)).data)
+
+
+def _write_ids(file: BinaryIO, encoded: list[list[int]], dtype: Any) -> Iterable[int]:
+    """Appends EOS to each list of ids, in place, writes the ids and returns the lengths of the lists."""
+    for ids in encoded:
+        ids.append(EOS_ID)
+    file.write(np.fromiter(itertools.chain.from_iterable(encoded), dtype).data)
+    return map(len, encoded)
 
 
 def _map_tokens(stem: str, count: int) -> np.ndarray:

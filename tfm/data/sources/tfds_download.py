@@ -20,6 +20,7 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
+from typing import Any
 
 from tfm.errors import UserError
 
@@ -186,7 +187,7 @@ def bound_requests() -> None:
     socket.setdefaulttimeout(SILENT_SECONDS)
 
 
-def _replace_tensorflow(module: types.ModuleType) -> None:
+def _replace_tensorflow(module: Any) -> None:
     """Lets TFDS encode arrays as images and read files if TensorFlow is not installed.
 
     MNIST and CIFAR-10 need TensorFlow for nothing else.

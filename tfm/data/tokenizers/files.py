@@ -66,7 +66,7 @@ def plan_size(data: Any) -> int:
     neither is the size for `data.vocabulary_size=auto`: both count as their minimum.
 
     Args:
-      data: a `DataConfig` or `DocumentsConfig`.
+      data: a `PairsConfig` or `DocumentsConfig`.
 
     Raises:
       UserError: see `load_word_pieces`.

@@ -18,7 +18,7 @@ import numpy as np
 from tfm import models
 from tfm.array_types import Array
 from tfm.data.batches.pairs import plan_largest_batch
-from tfm.data.config import SPLITS, VOCABULARY_FILE, DataConfig, remove_paths
+from tfm.data.config import SPLITS, VOCABULARY_FILE, PairsConfig, remove_paths
 from tfm.data.sources.opening import check_splits, find_problems, open_pairs, split_tags
 from tfm.data.token_cache import check_folder
 from tfm.data.tokenizers.files import copy_tokenizer, is_own_file, load_word_pieces, plan_size
@@ -61,7 +61,7 @@ class Config:
 
     task: str = field("translation", "A module of tfm.tasks.", resume=NEVER, warm_start=False)
     model: Any = models.model_field(TransformerConfig)
-    data: DataConfig = field(DataConfig, "Pairs of sentences and their batches.")
+    data: PairsConfig = field(PairsConfig, "Pairs of sentences and their batches.")
     training: TrainingConfig = field(TrainingConfig, "Training procedure.")
     decoding: DecodingConfig = field(DecodingConfig, "Search of evaluation and translation.")
     label_smoothing: float = field(0.1, "Label smoothing, epsilon_ls (section 5.4).", least=0, below=1)
@@ -302,7 +302,7 @@ def prepare_tokenizer(config: Config, workdir: str, *, new: bool) -> PieceTokeni
     return load_word_pieces(path)
 
 
-def make_tokenizer(data: DataConfig, path: str) -> None:
+def make_tokenizer(data: PairsConfig, path: str) -> None:
     """Copies the user's tokenizer to `path`, or learns word pieces from the training pairs."""
     if is_own_file(data.tokenizer):
         copy_tokenizer(data.tokenizer, path)
@@ -318,7 +318,7 @@ def fingerprint(config: Config, split: str) -> str:
     return open_pairs(config.data, split).fingerprint
 
 
-def _check_data(data: DataConfig, resumed: bool) -> None:
+def _check_data(data: PairsConfig, resumed: bool) -> None:
     """Checks all splits. A resumed run only logs problems of its test split, which it does not read."""
     check_splits(data, SPLITS[:2] if resumed else SPLITS)
     if not resumed:
