@@ -28,14 +28,14 @@ def random_rows(count, seed):
 
 def summarize(rows, training=None, languages=LANGUAGES, lengths=None, tokenizer=None):
     """A split of rows, read in parts."""
-    reader = SplitReader(list(languages))
+    reader = SplitReader(languages)
     for first in range(0, len(rows), 7):
         reader.add(rows[first : first + 7])
     return reader.summarize("split", training, lengths, tokenizer, None)
 
 
 def hashes(rows):
-    reader = SplitReader(list(LANGUAGES))
+    reader = SplitReader(LANGUAGES)
     reader.add(rows)
     return reader.hashes()
 
@@ -137,9 +137,9 @@ def test_documents_have_one_side():
 
 
 def test_words_are_sampled_and_progress_is_told(monkeypatch):
-    monkeypatch.setattr(inspection, "SAMPLED", 4)
+    monkeypatch.setattr(inspection, "MAX_SAMPLED_ROWS", 4)
     monkeypatch.setattr(inspection, "CHUNK_ROWS", 5)
-    monkeypatch.setattr(inspection, "PROGRESS", -1)
+    monkeypatch.setattr(inspection, "PROGRESS_SECONDS", -1)
     told = []
     found = read_split(SENTENCES * 4, LANGUAGES, told.append).summarize("train", None, None, None, None)
     assert found.swapped == (4, 0)

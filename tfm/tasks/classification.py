@@ -21,11 +21,10 @@ import numpy as np
 
 from tfm import models
 from tfm.data.batches.schedule import prefetch
-from tfm.data.config import SPLITS
+from tfm.data.config import SPLITS, ImagesConfig
 from tfm.data.images import (
     ImageBatches,
     Images,
-    ImagesConfig,
     assemble,
     check_splits,
     eval_batches,
