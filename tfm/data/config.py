@@ -31,13 +31,17 @@ OWN_TOKENIZER = r".+\.(?:model|json)"
 OWN_TOKENIZER_FORM = "the path of a file that ends in .model or .json"
 AUTO = "auto"  # a `vocabulary_size` that the size of the text decides
 FEATURE = re.compile(r"\w[\w.-]*")
-MOST_TOKENS = 65_536  # of one side of a pair, or of a row
+MAX_SIDE_TOKENS = 65_536  # of one side of a pair, or of a row
 SHARE = r"(?=[\d.]*[1-9])(\d{1,9}(\.\d{0,9})?|\.\d{1,9})"  # a number above 0
 TEMPERATURE = "temperature:"  # a `mixing` that begins like this has no list of shares
 MIXING = re.compile(rf"({TEMPERATURE}{SHARE}|{SHARE}(,{SHARE})*)?", re.ASCII)
 TAG = r"(?!(<s>|</s>|<pad>|<unk>|<0x..>)(,|$))(<[^\s,\0]{1,60}>|>>[^\s,\0]{1,60}<<|__[^\s,\0]{1,60}__)"
 TAGS = re.compile(rf"(?!,*$)({TAG})?(,({TAG})?)*|")
 OF_SEVERAL_FILES = ("text", "table")  # kinds whose splits may be several names separated by commas
+
+
+_vocabulary_field = functools.partial(field, asset=VOCABULARY_FILE)
+_tokenizer_field = functools.partial(field, asset=TOKENIZER_FILE)
 
 
 class DataSection:
@@ -88,7 +92,7 @@ class TextSection(DataSection):
 class PairsConfig(TextSection):
     """The source of sentence pairs, their vocabulary, and how they become batches."""
 
-    kind: str = field(
+    kind: str = _vocabulary_field(
         "tfds",
         "Kind of the data. text: two files of lines. table: TSV, CSV, JSON Lines or Parquet files. "
         "huggingface: a data set of the package datasets. tfds: a TFDS data set. builtin: the built-in "
@@ -96,61 +100,52 @@ class PairsConfig(TextSection):
         "package.module:function: your function (PairsConfig, split) -> source, see `tfm.data.source`.",
         pattern=re.compile(rf"{'|'.join(KINDS)}|{DOTTED.pattern}", re.ASCII),
         form=f"one of {', '.join(KINDS)}, or package.module:function",
-        asset=VOCABULARY_FILE,
     )
-    name: str = field(
+    name: str = _vocabulary_field(
         "wmt14_translate/de-en",
         "tfds: name of the data set. huggingface: name with the configuration, such as wmt/wmt14:de-en.",
         pattern=re.compile(f"({TFDS_NAME.pattern}|{HUGGINGFACE_NAME.pattern})?"),
         form="a name such as wmt14_translate/de-en",
-        asset=VOCABULARY_FILE,
     )
-    directory: str = field(
+    directory: str = _vocabulary_field(
         "",
         "Folder of the data. text, table, treebank: folder of the files. huggingface: folder written by "
         "save_to_disk; if empty, data.name is loaded. tfds: TFDS's data_dir; empty for its default. A "
         "resumed run may read from another folder if the content of the training data is the same.",
         resume=CHANGEABLE,
-        asset=VOCABULARY_FILE,
     )
-    source_language: str = field(
+    source_language: str = _vocabulary_field(
         "en",
         "Source language. text: extension of the files. tfds: key of the feature.",
         pattern=LANGUAGE,
         form=LANGUAGE_FORM,
-        asset=VOCABULARY_FILE,
     )
-    target_language: str = field(
+    target_language: str = _vocabulary_field(
         "de",
         "Target language. text: extension of the files. tfds: key of the feature.",
         pattern=LANGUAGE,
         form=LANGUAGE_FORM,
-        asset=VOCABULARY_FILE,
     )
-    source_column: str = field(
+    source_column: str = _vocabulary_field(
         "",
         "table, huggingface: name of the source column; if empty, source_language. A number, counted from 1, "
         "selects a column of a TSV or CSV file without a header.",
-        asset=VOCABULARY_FILE,
     )
-    target_column: str = field(
+    target_column: str = _vocabulary_field(
         "",
         "table, huggingface: name or number of the target column; if empty, target_language.",
-        asset=VOCABULARY_FILE,
     )
-    format: str = field(
+    format: str = _vocabulary_field(
         "",
         "table: format of the files. If empty, the extension of each file decides.",
         choices=("", *FORMATS),
-        asset=VOCABULARY_FILE,
     )
-    train: str = field(
+    train: str = _vocabulary_field(
         "train",
         "Training split. text: common stem of the two files (train for train.en and train.de, also with .gz "
         "or .xz). table: file name. text and table also accept several names separated by commas, or a "
         "pattern (part-*). treebank: file name; .mrg or .txt may be omitted. Other kinds: name of a split; "
         "TFDS also has slices such as train[:90%].",
-        asset=VOCABULARY_FILE,
     )
     validation: str = field("validation", "Validation split, in the form of data.train.")
     test: str = field(
@@ -164,15 +159,14 @@ class PairsConfig(TextSection):
         pattern=MIXING,
         form="numbers above 0 separated by commas, or temperature: and a number",
     )
-    tags: str = field(
+    tags: str = _vocabulary_field(
         "",
         "Tags that are added before each source text, such as <de>,<fr>: a tag for each name in a split. "
         "Each tag becomes a single piece of a new vocabulary.",
         pattern=TAGS,
         form="tags such as <de>, >>de<< or __de__ separated by commas",
-        asset=VOCABULARY_FILE,
     )
-    tokenizer: str = field(
+    tokenizer: str = _vocabulary_field(
         "word_pieces",
         "Tokenizer of both languages. word_pieces: data.vocabulary_size pieces, learned from the training "
         "text. Otherwise the path of your own SentencePiece model or Hugging Face tokenizer.json, of which "
@@ -180,9 +174,8 @@ class PairsConfig(TextSection):
         pattern=re.compile(rf"word_pieces|{OWN_TOKENIZER}", re.DOTALL),
         form=f"word_pieces, or {OWN_TOKENIZER_FORM}",
         resume=NEVER,
-        asset=VOCABULARY_FILE,
     )
-    vocabulary_size: int | str = field(
+    vocabulary_size: int | str = _vocabulary_field(
         37_000,
         "Number of word pieces that are learned. Both languages share this vocabulary. auto: the size of the "
         "training text decides.",
@@ -191,16 +184,14 @@ class PairsConfig(TextSection):
         word=AUTO,
         unit="pieces",
         resume=NEVER,
-        asset=VOCABULARY_FILE,
     )
-    vocabulary_pairs: int = field(
+    vocabulary_pairs: int = _vocabulary_field(
         5_000_000,
         "Maximum number of training pairs, evenly spaced, that the vocabulary is learned on.",
         least=1,
         most=10**12,
         unit="pairs",
         resume=NEVER,
-        asset=VOCABULARY_FILE,
     )
     subword_dropout: float = field(
         0.0,
@@ -220,7 +211,7 @@ class PairsConfig(TextSection):
         256,
         "Maximum tokens of a side, including EOS. Training and validation leave out longer pairs.",
         least=1,
-        most=MOST_TOKENS,
+        most=MAX_SIDE_TOKENS,
         unit="tokens",
     )
     batching: str = field(
@@ -236,7 +227,7 @@ class PairsConfig(TextSection):
         most=10**8,
         unit="tokens",
     )
-    row_length: int = field(256, "Tokens of a packed row.", least=1, most=MOST_TOKENS, unit="tokens")
+    row_length: int = field(256, "Tokens of a packed row.", least=1, most=MAX_SIDE_TOKENS, unit="tokens")
     cache_dir: str = field(
         "",
         "Folder of prepared data and tokens. If empty, the user's cache folder.",
@@ -276,54 +267,48 @@ _shared_field = functools.partial(field_like, PairsConfig)
 class DocumentsConfig(TextSection):
     """The source of documents, their tokenizer, and how the tokens become rows of a batch."""
 
-    kind: str = field(
+    kind: str = _tokenizer_field(
         "text",
         "Kind of the data. text: text files. table: TSV, CSV, JSON Lines or Parquet files with a document in "
         "each row. huggingface: a data set of the package datasets. tfds: a TFDS data set. builtin: a "
         "built-in data set.",
         choices=("text", "table", "huggingface", "tfds", "builtin"),
-        asset=TOKENIZER_FILE,
     )
-    name: str = field(
+    name: str = _tokenizer_field(
         "",
         "tfds: name of the data set, such as lm1b. huggingface: name with the configuration, such as "
         "Salesforce/wikitext:wikitext-2-v1. builtin: pydoc_topics, the texts of Python's help().",
         pattern=re.compile(rf"({TFDS_NAME.pattern}|{HUGGINGFACE_NAME.pattern})?"),
         form="a name such as lm1b or pydoc_topics",
-        asset=TOKENIZER_FILE,
     )
-    directory: str = field(
+    directory: str = _tokenizer_field(
         "",
         "Folder of the data. text, table: folder of the files. huggingface: folder written by save_to_disk; "
         "if empty, data.name is loaded. tfds: TFDS's data_dir; empty for its default.",
         resume=CHANGEABLE,
-        asset=TOKENIZER_FILE,
     )
-    feature: str = field(
+    feature: str = _tokenizer_field(
         "text",
         "table, huggingface: name of the column with the text. A number, counted from 1, selects a column of "
         "a TSV or CSV file without a header. tfds: name of the feature.",
         pattern=FEATURE,
         form="letters, digits, '.', '_' or '-'",
-        asset=TOKENIZER_FILE,
     )
-    documents: str = field(
+    documents: str = _tokenizer_field(
         "file",
         "Unit of a text file that is a document: the whole file, a paragraph (separated by blank lines) or a "
         "line.",
         choices=("file", "paragraph", "line"),
-        asset=TOKENIZER_FILE,
     )
     format: str = _shared_field("format")
-    train: str = field(
+    train: str = _tokenizer_field(
         "train",
         "Training split. text, table: file name (also with .gz or .xz), several names separated by commas, "
         "or a pattern (part-*). Other kinds: name of a split; TFDS also has slices such as train[:90%].",
-        asset=TOKENIZER_FILE,
     )
     validation: str = _shared_field("validation")
     test: str = _shared_field("test")
-    tokenizer: str = field(
+    tokenizer: str = _tokenizer_field(
         "bytes",
         "Unit of the tokens. bytes: UTF-8 bytes. characters: the characters of the training text; other "
         "characters become bytes. word_pieces: a vocabulary of data.vocabulary_size pieces. Otherwise the "
@@ -331,9 +316,8 @@ class DocumentsConfig(TextSection):
         pattern=re.compile(rf"bytes|characters|word_pieces|{OWN_TOKENIZER}", re.DOTALL),
         form=f"bytes, characters, word_pieces, or {OWN_TOKENIZER_FORM}",
         resume=NEVER,
-        asset=TOKENIZER_FILE,
     )
-    vocabulary_size: int | str = field(
+    vocabulary_size: int | str = _tokenizer_field(
         32_000,
         "Number of word pieces. auto: the size of the training text decides. Other tokenizers ignore this "
         "field.",
@@ -342,7 +326,6 @@ class DocumentsConfig(TextSection):
         word=AUTO,
         unit="pieces",
         resume=NEVER,
-        asset=TOKENIZER_FILE,
     )
     rows: str = field(
         "contiguous",
@@ -352,7 +335,11 @@ class DocumentsConfig(TextSection):
         choices=("contiguous", "packed"),
     )
     row_length: int = field(
-        1024, "Tokens of a row, the longest context of training.", least=2, most=MOST_TOKENS, unit="tokens"
+        1024,
+        "Tokens of a row, the longest context of training.",
+        least=2,
+        most=MAX_SIDE_TOKENS,
+        unit="tokens",
     )
     batch_tokens: int = field(
         32_768, "Tokens of a batch, including padding.", least=1, most=10**8, unit="tokens"
