@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 def download(name: str, module: str, root: str, folder: str) -> None:
     """Writes the array_record files of a data set into `folder`. The folder appears when it is complete.
 
-    An attempt that fails or is interrupted leaves only complete downloads, for the next attempt. Several
-    processes may download the same data set.
+    An attempt that fails or is interrupted leaves `root` and complete downloads, for the next attempt.
+    Several processes may download the same data set.
 
     Args:
       name: name of the data set.
@@ -47,7 +47,8 @@ def download(name: str, module: str, root: str, folder: str) -> None:
       UserError: if the data set could not be downloaded or written.
       OSError: if `root` cannot be written.
     """
-    with _new_folders(root), tempfile.TemporaryDirectory(prefix="preparing-", dir=root) as temporary:
+    os.makedirs(root, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="preparing-", dir=root) as temporary:
         downloads, own_downloads = (os.path.join(parent, "downloads") for parent in (root, temporary))
         _link_downloads(downloads, own_downloads)
         log.info("Downloading and preparing the data set %s in %s", name, folder)
@@ -61,22 +62,6 @@ def download(name: str, module: str, root: str, folder: str) -> None:
         finally:
             _link_downloads(own_downloads, downloads)
         _move_data_set(os.path.join(temporary, os.path.relpath(folder, root)), folder)
-
-
-@contextlib.contextmanager
-def _new_folders(path: str) -> Iterator[None]:
-    """Creates a folder and its parents. On exit, deletes those of them that are still empty."""
-    missing, parent = [], os.path.abspath(path)
-    while not os.path.lexists(parent):
-        missing.append(parent)
-        parent = os.path.dirname(parent)
-    os.makedirs(path, exist_ok=True)
-    try:
-        yield
-    finally:
-        for folder in missing:
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)
 
 
 def _link_downloads(source: str, target: str) -> None:
@@ -112,7 +97,11 @@ def _run_in_child(function: Callable[..., None], *arguments: str) -> None:
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_report, args=(sender, function, *arguments), daemon=True)
-    child.start()
+    script, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
+    try:  # with its own module, the child would run the user's script again, unless it has a guard
+        child.start()
+    finally:
+        sys.modules["__main__"] = script
     sender.close()
     try:
         reason = receiver.recv()
