@@ -20,7 +20,7 @@ from absl import flags
 from tfm import tasks
 from tfm.commands import cli, config_flag
 from tfm.training.loop import train
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 from tfm.training.setup import Setup
 
 BATCHES = 8

@@ -8,7 +8,7 @@
 
 Two deviations from the paper are for speed: 2 + 2 layers of 128 features, and a learning rate that falls
 linearly to 0 instead of equation 3. One is for accuracy: rotary positions instead of sinusoids.
-docs/results.md compares the two.
+benchmarks/notes/quickstart.md compares the two.
 """
 
 from tfm.config import to_config_dict

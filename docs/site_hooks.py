@@ -1,12 +1,15 @@
 """Hooks of MkDocs, which turn the documents of the repository into pages of a site.
 
-README.md becomes the first page. Notebooks become pages with their stored output. Each file of code that a
-page links to becomes a page with numbered lines. A link to a symbol, such as `../tfm/masks.py#causal_mask`,
-leads to the line on which the symbol begins.
+README.md becomes the first page. Notebooks become pages with their stored output. The help of the commands
+becomes a page. Each file of code that a page links to becomes a page with numbered lines. A link to a symbol,
+such as `../tfm/masks.py#causal_mask`, leads to the line on which the symbol begins.
 """
 
 import os
 import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import nbformat
 from mkdocs.config.defaults import MkDocsConfig
@@ -28,6 +31,14 @@ NOTES = "benchmarks/notes"  # of measurements
 PAGES |= {f"notes/{name}": f"{NOTES}/{name}" for name in sorted(os.listdir(os.path.join(ROOT, NOTES)))}
 SOURCE = "source"  # folder of the pages that show code
 NO_CONTENTS = "---\nhide: [toc]\n---\n\n"  # first lines of a page that leave more width to its code
+COMMANDS = "reference/commands.md"
+COMMAND = re.compile(r"^  (\w+)  ", re.MULTILINE)  # in the list that `tfm --help` prints
+FIELDS = re.compile(r"\nFields of the .*", re.DOTALL)  # the last part of the help of a command
+MODULE = re.compile(r"^- `(tfm[\w.]*)`$", re.MULTILINE)  # in the lists of docs/reference
+FIGURE = re.compile(r"!\[[^\]]*\]\((\S*transformer\.svg)\)")  # whose boxes are links
+# A picture that leads to a page of `tfm visualize`. The site shows the page itself.
+EXPLORER = re.compile(r"\[!\[([^\]]*)\]\(\S*\)\]\((\S*attention\.html)\)")
+IFRAME = r'<iframe class="explorer" src="\2" title="\1" loading="lazy"></iframe>'
 NOTEBOOKS = "notebooks"  # folder of docs/ and of the site
 LOCAL = r"(?!https?:|mailto:|data:|#)"
 LINK = re.compile(rf"(\]\(){LOCAL}([^)#\s]+)(#[^)\s]*)?(\))")
@@ -44,12 +55,13 @@ LONG_WORD = 30  # characters: a longer word may not fit on a line of a phone
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages outside of docs/, the notebooks, and a page for each file of code that is linked to."""
+    """Adds the pages outside of docs/, notebooks, the help, and each file of code that is linked to."""
     for page, path in PAGES.items():
         files.append(File.generated(config, page, content=_read(path)))
     for name in sorted(os.listdir(os.path.join(DOCS, NOTEBOOKS))):
         if name.endswith(".ipynb"):
             _add_notebook(files, config, name.removesuffix(".ipynb"))
+    files.append(File.generated(config, COMMANDS, content=_show_commands()))
     linked = set()
     for file in files.documentation_pages():
         linked |= {
@@ -61,7 +73,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leads the links of a page to pages of the site, and shows pipes in the code of tables."""
+    """Leads the links of a page to pages of the site, and shows modules, the figure and pipes in tables."""
+    if page.file.src_uri.startswith("reference/"):
+        markdown = MODULE.sub(r"## \1\n\n::: \1\n", markdown)
+    markdown = _inline_figure(markdown, page.file.src_uri)
+    markdown = EXPLORER.sub(IFRAME, markdown)
     for pattern in (LINK, HTML_LINK):
         markdown = pattern.sub(lambda match: _rewrite(match, page.file.src_uri), markdown)
     return TABLE_ROW.sub(lambda row: CODE_WITH_PIPES.sub(_show_pipes, row[0]), markdown)
@@ -70,6 +86,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Marks the words of code that browsers would break, such as --workdir=DIR. site.css keeps them whole."""
     return CODE.sub(lambda code: TAG_OR_WORD.sub(_mark_word, code[0]), html)
+
+
+def _inline_figure(markdown: str, page: str) -> str:
+    """Returns a page with the text of the figure in place of the picture, because a picture has no links."""
+
+    def inline(match: re.Match) -> str:
+        path = _resolve(match[1], page)
+        up = os.path.relpath(os.path.dirname(path), _folder(page) or ".")
+        figure = HTML_LINK.sub(lambda link: f"{link[1]}{up}/{link[2]}{link[3]}{link[4]}", _read(path))
+        return f'<figure class="linked">\n{figure}</figure>'
+
+    return FIGURE.sub(inline, markdown)
 
 
 def _mark_word(match: re.Match) -> str:
@@ -98,9 +126,26 @@ def _add_notebook(files: Files, config: MkDocsConfig, name: str) -> None:
         files.append(File.generated(config, f"{NOTEBOOKS}/{path}", content=content))
 
 
+def _show_commands() -> str:
+    """Returns a page with the help of every command. The help of `tfm train` lists all fields of a config."""
+    names = COMMAND.findall(_help())
+    with ThreadPoolExecutor() as pool:
+        texts = dict(zip(names, pool.map(_help, names), strict=True))
+    shown = {name: text if name == "train" else FIELDS.sub("", text) for name, text in texts.items()}
+    sections = [f"## tfm {name}\n\n```text\n{text.strip()}\n```\n" for name, text in shown.items()]
+    return "\n".join(["# Commands and config fields\n", *sections])
+
+
+def _help(*command: str) -> str:
+    """Returns what `tfm COMMAND --help` prints."""
+    arguments = [sys.executable, "-m", "tfm", *command, "--help"]
+    return subprocess.run(arguments, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
 def _targets(file: File) -> list[str]:
     """Returns the targets of the local links of a page, in Markdown and in HTML."""
-    return [match[2] for pattern in (LINK, HTML_LINK) for match in pattern.finditer(file.content_string)]
+    text = _inline_figure(file.content_string, file.src_uri)
+    return [match[2] for pattern in (LINK, HTML_LINK) for match in pattern.finditer(text)]
 
 
 def _rewrite(match: re.Match, page: str) -> str:
@@ -150,8 +195,12 @@ def _repository_path(target: str, page: str) -> str | None:
 
 def _resolve(target: str, page: str) -> str:
     """Returns the path in the repository that a link of a page means."""
-    folder = os.path.dirname(PAGES.get(page, f"docs/{page}"))
-    return os.path.normpath(os.path.join(folder, target))
+    return os.path.normpath(os.path.join(_folder(page), target))
+
+
+def _folder(page: str) -> str:
+    """Returns the folder in the repository of the file that a page shows."""
+    return os.path.dirname(PAGES.get(page, f"docs/{page}"))
 
 
 def _show_source(path: str) -> str:

@@ -1,5 +1,6 @@
 """What the documents point to is there."""
 
+import contextlib
 import importlib.util
 import re
 import shlex
@@ -7,6 +8,7 @@ import shlex
 import pytest
 
 from tests.support.documents import FILE_LINK, documents, load_docs_module
+from tests.support.pages import BLOCK, run_block
 from tests.support.paths import ROOT
 from tfm.commands import cli, data, train
 from tfm.commands.plot import KINDS
@@ -29,6 +31,15 @@ def test_linked_files_and_symbols_exist(document):
 def test_links_to_code_name_symbols(document):
     links = FILE_LINK.findall((ROOT / "docs" / document).read_text(encoding="utf-8"))
     assert sum(path.endswith(".py") and bool(anchor) for path, anchor in links) > 20
+
+
+def test_boxes_of_the_figure_lead_to_symbols():
+    symbol_lines = load_docs_module("symbols").symbol_lines
+    figure = ROOT / "docs" / "figures" / "transformer.svg"
+    links = re.findall(r'href="([^"#]+)#([^"]+)"', figure.read_text(encoding="utf-8"))
+    assert len(links) > 15
+    for path, symbol in links:
+        assert symbol in symbol_lines((figure.parent / path).read_text(encoding="utf-8")), symbol
 
 
 def test_symbols_are_found_by_their_qualified_names():
@@ -64,16 +75,18 @@ def test_every_page_is_in_the_site():
 
 def test_the_reference_names_modules_that_exist():
     for page in (ROOT / "docs" / "reference").glob("*.md"):
-        for module in re.findall(r"^::: (\S+)", page.read_text(encoding="utf-8"), re.MULTILINE):
+        modules = re.findall(r"^- `(\S+)`$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert modules, page.name
+        for module in modules:
             assert importlib.util.find_spec(module), f"{page.name} names {module}"
 
 
-@pytest.mark.parametrize("document", ["data.md"])
-def test_commands_of_a_page_are_understood(document):
+@pytest.mark.parametrize(("document", "count"), [("data.md", 8), ("fine_tuning.md", 2)])
+def test_commands_of_a_page_are_understood(document, count):
     """Their flags and fields are there and take these values; nothing is run."""
     text = (ROOT / "docs" / document).read_text(encoding="utf-8").replace("\\\n", " ")
     found = re.findall(r"tfm (train|data) (--config=.*)", text)
-    assert len(found) > 7
+    assert len(found) >= count
     for command, arguments in found:
         if "WORKDIR" not in arguments and "=runs/" not in arguments.split()[0]:
             module = {"train": train, "data": data}[command]
@@ -81,9 +94,23 @@ def test_commands_of_a_page_are_understood(document):
             assert cli.read_config(values).data.train
 
 
-def test_gallery_has_a_small_figure_of_every_plot():
-    text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
-    figures = re.findall(r"!\[[^]]+\]\((\S+)\)", text)
+def test_the_example_of_fine_tuning_writes_its_corpus(tmp_path):
+    (block,) = BLOCK.findall((ROOT / "docs" / "fine_tuning.md").read_text(encoding="utf-8"))
+    with contextlib.chdir(tmp_path):
+        run_block(block[0], "docs/fine_tuning.md", {})
+    lines = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in tmp_path.rglob("*.de")}
+    assert lines == {
+        "train.de": 200,
+        "validation.de": 50,
+        "test.de": 250,
+        "known.de": 2000,
+        "known_test.de": 1000,
+    }
+
+
+def test_the_page_about_figures_has_a_small_figure_of_every_plot():
+    text = (ROOT / "docs" / "visualize.md").read_text(encoding="utf-8")
+    figures = re.findall(r"!\[[^]]+\]\(([^)\s]+)\)", text)
     assert len(figures) == len(KINDS) + 4  # attention as a matrix and as lines, rollout, and the page
     for figure in figures:
         assert (ROOT / "docs" / figure).stat().st_size < 60_000, figure

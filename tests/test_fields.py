@@ -16,7 +16,6 @@ from tfm.fields import (
     CHANGEABLE,
     NEVER,
     WITH_FLAG,
-    WITH_RESET,
     FieldInfo,
     changes,
     check_fields,
@@ -86,7 +85,7 @@ def test_the_fields_of_all_sections_are_found():
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.path)
 def test_each_field_says_what_it_means(leaf):
     assert leaf.info.help.endswith(".")
-    assert leaf.info.resume in (CHANGEABLE, WITH_FLAG, WITH_RESET, NEVER)
+    assert leaf.info.resume in (CHANGEABLE, WITH_FLAG, NEVER)
     assert leaf.value is None or leaf.info.accepts(leaf.value)
 
 

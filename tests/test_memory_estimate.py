@@ -1,6 +1,7 @@
 """Estimates of memory against what JAX counts, and errors before anything of that size is made."""
 
 import dataclasses
+import fnmatch
 import functools
 import shutil
 
@@ -9,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.bare_task import make_state
 from tests.support.tiny import MODEL, make_config
 from tfm import memory_estimate
 from tfm.config import save
@@ -20,7 +20,9 @@ from tfm.models import TransformerConfig
 from tfm.models.transformer import Transformer
 from tfm.tasks import translation
 from tfm.training.config import TrainingConfig
-from tfm.training.optimizers import SGD, Adam, AdamW, Lion, make_optimizer
+from tfm.training.optimizers import SGD, Adam
+from tfm.training.patterns import list_paths
+from tfm.training.setup import Setup
 from tfm.workdir import bundle, runs
 
 SMALL = TransformerConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=48, heads=4, max_positions=700)
@@ -63,23 +65,27 @@ def test_the_count_of_parameters_is_exact(fields):
     "fields",
     [
         {},
-        {"ema_decay": 0.9},
-        {"optimizer": Adam(mean_dtype="bfloat16"), "ema_decay": 0.9},
-        {"optimizer": AdamW(mean_dtype="bfloat16")},
-        {"optimizer": Lion(), "clip_norm": 1.0},
-        {"optimizer": SGD()},
-        {"optimizer": SGD(momentum=0.9)},
+        {"ema_decay": 0.9, "optimizer": Adam(mean_dtype="bfloat16")},
+        {"optimizer": SGD(momentum=0.9), "freeze": ("encoder/*",)},
+        {"freeze": ("*/kernel",)},
     ],
 )
-def test_training_bytes_are_those_of_the_state(fields):
-    training = TrainingConfig(**fields)
-    params = shapes(SMALL)[1]
-    optimizer = make_optimizer(training.optimizer, lambda step: 1e-3)
-    state = jax.eval_shape(lambda p: make_state(p, optimizer, training.ema_decay), params)
-    gradients = sum(4 * x.size for x in jax.tree.leaves(params))
-    counted = gradients + sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
-    estimated = memory_estimate.training_bytes(estimate().count_parameters(), training)
-    assert 0 <= counted - estimated < 20  # the counters of steps
+def test_a_state_that_does_not_fit_is_an_error_before_it_is_made(fields, monkeypatch):
+    """The size is counted from the arrays themselves: state, and gradients of what is trained."""
+    config = translation.Config(model=SMALL, training=TrainingConfig(**fields))
+    task = translation.plan(config)
+    state = Setup(task, config.training).state
+    gradients = {
+        path: x
+        for path, x in zip(list_paths(state.params), jax.tree.leaves(state.params), strict=True)
+        if not any(fnmatch.fnmatchcase(path, pattern) for pattern in config.training.freeze)
+    }
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves((state, gradients)))
+    monkeypatch.setattr("tfm.training.setup.available_memory", lambda: size)
+    Setup(task, config.training)
+    monkeypatch.setattr("tfm.training.setup.available_memory", lambda: size - 1)
+    with pytest.raises(UserError, match=r"Training [\d,]+ parameters .*optimizer state"):
+        Setup(task, config.training)
 
 
 HUGE = {
@@ -151,13 +157,13 @@ def test_huge_batches_are_refused_with_numbers():
 
 def test_what_fits_passes_and_copies_count(monkeypatch):
     size = 4 * estimate().count_parameters()
-    monkeypatch.setattr("tfm.memory.available_memory", lambda: 3 * size)
+    monkeypatch.setattr("tfm.memory.available_memory", lambda: 3 * size // 2)
     model = Transformer(SMALL, vocabulary_size=90)
-    check_weights_fit(model, 3)
-    with pytest.raises(UserError, match="parameters 4 times need"):
-        check_weights_fit(model, 4)
-    check_weights_fit(model, 4, available=4 * size)  # of another memory than the device's
-    with pytest.raises(UserError, match=r"Training .* parameters \(weights, gradients"):
+    check_weights_fit(model)
+    with pytest.raises(UserError, match="parameters 2 times need"):
+        check_weights_fit(model, 2)
+    check_weights_fit(model, 2, available=2 * size)  # of another memory than the device's
+    with pytest.raises(UserError, match=r"Training .* parameters \(parameters, gradients"):
         check_training_fits(model, TrainingConfig())
     check_training_fits(model, TrainingConfig(parallel="mesh", mesh_fsdp=2))
 

@@ -11,7 +11,7 @@ import pytest
 from tfm import config
 from tfm.commands import evaluate, export, train, visualize
 from tfm.errors import UserError
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 from tfm.workdir import runs
 
 pytestmark = pytest.mark.long
@@ -58,7 +58,7 @@ SPLITS = {"train": 64, "validation": 16, "test": 9}
 
 
 @dataclasses.dataclass(frozen=True)
-class PairsConfig:
+class DataConfig:
     points: int = field(8, "Of a batch.", least=1, most=64)
 
 
@@ -66,7 +66,7 @@ class PairsConfig:
 class Config:
     task: str = field("own_lab.task", "This module.", resume=NEVER)
     model: Any = field(ModelConfig, "The model.", section_class=lambda it: models.find(it["name"]).Config)
-    data: PairsConfig = field(PairsConfig, "Points.")
+    data: DataConfig = field(DataConfig, "Points.")
     training: TrainingConfig = field(TrainingConfig, "The procedure.")
     output_suffix = "values"
 

@@ -14,7 +14,6 @@ PUBLIC = {"_replace", "_asdict", "_fields", "_exit", "_split_generators"}  # of 
 WITH_PRIVATE_NAMES = {
     "tests/decoding/test_generate.py",
     "tests/layers/test_parameter_axes.py",
-    "tests/io/test_lock.py",
     "tests/test_memory_estimate.py",
     "tests/training/test_topology.py",
 }

@@ -25,7 +25,7 @@ def render(hooks, markdown, page="index.md"):
     ("page", "link", "expected"),
     [
         ("index.md", "[x](docs/data.md)", "[x](data.md)"),
-        ("index.md", "[x](docs/commands.md#devices)", "[x](commands.md#devices)"),
+        ("index.md", "[x](docs/train.md#devices)", "[x](train.md#devices)"),
         ("index.md", "[x](tfm/masks.py)", "[x](source/tfm/masks.py.md)"),
         ("index.md", '<a href="tfm/masks.py">x</a>', '<a href="source/tfm/masks.py.html">x</a>'),
         ("index.md", '<img src="docs/figures/a.png">', '<img src="figures/a.png">'),
@@ -52,6 +52,25 @@ def test_links_to_symbols_lead_to_their_lines(hooks):
 def test_the_site_is_not_built_with_a_link_to_a_missing_symbol(hooks):
     with pytest.raises(hooks.PluginError, match=r"tfm/masks\.py.*casual_mask"):
         render(hooks, "[x](../tfm/masks.py#casual_mask)", "design.md")
+
+
+def test_the_figure_is_part_of_the_page_with_its_links(hooks):
+    html = render(hooks, "![Figure 1](figures/transformer.svg)", "paper.md")
+    assert 'href="source/tfm/layers/residual.py.html#L-' in html
+    assert "![" not in html
+
+
+def test_a_picture_of_the_explorer_becomes_the_explorer(hooks):
+    html = render(hooks, "[![Attention](figures/explorer.png)](figures/attention.html)", "visualize.md")
+    assert (
+        html
+        == '<iframe class="explorer" src="figures/attention.html" title="Attention" loading="lazy"></iframe>'
+    )
+
+
+def test_lists_of_the_reference_become_sections(hooks):
+    assert render(hooks, "- `tfm.masks`", "reference/equations.md") == "## tfm.masks\n\n::: tfm.masks\n"
+    assert render(hooks, "- `tfm.masks`", "design.md") == "- `tfm.masks`"
 
 
 def test_code_in_a_table_shows_pipes_without_backslashes(hooks):

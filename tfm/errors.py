@@ -1,10 +1,12 @@
 """The exception for mistakes that a user can fix: a typo, a missing file, a checkpoint of another shape."""
 
+EXIT_CODE = 2  # of a command that a `UserError` or an I/O error ends
+
 
 class UserError(ValueError):
     """A mistake of the user. Its message says what was expected, what was given, and what to do.
 
-    The commands print the message and exit with code 2. Python code that calls tfm may catch it.
+    The commands print the message and exit with `EXIT_CODE`. Python code that calls tfm may catch it.
     """
 
     def __init__(self, message: object):

@@ -124,14 +124,14 @@ def check_training_fits(model: Any, training: Any) -> None:
       training: a `TrainingConfig`.
 
     Raises:
-      UserError: if training state and gradients, or the compilation of the program, need too much memory.
+      UserError: if parameters and gradients, or the compilation of the program, need too much memory.
     """
     estimate = memory_estimate.estimate_of(model)
     if estimate is None:
         return
     parameters = estimate.count_parameters()
     needed = memory_estimate.training_bytes(parameters, training)
-    what = f"Training {parameters:,} parameters (weights, gradients, optimizer state)"
+    what = f"Training {parameters:,} parameters (parameters, gradients)"
     check_estimate(what, needed, available_memory(), _model_advice(estimate))
     _check_program(estimate)
 

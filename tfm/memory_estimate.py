@@ -46,19 +46,17 @@ def program_bytes(estimate: MemoryEstimate) -> int:
 
 
 def training_bytes(parameters: int, training: Any) -> int:
-    """Returns the bytes of one device for parameters, gradients, optimizer state and the moving average.
+    """Returns the minimum bytes of one device for parameters and gradients.
 
-    Frozen parameters have no optimizer state. Their number is unknown here, so the estimate of a run that
-    freezes parameters does not include the optimizer state.
+    A run checks the exact size of its state, with optimizer and average, when the shapes are traced.
 
     Args:
       parameters: number of parameters.
       training: a `TrainingConfig`. The mesh axes "fsdp" and "tensor" divide all these bytes.
     """
-    moments = 0 if training.freeze else getattr(training.optimizer, "bytes_per_parameter", 0)
-    average = FLOAT32 if training.ema_decay else 0
+    copies = 1 if training.freeze else 2  # frozen parameters have no gradients
     sharers = training.mesh_fsdp * training.mesh_tensor if training.parallel in ("mesh", "auto") else 1
-    return parameters * (2 * FLOAT32 + moments + average) // sharers
+    return parameters * copies * FLOAT32 // sharers
 
 
 def batches_bytes(tokens: int) -> int:

@@ -11,9 +11,8 @@ pytestmark = pytest.mark.long
 
 
 class TestCheckpointStore(StoreContract):
-    def open_store(self, folder, order="max", keep=6, keep_best=1):
-        retention = Retention(keep, keep_best)
-        return CheckpointStore(folder, best_metric=self.METRIC, best_order=order, retention=retention)
+    def open_store(self, folder, scores=dict, keep=6, keep_best=1):
+        return CheckpointStore(folder, scores=scores, retention=Retention(keep, keep_best))
 
     def make_tree(self, step):
         rng = np.random.default_rng(step)

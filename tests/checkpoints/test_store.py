@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import logging
-import math
 import os
 import random
 import shutil
@@ -31,10 +30,12 @@ def tree_of(step):
     return {"params": params, "optimizer": {"step": np.int32(step)}}
 
 
+SCORES = {2: -2.0, 4: 0.0, 6: -2.0}
+
+
 def open_store(folder, keep=6, **options):
-    return contextlib.closing(
-        CheckpointStore(folder, best_metric="bleu", retention=Retention(keep), **options)
-    )
+    options = {"scores": lambda: SCORES, "retention": Retention(keep)} | options
+    return contextlib.closing(CheckpointStore(folder, **options))
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +44,7 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     with open_store(folder) as store:
         for step in STEPS:
-            scores, progress = {"bleu": -abs(step - 4.0)}, {"sums": {"loss": (step / 3, 1.0)}}
-            store.save(step, tree_of(step), scores=scores, progress=progress)
+            store.save(step, tree_of(step), progress={"sums": {"loss": (step / 3, 1.0)}})
     return folder
 
 
@@ -138,14 +138,13 @@ def test_a_step_that_is_deleted_while_it_is_read_is_not_damaged(copy, monkeypatc
     ("field", "value"),
     [
         ("step", 6.0),
-        ("scores", {"bleu": "x"}),
         ("assets", {"a": 1}),
         ("progress", []),
         ("arrays", {"a": [[1], "x"]}),
     ],
 )
 def test_a_manifest_of_something_else_is_damage(field, value, copy):
-    manifest.replace_content(copy / "6", manifest.read(copy / "6") | {field: value})
+    manifest.write(copy / "6", manifest.read(copy / "6") | {field: value})
     with open_store(copy) as store:
         assert (store.latest(), store.best()) == (4, 4)
 
@@ -176,10 +175,9 @@ def test_a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one(whole):
         assert list_steps(os.path.join(folder, "run", "checkpoints")) == [2, 4, 6]
 
 
-def test_without_the_metric_there_is_no_best(whole):
-    for metric in (None, "loss"):
-        with contextlib.closing(CheckpointStore(whole, best_metric=metric)) as store:
-            assert (store.best(), store.latest()) == (None, 6)
+def test_without_scores_there_is_no_best(whole):
+    with open_store(whole, scores=dict) as store:
+        assert (store.best(), store.latest()) == (None, 6)
 
 
 def test_a_file_is_not_a_folder_of_checkpoints(tmp_path):
@@ -199,9 +197,9 @@ def test_without_a_checkpoint_the_advice_is_to_train(tmp_path):
 def test_training_saves_a_damaged_step_again(copy):
     for moved in (["6.damaged"], ["6.damaged", "6.damaged1"]):
         damage(copy / "6")
-        with open_store(copy) as store:
+        with open_store(copy, scores=lambda: SCORES | {6: 9.0}) as store:
             assert store.recover() == 4
-            store.save(6, tree_of(6), scores={"bleu": 9.0})
+            store.save(6, tree_of(6))
             assert (store.steps(), store.best()) == ([2, 4, 6], 6)
             assert_is(store.restore(6, tree_of(0)), 6)
         assert names(copy) == ["2", "4", "6", *moved]
@@ -232,7 +230,6 @@ def test_what_a_kill_leaves_behind_is_removed_and_nothing_else(copy):
     others = {"007", "\u0663", "6.0", "-1", "backup", "backup.deleted", "my.manifest"}
     for name in others | {"2.deleted", "8.orbax-checkpoint-tmp"}:
         (copy / name).mkdir()
-    (copy / "6.manifest").touch()
     with open_store(copy) as store:
         assert store.recover() == 6
         assert store.steps() == [2, 4, 6]
@@ -260,24 +257,6 @@ def test_characters_of_a_path_are_literal(name, tmp_path):
         store.save(4, tree_of(4))
         assert_is(store.restore(4, tree_of(0)), 4)
         assert (store.recover(), other.steps()) == (4, [2])
-
-
-def test_scores_of_a_saved_step_are_added_later(copy):
-    with open_store(copy, keep=1) as store:
-        store.save(8, tree_of(8))
-        assert (store.steps(), store.best()) == ([4, 8], 4)
-        store.add_scores(8, {"bleu": 9.0}, {"sums": {}})
-        assert (store.steps(), store.best(), store.progress(8)) == ([8], 8, {"sums": {}})
-        assert_is(store.restore(8, tree_of(0)), 8)
-
-
-@pytest.mark.parametrize("scores", [{2: 1.0, 4: math.nan, 6: 0.5}, {2: math.nan, 4: 1.0, 6: 0.5}])
-def test_nan_is_never_the_best(scores, tmp_path):
-    best = max(scores, key=lambda step: scores[step] == 1.0)
-    with open_store(tmp_path, keep=1) as store:
-        for step, score in scores.items():
-            store.save(step, tree_of(step), scores={"bleu": score})
-        assert (store.steps(), store.best()) == ([best, 6], best)
 
 
 @pytest.fixture
@@ -353,9 +332,8 @@ def test_nothing_is_saved_in_a_deleted_folder(run, store):
     store.save(2, tree_of(2))
     store.wait()
     shutil.rmtree(run)
-    for call in (lambda: store.save(4, tree_of(4)), lambda: store.add_scores(2, {}, {})):
-        with pytest.raises(UserError, match="was deleted or moved while this run"):
-            call()
+    with pytest.raises(UserError, match="was deleted or moved while this run"):
+        store.save(4, tree_of(4))
     assert not run.exists()
 
 

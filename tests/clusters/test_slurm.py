@@ -13,7 +13,7 @@ from tests.support.clusters import CLUSTERS, RECORD, SAVED_AT_SIGTERM, calls_in,
 from tests.support.processes import finish, wait_until
 from tests.support.tiny import write_config_file
 from tests.support.tiny_regression import make_config
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 
 TASKS = 2  # processes that the srun of the tests starts
 

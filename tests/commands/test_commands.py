@@ -15,7 +15,7 @@ from tests.support.processes import LIMIT, finish, run_python, wait_until
 from tests.support.tiny import make_config, write_config_file
 from tfm.commands import evaluate, train
 from tfm.errors import UserError
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 
 pytestmark = pytest.mark.long
 
@@ -218,8 +218,8 @@ MISTAKES = {
         "model.d_ff was 40 and is now 128",
     ),
     "two beginnings": (
-        ("train.py", "--config={tiny}", "--workdir={tmp}/new", "--warm_start={run}", "--reset_schedule"),
-        "--warm_start begins a new run, and --reset_schedule",
+        ("train.py", "--config={tiny}", "--workdir={tmp}/new", "--warm_start_map=a=b"),
+        "--warm_start_map chooses parameters of --warm_start",
     ),
     "another model's weights": (
         (

@@ -25,7 +25,6 @@ def test_only_warnings_of_orbax_are_shown(capsys):
     cli.start_logging()
     absl.logging.info("a file was written")
     absl.logging.warning("Skipping merge of %s", "checkpoints")
-    absl.logging.warning("Requested `tracked_metric`; did not provide metrics.")
     absl.logging.error("what is raised as well")
     logging.getLogger("tfm.training").info("step 1")
     lines = capsys.readouterr().err.splitlines()

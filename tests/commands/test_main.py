@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from tfm.commands import cli, evaluate, main, train
-from tfm.errors import UserError
+from tfm.errors import EXIT_CODE, UserError
 
 
 def test_commands_are_the_modules_with_a_main():
@@ -23,7 +23,7 @@ def test_help_lists_the_commands(arguments, capsys):
 def test_an_unknown_command_is_refused(capsys):
     with pytest.raises(SystemExit) as raised:
         main.main(["tranlate", "--workdir=x"])
-    assert raised.value.code == main.USER_ERROR
+    assert raised.value.code == EXIT_CODE
     assert "got 'tranlate'" in capsys.readouterr().err
 
 

@@ -13,7 +13,7 @@ from tfm.config import save
 from tfm.decoding.score import predict_pairs, score_pairs
 from tfm.errors import UserError
 from tfm.schedules import linear_decay
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 from tfm.training.samples import SamplesWriter
 from tfm.training.task import Samples
 from tfm.visualize import figures

@@ -55,7 +55,7 @@ def test_it_shows_step_loss_speed_and_rate(monkeypatch):
         bar.on_step(301, {"loss": (12.0, 8.0)})
         bar.on_log(350, {"train/learning_rate": 0.001, "train/tokens_per_second": 12345.6})
         bar.on_step(350, {"loss": (9.0, 8.0)})
-        bar.close()
+        bar.close("finished")
         shown = read()
     assert "350/900" in shown
     assert "loss 1.1250  lr 1.00e-03  12,346 tokens/s" in shown
@@ -68,7 +68,7 @@ def test_the_log_stays_above_it(monkeypatch):
         bar = progress_bar.ProgressBar(9, "tokens")
         bar.on_step(1, {"loss": (1.0, 1.0)})
         logging.getLogger("tfm.test").info("a line of the log")
-        bar.close()
+        bar.close("finished")
         shown = read()
     before, after = shown.split("a line of the log")
     assert before.rpartition("\x1b[2K")[2].count(":") == 2  # on a line that was cleared: the time of day

@@ -25,9 +25,13 @@ def shown(capsys, *argv):
 
 def test_a_run_that_has_not_begun(workdir, capsys):
     lines = shown(capsys, str(workdir))
-    assert lines["state"] == "stopped before its first checkpoint"
+    assert lines["state"].startswith("not started")
     assert lines["step"] == "0 of 100"
     assert lines.keys() == {"run", "state", "step", "disk"}
+    list_command.main([str(workdir)])
+    assert " not started" in capsys.readouterr().out
+    (workdir / "starts.jsonl").write_text('{"step": 0}\n')
+    assert shown(capsys, str(workdir))["state"] == "stopped before its first checkpoint"
 
 
 def test_a_run_that_is_there_in_full(workdir, capsys, monkeypatch):

@@ -1,5 +1,6 @@
 """The flags of training that fit or do not fit each other, found before any work."""
 
+import contextlib
 import dataclasses
 import json
 import types
@@ -7,10 +8,14 @@ import types
 import jax
 import pytest
 
+from tests.support import tiny_regression
 from tests.support.commands import run_command
 from tests.support.tiny import make_config, write_config_file, write_corpus
-from tfm.commands import progress_bar, train
+from tfm.commands import cli, progress_bar, train
+from tfm.commands import list as list_runs
+from tfm.data.config import VOCABULARY_FILE
 from tfm.errors import UserError
+from tfm.training import optimizers
 
 
 @pytest.mark.parametrize("wanted", [False, True])
@@ -54,7 +59,7 @@ def test_a_work_directory_in_a_bucket_is_refused(tmp_path, monkeypatch):
         (["--config.training.seed=5"], r"started with another config: training\.seed was 0 and is now 5"),
         (["--allow_change=training.sed"], r"--allow_change: .*did you mean 'training\.seed'"),
         (["--warm_start=WORKDIR/none"], "Expected the folder of a run"),
-        (["--warm_start=x", "--reset_schedule"], "--warm_start .* --reset_schedule"),
+        (["--warm_start=x", "--warm_start_map=a"], "TARGET=SOURCE.*'a'"),
         (["--profile=4:7"], "--profile to name steps up to 6.*, got 4:7"),
     ],
 )
@@ -91,9 +96,49 @@ def test_a_run_from_a_pipe_resumes_without_it(tmp_path):
     assert "data.train" in refused.error
 
 
-def test_the_mesh_is_checked_before_the_vocabulary_is_trained(tmp_path):
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("mesh_tensor=64", "mesh_tensor 64"),
+        ("freeze=('encodr/*',)", r"training.freeze .*'encodr/\*'"),
+        ("freeze=('*',)", "a parameter to train"),
+    ],
+)
+def test_the_config_is_checked_before_the_vocabulary_is_trained(field, message, tmp_path, capsys):
     write_corpus(tmp_path)
-    config = write_config_file(tmp_path, make_config(tmp_path, mesh_tensor=64))
-    with pytest.raises(UserError, match="mesh_tensor 64"):
-        train.main([f"--config={config}", f"--workdir={tmp_path / 'run'}"])
-    assert not (tmp_path / "run").exists()
+    config = write_config_file(tmp_path, make_config(tmp_path))
+    with pytest.raises(UserError, match=message):
+        train.main(
+            [f"--config={config}", f"--workdir={tmp_path / 'runs' / 'a'}", f"--config.training.{field}"]
+        )
+    assert not list(tmp_path.rglob(VOCABULARY_FILE))
+    with contextlib.suppress(UserError):  # there is no run at all
+        list_runs.main([str(tmp_path / "runs")])
+        assert "not started" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "warmup", "scale"),
+    [
+        ([], 3, 1.0),
+        (["steps=2"], 1, 3**-0.5),
+        (["steps=40", "warmup_steps=400"], 400, 1.0),
+        (["steps=4"], 3, 1.0),
+        (["steps=2", "peak_learning_rate=0.5"], 1, 1.0),
+    ],
+)
+def test_fewer_steps_shorten_a_warm_up_that_is_too_long(flags, warmup, scale, tmp_path, caplog):
+    """The largest learning rate stays the same, and the log names both fields."""
+    config = write_config_file(tmp_path, tiny_regression.make_config())
+    values, _ = cli.parse(
+        train.__name__,
+        [f"--config={config}", f"--workdir={tmp_path}", *(f"--config.training.{flag}" for flag in flags)],
+        train.define_flags,
+    )
+    with caplog.at_level("INFO", "tfm"):
+        train.shorten_warmup(values)
+    training = values.config.training
+    assert (training.warmup_steps, training.learning_rate_scale) == (warmup, pytest.approx(scale))
+    assert ("warm-up of 3 steps is too long for 2 steps" in caplog.text) == (warmup == 1)
+    old, new = (optimizers.find_peak(each, 64) for each in (tiny_regression.make_config().training, training))
+    assert new == pytest.approx(old) or "learning_rate" in str(flags) or warmup == 400

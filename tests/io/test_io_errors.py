@@ -29,6 +29,7 @@ from tests.support.pairs import TEXTS, Letters, random_pairs
 from tests.support.paths import ROOT
 from tests.support.tiny import make_config, train_run, write_config_file
 from tfm import config
+from tfm.checkpoints import manifest
 from tfm.checkpoints.store import CheckpointStore
 from tfm.commands import cli
 from tfm.data.config import PairsConfig
@@ -38,7 +39,11 @@ from tfm.data.tokenizers.learning import learn_word_pieces
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
 from tfm.io.files import atomic_file, atomic_folder, io_error_message, require_space
-from tfm.training.metrics_writer import MetricsWriter
+from tfm.io.lock import lock_workdir
+from tfm.io.provenance import record_start
+from tfm.training.run_log import MetricsWriter
+from tfm.training.samples import SamplesWriter
+from tfm.training.task import Samples
 from tfm.training.trackers.tensorboard import TensorBoardTracker
 from tfm.visualize.figures import draw_curves
 from tfm.workdir import runs
@@ -83,6 +88,28 @@ def test_a_failed_write_changes_nothing(name):
         WRITERS[name](folder)
 
 
+def lock_folder(folder):
+    with lock_workdir(folder):
+        pass
+
+
+APPENDERS = {
+    "starts.jsonl": lambda folder: record_start(
+        folder, make_config(pathlib.Path("/data")), {}, 0, lambda: "none"
+    ),
+    "samples.jsonl": lambda folder: SamplesWriter(folder).on_samples(3, Samples([{"text": "x" * 100}], {})),
+    "lock": lock_folder,
+    "manifest": lambda folder: manifest.write(folder, {"text": "x" * 100}),
+}
+
+
+@pytest.mark.parametrize("name", APPENDERS)
+def test_a_full_disk_is_a_message_that_names_the_file(name, tmp_path):
+    """Errors of writing have no file name of their own."""
+    with smallest_files(LIMIT), pytest.raises(UserError, match=rf"Cannot write {tmp_path}/{name}: File too"):
+        APPENDERS[name](str(tmp_path))
+
+
 class Answer(list):
     """Catches what a command would answer with, whether it comes as a UserError or as the system's error."""
 
@@ -106,13 +133,14 @@ def test_metrics_without_space_end_the_run(tmp_path):
 
     def report():
         reporter = MetricsWriter(str(tmp_path))
+        reporter.on_start(0, None)
         try:
             for step in range(1000):
                 reporter.on_log(step, {f"metric/{i}": 0.5 for i in range(5)})
         except UserError as error:
             answers.append(str(error))
         with pytest.raises(UserError):
-            reporter.close()
+            reporter.close("failed")
         answers.append("closed")
 
     with smallest_files(10_000):
@@ -128,7 +156,7 @@ def test_tensorboard_reads_what_was_written(tmp_path):
     """The framing is that of TFRecord: length, its checksum, data, their checksum."""
     tracker = TensorBoardTracker(str(tmp_path))
     tracker.log_scalars(7, {"train/loss": 0.5, "train/accuracy": 0.25})
-    tracker.close()
+    tracker.close("finished")
     (path,) = (tmp_path / "tensorboard").iterdir()
     content, events = path.read_bytes(), []
     while content:

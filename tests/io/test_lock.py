@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import math
 import os
 import shutil
 import signal
@@ -12,13 +13,16 @@ import sys
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.processes import LIMIT, finish, start_training
+from tests.support.processes import LIMIT, finish, start_training, wait_until
 from tests.support.tiny import write_config_file
 from tests.support.tiny_regression import create, make_config
 from tfm.config import save
 from tfm.errors import UserError
 from tfm.io.lock import LOCK_FILE, DirectoryGuard, lock_workdir
-from tfm.training.loop import _Loop, train
+from tfm.training.hooks import Hook
+from tfm.training.loop import train
+from tfm.training.metrics import StepMetrics
+from tfm.training.setup import Setup
 from tfm.workdir.runs import config_path
 
 
@@ -162,6 +166,8 @@ def test_a_run_without_its_directory_ends(change, workdir):
     evaluate = task.evaluate
 
     def change_and_evaluate(params, data):
+        # tests/checkpoints/test_store.py has changes during a save.
+        wait_until((workdir / "checkpoints" / "2" / "commit_success.txt").exists, "the save")
         change(workdir)
         return evaluate(params, data)
 
@@ -172,11 +178,13 @@ def test_a_run_without_its_directory_ends(change, workdir):
 
 
 def test_no_report_is_written_elsewhere(workdir):
-    run = object.__new__(_Loop)
-    run._guard = DirectoryGuard(workdir)
-    delete(workdir)
-    with contextlib.closing(run._guard), pytest.raises(UserError, match="was deleted"):
-        run._explain(None, 1, None)
+    task = create(make_config(), str(workdir))
+    with contextlib.closing(DirectoryGuard(workdir)) as guard:
+        metrics = StepMetrics(Setup(task, task.config.training), task.open_data(), guard, Hook(), 0, {})
+        metrics.put(1, {}, {"loss": (math.nan, 1.0), "skipped": (1.0, 1.0)}, None)
+        delete(workdir)
+        with pytest.raises(UserError, match="was deleted"):
+            metrics.read(None)
     assert not workdir.exists()
 
 

@@ -18,7 +18,14 @@ from tests.support.tiny import make_config, train_run
 from tfm import config as configs
 from tfm import matmul
 from tfm.errors import UserError
-from tfm.io.provenance import RECORD_FILE, code_state, last_start, package_versions, record_start
+from tfm.io.provenance import (
+    RECORD_FILE,
+    check_same_data,
+    code_state,
+    last_start,
+    package_versions,
+    record_start,
+)
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import Adam
@@ -76,7 +83,9 @@ def test_resuming_with_changed_training_text_is_an_error(corpus, tmp_path, caplo
 
 def record(workdir, step, config=Config(), library="XLA", **data):  # noqa: B008, it is frozen
     """A start of a run with data of these hashes."""
-    record_start(str(workdir), config, {"validation": "v", "train": "t"} | data, step, lambda: library)
+    hashes = {"validation": "v", "train": "t"} | data
+    check_same_data(str(workdir), hashes, step)
+    record_start(str(workdir), config, hashes, step, lambda: library)
 
 
 def test_changed_validation_data_is_warned_of_once_and_changed_training_data_is_an_error(tmp_path, caplog):
@@ -105,7 +114,7 @@ def test_a_line_that_is_no_start_is_passed_over(line, tmp_path):
 
 
 def test_what_begins_at_step_0_may_have_any_data(tmp_path, caplog):
-    """Such as a run after --reset_schedule, and when it resumes."""
+    """A run that resumes compares with the start at step 0, too."""
     record(tmp_path, 0)
     record(tmp_path, 50)
     record(tmp_path, 0, train="u")

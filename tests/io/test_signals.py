@@ -22,7 +22,7 @@ from tfm.checkpoints.store import CheckpointStore
 from tfm.config import save
 from tfm.io.signals import REPEAT_SECONDS, SIGNALS, SignalHandler, handle_signals
 from tfm.training.loop import train
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 from tfm.workdir import runs
 
 
@@ -147,8 +147,11 @@ def test_a_signal_in_the_last_save(tmp_path, monkeypatch):
         plain(self, *arguments, **options)
 
     monkeypatch.setattr(CheckpointStore, "save", asks)
-    train(create(config, str(tmp_path)), config.training, str(tmp_path), signals=signals)
+    with pytest.raises(SystemExit):
+        train(create(config, str(tmp_path)), config.training, str(tmp_path), signals=signals)
     assert steps_of(tmp_path) == [1]
+    assert not any("validation/score" in row for row in read_metrics(str(tmp_path)))
+    train_run(config, tmp_path)
     assert any("validation/score" in row for row in read_metrics(str(tmp_path)))
 
 

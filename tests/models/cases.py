@@ -173,16 +173,16 @@ class Untied(Transformer):
         return OwnOutput(self.vocabulary_size, self.config.d_model)
 
 
-DOCUMENT = (ROOT / "docs" / "mechanisms.md").read_text(encoding="utf-8")
+DOCUMENT = (ROOT / "docs" / "replace_a_part.md").read_text(encoding="utf-8")
 PACKAGE, *PARTS = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
 
 
 @functools.cache
 def documented() -> dict[str, Any]:
-    """The names that the code of docs/mechanisms.md defines."""
+    """The names that the code of docs/replace_a_part.md defines."""
     names: dict[str, Any] = {}
     for block in PARTS:
-        exec(compile(block, "docs/mechanisms.md", "exec"), names)
+        exec(compile(block, "docs/replace_a_part.md", "exec"), names)
     return names
 
 

@@ -1,4 +1,4 @@
-"""The code of docs/mechanisms.md. The contract runs over its models too, see cases.py."""
+"""The code of docs/replace_a_part.md, and the table of docs/options.md. See cases.py for the contract."""
 
 import dataclasses
 import re
@@ -9,7 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from tests.models.cases import DOCUMENT, DOCUMENTED, PACKAGE, documented, transformer
+from tests.models.cases import DOCUMENTED, PACKAGE, documented, transformer
+from tests.support.paths import ROOT
 from tests.support.tiny import MODEL, make_config, train_run
 from tfm import config, models
 from tfm.fields import info_of
@@ -23,7 +24,8 @@ PADDED = np.array([[5, 6, 7, 0, 0, 0, 0], [8, 9, 10, 11, 0, 0, 0]])
 
 
 def test_the_table_names_every_choice_of_each_field():
-    rows = re.findall(r"^\| [^|]+ \| (`[^|]+) \|", DOCUMENT, re.MULTILINE)
+    text = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|]+ \| (`[^|]+) \|", text, re.MULTILINE)
     choices = {field.name: info_of(field).choices for field in dataclasses.fields(TransformerConfig)}
     named = {name for row in rows[1:] for name in re.findall(r"`(\w+)`", row)}
     for name in named:

@@ -36,10 +36,9 @@ from tfm.export import model_card
 from tfm.fields import changes
 from tfm.io.provenance import RECORD_FILE, changed_fields, last_start
 from tfm.tasks.translation.task import Config
-from tfm.training.divergence import first_losses
-from tfm.training.reporting import METRICS_FILE, read_metrics
+from tfm.training.run_log import METRICS_FILE, first_losses, read_metrics
 from tfm.training.setup import CHECKPOINT_FOLDER
-from tfm.workdir import initialization, runs
+from tfm.workdir import resume, runs
 
 
 def overrides(arguments, chosen=None):
@@ -96,7 +95,7 @@ def changed_config(folder, content):
     for name in (RECORD_FILE, runs.CONFIG_FILE):
         write(folder, name, content)
         with contextlib.suppress(UserError):
-            initialization.save_config(Config(), folder)
+            resume.save_config(Config(), folder)
     made = runs.read_config(folder)
     return [str(change) for change in changes(made, Config())]
 
@@ -111,11 +110,10 @@ def checkpoint_header(folder, sound, content):
     """Which steps of the checkpoints `sound` are intact with this content in the newest one's header."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(sound, folder)
-    checkpoints = CheckpointStore(folder, best_metric="validation/bleu")
+    checkpoints = CheckpointStore(folder)
     newest = checkpoints.steps()[-1]
-    write(os.path.join(folder, str(newest)), manifest.HEADER, content)
-    assert checkpoints.latest() is not None
-    return checkpoints.best()
+    write(os.path.join(folder, str(newest)), manifest.FILE, content)
+    return checkpoints.latest()
 
 
 def data_problems(folder, source, target):

@@ -22,7 +22,7 @@ from tests.support import processes
 from tests.support.paths import ROOT
 from tests.support.tiny import make_config, train_run, write_config_file, write_corpus
 from tfm.testing.tasks import rows_without_times
-from tfm.training.reporting import METRICS_FILE, RESUMED
+from tfm.training.run_log import METRICS_FILE, RESUMED
 from tfm.workdir import runs
 
 SCHEDULE = {"log_every": 5, "checkpoint_every": 4, "eval_every": 10, "keep": 3}  # lines and checkpoints apart

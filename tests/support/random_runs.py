@@ -11,6 +11,7 @@ import numpy as np
 from tfm import tasks
 from tfm.config import save
 from tfm.testing.parameters import random_parameters
+from tfm.training.scores import Scores
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.workdir import runs
 
@@ -31,9 +32,13 @@ def write_random_run(
     save(config, runs.config_path(str(workdir)))
     task = tasks.find(config.task).create(config, str(workdir))
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), Setup(task, config.training).state)
-    with contextlib.closing(open_checkpoints(task, config.training, str(workdir))) as checkpoints:
+    evaluations = Scores(str(workdir), task.best)
+    with contextlib.closing(
+        open_checkpoints(task, config.training, str(workdir), scores=evaluations)
+    ) as checkpoints:
         for step, score in scores.items():
             params = random_parameters(task.model, *inputs, seed=seed + step)
             state = zeros.replace(step=np.int32(step), params=params)
-            checkpoints.save(step, state.items(), scores={task.best.metric: score})
+            evaluations.add(step, {task.best.metric: score})
+            checkpoints.save(step, state.items())
     return workdir

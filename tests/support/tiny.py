@@ -11,7 +11,7 @@ from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.training.loop import train
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 from tfm.workdir import runs
 
 WORDS = ("red", "blue", "green", "small", "big", "dog", "cat", "bird", "runs", "sleeps")

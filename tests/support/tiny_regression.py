@@ -44,7 +44,7 @@ line = types.SimpleNamespace(Config=ModelConfig, Model=predict)
 
 
 @dataclasses.dataclass(frozen=True)
-class PairsConfig:
+class DataConfig:
     points: int = field(ROWS, "Of a batch.", least=1, most=1000)
     pause: float = field(0.0, "Seconds of each evaluation.", least=0, most=1, resume=CHANGEABLE)
 
@@ -53,7 +53,7 @@ class PairsConfig:
 class Config:
     task: str = field("tests.support.tiny_regression", "This module.", resume=NEVER)
     model: Any = models.model_field(ModelConfig)
-    data: PairsConfig = field(PairsConfig, "Points.")
+    data: DataConfig = field(DataConfig, "Points.")
     training: TrainingConfig = field(TrainingConfig, "The procedure.")
     output_suffix = "values"
 

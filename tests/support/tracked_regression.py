@@ -44,20 +44,21 @@ def train_tracked(workdir, *trackers, **training):
 
 
 class Memory:
-    """A tracker; `made` has all, and `broken` names a method that fails."""
+    """A tracker; `made` has all, `broken` names a method that fails, and `error` is what it raises."""
 
     made: ClassVar[list] = []
     broken = ""
+    error: BaseException = ConnectionError("no route to host")
 
     def __init__(self, workdir):
         self.workdir, self.calls = workdir, []
         if self.broken == "__init__":
-            raise ConnectionError("no route to host")
+            raise self.error
         self.made.append(self)
 
     def _keep(self, name, *arguments):
         if name == self.broken:
-            raise ConnectionError("no route to host")
+            raise self.error
         self.calls.append((name, *arguments))
 
     def log_config(self, config):
@@ -72,5 +73,5 @@ class Memory:
     def log_picture(self, step, name, path):
         self._keep("log_picture", step, name, path)
 
-    def close(self):
-        self._keep("close")
+    def close(self, outcome):
+        self._keep("close", outcome)

@@ -47,5 +47,11 @@ def read_config(path):
 
 
 def has_ended(path):
-    """Whether the record of the run's end is there."""
-    return any(record.HasField("exit") for record in read_records(path))
+    """Returns whether the file contains the record of the run's end."""
+    return exit_code(path) is not None
+
+
+def exit_code(path):
+    """Returns the exit code in the record of the run's end, or None before it is written."""
+    codes = [record.exit.exit_code for record in read_records(path) if record.HasField("exit")]
+    return codes[-1] if codes else None

@@ -58,7 +58,7 @@ def read(variant, *more):
 
 
 def count(config):
-    return translation.plan_model(config).memory_estimate.count_parameters()
+    return translation.plan(config).model.memory_estimate.count_parameters()
 
 
 def test_there_are_the_papers_rows():

@@ -22,7 +22,7 @@ from tfm.tasks.classification import Config
 from tfm.testing.models import quick_jit
 from tfm.training.config import TrainingConfig
 from tfm.training.task import Context
-from tfm.workdir import initialization, runs
+from tfm.workdir import runs, warm_start
 from tfm.workdir.translator import Translator
 
 
@@ -199,11 +199,11 @@ def test_a_warm_start_brings_the_names_along(config, task, tmp_path):
     source.mkdir()
     save(config, runs.config_path(str(source)))
     classification.create(config, str(source))
-    initialization.prepare_warm_start(str(source), config, str(new))
+    warm_start.prepare_warm_start(str(source), config, str(new))
     assert classification.create(config, str(new), new=False).assets() == task.assets()
     (new / classification.LABELS_FILE).write_text('["dog", "cat", "bird"]')
     with pytest.raises(UserError, match=r"new/labels\.json .*source"):
-        initialization.prepare_warm_start(str(source), config, str(new))
+        warm_start.prepare_warm_start(str(source), config, str(new))
 
 
 @pytest.mark.long

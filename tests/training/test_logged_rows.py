@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.tiny import train_run
 from tests.support.tiny_regression import FEATURES, make_config
-from tfm.training.reporting import METRICS_FILE
+from tfm.training.run_log import METRICS_FILE
 
 
 def losses(rows):

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import math
 import os
 import shutil
 import threading
@@ -18,15 +17,15 @@ from tests.support.bare_task import make_state, make_step
 from tests.support.tiny import train_run
 from tests.support.tiny_regression import ROWS, Regression, make_config
 from tfm.errors import UserError
+from tfm.io.lock import DirectoryGuard
 from tfm.testing.tasks import rows_without_times
 from tfm.training.config import TrainingConfig
-from tfm.training.divergence import first_losses
-from tfm.training.early_stopping import EarlyStopping
 from tfm.training.hooks import Hooks
-from tfm.training.metrics_writer import MetricsWriter
+from tfm.training.metrics import StepMetrics
 from tfm.training.optimizers import Adam, make_optimizer, make_schedule
-from tfm.training.reporting import METRICS_FILE, MetricAccumulator, format_duration, read_metrics
-from tfm.training.task import Best, Evaluation, LossOutput
+from tfm.training.run_log import METRICS_FILE, MetricsWriter, first_losses, format_duration, read_metrics
+from tfm.training.setup import Setup
+from tfm.training.task import Evaluation, LossOutput
 from tfm.visualize.figures import draw_curves
 from tfm.workdir import runs
 
@@ -86,16 +85,6 @@ def test_patience_needs_a_score(corpus):
             make_config(**options)
 
 
-@pytest.mark.parametrize(("order", "sign"), [("max", 1), ("min", -1)])
-def test_evaluations_since_the_best_are_counted(order, sign):
-    seen, best = [EarlyStopping()], Best("validation/score", order)
-    for score in (-5.0, 3.0, 3.0, 1.0, 4.0, 2.0):
-        seen.append(seen[-1].after(sign * score, best))
-    assert [found.since_best for found in seen] == [0, 0, 0, 1, 2, 0, 1]
-    assert [found.exhausted(2) for found in seen] == [False] * 4 + [True] + [False] * 2
-    assert not any(found.exhausted(0) for found in seen)
-
-
 def test_a_finished_run_does_nothing(regression_run, caplog):
     workdir, rows = regression_run, read_metrics(str(regression_run))
     with caplog.at_level("INFO", "tfm"):
@@ -136,7 +125,7 @@ def test_the_step_is_compiled_once(tmp_path, monkeypatch):
 def test_a_planned_step_compiles_beside_the_data(rows, shapes, tmp_path, monkeypatch):
     """It is that of the run, or another is compiled; here the data wait for it."""
     compiled, reported, traced = [], [], threading.Event()
-    plain, open_data = Regression.loss, Regression.open_data
+    plain, open_data, start = Regression.loss, Regression.open_data, Hooks.on_start
 
     def counting(self, variables, batch, context):
         if context.train:
@@ -154,7 +143,11 @@ def test_a_planned_step_compiles_beside_the_data(rows, shapes, tmp_path, monkeyp
     monkeypatch.setattr(Regression, "loss", counting)
     monkeypatch.setattr(Regression, "example", example)
     monkeypatch.setattr(Regression, "open_data", waiting)
-    monkeypatch.setattr(Hooks, "on_compiled", lambda _, program: reported.append(program.args_info))
+    monkeypatch.setattr(
+        Hooks,
+        "on_start",
+        lambda hooks, step, program: reported.append(program.args_info) or start(hooks, step, program),
+    )
     train_run(make_config(steps=3), tmp_path)
     assert compiled == shapes
     assert {x.shape[0] for x in jax.tree.leaves(reported[0][0][1])} == {ROWS}
@@ -209,7 +202,8 @@ def test_the_gradient_is_the_mean_over_tokens():
 
 def test_rows_of_an_abandoned_way_do_not_count(tmp_path):
     def write(step, *rows):
-        with contextlib.closing(MetricsWriter(str(tmp_path), step)) as writer:
+        with Hooks([MetricsWriter(str(tmp_path))]) as writer:
+            writer.on_start(step, None)
             for at, loss in rows:
                 writer.on_log(at, {"train/loss": loss})
                 writer.on_evaluation(at, {"validation/loss": loss})
@@ -228,23 +222,16 @@ def test_rows_of_an_abandoned_way_do_not_count(tmp_path):
     assert read_metrics(str(tmp_path)) == []
 
 
-@pytest.mark.parametrize("order", ["max", "min"])
-def test_nan_is_no_best_score(order):
-    best = Best("score", order)
-    stopping = EarlyStopping().after(math.nan, best)
-    assert (stopping.best, stopping.since_best) == (None, 1)
-    assert stopping.after(3.0, best) == EarlyStopping(3.0, 0)
-    assert EarlyStopping(math.nan, 2).after(3.0, best) == EarlyStopping(3.0, 0)  # as saved before
-    assert EarlyStopping(3.0, 0).after(math.nan, best) == EarlyStopping(3.0, 1)
-
-
 @pytest.mark.parametrize(
     ("loss", "skipped", "warns"), [((0, 0), 0, True), ((0, 0), 2, False), ((3, 1), 1, False)]
 )
-def test_a_loss_that_counts_nothing_is_told(loss, skipped, warns, caplog):
-    metrics = MetricAccumulator(0, 9, {"learning_rate": lambda step: 0.1}, ["loss"], "tokens")
-    metrics.add({"loss": loss, "skipped": (skipped, 2)}, 5)
-    metrics.report(2)
+def test_a_loss_that_counts_nothing_is_warned_of(loss, skipped, warns, tmp_path, caplog):
+    task = Regression(make_config())
+    with contextlib.closing(DirectoryGuard(tmp_path)) as guard:
+        metrics = StepMetrics(
+            Setup(task, task.config.training), None, guard, None, 0, {"loss": loss, "skipped": (skipped, 2)}
+        )
+        metrics.report(2)
     assert ("up to 2 counts nothing" in caplog.text) == warns
 
 

@@ -14,7 +14,7 @@ from tfm.export.bundle import write_bundle
 from tfm.testing.tasks import TaskContract, make_tiny_run
 from tfm.training.loop import train
 from tfm.training.task import Context
-from tfm.workdir import initialization, runs
+from tfm.workdir import runs, warm_start
 
 pytestmark = pytest.mark.long
 MAKE_CONFIG = functools.partial(make_classification, Config())
@@ -61,8 +61,8 @@ def test_state_is_saved_evaluated_averaged_exported_and_starts_another_run(tmp_p
     )
     (tmp_path / "new").mkdir()
     task = run.create(tmp_path / "new", config, new=True)
-    start = initialization.find_initial_variables(task, str(tmp_path / "new"), str(tmp_path / "export"))
-    assert_equal(states(start()), states(found.variables))
+    start = warm_start.find_initial_variables(task, str(tmp_path / "export"))
+    assert_equal(states(start({})), states(found.variables))
     train(task, config.training, str(tmp_path / "new"), initial_variables=start)
     save(config, runs.config_path(str(tmp_path / "new")))
     assert_equal(states(runs.load(str(tmp_path / "new"), checkpoint="0").variables), states(found.variables))

@@ -24,11 +24,11 @@ from tfm.errors import UserError
 from tfm.tasks import translation
 from tfm.training import non_finite, setup
 from tfm.training.config import TrainingConfig
-from tfm.training.divergence import MOST_SKIPPED, DivergenceMonitor
+from tfm.training.metrics import MAX_SKIPPED, DivergenceMonitor
 from tfm.training.non_finite import first_not_finite, split_step
 from tfm.training.optimizers import OPTIMIZERS, make_optimizer, make_schedule
 from tfm.training.partitioning import Piece
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 from tfm.training.setup import Setup
 from tfm.training.step import Learner, TrainState
 from tfm.training.task import Context, LossOutput
@@ -317,9 +317,9 @@ def test_a_resumed_run_knows_its_first_loss(caplog):
 
 def test_too_many_skipped_steps_end_the_run():
     watch = DivergenceMonitor(TrainingConfig(on_non_finite="skip"))
-    ends = [watch.must_end(step, metrics_of(0.0, skipped=1.0)) for step in range(MOST_SKIPPED - 1)]
+    ends = [watch.must_end(step, metrics_of(0.0, skipped=1.0)) for step in range(MAX_SKIPPED - 1)]
     ends.append(watch.must_end(98, metrics_of(1.0)))
-    ends += [watch.must_end(step, metrics_of(0.0, skipped=1.0)) for step in range(MOST_SKIPPED)]
+    ends += [watch.must_end(step, metrics_of(0.0, skipped=1.0)) for step in range(MAX_SKIPPED)]
     assert ends == [False] * (len(ends) - 1) + [True]
 
 

@@ -26,6 +26,7 @@ from tfm.training.optimizers import (
     decay_mask,
     make_optimizer,
     make_schedule,
+    warn_of_large_peak,
 )
 from tfm.training.step import TrainState, make_train_step, merge_trees, split_tree
 from tfm.training.task import LossOutput, Update
@@ -219,6 +220,47 @@ def test_frozen_parameters_keep_their_bits(name):
     assert sizes[0] < sizes[1] or name == "sgd"
 
 
+def test_factors_scale_the_learning_rate_and_the_weight_decay_of_matching_parameters():
+    """The first pattern that matches counts, and the state is that of the optimizer alone."""
+    config = TrainingConfig(
+        optimizer=AdamW(weight_decay=0.1, not_decayed=()),
+        learning_rate_factors=("dense/bias=3", "dense/*=0.5"),
+        weight_decay_factors=("norm/*=0", "dense/kernel=4"),
+        **SCHEDULE,
+    )
+    plain = dataclasses.replace(config, learning_rate_factors=(), weight_decay_factors=())
+    no_decay = dataclasses.replace(plain, optimizer=AdamW(weight_decay=0.0))
+    found, state = updated(config, GRADIENTS[:1])
+    decayed, plain_state = updated(plain, GRADIENTS[:1])
+    undecayed, _ = updated(no_decay, GRADIENTS[:1])
+    assert jax.tree.structure(state) == jax.tree.structure(plain_state)
+    for module, name, rate, decay in (
+        ("dense", "bias", 3, 1),
+        ("dense", "kernel", 0.5, 4),
+        ("norm", "scale", 1, 0),
+    ):
+        start = PARAMS[module][name]
+        step = undecayed[module][name] - start
+        decay_step = decayed[module][name] - undecayed[module][name]
+        expected = start + rate * (step + decay * decay_step)
+        np.testing.assert_allclose(found[module][name], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"learning_rate_factors": ("a",)}, r"learning_rate_factors .*PATTERN=FACTOR.*'a'"),
+        ({"weight_decay_factors": ("a=-1",)}, r"weight_decay_factors .*'a=-1'"),
+        ({"learning_rate_factors": ("a=nan",)}, r"'a=nan'"),
+        ({"learning_rate_factors": ("head/*=2",)}, r"learning_rate_factors .*'head/\*' .*'dense/bias'"),
+        ({"weight_decay_factors": ("dense/*=2",)}, r"weight_decay_factors, got 'adam'"),
+    ],
+)
+def test_factors_of_nothing_are_errors(fields, message):
+    with pytest.raises(UserError, match=message):
+        updated(TrainingConfig(**fields, **SCHEDULE))
+
+
 def test_clipping_ignores_frozen_parameters():
     config = TrainingConfig(optimizer=SGD(), clip_norm=0.5, freeze=("dense/kernel",), **SCHEDULE)
     trained = {"b": GRADIENTS[0]["dense"]["bias"], "s": GRADIENTS[0]["norm"]["scale"]}
@@ -309,6 +351,6 @@ def test_a_model_without_width_needs_a_peak(name):
 @pytest.mark.parametrize("name", ["inverse_sqrt", "linear_decay", "cosine_decay", "constant"])
 def test_a_short_warm_up_without_a_peak_is_warned_of(name, fields, warns, caplog):
     """The paper's rule gives a run of 50 steps a rate at which it learns nothing."""
-    make_schedule(TrainingConfig(schedule=name, steps=50_000, **fields), 128)
+    warn_of_large_peak(TrainingConfig(schedule=name, steps=50_000, **fields), 128)
     assert ("rises to 0.028" in caplog.text) == warns
     assert len(caplog.records) == warns

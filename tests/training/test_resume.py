@@ -9,15 +9,15 @@ import pytest
 
 from tests.support import kills
 from tests.support.tiny import train_run, write_config_file
-from tests.support.tiny_regression import ModelConfig, PairsConfig, make_config
-from tfm.training.reporting import read_metrics
+from tests.support.tiny_regression import DataConfig, ModelConfig, make_config
+from tfm.training.run_log import read_metrics
 
 pytestmark = pytest.mark.long
 
 
 def test_a_killed_run_equals_the_unbroken_one(tmp_path):
     settings = make_config(steps=60, **kills.SCHEDULE)
-    settings = dataclasses.replace(settings, data=PairsConfig(pause=0.1))
+    settings = dataclasses.replace(settings, data=DataConfig(pause=0.1))
     train_run(settings, tmp_path / "unbroken")
     config, broken = write_config_file(tmp_path, settings), tmp_path / "broken"
     chance = random.Random(0)

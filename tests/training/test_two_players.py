@@ -1,5 +1,6 @@
 """Adversarial training in the ordinary loop: two players on eight Gaussians."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,11 +14,13 @@ from tests.support import processes
 from tests.support.eight_gaussians import EightGaussians, make_config, train_short
 from tests.support.paths import ROOT
 from tfm.testing.tasks import rows_without_times
+from tfm.training.dry_run import describe_run
 from tfm.training.loop import train
 from tfm.training.non_finite import explain
 from tfm.training.replay import describe_changes, replay_step
-from tfm.training.reporting import METRICS_FILE, read_metrics
-from tfm.training.setup import Setup
+from tfm.training.run_log import METRICS_FILE, read_metrics
+from tfm.training.setup import Setup, open_checkpoints
+from tfm.training.step import TrainState
 
 pytestmark = pytest.mark.long
 
@@ -68,6 +71,43 @@ def test_a_step_of_two_players_is_replayed_bit_for_bit(short_run):
     assert np.hypot.reduce(gradients) == pytest.approx(found.metrics["generator/gradient_norm"], rel=1e-5)
     last = replay_step(task, config.training, str(short_run), 60)
     jax.tree.map(np.testing.assert_array_equal, found.after.params, last.after.params)
+
+
+def test_all_fields_of_training_work_with_two_players_and_resume_and_replay_exactly(tmp_path):
+    """Freezing, clipping, the average, micro-batches and factors by pattern, and the dry run before them."""
+    fields = {
+        "eval_every": 2,
+        "log_every": 2,
+        "checkpoint_every": 2,
+        "keep": 9,
+        "ema_decay": 0.9,
+        "clip_norm": 0.1,
+        "gradient_accumulation_steps": 2,
+        "freeze": ("generator/Dense_0/*",),
+        "learning_rate_factors": ("generator/*=0.5",),
+    }
+    task = EightGaussians(make_config(steps=4, **fields))
+    config = task.config.training
+    lines = describe_run(task, config, str(tmp_path))
+    assert any(f"{Setup(task, config).parameters:,}" in line for line in lines)
+    for name, pieces in (("whole", (4,)), ("pieces", (2, 4))):
+        (tmp_path / name).mkdir()
+        for steps in pieces:
+            part = make_config(steps=steps, **fields)
+            train(EightGaussians(part), part.training, str(tmp_path / name))
+    assert rows_without_times(tmp_path / "whole") == rows_without_times(tmp_path / "pieces")
+    found = replay_step(task, config, str(tmp_path / "whole"), 4)
+    with contextlib.closing(open_checkpoints(task, config, str(tmp_path / "pieces"))) as checkpoints:
+        saved = TrainState.from_items(checkpoints.restore(4, Setup(task, config).state.items()))
+    for name in ("params", "average", "opt_state"):
+        jax.tree.map(np.testing.assert_array_equal, getattr(found.after, name), getattr(saved, name))
+    frozen, trained = (
+        [tree["generator"][layer]["kernel"] for tree in (found.before.params, saved.params, saved.average)]
+        for layer in ("Dense_0", "Dense_1")
+    )
+    assert all((x == frozen[0]).all() for x in frozen)
+    assert len({x.tobytes() for x in map(np.asarray, trained)}) == 3
+    assert found.metrics["discriminator/gradient_norm"] > 0.1  # so that the clipping has an effect
 
 
 def test_the_update_that_is_not_finite_is_named(tmp_path):

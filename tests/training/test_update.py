@@ -207,9 +207,9 @@ def test_the_seed_counts():
 
 def test_an_average_begins_with_the_given_parameters():
     new = {"params": {"w": np.float32([3, 4, 5])}}
-    averaged = Setup(Linear(), TrainingConfig(ema_decay=0.9)).initialize_with(new)
+    averaged = Setup(Linear(), TrainingConfig(ema_decay=0.9)).initialize_with(lambda _: new)
     np.testing.assert_array_equal(averaged.average["w"], new["params"]["w"])
     np.testing.assert_array_equal(averaged.variables["params"]["w"], new["params"]["w"])
     pointers = [tree["w"].unsafe_buffer_pointer() for tree in (averaged.average, averaged.params)]
     assert pointers[0] != pointers[1]  # a step donates both
-    assert Setup(Linear(), TrainingConfig()).initialize_with(new).average is None
+    assert Setup(Linear(), TrainingConfig()).initialize_with(lambda _: new).average is None

@@ -328,6 +328,8 @@ def training_entries() -> Iterator[Entry]:
         "learning_rate_scale": (1.0, 0.5),
         "clip_norm": (1.0, 2.0),
         "freeze": ((), ("offset",)),
+        "learning_rate_factors": ((), ("offset=0.5",)),
+        "weight_decay_factors": ((), ("slope=2",), {"optimizer": SGD(weight_decay=0.1)}),
         "gradient_accumulation_steps": (1, 2),
         "ema_decay": (0.5, 0.9),
         "on_non_finite": ("stop", "skip"),

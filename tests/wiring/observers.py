@@ -52,7 +52,7 @@ from tfm.tasks import classification, language_modeling, parsing, translation
 from tfm.training.config import TrainingConfig
 from tfm.training.loop import train
 from tfm.training.optimizers import make_optimizer
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.task import Context
 from tfm.workdir.runs import config_class, parse_config
@@ -510,10 +510,7 @@ def observe_optimizer(optimizer: Any) -> Observation:
     transformation = make_optimizer(optimizer, lambda step: 0.1)
     params = {"slope": np.zeros((4, 3), np.float32), "offset": np.zeros(3, np.float32)}
     state = jax.eval_shape(transformation.init, params)
-    return {
-        "update": trace(transformation.update, params, state, params)[0],
-        "bytes": getattr(optimizer, "bytes_per_parameter", 0),
-    }
+    return {"update": trace(transformation.update, params, state, params)[0]}
 
 
 def observe_store(training: TrainingConfig) -> Observation:

@@ -24,7 +24,7 @@ from tfm.config import save
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.testing.tasks import rows_without_times
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 
 pytestmark = pytest.mark.long
 
@@ -220,7 +220,7 @@ CHANGES = {
 # Flags with a test of their own, below.
 SPECIAL = {
     "train": {
-        *("reset_schedule", "allow_change", "topology"),
+        *("warm_start_map", "from_step", "allow_change", "topology"),
         *("distributed", "coordinator", "processes", "process_id"),
     },
     "sweep": {"dry_run", "workdir", "split", "checkpoint", "at_once", "score"},
@@ -386,12 +386,30 @@ def first_loss(workdir):
     return next(row["train/loss"] for row in read_metrics(str(workdir)) if "train/loss" in row)
 
 
-def test_reset_schedule_begins_with_the_parameters_of_the_run(paths, tmp_path):
-    run, fresh = shutil.copytree(paths["line_run"], tmp_path / "run"), tmp_path / "fresh"
+def test_warm_start_map_chooses_the_parameters_of_the_run(paths, tmp_path):
+    run = paths["line_run"]
     arguments = (f"--config={run}/config.json", "--config.training.log_every=1")
-    assert run_command("train", *arguments, f"--workdir={run}", "--reset_schedule").code == 0
-    assert run_command("train", *arguments, f"--workdir={fresh}").code == 0
-    assert first_loss(run) < 0.99 * first_loss(fresh)
+    losses = []
+    for name, entry in (("fresh", ""), ("whole", "*=*"), ("part", "offset=offset")):
+        options = [f"--warm_start={run}", f"--warm_start_map={entry}"] if entry else []
+        assert run_command("train", *arguments, f"--workdir={tmp_path / name}", *options).code == 0
+        losses.append(first_loss(tmp_path / name))
+    assert losses[1] < 0.99 * losses[0]
+    assert len(set(losses)) == 3
+
+
+def test_from_step_resumes_from_the_checkpoint_of_the_step(paths, tmp_path):
+    run = shutil.copytree(paths["line_run"], tmp_path / "run")
+    arguments = (f"--config={run}/config.json", f"--workdir={run}")
+    refused = run_command("train", *arguments, "--from_step=5")
+    assert (refused.code, "step 5" in refused.error) == (2, True)
+    assert run_command("train", *arguments, "--from_step=2").code == 0
+    assert (run / "checkpoints" / "after_2").is_dir()
+    steps = [
+        {path.name for path in pathlib.Path(each, "checkpoints").iterdir()}
+        for each in (run, paths["line_run"])
+    ]
+    assert steps[1] <= steps[0]
 
 
 def test_allow_change_lets_a_field_change(paths, tmp_path):

@@ -27,7 +27,7 @@ from tfm.commands import export
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
 from tfm.io.files import only_writer
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 from tfm.workdir import bundle, runs
 
 TEXTS = ["red dog", "", "big green bird sleeps", "small blue cat runs red", "dog \U0001f600"]

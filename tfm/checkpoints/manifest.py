@@ -14,6 +14,8 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from tfm.io.files import writing
+
 FILE = "manifest"
 # Orbax writes these two files after the manifest. Nothing reads them.
 WRITTEN_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")
@@ -38,14 +40,6 @@ def write(folder: str, content: Mapping[str, Any], names: Collection[str] | None
     names = sorted(_list_files(folder) if names is None else names)
     files = {name: _describe_file(os.path.join(folder, name)) for name in names}
     _write(os.path.join(folder, FILE), {**content, "files": files})
-
-
-def replace_content(folder: str, content: Mapping[str, Any]) -> None:
-    """Replaces the fields of a manifest atomically. The manifest keeps its list of files."""
-    # The temporary file is not in the folder, because a kill would leave it there as a foreign file.
-    temporary = f"{os.path.abspath(folder)}.{FILE}"
-    _write(temporary, {**content, "files": read(folder)["files"]})
-    os.replace(temporary, os.path.join(folder, FILE))
 
 
 def read(folder: str) -> dict[str, Any]:
@@ -160,7 +154,7 @@ def _open(path: str) -> Iterator[io.BufferedReader]:
 
 def _write(path: str, content: Mapping[str, Any]) -> None:
     body = json.dumps(content).encode()
-    with open(path, "wb") as file:
+    with writing(path), open(path, "wb") as file:
         file.write(_checksum(body) + b"\n" + body)
         file.flush()
         os.fsync(file.fileno())

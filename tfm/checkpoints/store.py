@@ -3,13 +3,13 @@
 import contextlib
 import itertools
 import logging
-import math
 import os
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -31,7 +31,7 @@ PARAMETERS, AVERAGE, STATE = (
 STEP_NAME = re.compile("0|[1-9][0-9]*")  # 007 is another folder than 7
 UNFINISHED = ocp.utils.TMP_DIR_SUFFIX
 DELETED = ".deleted"
-LEFTOVER_NAME = re.compile(rf"[0-9]+({re.escape(UNFINISHED)}|{re.escape(DELETED)}|\.{manifest.FILE})")
+LEFTOVER_NAME = re.compile(rf"[0-9]+({re.escape(UNFINISHED)}|{re.escape(DELETED)})")
 NO_STEP = -1  # None cannot be broadcast
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,6 @@ class Record(NamedTuple):
       step: the step of the checkpoint. It detects a renamed folder.
       time: time at which it was saved, in seconds since the epoch.
       assets: {file name: fingerprint} of what the parameters depend on.
-      scores: {metric: value} of the evaluation at this step; {} if there was none.
       progress: what else a run needs to resume exactly.
       arrays: {path: [shape, dtype]} of the saved tree.
     """
@@ -68,7 +67,6 @@ class Record(NamedTuple):
     step: int
     time: float
     assets: dict[str, str]
-    scores: dict[str, float]
     progress: dict[str, Any]
     arrays: dict[str, list]
 
@@ -87,9 +85,8 @@ class Record(NamedTuple):
         values: list[Any] = [content.get(name) for name in cls._fields]
         record = cls(*values)
         try:
-            valid = [type(value) for value in record] == [int, float, dict, dict, dict, dict]
+            valid = [type(value) for value in record] == [int, float, dict, dict, dict]
             valid = valid and all(type(value) is str for value in record.assets.values())
-            valid = valid and all(type(value) is float for value in record.scores.values())
             record.shapes  # noqa: B018 (raises an error for anything else)
         except (ValueError, TypeError, AttributeError):
             valid = False
@@ -99,10 +96,10 @@ class Record(NamedTuple):
 
 
 class _Save(NamedTuple):
-    """A save in the background. `digests` is None on hosts other than the first."""
+    """A save in the background. The digests of its tree are computed while Orbax copies the arrays."""
 
     record: Record
-    digests: trees.Digests | None
+    digesting: Future[trees.Digests]
 
 
 class CheckpointStore:
@@ -110,8 +107,7 @@ class CheckpointStore:
 
     Args:
       folder: folder of the checkpoints. The first `save` creates it in an existing folder.
-      best_metric: name of the score that selects the best checkpoint. None selects none.
-      best_order: "max" if the largest score is the best, "min" if the smallest is.
+      scores: returns {step: score} of the steps that were evaluated. A larger score is better.
       retention: which checkpoints are kept.
       assets: {file name: fingerprint} of what the parameters depend on, for example a vocabulary. Each
         checkpoint records them, and is restored only with equal ones.
@@ -125,8 +121,7 @@ class CheckpointStore:
         self,
         folder: str | os.PathLike,
         *,
-        best_metric: str | None = None,
-        best_order: str = "max",
+        scores: Callable[[], Mapping[int, float]] = dict,
         retention: Retention = Retention(),  # noqa: B008 (immutable)
         assets: Mapping[str, str] | None = None,
         guard: DirectoryGuard | None = None,
@@ -135,9 +130,10 @@ class CheckpointStore:
         if os.path.exists(folder) and not os.path.isdir(folder):
             raise UserError(f"Expected a folder of checkpoints at {folder}, got a file. Move it away.")
         trees.orbax_path(folder)
-        self._best_metric, self._sign = best_metric, 1 if best_order == "max" else -1
-        self._retention, self._assets, self._guard = retention, dict(assets or {}), guard
+        self._scores, self._retention = scores, retention
+        self._assets, self._guard = dict(assets or {}), guard
         self._damage: dict[int, str] = {}  # "" for a step that was found intact
+        self._pool = ThreadPoolExecutor(1, "digests")
         self._writer: ocp.AsyncCheckpointer | None = None
         self._saving: _Save | None = None
         self._written: os.stat_result | None = None  # the folder of a step before Orbax renames it
@@ -167,7 +163,8 @@ class CheckpointStore:
 
     def best(self) -> int | None:
         """Returns the intact step with the best score (the newest of equals), or None if none has a score."""
-        ranked = rank(self._scores(self._read_records(self.steps())))
+        steps = self.steps()
+        ranked = rank({step: score for step, score in self._scores().items() if step in steps})
         return next((step for step in ranked if not self.find_damage(step)), None)
 
     def find_damage(self, step: int) -> str:
@@ -264,12 +261,32 @@ class CheckpointStore:
         newest = int(multihost_utils.broadcast_one_to_all(np.int32(newest)))
         return None if newest == NO_STEP else newest
 
+    def set_aside_after(self, step: int) -> None:
+        """Moves all checkpoints after a step into the folder after_STEP, so that the step is the newest.
+
+        Does nothing if this folder exists, because a repeated command must not lose the steps since then.
+
+        Raises:
+          UserError: if the checkpoint of the step does not exist (`CheckpointDeleted`) or is damaged.
+        """
+        aside = os.path.join(self.folder, f"after_{step}")
+        if os.path.exists(aside):
+            log.info("The run was set back to step %s before; delete %s to do it again", f"{step:,}", aside)
+            return
+        self._require_intact(step)
+        moving = aside + ".part"  # a kill leaves it, and the same command continues
+        os.makedirs(moving, exist_ok=True)
+        for later in self.steps():
+            if later > step:
+                os.rename(self._path(later), os.path.join(moving, str(later)))
+        os.rename(moving, aside)
+        log.info("Moved the checkpoints after step %s to %s", f"{step:,}", aside)
+
     def save(
         self,
         step: int,
         tree: Mapping[str, Any],
         *,
-        scores: Mapping[str, float] | None = None,
         progress: Mapping[str, Any] | None = None,
     ) -> None:
         """Saves a tree in the background. Returns when its arrays are copied from the devices.
@@ -277,8 +294,6 @@ class CheckpointStore:
         Args:
           step: step of the checkpoint.
           tree: {branch: tree of arrays}. Each host writes its parts.
-          scores: {metric: value} of the evaluation at this step. Without the best metric, or if its value is
-            NaN, the step cannot become the best.
           progress: what else the run needs to resume exactly, for JSON.
 
         Raises:
@@ -291,23 +306,15 @@ class CheckpointStore:
             os.mkdir(self.folder)  # never the folders above it, because they may have been moved
         require_space(self.folder, sum(x.nbytes for x in jax.tree.leaves(tree)))
         arrays = trees.describe_arrays(tree)
-        record = Record(step, time.time(), self._assets, _floats(scores), dict(progress or {}), arrays)
-        self._saving = _Save(record, trees.digest_tree(tree) if jax.process_index() == 0 else None)
+        record = Record(step, time.time(), self._assets, dict(progress or {}), arrays)
+        digesting = self._pool.submit(trees.digest_tree, tree if jax.process_index() == 0 else {})
+        self._saving = _Save(record, digesting)
         if self._writer is None:
             options = ocp.AsyncOptions(post_finalization_callback=self._finish)
             self._writer = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler(), async_options=options)
         self._damage.pop(step, None)
         self._writer.save(trees.orbax_path(self._path(step)), args=ocp.args.PyTreeSave(dict(tree)))
-
-    def add_scores(self, step: int, scores: Mapping[str, float], progress: Mapping[str, Any]) -> None:
-        """Adds the scores of an evaluation to a saved checkpoint, atomically, and replaces its progress."""
-        self.wait()
-        if self._guard is not None:
-            self._guard.check()
-        if jax.process_index() == 0:
-            record = self._read_record(step)._replace(scores=_floats(scores), progress=dict(progress))
-            manifest.replace_content(self._path(step), record._asdict())
-            self._delete_old()
+        digesting.result()  # afterwards, the arrays may change
 
     def check(self) -> None:
         """Raises the error of a save that failed in the background. Does not wait for a running save."""
@@ -329,21 +336,32 @@ class CheckpointStore:
         self._saving = self._written = None
         if self._guard is not None:
             self._guard.check(created)
-        if jax.process_index() == 0:
-            self._delete_old()
+        self.delete_old()
+
+    def delete_old(self) -> None:
+        """Renames the steps that are not kept, and deletes them. Called while nothing is being saved."""
+        if jax.process_index() > 0:
+            return
+        records = self._read_records(list_steps(self.folder))
+        times = {step: record.time for step, record in records.items()}
+        for step in times.keys() - self._retention.select(times, self._scores()):
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(self._path(step), self._path(step) + DELETED)
+        self._remove_leftovers()
 
     def close(self) -> None:
         """Waits for the last save, and ends the threads."""
         self.wait()
+        self._pool.shutdown()
         if self._writer is not None:
             self._writer.close()
 
     def _finish(self) -> None:
         """Verifies and describes a step. Orbax calls this in the background, before it renames the folder."""
         assert self._saving is not None
-        record, digests = self._saving
+        record, digesting = self._saving
         unfinished = self._path(record.step) + UNFINISHED
-        if digests is not None and (difference := trees.find_difference(unfinished, digests)):
+        if difference := trees.find_difference(unfinished, digesting.result()):
             raise UserError(
                 f"The checkpoint of step {record.step} in {self.folder} is not read back as it was saved "
                 f"({difference}), and was not kept. Check the disk, or give another --workdir."
@@ -369,15 +387,6 @@ class CheckpointStore:
             with writing(self.folder), tempfile.TemporaryFile(dir=self.folder):
                 pass
             self._remove_leftovers()
-
-    def _delete_old(self) -> None:
-        """Renames the steps that are not kept, and deletes them."""
-        records = self._read_records(list_steps(self.folder))
-        times = {step: record.time for step, record in records.items()}
-        for step in times.keys() - self._retention.select(times, self._scores(records)):
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(self._path(step), self._path(step) + DELETED)
-        self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
         """Removes what a killed process left. Called while nothing is being saved."""
@@ -409,15 +418,6 @@ class CheckpointStore:
 
     def _read_record(self, step: int) -> Record:
         return Record.parse(manifest.read(self._path(step)))
-
-    def _scores(self, records: Mapping[int, Record]) -> dict[int, float]:
-        """Returns {step: score}, a larger score being better. NaN is not a score."""
-        found = {step: record.scores.get(self._best_metric or "") for step, record in records.items()}
-        return {
-            step: self._sign * score
-            for step, score in found.items()
-            if score is not None and not math.isnan(score)
-        }
 
     def _require_intact(self, step: int) -> str:
         """Returns how to name a step in messages, after checking that it exists and is intact."""
@@ -481,7 +481,3 @@ class CheckpointStore:
                 f"The checkpoint of step {step} in {self.folder} could not be written: "
                 f"{str(error).splitlines()[0]} Check the disk, and whether something deletes files there."
             ) from error
-
-
-def _floats(scores: Mapping[str, float] | None) -> dict[str, float]:
-    return {name: float(value) for name, value in (scores or {}).items()}

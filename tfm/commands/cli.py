@@ -24,14 +24,12 @@ from tfm import config
 from tfm.commands import config_flag, help_text, terminal
 from tfm.data.config import PIPE, SPLITS
 from tfm.data.sources.standard_input import store_pipe
-from tfm.errors import UserError
+from tfm.errors import EXIT_CODE, UserError
 from tfm.io.files import io_error_message, user_cache
+from tfm.training.setup import COMPILED_FOLDER
 from tfm.workdir import runs
 
-USER_ERROR = 2
 BROKEN_PIPE = 141  # exit code of a process that SIGPIPE kills
-COMPILED_FOLDER = "compiled"
-EXPECTED_WARNING = "did not provide metrics"  # Orbax logs it at each checkpoint without an evaluation
 ZSTANDARD = b"\x28\xb5\x2f\xfd"  # the first bytes of data that zstandard compressed
 log = logging.getLogger(__name__)
 
@@ -111,7 +109,7 @@ class _StandardError(logging.StreamHandler):
 
 def _is_warning(record: logging.LogRecord) -> bool:
     """Returns whether Orbax's log record is a warning that users should see."""
-    return record.levelno == logging.WARNING and EXPECTED_WARNING not in record.getMessage()
+    return record.levelno == logging.WARNING
 
 
 @contextlib.contextmanager
@@ -152,7 +150,7 @@ def fail(error: object) -> NoReturn:
     gc.collect()  # otherwise, unfinished operations of Orbax would print warnings after the error message
     terminal.flush_output()
     print(f"error: {error}", file=sys.stderr)
-    sys.exit(USER_ERROR)
+    sys.exit(EXIT_CODE)
 
 
 def define_new_run(values: flags.FlagValues, argv: Sequence[str]) -> None:

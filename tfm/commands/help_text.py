@@ -10,12 +10,12 @@ from typing import Any
 from absl import flags
 from ml_collections import config_dict
 
-from tfm.fields import CHANGEABLE, NEVER, WITH_RESET, Leaf, leaves
+from tfm.fields import CHANGEABLE, NEVER, Leaf, leaves
 from tfm.tasks.translation.task import Config
 from tfm.workdir import runs
 
 ASKED = ("--help", "-help", "--helpshort", "-h", "-?")
-MARKS = {CHANGEABLE: "*", WITH_RESET: "r", NEVER: "-"}
+MARKS = {CHANGEABLE: "*", NEVER: "-"}
 CONFIG = "config"
 CONFIG_HELP = (
     "Config of the run: a Python file with get_config(), the config.json of another run, or the name of a "
@@ -79,7 +79,7 @@ def all_fields(config: Any) -> Iterator[str]:
     yield from textwrap.wrap(
         "Fields of the config, such as --config.training.steps=1000, with the values of --config=FILE or "
         "their defaults. When a run resumes, fields marked * may change, and fields marked - may never "
-        "change. Fields marked r may change with --reset_schedule, and all others with --allow_change=FIELD.",
+        "change. All others may change with --allow_change=FIELD.",
         _width(),
     )
     yield ""

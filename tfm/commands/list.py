@@ -60,11 +60,13 @@ def format_table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _state(status: Status) -> str:
-    """Returns the state of a run in one word."""
+    """Returns the state of a run in a word or two."""
     if status.holder:
         return "training"
     if status.is_export:
         return "export"
+    if not status.has_started:
+        return "not started"
     return "finished" if status.is_finished else "stopped"
 
 

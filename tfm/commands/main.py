@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from tfm.commands import terminal
+from tfm.errors import EXIT_CODE
 
 GROUPS = {
     "Train": {
@@ -39,7 +40,6 @@ GROUPS = {
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 HELP = ("-h", "--help", "help")
-USER_ERROR = 2
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     if name not in COMMANDS:
         print(f"error: Expected a command ({', '.join(COMMANDS)}), got {name!r}.", file=sys.stderr)
-        sys.exit(USER_ERROR)
+        sys.exit(EXIT_CODE)
     from tfm.commands import cli  # imported here because it imports JAX, and that takes seconds
 
     cli.run(importlib.import_module(f"tfm.commands.{name}").main, arguments)

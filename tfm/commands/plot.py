@@ -33,7 +33,7 @@ from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
 from tfm.io.files import atomic_file
 from tfm.tasks.translation.task import sample_evenly
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 from tfm.training.samples import format_samples, read_samples
 from tfm.visualize import measures, plots
 from tfm.visualize.figures import save

@@ -14,7 +14,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tfm.training.hooks import Hook
+from tfm.training.hooks import Hook, Outcome
 
 DRAWN_PER_SECOND = 4
 SPEED_SECONDS = 120.0  # the time left is estimated from the speed of this period
@@ -64,7 +64,7 @@ class ProgressBar(Hook):
         speed = "" if rate is None else f"  {rate:,.0f} {self.unit}/s"
         self._rest = f"  lr {metrics['train/learning_rate']:.2e}{speed}"
 
-    def close(self) -> None:
+    def close(self, outcome: Outcome) -> None:
         """Removes the bar from the terminal."""
         self._bar.stop()
 

@@ -11,7 +11,7 @@ from absl import flags
 
 from tfm.commands import cli, config_flag
 from tfm.memory import format_bytes
-from tfm.training.reporting import format_duration
+from tfm.training.run_log import format_duration
 from tfm.workdir.status import Status, read_status
 
 COLUMN = 16  # width of the column of names, in characters
@@ -59,7 +59,7 @@ def describe(status: Status) -> Iterator[tuple[str, str]]:
 
 
 def describe_state(status: Status) -> str:
-    """Returns the state in words: training, exported model, finished, or stopped."""
+    """Returns the state in words: training, exported model, finished, not started, or stopped."""
     if status.holder:
         left = "" if status.seconds_left is None else f", about {format_duration(status.seconds_left)} left"
         return f"training: {status.holder}{left}"
@@ -67,11 +67,11 @@ def describe_state(status: Status) -> str:
         return "exported model"
     if status.is_finished:
         return "finished"
-    return (
-        "stopped: the same command resumes the run"
-        if status.checkpoints
-        else "stopped before its first checkpoint"
-    )
+    if not status.has_started:
+        return "not started: its preparation failed or was interrupted"
+    if not status.checkpoints:
+        return "stopped before its first checkpoint"
+    return "stopped: the same command resumes the run"
 
 
 def describe_training(status: Status) -> str:

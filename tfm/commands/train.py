@@ -3,9 +3,9 @@
 Any field of the config can be set on the command line, such as --config.training.steps=1000. The same command
 on the same work directory resumes the run from its newest intact checkpoint. A resumed run may change fields
 that affect its results only with --allow_change. --warm_start=RUN begins a new run with the parameters of
-another run. --reset_schedule begins a new schedule with the parameters of the run itself. On several hosts,
-start the same command on each, with a work directory that all hosts share, and either --distributed, or
---coordinator, --processes and --process_id.
+another run, and --warm_start_map chooses which of them. --from_step=N resumes from the checkpoint of step N.
+On several hosts, start the same command on each, with a work directory that all hosts share, and either
+--distributed, or --coordinator, --processes and --process_id.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from tfm.training.partitioning import make_partitioner
 from tfm.training.profiling import Profiler, parse_range
 from tfm.training.topology import describe_topology, find_devices
 from tfm.training.trackers import find_tracker
-from tfm.workdir import initialization
+from tfm.workdir import resume, warm_start
 
 log = logging.getLogger("tfm.train")
 
@@ -49,8 +49,12 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     flags.DEFINE_string("profile", "", text, values)
     text = "Run or export whose parameters a new run begins with."
     flags.DEFINE_string("warm_start", "", text, values)
-    text = "Begin a new schedule at step 0 with the newest parameters of the run."
-    flags.DEFINE_bool("reset_schedule", False, text, values)
+    text = (
+        "For --warm_start: parameters to take, TARGET=SOURCE, such as encoder/*=encoder/*. Without it, all."
+    )
+    flags.DEFINE_multi_string("warm_start_map", [], text, values)
+    text = "Resume from the checkpoint of this step, and set all later checkpoints aside."
+    flags.DEFINE_integer("from_step", None, text, 0, flag_values=values)
     text = "Field that a resumed run may change although its results depend on it, such as training.seed."
     flags.DEFINE_multi_string("allow_change", [], text, values)
     text = "Join the other processes of the run that SLURM, Kubernetes, Open MPI or the TPU VM reports."
@@ -67,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Trains. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     arguments, _ = cli.parse(__name__, argv, define_flags)
     limit_malloc_arenas()
+    shorten_warmup(arguments)
     chosen = cli.read_config(arguments)
     check_workdir(arguments.workdir)
     join_hosts(arguments)
@@ -80,12 +85,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         find_tracker(name)  # raises an error if its package is not installed
     if arguments.topology and not arguments.dry_run:
         raise UserError("--topology is only for --dry_run, because a run uses the devices of this machine.")
-    if arguments.warm_start and arguments.reset_schedule:
-        raise UserError(
-            "--warm_start begins a new run, and --reset_schedule a new schedule in this run. Give only one."
-        )
+    if arguments.warm_start_map and not arguments.warm_start:
+        raise UserError("--warm_start_map chooses parameters of --warm_start. Give both.")
     if arguments.warm_start:  # checked before the folder of the run is created
-        initialization.check_warm_start(arguments.warm_start, chosen, arguments.workdir)
+        warm_start.check_warm_start(arguments.warm_start, chosen, arguments.workdir, arguments.warm_start_map)
     if arguments.dry_run:
         dry_run(chosen, arguments)
         return
@@ -95,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def begin(chosen: Any, arguments: flags.FlagValues, signals: SignalHandler) -> None:
     """Trains in the work directory. The first process locks it, so that no second run can use it."""
-    workdir, source = arguments.workdir, arguments.warm_start
+    workdir, source, entries = arguments.workdir, arguments.warm_start, arguments.warm_start_map
     cli.enable_compilation_cache(workdir)
     make = tasks.find(chosen.task).create
     guard = None
@@ -104,23 +107,20 @@ def begin(chosen: Any, arguments: flags.FlagValues, signals: SignalHandler) -> N
             os.makedirs(workdir, exist_ok=True)
             guard = stack.enter_context(lock_workdir(workdir))
             cli.remove_damaged_programs(workdir)
-            initialization.save_config(
-                chosen, workdir, allow_change=arguments.allow_change, resets=arguments.reset_schedule
-            )
+            resume.save_config(chosen, workdir, allow_change=arguments.allow_change)
             if source:
-                initialization.prepare_warm_start(source, chosen, workdir)
+                warm_start.prepare_warm_start(source, chosen, workdir, entries)
             task = make(chosen, workdir)
-            if arguments.reset_schedule:
-                initialization.reset(task, workdir)
+            if arguments.from_step is not None:
+                resume.resume_from(arguments.from_step, task, workdir, guard)
         multihost_utils.sync_global_devices("work directory")
         if jax.process_index() > 0:
             task = make(chosen, workdir, new=False)
-        initial_variables = initialization.find_initial_variables(task, workdir, source)
         train(
             task,
             chosen.training,
             workdir,
-            initial_variables=initial_variables,
+            initial_variables=warm_start.find_initial_variables(task, source, entries),
             signals=signals,
             guard=guard,
             hooks=make_hooks(task, chosen.training.steps, arguments),
@@ -150,18 +150,39 @@ def dry_run(chosen: Any, arguments: flags.FlagValues) -> None:
     workdir, topology = arguments.workdir, arguments.topology
     if topology:
         find_devices(topology)  # raises an error for an unknown topology before the data are read
-    initialization.check_config(
-        chosen, workdir, allow_change=arguments.allow_change, resets=arguments.reset_schedule
-    )
+    resume.check_config(chosen, workdir, allow_change=arguments.allow_change)
     with tempfile.TemporaryDirectory() as elsewhere:
         if arguments.warm_start:
-            initialization.prepare_warm_start(arguments.warm_start, chosen, elsewhere)
+            entries = arguments.warm_start_map
+            warm_start.prepare_warm_start(arguments.warm_start, chosen, elsewhere, entries)
         task = tasks.find(chosen.task).create(chosen, elsewhere)
         if topology:
             lines = describe_topology(task, chosen.training, topology)
         else:
             lines = describe_run(task, chosen.training, workdir)
         print("\n".join(lines))
+
+
+def shorten_warmup(arguments: flags.FlagValues) -> None:
+    """Shortens a warm-up for which --config.training.steps leaves no time, and logs the change.
+
+    The warm-up becomes a tenth of the steps, and the peak of the learning rate stays the same. A warm-up from
+    the command line stays as it is.
+    """
+    steps, warmup = "config.training.steps", "config.training.warmup_steps"
+    training = arguments.config.training
+    old, scale = training.warmup_steps, training.learning_rate_scale
+    given = steps in arguments and arguments[steps].present
+    if not given or (warmup in arguments and arguments[warmup].present) or old < training.steps:
+        return
+    training.warmup_steps = max(1, training.steps // 10)
+    if training.peak_learning_rate is None:  # the peak of the paper's rule depends on the warm-up
+        training.learning_rate_scale = scale * (training.warmup_steps / old) ** 0.5
+    log.info(
+        "The warm-up of %s steps is too long for %s steps. training.warmup_steps is now %s and "
+        "training.learning_rate_scale %.4g, so the largest learning rate is the same. --%s sets another.",
+        *(f"{old:,}", f"{training.steps:,}", training.warmup_steps, training.learning_rate_scale, warmup),
+    )
 
 
 def check_profile(text: str, steps: int) -> None:

@@ -22,7 +22,7 @@ from absl import flags
 from tfm.commands import cli
 from tfm.errors import UserError
 from tfm.io.files import atomic_file, only_writer, remove_temporary
-from tfm.training.reporting import METRICS_FILE, read_metrics
+from tfm.training.run_log import METRICS_FILE, read_metrics
 from tfm.visualize.explorer import make_page
 from tfm.visualize.figures import FORMATS, check_attention_figure, draw_attention, draw_curves
 from tfm.visualize.lines import draw_lines, find_word

@@ -146,6 +146,26 @@ def read_json_lines(path: str) -> Iterator[Any]:
                 yield json.loads(line)
 
 
+def append_json_line(path: str, line: Any, *, durable: bool = False) -> None:
+    """Appends a value to a file as a line of JSON. Ends a last line that a kill has cut.
+
+    Args:
+      path: path of the file.
+      line: the value.
+      durable: whether the line must survive a power failure that follows.
+
+    Raises:
+      UserError: if an I/O operation fails.
+    """
+    with writing(path):
+        end_last_line(path)
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+
+
 def end_last_line(path: str) -> None:
     """Ends a last line that a kill has cut, so that the next line does not continue it."""
     if not os.path.isfile(path) or not os.path.getsize(path):

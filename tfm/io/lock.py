@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO
 
 from tfm.errors import UserError
-from tfm.io.files import check_entries
+from tfm.io.files import check_entries, writing
 
 LOCK_FILE = "lock"
 log = logging.getLogger(__name__)
@@ -144,8 +144,9 @@ def _holder(file: IO[str]) -> str:
 
 def _write(file: IO[str], owner: dict | None) -> None:
     """Replaces the content of the lock file by the record of its owner, or empties it."""
-    file.seek(0)
-    file.truncate()
-    if owner:
-        file.write(json.dumps(owner) + "\n")
-    file.flush()
+    with writing(file.name):
+        file.seek(0)
+        file.truncate()
+        if owner:
+            file.write(json.dumps(owner) + "\n")
+        file.flush()

@@ -19,7 +19,7 @@ import jax
 
 import tfm
 from tfm.errors import UserError
-from tfm.io.files import end_last_line, read_json_lines
+from tfm.io.files import append_json_line, read_json_lines
 
 RECORD_FILE = "starts.jsonl"
 RECORDED_VARIABLES = ("JAX_", "XLA_")  # beginnings of names of environment variables
@@ -48,13 +48,11 @@ def record_start(
       bfloat16_library: `tfm.matmul.bfloat16_library`. It is slow and called only for a model in bfloat16.
 
     Raises:
-      UserError: if the training data or the tokenizer of a resumed run have changed.
+      UserError: if the line cannot be written.
     """
-    before = last_start(workdir)
-    if step:  # a run that begins at step 0, for example after a reset, may have any data
-        _require_same_training_data(before.get("data", {}), identity, workdir)
     if jax.process_index() > 0:
         return
+    before = last_start(workdir)
     line = {
         "time": time.strftime("%F %T %z"),
         "step": step,
@@ -78,10 +76,7 @@ def record_start(
     if step:
         _warn_of_changes(before.get("data", {}), line["data"], step)
         _warn_of_numbers(_numerical(before), _numerical(line), step)
-    path = os.path.join(workdir, RECORD_FILE)
-    end_last_line(path)
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+    append_json_line(os.path.join(workdir, RECORD_FILE), line)
 
 
 def last_start(workdir: str, before: float = math.inf) -> dict:
@@ -117,11 +112,18 @@ def changed_fields(old: dict, new: dict, path: str = "") -> dict[str, list]:
     return dict(sorted(changed.items()))
 
 
-def _require_same_training_data(before: dict, now: dict, workdir: str) -> None:
-    """
+def check_same_data(workdir: str, now: dict[str, str], step: int) -> None:
+    """Checks that a run resumes with the training data and the tokenizer of its last start.
+
+    Args:
+      workdir: folder of the run.
+      now: {name: fingerprint} of the data.
+      step: step that the run resumes from. A run that begins at step 0 may have any data.
+
     Raises:
-      UserError: if the training data or the tokenizer differ, because the next batches would change.
+      UserError: if they differ, because the next batches would change.
     """
+    before = last_start(workdir).get("data", {}) if step else {}
     changed = [name for name in now if name != "validation" and before.get(name, now[name]) != now[name]]
     if changed:
         raise UserError(

@@ -15,7 +15,7 @@ from tfm.fields import changes
 from tfm.io.files import end_last_line, read_json_lines
 from tfm.io.provenance import last_start
 from tfm.sweep.plan import PlannedRun
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 
 LEDGER_FILE = "ledger.jsonl"
 PACKAGES = ("python", "tfm", "jax", "jaxlib", "flax", "optax", "numpy", "sentencepiece", "sacrebleu")

@@ -37,10 +37,10 @@ class PlannedRun(NamedTuple):
     def count_parameters(self) -> int | None:
         """Returns the number of parameters for the vocabulary size of the config.
 
-        Returns None if the task has no `plan_model`, or its model has no estimate.
+        Returns None if the task has no `plan`, or its model has no estimate.
         """
-        plan_model = getattr(tasks.find(self.config.task), "plan_model", None)
-        estimate = plan_model and estimate_of(plan_model(self.config))
+        plan = getattr(tasks.find(self.config.task), "plan", None)
+        estimate = plan and estimate_of(plan(self.config).model)
         return estimate.count_parameters() if estimate else None
 
     def count_flops(self) -> int | None:

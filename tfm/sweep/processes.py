@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from tfm.errors import UserError
 from tfm.sweep.plan import PlannedRun
-from tfm.training.reporting import format_duration, read_metrics
+from tfm.training.run_log import format_duration, read_metrics
+from tfm.training.setup import COMPILED_FOLDER
 
 LOG_FILE = "log.txt"
 COMMAND = (sys.executable, "-m", "tfm")
-COMPILED_FOLDER = "compiled"
 POLL_SECONDS = 0.5
 REPORT_SECONDS = 30.0
 log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """Tasks: each module or package defines the batches, the loss and the evaluation of one task.
 
-A task module must define `Config` and `create`. It can also define `plan_model(config)`. The plan of a sweep
-calls it to get the Linen module before the data are read.
+A task module must define `Config` and `create`. It can also define `plan(config)`. The plan of a sweep calls
+it to get the task before the data are read.
 """
 
 import sys

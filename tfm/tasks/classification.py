@@ -36,11 +36,11 @@ from tfm.fields import NEVER, check_fields, field
 from tfm.io.files import atomic_file, read_limited
 from tfm.layers.batch_norm import Rows
 from tfm.losses import smoothed_cross_entropy
-from tfm.memory import check_training_fits
 from tfm.models.vit import ViTConfig
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
-from tfm.training.reporting import add_sums, means
+from tfm.training.setup import check_plan
+from tfm.training.sums import add_sums, means
 from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
 
 LABELS_FILE = "labels.json"  # a list of the names of the classes
@@ -270,9 +270,9 @@ class Classification(Task):
         return jax.nn.logsumexp(log_probabilities, axis=0) - jnp.log(len(members))
 
 
-def plan_model(config: Config) -> Any:
-    """Returns the Linen module of a run."""
-    return models.find(config.model.name).Model(config.model)
+def plan(config: Config) -> Classification:
+    """Returns the task of a run that does not know the names of the classes yet."""
+    return Classification(config, [], "")
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> Classification:
@@ -289,8 +289,9 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Classification:
     """
     path = os.path.join(workdir, LABELS_FILE)
     if new:
-        check_training_fits(plan_model(config), config.training)
         resumed = os.path.exists(path)  # a resumed run must not fail because of its test split
+        if not resumed:
+            check_plan(plan(config), config.training)
         check_splits(
             config.data, [split for split in SPLITS[: 2 if resumed else 3] if _is_wanted(config, split)]
         )

@@ -41,7 +41,7 @@ DATA = PairsConfig(kind="treebank", source_language="words", target_language="tr
 # Section 6.3: beam 21, length penalty 0.3, outputs of at most the input's length + 300.
 DECODING = DecodingConfig(beam_size=21, length_penalty=0.3, max_extra_tokens=300)
 SCORE_NAMES = {"bracketing F1, all": "f1", "complete match": "complete_match"}  # scores during training
-fingerprint, plan_model = translation.fingerprint, translation.plan_model
+fingerprint, plan = translation.fingerprint, translation.plan
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,14 +2,13 @@
 
 import contextlib
 import functools
-import math
 import os
 import pathlib
 import random
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -113,11 +112,10 @@ def record_kills(folder: pathlib.Path, copies: pathlib.Path) -> Iterator[list[pa
 class StoreContract:
     """The contract of every store of training states.
 
-    A store has `save(step, tree, scores=...)`, `restore(step, like)`, `steps()`, `latest()`, `best()`,
-    `recover()`, `wait()` and `close()`. Subclasses define `open_store` and `make_tree`.
+    A store has `save(step, tree)`, `restore(step, like)`, `steps()`, `latest()`, `best()`, `recover()`,
+    `wait()`, `delete_old()` and `close()`. Subclasses define `open_store` and `make_tree`.
     """
 
-    METRIC: ClassVar[str] = "score"
     DAMAGES: ClassVar[dict[str, Callable[[pathlib.Path, random.Random], None]]] = {
         "a flipped bit": flip_bit,
         "a cut file": cut_file,
@@ -125,12 +123,15 @@ class StoreContract:
         "zeros": replace_by_zeros,
     }
 
-    def open_store(self, folder: pathlib.Path, **options: Any) -> Any:
+    def open_store(
+        self, folder: pathlib.Path, scores: Callable[[], Mapping[int, float]] = dict, **options: Any
+    ) -> Any:
         """Opens the store in a folder.
 
         Args:
           folder: the folder. It may not exist yet, but its parent exists.
-          options: `order` ("max" or "min") of the metric `METRIC`, `keep` and `keep_best`: numbers of steps.
+          scores: returns {step: score}. A larger score is better.
+          options: `keep` and `keep_best`, numbers of steps.
         """
         raise NotImplementedError
 
@@ -143,11 +144,11 @@ class StoreContract:
         if "damage" in metafunc.fixturenames:
             metafunc.parametrize("damage", self.DAMAGES.values(), ids=self.DAMAGES.keys())
 
-    def fill(self, folder: pathlib.Path, scores: dict[int, float], **options: Any) -> pathlib.Path:
-        """Saves a step for each score, and returns the folder."""
+    def fill(self, folder: pathlib.Path, steps: Iterable[int], **options: Any) -> pathlib.Path:
+        """Saves the steps, and returns the folder."""
         with contextlib.closing(self.open_store(folder, **options)) as store:
-            for step, score in scores.items():
-                store.save(step, self.make_tree(step), scores={self.METRIC: score})
+            for step in steps:
+                store.save(step, self.make_tree(step))
         return folder
 
     def assert_is(self, tree: dict[str, Any], step: int) -> None:
@@ -155,7 +156,7 @@ class StoreContract:
         jax.tree.map(np.testing.assert_array_equal, tree, self.make_tree(step))
 
     def test_every_saved_step_is_restored_exactly(self, tmp_path):
-        self.fill(tmp_path / "store", dict.fromkeys(STEPS, 1.0))
+        self.fill(tmp_path / "store", STEPS)
         with contextlib.closing(self.open_store(tmp_path / "store")) as store:
             assert store.steps() == list(STEPS)
             assert store.latest() == STEPS[-1]
@@ -163,26 +164,35 @@ class StoreContract:
                 self.assert_is(store.restore(step, self.make_tree(0)), step)
 
     def test_a_branch_is_restored_alone(self, tmp_path):
-        self.fill(tmp_path / "store", {2: 1.0})
+        self.fill(tmp_path / "store", [2])
         with contextlib.closing(self.open_store(tmp_path / "store")) as store:
             for branch, like in self.make_tree(0).items():
                 tree = store.restore(2, {branch: like})
                 self.assert_is(self.make_tree(2) | tree, 2)
 
-    @pytest.mark.parametrize(("order", "expected"), [("max", 4), ("min", 2)])
-    def test_the_best_step_follows_the_order_of_the_metric(self, order, expected, tmp_path):
-        self.fill(tmp_path / "store", {2: -1.0, 4: 3.0, 7: math.nan}, order=order)
-        with contextlib.closing(self.open_store(tmp_path / "store", order=order)) as store:
-            assert store.best() == expected
+    def test_the_best_step_is_the_newest_of_the_largest_scores_that_is_saved(self, tmp_path):
+        self.fill(tmp_path / "store", [2, 4, 7])
+        scores = {2: -1.0, 3: 9.0, 4: 3.0, 7: 3.0}
+        with contextlib.closing(self.open_store(tmp_path / "store", lambda: scores)) as store:
+            assert store.best() == 7
+            scores[2] = 4.0
+            assert store.best() == 2
 
     def test_the_newest_and_the_best_steps_are_kept(self, tmp_path):
-        scores = {2: 1.0, 4: 9.0, 7: 2.0, 8: 3.0, 9: math.nan}
-        self.fill(tmp_path / "store", scores, keep=2, keep_best=1)
-        with contextlib.closing(self.open_store(tmp_path / "store", keep=2, keep_best=1)) as store:
+        """The scores may arrive after the save."""
+        scores = {2: 1.0, 4: 9.0}
+        with contextlib.closing(
+            self.open_store(tmp_path / "store", lambda: scores, keep=2, keep_best=1)
+        ) as store:
+            for step in (2, 4, 7, 8, 9):
+                store.save(step, self.make_tree(step))
             assert store.steps() == [4, 8, 9]
+            scores[8] = 10.0
+            store.delete_old()
+            assert store.steps() == [8, 9]
 
     def test_damage_to_any_file_gives_an_intact_step_or_an_error(self, damage, tmp_path):
-        whole = self.fill(tmp_path / "whole", dict.fromkeys(STEPS[:2], 1.0))
+        whole = self.fill(tmp_path / "whole", STEPS[:2])
         rng = random.Random(0)
         paths = [path for path in sorted(whole.rglob("*")) if path.is_file() and path.stat().st_size]
         for number, path in enumerate(paths):
@@ -196,7 +206,7 @@ class StoreContract:
             shutil.rmtree(folder)
 
     def test_without_an_intact_step_nothing_is_restored(self, tmp_path):
-        folder = self.fill(tmp_path / "store", {2: 1.0})
+        folder = self.fill(tmp_path / "store", [2])
         for path in folder.rglob("*"):
             if path.is_file() and path.stat().st_size:
                 flip_bit(path, random.Random(0))
@@ -210,12 +220,12 @@ class StoreContract:
             assert (store.steps(), store.latest(), store.best(), store.recover()) == ([], None, None, None)
 
     def test_a_kill_between_two_file_operations_loses_at_most_the_last_save(self, tmp_path):
-        folder = self.fill(tmp_path / "store", {2: 1.0}, keep=1)
+        folder = self.fill(tmp_path / "store", [2], keep=1)
         with (
             contextlib.closing(self.open_store(folder, keep=1)) as store,
             record_kills(folder, tmp_path / "killed") as killed,
         ):
-            store.save(4, self.make_tree(4), scores={self.METRIC: 2.0})
+            store.save(4, self.make_tree(4))
             store.wait()
         steps = []
         for number, copy in enumerate(killed):
@@ -223,7 +233,7 @@ class StoreContract:
                 steps.append(store.recover())
                 self.assert_is(store.restore(steps[-1], self.make_tree(0)), steps[-1])
                 if number % 8 == 0:
-                    store.save(7, self.make_tree(7), scores={self.METRIC: 3.0})
+                    store.save(7, self.make_tree(7))
                     assert store.steps() == [7]
         assert steps == sorted(steps)
         assert set(steps) == {2, 4}

@@ -24,7 +24,7 @@ from tfm.training.config import TrainingConfig
 from tfm.training.hooks import Hook
 from tfm.training.loop import train
 from tfm.training.loss_output import check_zero_rows
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 from tfm.training.setup import Setup, list_shapes, open_checkpoints
 from tfm.training.task import (
     Best,

@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any, ClassVar
 
 from tfm.errors import UserError
-from tfm.fields import CHANGEABLE, WITH_RESET, check_fields, field
-from tfm.training.optimizers import DECAYING, Adam, find_optimizer
+from tfm.fields import CHANGEABLE, NEVER, check_fields, field
+from tfm.training.optimizers import DECAYING, Adam, find_optimizer, parse_factors
 from tfm.training.trackers import check_names
 
 MAX_COUNT = 10**9  # of steps, evaluations and checkpoints; the step counter is an int32
@@ -58,7 +58,17 @@ class TrainingConfig:
     freeze: tuple[str, ...] = field(
         (),
         "Shell patterns of the paths of parameters that are not trained, such as encoder/*.",
-        resume=WITH_RESET,
+        resume=NEVER,
+    )
+    learning_rate_factors: tuple[str, ...] = field(
+        (),
+        "Factors of the learning rate of parameters by shell patterns of their paths, PATTERN=FACTOR, for "
+        "example encoder/*=0.1. The first pattern that matches a parameter counts.",
+    )
+    weight_decay_factors: tuple[str, ...] = field(
+        (),
+        "Factors of the optimizer's weight decay of parameters, PATTERN=FACTOR, as learning_rate_factors. "
+        "Parameters of optimizer.not_decayed stay without weight decay.",
     )
     gradient_accumulation_steps: int = field(
         1,
@@ -75,7 +85,7 @@ class TrainingConfig:
         "translation and export then use the average. 0 keeps no average.",
         least=0,
         most=0.999999,
-        resume=WITH_RESET,
+        resume=NEVER,
     )
     on_non_finite: str = field(
         "stop",
@@ -195,6 +205,8 @@ class TrainingConfig:
     def __post_init__(self):
         check_fields(self, "training")
         check_names(self.trackers)
+        for name in ("learning_rate_factors", "weight_decay_factors"):
+            parse_factors(name, getattr(self, name))
         if self.parallel in ("jit", "pmap") and self.mesh_fsdp * self.mesh_tensor > 1:
             raise UserError(
                 "Expected training.parallel to be 'mesh' or 'auto' because training.mesh_fsdp or mesh_tensor "

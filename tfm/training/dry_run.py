@@ -4,9 +4,9 @@ import os
 
 import jax
 
-from tfm.memory import format_bytes
+from tfm.memory import format_bytes, measure_memory
 from tfm.training.config import TrainingConfig
-from tfm.training.reporting import METRICS_FILE, read_metrics
+from tfm.training.run_log import METRICS_FILE, read_metrics
 from tfm.training.setup import Setup
 from tfm.training.task import Task, check_data
 
@@ -26,7 +26,8 @@ def describe_run(task: Task, config: TrainingConfig, workdir: str) -> list[str]:
     check_data(data)
     example = data.example()
     setup.check_padding(example)
-    _, memory, _ = setup.compile_step(example)
+    _, compiled = setup.compile_step(example)
+    memory = measure_memory(compiled)
     device = f"{format_bytes(memory.state)} state, {format_bytes(memory.step)} for a step"
     if memory.available:
         device += f", of {format_bytes(memory.available)}"

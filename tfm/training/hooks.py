@@ -1,17 +1,22 @@
 """Hooks that the training loop calls, such as trackers and the profiler."""
 
+import contextlib
 from collections.abc import Iterable, Mapping
+from typing import Literal, Self
 
 import jax
 
 from tfm.training.task import Samples
 
+# How a run ended: by itself, by a signal that asked it to end, or by an error.
+Outcome = Literal["finished", "stopped", "failed"]
+
 
 class Hook:
     """The base class of hooks. Its methods do nothing; subclasses override some. Every host runs hooks."""
 
-    def on_compiled(self, compiled: jax.stages.Compiled) -> None:
-        """Called once after the step is compiled, before the first step runs."""
+    def on_start(self, step: int, compiled: jax.stages.Compiled) -> None:
+        """Called with the number of completed steps and the compiled step, before the first step runs."""
 
     def on_step(self, step: int, metrics: Mapping[str, tuple[float, float]]) -> None:
         """Called with the metrics of each step, {name: (sum, count)}, after the next step is dispatched."""
@@ -25,20 +30,20 @@ class Hook:
     def on_samples(self, step: int, samples: Samples) -> None:
         """Called after `on_evaluation` if the task returned samples."""
 
-    def close(self) -> None:
-        """Called at the end of the run, even if the run fails."""
+    def close(self, outcome: Outcome) -> None:
+        """Called at the end of the run, even if the run fails or ends before `on_start`."""
 
 
 class Hooks(Hook):
-    """A hook that calls several hooks in order."""
+    """A hook that calls several hooks in order. As a context, it closes them with the outcome of the run."""
 
     def __init__(self, hooks: Iterable[Hook]):
         self._hooks = tuple(hooks)
 
-    def on_compiled(self, compiled: jax.stages.Compiled) -> None:
+    def on_start(self, step: int, compiled: jax.stages.Compiled) -> None:
         """See `Hook`."""
         for hook in self._hooks:
-            hook.on_compiled(compiled)
+            hook.on_start(step, compiled)
 
     def on_step(self, step: int, metrics: Mapping[str, tuple[float, float]]) -> None:
         """See `Hook`."""
@@ -59,3 +64,18 @@ class Hooks(Hook):
         """See `Hook`."""
         for hook in self._hooks:
             hook.on_samples(step, samples)
+
+    def close(self, outcome: Outcome) -> None:
+        """Closes all hooks, even if an earlier hook raises an error."""
+        with contextlib.ExitStack() as stack:
+            for hook in reversed(self._hooks):
+                stack.callback(hook.close, outcome)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close("finished")
+        else:
+            self.close("stopped" if issubclass(kind, SystemExit | KeyboardInterrupt) else "failed")

@@ -1,16 +1,14 @@
 """Turns the updates of a task into learners: optimizers are made and patterns are resolved."""
 
-import fnmatch
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import jax
 
 from tfm.errors import UserError
 from tfm.schedules import Schedule
 from tfm.training.config import TrainingConfig
-from tfm.training.optimizers import check_not_decayed, make_optimizer
+from tfm.training.optimizers import NOT_DECAYED, make_optimizer, parse_factors
+from tfm.training.patterns import check_patterns, list_paths, match
 from tfm.training.step import Learner
 from tfm.training.task import Update
 
@@ -22,7 +20,7 @@ def make_learners(
 
     Args:
       updates: those of the task.
-      config: says `optimizer`, `clip_norm` and `freeze`.
+      config: says `optimizer`, `clip_norm`, `freeze` and the factors by pattern.
       schedule: learning rate of the updates that have no schedule.
       params: the parameters, or their shapes.
 
@@ -46,7 +44,13 @@ def make_learners(
                 )
             owners[path] = update.name
         optimizer_config = update.optimizer or config.optimizer
-        optimizer = make_optimizer(optimizer_config, update.schedule or schedule, config.clip_norm)
+        optimizer = make_optimizer(
+            optimizer_config,
+            update.schedule or schedule,
+            config.clip_norm,
+            parse_factors("learning_rate_factors", config.learning_rate_factors),
+            parse_factors("weight_decay_factors", config.weight_decay_factors),
+        )
         # The index of an update would collide with the index of a device.
         salt = zlib.crc32(update.name.encode()) if len(updates) > 1 else None
         learners.append(Learner(update.loss, optimizer, update.name, trains, update.every, salt))
@@ -54,40 +58,13 @@ def make_learners(
         raise UserError(
             f"Expected a parameter to train, but training.freeze {config.freeze} matches all parameters."
         )
+    for name in ("learning_rate_factors", "weight_decay_factors"):
+        patterns = [pattern for pattern, _ in parse_factors(name, getattr(config, name))]
+        check_patterns(f"training.{name}", patterns, list(owners))
     for optimizer_config in [config.optimizer, *(update.optimizer for update in updates if update.optimizer)]:
-        check_not_decayed(optimizer_config, list(owners))
+        not_decayed = set(getattr(optimizer_config, "not_decayed", ())) - set(NOT_DECAYED)
+        check_patterns("training.optimizer.not_decayed", sorted(not_decayed), list(owners))
     return learners
-
-
-def match(patterns: Iterable[str], excluded: Iterable[str] = ()) -> Callable[[str], bool]:
-    """Returns a function of a path: whether a pattern matches it and no excluded pattern does."""
-
-    def is_wanted(path: str) -> bool:
-        return any(fnmatch.fnmatchcase(path, each) for each in patterns) and not any(
-            fnmatch.fnmatchcase(path, each) for each in excluded
-        )
-
-    return is_wanted
-
-
-def list_paths(params: Any) -> list[str]:
-    """Returns the paths of the parameters, such as "encoder/layers_0/norm/scale"."""
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    return [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
-
-
-def check_patterns(owner: str, patterns: Iterable[str], paths: Sequence[str]) -> None:
-    """Checks that each pattern matches a path.
-
-    Raises:
-      UserError: if a pattern of `owner` matches no parameter.
-    """
-    for pattern in patterns:
-        if not any(fnmatch.fnmatchcase(path, pattern) for path in paths):
-            raise UserError(
-                f"Expected each pattern of {owner} to match a parameter, but {pattern!r} matches none; one "
-                f"of the paths is {paths[0]!r}."
-            )
 
 
 def _check_names(updates: Sequence[Update]) -> None:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm.errors import UserError
+from tfm.training.patterns import join_path
 from tfm.training.task import Batch, Context, Loss, LossOutput, Variables
 
 RESERVED = ("loss", "gradient_norm", "skipped")  # names of metrics that a step reports by itself
@@ -102,7 +103,7 @@ def _check_collection(name: str, tree: Any, model_state: Mapping[str, Any]) -> N
 
 def _shapes(tree: Any) -> dict[str, str]:
     return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): f"{jnp.result_type(x)}{list(jnp.shape(x))}"
+        join_path(path): f"{jnp.result_type(x)}{list(jnp.shape(x))}"
         for path, x in jax.tree_util.tree_leaves_with_path(tree)
     }
 

@@ -18,6 +18,7 @@ from tfm.checkpoints.store import CheckpointStore
 from tfm.dropout import rows_of_shard
 from tfm.errors import UserError
 from tfm.training.partitioning import Piece
+from tfm.training.patterns import join_path
 from tfm.training.setup import Setup
 from tfm.training.step import (
     Learner,
@@ -197,7 +198,7 @@ def _finite(tree):
 def _names(tree):
     """The paths of the leaves that are not finite."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return [jax.tree_util.keystr(path, simple=True, separator="/") for path, x in leaves if not _finite(x)]
+    return [join_path(path) for path, x in leaves if not _finite(x)]
 
 
 def _several(names):

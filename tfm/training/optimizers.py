@@ -5,8 +5,8 @@ An optimizer is a frozen dataclass with a field `name`, further fields, and a me
 """
 
 import dataclasses
-import fnmatch
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -16,24 +16,21 @@ import optax
 from tfm import schedules
 from tfm.config import find_by_name
 from tfm.errors import UserError
-from tfm.fields import WITH_RESET, check_fields, field
+from tfm.fields import NEVER, check_fields, field
 from tfm.schedules import Schedule
+from tfm.training.patterns import join_path, match
 
 NOT_DECAYED = ("*/bias", "*/scale")  # biases of projections, scales and biases of norms
 LARGEST_BETA = 0.999999  # 1 - beta of values closer to 1 loses its precision in float32
 DECAYING = ("linear_decay", "cosine_decay")  # schedules that depend on training.steps
 PATH = "training.optimizer"
-FLOAT32 = 4  # bytes
+Factors = tuple[tuple[str, float], ...]  # (pattern of paths, factor)
 LARGE_PEAK = 0.01  # a learning rate of the paper's rule that is worth a warning
 log = logging.getLogger(__name__)
 
 
 class OptimizerConfig(Protocol):
-    """The interface of an optimizer.
-
-    A class can also have `bytes_per_parameter`, the bytes of optimizer state for each parameter. Without it,
-    the estimate of the training memory does not include the optimizer state.
-    """
+    """The interface of an optimizer."""
 
     name: str
 
@@ -43,9 +40,7 @@ class OptimizerConfig(Protocol):
 
 
 def _name(default: str) -> Any:
-    return field(
-        default, "Name of the optimizer. The other fields depend on the optimizer.", resume=WITH_RESET
-    )
+    return field(default, "Name of the optimizer. The other fields depend on the optimizer.", resume=NEVER)
 
 
 def _beta(default: float, help: str, **rules: Any) -> Any:
@@ -90,11 +85,6 @@ class Adam:
     def __post_init__(self):
         check_fields(self, PATH)
 
-    @property
-    def bytes_per_parameter(self) -> int:
-        """Bytes of both moments."""
-        return FLOAT32 + _item_size(self.mean_dtype)
-
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
         """Returns `optax.adam`."""
         return optax.adam(learning_rate, b1=self.b1, b2=self.b2, eps=self.epsilon, mu_dtype=self.mean_dtype)
@@ -116,11 +106,6 @@ class AdamW:
 
     def __post_init__(self):
         check_fields(self, PATH)
-
-    @property
-    def bytes_per_parameter(self) -> int:
-        """Bytes of both moments."""
-        return FLOAT32 + _item_size(self.mean_dtype)
 
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
         """Returns `optax.adamw`."""
@@ -149,7 +134,6 @@ class Lion:
         0.001, "Weight decay. Each step subtracts learning rate * weight_decay * parameter."
     )
     not_decayed: tuple[str, ...] = _not_decayed()
-    bytes_per_parameter = FLOAT32
 
     def __post_init__(self):
         check_fields(self, PATH)
@@ -176,23 +160,18 @@ class Adafactor:
         "full second moment.",
         least=1,
         most=2**31,
-        resume=WITH_RESET,
+        resume=NEVER,
     )
-    momentum: float = _beta(0.0, "Decay of the first moment. 0 keeps no first moment.", resume=WITH_RESET)
+    momentum: float = _beta(0.0, "Decay of the first moment. 0 keeps no first moment.", resume=NEVER)
     parameter_scale: bool = field(
         True,
         "Multiply each update by the root mean square of its parameter. The learning rate is then relative "
         "to the parameters, about 0.01.",
-        resume=WITH_RESET,
+        resume=NEVER,
     )
 
     def __post_init__(self):
         check_fields(self, PATH)
-
-    @property
-    def bytes_per_parameter(self) -> int:
-        """Bytes of the first moment. The factored second moment is small enough to ignore."""
-        return FLOAT32 if self.momentum else 0
 
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
         """Returns `optax.adafactor`."""
@@ -209,7 +188,7 @@ class SGD:
     """Stochastic gradient descent, optionally with Polyak's or Nesterov's momentum."""
 
     name: str = _name("sgd")
-    momentum: float = _beta(0.0, "Decay of the momentum. 0 keeps no momentum.", resume=WITH_RESET)
+    momentum: float = _beta(0.0, "Decay of the momentum. 0 keeps no momentum.", resume=NEVER)
     nesterov: bool = field(False, "Use Nesterov's momentum.")
     weight_decay: float = _weight_decay(
         0.0, "Weight decay. This factor times the parameter is added to its gradient."
@@ -222,11 +201,6 @@ class SGD:
             raise UserError(
                 f"Expected {PATH}.momentum to be above 0 because {PATH}.nesterov is set, got {self.momentum}."
             )
-
-    @property
-    def bytes_per_parameter(self) -> int:
-        """Bytes of the momentum."""
-        return FLOAT32 if self.momentum else 0
 
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
         """Returns `optax.sgd` after `optax.add_decayed_weights`."""
@@ -252,7 +226,11 @@ def find_optimizer(name: str) -> type[OptimizerConfig]:
 
 
 def make_optimizer(
-    config: OptimizerConfig, schedule: Schedule, clip_norm: float | None = None
+    config: OptimizerConfig,
+    schedule: Schedule,
+    clip_norm: float | None = None,
+    rate_factors: Factors = (),
+    decay_factors: Factors = (),
 ) -> optax.GradientTransformation:
     """Makes the optimizer of one update.
 
@@ -260,9 +238,73 @@ def make_optimizer(
       config: the section `training.optimizer`, or the optimizer of a `tfm.training.task.Update`.
       schedule: the learning rate as a function of the number of earlier updates.
       clip_norm: gradients with a larger global norm are scaled down to this norm; None never scales them.
+      rate_factors, decay_factors: factors of the learning rate and of the weight decay of parameters by the
+        patterns of their paths, see `parse_factors`. () leaves all as they are.
+
+    Raises:
+      UserError: if there are factors of a weight decay that the optimizer does not have.
     """
+    if decay_factors and not hasattr(config, "weight_decay"):
+        raise UserError(
+            f"Expected an optimizer with weight_decay for training.weight_decay_factors, got "
+            f"{config.name!r}. Choose adamw, lion or sgd, or remove the factors."
+        )
     optimizer = config.make(schedule)
-    return optimizer if clip_norm is None else _clipped(optimizer, clip_norm)
+    if clip_norm is not None:
+        optimizer = _clipped(optimizer, clip_norm)
+    return _with_factors(optimizer, rate_factors, decay_factors)
+
+
+def parse_factors(name: str, entries: Sequence[str]) -> Factors:
+    """Returns (pattern, factor) of each entry "PATTERN=FACTOR". The first pattern that matches a path counts.
+
+    Args:
+      name: the field, for error messages.
+      entries: its value.
+
+    Raises:
+      UserError: if an entry has another form, or a factor is not finite or below 0.
+    """
+    factors = []
+    for entry in entries:
+        pattern, _, text = entry.rpartition("=")
+        try:
+            factor = float(text)
+        except ValueError:
+            factor = math.nan
+        if not pattern or not 0 <= factor < math.inf:
+            raise UserError(
+                f"Expected each of training.{name} to be PATTERN=FACTOR with a factor of at least 0, such as "
+                f"encoder/*=0.1, got {entry!r}."
+            )
+        factors.append((pattern, factor))
+    return tuple(factors)
+
+
+def _with_factors(
+    optimizer: optax.GradientTransformation, rate_factors: Factors, decay_factors: Factors
+) -> optax.GradientTransformation:
+    """Scales the updates, and the parameters that decay. Adds no state, so checkpoints stay compatible."""
+    if not rate_factors and not decay_factors:
+        return optimizer
+
+    def update(gradients, state, params=None, **extra):
+        decaying = _scale(params, decay_factors)  # optimizers with weight decay use parameters for it alone
+        updates, state = optimizer.update(gradients, state, decaying, **extra)
+        return _scale(updates, rate_factors), state
+
+    return optax.GradientTransformationExtraArgs(optimizer.init, update)
+
+
+def _scale(tree: Any, factors: Factors) -> Any:
+    """Multiplies each leaf by the factor of the first pattern that matches its path."""
+
+    def scale(path, x):
+        name = join_path(path)
+        factor = next((factor for pattern, factor in factors if match([pattern])(name)), None)
+        return x if factor is None else factor * x
+
+    return jax.tree_util.tree_map_with_path(scale, tree)
 
 
 def _clipped(optimizer: optax.GradientTransformation, norm: float) -> optax.GradientTransformation:
@@ -315,8 +357,13 @@ def find_peak(config: Any, d_model: int | None) -> float:
             "but this model has none. Give the peak, for example "
             "--config.training.peak_learning_rate=0.001."
         )
-    peak = config.learning_rate_scale * (d_model * config.warmup_steps) ** -0.5
-    if peak > LARGE_PEAK:
+    return config.learning_rate_scale * (d_model * config.warmup_steps) ** -0.5
+
+
+def warn_of_large_peak(config: Any, d_model: int | None) -> None:
+    """Warns if the paper's rule gives a peak at which most models do not learn; see `find_peak`."""
+    peak = find_peak(config, d_model)
+    if config.peak_learning_rate is None and peak > LARGE_PEAK:
         log.warning(
             "The learning rate rises to %.2g, the peak of the paper's rule for d_model %s and "
             "training.warmup_steps %s. Most models do not learn at such a rate. Set "
@@ -325,44 +372,11 @@ def find_peak(config: Any, d_model: int | None) -> float:
             d_model,
             config.warmup_steps,
         )
-    return peak
 
 
 def decay_mask(not_decayed: tuple[str, ...]) -> Callable[[Any], Any]:
     """Returns a function from parameters to a tree of booleans, True where weight decay applies."""
-
-    def mask(params: Any) -> Any:
-        return jax.tree_util.tree_map_with_path(
-            lambda path, _: not _matches(jax.tree_util.keystr(path, simple=True, separator="/"), not_decayed),
-            params,
-        )
-
-    return mask
-
-
-def check_not_decayed(config: Any, paths: Sequence[str]) -> None:
-    """Checks the patterns in the field `not_decayed` of an optimizer, if it has this field.
-
-    Args:
-      config: the optimizer.
-      paths: paths of the trained parameters.
-
-    Raises:
-      UserError: if a pattern that is not one of the defaults matches no path.
-    """
-    for pattern in getattr(config, "not_decayed", ()):
-        if pattern not in NOT_DECAYED and not any(_matches(path, (pattern,)) for path in paths):
-            raise UserError(
-                f"Expected every pattern of {PATH}.not_decayed to match a trained parameter, got "
-                f"{pattern!r}. An example of a path is {paths[0]!r}."
-            )
-
-
-def _matches(path: str, patterns: Sequence[str]) -> bool:
-    """Returns whether a path such as "encoder/layers_0/norm/scale" matches one of the shell patterns."""
-    return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
-
-
-def _item_size(dtype: str) -> int:
-    """Returns the bytes of a number of a dtype."""
-    return jax.numpy.dtype(dtype).itemsize
+    is_left_out = match(not_decayed)
+    return lambda params: jax.tree_util.tree_map_with_path(
+        lambda path, _: not is_left_out(join_path(path)), params
+    )

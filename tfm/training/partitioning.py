@@ -87,6 +87,15 @@ class Partitioner:
         """Returns the tree of `NamedSharding`s of variables, optimizer state, or a whole train state."""
         return jax.tree_util.tree_map_with_path(self._leaf_sharding, tree)
 
+    def device_bytes(self, tree: Any) -> int:
+        """Returns the bytes of a tree of shapes on each device."""
+        shards = jax.tree.map(
+            lambda x, where: x.dtype.itemsize * math.prod(where.shard_shape(x.shape)),
+            tree,
+            self.sharding(tree),
+        )
+        return sum(jax.tree.leaves(shards))
+
     def like(self, tree: Any) -> Any:
         """Returns shapes with the placement in which a checkpoint is restored."""
         return jax.tree.map(

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import jax
 
 from tfm.errors import UserError
-from tfm.training.hooks import Hook
+from tfm.io.files import writing
+from tfm.training.hooks import Hook, Outcome
 
 FOLDER = "profile"
 SUMMARY_FILE = "summary.txt"
@@ -64,7 +65,7 @@ class Profiler(Hook):
         self._began = self._records = False
         self._sources: dict[str, str] = {}
 
-    def on_compiled(self, compiled: jax.stages.Compiled) -> None:
+    def on_start(self, step: int, compiled: jax.stages.Compiled) -> None:
         """Stores the path in the model of each operation. Starts the recording if `first` is step 1."""
         self._sources = find_sources(compiled.as_text() or "")
         if self._first == 1:
@@ -77,7 +78,7 @@ class Profiler(Hook):
         if step == self._last:
             self._stop()
 
-    def close(self) -> None:
+    def close(self, outcome: Outcome) -> None:
         """Stops a recording that the end of the run interrupted. Warns if no recording has started."""
         if not self._began:
             log.warning(
@@ -98,7 +99,7 @@ class Profiler(Hook):
         jax.profiler.stop_trace()
         lines = summarize(read_operations(self._folder), self._sources)
         path = os.path.join(self._folder, SUMMARY_FILE)
-        with open(path, "w", encoding="utf-8") as file:
+        with writing(path), open(path, "w", encoding="utf-8") as file:
             file.write(f"steps {self._first} to {self._last}\n" + "\n".join(lines) + "\n")
         log.info("Profile of steps %s to %s (complete summary: %s):", self._first, self._last, path)
         for line in lines[: MAX_LOGGED_OPERATIONS + 2]:

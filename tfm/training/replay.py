@@ -16,7 +16,6 @@ from tfm.io.provenance import changed_fields, last_start
 from tfm.layers.observe import activate
 from tfm.layers.parameter_axes import parameter_axes
 from tfm.training.config import TrainingConfig
-from tfm.training.reporting import means
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.step import (
     TrainState,
@@ -28,6 +27,7 @@ from tfm.training.step import (
     merge_trees,
     split_rows,
 )
+from tfm.training.sums import means
 from tfm.training.task import Batch, Task
 
 LOG_EVERY = 50  # steps

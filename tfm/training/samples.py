@@ -1,13 +1,12 @@
 """Writes and reads the samples of a run: examples of the model's outputs at each evaluation."""
 
-import json
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tfm.errors import UserError
-from tfm.io.files import end_last_line, read_json_lines, writing
+from tfm.io.files import append_json_line, read_json_lines, writing
 from tfm.training.hooks import Hook
 from tfm.training.task import Samples
 
@@ -50,10 +49,8 @@ class SamplesWriter(Hook):
                 os.mkdir(folder)  # `os.makedirs` would create a deleted work directory again
             for name, draw in samples.pictures.items():
                 draw(picture_path(self._workdir, step, name))
-            end_last_line(path)
-            line = {"step": step, "time": round(time.time(), 3), "rows": samples.rows}
-            with open(path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(line | {"pictures": list(samples.pictures)}) + "\n")
+        line = {"step": step, "time": round(time.time(), 3), "rows": samples.rows}
+        append_json_line(path, line | {"pictures": list(samples.pictures)})
 
 
 def read_samples(workdir: str) -> list[StepSamples]:

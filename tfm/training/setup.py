@@ -7,7 +7,7 @@ import logging
 import os
 import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from typing import Any
 
 import jax
@@ -18,16 +18,28 @@ from tfm.checkpoints.store import CheckpointStore
 from tfm.checkpoints.trees import check_shapes
 from tfm.errors import UserError
 from tfm.io.lock import DirectoryGuard
-from tfm.memory import Memory, check_memory, explain_out_of_memory, measure_memory, return_free_memory
+from tfm.memory import (
+    available_memory,
+    check_estimate,
+    check_memory,
+    check_training_fits,
+    explain_out_of_memory,
+    measure_memory,
+    return_free_memory,
+)
 from tfm.training.config import TrainingConfig
 from tfm.training.learners import make_learners
 from tfm.training.loss_output import check_output, check_zero_rows
-from tfm.training.optimizers import make_schedule
+from tfm.training.optimizers import make_schedule, warn_of_large_peak
 from tfm.training.partitioning import make_partitioner
+from tfm.training.patterns import join_path
+from tfm.training.scores import Scores
 from tfm.training.step import TrainState, make_train_step
 from tfm.training.task import Batch, Context, Task, Variables, check_task
 
 CHECKPOINT_FOLDER = "checkpoints"
+COMPILED_FOLDER = "compiled"  # of the run folder, with compiled programs
+CompiledStep = tuple[Callable[..., Any], jax.stages.Compiled]  # the step as it is called, its program
 CONSTANTS = "constants"  # name of their fingerprint among the assets of a checkpoint
 log = logging.getLogger(__name__)
 
@@ -56,7 +68,10 @@ class Setup:
 
     def __init__(self, task: Task, config: TrainingConfig, devices: Sequence[jax.Device] | None = None):
         check_task(task)
+        if devices is None:
+            check_training_fits(task.model, config)  # before the shapes are traced
         self.task, self.config = task, config
+        warn_of_large_peak(config, task.d_model)
         self.schedule = make_schedule(config, task.d_model)
         self.init_key, self.step_key = jax.random.split(jax.random.key(config.seed))
         self.partitioner = make_partitioner(config, devices)
@@ -73,6 +88,8 @@ class Setup:
             for update in updates
         }
         self.state = jax.eval_shape(self._create, variables)
+        if devices is None:
+            self._check_state_fits()
         self.step = make_train_step(
             self.learners,
             self.step_key,
@@ -112,10 +129,36 @@ class Setup:
             hashed.update(np.ascontiguousarray(x).tobytes())
         return self.task.assets() | {CONSTANTS: hashed.hexdigest()}
 
-    def start_initializing(self, pool: Executor) -> Callable[[], TrainState]:
-        """Compiles the initialization in the background. Returns a function that returns the first state."""
-        create = jax.jit(lambda key: self._create(self.task.init(key)))
-        compiling = pool.submit(lambda: create.lower(self.init_key).compile())
+    def prepare_state(
+        self,
+        checkpoints: CheckpointStore,
+        step: int | None,
+        initial_variables: Callable[[Variables], Variables] | None,
+        pool: Executor,
+    ) -> Callable[[], TrainState]:
+        """Begins to restore or to initialize the state to train from.
+
+        Args:
+          checkpoints: of the run.
+          step: the checkpoint to restore; None initializes a new run.
+          initial_variables: returns the variables of a new run, given random variables. None takes the random
+            variables.
+          pool: compiles the initialization in the background. This takes seconds.
+
+        Returns:
+          A function that returns the placed state.
+        """
+        if step is not None:
+            log.info("Resuming from step %s in %s", f"{step:,}", checkpoints.folder)
+            like = self.partitioner.like(self.state)
+            state = TrainState.from_items(checkpoints.restore(step, like.items()))
+            return lambda: self.partitioner.place(state)
+        if initial_variables is not None:
+            # Saved at once, so that the run resumes with these variables whenever it is stopped.
+            placed = self.initialize_with(initial_variables)
+            checkpoints.save(0, self.partitioner.fetch(placed).items())
+            return lambda: placed
+        compiling = pool.submit(lambda: self._initialize.lower(self.init_key).compile())
 
         def initialize() -> TrainState:
             program = compiling.result()
@@ -126,20 +169,20 @@ class Setup:
 
     def initialize(self) -> TrainState:
         """Returns the first state with random variables, placed."""
-        return self.partitioner.place(jax.jit(lambda key: self._create(self.task.init(key)))(self.init_key))
+        return self.partitioner.place(self._initialize(self.init_key))
 
-    def initialize_with(self, variables: Variables) -> TrainState:
-        """Returns the first state with these variables, placed.
+    @property
+    def _initialize(self) -> Any:
+        """The program from a random key to the first state."""
+        return jax.jit(lambda key: self._create(self.task.init(key)))
 
-        Collections that are absent from `variables` get their random or constant initial values.
+    def initialize_with(self, load: Callable[[Variables], Variables]) -> TrainState:
+        """Returns the first state, placed, with the variables that `load` makes from the random ones.
 
         Raises:
           UserError: if a shape differs from the shape in the task.
         """
-        state = self.state.model_state.keys() - variables.keys()
-        if state:
-            initial = jax.jit(self.task.init)(self.init_key)
-            variables = {**{name: initial[name] for name in state}, **variables}
+        variables = load(jax.jit(self.task.init)(self.init_key))
         check_shapes(self.state.params, variables["params"], "The set of initial parameters")
         check_shapes(
             self.state.model_state,
@@ -148,14 +191,14 @@ class Setup:
         )
         return self.partitioner.place(jax.jit(self._create)(dict(variables)))
 
-    def compile_step(self, batch: Batch) -> tuple[Callable, Memory, jax.stages.Compiled]:
+    def compile_step(self, batch: Batch) -> CompiledStep:
         """Compiles the step for one shape of batch. A later call with it uses what was compiled.
 
         Args:
           batch: a host batch of the largest shape, so that a step that does not fit fails before the first.
 
         Returns:
-          (the step as it is called, the `Memory` that it needs, what was compiled).
+          (the step as it is called, the compiled program).
 
         Raises:
           UserError: if a step needs more memory than a device has, or a loss fails, see `check_losses`.
@@ -165,13 +208,10 @@ class Setup:
         shapes = self.partitioner.shapes(self.state, batch, self.constant_shapes)
         with explain_out_of_memory(micro_batches), self._explain_losses(batch):
             compiled = step.lower(*shapes).compile()
-        memory = measure_memory(compiled)
-        check_memory(memory, micro_batches)
-        return step, memory, compiled
+        check_memory(measure_memory(compiled), micro_batches)
+        return step, compiled
 
-    def start_compiling(
-        self, pool: Executor
-    ) -> Callable[[Batch], tuple[Callable, Memory, jax.stages.Compiled]]:
+    def start_compiling(self, pool: Executor) -> Callable[[Batch], CompiledStep]:
         """Compiles the step in the background if the task predicts the shape of its batches.
 
         Args:
@@ -183,9 +223,9 @@ class Setup:
         planned = self.task.example()
         if planned is None:
             return self.compile_step
-        compiling: Future = pool.submit(self.compile_step, planned)
+        compiling = pool.submit(self.compile_step, planned)
 
-        def finish(example: Batch) -> tuple[Callable, Memory, jax.stages.Compiled]:
+        def finish(example: Batch) -> CompiledStep:
             same = list_shapes(example) == list_shapes(planned)
             return compiling.result() if same else self.compile_step(example)
 
@@ -237,6 +277,18 @@ class Setup:
             self.check_losses(batch)
             raise
 
+    def _check_state_fits(self) -> None:
+        """Raises a UserError if the state and the gradients need more memory than a device has."""
+        trains = [learner.trains for learner in self.learners]
+        gradients = jax.tree_util.tree_map_with_path(
+            lambda path, x: x if any(each(join_path(path)) for each in trains) else None, self.state.params
+        )
+        needed = self.partitioner.device_bytes(self.state) + self.partitioner.device_bytes(gradients)
+        what = f"Training {self.parameters:,} parameters (parameters, gradients, optimizer state, average)"
+        check_estimate(
+            what, needed, available_memory(), "make the model smaller, or raise training.mesh_fsdp"
+        )
+
     def _create(self, variables: Variables) -> TrainState:
         return TrainState.create(variables, self.learners, self.config.ema_decay)
 
@@ -251,6 +303,23 @@ class Setup:
             f"The loss of the update {name!r} does not fit its arguments ({str(error).splitlines()[0]}, "
             f"at {place}): check the shapes of the model and the batch{advice}."
         )
+
+
+def check_plan(task: Task, config: TrainingConfig) -> None:
+    """Checks the task of a run before its assets are made, because training a vocabulary takes minutes.
+
+    Args:
+      task: the task with assets of the predicted sizes.
+      config: see `Setup`. The devices are not checked.
+
+    Raises:
+      UserError: if the model does not fit into the memory, the learning rate has no peak, or a pattern
+        matches no parameter.
+    """
+    check_training_fits(task.model, config)
+    schedule = make_schedule(config, task.d_model)
+    variables = jax.eval_shape(task.init, jax.random.key(0))
+    make_learners(task.updates(), config, schedule, variables["params"])
 
 
 def _rate_of(schedule, every, step):
@@ -278,6 +347,7 @@ def open_checkpoints(
     workdir: str,
     guard: DirectoryGuard | None = None,
     assets: dict[str, str] | None = None,
+    scores: Scores | None = None,
 ) -> CheckpointStore:
     """Opens the checkpoints of a run, as training and evaluation find them.
 
@@ -285,47 +355,15 @@ def open_checkpoints(
       task, config, workdir: of the run.
       guard: guard of the run folder, for training.
       assets: see `CheckpointStore`; None takes the assets of the task.
+      scores: scores of the evaluations; None reads them from the run folder.
     """
     return CheckpointStore(
         os.path.join(workdir, CHECKPOINT_FOLDER),
-        best_metric=task.best.metric,
-        best_order=task.best.order,
+        scores=(scores or Scores(workdir, task.best)).ranking,
         retention=Retention(config.keep, config.keep_best, config.keep_hours),
         assets=task.assets() if assets is None else assets,
         guard=guard,
     )
-
-
-def restore_or_initialize(
-    setup: Setup,
-    checkpoints: CheckpointStore,
-    initial_variables: Callable[[], Variables] | None,
-    pool: Executor,
-) -> tuple[int, Callable[[], TrainState], dict[str, Any]]:
-    """Prepares the state to train from, and reads the progress that was saved with it.
-
-    Args:
-      setup: of the run.
-      checkpoints: of the run. The run resumes from the newest intact checkpoint.
-      initial_variables: returns the variables of a run without a checkpoint; None takes random variables.
-      pool: compiles the initialization in the background. This takes seconds.
-
-    Returns:
-      (completed steps; a function that returns the placed state; progress as `CheckpointStore.save` was given
-      it, {} for a new run).
-    """
-    newest = checkpoints.recover()
-    if newest is not None:
-        log.info("Resuming from step %s in %s", f"{newest:,}", checkpoints.folder)
-        like = setup.partitioner.like(setup.state)
-        state = TrainState.from_items(checkpoints.restore(newest, like.items()))
-        return newest, lambda: setup.partitioner.place(state), checkpoints.progress(newest)
-    if initial_variables is None:
-        return 0, setup.start_initializing(pool), {}
-    # Saved at once, so that the run resumes with these variables whenever it is stopped.
-    placed = setup.initialize_with(initial_variables())
-    checkpoints.save(0, setup.partitioner.fetch(placed).items())
-    return 0, lambda: placed, {}
 
 
 def list_shapes(batch: Batch) -> dict[str, tuple[tuple[int, ...], Any]]:

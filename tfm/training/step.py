@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from tfm.training.loss_output import check_output
+from tfm.training.patterns import join_path
 from tfm.training.task import Batch, Context, Loss, LossOutput, SumAndCount, Variables
 
 COUNTERS = ("count", "step")  # names of Optax's counters in the optimizer state
@@ -395,9 +396,7 @@ def split_rows(batch: Batch, parts: int) -> Any:
 
 def split_tree(tree: Any, is_wanted: Callable[[str], bool]) -> tuple[Any, Any]:
     """Returns the leaves whose paths are wanted, and the others, as two trees with None for the rest."""
-    wanted = jax.tree_util.tree_map_with_path(
-        lambda path, _: is_wanted(jax.tree_util.keystr(path, simple=True, separator="/")), tree
-    )
+    wanted = jax.tree_util.tree_map_with_path(lambda path, _: is_wanted(join_path(path)), tree)
     return (
         jax.tree.map(lambda x, chosen: x if chosen else None, tree, wanted),
         jax.tree.map(lambda x, chosen: None if chosen else x, tree, wanted),

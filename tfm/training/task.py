@@ -6,7 +6,7 @@
                                           `without_paths()` (a copy without paths of this machine) and
                                           `output_suffix` (the end of the names of output files)
     create(config, workdir, *, new=True)  returns the `Task` of a run; a new run first writes its assets
-    plan_model(config)                    optional: returns the model before there are data, to plan a sweep
+    plan(config)                          optional: returns the `Task` before it has assets, for early checks
     fingerprint(config, split)            optional: returns the fingerprint of a split's content
 
 A batch is a dict of NumPy arrays whose first axis is the rows. Training pads a batch with rows of zeros, so

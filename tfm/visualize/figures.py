@@ -62,7 +62,7 @@ def draw_curves(rows: Sequence[dict[str, float]], path: str, *, best: str = "val
     """Draws the loss, the score that selects the best checkpoint, and the learning rate over the steps.
 
     Args:
-      rows: the result of `tfm.training.reporting.read_metrics`.
+      rows: the result of `tfm.training.run_log.read_metrics`.
       path: path of the file, with an ending from `FORMATS`.
       best: name of the score.
     """

@@ -27,7 +27,7 @@ def plot_curves(runs: Mapping[str, Sequence[Mapping[str, float]]], metrics: Sequ
     """Plots metrics of several runs over their steps, with a panel for each metric and a line for each run.
 
     Args:
-      runs: {name of the run: rows}. The rows are the result of `tfm.training.reporting.read_metrics`.
+      runs: {name of the run: rows}. The rows are the result of `tfm.training.run_log.read_metrics`.
       metrics: names of metrics. A panel leaves out the runs that have not logged its metric.
     """
     figure, panels = _panels(len(metrics))

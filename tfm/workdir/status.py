@@ -15,7 +15,7 @@ from tfm.errors import UserError
 from tfm.evaluation.score import Score
 from tfm.io.lock import find_holder
 from tfm.io.provenance import last_start
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
@@ -73,6 +73,11 @@ class Status(NamedTuple):
     disk: int
     start: dict[str, Any]
     evaluations: dict[str, Evaluation]
+
+    @property
+    def has_started(self) -> bool:
+        """Returns whether the run was once ready for its first step. Otherwise, its preparation failed."""
+        return self.step > 0 or bool(self.start)
 
     @property
     def is_finished(self) -> bool:

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from tests.support.tracked_regression import NAME, Memory, train_tracked
+from tests.support.tiny_regression import make_config
+from tests.support.tracked_regression import NAME, Memory, SampledRegression, train_tracked
 from tfm.errors import UserError
-from tfm.training.reporting import read_metrics
+from tfm.training.run_log import read_metrics
 from tfm.training.samples import read_samples
 from tfm.training.trackers import hook
-from tfm.training.trackers.hook import TrackerHook
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_tracker_gets_everything_logged_in_order(memory, tmp_path):
         ("log_scalars", 6),
         ("log_samples", 6),
         ("log_picture", 6),
-        ("close",),
+        ("close", "finished"),
     ]
     assert tracker.calls[0][1]["training"]["trackers"] == (NAME,)
     rows = [{name: row[name] for name in row if "/" in name} for row in read_metrics(str(tmp_path))]
@@ -57,59 +57,77 @@ def test_tracker_gets_everything_logged_in_order(memory, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", ["log_config", "log_scalars", "log_samples", "log_picture", "close"])
-def test_error_ends_the_tracker_and_not_the_run(method, memory, tmp_path, caplog):
-    memory.broken = method
+@pytest.mark.parametrize(
+    "method", ["__init__", "log_config", "log_scalars", "log_samples", "log_picture", "close"]
+)
+@pytest.mark.parametrize("error", [ConnectionError("no route to host"), SystemExit("no route to host")])
+def test_an_error_ends_the_tracker_with_one_warning_and_not_the_run(
+    method, error, memory, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(memory, "broken", method)
+    monkeypatch.setattr(memory, "error", error)
     train_tracked(tmp_path, NAME, "tensorboard")
     (warning,) = warnings_of(caplog)
-    assert "ConnectionError: no route to host" in warning
+    assert f"{type(error).__name__}: no route to host" in warning
     assert NAME in warning
     assert [row["step"] for row in read_metrics(str(tmp_path)) if "train/loss" in row] == [4, 6]
     assert [each.step for each in read_samples(str(tmp_path))] == [3, 6]
     assert list((tmp_path / "tensorboard").iterdir())
-    names = [call[0] for call in memory.made[0].calls]
+    names = [call[0] for each in memory.made for call in each.calls]
     assert names == names[: len({"log_config": [], "log_scalars": [1]}.get(method, names))]
 
 
 @pytest.mark.long
-def test_a_tracker_cannot_be_opened(memory, tmp_path, caplog):
-    memory.broken = "__init__"
-    with pytest.raises(UserError, match=r"Memory' cannot be opened \(ConnectionError: no route to host\)"):
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (RuntimeError, "failed"),
+        (UserError, "failed"),
+        (KeyboardInterrupt, "stopped"),
+        (SystemExit, "stopped"),
+    ],
+)
+def test_a_tracker_learns_how_its_run_ended(error, outcome, memory, tmp_path, monkeypatch):
+    def fail(*_):
+        raise error("here")
+
+    monkeypatch.setattr(SampledRegression, "evaluate", fail)
+    with pytest.raises(error, match="here"):
         train_tracked(tmp_path, NAME)
-    assert not (tmp_path / "metrics.jsonl").exists()
-    memory.broken = ""
-    train_tracked(tmp_path, NAME, steps=4)
-    memory.broken = "__init__"
-    train_tracked(tmp_path, NAME)
-    (warning,) = warnings_of(caplog)
-    assert "The run continues without it" in warning
-    assert read_metrics(str(tmp_path))[-1]["step"] == 6
+    assert memory.made[0].calls[-1] == ("close", outcome)
 
 
 @pytest.mark.long
-def test_a_tracker_that_hangs_makes_no_run_wait(memory, tmp_path, monkeypatch, caplog):
+@pytest.mark.parametrize(("method", "action"), [("__init__", "opened"), ("log_scalars", "closed")])
+def test_a_tracker_that_hangs_makes_no_run_wait(method, action, memory, tmp_path, monkeypatch, caplog):
     released = threading.Event()
     monkeypatch.setattr(hook, "CLOSE_SECONDS", 0.2)
-    monkeypatch.setattr(memory, "log_scalars", lambda *_: released.wait(60))
+    monkeypatch.setattr(memory, method, lambda *_: released.wait(60) and None)
     train_tracked(tmp_path, NAME)
-    released.set()
     (warning,) = warnings_of(caplog)
-    assert "0.2 s" in warning
+    released.set()
+    assert f"not {action} after a wait of 0.2 s" in warning
     assert read_metrics(str(tmp_path))[-1]["step"] == 6
 
 
-def test_a_tracker_that_is_too_slow_gets_no_more(memory, tmp_path, monkeypatch, caplog):
+@pytest.mark.parametrize(
+    ("limit", "method", "reason"),
+    [("MAX_WAITING_CALLS", "log_scalars", "3 calls wait for it"), ("OPEN_SECONDS", "__init__", "not opened")],
+)
+def test_a_tracker_that_is_too_slow_gets_no_more(
+    limit, method, reason, memory, tmp_path, monkeypatch, caplog
+):
     released = threading.Event()
-    monkeypatch.setattr(hook, "MOST_WAITING", 3)
-    tracker = memory(str(tmp_path))
-    monkeypatch.setattr(tracker, "log_scalars", lambda *_: released.wait(60))
-    given = TrackerHook("slow", tracker, str(tmp_path))
+    monkeypatch.setattr(hook, limit, 3 if limit == "MAX_WAITING_CALLS" else 0)
+    monkeypatch.setattr(memory, method, lambda *_: released.wait(60) and None)
+    slow = hook.TrackerHook(NAME, str(tmp_path), make_config())
+    slow.on_start(0, None)
     for step in range(9):
-        given.on_log(step, {"train/loss": 1.0})
+        slow.on_log(step, {"train/loss": 1.0})
     released.set()
-    given.close()
+    slow.close("finished")
     (warning,) = warnings_of(caplog)
-    assert "3 calls wait for it" in warning
+    assert reason in warning
 
 
 @pytest.mark.long

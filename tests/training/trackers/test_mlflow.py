@@ -2,11 +2,14 @@
 
 import importlib.util
 import json
+import socket
+import time
+from unittest import mock
 
 import pytest
 
-from tests.support.tracked_regression import train_tracked
-from tfm.training.reporting import read_metrics
+from tests.support.tracked_regression import SampledRegression, train_tracked
+from tfm.training.run_log import read_metrics
 from tfm.training.samples import read_samples
 from tfm.training.trackers.mlflow import flatten
 from tfm.training.trackers.run_ids import TRACKERS_FILE, read_id, write_id
@@ -84,6 +87,30 @@ def test_samples_and_pictures_are_there(folder, client, run, tmp_path):
         assert all(text in table for row in each.rows for text in row.values())
         with open(f"{stem}-slope.png", "rb") as copy, open(each.pictures["slope"], "rb") as original:
             assert copy.read() == original.read()
+
+
+def test_a_failed_run_is_marked_as_failed_and_a_stopped_run_as_killed(folder, client, monkeypatch, tmp_path):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'store.db'}")
+    for error, status in ((RuntimeError, "FAILED"), (KeyboardInterrupt, "KILLED")):
+        (tmp_path / status).mkdir()
+        monkeypatch.setattr(SampledRegression, "evaluate", mock.Mock(side_effect=error))
+        with pytest.raises(error):
+            train_tracked(tmp_path / status, "mlflow")
+        assert client.get_run(read_id(str(tmp_path / status), "mlflow")).info.status == status
+
+
+def test_a_server_that_refuses_connections_is_one_warning_within_a_few_seconds(tmp_path, monkeypatch, caplog):
+    with socket.socket() as free:  # is bound and does not listen
+        free.bind(("localhost", 0))
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://localhost:{free.getsockname()[1]}")
+        began = time.monotonic()
+        train_tracked(tmp_path, "mlflow")
+        assert time.monotonic() - began < 30
+    (warning,) = (
+        each.getMessage() for each in caplog.records if each.name.startswith("tfm.training.trackers")
+    )
+    assert "refused" in warning
+    assert read_metrics(str(tmp_path))[-1]["step"] == 6
 
 
 def test_sections_become_names_with_dots():

@@ -2,13 +2,13 @@
 
 import importlib.util
 import json
-import time
+from unittest import mock
 
 import pytest
 
-from tests.support.processes import LIMIT
-from tests.support.tracked_regression import train_tracked
-from tests.support.wandb_file import has_ended, read_config, read_history
+from tests.support.processes import wait_until
+from tests.support.tracked_regression import SampledRegression, train_tracked
+from tests.support.wandb_file import exit_code, has_ended, read_config, read_history
 from tfm.training.samples import read_samples
 from tfm.training.trackers.run_ids import read_id
 
@@ -40,14 +40,24 @@ def files(workdir):
         (workdir / "wandb").glob("offline-run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime
     )
     assert len(found) == 2
-    deadline = time.monotonic() + LIMIT  # a process of wandb writes the last block, after `finish` returned
-    while not all(has_ended(path) for path in found) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    # A process of wandb writes the last block after `finish` returned.
+    wait_until(lambda: all(map(has_ended, found)), "the records of the end")
     return found
 
 
 def test_resumed_run_keeps_its_first_id(workdir, files):
     assert {path.stem for path in files} == {f"run-{read_id(str(workdir), 'wandb')}"}
+
+
+def test_a_failed_run_is_marked_as_failed(tmp_path, monkeypatch, files):
+    assert [exit_code(path) for path in files] == [0, 0]
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setattr(SampledRegression, "evaluate", mock.Mock(side_effect=RuntimeError))
+    with pytest.raises(RuntimeError):
+        train_tracked(tmp_path, "wandb")
+    (path,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
+    wait_until(lambda: has_ended(path), "the record of the end")
+    assert exit_code(path) == 1
 
 
 def test_config_is_there_and_changes_with_the_run(files):

@@ -10,7 +10,7 @@ import logging
 import math
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -30,13 +30,14 @@ from tfm.decoding.protocol import check_continues
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.losses import chunked_log_probabilities, fused_linear_cross_entropy
-from tfm.memory import check_batches_fit, check_training_fits
+from tfm.memory import check_batches_fit
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.tasks.language_modeling.data import LanguageModelingData
 from tfm.tasks.language_modeling.report import document_nats, report_split, score_documents
 from tfm.tasks.language_modeling.samples import make_samples
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
+from tfm.training.setup import check_plan
 from tfm.training.task import (
     Batch,
     Best,
@@ -138,7 +139,8 @@ class LanguageModeling(Task):
     def __init__(self, config: Config, tokenizer: Tokenizer):
         self.config = config
         self.tokenizer = tokenizer
-        self.model = make_model(config, len(tokenizer))
+        self.model = models.find(config.model.name).Model(config.model, vocabulary_size=len(tokenizer))
+        check_continues(self.model)
         self.d_model = getattr(config.model, "d_model", None)
 
     def init(self, rng: jax.Array) -> Variables:
@@ -220,24 +222,14 @@ class LanguageModeling(Task):
         return generate_texts(self.model, params, self.tokenizer, prefixes, decoding, **options)
 
 
-def make_model(config: Config, vocabulary_size: int) -> Any:
-    """Returns the Linen module of a run.
-
-    Raises:
-      UserError: if the model is not a language model.
-    """
-    model = models.find(config.model.name).Model(config.model, vocabulary_size=vocabulary_size)
-    check_continues(model)
-    return model
-
-
-def plan_model(config: Config) -> Any:
-    """Returns the Linen module of a run that has no tokenizer yet. See `plan_size` for its vocabulary.
+def plan(config: Config) -> LanguageModeling:
+    """Returns the task of a run that has no tokenizer yet. See `plan_size` for its vocabulary.
 
     Raises:
       UserError: if the model is not a language model, or the user's tokenizer cannot be used.
     """
-    return make_model(config, plan_size(config.data))
+    only_length = range(plan_size(config.data))  # the parameters depend on nothing else
+    return LanguageModeling(config, cast(Tokenizer, only_length))
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModeling:
@@ -254,14 +246,14 @@ def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModelin
         problems in the message), or the model of a new run does not fit into the memory.
     """
     path, data = os.path.join(workdir, TOKENIZER_FILE), config.data
-    resumed = os.path.exists(path)
+    begins = new and not os.path.exists(path)
+    if begins:
+        check_plan(plan(config), config.training)
     if new:
-        size = len(load_tokenizer(path, data.tokenizer)) if resumed else plan_size(data)
-        check_training_fits(make_model(config, size), config.training)
         check_batches_fit(data.batch_tokens)
-        check_documents(data, SPLITS[:2] if resumed else SPLITS)
+        check_documents(data, SPLITS if begins else SPLITS[:2])
         check_folder(data.cache)
-    if new and not resumed and data.tokenizer != "bytes":
+    if begins and data.tokenizer != "bytes":
         make_tokenizer(data, path)
     return LanguageModeling(config, load_tokenizer(path, data.tokenizer))
 

@@ -9,7 +9,7 @@ import itertools
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ from tfm.evaluation.alignment import Links
 from tfm.evaluation.translation_metrics import bleu
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.losses import fused_linear_cross_entropy
-from tfm.memory import check_batches_fit, check_training_fits
+from tfm.memory import check_batches_fit
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.data import TranslationData
 from tfm.tasks.translation.pipeline import Hypothesis, align_texts, score_texts, translate_texts
@@ -39,7 +39,8 @@ from tfm.tasks.translation.report import report_split
 from tfm.tasks.translation.samples import make_samples
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
-from tfm.training.reporting import add_sums, means
+from tfm.training.setup import check_plan
+from tfm.training.sums import add_sums, means
 from tfm.training.task import (
     Batch,
     Best,
@@ -146,7 +147,8 @@ class Translation(Task):
     def __init__(self, config: Config, tokenizer: PieceTokenizer):
         self.config = config
         self.tokenizer = tokenizer
-        self.model = make_model(config, len(tokenizer))
+        self.model = models.find(config.model.name).Model(config.model, vocabulary_size=len(tokenizer))
+        check_translates(self.model)
         self.d_model = getattr(config.model, "d_model", None)
         self._evaluation_loss = jax.jit(
             lambda variables, batch: self.loss(variables, batch, Context()).metrics
@@ -252,24 +254,14 @@ class Translation(Task):
         return align_texts(self.model, params, self.tokenizer, sources, targets, self.config.decoding)
 
 
-def plan_model(config: Config) -> Any:
-    """Returns the Linen module of a run that has no vocabulary yet, with the vocabulary size of the config.
+def plan(config: Config) -> Translation:
+    """Returns the task of a run that has no vocabulary yet. See `plan_size` for the size of its vocabulary.
 
     Raises:
       UserError: if the model does not translate, or the user's tokenizer cannot be used.
     """
-    return make_model(config, plan_size(config.data))
-
-
-def make_model(config: Config, vocabulary_size: int) -> Any:
-    """Returns the Linen module of a run.
-
-    Raises:
-      UserError: if the model does not translate.
-    """
-    model = models.find(config.model.name).Model(config.model, vocabulary_size=vocabulary_size)
-    check_translates(model)
-    return model
+    only_length = range(plan_size(config.data))  # the parameters depend on nothing else
+    return Translation(config, cast(PieceTokenizer, only_length))
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> Translation:
@@ -291,13 +283,13 @@ def prepare_tokenizer(config: Config, workdir: str, *, new: bool) -> PieceTokeni
         model of a new run does not fit into the memory.
     """
     path, data = os.path.join(workdir, VOCABULARY_FILE), config.data
-    resumed = os.path.exists(path)
-    if new:  # checked first, because learning a tokenizer takes minutes
-        size = len(load_word_pieces(path)) if resumed else plan_size(data)
-        check_training_fits(make_model(config, size), config.training)
+    begins = new and not os.path.exists(path)
+    if begins:
+        check_plan(plan(config), config.training)  # first, because learning a tokenizer takes minutes
+    if new:
         check_batches_fit(data.batch_tokens)
-        _check_data(data, resumed)
-    if new and not resumed:
+        _check_data(data, resumed=not begins)
+    if begins:
         make_tokenizer(data, path)
     return load_word_pieces(path)
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from tfm.config import find_by_name, is_dotted
 from tfm.errors import UserError, install_extra
+from tfm.training.hooks import Outcome
 
 PATH = "training.trackers"
 PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}  # tracker: package
@@ -20,9 +21,9 @@ METHODS = ("log_config", "log_scalars", "log_samples", "log_picture", "close")  
 class Tracker(Protocol):
     """The interface of a tracker.
 
-    A function from the path of the work directory creates the tracker. One thread makes all further calls in
-    order. After a kill, a run repeats steps and logs their values again. An error in any method ends the
-    tracker, but not the run.
+    A function from the path of the work directory creates the tracker. One thread makes this call and all
+    further calls in order. After a kill, a run repeats steps and logs their values again. An error in any
+    call ends the tracker, but not the run.
     """
 
     def log_config(self, config: Mapping[str, Any]) -> None:
@@ -41,8 +42,12 @@ class Tracker(Protocol):
         """Called with the path of a PNG file in the work directory. The file is not deleted."""
         ...
 
-    def close(self) -> None:
-        """Called at the end of the run. Writes or sends the remaining data."""
+    def close(self, outcome: Outcome) -> None:
+        """Called at the end of the run. Writes or sends the remaining data.
+
+        Args:
+          outcome: "finished", "stopped" by a signal that asked the run to end, or "failed" with an error.
+        """
         ...
 
 

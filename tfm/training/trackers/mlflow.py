@@ -1,11 +1,13 @@
 """The tracker for MLflow. MLFLOW_TRACKING_URI and MLflow's other environment variables configure it."""
 
+import contextlib
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tfm.training.hooks import Outcome
 from tfm.training.samples import format_table, step_name
 from tfm.training.trackers.run_ids import read_id, write_id
 
@@ -15,6 +17,8 @@ LONGEST_VALUE = 500  # characters of a parameter that all stores of MLflow accep
 MOST_PARAMETERS = 100  # of a request
 NOT_IN_NAMES = re.compile(r"[^\w\-./ ]", re.ASCII)
 FOLDER = "samples"  # folder of the artifacts
+STATUSES: dict[Outcome, str] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 
 
 class MLflowTracker:
@@ -24,14 +28,9 @@ class MLflowTracker:
         from mlflow import MlflowClient  # imported here because it takes seconds
 
         self._client = MlflowClient()
-        run_id = read_id(workdir, NAME)
-        if run_id is None:
-            name = os.path.basename(os.path.abspath(workdir))
-            run_id = self._client.create_run(self._find_experiment(), run_name=name).info.run_id
-            write_id(workdir, NAME, run_id)
-        else:
-            self._client.update_run(run_id, status="RUNNING")
-        self._id = run_id
+        with _few_retries():
+            self._id = read_id(workdir, NAME) or self._create_run(workdir)
+            self._client.update_run(self._id, status="RUNNING")
 
     def log_config(self, config: Mapping[str, Any]) -> None:
         """Logs each field as a parameter, and the whole config as config.json.
@@ -68,9 +67,16 @@ class MLflowTracker:
         del step, name  # the name of the file contains both
         self._client.log_artifact(self._id, path, FOLDER)
 
-    def close(self) -> None:
+    def close(self, outcome: Outcome) -> None:
         """Ends the run of MLflow."""
-        self._client.set_terminated(self._id)
+        self._client.set_terminated(self._id, STATUSES[outcome])
+
+    def _create_run(self, workdir: str) -> str:
+        """Creates a run of MLflow that is named like the run folder. Returns its id, and stores it there."""
+        name = os.path.basename(os.path.abspath(workdir))
+        run_id = self._client.create_run(self._find_experiment(), run_name=name).info.run_id
+        write_id(workdir, NAME, run_id)
+        return run_id
 
     def _find_experiment(self) -> str:
         """Returns the id of the experiment. Creates the experiment if it does not exist."""
@@ -79,6 +85,22 @@ class MLflowTracker:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
         found = self._client.get_experiment_by_name(name)
         return found.experiment_id if found else self._client.create_experiment(name)
+
+
+@contextlib.contextmanager
+def _few_retries() -> Iterator[None]:
+    """Retries requests once inside, unless the user has set the number of retries.
+
+    By default, MLflow asks a server that refuses connections again for minutes.
+    """
+    if RETRIES in os.environ:
+        yield
+        return
+    os.environ[RETRIES] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[RETRIES]
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The tracker for TensorBoard. It writes event files into the folder tensorboard of the work directory."""
 
+import contextlib
 import json
 import os
 import socket
@@ -13,6 +14,7 @@ from tensorboardX.proto.tensor_pb2 import TensorProto
 from tensorboardX.record_writer import RecordWriter
 
 from tfm.io.files import writing
+from tfm.training.hooks import Outcome
 from tfm.training.samples import format_table
 
 FOLDER = "tensorboard"
@@ -31,7 +33,8 @@ class TensorBoardTracker:
     def __init__(self, workdir: str):
         folder = os.path.join(workdir, FOLDER)
         with writing(folder):
-            os.makedirs(folder, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder)  # `os.makedirs` would create a deleted run folder again
             name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
             self._writer = RecordWriter(os.path.join(folder, name))
         self._folder = folder
@@ -59,7 +62,7 @@ class TensorBoardTracker:
         image = Summary.Image(height=height, width=width, colorspace=COLOURS, encoded_image_string=png)
         self._write_values(step, [Summary.Value(tag=f"samples/{name}", image=image)])
 
-    def close(self) -> None:
+    def close(self, outcome: Outcome) -> None:
         """Writes the remaining events and closes the file."""
         with writing(self._folder):
             self._writer.close()

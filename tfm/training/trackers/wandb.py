@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfm.training.hooks import Outcome
 from tfm.training.trackers.run_ids import read_id, write_id
 
 NAME = "wandb"
@@ -55,9 +56,9 @@ class WandbTracker:
         """Logs a picture of a step."""
         self._run.log({STEP: step, f"samples/{name}": self._wandb.Image(path)})
 
-    def close(self) -> None:
-        """Ends the run of Weights & Biases and sends the remaining data."""
-        self._run.finish()
+    def close(self, outcome: Outcome) -> None:
+        """Sends the remaining data and ends the run of Weights & Biases, as failed unless it has finished."""
+        self._run.finish(exit_code=0 if outcome == "finished" else 1)
 
 
 make_tracker = WandbTracker

@@ -1,0 +1,300 @@
+"""The fields that a resumed run may change, and the step that it resumes from."""
+
+import copy
+import dataclasses
+import functools
+import json
+import os
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from tests.support import tiny_regression
+from tests.support.tiny import make_config
+from tfm import config
+from tfm.config import save
+from tfm.data.config import PairsConfig
+from tfm.data.sources.opening import open_pairs
+from tfm.errors import UserError
+from tfm.fields import leaves
+from tfm.tasks.translation.task import Config
+from tfm.testing.tasks import rows_without_times
+from tfm.training.config import TrainingConfig
+from tfm.training.loop import train
+from tfm.training.optimizers import OPTIMIZERS, Adam, AdamW
+from tfm.workdir import resume, runs
+
+
+def changed(config, path, value):
+    """The config with one other value, however little it fits the others."""
+    config = copy.deepcopy(config)
+    *sections, name = path.split(".")
+    section = functools.reduce(getattr, sections, config)
+    object.__setattr__(section, name, value)
+    return config
+
+
+def another(leaf):
+    """Another value of a field."""
+    if leaf.info.choices:
+        return next(choice for choice in leaf.info.choices if choice != leaf.value)
+    if isinstance(leaf.value, bool):
+        return not leaf.value
+    if isinstance(leaf.value, tuple):
+        return (*leaf.value, "another/*")
+    return f"{leaf.value}x" if isinstance(leaf.value, str) else (leaf.value or 0) + 1
+
+
+BASE = Config(data=PairsConfig(kind="text"))
+# The documentation promises these fields. All other fields need the flag.
+FREE = {
+    *("training.steps", "training.log_every", "training.eval_every", "training.checkpoint_every"),
+    *("training.patience", "training.keep", "training.keep_best", "training.keep_hours"),
+    *("training.on_non_finite", "training.diverged_after", "training.parallel", "training.mesh_fsdp"),
+    *(
+        "training.mesh_tensor",
+        "training.gradient_accumulation_steps",
+        "loss_chunk_size",
+        "validation_sentences",
+    ),
+    *("validation_samples", "training.trackers"),
+    *("model.attention", "model.remat", "model.scan", "data.cache_dir", "data.directory", "data.test"),
+}
+FIXED = {
+    *("task", "model.name", "model.encoder_layers", "model.decoder_layers"),
+    *("model.d_model", "model.d_ff", "model.heads", "model.key_features", "model.value_features"),
+    *("model.attention_bias", "model.activation", "model.norm_order", "model.positions"),
+    *("model.max_positions", "model.layer_norm_epsilon", "model.norm", "model.deep_norm", "model.gated"),
+    *("model.key_value_heads", "model.scale_attention", "model.attention_window", "model.tied_embeddings"),
+    *("data.vocabulary_size", "data.vocabulary_pairs", "data.tokenizer"),
+}
+OPTIMIZER = {  # no resumed run may change them, but a warm start may
+    *("training.optimizer.name", "training.optimizer.momentum", "training.optimizer.smallest_factored"),
+    *("training.freeze", "training.ema_decay", "training.optimizer.parameter_scale"),
+}
+BASES = [dataclasses.replace(BASE, training=TrainingConfig(optimizer=made())) for made in OPTIMIZERS.values()]
+LEAVES = {(type(leaf.section), leaf.path): (base, leaf) for base in BASES for leaf in leaves(base)}
+
+
+def begin_with(base, folder):
+    """A config and a checkpoint, empty: what is in it does not matter here."""
+    resume.save_config(base, str(folder))
+    (folder / "checkpoints" / "2").mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """A work directory with a config and a checkpoint."""
+    return begin_with(BASE, tmp_path)
+
+
+@pytest.mark.parametrize("key", LEAVES, ids=lambda key: f"{key[0].__name__}-{key[1]}")
+def test_what_a_resumed_run_may_change(key, tmp_path, caplog):
+    base, leaf = LEAVES[key]
+    path, value, begun = leaf.path, another(leaf), begin_with(base, tmp_path)
+    new, saved = changed(base, path, value), (begun / "config.json").read_bytes()
+
+    def save(**options):
+        """Returns the error message, or "" if the config was saved."""
+        try:
+            resume.save_config(new, str(begun), **options)
+        except UserError as error:
+            assert (begun / "config.json").read_bytes() == saved
+            return str(error)
+        return ""
+
+    is_free = path in FREE or path.startswith("decoding.")
+    with caplog.at_level("INFO", "tfm"):
+        message = save()
+    assert is_free == (message == "")
+    assert f"{path} was {leaf.value!r} and is now {value!r}" in (message or caplog.text)
+    if path in FIXED | OPTIMIZER:
+        assert "--allow_change" not in message
+        assert f"--allow_change={path}" in save(allow_change=[path])
+        assert "never" in message
+        assert ("--warm_start" in message) == (path in OPTIMIZER)
+    elif not is_free:
+        assert f"--allow_change={path}" in message
+        assert save(allow_change=[f"config.{path}"]) == ""
+    assert f"config.{path} was" in caplog.text or path in FIXED | OPTIMIZER
+    assert (saved == (begun / "config.json").read_bytes()) == (path in FIXED | OPTIMIZER)
+
+
+def test_a_lost_config_is_read_from_the_record(begun, caplog):
+    (begun / "config.json").unlink()
+    other = changed(BASE, "training.seed", 7)
+    with pytest.raises(UserError, match=r"config\.json"):
+        resume.save_config(other, str(begun))
+    (begun / "starts.jsonl").write_text(json.dumps({"config": dataclasses.asdict(BASE)}) + "\n")
+    with pytest.raises(UserError, match=r"training\.seed .*\b0\b.*\b7\b"):
+        resume.save_config(other, str(begun))
+    assert not (begun / "config.json").exists()
+    resume.save_config(BASE, str(begun))
+    assert runs.read_config(str(begun)) == BASE
+    assert "config.json is missing: reading the config of the last start" in caplog.text
+
+
+def test_an_export_is_no_work_directory(tmp_path):
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(UserError, match=f"--warm_start={tmp_path}"):
+        resume.save_config(BASE, str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_all_changes_that_are_refused_are_named(begun):
+    other = dataclasses.replace(
+        BASE,
+        training=TrainingConfig(seed=1, optimizer=Adam(b2=0.9), keep=3),
+        model=dataclasses.replace(BASE.model, heads=4),
+    )
+    with pytest.raises(UserError) as error:
+        resume.save_config(other, str(begun), allow_change=["training.seed"])
+    assert "optimizer.b2 was 0.98 and is now 0.9 (--allow_change=training.optimizer.b2" in str(error.value)
+    assert "model.heads was 8 and is now 4 (never" in str(error.value)
+    assert "seed" not in str(error.value)
+    assert "keep" not in str(error.value)
+
+
+RENAMED = (  # section, name today, name in an older version
+    ("training", "gradient_accumulation_steps", "micro_batches"),
+    ("decoding", "max_extra_tokens", "extra_length"),
+    ("decoding", "overflow", "over_long"),
+    ("", "loss_chunk_size", "logits_at_once"),
+)
+
+
+def as_of_an_older_version(made):
+    """A config as it was saved when Adam's numbers stood in the training section."""
+    saved = dataclasses.asdict(made)
+    training = saved["training"]
+    for name in ("peak_learning_rate", "clip_norm", "freeze"):
+        del training[name]
+    optimizer = training.pop("optimizer")
+    del optimizer["name"]
+    training.update({f"adam_{name}": value for name, value in optimizer.items()})
+    for section, new, old in RENAMED:
+        section = saved[section] if section else saved
+        section[old] = section.pop(new)
+    return saved
+
+
+def test_a_run_of_an_older_version_resumes(begun, caplog):
+    """Its config is the same, read with one warning, and is written by today's names."""
+    numbers = Adam(b1=0.8, b2=0.95, epsilon=1e-8, mean_dtype="bfloat16")
+    made = dataclasses.replace(BASE, training=TrainingConfig(optimizer=numbers))
+    (begun / "config.json").write_text(json.dumps(as_of_an_older_version(made)))
+    config.warn_once.cache_clear()
+    assert runs.read_config(str(begun)) == made
+    resume.save_config(made, str(begun))
+    (message,) = caplog.messages
+    assert message.startswith("The config was written by an older version: config.")
+    assert "config.training.adam_b1 is read as optimizer.b1" in message
+    assert all(f"{old} is read as {new}" in message for _, new, old in RENAMED)
+    assert json.loads((begun / "config.json").read_text()) == json.loads(json.dumps(dataclasses.asdict(made)))
+    slower = changed(made, "training.optimizer.b1", 0.5)
+    resume.save_config(slower, str(begun), allow_change=["training.adam_b1"])
+    assert runs.read_config(str(begun)) == slower
+
+
+def test_a_field_by_its_old_and_its_new_name():
+    both = {"adam_b1": 0.8, "optimizer": {"name": "adam", "b1": 0.7}}
+    with pytest.raises(UserError, match=r"adam_b1 .*\bb1\b"):
+        config.from_mapping(TrainingConfig, both)
+    mixed = {"adam_b1": 0.8, "optimizer": {"name": "adamw", "b2": 0.7}}
+    assert config.from_mapping(TrainingConfig, mixed).optimizer == AdamW(b1=0.8, b2=0.7)
+    with pytest.raises(UserError, match=r"config\.optimizer .*'name'.*\b3\b"):
+        config.from_mapping(TrainingConfig, {"adam_b1": 0.8, "optimizer": 3})
+
+
+@pytest.mark.parametrize("schedule", ["linear_decay", "cosine_decay"])
+def test_steps_of_a_decay_need_the_flag(schedule, tmp_path):
+    """The learning rate of every step depends on them."""
+    linear = TrainingConfig(schedule=schedule, steps=5000)
+    resume.save_config(dataclasses.replace(BASE, training=linear), str(tmp_path))
+    (tmp_path / "checkpoints" / "2").mkdir(parents=True)
+    longer = dataclasses.replace(BASE, training=dataclasses.replace(linear, steps=9000))
+    with pytest.raises(
+        UserError, match=r"training\.steps .*5000.*9000.*training\.schedule.*--allow_change=training\.steps"
+    ):
+        resume.save_config(longer, str(tmp_path))
+    other = dataclasses.replace(longer, training=TrainingConfig(schedule="inverse_sqrt", steps=9000))
+    with pytest.raises(UserError, match=r"training\.steps"):  # the steps before the change depended on it
+        resume.save_config(other, str(tmp_path), allow_change=["training.schedule"])
+    resume.save_config(longer, str(tmp_path), allow_change=["training.steps"])
+
+
+def test_a_flag_that_allows_no_field_is_refused(begun):
+    with pytest.raises(UserError, match=r"training\.sead.*training\.seed"):
+        resume.save_config(BASE, str(begun), allow_change=["training.sead"])
+
+
+def test_moved_data_must_have_the_same_content(begun, corpus, tmp_path):
+    """The record of the last start has the hashes."""
+    data = dataclasses.replace(make_config(corpus).data, cache_dir=str(tmp_path / "cache"))
+    here = dataclasses.replace(BASE, data=data)
+    hashes = {split: open_pairs(data, split).fingerprint for split in ("train", "validation")}
+    (begun / "starts.jsonl").write_text(json.dumps({"step": 0, "data": hashes}) + "\n")
+    save(here, begun / "config.json")
+    moved = shutil.copytree(corpus, tmp_path / "moved", ignore=shutil.ignore_patterns("cache"))
+    there = changed(here, "data.directory", str(moved))
+    resume.save_config(there, str(begun))
+    assert runs.read_config(str(begun)) == there
+    elsewhere = shutil.copytree(moved, tmp_path / "elsewhere")
+    (elsewhere / "train.de").write_text((moved / "train.de").read_text().replace("rot", "blau"))
+    other = changed(here, "data.directory", str(elsewhere))
+    with pytest.raises(UserError, match=r"data\.directory .*\btrain\b.*--allow_change=data\.directory"):
+        resume.save_config(other, str(begun))
+    assert runs.read_config(str(begun)) == there
+    resume.save_config(other, str(begun), allow_change=["data.directory"])
+    assert runs.read_config(str(begun)) == other
+
+
+def test_a_run_without_checkpoint_may_change(tmp_path):
+    """All but what its vocabulary was made from."""
+    new = str(tmp_path)
+    resume.save_config(BASE, new)
+    smaller = changed(changed(BASE, "data.vocabulary_size", 300), "training.seed", 3)
+    resume.save_config(smaller, new)
+    assert runs.read_config(new) == smaller
+    (tmp_path / "vocabulary.model").touch()
+    light = changed(
+        changed(changed(smaller, "model.heads", 2), "data.max_length", 64), "data.validation", "v"
+    )
+    resume.save_config(light, new)
+    with pytest.raises(UserError, match=r"vocabulary\.model .*data\.vocabulary_size .*\b300\b"):
+        resume.save_config(BASE, new)
+    assert runs.read_config(new) == light
+
+
+@pytest.mark.long
+def test_a_run_that_is_set_back_to_a_step_equals_the_unbroken_run(regression_run, tmp_path, caplog):
+    """The step is the newest at every later start, and the same command does not set the run back again."""
+    workdir = str(shutil.copytree(regression_run, tmp_path / "run"))
+    task = tiny_regression.create(tiny_regression.make_config(), workdir)
+    with pytest.raises(UserError, match=r"step 3\b.*\[2, 4, 6\]|step 5\b"):
+        resume.resume_from(5, task, workdir)
+    for _ in range(2):
+        resume.resume_from(2, task, workdir)
+        assert {name for name in os.listdir(f"{workdir}/checkpoints") if name.isdecimal()} == {"2"}
+        assert os.listdir(f"{workdir}/checkpoints/after_2")
+    train(task, task.config.training, workdir)
+    resume.resume_from(2, task, workdir)
+    assert "set back to step 2 before" in caplog.text
+    assert rows_without_times(workdir) == rows_without_times(regression_run)
+    one, other = (runs.load(str(each), checkpoint="last") for each in (workdir, regression_run))
+    assert one.steps == other.steps == [6]
+    jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
+
+
+def test_a_killed_setting_back_continues(tmp_path, regression_run):
+    workdir = str(shutil.copytree(regression_run, tmp_path / "run"))
+    folder = f"{workdir}/checkpoints"
+    os.mkdir(f"{folder}/after_2.part")
+    os.rename(f"{folder}/4", f"{folder}/after_2.part/4")
+    task = tiny_regression.create(tiny_regression.make_config(), workdir)
+    resume.resume_from(2, task, workdir)
+    assert {"4", "6"} <= set(os.listdir(f"{folder}/after_2"))
+    assert not os.path.exists(f"{folder}/after_2.part")

@@ -1,0 +1,231 @@
+"""New runs that begin with parameters of another run, of an export, or from elsewhere."""
+
+import dataclasses
+import re
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+
+from tests.support import tiny_regression
+from tests.support.tiny import make_config, write_corpus
+from tests.support.tiny_lm import make_lm_config, write_documents
+from tfm import tasks
+from tfm.errors import UserError
+from tfm.export.bundle import write_bundle
+from tfm.tasks import language_modeling, translation
+from tfm.testing.tasks import rows_without_times
+from tfm.training.loop import train
+from tfm.training.parameter_map import load_tree
+from tfm.workdir import resume, runs, warm_start
+
+
+def begin(config, workdir, *, steps, source=""):
+    """Trains up to `steps` as the command does."""
+    config = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=steps))
+    workdir.mkdir(exist_ok=True)
+    resume.save_config(config, str(workdir))
+    if source:
+        warm_start.prepare_warm_start(str(source), config, str(workdir))
+    task = tasks.find(config.task).create(config, str(workdir), new=not source)
+    initial = warm_start.find_initial_variables(task, str(source))
+    train(task, config.training, str(workdir), initial_variables=initial)
+
+
+def weights(workdir, step):
+    return runs.load(str(workdir), checkpoint=str(step)).params
+
+
+def settings(corpus, **options):
+    """Keeps every checkpoint, and validates without a search."""
+    config = make_config(corpus, checkpoint_every=1, keep=99, **options)
+    return dataclasses.replace(config, validation_sentences=0)
+
+
+def any_task(**options):
+    """Returns the config of a tiny regression that keeps every checkpoint."""
+    return tiny_regression.make_config(checkpoint_every=1, keep=99, **options)
+
+
+@pytest.fixture
+def known(tiny_run, corpus, tmp_path):
+    """A copy of the tiny run."""
+    return shutil.copytree(tiny_run, tmp_path / "known")
+
+
+@pytest.fixture
+def known_of_any_task(regression_run, tmp_path):
+    return shutil.copytree(regression_run, tmp_path / "known")
+
+
+@pytest.mark.long
+def test_a_warm_start_takes_the_best_weights_once(known_of_any_task, tmp_path):
+    known, config, new = known_of_any_task, any_task(ema_decay=0.5), tmp_path / "new"
+    begin(config, new, source=known, steps=2)
+    best = runs.load(str(known)).params
+    jax.tree.map(np.testing.assert_array_equal, weights(new, 0), best)
+    shutil.rmtree(known)  # which is not needed again
+    begin(config, new, source=known, steps=4)
+    assert [row["step"] for row in rows_without_times(new) if "train/loss" in row] == [2, 4]
+    whole = shutil.copytree(new, tmp_path / "whole")
+    for step in range(1, 5):
+        shutil.rmtree(whole / "checkpoints" / str(step))
+    begin(config, whole, steps=4)  # and without the flag: resumes from its beginning
+    jax.tree.map(np.testing.assert_array_equal, weights(whole, 4), weights(new, 4))
+    changed = jax.tree.map(lambda a, b: (a != b).any(), weights(new, 4), best)
+    assert any(jax.tree.leaves(changed))
+
+
+def test_a_warm_start_keeps_the_tokenizer(known, tmp_path, caplog):
+    (tmp_path / "other").mkdir()
+    write_corpus(tmp_path / "other", sizes=(("train", 90), ("val", 9), ("test", 9)))
+    config = settings(tmp_path / "other")
+    wider = dataclasses.replace(config, data=dataclasses.replace(config.data, vocabulary_size=301))
+    with caplog.at_level("INFO"):
+        warm_start.prepare_warm_start(str(known), wider, str(tmp_path / "new"))
+    assert f"uses the vocabulary of {known}" in caplog.text
+    assert "data.vocabulary_size was 330 and is now 301" in caplog.text
+    assert translation.create(config, str(tmp_path / "new")).tokenizer.fingerprint == tokenizer(known)
+
+
+def tokenizer(workdir):
+    return runs.load(str(workdir)).task.tokenizer.fingerprint
+
+
+def test_a_warm_start_from_an_export(known, corpus, tmp_path):
+    run, export, new = runs.load(str(known)), tmp_path / "export", tmp_path / "new"
+    write_bundle(run, str(export), workdir=str(known))
+    warm_start.prepare_warm_start(str(export), settings(corpus), str(new))
+    task = translation.create(settings(corpus), str(new))
+    found = warm_start.find_initial_variables(task, str(export))({})
+    jax.tree.map(np.testing.assert_array_equal, found, run.variables)
+
+
+def test_impossible_warm_starts_are_refused(known, corpus, tmp_path):
+    config = settings(corpus)
+    with pytest.raises(UserError, match="--warm_start"):
+        warm_start.prepare_warm_start(str(known), config, str(known))
+    with pytest.raises(UserError, match=re.escape(str(tmp_path / "none"))):
+        warm_start.prepare_warm_start(str(tmp_path / "none"), config, str(tmp_path / "new"))
+    other = dataclasses.replace(config, model=dataclasses.replace(config.model, norm_order="pre"))
+    with pytest.raises(UserError, match=r"model\.norm_order .*'post'.*'pre'"):
+        warm_start.prepare_warm_start(str(known), other, str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+    small = dataclasses.replace(config, data=dataclasses.replace(config.data, vocabulary_size=300))
+    (tmp_path / "new").mkdir()
+    translation.create(small, str(tmp_path / "new"))
+    with pytest.raises(UserError, match=rf"new/vocabulary\.model .*{known}"):
+        warm_start.prepare_warm_start(str(known), config, str(tmp_path / "new"))
+    task = translation.create(small, str(tmp_path / "new"))
+    with pytest.raises(UserError, match=r"embedding/table .*\(300, 32\).*\(330, 32\)"):
+        train(
+            task,
+            config.training,
+            str(tmp_path / "new"),
+            initial_variables=lambda _: runs.load(str(known)).variables,
+        )
+
+
+# Maps of parameters.
+
+MODEL = {
+    "encoder": {
+        "layer_0": {"w": np.zeros((2, 3), np.float32)},
+        "layer_1": {"w": np.zeros((2, 3), np.float32)},
+    },
+    "head": {"w": np.zeros(4, np.float32), "b": np.zeros(1, np.float32)},
+}
+ELSEWHERE = {
+    "enc": {"block": {"0": np.full((2, 3), 1.0), "1": np.full((2, 3), 2.0), "2": np.full((2, 3), 3.0)}},
+    "head": {"w": np.full(5, 4.0)},
+}
+
+
+@pytest.mark.parametrize(
+    ("entries", "taken"),
+    [
+        (["encoder/layer_*/w=enc/block/*"], {"encoder/layer_0/w": 1, "encoder/layer_1/w": 2}),
+        (["encoder/layer_0/w=enc/block/2"], {"encoder/layer_0/w": 3}),
+        (
+            ["encoder/layer_0/w=enc/block/1", "encoder/layer_*/w=enc/block/*"],
+            {"encoder/layer_0/w": 2, "encoder/layer_1/w": 2},
+        ),
+    ],
+)
+def test_matching_parameters_are_taken_and_all_others_stay(entries, taken, caplog):
+    with caplog.at_level("INFO", "tfm"):
+        result = load_tree(MODEL, ELSEWHERE, entries, "a file")
+    values = {
+        path: float(result_leaf.reshape(-1)[0]) for path, result_leaf in flatten_dict(result, sep="/").items()
+    }
+    assert values == {path: float(taken.get(path, 0)) for path in values}
+    assert {x.dtype for x in jax.tree.leaves(result)} == {np.dtype(np.float32)}
+    assert (
+        f"{len(taken)} of 4 parameters taken from a file: encoder/layer_N/w" in caplog.text or len(taken) == 1
+    )
+    assert "because no entry of the map matches" in caplog.text
+    assert "head/w, head/b" in caplog.text
+
+
+def test_the_log_says_why_parameters_stay(caplog):
+    elsewhere = ELSEWHERE | {"head": {"w": np.full(5, 4.0)}, "layer_1": {"w": np.ones((2, 3))}}
+    with caplog.at_level("INFO", "tfm"):
+        load_tree(MODEL, elsewhere, ["encoder/*=*"], "x")
+    assert (
+        "1 of 4 parameters keeps its initial value, because x has no such parameter: encoder/layer_N/w"
+        in (caplog.text)
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("head/w=head/w", r"'head/w=head/w' .*shape is \(5,\) there and \(4,\) here"),
+        ("head/b=head/b", r"'head/b=head/b' .*has no such parameter.*enc/block/0"),
+        ("tail/*=head/*", r"'tail/\*=head/\*' .*matches no parameter.*encoder/layer_0/w"),
+    ],
+)
+def test_an_entry_that_takes_nothing_is_an_error_with_the_reason(entry, message):
+    with pytest.raises(UserError, match=message):
+        load_tree(MODEL, ELSEWHERE, ["encoder/layer_0/w=enc/block/0", entry], "x")
+
+
+@pytest.mark.parametrize("entry", ["encoder/*", "=a", "a=", "a/*=b", "a=b=c"])
+def test_an_entry_of_another_form_is_an_error(entry):
+    with pytest.raises(UserError, match=f"TARGET=SOURCE.*{re.escape(entry)}"):
+        load_tree(MODEL, ELSEWHERE, [entry], "x")
+
+
+def test_a_part_of_another_model_starts_a_run_of_another_task(known, tmp_path, caplog):
+    """A language model takes the feed-forward networks of a translation model's decoder."""
+    write_documents(tmp_path)
+    config = make_lm_config(tmp_path)
+    source = runs.load(str(known))
+    model = source.task.config.model
+    config = dataclasses.replace(
+        config, model=dataclasses.replace(config.model, d_model=model.d_model, d_ff=model.d_ff)
+    )
+    entries = ["*/feed_forward/*=decoder/*/feed_forward/*"]
+    warm_start.prepare_warm_start(str(known), config, str(tmp_path / "new"), entries)
+    task = language_modeling.create(config, str(tmp_path / "new"))
+    initial = jax.jit(task.init)(jax.random.key(0))
+    with caplog.at_level("INFO", "tfm"):
+        variables = warm_start.find_initial_variables(task, str(known), entries)(initial)
+    assert jax.tree.structure(variables) == jax.tree.structure(dict(initial))
+    changed = jax.tree.map(
+        lambda a, b: not np.array_equal(a, b), variables["params"], dict(initial["params"])
+    )
+    paths = [path for path, has_changed in flatten_dict(changed, sep="/").items() if has_changed]
+    assert paths
+    assert all("feed_forward" in path for path in paths)
+    assert f"taken from {known}" in caplog.text
+
+
+def test_state_is_taken_with_the_parameters_of_its_module():
+    initial = {"params": {"a": {"scale": np.zeros(2)}}, "stats": {"a": {"mean": np.zeros(2)}}}
+    source = {"params": {"b": {"scale": np.ones(2)}}, "stats": {"b": {"mean": np.full(2, 2.0)}}}
+    result = warm_start.load_variables(initial, source, ["a/*=b/*"], "x")
+    assert result["params"]["a"]["scale"].tolist() == [1, 1]
+    assert result["stats"]["a"]["mean"].tolist() == [2, 2]

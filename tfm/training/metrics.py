@@ -1,0 +1,184 @@
+"""The metrics of steps: read one step late, added up, reported, and checked for divergence."""
+
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from tfm.io.lock import DirectoryGuard
+from tfm.training.config import TrainingConfig
+from tfm.training.hooks import Hook
+from tfm.training.non_finite import explain
+from tfm.training.run_log import first_losses, format_duration
+from tfm.training.setup import Setup
+from tfm.training.sums import add_sums, means
+from tfm.training.task import Batch, Data, SumAndCount
+
+MAX_SKIPPED = 20  # skipped steps in a row, after which single bad batches cannot be the cause
+log = logging.getLogger(__name__)
+
+
+class StepMetrics:
+    """The metrics of all steps since the last line of the log.
+
+    The metrics of a step are read after the next step is dispatched, so that no device waits for the host.
+
+    Args:
+      setup: of the run.
+      data: counts the units of a batch.
+      guard: guard of the run folder, in which a diagnosis is written.
+      hooks: a `Hook` that is called after each step.
+      step: number of completed steps.
+      sums: {name: (sum, count)} since the last line of the log, as the checkpoint of `step` contains them.
+
+    Attributes:
+      sums: {name: (sum, count)} of the steps that were read.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        data: Data,
+        guard: DirectoryGuard,
+        hooks: Hook,
+        step: int,
+        sums: Mapping[str, tuple[float, float]],
+    ):
+        self._setup, self._data, self._guard, self._hooks = setup, data, guard, hooks
+        self._monitor = DivergenceMonitor(setup.config, setup.loss_names, first_losses(guard.path))
+        self._unread: tuple[int, Batch, Mapping[str, SumAndCount]] | None = None
+        self._first_step, self.sums = step, dict(sums)
+        self._start = self._since = time.monotonic()
+        self._count = 0  # since the start of this process, as the time
+
+    def put(self, step: int, batch: Batch, metrics: Mapping[str, SumAndCount], state: Any) -> None:
+        """Stores the metrics of a step, which is dispatched, and reads the metrics of the step before.
+
+        Args:
+          step: number of the step, counted from 1.
+          batch: host batch of the step.
+          metrics: {name: (sum, count)} on the devices.
+          state: the placed state after the step.
+
+        Raises:
+          UserError: if the step before was not finite and the run must end.
+        """
+        self.read(state)
+        self._unread = step, batch, metrics
+
+    def read(self, state: Any) -> None:
+        """Reads the stored metrics, if there are any. For the arguments and the errors, see `put`."""
+        if self._unread is None:
+            return
+        step, batch, metrics = self._unread
+        self._unread = None
+        metrics = jax.device_get(metrics)
+        if self._monitor.must_end(step, metrics):
+            self._guard.check()  # `explain` creates a folder in the run folder
+            raise explain(self._setup, self._data, self._guard.path, state, step, batch)
+        add_sums(self.sums, metrics)
+        self._count += self._data.count(batch) * jax.process_count()
+        self._hooks.on_step(step, metrics)
+
+    def report(self, step: int) -> dict[str, float]:
+        """Logs the line of a step, returns its metrics, and starts new sums."""
+        setup, now = self._setup, time.monotonic()
+        self._warn_if_nothing_counts(step)
+        metrics = {f"train/{name}": mean for name, mean in means(self.sums).items()}
+        rates = {name: float(rate(step)) for name, rate in setup.rates.items()}
+        metrics |= {f"train/{name}": rate for name, rate in rates.items()}
+        unit, speed = setup.task.unit, self._count / (now - self._since)
+        metrics[f"train/{unit}_per_second"] = speed
+        left = (now - self._start) / (step - self._first_step) * (setup.config.steps - step)
+        log.info(
+            "step %s/%s  %s  lr %s  %s %s/s  %s left",
+            f"{step:,}",
+            f"{setup.config.steps:,}",
+            "  ".join(f"{name} {metrics.get(f'train/{name}', math.nan):.4f}" for name in setup.loss_names),
+            " ".join(f"{rate:.2e}" for rate in rates.values()),
+            f"{speed:,.0f}",
+            unit,
+            format_duration(left),
+        )
+        self._since, self.sums, self._count = now, {}, 0
+        return metrics
+
+    def _warn_if_nothing_counts(self, step: int) -> None:
+        """Warns if the count of a loss is 0, because such a loss trains nothing and has no mean."""
+        skipped, steps = self.sums.get("skipped", (0.0, 0.0))
+        for name in self._setup.loss_names:
+            _, count = self.sums.get(name, (0.0, 0.0))
+            if skipped < steps and count <= 0:
+                log.warning(
+                    "The %s of the steps up to %s counts nothing and trains nothing, because the count of "
+                    "its (sum, count) is %.4g. Correct the task's loss or the data.",
+                    name,
+                    f"{step:,}",
+                    count,
+                )
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Excludes the time inside the context, for example of an evaluation, from the training speed."""
+        began = time.monotonic()
+        yield
+        self._since += time.monotonic() - began
+
+
+class DivergenceMonitor:
+    """Monitors the metrics of each step, in order.
+
+    Args:
+      config: a `TrainingConfig`.
+      losses: names of the metrics that are the losses of the updates.
+      first_losses: {name: first loss of the run}. Missing losses are taken from the first step.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        losses: Sequence[str] = ("loss",),
+        first_losses: Mapping[str, float] | None = None,
+    ):
+        self._skips = config.on_non_finite == "skip"
+        self._patience = config.diverged_after
+        self._losses, self._first_losses = losses, dict(first_losses or {})
+        self._above = self._skipped = 0
+
+    def must_end(self, step: int, metrics: Mapping[str, tuple[float, float]]) -> bool:
+        """Returns whether the run must end because `step` was not finite. Logs a warning for each such step.
+
+        Args:
+          step: number of the step, counted from 1.
+          metrics: metrics of the step, on the host.
+        """
+        if metrics["skipped"][0]:
+            self._skipped += 1
+            log.warning("Step %s made no update: its loss or gradient is not finite", f"{step:,}")
+            return not self._skips or self._skipped == MAX_SKIPPED
+        self._skipped = 0
+        self._check_divergence(step, means({name: metrics[name] for name in self._losses}))
+        return False
+
+    def _check_divergence(self, step, losses):
+        """Counts the steps in a row in which no update had a loss below its first loss.
+
+        The losses of adversaries rise in turn, so that a single loss above its start is no divergence.
+        """
+        for name, loss in losses.items():
+            self._first_losses.setdefault(name, loss)
+        is_above = all(loss > self._first_losses[name] for name, loss in losses.items())
+        self._above = self._above + 1 if losses and is_above else 0
+        if self._patience and self._above == self._patience:
+            self._patience = 0
+            log.warning(
+                "The loss has been above %s, where the run started, for %s steps up to step %s: "
+                "it diverges; lower training.learning_rate_scale or raise training.warmup_steps",
+                ", ".join(f"{self._first_losses[name]:.4g}" for name in self._losses),
+                f"{self._above:,}",
+                f"{step:,}",
+            )

@@ -1,0 +1,126 @@
+"""The log of a run, metrics.jsonl: written while it trains, and read."""
+
+import io
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from tfm.errors import UserError
+from tfm.fields import LARGEST_INT
+from tfm.io.files import end_last_line, read_json_lines, writing
+from tfm.training.hooks import Hook, Outcome
+
+METRICS_FILE = "metrics.jsonl"
+RESUMED = "resumed"  # marks the row of a restart; its step is the step that the run resumes from
+
+
+def read_metrics(workdir: str, up_to: int | None = None) -> list[dict[str, float]]:
+    """Returns the rows of metrics.jsonl, sorted by step.
+
+    A resumed run repeats the steps after its checkpoint, possibly with other results. The rows that it wrote
+    for these steps before the restart are left out. So are damaged lines, for example a truncated last line.
+
+    Args:
+      workdir: work directory of the run.
+      up_to: largest step of the rows; None returns all.
+
+    Raises:
+      UserError: if the file is missing.
+    """
+    rows: dict[tuple[int, bool], dict[str, float]] = {}
+    path = os.path.join(workdir, METRICS_FILE)
+    if not os.path.isfile(path):
+        raise UserError(
+            f"Expected the metrics of a run at {path}, but the file is missing. Exports have no metrics."
+        )
+    for row in filter(_is_row, read_json_lines(path)):
+        if RESUMED in row:
+            rows = {key: old for key, old in rows.items() if old["step"] <= row["step"]}
+        else:
+            rows[row["step"], any(name.startswith("train/") for name in row)] = row
+    return [row for _, row in sorted(rows.items()) if up_to is None or row["step"] <= up_to]
+
+
+def _is_row(row: Any) -> bool:
+    """Returns whether a line of the file is an object with a step and numbers by name."""
+    if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+        return False
+    return all(_is_number(value) for value in row.values())
+
+
+def _is_number(value: Any) -> bool:
+    """Returns whether a value is a float, including NaN and infinity, or an integer of at most 64 bits."""
+    return type(value) is float or (type(value) is int and abs(value) <= LARGEST_INT)
+
+
+def first_losses(workdir: str) -> dict[str, float]:
+    """Returns {name: first finite value} of the training losses that the metrics of a run folder contain."""
+    if not os.path.isfile(os.path.join(workdir, METRICS_FILE)):
+        return {}
+    losses: dict[str, float] = {}
+    for row in read_metrics(workdir):
+        for name, value in row.items():
+            if name.startswith("train/") and name.endswith("loss") and math.isfinite(value):
+                losses.setdefault(name.removeprefix("train/"), value)
+    return losses
+
+
+class MetricsWriter(Hook):
+    """A hook that writes the metrics of a run into its work directory.
+
+    Each line of metrics.jsonl is a JSON object: {"step": int, "time": seconds since the epoch, name: float,
+    ...}. If the file already has lines, the writer first adds a line with "resumed". Earlier lines of later
+    steps do not count then, because the run repeats these steps.
+
+    Args:
+      workdir: work directory of the run.
+
+    Raises:
+      UserError: from any method, if an I/O operation fails.
+    """
+
+    def __init__(self, workdir: str):
+        self._workdir = workdir
+        self._file: io.TextIOWrapper | None = None
+
+    def on_start(self, step: int, compiled: jax.stages.Compiled) -> None:
+        """Opens the file."""
+        path = os.path.join(self._workdir, METRICS_FILE)
+        with writing(path):
+            end_last_line(path)
+            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
+            has_rows = self._file.tell() > 0
+        if has_rows:
+            self._write(step, {RESUMED: 1})
+
+    def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Writes {name: float}."""
+        self._write(step, metrics)
+
+    def on_evaluation(self, step: int, scores: Mapping[str, float]) -> None:
+        """Writes {name: float}."""
+        self._write(step, scores)
+
+    def close(self, outcome: Outcome) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            with writing(self._workdir), self._file:
+                pass
+
+    def _write(self, step: int, metrics: Mapping[str, float]) -> None:
+        assert self._file is not None, "on_start opens the file"
+        with writing(self._workdir):
+            self._file.write(json.dumps({"step": step, "time": round(time.time(), 3), **metrics}) + "\n")
+            self._file.flush()
+
+
+def format_duration(seconds: float) -> str:
+    """Formats a duration: 75 becomes "1:15", 3675 becomes "1:01:15"."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

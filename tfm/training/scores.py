@@ -1,0 +1,93 @@
+"""The scores of a run's evaluations: which step is the best, which is due, and when training stops early."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from tfm.io.files import append_json_line, atomic_file, read_json_lines
+from tfm.training.config import TrainingConfig
+from tfm.training.task import Best
+
+SCORES_FILE = "scores.jsonl"
+
+
+class Scores:
+    """The evaluations of a run, in scores.jsonl: a line {"step": int, "scores": {name: value}} for each.
+
+    Checkpoints contain no scores. An evaluation that a signal or a kill interrupted has no line, so the next
+    start makes it. The best step and early stopping follow from the lines, however often a run was restarted.
+
+    Args:
+      workdir: folder of the run.
+      best: the metric that selects the best step.
+    """
+
+    def __init__(self, workdir: str, best: Best):
+        self._path, self._best = os.path.join(workdir, SCORES_FILE), best
+        lines = read_json_lines(self._path) if os.path.isfile(self._path) else ()
+        # A step that was evaluated twice has two lines, and the later line counts.
+        self._scores = {line["step"]: line["scores"] for line in lines if _is_line(line)}
+
+    def add(self, step: int, scores: Mapping[str, float]) -> None:
+        """Adds the scores of a step. The first host writes them durably.
+
+        Raises:
+          UserError: if the line cannot be written.
+        """
+        self._scores[step] = {name: float(score) for name, score in scores.items()}
+        if jax.process_index() == 0:
+            append_json_line(self._path, {"step": step, "scores": self._scores[step]}, durable=True)
+
+    def drop_after(self, step: int) -> None:
+        """Forgets the scores of later steps, which a run that resumes from `step` trains again.
+
+        Raises:
+          UserError: if the file cannot be written.
+        """
+        kept = {each: scores for each, scores in self._scores.items() if each <= step}
+        if kept == self._scores:
+            return
+        self._scores = kept
+        if jax.process_index() == 0:
+            with atomic_file(self._path, "w") as file:
+                file.writelines(
+                    json.dumps({"step": each, "scores": scores}) + "\n" for each, scores in kept.items()
+                )
+
+    def ranking(self) -> dict[int, float]:
+        """Returns {step: score} of the steps with the metric, unless it is nan. A larger score is better."""
+        sign = 1 if self._best.order == "max" else -1
+        return {step: sign * value for step, value in self._values().items() if not math.isnan(value)}
+
+    def is_due(self, step: int, config: TrainingConfig) -> bool:
+        """Returns whether the run evaluates a step and has not done so."""
+        evaluates = step == config.steps or (step > 0 and step % config.eval_every == 0)
+        return evaluates and step not in self._scores
+
+    def describe_end(self, step: int, config: TrainingConfig) -> str:
+        """Returns why training ends after a step, or "" if it continues."""
+        best, since_best = None, 0
+        for _, value in sorted(self._values().items()):
+            is_better = self._best.is_better(value, best)
+            best, since_best = (value, 0) if is_better else (best, since_best + 1)
+        if 0 < config.patience <= since_best:
+            shown = "any" if best is None else f"{best:.4g}"
+            return f"{since_best} evaluations brought nothing better than {shown}"
+        return f"this run has made its {config.steps:,} steps" if step >= config.steps else ""
+
+    def _values(self) -> dict[int, float]:
+        """Returns {step: value of the metric} of the evaluations that have the metric."""
+        name = self._best.metric
+        return {step: scores[name] for step, scores in self._scores.items() if name in scores}
+
+
+def _is_line(line: Any) -> bool:
+    """Returns whether a line of the file has the form that `Scores` writes."""
+    if not isinstance(line, dict) or type(line.get("step")) is not int:
+        return False
+    scores = line.get("scores")
+    return isinstance(scores, dict) and all(type(value) is float for value in scores.values())

@@ -1,0 +1,181 @@
+"""What a run that resumes may change in its config."""
+
+import contextlib
+import dataclasses
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from tfm import config, tasks
+from tfm.checkpoints.store import list_steps
+from tfm.errors import UserError
+from tfm.fields import NEVER, WITH_FLAG, Change, FieldInfo, changes, leaves
+from tfm.io.lock import DirectoryGuard
+from tfm.io.provenance import RECORD_FILE, last_start
+from tfm.training.setup import CHECKPOINT_FOLDER, open_checkpoints
+from tfm.training.task import Task
+from tfm.workdir import runs
+from tfm.workdir.bundle import is_bundle
+
+log = logging.getLogger(__name__)
+
+
+def save_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = ()) -> None:
+    """Checks a config with `check_config`, and writes it into the work directory."""
+    check_config(chosen, workdir, allow_change=allow_change)
+    config.save(chosen, runs.config_path(workdir))
+
+
+def check_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = ()) -> None:
+    """Checks that the run of a work directory may have this config, and logs the changes.
+
+    Before the first checkpoint, any field may change except the fields that produced the tokenizer or other
+    assets. After it, `tfm.fields.FieldInfo.resume` decides for each field.
+
+    Args:
+      chosen: the new config.
+      workdir: folder of the run.
+      allow_change: paths of fields that may change although the results depend on them, such as
+        "training.seed".
+
+    Raises:
+      UserError: if fields may not change. The message has the old and the new value of each field, and the
+        flag that allows the change if there is one. Also if `allow_change` contains an unknown field or a
+        field that can never change, or if the folder is an export.
+    """
+    if is_bundle(workdir):
+        raise UserError(
+            f"{workdir} is an export, and training would overwrite it. Give another --workdir; "
+            f"--warm_start={workdir} begins with its parameters."
+        )
+    allowed = _allowed(chosen, allow_change)
+    begun = has_checkpoint(workdir)
+    saved = _saved_config(workdir, begun)
+    if saved is None:
+        return
+    changed = changes(saved, chosen)
+    if begun:
+        _check_resume(changed, chosen, workdir, allowed)
+    else:
+        _check_assets(changed, workdir)
+    for change in changed:
+        log.log(logging.WARNING if change.rule == WITH_FLAG else logging.INFO, "config.%s", change)
+
+
+def _saved_config(workdir: str, begun: bool) -> Any:
+    """Returns the config of the run in a folder, or None if there is no run.
+
+    If the file is missing, reads the config from the record of the last start.
+
+    Args:
+      workdir: folder of the run.
+      begun: whether the run has a checkpoint.
+
+    Raises:
+      UserError: if there are checkpoints, but neither the file nor the record of the starts has a config.
+    """
+    path = runs.config_path(workdir)
+    if os.path.exists(path):
+        return runs.read_config(workdir)
+    if not begun:
+        return None
+    recorded = last_start(workdir).get("config")
+    if recorded is None:
+        raise UserError(f"{workdir} has checkpoints but no {runs.CONFIG_FILE}. Restore it from a copy.")
+    log.warning("%s is missing: reading the config of the last start from %s", path, RECORD_FILE)
+    return runs.parse_config(recorded)
+
+
+def _allowed(chosen: Any, names: Sequence[str]) -> list[str]:
+    """Returns the field paths of --allow_change, or raises a UserError if a path is unknown or fixed."""
+    known = {leaf.path: leaf.info for leaf in leaves(chosen)}
+    paths = [name.removeprefix("config.") for name in names]
+    if not known.keys() >= set(paths):
+        mapping = dataclasses.asdict(chosen)
+        paths = [config.current_path(type(chosen), mapping, path) for path in paths]
+    for path in paths:
+        if path not in known:
+            raise UserError(f"--allow_change: {config.unknown_field(path, path, known)}")
+        if known[path].resume == NEVER:
+            raise UserError(
+                f"--allow_change={path}: this field can never change in a run. {_advice(known[path])}"
+            )
+    return paths
+
+
+def _check_resume(changed: Sequence[Change], chosen: Any, workdir: str, allowed: Sequence[str]) -> None:
+    """Raises a UserError if a run that has a checkpoint may not resume with these changes."""
+    forbidden = [change for change in changed if change.rule == NEVER]
+    forbidden += [change for change in changed if change.rule == WITH_FLAG and change.path not in allowed]
+    _refuse([_reason(change) for change in forbidden], workdir)
+    moved = [change for change in changed if change.new.info.asset and change.path not in allowed]
+    other = _other_data(chosen, workdir) if moved else ""
+    _refuse(
+        [_reason(change, f"the content of {other} has changed; ") for change in moved if other],
+        workdir,
+    )
+
+
+def _other_data(chosen: Any, workdir: str) -> str:
+    """Returns the name of a split whose content has changed since the last start, or "".
+
+    Also returns "" if the task cannot compute fingerprints of its data.
+    """
+    before, task = last_start(workdir).get("data", {}), tasks.find(chosen.task)
+    splits = [name for name in ("train", "validation") if name in before and hasattr(task, "fingerprint")]
+    return next((name for name in splits if task.fingerprint(chosen, name) != before[name]), "")
+
+
+def _reason(change: Change, why: str = "") -> str:
+    """Returns the change of a field, why it is not allowed, and the flag that allows it if there is one."""
+    if change.rule == NEVER:
+        return f"{change} (never allowed. {_advice(change.new.info)})"
+    if change.depends:
+        why += f"{change.depends} depends on it; "
+    return f"{change} ({why}--allow_change={change.path} allows it)"
+
+
+def _advice(info: FieldInfo) -> str:
+    """Returns why a field that never changes is fixed, and how a new run can have another value."""
+    if info.warm_start:
+        return "The state of the optimizer depends on it. Begin a new --workdir with --warm_start"
+    return "The parameters depend on it. Begin a new --workdir"
+
+
+def _refuse(reasons: Sequence[str], workdir: str) -> None:
+    """Raises a UserError with all reasons, if there are any."""
+    if reasons:
+        raise UserError(
+            f"The run in {workdir} was started with another config: {'; '.join(reasons)}. "
+            "Give the config that it was started with, or a new --workdir."
+        )
+
+
+def _check_assets(changed: Sequence[Change], workdir: str) -> None:
+    """Raises a UserError if an asset in the folder was made from fields that have changed."""
+    for name in dict.fromkeys(change.new.info.asset for change in changed):
+        path = os.path.join(workdir, name)
+        if name and os.path.exists(path):
+            made = "; ".join(str(change) for change in changed if change.new.info.asset == name)
+            raise UserError(
+                f"{path} was made from another config: {made}. Delete it, or give a new --workdir."
+            )
+
+
+def resume_from(step: int, task: Task, workdir: str, guard: DirectoryGuard | None = None) -> None:
+    """Makes a checkpoint the newest of a run: moves later checkpoints into the folder checkpoints/after_STEP.
+
+    The run then resumes from `step` whenever it is started again. If the folder exists, the run was set back
+    before, and nothing changes.
+
+    Raises:
+      UserError: if there is no intact checkpoint of this step.
+    """
+    with contextlib.closing(open_checkpoints(task, task.config.training, workdir, guard)) as checkpoints:
+        checkpoints.set_aside_after(step)
+
+
+def has_checkpoint(workdir: str) -> bool:
+    """Returns whether a folder contains a checkpoint."""
+    return bool(list_steps(os.path.join(workdir, CHECKPOINT_FOLDER)))

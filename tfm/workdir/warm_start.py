@@ -1,0 +1,156 @@
+"""A new run that begins with parameters of another run or export (--warm_start)."""
+
+import filecmp
+import logging
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from tfm import tasks
+from tfm.errors import UserError
+from tfm.fields import changes
+from tfm.io.files import atomic_file
+from tfm.training.parameter_map import Entry, load_tree
+from tfm.training.task import Task, Variables
+from tfm.workdir import runs
+from tfm.workdir.resume import has_checkpoint
+
+log = logging.getLogger(__name__)
+
+
+def check_warm_start(source: str, chosen: Any, workdir: str, entries: Sequence[str] = ()) -> None:
+    """Checks that a new run can begin with the parameters of `source`. Changes no file.
+
+    Args:
+      source: a run or an export.
+      chosen: config of the new run.
+      workdir: folder of the new run. If it has a checkpoint, the run has begun and nothing else is checked.
+      entries: map of the parameters to take, see `tfm.training.parameter_map.load_tree`. Without a map, the
+        new run takes all parameters, so both models must be the same.
+
+    Raises:
+      UserError: if `source` is no run, is the run itself, or has another model and there is no map, or if an
+        entry of the map has another form.
+    """
+    if os.path.realpath(source) == os.path.realpath(workdir):
+        raise UserError("--warm_start names the run itself. Give another --workdir for the new run.")
+    for entry in entries:
+        Entry.parse(entry)
+    if has_checkpoint(workdir):
+        return
+    saved = runs.read_config(source)
+    changed = [change for change in changes(saved, chosen) if not change.new.info.warm_start]
+    if changed and not entries:
+        each = (
+            f"{change.path} is {change.old.value!r} there and {change.new.value!r} here" for change in changed
+        )
+        raise UserError(
+            f"The run in {source} has another model: {'; '.join(each)}. Use its config.model, or choose the "
+            "parameters to take with --warm_start_map."
+        )
+
+
+def prepare_warm_start(source: str, chosen: Any, workdir: str, entries: Sequence[str] = ()) -> None:
+    """Copies the assets of `source`, such as its vocabulary, into the folder of a new run.
+
+    Does nothing if the run has a checkpoint. With a map, the new run makes its own assets, because its task
+    may be another.
+
+    Args:
+      source, chosen, workdir, entries: see `check_warm_start`.
+
+    Raises:
+      UserError: if `check_warm_start` raises, or the folder contains other assets.
+    """
+    check_warm_start(source, chosen, workdir, entries)
+    if has_checkpoint(workdir):
+        log.info("%s has begun before: --warm_start does nothing", workdir)
+        return
+    os.makedirs(workdir, exist_ok=True)
+    if entries:
+        return
+    saved = runs.read_config(source)
+    made = [change for change in changes(saved, chosen) if change.new.info.asset]
+    if made:
+        log.info(
+            "The new run uses the vocabulary of %s, so these changes have no effect on it: %s",
+            source,
+            "; ".join(map(str, made)),
+        )
+    for name in tasks.find(saved.task).create(saved, source, new=False).assets():
+        theirs, own = (os.path.join(folder, name) for folder in (source, workdir))
+        if not os.path.exists(own):
+            with open(theirs, "rb") as content, atomic_file(own) as file:
+                shutil.copyfileobj(content, file)
+        elif not filecmp.cmp(theirs, own, shallow=False):
+            raise UserError(f"{own} differs from the {name} of {source}. Give a new --workdir.")
+
+
+def find_initial_variables(
+    task: Task, source: str, entries: Sequence[str] = ()
+) -> Callable[[Variables], Variables] | None:
+    """Returns a function from the random variables of a new run to its initial variables.
+
+    Args:
+      task: task of the run.
+      source: run or export of --warm_start. "" returns None, because the run begins with random variables.
+      entries: see `check_warm_start`.
+    """
+    if not source:
+        return None
+
+    def load(initial: Variables) -> Variables:
+        run = runs.load(source)
+        variables = runs.single_model_variables(run)
+        if not entries:
+            return {**initial, **variables}
+        _warn_of_other_assets(task, run.task, source)
+        return load_variables(initial, variables, entries, source)
+
+    return load
+
+
+def load_variables(
+    initial: Variables, source: Variables, entries: Sequence[str], what: str
+) -> dict[str, Any]:
+    """Replaces parameters, and the state of the same modules, by those that a map finds in other variables.
+
+    The path of a state is the path of the module and its name, followed by its collection in parentheses. For
+    the arguments and the errors, see `tfm.training.parameter_map.load_tree`.
+    """
+    taken = flatten_dict(load_tree(_join(initial), _join(source), entries, what), sep="/")
+    return {
+        collection: unflatten_dict(
+            {path: taken[path + _suffix(collection)] for path in flatten_dict(tree, sep="/")}, sep="/"
+        )
+        for collection, tree in initial.items()
+    }
+
+
+def _join(variables: Variables) -> dict[str, Any]:
+    """Returns {path: array} of all collections."""
+    return {
+        path + _suffix(collection): leaf
+        for collection, tree in variables.items()
+        for path, leaf in flatten_dict(tree, sep="/").items()
+    }
+
+
+def _suffix(collection: str) -> str:
+    return "" if collection == "params" else f" ({collection})"
+
+
+def _warn_of_other_assets(task: Task, other: Task, source: str) -> None:
+    """Warns if parameters of tokens or classes mean something else in the source."""
+    theirs = other.assets()
+    for name, fingerprint in task.assets().items():
+        if theirs.get(name, fingerprint) != fingerprint:
+            log.warning(
+                "The %s of this run differs from the %s of %s. Parameters that depend on it, such as "
+                "embeddings, mean something else here. Copy the file into the folder of the new run before "
+                "its first start to use it.",
+                *(name, name, source),
+            )
