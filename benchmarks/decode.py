@@ -14,7 +14,7 @@ from absl import app, flags
 
 from benchmarks import sizes
 from tfm import search
-from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.parameters import INT8, apply_model, search_parameters
 from tfm.decoding.translate import search_batch

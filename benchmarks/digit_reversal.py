@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
-from tfm.data.tokenizer import EOS_ID
+from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.translate import translate_ids
 from tfm.losses import fused_linear_cross_entropy

@@ -18,9 +18,10 @@ from absl import app, flags
 
 from tfm.data.batches.pairs import open_train_batches
 from tfm.data.batches.schedule import prefetch
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.data.sources.opening import open_pairs
-from tfm.data.tokenizer import Tokenizer
+from tfm.data.tokenizers.files import load_word_pieces
+from tfm.data.tokenizers.learning import learn_word_pieces
 from tfm.tasks.translation.data import count_tokens
 from tfm.tasks.translation.task import sample_evenly
 
@@ -42,7 +43,7 @@ def main():
     for split, count in (("train", pairs), ("other", pairs // 9)):
         if not os.path.exists(os.path.join(FLAGS.folder, f"{split}.de")):
             write_corpus(FLAGS.folder, split, count)
-    plain = DataConfig(
+    plain = PairsConfig(
         kind="text",
         directory=FLAGS.folder,
         cache_dir=os.path.join(FLAGS.folder, "cache"),
@@ -51,8 +52,8 @@ def main():
     path = os.path.join(FLAGS.folder, "vocabulary.model")
     if not os.path.exists(path):
         texts = sample_evenly(open_pairs(plain, "train"), BLOCK)
-        Tokenizer.train(texts, plain.vocabulary_size, path, symbols=TAGS)
-    tokenizer = Tokenizer.load(path)
+        learn_word_pieces(texts, plain.vocabulary_size, path, symbols=TAGS)
+    tokenizer = load_word_pieces(path)
     mixed = dataclasses.replace(
         plain,
         train="train,other",

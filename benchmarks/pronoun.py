@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 from tfm import interpret
 from tfm.data.sources.builtin import read_feature
 from tfm.data.sources.opening import read_sides
-from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.datasets.toy_language import read_pronoun_words
 from tfm.decoding.batches import pad_ids
 from tfm.errors import UserError

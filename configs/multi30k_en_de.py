@@ -13,7 +13,7 @@ that falls linearly to 0 instead of equation 3.
 """
 
 from tfm.config import to_config_dict
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
@@ -25,7 +25,7 @@ def get_config():
             model=TransformerConfig(
                 encoder_layers=3, decoder_layers=3, d_model=256, d_ff=512, heads=4, dropout=0.2
             ),
-            data=DataConfig(
+            data=PairsConfig(
                 kind="text",
                 directory="data/multi30k",
                 validation="val",

@@ -11,7 +11,7 @@ rate that falls linearly to 0.
 """
 
 from tfm.config import to_config_dict
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.decoding.config import DecodingConfig
 from tfm.models import TransformerConfig
 from tfm.tasks.parsing import Config
@@ -30,7 +30,7 @@ def get_config():
                 dropout=0.0,
                 norm_order="pre",
             ),
-            data=DataConfig(
+            data=PairsConfig(
                 kind="builtin_treebank",
                 source_language="words",
                 target_language="trees",

@@ -18,7 +18,7 @@ gives the number of steps and the batch size. We chose 40,000 steps of 8,192 tok
 """
 
 from tfm.config import to_config_dict
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.decoding.config import DecodingConfig
 from tfm.models import TransformerConfig
 from tfm.tasks.parsing import Config
@@ -37,7 +37,7 @@ def get_config():
                 dropout=0.2,
                 attention_dropout=0.2,
             ),
-            data=DataConfig(
+            data=PairsConfig(
                 kind="treebank",
                 source_language="words",
                 target_language="trees",

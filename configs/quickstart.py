@@ -12,7 +12,7 @@ benchmarks/notes/quickstart.md compares the two.
 """
 
 from tfm.config import to_config_dict
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
@@ -30,7 +30,7 @@ def get_config():
                 dropout=0.0,
                 positions="rotary",
             ),
-            data=DataConfig(
+            data=PairsConfig(
                 kind="builtin",
                 vocabulary_size=4000,
                 vocabulary_pairs=20_000,

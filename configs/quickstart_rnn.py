@@ -15,7 +15,7 @@ source, target and output, and Adam instead of AdaDelta.
 """
 
 from tfm.config import to_config_dict
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
@@ -33,7 +33,7 @@ def get_config():
                 tie_output=True,
                 initialization="glorot",
             ),
-            data=DataConfig(
+            data=PairsConfig(
                 kind="builtin",
                 vocabulary_size=4000,
                 vocabulary_pairs=20_000,

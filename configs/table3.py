@@ -13,13 +13,13 @@ its authors' code does, see docs/paper.md.
 """
 
 from tfm.config import to_config_dict
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.sweep import table3
 from tfm.tasks.translation.task import Config
 
 
 def get_config():
-    return to_config_dict(Config(data=DataConfig(kind="tfds", name="wmt14_translate/de-en")))
+    return to_config_dict(Config(data=PairsConfig(kind="tfds", name="wmt14_translate/de-en")))
 
 
 def get_variants():

@@ -12,7 +12,7 @@ tokens on each side, and big 1,800 steps. The learning rate is equation 3 with 2
 """
 
 from tfm.config import to_config_dict
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.models import TransformerConfig
 from tfm.sweep import table3
 from tfm.tasks.translation.task import Config
@@ -32,7 +32,7 @@ def get_config():
                 d_ff=2048 // WIDTH_DIVISOR,
                 scan=True,  # compiles a layer only once, because compilation takes half of a run of a minute
             ),
-            data=DataConfig(
+            data=PairsConfig(
                 kind="builtin",
                 vocabulary_size=2000,
                 vocabulary_pairs=20_000,

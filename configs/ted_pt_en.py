@@ -9,7 +9,7 @@ Deviations from the paper, all for small data: 4 + 4 layers of 256 features, dro
 """
 
 from tfm.config import to_config_dict
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
@@ -21,7 +21,7 @@ def get_config():
             model=TransformerConfig(
                 encoder_layers=4, decoder_layers=4, d_model=256, d_ff=1024, heads=4, dropout=0.3
             ),
-            data=DataConfig(
+            data=PairsConfig(
                 kind="tfds",
                 name="ted_hrlr_translate/pt_to_en",
                 source_language="pt",

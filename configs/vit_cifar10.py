@@ -8,7 +8,7 @@ TFDS downloads the images (163 MB) on first use. The last 5,000 of the 50,000 tr
 """
 
 from tfm.config import to_config_dict
-from tfm.data.images import ImageDataConfig
+from tfm.data.config import ImagesConfig
 from tfm.models.vit import ViTConfig
 from tfm.tasks.classification import Config
 from tfm.training.config import TrainingConfig
@@ -21,7 +21,7 @@ def get_config():
             model=ViTConfig(
                 image_size=32, patch_size=4, classes=10, encoder_layers=12, d_model=192, d_ff=768, heads=3
             ),
-            data=ImageDataConfig(
+            data=ImagesConfig(
                 kind="tfds",
                 name="cifar10",
                 train="train[:45000]",

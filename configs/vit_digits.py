@@ -11,7 +11,7 @@ by up to a pixel in training.
 """
 
 from tfm.config import to_config_dict
-from tfm.data.images import ImageDataConfig
+from tfm.data.config import ImagesConfig
 from tfm.models.vit import ViTConfig
 from tfm.tasks.classification import Config
 from tfm.training.config import TrainingConfig
@@ -32,7 +32,7 @@ def get_config():
                 heads=4,
                 dropout=0.0,
             ),
-            data=ImageDataConfig(kind="digits", batch_size=64, max_shift=1),
+            data=ImagesConfig(kind="digits", batch_size=64, max_shift=1),
             training=TrainingConfig(
                 steps=1000,
                 schedule="cosine_decay",

@@ -8,7 +8,7 @@ TFDS downloads the images (11 MB) on first use. The last 5,000 of the 60,000 tra
 """
 
 from tfm.config import to_config_dict
-from tfm.data.images import ImageDataConfig
+from tfm.data.config import ImagesConfig
 from tfm.models.vit import ViTConfig
 from tfm.tasks.classification import Config
 from tfm.training.config import TrainingConfig
@@ -28,7 +28,7 @@ def get_config():
                 d_ff=256,
                 heads=4,
             ),
-            data=ImageDataConfig(
+            data=ImagesConfig(
                 kind="tfds",
                 name="mnist",
                 train="train[:55000]",

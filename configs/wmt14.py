@@ -8,7 +8,7 @@ base model. Hardware, hours, disk and all commands: see docs/wmt14.md. Here: not
 """
 
 from tfm.config import to_config_dict
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.sweep import Variant
 from tfm.tasks.translation.task import Config
 
@@ -17,7 +17,7 @@ TABLE_2 = "BLEU, Moses, hyphens split"  # the metric of the paper's Table 2
 
 
 def get_config():
-    return to_config_dict(Config(data=DataConfig(kind="tfds", name="wmt14_translate/de-en")))
+    return to_config_dict(Config(data=PairsConfig(kind="tfds", name="wmt14_translate/de-en")))
 
 
 def get_variants():

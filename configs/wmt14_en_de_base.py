@@ -11,9 +11,9 @@ The vocabulary has 37,000 joint word pieces, and batches have about 25,000 token
 """
 
 from tfm.config import to_config_dict
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.tasks.translation.task import Config
 
 
 def get_config():
-    return to_config_dict(Config(data=DataConfig(kind="tfds", name="wmt14_translate/de-en")))
+    return to_config_dict(Config(data=PairsConfig(kind="tfds", name="wmt14_translate/de-en")))

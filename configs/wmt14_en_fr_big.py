@@ -9,7 +9,7 @@ not 0.3 as for English-German; the vocabulary has 32,000 word pieces.
 """
 
 from tfm.config import to_config_dict
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
@@ -19,7 +19,7 @@ def get_config():
     return to_config_dict(
         Config(
             model=TransformerConfig(d_model=1024, d_ff=4096, heads=16, dropout=0.1),
-            data=DataConfig(
+            data=PairsConfig(
                 kind="tfds", name="wmt14_translate/fr-en", target_language="fr", vocabulary_size=32_000
             ),
             # Checkpoints of the paper are 10 minutes apart: 600 steps of the big model.

@@ -9,7 +9,7 @@ import pytest
 from tests.support.paths import CONFIGS
 from tfm import config
 from tfm.commands import cli, config_flag, train
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
@@ -66,10 +66,10 @@ def test_an_unknown_task_is_named():
         (TrainingConfig, "steps", 0),
         (TrainingConfig, "schedule", "cosine"),
         (TrainingConfig, "parallel", "mesh9"),
-        (DataConfig, "kind", "csv"),
-        (DataConfig, "batching", "sorted"),
-        (DataConfig, "vocabulary_size", 0),
-        (DataConfig, "batch_tokens", 100),
+        (PairsConfig, "kind", "csv"),
+        (PairsConfig, "batching", "sorted"),
+        (PairsConfig, "vocabulary_size", 0),
+        (PairsConfig, "batch_tokens", 100),
         (DecodingConfig, "beam_size", 0),
         (DecodingConfig, "length_penalty", -1.0),
         (Config, "label_smoothing", 1.0),

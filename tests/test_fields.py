@@ -9,7 +9,7 @@ import pkgutil
 import pytest
 
 from tfm import config, models, tasks
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.fields import (
@@ -143,8 +143,8 @@ def test_the_bounds_themselves_are_accepted(leaf):
         (TransformerConfig, "max_positions", 10**13),
         (TransformerConfig, "d_model", 10**12),
         (TransformerConfig, "encoder_layers", 100_000),
-        (DataConfig, "target_language", "../de"),
-        (DataConfig, "name", "community:any"),
+        (PairsConfig, "target_language", "../de"),
+        (PairsConfig, "name", "community:any"),
     ],
 )
 def test_values_that_make_no_sense_are_refused(section, name, value):

@@ -14,7 +14,7 @@ from tests.support.tiny import make_config
 from tfm import config, models, tasks
 from tfm.commands import config_flag
 from tfm.config import find_by_name
-from tfm.data.config import SPLITS, DataConfig
+from tfm.data.config import SPLITS, PairsConfig
 from tfm.data.sources.opening import find_problems, open_pairs
 from tfm.errors import UserError
 from tfm.tasks.translation.task import Config
@@ -257,7 +257,7 @@ def test_optax_is_what_make_returns():
 
 def test_pairs_of_the_users_own(my_lab):
     config.allow_modules(["my_lab.pairs"])
-    data = DataConfig(kind="my_lab.pairs:open_numbers")
+    data = PairsConfig(kind="my_lab.pairs:open_numbers")
     assert find_problems(data, SPLITS) == []  # the default test split is optional
     assert open_pairs(data, "validation")[3] == ("3", "3 !")
     assert find_problems(dataclasses.replace(data, validation="dev"), SPLITS) == ["There is no split dev."]
@@ -266,7 +266,7 @@ def test_pairs_of_the_users_own(my_lab):
         ("open_rows", "with fingerprint."),
         ("open_numerals", "must return a source whose slices are lists of pairs of strings"),
     ):
-        (found, *_) = find_problems(DataConfig(kind=f"my_lab.pairs:{name}"), ["train"])
+        (found, *_) = find_problems(PairsConfig(kind=f"my_lab.pairs:{name}"), ["train"])
         assert problem in found
 
 
@@ -274,5 +274,5 @@ def test_pairs_of_a_foreign_run_are_not_imported(my_lab):
     with pytest.raises(
         UserError, match=r"config\.data\.kind names 'my_lab\.pairs:open_numbers', which is no"
     ):
-        open_pairs(DataConfig(kind="my_lab.pairs:open_numbers"), "train")
+        open_pairs(PairsConfig(kind="my_lab.pairs:open_numbers"), "train")
     assert not imported()

@@ -12,7 +12,6 @@ TREES = {
 PUBLIC = {"_replace", "_asdict", "_fields", "_exit", "_split_generators"}  # of libraries, despite their names
 # Files that use names beginning with an underscore. Do not add a file to this list.
 WITH_PRIVATE_NAMES = {
-    "tests/data/test_download.py",
     "tests/decoding/test_generate.py",
     "tests/layers/test_parameter_axes.py",
     "tests/test_memory_estimate.py",

@@ -50,6 +50,8 @@ def to_config_dict(config: Any) -> config_dict.ConfigDict:
         elif optional_of(hints[field.name]):
             result[field.name] = config_dict.placeholder(optional_of(hints[field.name]))
             result[field.name] = value
+        elif info_of(field).word:  # a number or a text
+            result[field.name] = config_dict.FieldReference(value, field_type=object)
         else:
             result[field.name] = value
     return result.lock()

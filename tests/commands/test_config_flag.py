@@ -222,7 +222,7 @@ def test_a_failing_config_is_an_error_message(tmp_path, name, content, message):
 
 def test_errors_of_the_config_itself_are_shown(tmp_path, corpus):
     path = tmp_path / "a.py"
-    path.write_text("from tfm.data.config import DataConfig\ndef get_config():\n  DataConfig(kind='x')\n")
+    path.write_text("from tfm.data.config import PairsConfig\ndef get_config():\n  PairsConfig(kind='x')\n")
     with pytest.raises(UserError, match="kind") as error:
         config_flag.read_file(str(path))
     assert "fails at" not in str(error.value)

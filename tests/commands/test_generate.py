@@ -10,7 +10,7 @@ from tests.support.programs import initialize
 from tests.support.tiny_lm import make_lm_config, write_documents
 from tfm.commands import generate
 from tfm.config import save
-from tfm.data.character_tokenizers import CharacterTokenizer
+from tfm.data.tokenizers.characters import Characters
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
 from tfm.tasks import language_modeling
@@ -58,7 +58,7 @@ def test_lines_of_standard_input(bundle, capsys, monkeypatch):
 
 def test_an_export_carries_its_tokenizer(bundle):
     run = runs.load(bundle)
-    assert isinstance(run.task.tokenizer, CharacterTokenizer)
+    assert isinstance(run.task.tokenizer, Characters)
     assert len(run.task.tokenizer) > 260
 
 

@@ -27,7 +27,7 @@ from tfm.commands.translate import (
     translate_lines,
 )
 from tfm.data.sources.text_files import one_line
-from tfm.data.tokenizer import EOS_ID
+from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.score import score_pairs
 from tfm.decoding.translate import translate_ids

@@ -12,14 +12,13 @@ from tests.support.pairs import Letters, pair_config, random_pairs
 from tfm.data.batches import documents as document_batches
 from tfm.data.batches import pairs as pair_batches
 from tfm.data.batches.schedule import Batches
-from tfm.data.character_tokenizers import CharacterTokenizer
-from tfm.data.config import DataConfig, DocumentsConfig
-from tfm.data.image_batches import ImageBatches
-from tfm.data.images import ArrayImages, ImageDataConfig, open_images
+from tfm.data.config import DocumentsConfig, PairsConfig
+from tfm.data.images import ArrayImages, ImageBatches, ImagesConfig, open_images
 from tfm.data.source import hold
 from tfm.data.sources.documents import open_documents
 from tfm.data.sources.opening import open_pairs
 from tfm.data.token_cache import TEXT, TokenCache
+from tfm.data.tokenizers.characters import Characters
 from tfm.testing.files import CACHE
 from tfm.testing.readers import ROWS, Reader, change_texts
 
@@ -28,7 +27,9 @@ REVERSED = ({"source_language": "de", "target_language": "en"},)
 
 
 def open_source(folder, kind, **fields):
-    config = DataConfig(**{"kind": kind, "directory": str(folder), "cache_dir": str(folder / CACHE)} | fields)
+    config = PairsConfig(
+        **{"kind": kind, "directory": str(folder), "cache_dir": str(folder / CACHE)} | fields
+    )
     return open_pairs(config, "train")
 
 
@@ -172,7 +173,7 @@ def write_images(folder, rows):
 
 
 def open_arrays(folder, split="train"):
-    return open_images(ImageDataConfig(kind="arrays", file=str(folder / "images.npz")), split)
+    return open_images(ImagesConfig(kind="arrays", file=str(folder / "images.npz")), split)
 
 
 def change_image(row):
@@ -212,9 +213,7 @@ MIXTURES = {name: functools.partial(mixture, batching=name) for name in ("bucket
 def make_document_batches(folder, seed, *, rows, **hosts):
     rng = np.random.default_rng(0)
     texts = ["".join(map(chr, rng.integers(97, 123, rng.integers(10, 60)))) for _ in range(80)]
-    cache = TokenCache.open(
-        hold([(text,) for text in texts], "texts"), CharacterTokenizer(), str(folder), TEXT
-    )
+    cache = TokenCache.open(hold([(text,) for text in texts], "texts"), Characters(), str(folder), TEXT)
     config = DocumentsConfig(row_length=64, batch_tokens=320, rows=rows)
     return document_batches.train_batches(cache, config, seed, **hosts)
 
@@ -226,7 +225,7 @@ PACKED = {"packed": functools.partial(make_document_batches, rows="packed")}
 def image_batches(folder, seed, batch_size=5, **hosts):
     pixels = np.random.default_rng(0).integers(0, 256, (20, 4, 3, 3)).astype(np.uint8)
     source = ArrayImages(pixels, np.arange(20), [str(label) for label in range(20)], 255.0)
-    return ImageBatches(source, ImageDataConfig(batch_size=batch_size, max_shift=1, flip=True), seed, **hosts)
+    return ImageBatches(source, ImagesConfig(batch_size=batch_size, max_shift=1, flip=True), seed, **hosts)
 
 
 IMAGE_BATCHES = {"images": image_batches}

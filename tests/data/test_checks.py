@@ -9,6 +9,7 @@ import stat
 import unittest.mock
 
 import pytest
+import sentencepiece
 
 from tests.support.corpora import text_config, write
 from tests.support.io_conditions import open_folder, unwritable
@@ -19,7 +20,7 @@ from tfm.data.sources import opening as sources
 from tfm.data.sources import text_files
 from tfm.data.sources.parallel_text import open_parallel_text
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizer import LONGEST_TEXT, Tokenizer
+from tfm.data.tokenizers.learning import MAX_TEXT_BYTES
 from tfm.errors import UserError
 from tfm.tasks import translation
 
@@ -144,10 +145,10 @@ def test_a_text_is_no_translation_of_itself(tmp_path):
     assert "are the same file" in check(tmp_path, target_language="fr")
 
 
-@pytest.mark.parametrize("size", [LONGEST_TEXT, LONGEST_TEXT + 1])
+@pytest.mark.parametrize("size", [MAX_TEXT_BYTES, MAX_TEXT_BYTES + 1])
 def test_some_pair_must_fit_the_tokenizer(tmp_path, size):
     write(tmp_path, b"a" * size + b"\n\n", GOOD)
-    assert (f"at most {LONGEST_TEXT:,} bytes" in check(tmp_path)) == (size > LONGEST_TEXT)
+    assert (f"at most {MAX_TEXT_BYTES:,} bytes" in check(tmp_path)) == (size > MAX_TEXT_BYTES)
 
 
 def test_a_missing_folder_is_one_problem(tmp_path):
@@ -216,7 +217,7 @@ def test_a_cache_that_cannot_be_made_is_an_error(tmp_path):
         config, data=dataclasses.replace(config.data, cache_dir=str(tmp_path / "file"))
     )
     with (
-        unittest.mock.patch.object(Tokenizer, "train", None),
+        unittest.mock.patch.object(sentencepiece.SentencePieceTrainer, "train", None),
         pytest.raises(UserError, match=r"Cannot write .*Not a directory"),
     ):
         translation.create(config, str(tmp_path))
@@ -237,7 +238,7 @@ def test_nothing_is_trained_before_the_check(tmp_path, monkeypatch):
     """A vocabulary that is not there is the first work of a run."""
     write_corpus(tmp_path)
     config = make_config(tmp_path)
-    monkeypatch.setattr(Tokenizer, "train", None)
+    monkeypatch.setattr(sentencepiece.SentencePieceTrainer, "train", None)
     for split in ("val", "test"):
         (tmp_path / f"{split}.de").rename(tmp_path / f"{split}.other")
     with pytest.raises(UserError, match=r"There are 2 problems.*val\.de.*test\.de"):

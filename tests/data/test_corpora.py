@@ -5,9 +5,9 @@ import pytest
 
 from tests.support.corpora import pairs_of, text_config, write
 from tfm.data.batches.pairs import compute_repeats
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.data.sources.opening import check_splits, open_pairs
-from tfm.data.tokenizer import Tokenizer
+from tfm.data.tokenizers.learning import learn_word_pieces
 from tfm.errors import UserError
 
 
@@ -40,7 +40,7 @@ def test_a_pattern_is_one_corpus(folder):
 def test_a_tag_is_one_piece(tmp_path):
     texts = [f"<2de> the {word} house" for word in ("red", "blue", "small", "big")] * 20
     path = str(tmp_path / "vocabulary.model")
-    tokenizer = Tokenizer.train(texts, 310, path, symbols=["<2de>", "<2fr>"])
+    tokenizer = learn_word_pieces(texts, 310, path, symbols=["<2de>", "<2fr>"])
     for tag in ("<2de>", "<2fr>"):
         ids = tokenizer.encode([f"{tag} the house"])[0]
         assert tag in tokenizer.pieces(ids)
@@ -59,7 +59,7 @@ def test_every_split_needs_as_many_names(folder):
 )
 def test_what_is_no_tag_is_an_error(tags):
     with pytest.raises(UserError, match=r"data\.tags .*<de>"):
-        DataConfig(kind="text", tags=tags)
+        PairsConfig(kind="text", tags=tags)
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def test_what_is_no_tag_is_an_error(tags):
 )
 def test_what_is_no_share_is_an_error(mixing):
     with pytest.raises(UserError, match=r"data\.mixing .*above 0"):
-        DataConfig(kind="text", mixing=mixing)
+        PairsConfig(kind="text", mixing=mixing)
 
 
 @pytest.mark.parametrize("fields", [{"mixing": "1,2"}, {"tags": "<de>,<fr>"}])
 def test_one_data_set_is_not_several_corpora(fields):
     with pytest.raises(UserError, match=r"data\.kind=text and table, got 'tfds'"):
-        DataConfig(**fields)
+        PairsConfig(**fields)
 
 
 @pytest.mark.parametrize(
@@ -98,4 +98,4 @@ def test_there_is_a_share_for_each_corpus(mixing):
     with pytest.raises(UserError, match=rf"data\.mixing has {mixing.count(',') + 1} .*data\.train .*2 "):
         compute_repeats([100, 900], mixing)
     with pytest.raises(UserError, match=rf"data\.mixing has {mixing.count(',') + 1} .*data\.train .*2 "):
-        DataConfig(kind="text", train="news,talks", mixing=mixing)
+        PairsConfig(kind="text", train="news,talks", mixing=mixing)

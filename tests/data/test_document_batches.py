@@ -13,11 +13,11 @@ from tfm.data.batches.documents import (
     train_batches,
     window_batches,
 )
-from tfm.data.character_tokenizers import CharacterTokenizer
 from tfm.data.config import DocumentsConfig
 from tfm.data.source import hold
 from tfm.data.token_cache import TEXT, TokenCache
-from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.data.tokenizers.characters import Characters
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.errors import UserError
 
 TEXTS = ["a" * 30, "bcdef", "", "ghijklm" * 3, "n"]
@@ -28,7 +28,7 @@ PACKED = dataclasses.replace(CONTIGUOUS, rows="packed")
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("cache"))
-    return TokenCache.open(hold([(text,) for text in TEXTS], "texts"), CharacterTokenizer(), folder, TEXT)
+    return TokenCache.open(hold([(text,) for text in TEXTS], "texts"), Characters(), folder, TEXT)
 
 
 def epoch(batches, number=0):
@@ -41,7 +41,7 @@ def test_the_cache_holds_each_text_and_its_end(cache):
     assert cache.lengths.tolist() == [[len(text) + 1] for text in TEXTS]
     assert (tokens[ends - 1] == EOS_ID).all()
     starts = [0, *ends[:-1]]
-    assert [CharacterTokenizer().decode(tokens[a:b]) for a, b in zip(starts, ends, strict=True)] == TEXTS
+    assert [Characters().decode(tokens[a:b]) for a, b in zip(starts, ends, strict=True)] == TEXTS
 
 
 def test_contiguous_rows_are_the_stream(cache):
@@ -167,7 +167,7 @@ def test_parts_stand_side_by_side():
 @pytest.mark.parametrize(("texts", "warns"), [(["aaa", "aa"], True), (["aaa", "", "ab"], False)])
 def test_documents_of_a_single_letter_give_a_warning(texts, warns, tmp_path, caplog):
     rows = hold([(text,) for text in texts], "texts")
-    cache = TokenCache.open(rows, CharacterTokenizer(), str(tmp_path), TEXT)
+    cache = TokenCache.open(rows, Characters(), str(tmp_path), TEXT)
     with caplog.at_level("WARNING", "tfm"):
         train_batches(cache, CONTIGUOUS, seed=0)
     assert ("single token" in caplog.text) == warns

@@ -104,10 +104,10 @@ def test_all_problems_are_named_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"batch_tokens": 100}, r"data\.batch_tokens .*1024.* 100"),
+        ({"batch_tokens": 100}, r"data\.batch_tokens .*1,024.* 100"),
         ({"kind": "builtin"}, r"data\.name must be one of .*pydoc_topics"),
         ({"kind": "tfds"}, r"data\.name must be a name such as .* lm1b for data\.kind=tfds, got ''"),
-        ({"tokenizer": "words"}, r"data\.tokenizer must be one of"),
+        ({"tokenizer": "words"}, r"data\.tokenizer .*word_pieces.*words"),
         ({"kind": "tfds", "name": "huggingface:x"}, r"data\.name must be a name"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Sources of labelled images: what they hold, and one error message for what they cannot."""
+"""Labelled images: their sources, unusable data, and batches that depend only on the seed and the step."""
 
 import importlib.util
 
@@ -9,7 +9,16 @@ import tensorflow_datasets as tfds
 from tests.support import images as tiny
 from tests.support import tfds_sets
 from tfm.data import images
-from tfm.data.images import ArrayImages, ImageDataConfig, RecordImages, check_splits, open_images
+from tfm.data.config import ImagesConfig
+from tfm.data.images import (
+    ArrayImages,
+    ImageBatches,
+    augment,
+    check_splits,
+    eval_batches,
+    open_images,
+    shift,
+)
 from tfm.errors import UserError
 
 needs_digits = pytest.mark.skipif(
@@ -30,11 +39,11 @@ def with_arrays(path, **arrays):
     """The config of a file with these arrays in place of those of the split "train"."""
     content = {"train_images": np.zeros((2, 4, 4), np.uint8), "train_labels": np.array([0, 1])} | arrays
     np.savez(path, **{name: x for name, x in content.items() if x is not None})
-    return ImageDataConfig(kind="arrays", file=str(path))
+    return ImagesConfig(kind="arrays", file=str(path))
 
 
 def test_arrays_are_those_of_the_file(file):
-    source = open_images(ImageDataConfig(kind="arrays", file=file), "validation")
+    source = open_images(ImagesConfig(kind="arrays", file=file), "validation")
     with np.load(file) as arrays:
         found, labels = source.take(np.array([6, 0]))
         np.testing.assert_array_equal(found, arrays["validation_images"][[6, 0]])
@@ -92,8 +101,8 @@ def test_arrays_that_do_not_fit_are_errors(tmp_path, arrays, message):
 
 def test_files_that_are_no_arrays_are_errors(tmp_path, file):
     with pytest.raises(UserError, match=r"data\.kind 'arrays' .*data\.file"):
-        ImageDataConfig(kind="arrays")
-    absent = ImageDataConfig(kind="arrays", file=str(tmp_path / "absent.npz"))
+        ImagesConfig(kind="arrays")
+    absent = ImagesConfig(kind="arrays", file=str(tmp_path / "absent.npz"))
     with pytest.raises(UserError, match=r"Expected an \.npz file at .*absent\.npz, but there is none"):
         open_images(absent, "train")
     with open(file, "rb") as whole:
@@ -104,20 +113,20 @@ def test_files_that_are_no_arrays_are_errors(tmp_path, file):
         (tmp_path / name).write_bytes(damaged)
     for name in ("text.npz", "cut.npz", "empty.npz", "objects.npz"):
         with pytest.raises(UserError, match=rf"{name} is no .npz file of plain arrays"):
-            open_images(ImageDataConfig(kind="arrays", file=str(tmp_path / name)), "train")
+            open_images(ImagesConfig(kind="arrays", file=str(tmp_path / name)), "train")
 
 
 def test_all_problems_are_one_message(file):
-    config = ImageDataConfig(kind="arrays", file=file, train="nothing", test="neither")
+    config = ImagesConfig(kind="arrays", file=file, train="nothing", test="neither")
     with pytest.raises(UserError, match=r"There are 2 problems .* nothing_images.* neither_images"):
         check_splits(config)
     with pytest.raises(UserError, match=r"data\.test is empty"):
-        open_images(ImageDataConfig(kind="arrays", file=file, test=""), "test")
+        open_images(ImagesConfig(kind="arrays", file=file, test=""), "test")
 
 
 @needs_digits
 def test_digits_are_divided_once():
-    sources = {name: open_images(ImageDataConfig(kind="digits"), name) for name in images.SPLITS}
+    sources = {name: open_images(ImagesConfig(kind="digits"), name) for name in images.SPLITS}
     assert {name: len(source) for name, source in sources.items()} == {
         "train": 1258,
         "validation": 180,
@@ -130,14 +139,14 @@ def test_digits_are_divided_once():
     assert all(np.bincount(labels, minlength=10).min() > 5 for _, labels in taken.values())
     assert sources["test"].largest == 16
     with pytest.raises(UserError, match=r"validation, test, train, got 'train\[:9\]'"):
-        open_images(ImageDataConfig(kind="digits"), "train[:9]")
+        open_images(ImagesConfig(kind="digits"), "train[:9]")
 
 
 def test_digits_need_scikit_learn(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
     images.read_digits.cache_clear()
     with pytest.raises(UserError, match=r"come with scikit-learn, .*pip install '\.\[digits\]'"):
-        open_images(ImageDataConfig(kind="digits"), "train")
+        open_images(ImagesConfig(kind="digits"), "train")
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +160,7 @@ def prepared(tmp_path_factory):
 
 
 def test_records_are_decoded(prepared):
-    config = ImageDataConfig(name="tiny_images", directory=prepared, train="train[:4]")
+    config = ImagesConfig(name="tiny_images", directory=prepared, train="train[:4]")
     source = open_images(config, "train")
     found, labels = source.take(np.arange(4))
     assert (len(source), found.shape, found.dtype) == (4, (4, 4, 6, 3), np.uint8)
@@ -159,7 +168,7 @@ def test_records_are_decoded(prepared):
     for image, label in zip(found, labels, strict=True):
         np.testing.assert_array_equal(image, tfds_sets.TinyImages.image(image[0, 0, 0]))
         assert label == image[0, 0, 0] % 2
-    other = open_images(ImageDataConfig(name="tiny_images", directory=prepared), "train")
+    other = open_images(ImagesConfig(name="tiny_images", directory=prepared), "train")
     assert source.fingerprint != other.fingerprint
 
 
@@ -175,13 +184,13 @@ def test_images_without_a_label_are_errors(prepared, monkeypatch):
     records = builder.as_data_source(split="train", decoders={"image": tfds.decode.SkipDecoding()})
     monkeypatch.setattr(builder, "as_data_source", lambda **_: Unlabelled(records))
     with pytest.raises(UserError, match=r"tiny_images/1\.0\.0 .*-1"):
-        RecordImages(builder, "train").take(np.arange(2))
+        images.RecordImages(builder, "train")
 
 
 @pytest.mark.long
 def test_arrays_are_encoded_without_tensorflow(tmp_path):
     """As MNIST and CIFAR-10 of TFDS give them, which also read files by TensorFlow."""
-    config = ImageDataConfig(name="array_images", directory=str(tmp_path))
+    config = ImagesConfig(name="array_images", directory=str(tmp_path))
     found, labels = open_images(config, "train").take(np.arange(6))
     assert sorted(found[:, 0, 0, 0]) == list(range(6))
     for image, label in zip(found, labels, strict=True):
@@ -190,9 +199,112 @@ def test_arrays_are_encoded_without_tensorflow(tmp_path):
 
 
 def test_data_sets_without_images_are_errors(prepared):
-    config = ImageDataConfig(name="tiny_translate", directory=prepared)
+    config = ImagesConfig(name="tiny_translate", directory=prepared)
     with pytest.raises(UserError, match=r"'image' .*Image"):
         open_images(config, "train")
-    config = ImageDataConfig(name="tiny_images", directory=prepared, validation="dev")
+    config = ImagesConfig(name="tiny_images", directory=prepared, validation="dev")
     with pytest.raises(UserError, match=r"tiny_images/1\.0\.0 has no split 'dev'"):
         open_images(config, "validation")
+
+
+SIZE = 10
+PIXELS = (np.arange(SIZE * 32) % 251).astype(np.uint8).reshape(SIZE, 4, 4, 2)
+SOURCE = ArrayImages(PIXELS, np.arange(SIZE), [str(i) for i in range(SIZE)], 255.0)
+
+
+def batches(seed=0, batch_size=4, **options):
+    fields = {name: options.pop(name) for name in ("max_shift", "flip") if name in options}
+    return ImageBatches(SOURCE, ImagesConfig(batch_size=batch_size, **fields), seed, **options)
+
+
+def test_each_epoch_has_each_image_once():
+    made = batches()
+    labels = np.concatenate([made.batch(step)["labels"] for step in range(5)])
+    first, second = labels[:SIZE], labels[SIZE:]
+    assert sorted(first) == sorted(second) == list(range(SIZE))
+    assert first.tolist() != second.tolist()
+    assert [made.describe(step)["epoch"] for step in range(5)] == [0, 0, 0, 1, 1]
+    assert made.describe(3)["images"] == labels[12:16].tolist()
+
+
+def test_a_batch_may_be_larger_than_an_epoch():
+    labels = batches(batch_size=25).batch(0)["labels"]
+    assert np.bincount(labels).tolist() == np.clip(np.bincount(labels), 2, 3).tolist()
+
+
+def test_pixels_go_from_minus_one_to_one():
+    batch = batches(batch_size=SIZE).batch(0)
+    assert {name: x.dtype.name for name, x in batch.items()} == {
+        "images": "float32",
+        "labels": "int32",
+        "weights": "float32",
+    }
+    order = np.argsort(batch["labels"])
+    np.testing.assert_allclose(batch["images"][order], PIXELS / 127.5 - 1, atol=1e-6)
+    assert batch["weights"].tolist() == [1] * SIZE
+
+
+def test_hosts_divide_the_batch_of_one():
+    fields = {"max_shift": 2, "flip": True, "batch_size": 5}
+    whole = batches(**fields).batch(7)
+    shares = [batches(**fields, host_index=i, host_count=2).batch(7) for i in range(2)]
+    assert [len(share["labels"]) for share in shares] == [3, 3]
+    assert shares[1]["weights"].tolist() == [1, 1, 0]
+    assert not shares[1]["images"][2].any()
+    for i, share in enumerate(shares):
+        count = int(share["weights"].sum())
+        for name, x in share.items():
+            np.testing.assert_array_equal(x[:count], whole[name][i::2])
+
+
+def test_evaluation_sees_each_image_once_in_order():
+    found = list(eval_batches(SOURCE, 4))
+    assert [len(batch["labels"]) for batch in found] == [4, 4, 4]
+    assert found[-1]["weights"].tolist() == [1, 1, 0, 0]
+    labels = np.concatenate([batch["labels"][batch["weights"] > 0] for batch in found])
+    assert labels.tolist() == list(range(SIZE))
+    assert not found[-1]["images"][2:].any()
+
+
+def test_shift_against_loops():
+    rng = np.random.default_rng(0)
+    images = rng.integers(1, 9, (6, 3, 4, 2))
+    shifts = rng.integers(-2, 3, (6, 2))
+    shifts[0] = 0
+    expected = np.zeros_like(images)
+    for n, row, column in np.ndindex(6, 3, 4):
+        source = row - shifts[n, 0], column - shifts[n, 1]
+        if 0 <= source[0] < 3 and 0 <= source[1] < 4:
+            expected[n, row, column] = images[n, *source]
+    np.testing.assert_array_equal(shift(images, shifts), expected)
+
+
+def test_changes_are_those_that_the_config_names():
+    rng = np.random.default_rng(0)
+    images = rng.integers(1, 9, (400, 3, 3, 1))
+
+    def changed(**fields):
+        config, mine = ImagesConfig(**fields), slice(None)
+        return augment(images, config, np.random.default_rng(1), 400, mine)
+
+    np.testing.assert_array_equal(changed(), images)
+    flipped = changed(flip=True)
+    mirrored = (flipped == images[:, :, ::-1]).all((1, 2, 3))
+    assert (mirrored | (flipped == images).all((1, 2, 3))).all()
+    assert 150 < mirrored.sum() < 250
+    moved = changed(max_shift=1)
+    kept = (moved == images).all((1, 2, 3)).mean()
+    assert 0.05 < kept < 0.2  # 1 of 9 shifts
+
+
+@pytest.mark.parametrize("fields", [{"max_shift": 2}, {"flip": True}])
+def test_changes_follow_from_seed_and_step(fields):
+    same = ArrayImages(np.repeat(PIXELS[:1], SIZE, axis=0), np.arange(SIZE), SOURCE.label_names, 255.0)
+    config = ImagesConfig(batch_size=SIZE, **fields)
+
+    def changed(seed, step):
+        return ImageBatches(same, config, seed).batch(step)["images"]
+
+    np.testing.assert_array_equal(changed(3, 5), changed(3, 5))
+    assert not np.array_equal(changed(3, 5), changed(4, 5))
+    assert not np.array_equal(changed(3, 5), changed(3, 6))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tfm.data import inspection
-from tfm.data.character_tokenizers import CharacterTokenizer
 from tfm.data.inspection import SplitReader, find_hints, make_histogram, read_split
-from tfm.data.tokenizer import Tokenizer
+from tfm.data.tokenizers.characters import Characters
+from tfm.data.tokenizers.learning import learn_word_pieces
 
 LANGUAGES = ("en", "de")
 SENTENCES = [
@@ -28,14 +28,14 @@ def random_rows(count, seed):
 
 def summarize(rows, training=None, languages=LANGUAGES, lengths=None, tokenizer=None):
     """A split of rows, read in parts."""
-    reader = SplitReader(list(languages))
+    reader = SplitReader(languages)
     for first in range(0, len(rows), 7):
         reader.add(rows[first : first + 7])
     return reader.summarize("split", training, lengths, tokenizer, None)
 
 
 def hashes(rows):
-    reader = SplitReader(list(LANGUAGES))
+    reader = SplitReader(LANGUAGES)
     reader.add(rows)
     return reader.hashes()
 
@@ -93,15 +93,15 @@ def test_rare_characters_are_the_rarest():
 
 
 def test_unknown_characters_become_bytes(tmp_path):
-    tokenizer = Tokenizer.train(["the red dog"] * 9 + ["grün"], 275, str(tmp_path / "model"))
+    tokenizer = learn_word_pieces(["the red dog"] * 9 + ["grün"], 275, str(tmp_path / "model"))
     assert tokenizer.unknown_characters("theü zß☃") == ["z", "ß", "☃"]
     found = summarize([("the dogß", "ßß"), ("☃ grün", "red")], tokenizer=tokenizer)
     assert sorted(found.sides[0].unknown) == [("ß", 1), ("☃", 1)]
     assert found.sides[1].unknown == [("ß", 2)]
     assert any("2 characters of 'en'" in hint for hint in find_hints(found))
-    characters = CharacterTokenizer("abc")
+    characters = Characters("abc")
     assert characters.unknown_characters("abxc\n") == ["x", "\n"]
-    assert characters.unknown_characters("") == CharacterTokenizer().unknown_characters("abc") == []
+    assert characters.unknown_characters("") == Characters().unknown_characters("abc") == []
 
 
 def test_swapped_languages_are_a_hint():
@@ -137,9 +137,9 @@ def test_documents_have_one_side():
 
 
 def test_words_are_sampled_and_progress_is_told(monkeypatch):
-    monkeypatch.setattr(inspection, "SAMPLED", 4)
+    monkeypatch.setattr(inspection, "MAX_SAMPLED_ROWS", 4)
     monkeypatch.setattr(inspection, "CHUNK_ROWS", 5)
-    monkeypatch.setattr(inspection, "PROGRESS", -1)
+    monkeypatch.setattr(inspection, "PROGRESS_SECONDS", -1)
     told = []
     found = read_split(SENTENCES * 4, LANGUAGES, told.append).summarize("train", None, None, None, None)
     assert found.swapped == (4, 0)

@@ -7,7 +7,7 @@ import tensorflow_datasets as tfds
 
 from tests.support import tfds_sets  # noqa: F401 - registers them
 from tests.support.corpora import pairs_of, text_config, write
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.data.sources import opening as sources
 from tfm.data.sources.builtin import read_feature
 from tfm.errors import UserError
@@ -69,7 +69,7 @@ def tfds_dir(tmp_path_factory):
 
 
 def tfds_config(folder, **fields):
-    return DataConfig(**{"kind": "tfds", "name": "tiny_translate", "directory": str(folder)} | fields)
+    return PairsConfig(**{"kind": "tfds", "name": "tiny_translate", "directory": str(folder)} | fields)
 
 
 @pytest.mark.long
@@ -115,11 +115,11 @@ def test_wmt14_is_known_without_tensorflow(tmp_path):
 def test_builtin_data_are_in_no_folder(tmp_path, kind):
     """A user who gave a folder has forgotten the kind."""
     with pytest.raises(UserError, match=rf"{tmp_path}.* data\.kind=text"):
-        sources.open_pairs(DataConfig(kind=kind, directory=str(tmp_path)), "train")
+        sources.open_pairs(PairsConfig(kind=kind, directory=str(tmp_path)), "train")
 
 
 def builtin_config(**fields):
-    return DataConfig(kind="builtin", **fields)
+    return PairsConfig(kind="builtin", **fields)
 
 
 def test_the_builtin_language_is_a_source_that_needs_no_file(tmp_path):

@@ -11,11 +11,9 @@ from tests.support.pairs import sentences
 from tests.support.processes import run_python
 from tests.support.tiny import WORDS, write_corpus
 from tfm.data.batches.pairs import open_train_batches
-from tfm.data.bpe_dropout import merge_with_dropout
 from tfm.data.sources.opening import open_pairs
-from tfm.data.subword_sampling import SampledTokenizer, derive_seed
-from tfm.data.tokenizer import Tokenizer
-from tfm.errors import UserError
+from tfm.data.tokenizers.learning import learn_word_pieces
+from tfm.data.tokenizers.sampling import SampledWordPieces, derive_seed, merge_with_dropout
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +26,18 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def tokenizer(folder):
     texts = [text for pair in open_pairs(text_config(folder), "train")[:] for text in pair]
-    return Tokenizer.train(texts, 330, str(folder / "vocabulary.model"))
+    return learn_word_pieces(texts, 330, str(folder / "vocabulary.model"))
 
 
 TEXTS = [" ".join(WORDS[i % 10] for i in range(start, start + 6)) for start in range(40)]
 
 
+def sample(tokenizer, dropout, seed):
+    return SampledWordPieces(tokenizer, dropout, seed).encode(TEXTS)
+
+
 def test_sampled_pieces_are_the_text(tokenizer):
-    sampled = SampledTokenizer(tokenizer, 0.3, 5)
+    sampled = SampledWordPieces(tokenizer, 0.3, 5)
     ids = sampled.encode(TEXTS)
     assert [tokenizer.decode(each) for each in ids] == TEXTS
     assert len(sampled) == len(tokenizer)
@@ -43,32 +45,33 @@ def test_sampled_pieces_are_the_text(tokenizer):
 
 
 def test_no_dropout_is_the_best_segmentation(tokenizer):
-    assert tokenizer.sample(TEXTS, 0.0, 5) == tokenizer.encode(TEXTS)
+    assert sample(tokenizer, 0.0, 5) == tokenizer.encode(TEXTS)
 
 
 def test_more_dropout_makes_shorter_pieces(tokenizer):
-    lengths = [sum(map(len, tokenizer.sample(TEXTS, dropout, 1))) for dropout in (0.0, 0.1, 0.5, 0.99)]
+    lengths = [sum(map(len, sample(tokenizer, dropout, 1))) for dropout in (0.0, 0.1, 0.5, 0.99)]
     assert lengths == sorted(set(lengths))
 
 
 def test_seeds_make_other_pieces(tokenizer):
-    first, again, other = (tokenizer.sample(TEXTS, 0.3, seed) for seed in (1, 1, 2))
+    first, again, other = (sample(tokenizer, 0.3, seed) for seed in (1, 1, 2))
     assert first == again != other
 
 
 def test_another_process_samples_the_same_pieces(tokenizer, folder):
-    program = "import sys; from tfm.data.tokenizer import Tokenizer; "
-    program += f"print(Tokenizer.load(sys.argv[1]).sample({TEXTS!r}, 0.3, 1))"
+    program = "import sys; from tfm.data.tokenizers import files, sampling; "
+    program += "tokenizer = files.load_word_pieces(sys.argv[1]); "
+    program += f"print(sampling.SampledWordPieces(tokenizer, 0.3, 1).encode({TEXTS!r}))"
     result = run_python("-c", program, folder / "vocabulary.model")
-    assert result.stdout.decode().strip() == str(tokenizer.sample(TEXTS, 0.3, 1)), result.stderr
+    assert result.stdout.decode().strip() == str(sample(tokenizer, 0.3, 1)), result.stderr
 
 
 def test_symbols_and_unknown_characters_stay_whole(folder):
     text = "<en> small dogs \u96e8"
-    symbols = Tokenizer.train([text[:10]], 275, str(folder / "symbols.model"), symbols=["<en>", "og"])
-    assert symbols.sample([text], 0.0, 1) == symbols.encode([text])
+    symbols = learn_word_pieces([text[:10]], 275, str(folder / "symbols.model"), symbols=["<en>", "og"])
+    assert SampledWordPieces(symbols, 0.0, 1).encode([text]) == symbols.encode([text])
     for seed in range(20):
-        (ids,) = symbols.sample([text], 0.9, seed)
+        (ids,) = SampledWordPieces(symbols, 0.9, seed).encode([text])
         assert symbols.decode(ids) == text
         assert {"<en>", "og", "<0xE9>"} <= set(symbols.pieces(ids))
 
@@ -82,11 +85,6 @@ def test_a_merge_is_dropped_with_its_probability():
     assert found.keys() == expected.keys()
     for segmentation, probability in expected.items():
         assert found[segmentation] / count == pytest.approx(probability, abs=0.015)
-
-
-def test_half_of_a_character_is_an_error(tokenizer):
-    with pytest.raises(UserError, match="half of a character"):
-        tokenizer.sample(["a\ud800"], 0.1, 1)
 
 
 def test_derived_seeds_differ():

@@ -20,7 +20,7 @@ from tests.support.corpora import (
     write_text,
     write_tsv,
 )
-from tfm.data.config import DataConfig, remove_paths
+from tfm.data.config import PairsConfig, remove_paths
 from tfm.data.sources import opening as sources
 from tfm.errors import UserError
 
@@ -212,7 +212,7 @@ def test_a_table_changed_while_read_is_an_error(tmp_path):
 
 
 def test_tfds_names_stay_those_of_tfds():
-    assert DataConfig(kind="huggingface", name="wmt/wmt14:de-en").name == "wmt/wmt14:de-en"
+    assert PairsConfig(kind="huggingface", name="wmt/wmt14:de-en").name == "wmt/wmt14:de-en"
     for name in ("wmt/wmt14:de-en", "huggingface:x", ""):
         with pytest.raises(UserError, match=r"data\.name .*wmt14_translate/de-en"):
-            DataConfig(kind="tfds", name=name)
+            PairsConfig(kind="tfds", name=name)

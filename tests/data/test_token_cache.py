@@ -1,12 +1,10 @@
 """Prepared data: caches that are damaged, of another version, or made by two processes at a time."""
 
 import os
-import pickle
 import shutil
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from tests.support.io_conditions import files_of
@@ -17,89 +15,52 @@ from tests.support.tiny import ids
 from tfm.data import token_cache
 from tfm.data.sources.parallel_text import open_parallel_text
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizer import Tokenizer
+from tfm.data.tokenizers.learning import learn_word_pieces
 from tfm.errors import UserError
 
-
-class Bomb:
-    """Unpickled, it makes a file."""
-
-    def __init__(self, path):
-        self.path = str(path)
-
-    def __reduce__(self):
-        return open, (self.path, "w")
-
-
-def cut(path):
-    os.truncate(path, path.stat().st_size - 2)
-
-
-def archive(path):
-    with open(path, "wb") as file:
-        np.savez(file, a=np.zeros(3))
-
-
-def swap(path):
-    np.save(path, np.load(path)[::-1])
-
-
-def far_off(path):
-    """One end, 2 ** 32 too large: in 32 bits the lengths on both sides of it would look right."""
-    ends = np.load(path)
-    ends[7] += 1 << 32
-    np.save(path, ends)
-
-
-def overwrite(path):
-    with open(path, "rb+") as file:
-        file.seek(300)
-        file.write(bytes(100))
-
-
-def no_rows(path):
-    np.save(path, np.zeros(0, np.load(path).dtype))
-
-
+FILES = ("checksums.json", "source.ends", "source.tokens", "target.ends", "target.tokens")
 DAMAGE = {
-    "zeros in the middle of the tokens": lambda folder: overwrite(folder / "source.npy"),
-    "no ends": lambda folder: no_rows(folder / "target_ends.npy"),
-    "no tokens": lambda folder: no_rows(folder / "target.npy"),
-    "unsigned ends": lambda folder: np.save(
-        folder / "source_ends.npy", np.load(folder / "source_ends.npy").astype(np.uint64)
-    ),
-    "an end far off": lambda folder: far_off(folder / "target_ends.npy"),
-    "tokens cut": lambda folder: cut(folder / "source.npy"),
-    "ends cut": lambda folder: cut(folder / "target_ends.npy"),
-    "ends missing": lambda folder: (folder / "source_ends.npy").unlink(),
-    "all missing": lambda folder: [path.unlink() for path in folder.iterdir()],
-    "empty": lambda folder: (folder / "target.npy").write_bytes(b""),
-    "zeros, as after a power cut": lambda folder: (folder / "target_ends.npy").write_bytes(bytes(600)),
-    "other order": lambda folder: swap(folder / "target_ends.npy"),
-    "other type": lambda folder: np.save(folder / "source.npy", np.load(folder / "source.npy") * 0.5),
-    "other shape": lambda folder: np.save(folder / "source.npy", np.uint16(3)),
-    "an archive": lambda folder: archive(folder / "source.npy"),
-    "a pickle": lambda folder: (folder / "source.npy").write_bytes(
-        pickle.dumps(Bomb(folder.parent / "boom"))
-    ),
-    "a pickle in an array": lambda folder: np.save(
-        folder / "source.npy", np.array([Bomb(folder.parent / "boom")], object), allow_pickle=True
-    ),
+    "changed": lambda path: path.write_bytes(path.read_bytes()[:-9] + b"x" + path.read_bytes()[-8:]),
+    "cut": lambda path: os.truncate(path, path.stat().st_size - 2),
+    "longer": lambda path: path.write_bytes(path.read_bytes() + bytes(8)),
+    "empty": lambda path: path.write_bytes(b""),
+    "nested": lambda path: path.write_bytes(b"[" * 10_000),
+    "missing": lambda path: path.unlink(),
 }
 
 
-@pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_cache_is_made_again(name, tmp_path, caplog):
-    pairs = random_pairs(30)
-    sound = TokenCache.open(pairs, Letters(), str(tmp_path))
-    expected = [(ids(sound, 0, i), ids(sound, 1, i)) for i in range(30)]
+def open_cache(folder, pairs=None):
+    return TokenCache.open(pairs or random_pairs(30), Letters(), str(folder))
+
+
+def rows(cache):
+    return [(ids(cache, 0, i), ids(cache, 1, i)) for i in range(len(cache))]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_cache_is_made_again(name, damage, tmp_path, caplog):
+    expected = rows(open_cache(tmp_path))
     (folder,) = (tmp_path / "tokens").iterdir()
-    DAMAGE[name](folder)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+    DAMAGE[damage](folder / name)
     with caplog.at_level("WARNING", "tfm"):
-        again = TokenCache.open(pairs, Letters(), str(tmp_path))
+        again = open_cache(tmp_path)
     assert "Tokenising again" in caplog.text
-    assert [(ids(again, 0, i), ids(again, 1, i)) for i in range(30)] == expected
+    assert rows(again) == expected
     assert list((tmp_path / "tokens").iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("name", FILES[1:])
+def test_any_changed_byte_is_found(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(token_cache, "CHECKED_BYTES", 7)
+    open_cache(tmp_path, random_pairs(9))
+    (folder,) = (tmp_path / "tokens").iterdir()
+    whole = (folder / name).read_bytes()
+    for i, byte in enumerate(whole):
+        (folder / name).write_bytes(whole[:i] + bytes([byte ^ 1]) + whole[i + 1 :])
+        with pytest.raises(ValueError, match="checksum"):
+            TokenCache(str(folder))
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -108,27 +69,12 @@ def test_nobody_can_write_into_a_cache(side, tmp_path):
     assert [array.flags.writeable for array in cache.stream(side)] == [False, False]
 
 
-def test_damage_is_found_wherever_it_is(tmp_path, monkeypatch):
-    """Also where the ends of sentences are looked at some at a time."""
-    monkeypatch.setattr(token_cache, "CHECKED_AT_ONCE", 7)
-    sound = TokenCache.open(random_pairs(60), Letters(), str(tmp_path))
-    (folder,) = (tmp_path / "tokens").iterdir()
-    ends = np.cumsum(sound.lengths[:, 1])
-    whole = np.load(folder / "target.npy")
-    for end in ends:
-        damaged = whole.copy()
-        damaged[end - 1] = 0
-        np.save(folder / "target.npy", damaged)
-        with pytest.raises(ValueError, match="does not end in EOS"):
-            TokenCache(str(folder))
-
-
 def test_a_cache_of_another_version_is_kept(tmp_path, monkeypatch):
     pairs = Pairs([("ab", "c")])
     TokenCache.open(pairs, Letters(), str(tmp_path))
     (old,) = (tmp_path / "tokens").iterdir()
     monkeypatch.setattr(token_cache, "FORMAT", token_cache.FORMAT + 1)
-    DAMAGE["tokens cut"](old)  # whatever the other version has there
+    DAMAGE["cut"](old / "source.tokens")  # whatever the other version has there
     before = files_of(old)
     assert ids(TokenCache.open(pairs, Letters(), str(tmp_path)), 0, 0) == [97, 98, 2]
     assert files_of(old) == before
@@ -166,9 +112,7 @@ def test_two_processes_build_one_cache(tmp_path):
     assert [code for *_, code in results] == [0, 0], results
     assert results[0][0] == results[1][0]
     (folder,) = (tmp_path / "cache" / "tokens").iterdir()
-    assert sorted(path.name for path in folder.iterdir()) == [
-        *("source.npy", "source_ends.npy", "target.npy", "target_ends.npy")
-    ]
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
 
 
 HALF = """
@@ -232,5 +176,5 @@ def test_a_failed_tokenizer_leaves_nothing(tmp_path):
         raise UserError("line 9 is not UTF-8")
 
     with pytest.raises(UserError, match="line 9"):
-        Tokenizer.train(texts(), 310, str(tmp_path / "v.model"))
+        learn_word_pieces(texts(), 310, str(tmp_path / "v.model"))
     assert list(tmp_path.iterdir()) == []

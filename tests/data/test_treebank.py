@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.data.sources.opening import check_splits, open_pairs, read_sides
 from tfm.errors import UserError
 
@@ -17,7 +17,7 @@ PAIRS = [("Ann sleeps .", "(S (NP NNP )NP (VP VBZ )VP . )S"), ("-LRB- x", "(FRAG
 def make(folder, **fields):
     languages = {"source_language": "words", "target_language": "trees"}
     data = {"kind": "treebank", "directory": str(folder), "cache_dir": str(folder / "cache")}
-    return DataConfig(**data | languages | fields)
+    return PairsConfig(**data | languages | fields)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfm.data.trees import (
-    MOST_DEPTH,
+    MAX_DEPTH,
     TOP,
     Leaf,
     Node,
@@ -130,7 +130,7 @@ def test_too_deep_a_sequence_is_cut():
     tokens = ["(S"] * 10_000 + ["XX"] + [")S"] * 10_000
     found = restore_tree(tokens, ["a"])
     assert found.repairs == ("too deep", "unopened")
-    assert len(list_spans(found.tree)) == MOST_DEPTH - 1
+    assert len(list_spans(found.tree)) == MAX_DEPTH - 1
     assert read(format_tree(found.tree)) == found.tree
 
 
@@ -176,7 +176,7 @@ def test_malformed_tree_error_has_its_line(lines, message):
 
 
 def test_the_deepest_tree_can_be_read():
-    depth = MOST_DEPTH - 1
+    depth = MAX_DEPTH - 1
     text = "(S " * depth + "(NN a)" + ")" * depth
     tree = clean_tree(read(text))
     assert format_tree(tree) == f"(TOP {text})"

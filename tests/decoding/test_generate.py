@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from tfm.data.character_tokenizers import CharacterTokenizer
-from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.data.tokenizers.characters import Characters
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.config import GenerationConfig
 from tfm.decoding.generate import generate_batch, generate_ids, generate_texts
 from tfm.errors import UserError
@@ -182,7 +182,7 @@ def test_samples_that_slide_do_not_depend_on_neighbours():
 
 @pytest.mark.long
 def test_texts_are_continued():
-    tokenizer = CharacterTokenizer()
+    tokenizer = Characters()
     model = DecoderLM(MODEL.config, vocabulary_size=len(tokenizer))
     params = random_parameters(model, np.ones((1, 1), int), deviation=0.02)
     found = generate_texts(model, params, tokenizer, ["ab", ""], SAMPLED)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.references import numpy_transformer as numpy64
-from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.score import attend_pairs, predict_pairs, score_pairs
 from tfm.decoding.translate import translate_ids

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import generate_ids
 from tfm.decoding.parameters import apply_model, search_parameters, with_dtype

@@ -7,7 +7,7 @@ import pytest
 import tfm
 from tests.references import numpy_transformer as numpy64
 from tests.support.tiny import randomize_weights
-from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.score import attend_pairs, score_pairs
 from tfm.models import Transformer, TransformerConfig

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError

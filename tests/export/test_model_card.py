@@ -6,7 +6,7 @@ import shutil
 import jax
 import pytest
 
-from tfm.data.config import DataConfig, DocumentsConfig
+from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.errors import UserError
 from tfm.export import model_card
 from tfm.export.bundle import write_bundle
@@ -59,9 +59,12 @@ def test_the_card_says_what_the_model_is(run, tiny_run, tmp_path):
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (DataConfig(kind="table"), "tables `train`, validated on `validation`"),
-        (DataConfig(kind="huggingface", name="a/b:c"), "Hugging Face `a/b:c`, `train`, validated on"),
-        (DataConfig(kind="huggingface", directory="/home/me/set"), "a saved data set, `train`, validated on"),
+        (PairsConfig(kind="table"), "tables `train`, validated on `validation`"),
+        (PairsConfig(kind="huggingface", name="a/b:c"), "Hugging Face `a/b:c`, `train`, validated on"),
+        (
+            PairsConfig(kind="huggingface", directory="/home/me/set"),
+            "a saved data set, `train`, validated on",
+        ),
         (DocumentsConfig(kind="table"), "tables, `train`, validated on `validation`, as bytes"),
         (DocumentsConfig(kind="huggingface", name="a/b"), "Hugging Face `a/b`, `train`, validated on"),
         (DocumentsConfig(kind="huggingface", directory="/home/me/set"), "a saved data set, `train`"),
@@ -69,7 +72,7 @@ def test_the_card_says_what_the_model_is(run, tiny_run, tmp_path):
 )
 def test_the_card_says_where_the_data_are_from(data, told):
     """And no folder of the machine that trained."""
-    task = translation if isinstance(data, DataConfig) else language_modeling
+    task = translation if isinstance(data, PairsConfig) else language_modeling
     settings = task.Config(data=data).without_paths()
     pieces = 20 if task is translation else None
     card = model_card.write(settings, [1], 10, pieces, {}, ())

@@ -14,7 +14,7 @@ import tfm
 from tests.support.processes import LIMIT
 from tests.support.tiny import randomize_weights
 from tfm.commands import export
-from tfm.data.tokenizer import EOS_ID
+from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError
 from tfm.export import stablehlo

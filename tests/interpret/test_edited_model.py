@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tfm import interpret, layers
-from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import generate_batch
 from tfm.decoding.parameters import search_parameters

@@ -32,10 +32,10 @@ from tfm import config
 from tfm.checkpoints import manifest
 from tfm.checkpoints.store import CheckpointStore
 from tfm.commands import cli
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.data.sources.standard_input import store_pipe
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizer import Tokenizer
+from tfm.data.tokenizers.learning import learn_word_pieces
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
 from tfm.io.files import atomic_file, atomic_folder, io_error_message, require_space
@@ -59,10 +59,10 @@ def write_file(folder):
 WRITERS = {
     "file": write_file,
     "config": lambda folder: config.save(make_config(pathlib.Path("/data")), os.path.join(folder, "old")),
-    "vocabulary": lambda folder: Tokenizer.train(TEXTS, 310, os.path.join(folder, "old")),
+    "vocabulary": lambda folder: learn_word_pieces(TEXTS, 310, os.path.join(folder, "old")),
     "cache": lambda folder: TokenCache.open(random_pairs(50), Letters(), folder),
     "pipe": lambda folder: store_pipe(
-        DataConfig(kind="table", train="-", cache_dir=folder), io.BytesIO(b"a\tb\n" * 100)
+        PairsConfig(kind="table", train="-", cache_dir=folder), io.BytesIO(b"a\tb\n" * 100)
     ),
     "picture": lambda folder: draw_curves([], os.path.join(folder, "old.png")),
 }

@@ -9,7 +9,7 @@ import pytest
 
 from tests.models.cases import transformer
 from tests.support.tiny import make_config
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
@@ -58,12 +58,12 @@ def test_a_config_whose_lengths_exceed_the_table_is_refused():
     model = TransformerConfig(positions="learned", max_positions=300, d_model=15, heads=3)
     fits = {
         "decoding": DecodingConfig(max_input=250, max_extra_tokens=50),
-        "data": DataConfig(max_length=300),
+        "data": PairsConfig(max_length=300),
     }
     Config(model=model, **fits)
-    Config(model=transformer().config, data=DataConfig(max_length=3000))
+    Config(model=transformer().config, data=PairsConfig(max_length=3000))
     for too_long in (
-        {"data": DataConfig(max_length=301)},
+        {"data": PairsConfig(max_length=301)},
         {"decoding": DecodingConfig(max_input=250, max_extra_tokens=51)},
     ):
         with pytest.raises(UserError, match=r"301.*=300"):

@@ -6,7 +6,7 @@ import json
 import pyarrow
 import pyarrow.parquet
 
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.data.sources import opening as sources
 from tfm.errors import UserError
 
@@ -20,7 +20,7 @@ PAIRS = [
 
 
 def text_config(folder, **fields):
-    return DataConfig(
+    return PairsConfig(
         **{"kind": "text", "directory": str(folder), "cache_dir": str(folder / "cache")} | fields
     )
 

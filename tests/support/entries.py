@@ -22,13 +22,14 @@ from tfm.checkpoints import manifest
 from tfm.checkpoints.store import CheckpointStore
 from tfm.commands import compare, config_flag
 from tfm.commands.translate import as_json, as_text, open_output, translate_file, translate_lines
-from tfm.data.config import SPLITS, DataConfig
+from tfm.data.config import SPLITS, PairsConfig
 from tfm.data.sources.opening import find_problems, open_pairs
 from tfm.data.sources.parallel_text import open_parallel_text
 from tfm.data.sources.tables import TableOptions, open_table
 from tfm.data.sources.treebank import open_treebank
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizer import Tokenizer
+from tfm.data.tokenizers.files import load_word_pieces
+from tfm.data.tokenizers.protocol import number_words, split_ids
 from tfm.data.trees import format_tree, read_trees, restore_tree
 from tfm.errors import UserError
 from tfm.export import model_card
@@ -79,10 +80,10 @@ def table(folder, content, form):
 def tokenizer(folder, content):
     """A tokenizer of this content, used once."""
     write(folder, "v.model", content)
-    loaded = Tokenizer.load(os.path.join(folder, "v.model"))
+    loaded = load_word_pieces(os.path.join(folder, "v.model"))
     ids = loaded.encode(["The big cat, \U0001f600"])[0]
     assert all(0 <= i < len(loaded) for i in ids)
-    return loaded.decode(ids), loaded.words(ids), loaded.split(ids, 2)
+    return loaded.decode(ids), number_words(loaded, ids), split_ids(loaded, ids, 2)
 
 
 def changed_config(folder, content):
@@ -119,7 +120,7 @@ def data_problems(folder, source, target):
     """What a new run says to two text files with this content."""
     for name, content in {"train.en": source, "train.de": target, "val.en": b"a", "val.de": b"b"}.items():
         write(folder, name, content)
-    data = DataConfig(
+    data = PairsConfig(
         kind="text", directory=folder, validation="val", cache_dir=os.path.join(folder, "cache")
     )
     problems = find_problems(data, SPLITS)
@@ -131,7 +132,7 @@ def data_problems(folder, source, target):
 def treebank(folder, content):
     """All pairs of a treebank with this content, each of them a tree over its words."""
     write(folder, "data.mrg", content)
-    pairs = open_treebank(DataConfig(directory=folder, cache_dir=folder), "data")[:]
+    pairs = open_treebank(PairsConfig(directory=folder, cache_dir=folder), "data")[:]
     for words, tokens in pairs:
         found = restore_tree(tokens.split(), words.split())
         assert not found.repairs

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tfm.data.config import DataConfig
-from tfm.data.tokenizer import EOS_ID
+from tfm.data.config import PairsConfig
+from tfm.data.tokenizers.protocol import EOS_ID
 
 TEXTS = [
     f"The {a} dog {b} the {c} cat ."
@@ -45,7 +45,7 @@ def random_pairs(count, longest=20, seed=0):
 
 def pair_config(**fields):
     """Returns a config with small batches."""
-    return DataConfig(**{"max_length": 32, "batch_tokens": 256, "row_length": 32} | fields)
+    return PairsConfig(**{"max_length": 32, "batch_tokens": 256, "row_length": 32} | fields)
 
 
 def sentences(batch):

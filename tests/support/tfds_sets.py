@@ -8,12 +8,12 @@ import tensorflow_datasets as tfds
 from PIL import Image
 from tensorflow_datasets.core.utils.lazy_imports_utils import tensorflow as tf
 
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 
 
 def config_of(folder, **fields):
     """Returns the config of a data set in a folder."""
-    return DataConfig(**{"kind": "tfds", "name": "downloaded", "directory": str(folder)} | fields)
+    return PairsConfig(**{"kind": "tfds", "name": "downloaded", "directory": str(folder)} | fields)
 
 
 class TinyTranslate(tfds.core.GeneratorBasedBuilder):

@@ -6,7 +6,7 @@ import numpy as np
 from tests.support.programs import initialize
 from tfm import tasks
 from tfm.config import save, to_config_dict
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
@@ -33,7 +33,7 @@ def make_config(folder, **training):
     """A run on the corpus in `folder`, its cache beside it."""
     return Config(
         model=MODEL,
-        data=DataConfig(
+        data=PairsConfig(
             kind="text",
             directory=str(folder),
             validation="val",

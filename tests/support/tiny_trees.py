@@ -1,7 +1,7 @@
 """What tests of parsing share: a small treebank in bracketed files, and the config of a tiny run."""
 
 from tests.support.tiny import MODEL
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.datasets.toy_language import read_trees
 from tfm.decoding.config import DecodingConfig
 from tfm.tasks.parsing import Config
@@ -21,7 +21,7 @@ def make_parsing_config(folder, **training):
     """A run on the treebank in `folder`, its cache beside it."""
     return Config(
         model=MODEL,
-        data=DataConfig(
+        data=PairsConfig(
             kind="treebank",
             directory=str(folder),
             source_language="words",

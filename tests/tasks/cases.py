@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.support import images, tiny, tiny_lm, tiny_trees
-from tfm.data.images import ImageDataConfig
+from tfm.data.config import ImagesConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.tasks import classification
@@ -32,9 +32,7 @@ def make_translation(model: Any, folder: pathlib.Path) -> Any:
 def make_classification(model: Any, folder: pathlib.Path) -> Any:
     """Writes images, 5 of them in the split "test", and returns the config."""
     images.write_arrays(folder / "images.npz", {"train": 13, "validation": 7, "test": 5})
-    data = ImageDataConfig(
-        kind="arrays", file=str(folder / "images.npz"), batch_size=4, max_shift=1, flip=True
-    )
+    data = ImagesConfig(kind="arrays", file=str(folder / "images.npz"), batch_size=4, max_shift=1, flip=True)
     return classification.Config(model=model, data=data, label_smoothing=0.1)
 
 

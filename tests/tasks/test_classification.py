@@ -12,7 +12,8 @@ from tests.support.hostile_values import answer
 from tests.support.tiny import write_config_file
 from tfm.commands import compare, evaluate, export, train, translate, visualize
 from tfm.config import from_mapping, save
-from tfm.data.images import ImageDataConfig, open_images
+from tfm.data.config import ImagesConfig
+from tfm.data.images import open_images
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.models.vit import ViTConfig
@@ -29,7 +30,7 @@ from tfm.workdir.translator import Translator
 def config(tmp_path_factory):
     path = tmp_path_factory.mktemp("images") / "images.npz"
     tiny.write_arrays(path, {"train": 13, "validation": 7, "test": 5})
-    data = ImageDataConfig(kind="arrays", file=str(path), batch_size=4)
+    data = ImagesConfig(kind="arrays", file=str(path), batch_size=4)
     training = TrainingConfig(peak_learning_rate=1e-3, steps=26, warmup_steps=2)
     return Config(model=tiny.MODEL, data=data, training=training, label_smoothing=0.2)
 

@@ -14,7 +14,7 @@ from tests.support.tiny import train_run
 from tfm.commands import compare, config_flag, evaluate, export, translate
 from tfm.config import from_mapping
 from tfm.data.sources.opening import read_sides
-from tfm.data.tokenizer import EOS_ID
+from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.data.trees import format_tree, list_leaves, read_trees, restore_tree
 from tfm.decoding.score import score_pairs
 from tfm.errors import UserError

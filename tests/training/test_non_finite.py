@@ -18,7 +18,7 @@ from tests.support.tiny import train_run
 from tests.support.tiny_regression import Regression, make_config
 from tfm.checkpoints.store import CheckpointStore
 from tfm.data.sources.opening import open_pairs
-from tfm.data.tokenizer import EOS_ID
+from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.tasks import translation

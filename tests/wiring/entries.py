@@ -8,8 +8,7 @@ from typing import Any
 from tests.wiring import observers
 from tests.wiring.observers import DOCUMENTS, LM, OTHER_MODELS, PAIRS, PICTURES, TRANSFORMER
 from tfm import tasks
-from tfm.data.config import DataConfig, DocumentsConfig
-from tfm.data.images import ImageDataConfig
+from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.models import TransformerConfig
 from tfm.models.decoder_lm import DecoderLMConfig
@@ -211,7 +210,7 @@ def fields_of(section: Any) -> dict[str, Any]:
 
 def data_entries() -> Iterator[Entry]:
     """Yields the entries of the data sections."""
-    of_pairs = functools.partial(make_entries, DataConfig, observers.observe_data)
+    of_pairs = functools.partial(make_entries, PairsConfig, observers.observe_data)
     table = {"kind": "table", "train": "train.tsv", "validation": "validation.tsv", "test": "test.tsv"}
     columns = {"source_column": "1", "target_column": "2", "vocabulary_size": 340}
     mixed = {split: f"{split}.mixed" for split in ("train", "validation", "test")} | columns
@@ -245,7 +244,8 @@ def data_entries() -> Iterator[Entry]:
     of_vocabulary = {
         # The pair that makes the vocabulary is of the first corpus, so that only a symbol has the second tag.
         "tags": ("<a>,<b>", "<a>,<c>", tagged | {"vocabulary_pairs": 1, "vocabulary_size": 290}),
-        "vocabulary_size": (330, 320),
+        "tokenizer": ("word_pieces", "own.model"),
+        "vocabulary_size": (330, "auto"),
         "vocabulary_pairs": (5_000_000, 7),
     }
     yield from of_pairs("assets", PAIRS, of_vocabulary)
@@ -253,7 +253,7 @@ def data_entries() -> Iterator[Entry]:
     yield from library_entries()
     caches = {"cache_dir": ("first_cache", "second_cache")}
     tokens = functools.partial(make_entries, observe=observers.observe_cache, parts="tokens", values=caches)
-    yield from tokens(DataConfig, base=PAIRS)
+    yield from tokens(PairsConfig, base=PAIRS)
     yield from tokens(DocumentsConfig, base=DOCUMENTS)
     yield from document_entries(table)
     yield from image_entries()
@@ -263,16 +263,16 @@ def library_entries() -> Iterator[Entry]:
     """Yields the entries of the fields that name a data set of TFDS or Hugging Face."""
     named = {"name": ("a", "b"), "directory": ("", "folder")}
     read: dict[type, dict[str, Any]] = {
-        DataConfig: {"source_language": ("en", "fr"), "target_language": ("de", "fr")},
+        PairsConfig: {"source_language": ("en", "fr"), "target_language": ("de", "fr")},
         DocumentsConfig: {"feature": ("text", "other")},
-        ImageDataConfig: {},
+        ImagesConfig: {},
     }
     for section, fields in read.items():
         of_library = functools.partial(make_entries, section, observers.observe_library)
         tfds, saved = ({"name": "a", "kind": kind} for kind in ("tfds", "huggingface"))
         yield from of_library("found prepared", tfds, named)
         yield from of_library("opened", tfds, fields | {"train": ("train", "all")})
-        if section is not ImageDataConfig:
+        if section is not ImagesConfig:
             yield from of_library("opened", saved, named | fields | {"train": ("train", "all")})
 
 
@@ -302,7 +302,7 @@ def document_entries(table: dict[str, Any]) -> Iterator[Entry]:
 
 def image_entries() -> Iterator[Entry]:
     """Yields the entries of the data section of image classification."""
-    of_images = functools.partial(make_entries, ImageDataConfig, observers.observe_data)
+    of_images = functools.partial(make_entries, ImagesConfig, observers.observe_data)
     yield from of_images("train validation test", PICTURES, {"file": ("images.npz", "others.npz")})
     yield from of_images("train validation test description", PICTURES, {"batch_size": (8, 6)})
     yield from of_images("train", PICTURES, {"train": ("train", "more")})
@@ -310,7 +310,7 @@ def image_entries() -> Iterator[Entry]:
     yield from of_images("validation", PICTURES, {"validation": ("validation", "check")})
     yield from of_images("test", PICTURES, {"test": ("test", "exam")})
     kinds = {"kind": ("arrays", "digits")}
-    yield from make_entries(ImageDataConfig, observers.observe_images, "images labels", PICTURES, kinds)
+    yield from make_entries(ImagesConfig, observers.observe_images, "images labels", PICTURES, kinds)
 
 
 RUN = {"steps": 6, "warmup_steps": 3, "log_every": 2, "eval_every": 3, "checkpoint_every": 2, "keep": 9}
@@ -454,8 +454,8 @@ def task_entries() -> Iterator[Entry]:
     of_text = functools.partial(make_entries, language_modeling.Config, observers.observe_loss)
     yield from of_text("loss scores", documents, chunks)
     of_run = functools.partial(make_entries, observe=observers.observe_run)
-    pairs = {"model": TRANSFORMER, "data": DataConfig(**PAIRS)}
-    trees = DataConfig(**PAIRS | {"kind": "treebank", "vocabulary_size": 400, "batch_tokens": 256})
+    pairs = {"model": TRANSFORMER, "data": PairsConfig(**PAIRS)}
+    trees = PairsConfig(**PAIRS | {"kind": "treebank", "vocabulary_size": 400, "batch_tokens": 256})
     trees = dataclasses.replace(trees, source_language="words", target_language="trees", max_length=128)
     for section, data in ((translation.Config, pairs), (parsing.Config, pairs | {"data": trees})):
         yield from of_run(section, parts="pairs samples", base=data, values={"validation_sentences": (2, 3)})

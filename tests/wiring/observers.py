@@ -29,11 +29,14 @@ from tests.support import images, tiny, tiny_regression, tiny_trees
 from tests.support.programs import initialize
 from tfm import models, tasks
 from tfm.config import allow_modules, to_config_dict
-from tfm.data.config import DataConfig, DocumentsConfig
-from tfm.data.images import ImageDataConfig, open_images
+from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
+from tfm.data.images import open_images
 from tfm.data.sources import documents
 from tfm.data.sources import opening as sources
-from tfm.data.tokenizer import EOS_ID, Tokenizer
+from tfm.data.tokenizers.files import load_word_pieces
+from tfm.data.tokenizers.learning import learn_word_pieces
+from tfm.data.tokenizers.protocol import EOS_ID
+from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import Continuation, generate_batch
 from tfm.decoding.parameters import search_parameters
@@ -64,7 +67,7 @@ PARTS = ("attention", "masked_self_attention", "embedding", "feed_forward", "nor
 BATCHES = 24  # of training that are compared, more than an epoch
 
 SHORT = {
-    "data": DataConfig(max_length=8),
+    "data": PairsConfig(max_length=8),
     "decoding": DecodingConfig(max_input=8, max_extra_tokens=4),
 }
 TRANSFORMER = TransformerConfig(encoder_layers=1, decoder_layers=2, d_model=8, d_ff=12, heads=2)
@@ -143,7 +146,7 @@ class Recorded(list):
         return list(self)[index]
 
 
-def open_reversed(config: DataConfig, split: str) -> Any:
+def open_reversed(config: PairsConfig, split: str) -> Any:
     """Opens the pairs of text files with their words in reverse order."""
     pairs = sources.open_pairs(dataclasses.replace(config, kind="text"), split)
     source = Recorded(split)
@@ -266,6 +269,7 @@ def write_data() -> None:
             (folder / f"{split}.mixed").write_text("\n".join(mixed))
         with gzip.open(folder / "packed.tsv.gz", "wt") as file:
             file.write((folder / "train.tsv").read_text())
+    learn_word_pieces(tiny.WORDS, 280, "own.model")
     tiny_trees.write_treebank(pathlib.Path("corpus"))
     images.write_arrays("images.npz", {split: 8 * size // 5 for split, size in SIZES.items()})
     images.write_arrays("others.npz", {split: 6 * size // 5 for split, size in SIZES.items()})
@@ -364,7 +368,7 @@ def make_run(section: Any) -> Any:
     """Returns the config of a tiny run with this section of data or of training."""
     if isinstance(section, DocumentsConfig):
         return language_modeling.Config(model=LM, data=section, stride=8, validation_samples=2)
-    if isinstance(section, ImageDataConfig):
+    if isinstance(section, ImagesConfig):
         return classification.Config(model=images.MODEL, data=section)
     return translation.Config(model=TRANSFORMER, data=section, validation_sentences=3)
 
@@ -376,7 +380,7 @@ def observe_data(data: Any) -> Observation:
 
 def observe_order(training: TrainingConfig) -> Observation:
     """Observes the training batches of the tasks with this training section."""
-    runs = map(make_run, (DataConfig(**PAIRS), DocumentsConfig(**DOCUMENTS), ImageDataConfig(**PICTURES)))
+    runs = map(make_run, (PairsConfig(**PAIRS), DocumentsConfig(**DOCUMENTS), ImagesConfig(**PICTURES)))
     opened = (open_run(dataclasses.replace(run, training=training))[1] for run in runs)
     return {
         name: list_values(itertools.islice(data.train_batches(0), 2))
@@ -408,15 +412,15 @@ def observe_library(data: Any) -> Observation:
         "tfm.data.sources.tfds.find_builder": find,
         "tfm.data.sources.tfds.prepare": prepare,
         "tfm.data.sources.tfds.split_problems": lambda *_: [],
-        "tfm.data.images.find_feature_problems": lambda *_: [],
+        "tfm.data.images.check_builder": lambda *_: [],
         "tfm.data.sources.tfds.read_records": Recorded,
         "tfm.data.images.RecordImages": Recorded,
         "tfm.data.sources.huggingface.open_dataset": Recorded,
     }
     openers = {
-        DataConfig: sources.open_pairs,
+        PairsConfig: sources.open_pairs,
         DocumentsConfig: documents.open_documents,
-        ImageDataConfig: open_images,
+        ImagesConfig: open_images,
     }
     with contextlib.ExitStack() as stack:
         for name, replacement in replaced.items():
@@ -424,7 +428,7 @@ def observe_library(data: Any) -> Observation:
         return {"opened": openers[type(data)](data, "train").fingerprint} | called
 
 
-def observe_images(data: ImageDataConfig) -> Observation:
+def observe_images(data: ImagesConfig) -> Observation:
     """Returns the first images of the training split."""
     found, labels = open_images(data, "train").take(np.arange(2))
     return {"images": found.tolist(), "labels": labels.tolist()}
@@ -522,12 +526,12 @@ def observe_store(training: TrainingConfig) -> Observation:
 
 
 @functools.cache
-def load_tokenizer() -> Tokenizer:
+def load_tokenizer() -> WordPieces:
     """Returns a tokenizer of the words of the tiny corpus."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "tokenizer")
-        Tokenizer.train([" ".join(tiny.WORDS)] * 9, 310, path)
-        return Tokenizer.load(path)
+        learn_word_pieces([" ".join(tiny.WORDS)] * 9, 310, path)
+        return load_word_pieces(path)
 
 
 def fake_params(task: Any) -> Any:
@@ -630,4 +634,4 @@ def observe_continuations(decoding: GenerationConfig) -> Observation:
 
 def make_translation(**fields: Any) -> Any:
     """Returns the config of a tiny translation run."""
-    return dataclasses.replace(make_run(DataConfig(**PAIRS)), **fields)
+    return dataclasses.replace(make_run(PairsConfig(**PAIRS)), **fields)

@@ -90,16 +90,10 @@ def test_any_report_gives_a_card_or_an_error(value, name):
     in_folder(entries.report, json.dumps(sound | {name: value}).encode())
 
 
-HEADER = b"\x93NUMPY\x01\x00\x76\x00{'descr': '<u2', 'fortran_order': False, 'shape': (%b), }"
-
-
 @pytest.mark.long
-@example("source.npy", HEADER % b"5,".ljust(60) + b"\n")
-@example("source.npy", b"\x93NUMPY\x01\x00\x76\x00{'descr': (".ljust(127) + b"\n")  # found by fuzzing
-@example("source.npy", HEADER % b"9999999999999999,")
 @given(
-    st.sampled_from(["source.npy", "source_ends.npy", "target.npy", "target_ends.npy"]),
-    st.binary(max_size=20) | st.binary(max_size=300).map(b"\x93NUMPY\x01\x00".__add__),
+    st.sampled_from(["source.tokens", "source.ends", "target.tokens", "target.ends", "checksums.json"]),
+    st.binary(max_size=300),
 )
 def test_any_content_of_a_cache_is_built_again(name, content):
     tokens = in_folder(entries.token_cache, name, content)

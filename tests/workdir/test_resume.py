@@ -15,7 +15,7 @@ from tests.support import tiny_regression
 from tests.support.tiny import make_config
 from tfm import config
 from tfm.config import save
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.data.sources.opening import open_pairs
 from tfm.errors import UserError
 from tfm.fields import leaves
@@ -47,7 +47,7 @@ def another(leaf):
     return f"{leaf.value}x" if isinstance(leaf.value, str) else (leaf.value or 0) + 1
 
 
-BASE = Config(data=DataConfig(kind="text"))
+BASE = Config(data=PairsConfig(kind="text"))
 # The documentation promises these fields. All other fields need the flag.
 FREE = {
     *("training.steps", "training.log_every", "training.eval_every", "training.checkpoint_every"),
@@ -68,7 +68,7 @@ FIXED = {
     *("model.attention_bias", "model.activation", "model.norm_order", "model.positions"),
     *("model.max_positions", "model.layer_norm_epsilon", "model.norm", "model.deep_norm", "model.gated"),
     *("model.key_value_heads", "model.scale_attention", "model.attention_window", "model.tied_embeddings"),
-    *("data.vocabulary_size", "data.vocabulary_pairs"),
+    *("data.vocabulary_size", "data.vocabulary_pairs", "data.tokenizer"),
 }
 OPTIMIZER = {  # no resumed run may change them, but a warm start may
     *("training.optimizer.name", "training.optimizer.momentum", "training.optimizer.smallest_factored"),

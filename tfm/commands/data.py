@@ -19,7 +19,7 @@ from absl import flags
 from tfm import config, tasks
 from tfm.commands import cli, config_flag
 from tfm.data.batches import documents, pairs
-from tfm.data.config import DataConfig, DocumentsConfig
+from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.data.inspection import Side, Split, find_hints, read_split
 from tfm.data.sources.documents import check_documents, open_documents
 from tfm.data.sources.opening import check_splits, open_pairs
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Shows the data. See `tfm.commands.cli.parse` for `argv` and for the errors."""
     arguments, _ = cli.parse(__name__, argv, define_flags)
     chosen = cli.read_pipe(cli.read_config(arguments))
-    if not isinstance(getattr(chosen, "data", None), DataConfig | DocumentsConfig):
+    if not isinstance(getattr(chosen, "data", None), PairsConfig | DocumentsConfig):
         raise UserError(
             f"tfm data reads sentence pairs and documents, but the task of this config is '{chosen.task}'."
         )
@@ -194,27 +194,27 @@ def _describe_batching(batching: Mapping[str, Any], data: Any) -> str:
     )
 
 
-def _check(data: DataConfig | DocumentsConfig, names: Sequence[str]) -> None:
+def _check(data: PairsConfig | DocumentsConfig, names: Sequence[str]) -> None:
     """Raises a UserError that lists the problems of all splits."""
-    if isinstance(data, DataConfig):
+    if isinstance(data, PairsConfig):
         check_splits(data, names)
     else:
         check_documents(data, names)
 
 
-def _open(data: DataConfig | DocumentsConfig, name: str) -> Any:
+def _open(data: PairsConfig | DocumentsConfig, name: str) -> Any:
     """Opens a split of sentence pairs or documents."""
-    return open_pairs(data, name) if isinstance(data, DataConfig) else open_documents(data, name)
+    return open_pairs(data, name) if isinstance(data, PairsConfig) else open_documents(data, name)
 
 
-def _languages(data: DataConfig | DocumentsConfig) -> tuple[str, ...]:
+def _languages(data: PairsConfig | DocumentsConfig) -> tuple[str, ...]:
     """Returns the languages of the sides. Documents have one side, without a language."""
-    return data.languages if isinstance(data, DataConfig) else ("",)
+    return data.languages if isinstance(data, PairsConfig) else ("",)
 
 
-def _sides(data: DataConfig | DocumentsConfig) -> Any:
+def _sides(data: PairsConfig | DocumentsConfig) -> Any:
     """Returns the names of the sides in a token cache."""
-    return SIDES if isinstance(data, DataConfig) else TEXT
+    return SIDES if isinstance(data, PairsConfig) else TEXT
 
 
 def _plan(cache: TokenCache, chosen: Any, name: str, tokenizer: Any) -> dict[str, Any]:

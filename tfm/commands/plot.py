@@ -27,7 +27,7 @@ from tfm import masks, positions, schedules
 from tfm.attention import attention_weights
 from tfm.commands import cli, compare, config_flag
 from tfm.data.sources.opening import open_pairs
-from tfm.data.tokenizer import EOS_ID
+from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.decoding.score import predict_pairs
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics

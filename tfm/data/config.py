@@ -1,4 +1,4 @@
-"""The data section of a config: sentence pairs (`DataConfig`) or documents (`DocumentsConfig`)."""
+"""The data section of a config: sentence pairs, documents or labelled images."""
 
 import dataclasses
 import functools
@@ -27,8 +27,11 @@ NOT_READ = (
 VOCABULARY_FILE = "vocabulary.model"  # of translation, in the work directory
 BUILTIN_DOCUMENTS = ("pydoc_topics",)
 TOKENIZER_FILE = "tokenizer.model"  # of language models, in the work directory
+OWN_TOKENIZER = r".+\.(?:model|json)"
+OWN_TOKENIZER_FORM = "the path of a file that ends in .model or .json"
+AUTO = "auto"  # a `vocabulary_size` that the size of the text decides
 FEATURE = re.compile(r"\w[\w.-]*")
-MOST_TOKENS = 65_536  # of one side of a pair, or of a row
+MAX_SIDE_TOKENS = 65_536  # of one side of a pair, or of a row
 SHARE = r"(?=[\d.]*[1-9])(\d{1,9}(\.\d{0,9})?|\.\d{1,9})"  # a number above 0
 TEMPERATURE = "temperature:"  # a `mixing` that begins like this has no list of shares
 MIXING = re.compile(rf"({TEMPERATURE}{SHARE}|{SHARE}(,{SHARE})*)?", re.ASCII)
@@ -37,73 +40,112 @@ TAGS = re.compile(rf"(?!,*$)({TAG})?(,({TAG})?)*|")
 OF_SEVERAL_FILES = ("text", "table")  # kinds whose splits may be several names separated by commas
 
 
+_vocabulary_field = functools.partial(field, asset=VOCABULARY_FILE)
+_tokenizer_field = functools.partial(field, asset=TOKENIZER_FILE)
+
+
+class DataSection:
+    """The base of all data sections of a config. Its subclasses are frozen dataclasses."""
+
+    kind: str
+    name: str
+
+    def __post_init__(self):
+        """
+        Raises:
+          UserError: if a field is invalid, or `name` has no form of a TFDS name for `kind` "tfds". TFDS would
+            search the data sets of its community for other names.
+        """
+        check_fields(self, "data")
+        if self.kind == "tfds" and not TFDS_NAME.fullmatch(self.name):
+            raise UserError(
+                "data.name must be a name such as wmt14_translate/de-en or lm1b for data.kind=tfds, got "
+                f"{self.name!r}."
+            )
+
+
+class TextSection(DataSection):
+    """The base of the data sections whose texts become tokens."""
+
+    batch_tokens: int
+    cache_dir: str
+
+    @property
+    def cache(self) -> str:
+        """Folder of prepared data and tokens: `cache_dir`, or by default the user's cache folder."""
+        return self.cache_dir or user_cache()
+
+    def check_batch(self, row_field: str) -> None:
+        """
+        Raises:
+          UserError: if a batch has fewer tokens than a single row, whose tokens are the value of `row_field`.
+        """
+        row_tokens = getattr(self, row_field)
+        if self.batch_tokens < row_tokens:
+            raise UserError(
+                f"data.batch_tokens must be at least data.{row_field} ({row_tokens:,}), the tokens of a "
+                f"single row, got {self.batch_tokens:,}."
+            )
+
+
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class PairsConfig(TextSection):
     """The source of sentence pairs, their vocabulary, and how they become batches."""
 
-    kind: str = field(
+    kind: str = _vocabulary_field(
         "tfds",
         "Kind of the data. text: two files of lines. table: TSV, CSV, JSON Lines or Parquet files. "
         "huggingface: a data set of the package datasets. tfds: a TFDS data set. builtin: the built-in "
         "language. treebank: bracketed files. builtin_treebank: trees of the built-in language. "
-        "package.module:function: your function (DataConfig, split) -> source, see `tfm.data.source`.",
+        "package.module:function: your function (PairsConfig, split) -> source, see `tfm.data.source`.",
         pattern=re.compile(rf"{'|'.join(KINDS)}|{DOTTED.pattern}", re.ASCII),
         form=f"one of {', '.join(KINDS)}, or package.module:function",
-        asset=VOCABULARY_FILE,
     )
-    name: str = field(
+    name: str = _vocabulary_field(
         "wmt14_translate/de-en",
         "tfds: name of the data set. huggingface: name with the configuration, such as wmt/wmt14:de-en.",
         pattern=re.compile(f"({TFDS_NAME.pattern}|{HUGGINGFACE_NAME.pattern})?"),
         form="a name such as wmt14_translate/de-en",
-        asset=VOCABULARY_FILE,
     )
-    directory: str = field(
+    directory: str = _vocabulary_field(
         "",
         "Folder of the data. text, table, treebank: folder of the files. huggingface: folder written by "
         "save_to_disk; if empty, data.name is loaded. tfds: TFDS's data_dir; empty for its default. A "
         "resumed run may read from another folder if the content of the training data is the same.",
         resume=CHANGEABLE,
-        asset=VOCABULARY_FILE,
     )
-    source_language: str = field(
+    source_language: str = _vocabulary_field(
         "en",
         "Source language. text: extension of the files. tfds: key of the feature.",
         pattern=LANGUAGE,
         form=LANGUAGE_FORM,
-        asset=VOCABULARY_FILE,
     )
-    target_language: str = field(
+    target_language: str = _vocabulary_field(
         "de",
         "Target language. text: extension of the files. tfds: key of the feature.",
         pattern=LANGUAGE,
         form=LANGUAGE_FORM,
-        asset=VOCABULARY_FILE,
     )
-    source_column: str = field(
+    source_column: str = _vocabulary_field(
         "",
         "table, huggingface: name of the source column; if empty, source_language. A number, counted from 1, "
         "selects a column of a TSV or CSV file without a header.",
-        asset=VOCABULARY_FILE,
     )
-    target_column: str = field(
+    target_column: str = _vocabulary_field(
         "",
         "table, huggingface: name or number of the target column; if empty, target_language.",
-        asset=VOCABULARY_FILE,
     )
-    format: str = field(
+    format: str = _vocabulary_field(
         "",
         "table: format of the files. If empty, the extension of each file decides.",
         choices=("", *FORMATS),
-        asset=VOCABULARY_FILE,
     )
-    train: str = field(
+    train: str = _vocabulary_field(
         "train",
         "Training split. text: common stem of the two files (train for train.en and train.de, also with .gz "
         "or .xz). table: file name. text and table also accept several names separated by commas, or a "
         "pattern (part-*). treebank: file name; .mrg or .txt may be omitted. Other kinds: name of a split; "
         "TFDS also has slices such as train[:90%].",
-        asset=VOCABULARY_FILE,
     )
     validation: str = field("validation", "Validation split, in the form of data.train.")
     test: str = field(
@@ -117,31 +159,39 @@ class DataConfig:
         pattern=MIXING,
         form="numbers above 0 separated by commas, or temperature: and a number",
     )
-    tags: str = field(
+    tags: str = _vocabulary_field(
         "",
         "Tags that are added before each source text, such as <de>,<fr>: a tag for each name in a split. "
         "Each tag becomes a single piece of a new vocabulary.",
         pattern=TAGS,
         form="tags such as <de>, >>de<< or __de__ separated by commas",
-        asset=VOCABULARY_FILE,
     )
-    vocabulary_size: int = field(
+    tokenizer: str = _vocabulary_field(
+        "word_pieces",
+        "Tokenizer of both languages. word_pieces: data.vocabulary_size pieces, learned from the training "
+        "text. Otherwise the path of your own SentencePiece model or Hugging Face tokenizer.json, of which "
+        "the run keeps a copy.",
+        pattern=re.compile(rf"word_pieces|{OWN_TOKENIZER}", re.DOTALL),
+        form=f"word_pieces, or {OWN_TOKENIZER_FORM}",
+        resume=NEVER,
+    )
+    vocabulary_size: int | str = _vocabulary_field(
         37_000,
-        "Number of word pieces. Both languages share this vocabulary.",
+        "Number of word pieces that are learned. Both languages share this vocabulary. auto: the size of the "
+        "training text decides.",
         least=1,
         most=10_000_000,
+        word=AUTO,
         unit="pieces",
         resume=NEVER,
-        asset=VOCABULARY_FILE,
     )
-    vocabulary_pairs: int = field(
+    vocabulary_pairs: int = _vocabulary_field(
         5_000_000,
         "Maximum number of training pairs, evenly spaced, that the vocabulary is learned on.",
         least=1,
         most=10**12,
         unit="pairs",
         resume=NEVER,
-        asset=VOCABULARY_FILE,
     )
     subword_dropout: float = field(
         0.0,
@@ -161,7 +211,7 @@ class DataConfig:
         256,
         "Maximum tokens of a side, including EOS. Training and validation leave out longer pairs.",
         least=1,
-        most=MOST_TOKENS,
+        most=MAX_SIDE_TOKENS,
         unit="tokens",
     )
     batching: str = field(
@@ -177,7 +227,7 @@ class DataConfig:
         most=10**8,
         unit="tokens",
     )
-    row_length: int = field(256, "Tokens of a packed row.", least=1, most=MOST_TOKENS, unit="tokens")
+    row_length: int = field(256, "Tokens of a packed row.", least=1, most=MAX_SIDE_TOKENS, unit="tokens")
     cache_dir: str = field(
         "",
         "Folder of prepared data and tokens. If empty, the user's cache folder.",
@@ -185,25 +235,14 @@ class DataConfig:
     )
 
     def __post_init__(self):
-        check_fields(self, "data")
-        check_name(self.kind, self.name)
+        super().__post_init__()
         if (self.mixing or self.tags) and self.kind not in OF_SEVERAL_FILES:
             raise UserError(
                 f"data.mixing and data.tags require data.kind={' and '.join(OF_SEVERAL_FILES)}, got "
                 f"{self.kind!r}. Write the pairs to text or table files, or leave these two fields empty."
             )
         check_shares(self.mixing, len(self.train.split(",")))
-        row = self.row_length if self.batching == "packed" else self.max_length
-        if self.batch_tokens < row:
-            raise UserError(
-                f"data.batch_tokens must be at least {row}, the tokens of a single row, got "
-                f"{self.batch_tokens}."
-            )
-
-    @property
-    def cache(self) -> str:
-        """Folder of prepared data and tokens: `cache_dir`, or by default the user's cache folder."""
-        return self.cache_dir or user_cache()
+        self.check_batch("row_length" if self.batching == "packed" else "max_length")
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -221,76 +260,72 @@ class DataConfig:
         return min(self.max_length, self.row_length) if self.batching == "packed" else self.max_length
 
 
-_shared_field = functools.partial(field_like, DataConfig)
+_shared_field = functools.partial(field_like, PairsConfig)
 
 
 @dataclasses.dataclass(frozen=True)
-class DocumentsConfig:
+class DocumentsConfig(TextSection):
     """The source of documents, their tokenizer, and how the tokens become rows of a batch."""
 
-    kind: str = field(
+    kind: str = _tokenizer_field(
         "text",
         "Kind of the data. text: text files. table: TSV, CSV, JSON Lines or Parquet files with a document in "
         "each row. huggingface: a data set of the package datasets. tfds: a TFDS data set. builtin: a "
         "built-in data set.",
         choices=("text", "table", "huggingface", "tfds", "builtin"),
-        asset=TOKENIZER_FILE,
     )
-    name: str = field(
+    name: str = _tokenizer_field(
         "",
         "tfds: name of the data set, such as lm1b. huggingface: name with the configuration, such as "
         "Salesforce/wikitext:wikitext-2-v1. builtin: pydoc_topics, the texts of Python's help().",
         pattern=re.compile(rf"({TFDS_NAME.pattern}|{HUGGINGFACE_NAME.pattern})?"),
         form="a name such as lm1b or pydoc_topics",
-        asset=TOKENIZER_FILE,
     )
-    directory: str = field(
+    directory: str = _tokenizer_field(
         "",
         "Folder of the data. text, table: folder of the files. huggingface: folder written by save_to_disk; "
         "if empty, data.name is loaded. tfds: TFDS's data_dir; empty for its default.",
         resume=CHANGEABLE,
-        asset=TOKENIZER_FILE,
     )
-    feature: str = field(
+    feature: str = _tokenizer_field(
         "text",
         "table, huggingface: name of the column with the text. A number, counted from 1, selects a column of "
         "a TSV or CSV file without a header. tfds: name of the feature.",
         pattern=FEATURE,
         form="letters, digits, '.', '_' or '-'",
-        asset=TOKENIZER_FILE,
     )
-    documents: str = field(
+    documents: str = _tokenizer_field(
         "file",
         "Unit of a text file that is a document: the whole file, a paragraph (separated by blank lines) or a "
         "line.",
         choices=("file", "paragraph", "line"),
-        asset=TOKENIZER_FILE,
     )
     format: str = _shared_field("format")
-    train: str = field(
+    train: str = _tokenizer_field(
         "train",
         "Training split. text, table: file name (also with .gz or .xz), several names separated by commas, "
         "or a pattern (part-*). Other kinds: name of a split; TFDS also has slices such as train[:90%].",
-        asset=TOKENIZER_FILE,
     )
     validation: str = _shared_field("validation")
     test: str = _shared_field("test")
-    tokenizer: str = field(
+    tokenizer: str = _tokenizer_field(
         "bytes",
         "Unit of the tokens. bytes: UTF-8 bytes. characters: the characters of the training text; other "
-        "characters become bytes. word_pieces: a vocabulary of data.vocabulary_size pieces.",
-        choices=("bytes", "characters", "word_pieces"),
+        "characters become bytes. word_pieces: a vocabulary of data.vocabulary_size pieces. Otherwise the "
+        "path of your own SentencePiece model or Hugging Face tokenizer.json, of which the run keeps a copy.",
+        pattern=re.compile(rf"bytes|characters|word_pieces|{OWN_TOKENIZER}", re.DOTALL),
+        form=f"bytes, characters, word_pieces, or {OWN_TOKENIZER_FORM}",
         resume=NEVER,
-        asset=TOKENIZER_FILE,
     )
-    vocabulary_size: int = field(
+    vocabulary_size: int | str = _tokenizer_field(
         32_000,
-        "Number of word pieces. The tokenizers bytes and characters ignore this field.",
+        "Number of word pieces. auto: the size of the training text decides. Other tokenizers ignore this "
+        "field.",
         least=1,
         most=10_000_000,
+        word=AUTO,
         unit="pieces",
         resume=NEVER,
-        asset=TOKENIZER_FILE,
     )
     rows: str = field(
         "contiguous",
@@ -300,7 +335,11 @@ class DocumentsConfig:
         choices=("contiguous", "packed"),
     )
     row_length: int = field(
-        1024, "Tokens of a row, the longest context of training.", least=2, most=MOST_TOKENS, unit="tokens"
+        1024,
+        "Tokens of a row, the longest context of training.",
+        least=2,
+        most=MAX_SIDE_TOKENS,
+        unit="tokens",
     )
     batch_tokens: int = field(
         32_768, "Tokens of a batch, including padding.", least=1, most=10**8, unit="tokens"
@@ -308,23 +347,13 @@ class DocumentsConfig:
     cache_dir: str = _shared_field("cache_dir")
 
     def __post_init__(self):
-        check_fields(self, "data")
-        check_name(self.kind, self.name)
-        if self.batch_tokens < self.row_length:
-            raise UserError(
-                f"data.batch_tokens must be at least data.row_length ({self.row_length}), got "
-                f"{self.batch_tokens}."
-            )
+        super().__post_init__()
+        self.check_batch("row_length")
         if self.kind == "builtin" and self.name not in BUILTIN_DOCUMENTS:
             raise UserError(
                 f"data.name must be one of {', '.join(BUILTIN_DOCUMENTS)} for data.kind=builtin, got "
                 f"{self.name!r}."
             )
-
-    @property
-    def cache(self) -> str:
-        """Folder of prepared data and tokens."""
-        return self.cache_dir or user_cache()
 
     @property
     def summary(self) -> str:
@@ -336,20 +365,62 @@ class DocumentsConfig:
             "tfds": f"TFDS `{self.name}`",
             "builtin": f"the built-in `{self.name}`",
         }
-        return f"{where[self.kind]}, `{self.train}`, validated on `{self.validation}`, as {self.tokenizer}"
+        tokenizer = os.path.basename(self.tokenizer)
+        return f"{where[self.kind]}, `{self.train}`, validated on `{self.validation}`, as {tokenizer}"
 
 
-def check_name(kind: str, name: str) -> None:
-    """Checks the form of `data.name` for `data.kind` "tfds".
+@dataclasses.dataclass(frozen=True)
+class ImagesConfig(DataSection):
+    """The source of labelled images, and how they become batches."""
 
-    Raises:
-      UserError: if TFDS cannot have a data set of this name, or would search the community's data sets.
-    """
-    if kind == "tfds" and not TFDS_NAME.fullmatch(name):
-        raise UserError(
-            "data.name must be a name such as wmt14_translate/de-en or lm1b for data.kind=tfds, got "
-            f"{name!r}."
-        )
+    kind: str = field(
+        "tfds",
+        "Kind of the data. tfds: a TFDS data set. arrays: the arrays of an .npz file. digits: scikit-learn's "
+        "1,797 digits of 8 x 8 pixels (install the extra digits).",
+        choices=("tfds", "arrays", "digits"),
+    )
+    name: str = field(
+        "mnist",
+        "tfds: name of the data set. It must have the features image and label.",
+        pattern=TFDS_NAME,
+        form="a name such as mnist",
+    )
+    directory: str = field("", "tfds: TFDS's data_dir; empty for its default.")
+    file: str = field(
+        "",
+        "arrays: path of an .npz file. For each SPLIT it contains SPLIT_images, [N, height, width, C] or "
+        "[N, height, width], uint8 or floats from 0 to 1, and SPLIT_labels, [N], integers from 0. The array "
+        "label_names, a text for each label, is optional.",
+    )
+    train: str = field(
+        "train",
+        "Training split. tfds: a split such as train or train[:90%]. arrays: the SPLIT in the names of the "
+        "arrays. digits: train, validation or test.",
+    )
+    validation: str = field("validation", "Validation split, in the form of data.train.")
+    test: str = _shared_field("test")
+    batch_size: int = field(
+        128, "Images of a batch, summed over all hosts.", least=1, most=10**7, unit="images"
+    )
+    max_shift: int = field(
+        0,
+        "Maximum random shift of each training image, vertically and horizontally. Zeros fill the margin.",
+        least=0,
+        most=4096,
+        unit="pixels",
+    )
+    flip: bool = field(False, "Random mirroring of training images, left to right, with probability 1/2.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.kind == "arrays" and not self.file:
+            raise UserError("data.kind 'arrays' needs data.file, but it is empty. Set it to an .npz file.")
+
+    @property
+    def summary(self) -> str:
+        """Description of the data for a line of the model card."""
+        of = {"digits": "scikit-learn's digits", "arrays": f"`{self.file}`", "tfds": f"TFDS `{self.name}`"}
+        return f"{of[self.kind]}, `{self.train}`, validated on `{self.validation}`"
 
 
 def check_shares(mixing: str, corpora: int) -> None:
@@ -375,7 +446,8 @@ def remove_paths(data: Any) -> Any:
     names = {split: _remove_folders(getattr(data, split)) for split in SPLITS}
     if data.kind == "huggingface" and data.directory:
         names["name"] = ""
-    return dataclasses.replace(data, directory="", cache_dir="", **names)
+    tokenizer = _remove_folders(data.tokenizer)
+    return dataclasses.replace(data, directory="", cache_dir="", tokenizer=tokenizer, **names)
 
 
 def _remove_folders(name: str) -> str:

@@ -1,9 +1,12 @@
-"""Labelled images from TFDS, files of arrays or scikit-learn, with a common interface, `Images`.
+"""Labelled images from TFDS, files of arrays or scikit-learn, and their batches.
 
-This module does not depend on JAX.
+The order and the augmentation of the batches depend only on the seed and the step. A batch is a dict of
+
+    images   float32 [B, height, width, C], from -1 (darkest) to 1 (brightest); 0 in padding rows
+    labels   int32 [B]; 0 in padding rows
+    weights  float32 [B]; 1, or 0 in padding rows
 """
 
-import dataclasses
 import errno
 import functools
 import hashlib
@@ -11,77 +14,23 @@ import io
 import textwrap
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from tfm.data.config import SPLITS, TFDS_NAME
+from tfm.data.config import SPLITS, ImagesConfig
 from tfm.data.data_errors import collect, raise_all
 from tfm.data.sources import tfds
 from tfm.errors import UserError, install_extra
-from tfm.fields import CHANGEABLE, check_fields, field
 
+Batch = dict[str, np.ndarray]
+ORDER, AUGMENTATION = 0, 1  # numbers of the random streams of a seed
 # NumPy and zipfile raise these for a damaged archive, also when damage looks like an unsupported ZIP feature.
 DAMAGE = (ValueError, EOFError, KeyError, RuntimeError, OSError, zipfile.BadZipFile, zlib.error)
 MAX_REASON_CHARACTERS = 200
+CHECKED_IMAGES = 100  # of a TFDS split, evenly spaced, when it is opened
 DIGITS_SPLIT = "by index modulo 10: validation 0, test 4 and 9, train the others"
-
-
-@dataclasses.dataclass(frozen=True)
-class ImageDataConfig:
-    """The source of labelled images, and how they become batches."""
-
-    kind: str = field(
-        "tfds",
-        "Kind of the data. tfds: a TFDS data set. arrays: the arrays of an .npz file. digits: scikit-learn's "
-        "1,797 digits of 8 x 8 pixels (install the extra digits).",
-        choices=("tfds", "arrays", "digits"),
-    )
-    name: str = field(
-        "mnist",
-        "tfds: name of the data set. It must have the features image and label.",
-        pattern=TFDS_NAME,
-        form="a name such as mnist",
-    )
-    directory: str = field("", "tfds: TFDS's data_dir; empty for its default.")
-    file: str = field(
-        "",
-        "arrays: path of an .npz file. For each SPLIT it contains SPLIT_images, [N, height, width, C] or "
-        "[N, height, width], uint8 or floats from 0 to 1, and SPLIT_labels, [N], integers from 0. The array "
-        "label_names, a text for each label, is optional.",
-    )
-    train: str = field(
-        "train",
-        "Training split. tfds: a split such as train or train[:90%]. arrays: the SPLIT in the names of the "
-        "arrays. digits: train, validation or test.",
-    )
-    validation: str = field("validation", "Validation split, in the form of data.train.")
-    test: str = field(
-        "test", "Test split, in the form of data.train. Training does not read it.", resume=CHANGEABLE
-    )
-    batch_size: int = field(
-        128, "Images of a batch, summed over all hosts.", least=1, most=10**7, unit="images"
-    )
-    max_shift: int = field(
-        0,
-        "Maximum random shift of each training image, vertically and horizontally. Zeros fill the margin.",
-        least=0,
-        most=4096,
-        unit="pixels",
-    )
-    flip: bool = field(False, "Random mirroring of training images, left to right, with probability 1/2.")
-
-    def __post_init__(self):
-        check_fields(self, "data")
-        if self.kind == "arrays" and not self.file:
-            raise UserError("data.kind 'arrays' needs data.file, but it is empty. Set it to an .npz file.")
-
-    @property
-    def summary(self) -> str:
-        """Description of the data for a line of the model card."""
-        of = {"digits": "scikit-learn's digits", "arrays": f"`{self.file}`", "tfds": f"TFDS `{self.name}`"}
-        return f"{of[self.kind]}, `{self.train}`, validated on `{self.validation}`"
 
 
 class Images(Protocol):
@@ -134,12 +83,12 @@ class RecordImages:
     """A split of a prepared TFDS builder. Images are decoded when they are read.
 
     Args:
-      builder: prepared builder.
+      builder: prepared builder that `check_builder` accepts.
       split: TFDS's name of the split.
 
     Raises:
-      UserError: if there is no such split, the features image and label are missing or have other types,
-        there are no examples, or the files are damaged.
+      UserError: if the files are damaged, or some images, of which at most `CHECKED_IMAGES` are read, have
+        no label or differ in size.
     """
 
     largest = 255.0
@@ -148,7 +97,6 @@ class RecordImages:
         import tensorflow_datasets
 
         self._name, self._folder = builder.info.full_name, builder.data_dir
-        raise_all([*find_feature_problems(builder), *tfds.split_problems(builder, [split])])
         with tfds.reading(self._folder):
             decoders = {"image": tensorflow_datasets.decode.SkipDecoding()}
             self._records = builder.as_data_source(split=split, decoders=decoders)
@@ -156,6 +104,7 @@ class RecordImages:
         self._channels = builder.info.features["image"].shape[-1]
         self.label_names = list(builder.info.features["label"].names)
         self.fingerprint = f"tfds-{self._name}-{split}-{size}-image-label"
+        self.take(np.linspace(0, size - 1, min(size, CHECKED_IMAGES)).astype(int))
 
     def __len__(self):
         return len(self._records)
@@ -187,7 +136,7 @@ class RecordImages:
         return pixels[..., None] if self._channels == 1 else pixels
 
 
-def open_images(config: ImageDataConfig, split: str) -> Images:
+def open_images(config: ImagesConfig, split: str) -> Images:
     """Opens the images of a split. Downloads a TFDS data set that does not exist yet.
 
     Args:
@@ -208,11 +157,14 @@ def open_images(config: ImageDataConfig, split: str) -> Images:
     if config.kind == "arrays":
         return _open_arrays(config.file, name)
     builder = tfds.find_builder(config.name, config.directory)
-    raise_all([*find_feature_problems(builder), *tfds.split_problems(builder, [name])])
-    return RecordImages(tfds.prepare(builder, config.name, config.directory), name)
+    check_builder(builder, name)  # before the download, as far as TFDS knows
+    prepared = tfds.prepare(builder, config.name, config.directory)
+    if prepared is not builder:
+        check_builder(prepared, name)
+    return RecordImages(prepared, name)
 
 
-def check_splits(config: ImageDataConfig, splits: Sequence[str] = SPLITS) -> None:
+def check_splits(config: ImagesConfig, splits: Sequence[str] = SPLITS) -> None:
     """Opens splits, so that problems show before the long work on the data begins.
 
     Args:
@@ -229,23 +181,27 @@ def check_splits(config: ImageDataConfig, splits: Sequence[str] = SPLITS) -> Non
     raise_all(problems)
 
 
-def find_feature_problems(builder: Any) -> list[str]:
-    """Returns error messages if a TFDS data set has no 8-bit images with 1 or 3 channels and class labels."""
+def check_builder(builder: Any, split: str) -> None:
+    """Checks that a TFDS data set has a split, 8-bit images with 1 or 3 channels, and class labels.
+
+    Raises:
+      UserError: if something is missing. The message lists all problems.
+    """
     from tensorflow_datasets import features as kinds
 
-    features, problems = builder.info.features, []
-    for name, kind in (("image", kinds.Image), ("label", kinds.ClassLabel)):
-        if not hasattr(features, "keys") or name not in features or not isinstance(features[name], kind):
-            problems.append(
-                f"The data set {builder.info.full_name} has no feature '{name}' of the type {kind.__name__}. "
-                "Use a data set for image classification."
-            )
+    features, name = builder.info.features, builder.info.full_name
+    problems = [
+        f"The data set {name} has no feature '{feature}' of the type {kind.__name__}. Use a data set for "
+        "image classification."
+        for feature, kind in (("image", kinds.Image), ("label", kinds.ClassLabel))
+        if not isinstance(dict(features.items() if hasattr(features, "items") else ()).get(feature), kind)
+    ]
     if not problems and (features["image"].np_dtype != np.uint8 or features["image"].shape[-1] not in (1, 3)):
         problems.append(
-            f"Expected images of 8 bits with 1 or 3 channels in {builder.info.full_name}, got "
-            f"{features['image']}. Use another data set."
+            f"Expected images of 8 bits with 1 or 3 channels in {name}, got {features['image']}. Use another "
+            "data set."
         )
-    return problems
+    raise_all([*problems, *tfds.split_problems(builder, [split])])
 
 
 def _open_digits(split: str) -> ArrayImages:
@@ -278,7 +234,7 @@ def read_digits():
 
 
 def _open_arrays(path: str, split: str) -> ArrayImages:
-    """Returns a split of an .npz file, whose arrays the help of `ImageDataConfig.file` describes."""
+    """Returns a split of an .npz file, whose arrays the help of `ImagesConfig.file` describes."""
     arrays = _read_arrays(path, (f"{split}_images", f"{split}_labels"))
     images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
     images = images[..., None] if images.ndim == 3 else images
@@ -338,3 +294,115 @@ def _array_problem(images: np.ndarray, labels: np.ndarray) -> str:
     if images.dtype.kind != "f" or not (images.min() >= 0 and images.max() <= 1):
         return f"must be uint8 or floats from 0 to 1, got {images.dtype} of {images.min()} to {images.max()}"
     return ""
+
+
+class ImageBatches:
+    """An endless sequence of full batches. `batch(step)` depends only on the step, the seed and the host.
+
+    Each epoch contains each image once, in a new random order. A batch may contain the end of an epoch and
+    the start of the next.
+
+    Args:
+      source: the images.
+      config: batch size over all hosts, and augmentation.
+      seed: seed of the order and the augmentation.
+      host_index: number of this host, from 0.
+      host_count: number of hosts. Host i reads the images i, i + host_count, ... of each batch.
+    """
+
+    def __init__(
+        self, source: Images, config: ImagesConfig, seed: int, *, host_index: int = 0, host_count: int = 1
+    ):
+        self._source, self._config, self._seed = source, config, seed
+        self._host_index, self._host_count = host_index, host_count
+        self.rows = -(-config.batch_size // host_count)  # rows of a batch on this host
+        self._order = functools.lru_cache(maxsize=2)(self._shuffle)
+
+    def batch(self, step: int) -> Batch:
+        """Returns this host's share of the batch of `step`, counted from 0."""
+        mine = slice(self._host_index, None, self._host_count)
+        images, labels = self._source.take(self._batch_indices(step)[mine])
+        rng = np.random.default_rng((self._seed, AUGMENTATION, step))
+        images = augment(images, self._config, rng, self._config.batch_size, mine)
+        return assemble(images, labels, self._source.largest, self.rows)
+
+    def describe(self, step: int) -> dict[str, Any]:
+        """Returns the epoch of the first image of a batch, and the indices of its images on all hosts."""
+        epoch = step * self._config.batch_size // len(self._source)
+        return {"epoch": epoch, "images": self._batch_indices(step).tolist()}
+
+    def _batch_indices(self, step: int) -> np.ndarray:
+        """Returns the indices of a step's images on all hosts, int [batch_size]."""
+        start = step * self._config.batch_size
+        places = np.arange(start, start + self._config.batch_size)
+        epochs, within = np.divmod(places, len(self._source))
+        return np.array([self._order(int(epoch))[i] for epoch, i in zip(epochs, within, strict=True)])
+
+    def _shuffle(self, epoch: int) -> np.ndarray:
+        """Returns the order of the images in an epoch."""
+        return np.random.default_rng((self._seed, ORDER, epoch)).permutation(len(self._source))
+
+
+def eval_batches(source: Images, batch_size: int) -> Iterator[Batch]:
+    """Yields batches of all images in their order. Padding rows fill the last batch."""
+    for start in range(0, len(source), batch_size):
+        indices = np.arange(start, min(start + batch_size, len(source)))
+        images, labels = source.take(indices)
+        yield assemble(images, labels, source.largest, batch_size)
+
+
+def assemble(images: np.ndarray, labels: np.ndarray, largest: float, rows: int) -> Batch:
+    """Builds a batch.
+
+    Args:
+      images: pixels from 0 to `largest`, [n, height, width, C].
+      labels: integers [n].
+      largest: value of the brightest pixel.
+      rows: rows of the batch, at least n. The others are padding rows.
+    """
+    count = len(images)
+    batch = {
+        "images": np.zeros((rows, *images.shape[1:]), np.float32),
+        "labels": np.zeros(rows, np.int32),
+        "weights": np.zeros(rows, np.float32),
+    }
+    batch["images"][:count] = images.astype(np.float32) * np.float32(2 / largest) - 1
+    batch["labels"][:count] = labels
+    batch["weights"][:count] = 1
+    return batch
+
+
+def augment(
+    images: np.ndarray, config: ImagesConfig, rng: np.random.Generator, count: int, mine: slice
+) -> np.ndarray:
+    """Shifts and mirrors images at random.
+
+    Args:
+      images: images of this host in a batch, [n, height, width, C].
+      config: the maximum shift, and whether to mirror.
+      rng: random numbers of the step, equal on all hosts.
+      count: images of the batch on all hosts. Every host draws the numbers of all of them, so that the
+        augmentation of an image does not depend on the number of hosts.
+      mine: the images of this host among all images of the batch.
+
+    Returns:
+      The changed images, [n, height, width, C].
+    """
+    shifts = rng.integers(-config.max_shift, config.max_shift, (count, 2), endpoint=True)[mine]
+    flipped = rng.random(count)[mine] < 0.5
+    if config.max_shift:
+        images = shift(images, shifts)
+    if config.flip:
+        images = np.where(flipped[:, None, None, None], images[:, :, ::-1], images)
+    return images
+
+
+def shift(images: np.ndarray, shifts: np.ndarray) -> np.ndarray:
+    """Moves images [n, height, width, C] down and right by shifts, int [n, 2]. Zeros fill the margin."""
+    _, height, width, _ = images.shape
+    most = int(np.abs(shifts).max(initial=0))
+    padded = np.pad(images, ((0, 0), (most, most), (most, most), (0, 0)))
+    rows = most - shifts[:, :1] + np.arange(height)  # [n, height]
+    columns = most - shifts[:, 1:] + np.arange(width)
+    index = np.arange(len(images))[:, None, None]
+    return padded[index, rows[:, :, None], columns[:, None, :]]

@@ -18,11 +18,11 @@ import numpy as np
 from tfm.data.function_words import WORDS, count_function_words, guess_language
 from tfm.data.source import CHUNK_ROWS, read_in_chunks
 
-SAMPLED = 20_000  # maximum number of rows, evenly spaced, whose function words are counted
-SHOWN = 20  # maximum number of characters in a list
-RARE = 5  # a character that occurs fewer times is rare
-MUCH = 0.01  # a hint appears above this fraction of the rows
-PROGRESS = 10  # seconds between two lines of progress
+MAX_SAMPLED_ROWS = 20_000  # evenly spaced rows whose function words are counted
+MAX_SHOWN_CHARACTERS = 20
+MAX_RARE_COUNT = 4  # occurrences of a rare character
+MIN_HINT_FRACTION = 0.01  # of the rows
+PROGRESS_SECONDS = 10  # between two lines of progress
 log = logging.getLogger(__name__)
 
 
@@ -99,12 +99,12 @@ class SplitReader:
     """Collects statistics of a split while its rows are read.
 
     Args:
-      languages: languages of the sides, a list; [""] for documents.
+      languages: languages of the sides. Documents have one side, with the language "".
       stride: the sample consists of the first of every `stride` rows.
     """
 
     def __init__(self, languages: Sequence[str], stride: int = 1):
-        self._languages, self._stride = languages, stride
+        self._languages, self._stride = list(languages), stride
         self._row_hashes, self._source_hashes = array.array("Q"), array.array("Q")
         self._characters: list[Counter[str]] = [Counter() for _ in languages]
         self._word_counts: list[Counter[int]] = [Counter() for _ in languages]
@@ -175,7 +175,7 @@ class SplitReader:
     def _summarize_side(self, side: int, lengths: np.ndarray | None, tokenizer: Any) -> Side:
         characters, words = self._characters[side], self._word_counts[side]
         sampled = max(self._sampled_words[side], 1)
-        rare = [each for each in reversed(characters.most_common()) if each[1] < RARE]
+        rare = [each for each in reversed(characters.most_common()) if each[1] <= MAX_RARE_COUNT]
         unknown = None
         if tokenizer is not None:
             missing = tokenizer.unknown_characters(characters)
@@ -189,9 +189,9 @@ class SplitReader:
             self._longest[side],
             make_histogram(words if lengths is None else Counter(lengths[:, side].tolist())),
             "words" if lengths is None else "tokens",
-            rare[:SHOWN],
+            rare[:MAX_SHOWN_CHARACTERS],
             len(rare),
-            unknown and unknown[:SHOWN],
+            unknown and unknown[:MAX_SHOWN_CHARACTERS],
             None if unknown is None else len(unknown),
             {language: self._function_words[side][language] / sampled for language in WORDS},
         )
@@ -205,14 +205,14 @@ def read_split(source: Any, languages: Sequence[str], show: Callable[[str], None
       languages: languages of the sides.
       show: is called with a line of progress at most every ten seconds.
     """
-    reader = SplitReader(list(languages), max(1, -(-len(source) // SAMPLED)))
+    reader = SplitReader(languages, max(1, -(-len(source) // MAX_SAMPLED_ROWS)))
     began = last_shown = time.monotonic()
     done = 0
     for rows in read_in_chunks(source, CHUNK_ROWS):
         reader.add(rows)
         done += len(rows)
         now = time.monotonic()
-        if now - last_shown > PROGRESS:
+        if now - last_shown > PROGRESS_SECONDS:
             last_shown = now
             show(f"Read {done:,} of {len(source):,} rows ({done / (now - began):,.0f} a second)")
     return reader
@@ -278,7 +278,7 @@ def _find_language_hints(split: Split) -> Iterator[str]:
                 "swapped?"
             )
     looked_at, swapped = split.swapped
-    if looked_at and swapped > MUCH * looked_at:
+    if looked_at and swapped > MIN_HINT_FRACTION * looked_at:
         yield f"{_percent(swapped / looked_at)} of {looked_at:,} pairs look like source and target swapped"
 
 
@@ -290,7 +290,7 @@ def _find_row_hints(split: Split) -> Iterator[str]:
         "have an empty side": max(side.empty for side in split.sides),
     }
     for what, count in counts.items():
-        if count > MUCH * split.rows:
+        if count > MIN_HINT_FRACTION * split.rows:
             yield f"{_percent(count / split.rows)} of the rows {what}"
     if split.overlap and split.overlap["rows"]:
         yield f"{split.overlap['rows']:,} rows are also in the training split, so scores are too good"

@@ -1,43 +1,40 @@
 """A cache of tokenised texts on disk: both sides of sentence pairs, or documents.
 
 The name of the cache's folder is a hash of the texts, the tokenizer and the format. For each side, the folder
-has an array with the concatenated ids of all texts (uint16 for vocabularies up to 65,536, otherwise int32)
-and an array with the offset of the end of each text. Both are memory-mapped.
+has two files without headers, which are memory-mapped: `.tokens` with the concatenated ids of all texts
+(uint16 for vocabularies up to 65,536, otherwise int32) and `.ends` with the offset of the end of each text
+(int64). The file of checksums is written last.
 """
 
 import array
 import contextlib
 import hashlib
 import itertools
+import json
 import logging
 import os
-import re
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.lib.format import write_array_header_1_0
 
 from tfm.data.batches.rows import concatenate_ranges, find_starts
 from tfm.data.source import read_in_chunks
-from tfm.data.tokenizer import EOS_ID
+from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.errors import UserError
 from tfm.io.files import atomic_folder, clean_folder, writing
 
-FORMAT = 1
+FORMAT = 2
 CHUNK_PAIRS = 50_000  # tokenised at a time to limit memory; progress is logged after each chunk
-CHECKED_AT_ONCE = 1 << 18  # sentence ends that are checked at a time
+CHECKED_BYTES = 1 << 24  # of a file, read at a time
+CHECKSUMS = "checksums.json"
+DAMAGE = (FileNotFoundError, ValueError, RecursionError)
 SIDES = ("source", "target")
 TEXT = ("text",)  # the sides of documents
-DAMAGE = (FileNotFoundError, ValueError)
-HEADER = re.compile(
-    rb"\x93NUMPY\x01\x00..\{'descr': '([<>][iu][248])', "
-    rb"'fortran_order': False, 'shape': \((\d{1,15}),\), \} *\n",
-    re.DOTALL,
-)
 log = logging.getLogger(__name__)
 
 
@@ -52,15 +49,17 @@ class TokenCache:
       lengths: number of tokens of each text, including EOS, int [pairs, sides].
 
     Raises:
-      FileNotFoundError, ValueError: if a file is missing or damaged, or the files do not belong together.
+      FileNotFoundError, ValueError, RecursionError: if a file is missing or damaged.
     """
 
     def __init__(self, folder: str, sides: Sequence[str] = SIDES):
-        self._tokens, self._ends = (
-            [_integers(os.path.join(folder, f"{side}{name}.npy")) for side in sides] for name in ("", "_ends")
-        )
-        for tokens, ends in zip(self._tokens, self._ends, strict=True):
-            _require_sentences(tokens, ends, folder)
+        if _read_checksums(folder) != _compute_checksums(folder, sides):
+            raise ValueError("a file differs from its checksum")
+        stems = [os.path.join(folder, side) for side in sides]
+        self._ends = [np.memmap(f"{stem}.ends", np.int64, mode="r") for stem in stems]
+        self._tokens = [
+            _map_tokens(stem, int(ends[-1])) for stem, ends in zip(stems, self._ends, strict=True)
+        ]
         lengths = [np.diff(ends, prepend=0).astype(np.int32) for ends in self._ends]
         self.lengths = np.stack(lengths, axis=1)
 
@@ -126,114 +125,69 @@ def check_folder(cache_dir: str) -> None:
         log.warning("New tokens cannot be kept: %s", error)
 
 
-def _require_sentences(tokens: np.ndarray, ends: np.ndarray, folder: str) -> None:
-    """Checks that the ends increase up to the number of tokens and that every sentence ends in EOS.
-
-    The check detects a damaged page of a file, because a page almost always contains the end of a sentence.
-    It reads the last token of each sentence, in chunks.
-
-    Raises:
-      ValueError: if the ends or the tokens are damaged.
-    """
-    rise = ends.dtype == np.int64 and len(ends) and ends[0] > 0 and (ends[1:] > ends[:-1]).all()
-    if not rise or ends[-1] != len(tokens):
-        raise ValueError(f"the files of {folder} do not belong together")
-    for start in range(0, len(ends), CHECKED_AT_ONCE):
-        if (tokens[ends[start : start + CHECKED_AT_ONCE] - 1] != EOS_ID).any():
-            raise ValueError(f"a sentence of {folder} does not end in EOS")
-
-
 def _build(folder: str, pairs: Any, tokenizer: Any, sides: Sequence[str]) -> None:
     """Builds a temporary folder and renames it, so that no process opens a partial cache."""
-    dtype = np.uint16 if len(tokenizer) <= 1 << 16 else np.int32
     try:
         with (
             writing(folder),
             clean_folder(os.path.dirname(folder)),
             atomic_folder(folder) as temporary,
-            contextlib.ExitStack() as stack,
         ):
-            writers = [
-                stack.enter_context(_SideWriter(os.path.join(temporary, side), dtype)) for side in sides
-            ]
-            _tokenise(pairs, tokenizer, writers)
+            _tokenise(temporary, pairs, tokenizer, sides)
+            with open(os.path.join(temporary, CHECKSUMS), "w") as file:
+                json.dump(_compute_checksums(temporary, sides), file)
     except UserError:
         if not os.path.isdir(folder):  # if it exists, another process has built an equal cache
             raise
 
 
-def _tokenise(pairs: Any, tokenizer: Any, writers: "Sequence[_SideWriter]") -> None:
-    """Tokenises all pairs in chunks with a writer for each side. Logs the progress of more than one chunk."""
+def _tokenise(folder: str, pairs: Any, tokenizer: Any, sides: Sequence[str]) -> None:
+    """Writes the files of all sides. Logs the progress if there is more than one chunk of pairs."""
+    dtype = np.uint16 if len(tokenizer) <= 1 << 16 else np.int32
+    lengths = [array.array("q") for _ in sides]
+    stems = [os.path.join(folder, side) for side in sides]
     began = time.monotonic()
-    count = 0
-    for rows in read_in_chunks(pairs, CHUNK_PAIRS):
-        for writer, texts in zip(writers, zip(*rows, strict=True), strict=True):
-            writer.add(tokenizer.encode(texts))
-        count += len(rows)
-        if len(pairs) > CHUNK_PAIRS:
-            rate = count / (time.monotonic() - began)
-            done, total = f"{count:,}", f"{len(pairs):,}"
-            log.info("Tokenised %s of %s pairs (%s a second)", done, total, f"{rate:,.0f}")
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(open(f"{stem}.tokens", "wb")) for stem in stems]
+        for rows in read_in_chunks(pairs, CHUNK_PAIRS):
+            for file, side_lengths, texts in zip(files, lengths, zip(*rows, strict=True), strict=True):
+                side_lengths.extend(_write_ids(file, tokenizer.encode(texts), dtype))
+            if len(pairs) > CHUNK_PAIRS:
+                count = len(lengths[0])
+                rate = f"{count / (time.monotonic() - began):,.0f}"
+                log.info("Tokenised %s of %s pairs (%s a second)", f"{count:,}", f"{len(pairs):,}", rate)
+    for stem, side_lengths in zip(stems, lengths, strict=True):
+        with open(f"{stem}.ends", "wb") as file:
+            file.write(np.cumsum(np.frombuffer(side_lengths, np.int64)).data)
 
 
-class _SideWriter:
-    """A context manager that writes the ids of a side to a raw file and on exit converts it to .npy files."""
-
-    def __init__(self, stem: str, dtype: Any):
-        self._stem, self._dtype = stem, np.dtype(dtype)
-        self._raw = open(f"{stem}.raw", "wb")  # noqa: SIM115
-        self._lengths = array.array("q")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, failure, *_):
-        self._raw.close()
-        if failure is None:
-            self._finish()
-
-    def add(self, sentences: list[list[int]]) -> None:
-        """Appends EOS to each list of ids, in place, and writes the ids."""
-        for ids in sentences:
-            ids.append(EOS_ID)
-        self._lengths.extend(map(len, sentences))
-        flat = np.fromiter(itertools.chain.from_iterable(sentences), self._dtype)
-        self._raw.write(flat.data)
-
-    def _finish(self) -> None:
-        """Writes the .npy files and deletes the raw file. Copies in chunks to limit memory."""
-        ends = np.cumsum(np.frombuffer(self._lengths, np.int64))
-        with _npy_file(f"{self._stem}_ends.npy", ends.dtype, len(ends)) as file:
-            file.write(ends.data)
-        with (
-            _npy_file(f"{self._stem}.npy", self._dtype, int(ends[-1])) as file,
-            open(f"{self._stem}.raw", "rb") as raw,
-        ):
-            shutil.copyfileobj(raw, file, 1 << 24)
-        os.unlink(f"{self._stem}.raw")
+def _write_ids(file: BinaryIO, encoded: list[list[int]], dtype: Any) -> Iterable[int]:
+    """Appends EOS to each list of ids, in place, writes the ids and returns the lengths of the lists."""
+    for ids in encoded:
+        ids.append(EOS_ID)
+    file.write(np.fromiter(itertools.chain.from_iterable(encoded), dtype).data)
+    return map(len, encoded)
 
 
-def _integers(path: str) -> np.ndarray:
-    """Returns the memory-mapped array of an .npy file with a vector of integers.
-
-    Only headers of the form that `_npy_file` writes are accepted. NumPy's reader accepts many other headers,
-    and for some damaged headers it raises errors of Python's tokenizer.
-
-    Raises:
-      ValueError: if the header has another form, or the file is cut short.
-    """
-    with open(path, "rb") as file:
-        header = HEADER.match(file.read(256))
-    if header is None:
-        raise ValueError(f"{path} is not an .npy file with a vector of integers")
-    return np.memmap(path, header[1].decode(), mode="r", offset=header.end(), shape=(int(header[2]),))
+def _map_tokens(stem: str, count: int) -> np.ndarray:
+    """Returns the memory-mapped ids of a side. The size of the file decides how many bytes an id has."""
+    path = f"{stem}.tokens"
+    return np.memmap(path, np.uint16 if os.path.getsize(path) == 2 * count else np.int32, mode="r")
 
 
-def _npy_file(path: str, dtype: np.dtype, count: int) -> BinaryIO:
-    """Opens an .npy file, writes the header of a vector and returns the file.
+def _compute_checksums(folder: str, sides: Sequence[str]) -> dict[str, int]:
+    """Returns {file name: CRC-32} of the files of a cache. Reads in chunks to limit memory."""
+    checksums = {}
+    for name in (f"{side}{ending}" for side in sides for ending in (".tokens", ".ends")):
+        checksum = 0
+        with open(os.path.join(folder, name), "rb") as file:
+            while chunk := file.read(CHECKED_BYTES):
+                checksum = zlib.crc32(chunk, checksum)
+        checksums[name] = checksum
+    return checksums
 
-    The data are not written by NumPy because its error messages do not contain the reason of a failed write.
-    """
-    file = open(path, "wb")  # noqa: SIM115
-    write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": (count,)})
-    return file
+
+def _read_checksums(folder: str) -> Any:
+    """Returns the content of the file of checksums."""
+    with open(os.path.join(folder, CHECKSUMS), "rb") as file:
+        return json.loads(file.read(1 << 12))

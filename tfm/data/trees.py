@@ -19,7 +19,7 @@ TOP = "TOP"
 ROOTS = ("", TOP, "ROOT", "S1")  # labels of an outermost bracket that become TOP
 EMPTY = "-NONE-"  # tag of an element without a word, such as a trace
 UNKNOWN_TAG = "XX"  # of words without a tag in the sequence
-MOST_DEPTH = 200  # nested brackets; the deepest tree of the Wall Street Journal has fewer than 50
+MAX_DEPTH = 200  # nested brackets; the deepest tree of the Wall Street Journal has fewer than 50
 TOKEN = re.compile(r"[()]|[^\s()]+")
 FUNCTION = re.compile(r"^([^-=|].*?)[-=|].*")  # NP-SBJ-1, NP=2, PRT|ADVP; not -LRB-
 ESCAPES = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
@@ -149,7 +149,7 @@ def restore_tree(tokens: Iterable[str], words: Sequence[str]) -> Restored:
         empty          omits a constituent without words
         too many tags  ignores tags after the last word
         missing tags   adds words without a tag at the end of the sequence, with the tag XX
-        too deep       ignores an opening bracket that would nest the tree deeper than `MOST_DEPTH`
+        too deep       ignores an opening bracket that would nest the tree deeper than `MAX_DEPTH`
         no label       ignores a bracket without a label
 
     Args:
@@ -167,7 +167,7 @@ def restore_tree(tokens: Iterable[str], words: Sequence[str]) -> Restored:
             repairs.add("no label")
         elif token[0] == ")":
             _close_label(stack, label, repairs)
-        elif len(stack) >= MOST_DEPTH - 1:  # TOP and the bracket of a word count too
+        elif len(stack) >= MAX_DEPTH - 1:  # TOP and the bracket of a word count too
             repairs.add("too deep")
         else:
             stack.append((label, []))
@@ -186,9 +186,9 @@ def _check_opening(stack: list[_OpenBracket], where: str) -> None:
     Raises:
       UserError: if no bracket can open inside of the innermost open bracket.
     """
-    if len(stack) == MOST_DEPTH:
+    if len(stack) == MAX_DEPTH:
         raise UserError(
-            f"{where} nests more than {MOST_DEPTH} brackets, which no parse of a sentence does. Check the "
+            f"{where} nests more than {MAX_DEPTH} brackets, which no parse of a sentence does. Check the "
             "brackets."
         )
     if stack and stack[-1].word:

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from tfm.data.batches.rows import bucket_width
-from tfm.data.tokenizer import PAD_ID
+from tfm.data.tokenizers.protocol import PAD_ID
 from tfm.errors import UserError
 from tfm.memory import available_memory, format_bytes, is_out_of_memory
 

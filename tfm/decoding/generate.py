@@ -16,7 +16,7 @@ import numpy as np
 
 from tfm import search
 from tfm.arguments import check_texts
-from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.batches import map_rows, pad_ids
 from tfm.decoding.config import GenerationConfig
 from tfm.decoding.hypotheses import TokenHypothesis, as_token_hypotheses, make_limits, run_search

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from tfm import search
-from tfm.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.errors import UserError
 

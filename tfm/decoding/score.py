@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm.data.tokenizer import BOS_ID
+from tfm.data.tokenizers.protocol import BOS_ID
 from tfm.decoding.batches import map_rows, pad_ids
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.parameters import Ensemble, Params, as_ensemble

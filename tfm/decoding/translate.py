@@ -12,7 +12,7 @@ import numpy as np
 
 from tfm import search
 from tfm.arguments import check_count
-from tfm.data.tokenizer import PAD_ID
+from tfm.data.tokenizers.protocol import PAD_ID
 from tfm.decoding.batches import map_rows, pad_ids
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.hypotheses import TokenHypothesis, as_token_hypotheses, make_limits, run_search

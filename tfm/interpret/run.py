@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm import search
-from tfm.data.tokenizer import BOS_ID
+from tfm.data.tokenizers.protocol import BOS_ID
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.parameters import search_parameters, with_dtype
 from tfm.decoding.translate import search_batch

@@ -1,6 +1,6 @@
 """Classification of images with cross-entropy, evaluated by accuracy.
 
-A batch (see `tfm.data.image_batches`) is a dict of images float32 [B, height, width, C], labels int32 [B] and
+A batch (see `tfm.data.images`) is a dict of images float32 [B, height, width, C], labels int32 [B] and
 weights float32 [B]. The weight of a padding row is 0.
 """
 
@@ -21,9 +21,15 @@ import numpy as np
 
 from tfm import models
 from tfm.data.batches.schedule import prefetch
-from tfm.data.config import SPLITS
-from tfm.data.image_batches import ImageBatches, assemble, eval_batches
-from tfm.data.images import ImageDataConfig, Images, check_splits, open_images
+from tfm.data.config import SPLITS, ImagesConfig
+from tfm.data.images import (
+    ImageBatches,
+    Images,
+    assemble,
+    check_splits,
+    eval_batches,
+    open_images,
+)
 from tfm.errors import UserError
 from tfm.evaluation.classification_metrics import classification_scores
 from tfm.fields import NEVER, check_fields, field
@@ -50,7 +56,7 @@ class Config:
     model: Any = models.model_field(
         ViTConfig, "Image classifier. Its config has image_size, channels and classes."
     )
-    data: ImageDataConfig = field(ImageDataConfig, "Images and their batches.")
+    data: ImagesConfig = field(ImagesConfig, "Images and their batches.")
     training: TrainingConfig = field(TrainingConfig, "Training procedure.")
     label_smoothing: float = field(
         0.0, "Share of the target probability that is spread over all other classes.", least=0, below=1

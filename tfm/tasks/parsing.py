@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 import numpy as np
 
 from tfm.arguments import check_texts
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.data.sources.opening import fingerprint_texts, read_sides
 from tfm.data.trees import (
     Node,
@@ -37,7 +37,7 @@ from tfm.tasks.translation.pipeline import Hypothesis
 from tfm.tasks.translation.task import prepare_tokenizer
 from tfm.training.task import Best, Report, parameters_of
 
-DATA = DataConfig(kind="treebank", source_language="words", target_language="trees", vocabulary_size=16_000)
+DATA = PairsConfig(kind="treebank", source_language="words", target_language="trees", vocabulary_size=16_000)
 # Section 6.3: beam 21, length penalty 0.3, outputs of at most the input's length + 300.
 DECODING = DecodingConfig(beam_size=21, length_penalty=0.3, max_extra_tokens=300)
 SCORE_NAMES = {"bracketing F1, all": "f1", "complete match": "complete_match"}  # scores during training
@@ -49,7 +49,7 @@ class Config(translation.Config):
     """The config of a parsing run. The defaults are those of section 6.3 of the paper."""
 
     task: str = field("parsing", "A module of tfm.tasks.", resume=NEVER, warm_start=False)
-    data: DataConfig = field(DATA, "Trees and their batches.")
+    data: PairsConfig = field(DATA, "Trees and their batches.")
     decoding: DecodingConfig = field(DECODING, "Search of evaluation and parsing.")
     validation_sentences: int = field(
         500,

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.batches import pad_ids
 from tfm.decoding.parameters import search_parameters
 from tfm.decoding.translate import check_lengths, trace_batch

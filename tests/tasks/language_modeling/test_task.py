@@ -13,7 +13,7 @@ import scipy
 from tests.support.programs import count_programs
 from tests.support.tiny_lm import make_lm_config, write_documents
 from tfm.data.config import TOKENIZER_FILE
-from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.tasks import language_modeling

@@ -14,9 +14,9 @@ from tests.support.bare_task import BareTask, make_state, make_step
 from tests.support.numbers_task import MODEL, PIECES, Numbers, random_batch
 from tests.support.programs import initialize
 from tfm.data.batches.pairs import train_batches
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.errors import UserError
 from tfm.tasks.translation.data import count_tokens
 from tfm.tasks.translation.task import Config, Translation
@@ -38,7 +38,7 @@ class Pairs(list):
 @pytest.fixture(scope="module", params=["packed", "buckets"])
 def task_and_batches(request, tmp_path_factory):
     """A task and the batches of its first epoch."""
-    data = DataConfig(batching=request.param, max_length=16, row_length=16, batch_tokens=16 * 16)
+    data = PairsConfig(batching=request.param, max_length=16, row_length=16, batch_tokens=16 * 16)
     cache = TokenCache.open(Pairs(PAIRS), Numbers(), str(tmp_path_factory.mktemp("cache")))
     batches = train_batches(cache, data, seed=0)
     assembled = [batches.batch(step) for step in range(20) if batches.epoch_of(step) == 0]

@@ -12,9 +12,9 @@ from tests.support.programs import initialize
 from tests.support.tiny import randomize_weights
 from tfm.commands import evaluate as eval_command
 from tfm.config import save
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.data.sources.opening import open_pairs
-from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.tasks import translation
@@ -152,7 +152,7 @@ def test_challenges_follow_the_scores(monkeypatch):
         ("builtin", "long", [["BLEU"]]),
         ("text", "test", [["BLEU"]]),
     ):
-        task = types.SimpleNamespace(config=Config(data=DataConfig(kind=kind, directory="corpus")))
+        task = types.SimpleNamespace(config=Config(data=PairsConfig(kind=kind, directory="corpus")))
         reports = list(report.report_split(task, None, split))
         assert [found.scores for found in reports] == expected
         assert reports[0].outputs == ["x"]
@@ -164,6 +164,6 @@ def test_a_folder_of_other_data_is_refused(tmp_path):
     """As the place for what eval.py writes; another beam is no other data."""
     save(Config(), runs.config_path(str(tmp_path)))
     eval_command.check_output_dir(str(tmp_path), "run", Config(decoding=DecodingConfig(beam_size=1)))
-    other = Config(data=DataConfig(test="dev"))
+    other = Config(data=PairsConfig(test="dev"))
     with pytest.raises(UserError, match=r"on other data \(data\.test is 'test' there, here 'dev'\)"):
         eval_command.check_output_dir(str(tmp_path), "run", other)

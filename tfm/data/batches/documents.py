@@ -21,7 +21,7 @@ import numpy as np
 from tfm.data.batches.rows import Rows, bucket_width, concatenate_ranges, find_starts, lay_out, pack, place
 from tfm.data.batches.schedule import Batch, Batches, cut_batches, plan_shape
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizer import BOS_ID, EOS_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.errors import UserError
 
 CHECKED_AT_ONCE = 1 << 16  # tokens

@@ -18,11 +18,11 @@ import numpy as np
 
 from tfm.data.batches.rows import Rows, bucket, join_rows, lay_out, pack, place
 from tfm.data.batches.schedule import Batch, Batches, cut_batches, plan_shape
-from tfm.data.config import TEMPERATURE, DataConfig, check_shares
+from tfm.data.config import TEMPERATURE, PairsConfig, check_shares
 from tfm.data.source import join
 from tfm.data.sources.opening import open_corpora
-from tfm.data.subword_sampling import SampledTokenizer, derive_seed
 from tfm.data.token_cache import TokenCache
+from tfm.data.tokenizers.sampling import SampledWordPieces, derive_seed
 from tfm.errors import UserError
 
 # Distinguishes the seed of a pass from the seed of an epoch's order, (seed, epoch): to NumPy, the latter
@@ -70,7 +70,7 @@ class PairEpochs:
     def __init__(
         self,
         cache: TokenCache,
-        config: DataConfig,
+        config: PairsConfig,
         seed: int,
         corpora: Sequence[int] = (),
         host_count: int = 1,
@@ -141,7 +141,7 @@ class PairEpochs:
 
 def train_batches(
     cache: TokenCache,
-    config: DataConfig,
+    config: PairsConfig,
     seed: int,
     *,
     corpora: Sequence[int] = (),
@@ -154,7 +154,7 @@ def train_batches(
 
 
 def open_train_batches(
-    config: DataConfig, seed: int, tokenizer: Any, *, host_index: int = 0, host_count: int = 1
+    config: PairsConfig, seed: int, tokenizer: Any, *, host_index: int = 0, host_count: int = 1
 ) -> tuple[Batches, str]:
     """Tokenizes the training split if it is not in the cache, once or once for each segmentation.
 
@@ -180,7 +180,7 @@ def open_train_batches(
     if config.subword_dropout:
         seeds = [derive_seed(seed, version) for version in range(config.subword_samples)]
         versions = [
-            open_epochs(SampledTokenizer(tokenizer, config.subword_dropout, own_seed), own_seed)
+            open_epochs(SampledWordPieces(tokenizer, config.subword_dropout, own_seed), own_seed)
             for own_seed in seeds
         ]
     else:
@@ -188,14 +188,14 @@ def open_train_batches(
     return Batches(versions, host_index=host_index, host_count=host_count), pairs.fingerprint
 
 
-def eval_batches(cache: TokenCache, config: DataConfig) -> Iterator[Batch]:
+def eval_batches(cache: TokenCache, config: PairsConfig) -> Iterator[Batch]:
     """Yields one pass over the usable pairs of a cache."""
     epochs = PairEpochs(cache, dataclasses.replace(config, mixing=""), seed=0)
     for cut in epochs.cuts:
         yield epochs.assemble(0, np.arange(cut.first, cut.last), (cut.rows, cut.width))
 
 
-def plan_largest_batch(config: DataConfig, host_count: int) -> Batch | None:
+def plan_largest_batch(config: PairsConfig, host_count: int) -> Batch | None:
     """Returns the largest batch before there are data; None for buckets, whose shapes depend on the data."""
     return make_empty_batch(plan_shape(config, host_count)) if config.batching == "packed" else None
 
@@ -206,7 +206,7 @@ def make_empty_batch(shape: tuple[int, int]) -> Batch:
     return {name: np.zeros(shape, np.int32) for name in names}
 
 
-def find_usable_pairs(lengths: np.ndarray, config: DataConfig) -> np.ndarray:
+def find_usable_pairs(lengths: np.ndarray, config: PairsConfig) -> np.ndarray:
     """Returns the indices of the pairs that can be trained on, and logs how many are left out.
 
     Raises:
@@ -231,7 +231,7 @@ def find_usable_pairs(lengths: np.ndarray, config: DataConfig) -> np.ndarray:
     return usable
 
 
-def make_rows(lengths: np.ndarray, config: DataConfig, seed: int) -> Rows:
+def make_rows(lengths: np.ndarray, config: PairsConfig, seed: int) -> Rows:
     """Returns rows of the usable pairs.
 
     Args:

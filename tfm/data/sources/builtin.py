@@ -4,7 +4,7 @@ import functools
 import itertools
 from collections.abc import Sequence
 
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.data.source import Row, Source, hold
 from tfm.data.sources.tfds import BAD_SPLIT
 from tfm.data.sources.treebank import collect_trees
@@ -13,7 +13,7 @@ from tfm.datasets import toy_language
 from tfm.errors import UserError
 
 
-def open_language(config: DataConfig, name: str) -> Source:
+def open_language(config: PairsConfig, name: str) -> Source:
     """Returns the sentence pairs of a split, or of a part of one, such as "train[:90%]".
 
     Raises:
@@ -25,7 +25,7 @@ def open_language(config: DataConfig, name: str) -> Source:
     return hold(pairs, f"tfds-{version}-{name}-{len(pairs)}-{'-'.join(config.languages)}")
 
 
-def open_trees(config: DataConfig, name: str) -> Source:
+def open_trees(config: PairsConfig, name: str) -> Source:
     """Returns the words and the trees of a split.
 
     Raises:

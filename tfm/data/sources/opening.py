@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Sequence
 
 from tfm.config import find_by_name, is_dotted
-from tfm.data.config import SPLITS, DataConfig
+from tfm.data.config import SPLITS, PairsConfig
 from tfm.data.data_errors import MissingFile, collect, raise_all
 from tfm.data.source import CHUNK_ROWS, Source, add_tag, join
 from tfm.data.sources import builtin, huggingface, tables, tfds, treebank
@@ -15,12 +15,12 @@ from tfm.data.sources.columns import require_two_columns
 from tfm.data.sources.parallel_text import open_parallel_text
 from tfm.data.sources.splits import find_empty_names, find_name, find_split_problems, list_distinct
 from tfm.data.sources.tables import TableOptions
-from tfm.data.tokenizer import LONGEST_TEXT
+from tfm.data.tokenizers.learning import MAX_TEXT_BYTES
 from tfm.errors import UserError
 
 LINE_ENDS = re.compile(r"[\r\n]+")
 SOURCE_MEMBERS = ("__len__", "__getitem__", "fingerprint")
-# Kinds that one function opens, as it does a kind of the user's own: (DataConfig, name of a split) -> source.
+# Kinds that a function opens, like the kinds of the user: (PairsConfig, name of a split) -> source.
 OPENED_BY_FUNCTION = {
     "treebank": treebank.open_treebank,
     "builtin": builtin.open_language,
@@ -28,12 +28,12 @@ OPENED_BY_FUNCTION = {
 }
 
 
-def open_pairs(config: DataConfig, split: str) -> Source:
+def open_pairs(config: PairsConfig, split: str) -> Source:
     """Returns the pairs of a split, with the pairs of all its corpora; see `open_corpora`."""
     return join(open_corpora(config, split))
 
 
-def open_corpora(config: DataConfig, split: str) -> list[Source]:
+def open_corpora(config: PairsConfig, split: str) -> list[Source]:
     """Returns the pairs of each corpus of a split. A config that neither tags nor mixes has one corpus.
 
     Args:
@@ -64,7 +64,7 @@ def split_tags(tags: str) -> list[str]:
     return tags.split(",")
 
 
-def read_sides(config: DataConfig, split: str) -> tuple[list[str], list[str]]:
+def read_sides(config: PairsConfig, split: str) -> tuple[list[str], list[str]]:
     """Returns the source texts and the target texts of a split, after checking it."""
     check_splits(config, [split])
     sources, targets = zip(*open_pairs(config, split), strict=True)
@@ -76,7 +76,7 @@ def fingerprint_texts(sources: Sequence[str], references: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps([sources, references]).encode()).hexdigest()
 
 
-def check_splits(config: DataConfig, splits: Sequence[str] = SPLITS) -> None:
+def check_splits(config: PairsConfig, splits: Sequence[str] = SPLITS) -> None:
     """Reads all rows of some splits, so that no problem is found later, after a long tokenization.
 
     Raises:
@@ -85,7 +85,7 @@ def check_splits(config: DataConfig, splits: Sequence[str] = SPLITS) -> None:
     raise_all(find_problems(config, splits))
 
 
-def find_problems(config: DataConfig, splits: Sequence[str]) -> list[str]:
+def find_problems(config: PairsConfig, splits: Sequence[str]) -> list[str]:
     """Returns why splits cannot be used, one message for each problem.
 
     A test split of the default name may be missing. A test split that exists must be usable.
@@ -100,7 +100,7 @@ def find_problems(config: DataConfig, splits: Sequence[str]) -> list[str]:
     return find_split_problems(config, splits, _find_pair_problems)
 
 
-def _open(config: DataConfig, name: str) -> Source:
+def _open(config: PairsConfig, name: str) -> Source:
     """Opens the pairs of a name. The name may stand for several files."""
     if config.kind == "text":
         return open_parallel_text(config.directory, name, config.languages)
@@ -115,7 +115,7 @@ def _open(config: DataConfig, name: str) -> Source:
     return _open_by_function(config, name)
 
 
-def _open_by_function(config: DataConfig, name: str) -> Source:
+def _open_by_function(config: PairsConfig, name: str) -> Source:
     """Calls the function of `data.kind`, possibly the user's."""
     function = find_by_name(OPENED_BY_FUNCTION, config.kind, "config.data.kind", needs=("__call__",))
     try:
@@ -149,7 +149,7 @@ def _is_pair(row):
     return isinstance(row, tuple | list) and list(map(type, row)) == [str, str]
 
 
-def _find_pair_problems(config: DataConfig, split: str) -> list[str]:
+def _find_pair_problems(config: PairsConfig, split: str) -> list[str]:
     """Returns the problems of the rows of a split.
 
     Raises:
@@ -169,17 +169,17 @@ def _require_usable(pairs: Source, name: str) -> None:
       UserError: if there is none.
     """
     usable = (
-        source and target and max(len(source.encode()), len(target.encode())) <= LONGEST_TEXT
+        source and target and max(len(source.encode()), len(target.encode())) <= MAX_TEXT_BYTES
         for source, target in pairs
     )
     if not any(usable):
         raise UserError(
-            f"No pair of {name} has text on both sides, of at most {LONGEST_TEXT:,} bytes: expected one "
+            f"No pair of {name} has text on both sides, of at most {MAX_TEXT_BYTES:,} bytes: expected one "
             "sentence a line."
         )
 
 
-def _find_tfds_problems(config: DataConfig, splits: Sequence[str]) -> list[str]:
+def _find_tfds_problems(config: PairsConfig, splits: Sequence[str]) -> list[str]:
     """Returns problems of a TFDS data set. What is known without a download is checked before it."""
     problems = find_empty_names(config, splits)
     names = {find_name(config, split): may_miss for split, may_miss in list_distinct(config, splits).items()}
@@ -199,7 +199,7 @@ def _find_tfds_problems(config: DataConfig, splits: Sequence[str]) -> list[str]:
     return problems
 
 
-def _columns(config: DataConfig) -> tuple[str, str]:
+def _columns(config: PairsConfig) -> tuple[str, str]:
     require_two_columns(config.columns)
     return config.columns
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfm.config import is_dotted
-from tfm.data.config import NOT_READ, PIPE, SPLITS, DataConfig
+from tfm.data.config import NOT_READ, PIPE, SPLITS, PairsConfig
 from tfm.data.data_errors import MissingFile, collect
 from tfm.errors import UserError
 
@@ -40,7 +40,7 @@ def list_splits(config: Any, open_split: Callable[[Any, str], Any]) -> list[str]
       open_split: (config, split) opens a split, and raises a `MissingFile` if it does not exist.
     """
     named = [split for split in SPLITS if getattr(config, split)]
-    if config.test != DataConfig.test:
+    if config.test != PairsConfig.test:
         return named
     try:
         open_split(config, "test")
@@ -85,7 +85,7 @@ def list_distinct(config: Any, splits: Sequence[str]) -> dict[str, bool]:
     required = {name for split, name in names.items() if split != "test"}
     first = {name: split for split, name in reversed(names.items()) if name}
     return {
-        split: name == DataConfig.test and name not in required
+        split: name == PairsConfig.test and name not in required
         for split, name in names.items()
         if first.get(name) == split
     }

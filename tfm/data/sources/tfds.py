@@ -9,7 +9,7 @@ from tfm.data.data_errors import MissingFile, raise_all
 from tfm.data.source import CHUNK_ROWS, Source
 from tfm.errors import UserError
 
-MANY = 1 << 40  # examples of a split whose size is not known yet
+UNKNOWN_SIZE = 1 << 40  # examples of a split before its download
 BAD_SPLIT = (ValueError, KeyError, AssertionError, NotImplementedError)  # what TFDS raises for its name
 DAMAGE = (RuntimeError, ValueError, KeyError, IndexError, AssertionError)
 
@@ -67,7 +67,7 @@ def read_records(builder: Any, split: str, features: Sequence[str]) -> Source:
 
 @contextlib.contextmanager
 def reading(folder: str) -> Iterator[None]:
-    """Within, what TFDS and array_record raise for damaged files becomes a UserError."""
+    """Converts the errors of TFDS and array_record for damaged files into a UserError."""
     from google.protobuf.message import DecodeError
 
     try:
@@ -77,7 +77,7 @@ def reading(folder: str) -> Iterator[None]:
 
 
 def describe_damage(folder: str, reason: str) -> str:
-    """The error message for damaged files of a data set."""
+    """Returns the error message for damaged files of a data set."""
     return f"The files in {folder} are damaged ({reason}): delete that folder, and they are prepared again."
 
 
@@ -85,71 +85,56 @@ def find_builder(name: str, directory: str) -> Any:
     """Returns the builder of a TFDS data set, possibly before its download.
 
     Raises:
-      UserError: TFDS has no such data set, or its files are damaged or of another format.
+      UserError: if TFDS has no such data set, or its files are damaged or have another format.
     """
     import tensorflow_datasets as tfds
     import tensorflow_datasets.translate
+    from google.protobuf import json_format
 
     options = {"data_dir": directory or None}
     try:
-        with opening(name, directory or "the folder of TFDS"):
-            return tfds.builder(name, file_format="array_record", **options)
-    except UserError:
-        raise
-    except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
-        if "File format is already set" in str(error):
+        return tfds.builder(name, file_format="array_record", **options)
+    except (
+        json_format.Error,
+        AssertionError,
+        tfds.core.registered.DatasetNotFoundError,
+        ValueError,
+    ) as error:
+        text = " ".join(str(error).split())
+        if "File format is already set" in text:
             raise UserError(
                 f"The data set '{name}' was prepared in {tfds.builder(name, **options).data_dir} in another "
                 "format than array_record: set data.directory to another folder."
             ) from None
+        if isinstance(error, json_format.Error) or (
+            isinstance(error, AssertionError) and "cannot be loaded at version" not in text
+        ):
+            raise UserError(
+                f"The data set '{name}' in {directory or 'the folder of TFDS'} is damaged ({text}): delete "
+                "its folder, and it is prepared again."
+            ) from None
         reason = str(error).strip().split("\n")[0]
         raise UserError(f"TFDS has no data set '{name}' ({reason}); check data.name.") from None
-
-
-@contextlib.contextmanager
-def opening(name: str, folder: str) -> Iterator[None]:
-    """Within, what TFDS raises for the damaged description of a data set becomes a UserError."""
-    from google.protobuf import json_format
-
-    try:
-        yield
-    except (json_format.Error, AssertionError) as error:
-        text = " ".join(str(error).split())
-        if "cannot be loaded at version" in text:
-            raise UserError(f"TFDS has no data set '{name}' ({text}); check data.name.") from None
-        raise UserError(
-            f"The data set '{name}' in {folder} is damaged ({text}): delete its folder, and it is prepared "
-            "again."
-        ) from None
 
 
 def prepare(builder: Any, name: str, directory: str) -> Any:
     """Returns the builder with its files on disk. Downloads and writes missing files.
 
     Raises:
-      UserError: they could not be.
+      UserError: if the files cannot be written, or their description is missing.
     """
     from tfm.data.sources.tfds_download import download
 
     if not builder.data_path.exists():
         download(name, type(builder).__module__, str(builder.data_dir_root), builder.data_dir)
         builder = find_builder(name, directory)
-    return require_splits(builder)
-
-
-def require_splits(builder: Any) -> Any:
-    """The builder of a prepared data set.
-
-    Raises:
-      UserError: its description is missing.
-    """
     if not builder.info.splits:
         raise UserError(describe_damage(builder.data_dir, "it has no dataset_info.json, or no splits"))
     return builder
 
 
 def feature_problems(builder: Any, features: Sequence[str]) -> list[str]:
-    """An error message for each of these features that the data set has not, or not as text."""
+    """Returns an error message for each feature that the data set lacks, or that is not text."""
     known = dict(builder.info.features.items()) if hasattr(builder.info.features, "items") else {}
     problems: list[str] = []
     for name in features:
@@ -164,11 +149,13 @@ def feature_problems(builder: Any, features: Sequence[str]) -> list[str]:
 
 
 def split_problems(builder: Any, names: Iterable[str]) -> list[str]:
-    """An error message for each of these splits that the data set has not, as far as is known."""
+    """Returns an error message for each split that is missing or empty, as far as this is known."""
     import tensorflow_datasets as tfds
 
     infos = builder.info.splits or {
-        name: tfds.core.SplitInfo(name=name, shard_lengths=[MANY], num_bytes=0, filename_template=None)
+        name: tfds.core.SplitInfo(
+            name=name, shard_lengths=[UNKNOWN_SIZE], num_bytes=0, filename_template=None
+        )
         for name in split_names(builder)
     }
     problems: list[str] = []
@@ -182,15 +169,10 @@ def split_problems(builder: Any, names: Iterable[str]) -> list[str]:
                 f"it has {', '.join(infos)} ({reason})."
             )
             continue
-        if not any(_count(part, infos) > 0 for part in parts):
+        ends = ((part, infos[part.splitname].num_examples if part.to is None else part.to) for part in parts)
+        if not any(end > (part.from_ or 0) for part, end in ends):
             problems.append(f"The split '{name}' of {builder.info.full_name} is empty.")
     return problems
-
-
-def _count(part, infos):
-    """Examples of a part of a split, whose ends are None where they are the split's."""
-    last = infos[part.splitname].num_examples if part.to is None else part.to
-    return last - (part.from_ or 0)
 
 
 def split_names(builder: Any) -> list[str]:
@@ -215,7 +197,7 @@ class _FakeDownloadManager:
         self.download_dir = self.manual_dir = self._file = epath.Path("/nonexistent")
 
     def download(self, urls):
-        """A path for each URL of a nested structure."""
+        """Returns a path for each URL of a nested structure."""
         if isinstance(urls, dict):
             return {name: self.download(url) for name, url in urls.items()}
         if isinstance(urls, list | tuple):
@@ -225,5 +207,5 @@ class _FakeDownloadManager:
     extract = download_and_extract = download
 
     def iter_archive(self, *_):
-        """No member."""
+        """Returns no members."""
         return iter(())

@@ -1,4 +1,4 @@
-"""A TFDS data set downloaded and written to disk by another process, so that it can be ended at any moment.
+"""Downloads of TFDS data sets in another process, because TFDS cannot be interrupted within its own.
 
 TFDS retries a connection for minutes, and its download threads delay the end of their process.
 """
@@ -9,119 +9,139 @@ import importlib
 import importlib.util
 import io
 import logging
+import multiprocessing
 import os
 import shutil
+import signal
 import socket
-import subprocess
 import sys
+import tempfile
 import threading
 import types
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
 
-from tfm.data.sources.tfds_preparation import write_data_set
 from tfm.errors import UserError
 
 RETRIES = 2  # of a connection, 0.4 and 0.8 seconds apart
 CONNECT_SECONDS = 10  # for a server to accept a connection
-SILENT_SECONDS = 60  # without a byte from it
-LONGEST_REASON = 400  # characters of an error of TFDS that are shown
+SILENT_SECONDS = 60  # without a byte from a server
+MAX_REASON_CHARACTERS = 400
 log = logging.getLogger(__name__)
 
 
 def download(name: str, module: str, root: str, folder: str) -> None:
     """Writes the array_record files of a data set into `folder`. The folder appears when it is complete.
 
-    An attempt that fails or is interrupted leaves complete downloads for the next attempt.
+    An attempt that fails or is interrupted leaves `root` and complete downloads, for the next attempt.
+    Several processes may download the same data set.
 
     Args:
-      name: of the data set.
-      module: that defines it; it is imported.
-      root: TFDS's data_dir; made if absent.
-      folder: of the data set, below `root`.
+      name: name of the data set.
+      module: name of the module that defines the data set. The other process imports it.
+      root: TFDS's data_dir, which may not exist yet.
+      folder: folder of the data set, below `root`.
 
     Raises:
-      UserError: it could not be downloaded or written.
-      OSError: `root` cannot be written.
+      UserError: if the data set could not be downloaded or written.
+      OSError: if `root` cannot be written.
     """
-    with write_data_set(root, folder) as temporary:
+    os.makedirs(root, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="preparing-", dir=root) as temporary:
+        downloads, own_downloads = (os.path.join(parent, "downloads") for parent in (root, temporary))
+        _link_downloads(downloads, own_downloads)
+        log.info("Downloading and preparing the data set %s in %s", name, folder)
         try:
-            _link_downloads(root, temporary)
-            log.info("Downloading and preparing the data set %s in %s", name, folder)
-            _run([name, module, root, temporary], folder)
+            _run_in_child(_prepare, name, module, root, temporary)
+        except RuntimeError as error:
+            raise UserError(
+                f"The data set '{name}' could not be prepared in {folder} ({error}). Check the network and "
+                "the disk, or prepare it elsewhere and set data.directory."
+            ) from None
         finally:
-            _keep_downloads(root, temporary)
+            _link_downloads(own_downloads, downloads)
+        _move_data_set(os.path.join(temporary, os.path.relpath(folder, root)), folder)
 
 
-def _link_downloads(root, temporary):
-    """Lets TFDS find the downloads of earlier attempts."""
-    for path in _whole_downloads(root):
-        link = os.path.join(temporary, os.path.relpath(path, root))
-        os.makedirs(os.path.dirname(link), exist_ok=True)
-        os.symlink(os.path.abspath(path), link)
+def _link_downloads(source: str, target: str) -> None:
+    """Links complete downloads into another folder. TFDS writes an .INFO file for each complete download."""
+    for info in glob.iglob(os.path.join(glob.escape(source), "**", "*.INFO"), recursive=True):
+        for path in (info.removesuffix(".INFO"), info):
+            link = os.path.join(target, os.path.relpath(path, source))
+            with contextlib.suppress(OSError):  # without the link, TFDS downloads the file again
+                os.makedirs(os.path.dirname(link), exist_ok=True)
+                os.link(path, link)
 
 
-def _keep_downloads(root, temporary):
-    """Moves new downloads that are whole into `root`."""
-    for path in _whole_downloads(temporary):
-        kept = os.path.join(root, os.path.relpath(path, temporary))
-        with contextlib.suppress(OSError):  # the next attempt downloads them again
-            os.makedirs(os.path.dirname(kept), exist_ok=True)
-            os.replace(path, kept)
+def _move_data_set(written: str, folder: str) -> None:
+    """Moves a data set to its place, unless another process was faster."""
+    parent = os.path.dirname(folder)
+    os.makedirs(parent, exist_ok=True)
+    settings = os.path.join(os.path.dirname(os.path.dirname(written)), ".config")  # names the default config
+    with contextlib.suppress(OSError):
+        os.rename(settings, os.path.join(os.path.dirname(parent), ".config"))
+    try:
+        os.rename(written, folder)
+    except OSError:
+        if not os.path.isdir(folder):
+            raise
 
 
-def _whole_downloads(root):
-    """Files, no links, that TFDS has downloaded whole: it has written an .INFO file for each of them."""
-    for info in glob.iglob(os.path.join(glob.escape(root), "downloads", "**", "*.INFO"), recursive=True):
-        path = info.removesuffix(".INFO")
-        if os.path.isfile(path) and not os.path.islink(path):
-            yield path
-            yield info
+def _run_in_child(function: Callable[..., None], *arguments: str) -> None:
+    """Runs a function in a new process, and kills the process when this function ends in any way.
+
+    Raises:
+      RuntimeError: if the function raises an error, with its message, or the process ends.
+    """
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_report, args=(sender, function, *arguments), daemon=True)
+    script, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
+    try:  # with its own module, the child would run the user's script again, unless it has a guard
+        child.start()
+    finally:
+        sys.modules["__main__"] = script
+    sender.close()
+    try:
+        reason = receiver.recv()
+    except EOFError:
+        child.join()
+        reason = f"the process that prepares it ended with code {child.exitcode}"
+    finally:
+        child.kill()
+        child.join()
+    if reason:
+        raise RuntimeError(reason)
 
 
-def _run(arguments, folder):
-    """Runs `_prepare` in another process and ends it however this function ends."""
-    command = [sys.executable, "-P", "-m", "tfm.data.sources.tfds_download", *arguments]
-    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    # In a new session, so that Ctrl-C at a terminal reaches only this process. It ends the other process.
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": paths},
-        start_new_session=True,
-    )
-    with process:
-        try:
-            assert process.stdout is not None  # a pipe
-            answer = process.stdout.read()
-            code = process.wait()
-        finally:
-            process.kill()
-    if code or not answer:
-        reason = answer.decode("utf-8") or f"the process that prepares it ended with code {code}"
-        raise UserError(
-            f"The data set '{arguments[0]}' could not be prepared in {folder} ({reason}); "
-            "check the network and the disk, or prepare it elsewhere and set data.directory."
-        )
-
-
-def _main(name, module, root, temporary):
-    """Prepares a data set below `temporary`; writes "done", or why it could not, for the starting process."""
-    answer = os.dup(1)
+def _report(sender: Connection, function: Callable[..., None], *arguments: str) -> None:
+    """Calls a function, sends the message of its error or "" to the parent, and ends the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # at a terminal, Ctrl-C reaches both processes
+    threading.Thread(target=_end_with_parent, args=arguments[-1:], daemon=True).start()
     if not sys.stderr.isatty():
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     os.dup2(2, 1)  # progress is for a terminal
-    threading.Thread(target=_end_with_parent, args=(root, temporary), daemon=True).start()
-    code, reason = 0, "done"
+    reason = ""
     try:
-        _prepare(name, module, root, temporary)
-    except Exception as error:  # whatever a data set's own code raises
-        text = " ".join(str(error).split())
-        code, reason = 1, f"{type(error).__name__}: {text}"[:LONGEST_REASON]
-    os.write(answer, reason.encode("utf-8", "replace"))
-    os._exit(code)  # its threads may still download
+        function(*arguments)
+    except Exception as error:  # the code of a data set may raise anything
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:MAX_REASON_CHARACTERS]
+    sender.send(reason)
+    os._exit(0)  # download threads may still run
 
 
-def _prepare(name, module, root, temporary):
+def _end_with_parent(temporary: str) -> None:
+    """Waits until the parent has ended, for example by SIGKILL, deletes the temporary folder and exits."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    shutil.rmtree(temporary, ignore_errors=True)
+    os._exit(1)
+
+
+def _prepare(name: str, module: str, root: str, temporary: str) -> None:
+    """Downloads and prepares a data set in the folder `temporary`. Changes TFDS for the whole process."""
     import tensorflow_datasets as tfds
     import tensorflow_datasets.translate
 
@@ -129,10 +149,9 @@ def _prepare(name, module, root, temporary):
     bound_requests()
     _replace_tensorflow(importlib.import_module(module))
     builder = tfds.builder(name, data_dir=temporary, file_format="array_record")
-    downloads = os.path.join(temporary, "downloads")
     builder.download_and_prepare(
         file_format="array_record",
-        download_dir=downloads,
+        download_dir=os.path.join(temporary, "downloads"),
         download_config=tfds.download.DownloadConfig(
             extract_dir=os.path.join(temporary, "extracted"),
             manual_dir=os.path.join(root, "downloads", "manual"),
@@ -141,8 +160,8 @@ def _prepare(name, module, root, temporary):
     )
 
 
-def bound_requests():
-    """Sets limits to what TFDS does with requests and urllib; for a process that does nothing else."""
+def bound_requests() -> None:
+    """Limits the time that TFDS waits for servers, in the whole process."""
     import requests
     from tensorflow_datasets.core.download import downloader
 
@@ -157,13 +176,13 @@ def bound_requests():
     socket.setdefaulttimeout(SILENT_SECONDS)
 
 
-def _replace_tensorflow(module):
-    """Lets TFDS encode arrays as images and read files where TensorFlow is not installed.
+def _replace_tensorflow(module: Any) -> None:
+    """Lets TFDS encode arrays as images and read files if TensorFlow is not installed.
 
-    MNIST and CIFAR-10 ask it for nothing else. For a process that does nothing else.
+    MNIST and CIFAR-10 need TensorFlow for nothing else.
 
     Args:
-      module: that defines the data set.
+      module: the module that defines the data set.
     """
     if importlib.util.find_spec("tensorflow"):
         return
@@ -181,15 +200,3 @@ def _replace_tensorflow(module):
     if hasattr(module, "tf"):
         gfile = types.SimpleNamespace(GFile=open)
         module.tf = types.SimpleNamespace(io=types.SimpleNamespace(gfile=gfile))
-
-
-def _end_with_parent(root, temporary):
-    """Ends this process when its parent has ended and thereby closed the other end of stdin."""
-    sys.stdin.buffer.read()
-    _keep_downloads(root, temporary)
-    shutil.rmtree(temporary, ignore_errors=True)
-    os._exit(1)
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])

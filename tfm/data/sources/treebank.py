@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Iterable
 
-from tfm.data.config import DataConfig
+from tfm.data.config import PairsConfig
 from tfm.data.source import Row, Source, hold
 from tfm.data.sources.text_files import TextFile, exists, find_file, require_folder
 from tfm.data.trees import Node, clean_tree, linearize, list_leaves, read_trees
@@ -23,7 +23,7 @@ SPLITS_IN_MEMORY = 3
 log = logging.getLogger(__name__)
 
 
-def open_treebank(config: DataConfig, name: str) -> Source:
+def open_treebank(config: PairsConfig, name: str) -> Source:
     """Returns the trees of a bracketed file, without empty elements and function tags.
 
     Args:

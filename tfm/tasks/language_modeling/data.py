@@ -9,9 +9,9 @@ import numpy as np
 
 from tfm.data.batches.documents import train_batches
 from tfm.data.batches.schedule import prefetch
-from tfm.data.character_tokenizers import TextTokenizer
 from tfm.data.sources.documents import open_documents
 from tfm.data.token_cache import TEXT, TokenCache
+from tfm.data.tokenizers.protocol import Tokenizer
 from tfm.training.task import Batch
 
 PADDING_ADVICE = "over a quarter of each batch is padding. Decrease data.row_length or data.batch_tokens."
@@ -25,7 +25,7 @@ class LanguageModelingData:
       validation: the `TokenizedDocuments` that each evaluation scores.
     """
 
-    def __init__(self, config: Any, tokenizer: TextTokenizer):
+    def __init__(self, config: Any, tokenizer: Tokenizer):
         self._identity = {"tokenizer": tokenizer.fingerprint}
         documents = open_documents(config.data, "train")
         self._identity["train"] = documents.fingerprint
@@ -102,7 +102,7 @@ class TokenizedDocuments:
       fingerprint: hash of the content of the whole split.
     """
 
-    def __init__(self, config: Any, tokenizer: TextTokenizer, split: str, most: int = 0):
+    def __init__(self, config: Any, tokenizer: Tokenizer, split: str, most: int = 0):
         documents = open_documents(config.data, split)
         self.fingerprint = documents.fingerprint
         self.texts = [text for (text,) in documents[: most or len(documents)]]

@@ -17,11 +17,13 @@ import jax.numpy as jnp
 
 from tfm import models
 from tfm.data.batches.documents import plan_largest_batch
-from tfm.data.character_tokenizers import BYTES, CharacterTokenizer, TextTokenizer
 from tfm.data.config import SPLITS, TOKENIZER_FILE, DocumentsConfig, remove_paths
 from tfm.data.sources.documents import check_documents, open_documents
 from tfm.data.token_cache import check_folder
-from tfm.data.tokenizer import Tokenizer
+from tfm.data.tokenizers.characters import learn_characters
+from tfm.data.tokenizers.files import copy_tokenizer, is_own_file, load_tokenizer, plan_size
+from tfm.data.tokenizers.learning import RepeatableTexts, learn_word_pieces
+from tfm.data.tokenizers.protocol import Tokenizer
 from tfm.decoding.config import GenerationConfig
 from tfm.decoding.generate import Continuation, generate_texts
 from tfm.decoding.protocol import check_continues
@@ -125,7 +127,7 @@ class LanguageModeling(Task):
 
     Attributes:
       config: `Config`.
-      tokenizer: `tfm.data.character_tokenizers.TextTokenizer`.
+      tokenizer: a `tfm.data.tokenizers.protocol.Tokenizer`.
       model: the Linen module, a `tfm.decoding.protocol.LanguageModel`.
       d_model: model width D for the paper's learning rate, or None if the model's config has no d_model.
       best, unit: see `tfm.training.task.Task`.
@@ -134,7 +136,7 @@ class LanguageModeling(Task):
     best = Best("validation/bits_per_byte", "min")
     unit = "tokens"
 
-    def __init__(self, config: Config, tokenizer: TextTokenizer):
+    def __init__(self, config: Config, tokenizer: Tokenizer):
         self.config = config
         self.tokenizer = tokenizer
         self.model = models.find(config.model.name).Model(config.model, vocabulary_size=len(tokenizer))
@@ -221,16 +223,13 @@ class LanguageModeling(Task):
 
 
 def plan(config: Config) -> LanguageModeling:
-    """Returns the task of a run that has no tokenizer yet.
-
-    For a tokenizer of characters, the vocabulary has the size of bytes, because the number of characters is
-    not known yet.
+    """Returns the task of a run that has no tokenizer yet. See `plan_size` for its vocabulary.
 
     Raises:
-      UserError: if the model is not a language model.
+      UserError: if the model is not a language model, or the user's tokenizer cannot be used.
     """
-    size = config.data.vocabulary_size if config.data.tokenizer == "word_pieces" else BYTES
-    return LanguageModeling(config, cast(TextTokenizer, range(size)))  # only its length is used
+    only_length = range(plan_size(config.data))  # the parameters depend on nothing else
+    return LanguageModeling(config, cast(Tokenizer, only_length))
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModeling:
@@ -239,38 +238,38 @@ def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModelin
     Args:
       config: config of the run.
       workdir: work directory of the run.
-      new: checks the memory and the data. If `workdir` has no tokenizer yet and the config needs one, trains
-        it on the training documents.
+      new: checks the memory and the data. If `workdir` has no tokenizer yet and the config needs one, copies
+        the user's file, or learns a tokenizer from the training documents.
 
     Raises:
       UserError: if the model is not a language model, the data or the tokenizer cannot be used (with all
         problems in the message), or the model of a new run does not fit into the memory.
     """
-    path = os.path.join(workdir, TOKENIZER_FILE)
-    if new and not os.path.exists(path):
+    path, data = os.path.join(workdir, TOKENIZER_FILE), config.data
+    begins = new and not os.path.exists(path)
+    if begins:
         check_plan(plan(config), config.training)
     if new:
-        check_batches_fit(config.data.batch_tokens)
-        check_documents(config.data, SPLITS[:2] if os.path.exists(path) else SPLITS)
-        check_folder(config.data.cache)
-    if config.data.tokenizer == "bytes":
-        return LanguageModeling(config, CharacterTokenizer())
-    if new and not os.path.exists(path):
-        train_tokenizer(config.data, path)
-    load = CharacterTokenizer.load if config.data.tokenizer == "characters" else Tokenizer.load
-    return LanguageModeling(config, load(path))
+        check_batches_fit(data.batch_tokens)
+        check_documents(data, SPLITS if begins else SPLITS[:2])
+        check_folder(data.cache)
+    if begins and data.tokenizer != "bytes":
+        make_tokenizer(data, path)
+    return LanguageModeling(config, load_tokenizer(path, data.tokenizer))
 
 
-def train_tokenizer(config: DocumentsConfig, path: str) -> None:
-    """Trains a tokenizer of the kind `config.tokenizer` on the training documents and writes it to `path`."""
-    documents = open_documents(config, "train")
-    log.info("Making a tokenizer of %s from %s documents", config.tokenizer, f"{len(documents):,}")
-    texts = (text for (text,) in documents)
-    if config.tokenizer == "characters":
-        CharacterTokenizer.train(texts, path)
+def make_tokenizer(data: DocumentsConfig, path: str) -> None:
+    """Copies the user's tokenizer to `path`, or learns a tokenizer from the training documents."""
+    if is_own_file(data.tokenizer):
+        copy_tokenizer(data.tokenizer, path)
         return
-    paragraphs = (part for text in texts for part in text.split("\n\n"))
-    Tokenizer.train(paragraphs, config.vocabulary_size, path, lossless=True)
+    documents = open_documents(data, "train")
+    log.info("Making a tokenizer of %s from %s documents", data.tokenizer, f"{len(documents):,}")
+    if data.tokenizer == "characters":
+        learn_characters((text for (text,) in documents), path)
+        return
+    paragraphs = RepeatableTexts(lambda: (part for (text,) in documents for part in text.split("\n\n")))
+    learn_word_pieces(paragraphs, data.vocabulary_size, path, lossless=True)
 
 
 def fingerprint(config: Config, split: str) -> str:

@@ -11,7 +11,7 @@ from tfm.data.batches.pairs import eval_batches, open_train_batches
 from tfm.data.batches.schedule import prefetch
 from tfm.data.sources.opening import open_pairs
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizer import Tokenizer
+from tfm.data.tokenizers.protocol import Tokenizer
 from tfm.training.task import Batch
 
 PAPER_TOKENS = 25_000  # tokens of a batch on each side (section 5.1)

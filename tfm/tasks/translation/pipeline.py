@@ -8,7 +8,7 @@ import flax.linen as nn
 import numpy as np
 
 from tfm.arguments import check_texts
-from tfm.data.tokenizer import EOS_ID, Tokenizer
+from tfm.data.tokenizers.protocol import EOS_ID, PieceTokenizer, number_words, split_ids
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.mbr import expected_utilities
 from tfm.decoding.parameters import Ensemble, Params
@@ -35,7 +35,7 @@ class Hypothesis(NamedTuple):
 def translate_texts(
     model: nn.Module,
     params: Params | Ensemble,
-    tokenizer: Tokenizer,
+    tokenizer: PieceTokenizer,
     sentences: Iterable[str],
     config: DecodingConfig,
     *,
@@ -85,7 +85,7 @@ def translate_texts(
 def score_texts(
     model: nn.Module,
     params: Params | Ensemble,
-    tokenizer: Tokenizer,
+    tokenizer: PieceTokenizer,
     sources: Iterable[str],
     targets: Iterable[str],
     config: DecodingConfig,
@@ -106,7 +106,7 @@ def score_texts(
 def align_texts(
     model: nn.Module,
     params: Params | Ensemble,
-    tokenizer: Tokenizer,
+    tokenizer: PieceTokenizer,
     sources: Iterable[str],
     targets: Iterable[str],
     config: DecodingConfig,
@@ -137,7 +137,7 @@ def align_texts(
             f"{too_long:,}",
             f"{config.max_input:,}",
         )
-    words = {i: [tokenizer.words(side) for side in encoded[i]] for i in usable}
+    words = {i: [number_words(tokenizer, side) for side in encoded[i]] for i in usable}
     usable = [i for i in usable if _count_words(words[i]) == [len(side[i].split()) for side in sides]]
     if len(usable) < len(words):
         log.warning(
@@ -175,12 +175,12 @@ def _check_paired(**named: Iterable[str]) -> tuple[list[str], list[str]]:
     return lists
 
 
-def _split_input(tokenizer: Tokenizer, ids: list[int], config: DecodingConfig) -> list[list[int]]:
+def _split_input(tokenizer: PieceTokenizer, ids: list[int], config: DecodingConfig) -> list[list[int]]:
     """Returns the parts of a sentence that are translated separately. An empty sentence has no parts."""
     longest = config.max_input - 1
     if len(ids) <= longest:
         return [ids] if ids else []
-    parts = tokenizer.split(ids, longest)
+    parts = split_ids(tokenizer, ids, longest)
     if config.overflow == "cut":
         log.warning("Cut an input of %s tokens to %s (decoding.max_input)", f"{len(ids):,}", longest)
         return parts[:1]

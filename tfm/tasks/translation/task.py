@@ -18,10 +18,12 @@ import numpy as np
 from tfm import models
 from tfm.array_types import Array
 from tfm.data.batches.pairs import plan_largest_batch
-from tfm.data.config import SPLITS, VOCABULARY_FILE, DataConfig, remove_paths
+from tfm.data.config import SPLITS, VOCABULARY_FILE, PairsConfig, remove_paths
 from tfm.data.sources.opening import check_splits, find_problems, open_pairs, split_tags
 from tfm.data.token_cache import check_folder
-from tfm.data.tokenizer import BOS_ID, Tokenizer
+from tfm.data.tokenizers.files import copy_tokenizer, is_own_file, load_word_pieces, plan_size
+from tfm.data.tokenizers.learning import RepeatableTexts, learn_word_pieces
+from tfm.data.tokenizers.protocol import BOS_ID, PieceTokenizer
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.protocol import check_translates
 from tfm.errors import UserError
@@ -60,7 +62,7 @@ class Config:
 
     task: str = field("translation", "A module of tfm.tasks.", resume=NEVER, warm_start=False)
     model: Any = models.model_field(TransformerConfig)
-    data: DataConfig = field(DataConfig, "Pairs of sentences and their batches.")
+    data: PairsConfig = field(PairsConfig, "Pairs of sentences and their batches.")
     training: TrainingConfig = field(TrainingConfig, "Training procedure.")
     decoding: DecodingConfig = field(DecodingConfig, "Search of evaluation and translation.")
     label_smoothing: float = field(0.1, "Label smoothing, epsilon_ls (section 5.4).", least=0, below=1)
@@ -133,7 +135,7 @@ class Translation(Task):
 
     Attributes:
       config: `Config`.
-      tokenizer: `tfm.data.tokenizer.Tokenizer`.
+      tokenizer: a `tfm.data.tokenizers.protocol.PieceTokenizer`.
       model: the Linen module.
       d_model: model width D for the paper's learning rate, or None if the model's config has no d_model.
       best, unit: see `tfm.training.task.Task`.
@@ -142,7 +144,7 @@ class Translation(Task):
     best = Best("validation/bleu", "max")
     unit = "tokens"
 
-    def __init__(self, config: Config, tokenizer: Tokenizer):
+    def __init__(self, config: Config, tokenizer: PieceTokenizer):
         self.config = config
         self.tokenizer = tokenizer
         self.model = models.find(config.model.name).Model(config.model, vocabulary_size=len(tokenizer))
@@ -253,13 +255,13 @@ class Translation(Task):
 
 
 def plan(config: Config) -> Translation:
-    """Returns the task of a run that has no vocabulary yet, with the vocabulary size of the config.
+    """Returns the task of a run that has no vocabulary yet. See `plan_size` for the size of its vocabulary.
 
     Raises:
-      UserError: if the model does not translate.
+      UserError: if the model does not translate, or the user's tokenizer cannot be used.
     """
-    only_length = range(config.data.vocabulary_size)  # the parameters depend on nothing else
-    return Translation(config, cast(Tokenizer, only_length))
+    only_length = range(plan_size(config.data))  # the parameters depend on nothing else
+    return Translation(config, cast(PieceTokenizer, only_length))
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> Translation:
@@ -267,35 +269,40 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Translation:
     return Translation(config, prepare_tokenizer(config, workdir, new=new))
 
 
-def prepare_tokenizer(config: Config, workdir: str, *, new: bool) -> Tokenizer:
+def prepare_tokenizer(config: Config, workdir: str, *, new: bool) -> PieceTokenizer:
     """Returns the tokenizer in `workdir`.
 
     Args:
       config: config of the run.
       workdir: work directory of the run.
-      new: checks the memory and the data. If `workdir` has no tokenizer yet, trains it on the training pairs.
+      new: checks the memory and the data. If `workdir` has no tokenizer yet, copies the user's file, or
+        learns a tokenizer from the training pairs.
 
     Raises:
       UserError: if the data or the tokenizer cannot be used, with all problems in the message, or if the
         model of a new run does not fit into the memory.
     """
-    path = os.path.join(workdir, VOCABULARY_FILE)
+    path, data = os.path.join(workdir, VOCABULARY_FILE), config.data
     begins = new and not os.path.exists(path)
     if begins:
-        check_plan(plan(config), config.training)  # first, because training a tokenizer takes minutes
+        check_plan(plan(config), config.training)  # first, because learning a tokenizer takes minutes
     if new:
-        check_batches_fit(config.data.batch_tokens)
-        _check_data(config.data, resumed=not begins)
+        check_batches_fit(data.batch_tokens)
+        _check_data(data, resumed=not begins)
     if begins:
-        pairs = open_pairs(config.data, "train")
-        log.info("Training a vocabulary of %s word pieces", f"{config.data.vocabulary_size:,}")
-        Tokenizer.train(
-            sample_evenly(pairs, config.data.vocabulary_pairs),
-            config.data.vocabulary_size,
-            path,
-            symbols=sorted(set(split_tags(config.data.tags)) - {""}),
-        )
-    return Tokenizer.load(path)
+        make_tokenizer(data, path)
+    return load_word_pieces(path)
+
+
+def make_tokenizer(data: PairsConfig, path: str) -> None:
+    """Copies the user's tokenizer to `path`, or learns word pieces from the training pairs."""
+    if is_own_file(data.tokenizer):
+        copy_tokenizer(data.tokenizer, path)
+        return
+    pairs = open_pairs(data, "train")
+    log.info("Learning a vocabulary of word pieces (data.vocabulary_size=%s)", data.vocabulary_size)
+    texts = RepeatableTexts(lambda: sample_evenly(pairs, data.vocabulary_pairs))
+    learn_word_pieces(texts, data.vocabulary_size, path, symbols=sorted(set(split_tags(data.tags)) - {""}))
 
 
 def fingerprint(config: Config, split: str) -> str:
@@ -303,7 +310,7 @@ def fingerprint(config: Config, split: str) -> str:
     return open_pairs(config.data, split).fingerprint
 
 
-def _check_data(data: DataConfig, resumed: bool) -> None:
+def _check_data(data: PairsConfig, resumed: bool) -> None:
     """Checks all splits. A resumed run only logs problems of its test split, which it does not read."""
     check_splits(data, SPLITS[:2] if resumed else SPLITS)
     if not resumed:

@@ -1,0 +1,286 @@
+"""Tokenizers: one contract for all of them, the sizes that a text allows, and files from elsewhere."""
+
+import itertools
+import json
+import re
+
+import pytest
+import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.pairs import TEXTS
+from tests.support.tokenizers import make_json, train_model
+from tfm.data.tokenizers.characters import BYTES, FIRST_BYTE, Characters, learn_characters
+from tfm.data.tokenizers.files import copy_tokenizer, load_characters, load_word_pieces
+from tfm.data.tokenizers.learning import MIN_PIECES, choose_size, learn_word_pieces
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, number_words, split_ids
+from tfm.data.tokenizers.sampling import SampledWordPieces
+from tfm.data.tokenizers.tokenizer_json import SPECIAL_TOKENS, TokenizerJson
+from tfm.data.tokenizers.word_pieces import WordPieces
+from tfm.errors import UserError
+
+SPECIAL_TEXT = "<pad> <s> </s> <unk> [PAD] [CLS] [SEP]"
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+BERT_TOKENS = ("[UNK]", "[PAD]", "[SEP]", "[CLS]")
+MAKERS = {
+    "learned": lambda folder: learn_word_pieces(TEXTS, 310, str(folder / "v.model")),
+    "lossless": lambda folder: learn_word_pieces(TEXTS, 310, str(folder / "v.model"), lossless=True),
+    "sentencepiece bpe": lambda _: WordPieces(train_model(model_type="bpe")),
+    "sentencepiece unigram": lambda _: WordPieces(train_model(unk_id=4, bos_id=0, eos_id=1, pad_id=2)),
+    "bytes": lambda _: Characters(),
+    "characters": lambda _: Characters("".join(TEXTS)),
+    "json bytes": lambda _: TokenizerJson(make_json("bytes")),
+    "json wordpiece": lambda _: TokenizerJson(make_json("wordpiece", BERT_TOKENS)),
+    "json unigram": lambda _: TokenizerJson(make_json("unigram")),
+}
+LOSSLESS = ("lossless", "bytes", "characters", "json bytes")
+
+
+@pytest.fixture(scope="module", params=MAKERS)
+def tokenizer(request, tmp_path_factory):
+    return MAKERS[request.param](tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    return MAKERS["learned"](tmp_path_factory.mktemp("learned"))
+
+
+class TestEveryTokenizer:
+    def test_returns_the_texts_that_it_was_made_from(self, tokenizer):
+        assert [tokenizer.decode(ids) for ids in tokenizer.encode(TEXTS[:8])] == TEXTS[:8]
+
+    @given(text=ANY_TEXT | st.just(SPECIAL_TEXT))
+    def test_gives_no_special_id_to_any_text(self, tokenizer, text):
+        (ids,) = tokenizer.encode([text])
+        assert all(EOS_ID < i < len(tokenizer) for i in ids)
+
+    def test_ends_at_eos_and_skips_padding_and_bos(self, tokenizer):
+        (ids,) = tokenizer.encode(["The dog"])
+        assert tokenizer.decode([BOS_ID, *ids, PAD_ID, EOS_ID, *ids, PAD_ID]) == "The dog"
+        assert tokenizer.decode([]) == ""
+
+    @given(data=st.data())
+    def test_decodes_any_ids_to_a_text(self, tokenizer, data):
+        ids = data.draw(st.lists(st.integers(0, len(tokenizer) - 1)))
+        tokenizer.decode(ids).encode("utf-8")
+
+    def test_rejects_half_of_a_character(self, tokenizer):
+        with pytest.raises(UserError, match=r"half of a character.*ud800"):
+            tokenizer.encode(["fine", "a\ud800"])
+
+    def test_finds_the_characters_that_it_does_not_know(self, tokenizer, request):
+        knows_bytes = request.node.callspec.params["tokenizer"] in ("bytes", "json bytes")
+        assert tokenizer.unknown_characters("Td\u96e8") == ([] if knows_bytes else ["\u96e8"])
+
+    def test_numbers_the_words_and_splits_between_them(self, tokenizer):
+        if isinstance(tokenizer, Characters):
+            pytest.skip("characters are no parts of words")
+        (ids,) = tokenizer.encode(["The old dog sees"])
+        words = number_words(tokenizer, ids)
+        of_words = [[i for i, word in zip(ids, words, strict=True) if word == n] for n in range(4)]
+        assert [tokenizer.decode(part).strip() for part in of_words] == ["The", "old", "dog", "sees"]
+        assert number_words(tokenizer, []) == []
+        assert len(tokenizer.pieces(ids)) == len(ids)
+        for longest in range(1, len(ids) + 1):
+            parts = split_ids(tokenizer, ids, longest)
+            assert list(itertools.chain.from_iterable(parts)) == ids
+            assert max(map(len, parts)) <= longest
+
+
+@pytest.mark.parametrize("name", LOSSLESS)
+def test_lossless_tokenizers_return_any_text(name, tmp_path):
+    tokenizer = MAKERS[name](tmp_path)
+
+    @given(text=ANY_TEXT)
+    def check(text):
+        if "\0" in text and name == "lossless":
+            return
+        assert tokenizer.decode(tokenizer.encode([text])[0]) == text
+
+    check()
+
+
+def test_learned_pieces_return_any_text_with_folded_white_space(learned):
+    for text in ["unseen: Zürich, 東京, 😀!", "x" * 300, "tab\tand  spaces"]:
+        assert learned.decode(learned.encode([text])[0]) == " ".join(text.split())
+
+
+def test_texts_are_split_after_sentences_or_words(learned):
+    ids = learned.encode(["The dog sees . The cat bites the dog"])[0]
+    assert split_ids(learned, ids, len(ids)) == [ids]
+    sentence, rest = split_ids(learned, ids, len(ids) - 1)
+    assert learned.decode(sentence) == "The dog sees ."
+    parts = split_ids(learned, rest, len(rest) - 1)
+    assert list(map(learned.decode, parts)) == ["The cat bites the", "dog"]
+
+
+def test_learning_is_deterministic_and_loads_back(learned, tmp_path):
+    again = learn_word_pieces(TEXTS, 310, str(tmp_path / "v.model"))
+    loaded = load_word_pieces(str(tmp_path / "v.model"))
+    assert again.fingerprint == loaded.fingerprint == learned.fingerprint
+    assert loaded.encode(TEXTS) == learned.encode(TEXTS)
+    assert len(learned) == 310
+    assert [path.name for path in tmp_path.iterdir()] == ["v.model"]
+
+
+@pytest.mark.parametrize("size", [1, 4, 20, 260, 5000, 10_000_000])
+def test_a_size_that_does_not_fit_is_an_error_with_both_bounds(tmp_path, size):
+    path = str(tmp_path / "v.model")
+    with pytest.raises(UserError, match=r"data\.vocabulary_size") as error:
+        learn_word_pieces(iter(TEXTS), size, path, symbols=["<de>"])
+    numbers = re.findall(r"\d[\d,]*\d|\d", str(error.value))
+    least, most, given_size = (int(number.replace(",", "")) for number in numbers)
+    assert given_size == size
+    assert not list(tmp_path.iterdir())
+    for limit, beyond in ((least, least - 1), (most, most + 1)):
+        assert len(learn_word_pieces(TEXTS, limit, path, symbols=["<de>"])) == limit
+        with pytest.raises(UserError, match=r"data\.vocabulary_size"):
+            learn_word_pieces(TEXTS, beyond, path, symbols=["<de>"])
+
+
+def test_the_largest_size_is_a_lower_bound_for_long_texts(tmp_path, monkeypatch):
+    monkeypatch.setattr("tfm.data.tokenizers.learning.MAX_BOUND_TEXTS", 3)
+    with pytest.raises(UserError, match="or more"):
+        learn_word_pieces(TEXTS, 20, str(tmp_path / "v.model"))
+
+
+@pytest.mark.parametrize("texts", [[], ["", "  "], ["\u200b\x01"], ["ab " * 30_000]])
+@pytest.mark.parametrize("size", [300, "auto"])
+def test_texts_without_pieces_are_an_error(tmp_path, texts, size):
+    with pytest.raises(UserError, match="nothing to learn") as error:
+        learn_word_pieces(texts, size, str(tmp_path / "v.model"))
+    assert "INTERNAL" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_auto_takes_a_size_that_the_text_allows(tmp_path):
+    path = str(tmp_path / "v.model")
+    largest = len(learn_word_pieces(TEXTS, "auto", path))  # `choose_size` gives more
+    with pytest.raises(UserError, match=f"{largest} for this"):
+        learn_word_pieces(TEXTS, largest + 1, path)
+    alphabet = [chr(0x4E00 + i) for i in range(500)]
+    assert len(learn_word_pieces(alphabet, "auto", path)) > MIN_PIECES + 500  # `choose_size` gives fewer
+    numbers = [f"{i} {i * i}" for i in range(3000)]
+    assert len(learn_word_pieces(iter(numbers), "auto", path)) == choose_size(sum(map(len, numbers)))
+    assert choose_size(1_200_000_000) == 35_100
+
+
+def test_known_characters_and_bytes():
+    assert Characters().encode(["aß"]) == [[FIRST_BYTE + byte for byte in "aß".encode()]]
+    known = Characters("tu").encode(["tß"])[0]
+    assert known == [FIRST_BYTE + BYTES, *(FIRST_BYTE + byte for byte in "ß".encode())]
+    assert Characters().decode([FIRST_BYTE + 0xC3]) == "\ufffd"
+
+
+def test_characters_are_read_as_written(tmp_path):
+    path = str(tmp_path / "tokenizer.model")
+    learned = learn_characters(["ab", "bcä"], path)
+    loaded = load_characters(path)
+    assert len(learned) == len(loaded) == FIRST_BYTE + BYTES + 4
+    assert learned.fingerprint == loaded.fingerprint != Characters("ab").fingerprint
+
+
+@pytest.mark.parametrize("load", [load_characters, load_word_pieces])
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b"[" * 100_000, b'["a"]', b'{"model": {}}', None])
+def test_other_and_missing_files_are_an_error_with_the_path(tmp_path, load, content):
+    path = tmp_path / "tokenizer.model"
+    if content is not None:
+        path.write_bytes(content)
+    if load is load_word_pieces and (content or b"").startswith(b"{"):
+        pytest.importorskip("tokenizers", reason="the optional package tokenizers is not installed")
+    with pytest.raises(UserError, match=re.escape(str(path))):
+        load(str(path))
+
+
+@pytest.mark.parametrize(
+    ("options", "missing"),
+    [({"pad_id": -1}, "pad"), ({"bos_id": -1}, "bos"), ({"eos_id": -1}, "eos")],
+)
+def test_a_model_without_a_special_token_is_an_error(tmp_path, options, missing):
+    (tmp_path / "own.model").write_bytes(train_model(**options))
+    with pytest.raises(UserError, match=rf"own\.model.*no {missing} token"):
+        load_word_pieces(str(tmp_path / "own.model"))
+
+
+def test_ids_of_a_model_change_places_with_its_special_ids():
+    content = train_model()  # unk 0, bos 1, eos 2, pad 3
+    own, plain = WordPieces(content), sentencepiece.SentencePieceProcessor(model_proto=content)
+    assert own.pieces(range(len(own))) == ["<pad>", "<s>", "</s>", "<unk>", *own.pieces(range(4, len(own)))]
+    assert own.encode(TEXTS) == plain.encode(TEXTS)
+    (ids,) = own.encode(["The 雨"])
+    assert [i for i, j in zip(ids, plain.encode("The 雨"), strict=True) if i != j] == [3]
+
+
+def test_ids_of_a_json_change_places_with_its_special_ids():
+    content = make_json("bytes", ("<pad>", "<unk>", "</s>", "<s>"), padding={"strategy": {"Fixed": 9}})
+    content = content.replace(b'"strategy": {"Fixed": 9}', b'"strategy": {"Fixed": 9}, "direction": "Right"')
+    own = TokenizerJson(content)
+    assert own.pieces(range(4)) == ["<pad>", "<s>", "</s>", "<unk>"]
+    file_ids = json.loads(content)["model"]["vocab"]
+    (ids,) = own.encode(["The dog"])
+    assert ids == [file_ids[piece] for piece in own.pieces(ids)]
+
+
+@pytest.mark.parametrize("role", SPECIAL_TOKENS)
+def test_a_json_without_a_special_token_is_an_error(tmp_path, role):
+    tokens = ["<unk>", *(names[0] for other, names in SPECIAL_TOKENS.items() if other != role)]
+    (tmp_path / "own.json").write_bytes(make_json("unigram", tokens))
+    name = re.escape(SPECIAL_TOKENS[role][0])
+    with pytest.raises(UserError, match=rf"own\.json.*no token for {role} .*{name}"):
+        load_word_pieces(str(tmp_path / "own.json"))
+
+
+def test_truncation_and_dropout_of_a_json_are_ignored():
+    content = json.loads(make_json("bytes"))
+    plain = TokenizerJson(json.dumps(content).encode())
+    content["model"]["dropout"] = 0.9
+    content["truncation"] = {"max_length": 1, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+    assert TokenizerJson(json.dumps(content).encode()).encode(TEXTS) == plain.encode(TEXTS)
+
+
+def test_a_json_without_an_unknown_token_is_an_error_for_unknown_characters():
+    content = json.loads(make_json("wordpiece", BERT_TOKENS))
+    content["model"]["unk_token"] = "absent"
+    own = TokenizerJson(json.dumps(content).encode())
+    assert own.encode(["The dog"]) != [[]]
+    with pytest.raises(UserError, match="cannot encode"):
+        own.encode(["\u96e8"])
+
+
+def test_a_json_with_an_enormous_id_is_an_error(tmp_path):
+    content = json.loads(make_json("bytes"))
+    content["model"]["vocab"]["enormous"] = 4_000_000_000
+    (tmp_path / "own.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"own\.json"):
+        load_word_pieces(str(tmp_path / "own.json"))
+
+
+def test_a_json_needs_the_package(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
+    (tmp_path / "own.json").write_text('{"model": {}}')
+    with pytest.raises(UserError, match=r"own\.json.*package tokenizers.*pip install"):
+        load_word_pieces(str(tmp_path / "own.json"))
+
+
+@pytest.mark.parametrize("name", ["sentencepiece unigram", "bytes", "json bytes"])
+def test_dropout_requires_byte_pair_encoding_of_sentencepiece(name, tmp_path):
+    with pytest.raises(UserError, match=r"data\.subword_dropout"):
+        SampledWordPieces(MAKERS[name](tmp_path), 0.1, 0)
+
+
+def test_dropout_samples_pieces_of_models_from_elsewhere():
+    own = WordPieces(train_model(model_type="bpe"))
+    assert SampledWordPieces(own, 0.0, 0).encode(TEXTS) == own.encode(TEXTS)
+    sampled = SampledWordPieces(own, 0.5, 0).encode(TEXTS)
+    assert sampled != own.encode(TEXTS)
+    assert list(map(own.decode, sampled)) == TEXTS
+
+
+def test_a_copy_is_the_file(tmp_path):
+    (tmp_path / "own.model").write_bytes(train_model())
+    copy_tokenizer(str(tmp_path / "own.model"), str(tmp_path / "run.model"))
+    assert (tmp_path / "run.model").read_bytes() == (tmp_path / "own.model").read_bytes()

@@ -1,0 +1,1 @@
+"""Tokenizers: word pieces, characters, bytes, and tokenizers that the user brings."""

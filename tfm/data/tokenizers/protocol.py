@@ -1,0 +1,121 @@
+"""The interface of a tokenizer, the ids of its special tokens, and functions that all tokenizers share."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from tfm.errors import UserError
+
+PAD_ID, BOS_ID, EOS_ID = range(3)
+SENTENCE_ENDS = (".", "!", "?", ";", "\u3002")
+
+
+class Tokenizer(Protocol):
+    """A tokenizer. Padding, BOS and EOS have the ids 0, 1 and 2, and texts never contain them.
+
+    Attributes:
+      fingerprint: identifies the tokenizer. Equal tokenizers have equal fingerprints.
+    """
+
+    fingerprint: str
+
+    def __len__(self) -> int:
+        """Returns the vocabulary size, V."""
+
+    def encode(self, texts: Iterable[str]) -> list[list[int]]:
+        """Returns a list of ids, without special ids, for each text.
+
+        Raises:
+          UserError: if a text has half of a character (a lone surrogate). Arguments of a command line that
+            are not UTF-8 have such halves.
+        """
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the text of the ids before the first EOS. Skips padding and BOS."""
+
+    def unknown_characters(self, characters: Iterable[str]) -> list[str]:
+        """Returns the characters that become bytes or unknown pieces, because the vocabulary lacks them."""
+
+
+class PieceTokenizer(Tokenizer, Protocol):
+    """A tokenizer whose tokens are parts of words, as translation needs it."""
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Returns the pieces as the tokenizer's file writes them, for display."""
+
+    def word_starts(self, ids: Sequence[int]) -> list[bool]:
+        """Returns for each id of a text whether a word begins with it."""
+
+
+class IdExchange:
+    """An exchange of ids, because the special ids of a file may differ from 0, 1 and 2.
+
+    The special tokens of the file change places with the tokens that have these ids in the file. All other
+    tokens keep their ids.
+
+    Args:
+      size: number of tokens in the file.
+      special_ids: the ids of padding, BOS and EOS in the file.
+
+    Attributes:
+      file_ids: the id in the file of each token of the model.
+    """
+
+    def __init__(self, size: int, special_ids: Sequence[int]):
+        self.file_ids = list(range(size))
+        for model_id, file_id in enumerate(special_ids):
+            place = self.file_ids.index(file_id)
+            self.file_ids[model_id], self.file_ids[place] = self.file_ids[place], self.file_ids[model_id]
+        self._model_ids = sorted(range(size), key=self.file_ids.__getitem__)
+
+    def to_model(self, ids: Iterable[int]) -> list[int]:
+        """Converts ids of the file, and removes special ids."""
+        return [i for i in map(self._model_ids.__getitem__, ids) if i > EOS_ID]
+
+    def to_file(self, ids: Iterable[int]) -> list[int]:
+        """Converts ids of the model to ids of the file."""
+        return [self.file_ids[i] for i in ids]
+
+
+def cut_at_end(ids: Iterable[int]) -> list[int]:
+    """Returns the ids before the first EOS, without padding and BOS."""
+    before_end = itertools.takewhile(lambda i: i != EOS_ID, map(int, ids))
+    return [i for i in before_end if i not in (PAD_ID, BOS_ID)]
+
+
+def require_characters(texts: Iterable[str]) -> None:
+    """
+    Raises:
+      UserError: if a text cannot be written as UTF-8, because it has half of a character.
+    """
+    for text in texts:
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            part = ascii(text[max(error.start - 20, 0) : error.end + 20])
+            message = f"Expected text, got half of a character in {part}. Convert it to UTF-8."
+            raise UserError(message) from None
+
+
+def number_words(tokenizer: PieceTokenizer, ids: Sequence[int]) -> list[int]:
+    """Returns for each id of a text the number of its word, counted from 0."""
+    starts: list[Any] = tokenizer.word_starts(ids)
+    return list(itertools.accumulate([False, *starts[1:]]))[: len(ids)]
+
+
+def split_ids(tokenizer: PieceTokenizer, ids: list[int], longest: int) -> list[list[int]]:
+    """Splits ids without EOS into parts of at most `longest` ids.
+
+    Each part ends after the last sentence that fits, otherwise after the last word that fits, and otherwise
+    within a word.
+    """
+    parts = []
+    while len(ids) > longest:
+        head = ids[: longest + 1]
+        pieces, starts = tokenizer.pieces(head), tokenizer.word_starts(head)
+        words = [i for i in range(1, longest + 1) if starts[i]]
+        sentences = [i for i in words if pieces[i - 1].endswith(SENTENCE_ENDS)]
+        end = (sentences or words or [longest])[-1]
+        parts.append(ids[:end])
+        ids = ids[end:]
+    return [*parts, ids]

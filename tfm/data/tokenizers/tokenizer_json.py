@@ -1,0 +1,150 @@
+"""Tokenizers of Hugging Face: files tokenizer.json, read by the package `tokenizers`."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tfm.data.tokenizers.protocol import IdExchange, cut_at_end, require_characters
+from tfm.errors import UserError, install_extra
+
+# The file does not say which tokens these are. Of several names that it contains, the first is taken.
+SPECIAL_TOKENS = {
+    "padding": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>"),
+    "beginning": ("<s>", "<bos>", "[BOS]", "[CLS]", "<|startoftext|>", "<|begin_of_text|>"),
+    "end": ("</s>", "<eos>", "[EOS]", "[SEP]", "<|endoftext|>", "<|end_of_text|>"),
+}
+MAX_TOKENS = 10_000_000
+BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
+
+
+class TokenizerJson:
+    """A tokenizer of any type that Hugging Face's package reads. Implements `PieceTokenizer`.
+
+    Texts become the tokens of the file without special tokens. The file's padding, truncation and BPE
+    dropout are ignored.
+
+    Args:
+      serialized: content of a tokenizer.json.
+
+    Attributes:
+      fingerprint: hash of the file.
+
+    Raises:
+      ValueError: if `serialized` is not a tokenizer.
+      UserError: if the package is not installed, or the file has no token for padding, beginning or end.
+    """
+
+    def __init__(self, serialized: bytes):
+        content = json.loads(serialized)
+        self._tokenizer = _load(content)
+        self.fingerprint = hashlib.sha256(serialized).hexdigest()
+        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        size = max(vocabulary.values(), default=-1) + 1
+        if size > MAX_TOKENS:
+            raise ValueError(f"an id is larger than {MAX_TOKENS:,}")
+        self._exchange = IdExchange(size, _find_special_ids(vocabulary))
+        model = content["model"]
+        unknown = model.get("unk_token")
+        self._unknown_ids = {model.get("unk_id"), vocabulary.get(unknown)} | {
+            i for piece, i in vocabulary.items() if BYTE_PIECE.fullmatch(piece)
+        }
+
+    def __len__(self):
+        return len(self._exchange.file_ids)
+
+    def encode(self, texts: Iterable[str]) -> list[list[int]]:
+        """See `Tokenizer.encode`. Uses all cores."""
+        return [self._exchange.to_model(ids) for ids in self._encode(list(texts))]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """See `Tokenizer.decode`."""
+        return self._decode_file_ids(self._exchange.to_file(cut_at_end(ids)))
+
+    def unknown_characters(self, characters: Iterable[str]) -> list[str]:
+        """See `Tokenizer.unknown_characters`."""
+        characters = list(characters)
+        encoded = self._encode(characters)
+        return [
+            character
+            for character, ids in zip(characters, encoded, strict=True)
+            if not self._unknown_ids.isdisjoint(ids)
+        ]
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """See `PieceTokenizer.pieces`. Returns "" for an id that the file leaves out."""
+        file_ids = self._exchange.to_file(map(int, ids))
+        return [self._tokenizer.id_to_token(i) or "" for i in file_ids]
+
+    def word_starts(self, ids: Sequence[int]) -> list[bool]:
+        """See `PieceTokenizer.word_starts`.
+
+        Files mark words in different ways. A word begins where the text of two neighbours has white space
+        between them.
+        """
+        file_ids = self._exchange.to_file(map(int, ids))
+        starts = [True] * len(file_ids)
+        for i in range(1, len(file_ids)):
+            before = self._decode_file_ids(file_ids[i - 1 : i])
+            both = self._decode_file_ids(file_ids[i - 1 : i + 1])
+            starts[i] = both.startswith(before) and both[len(before) :][:1].isspace()
+        return starts
+
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        """Returns a list of the file's ids for each text.
+
+        Raises:
+          UserError: if the file has no token for a part of a text, or a text has half of a character.
+        """
+        try:
+            encoded = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        except TypeError:
+            require_characters(texts)
+            raise
+        except Exception as error:  # the package raises no more specific class
+            raise UserError(f"The tokenizer.json cannot encode a text of the data: {error}.") from None
+        return [each.ids for each in encoded]
+
+    def _decode_file_ids(self, ids: list[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=False)
+
+
+def _load(content: Any) -> Any:
+    """Returns the object of the package for the content of a file, without padding, truncation and dropout.
+
+    Raises:
+      ValueError: if the content is not a tokenizer.
+      UserError: if the package is not installed.
+    """
+    try:
+        import tokenizers  # an optional package
+    except ImportError:
+        advice = install_extra("tokenizers")
+        raise UserError(f"A tokenizer.json needs the package tokenizers: {advice}.") from None
+    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
+        raise ValueError("the file is not a tokenizer")
+    if content["model"].get("dropout"):
+        content["model"]["dropout"] = None
+    try:
+        tokenizer = tokenizers.Tokenizer.from_str(json.dumps(content | {"padding": None, "truncation": None}))
+    except Exception as error:  # the package raises no more specific class
+        raise ValueError(str(error)) from None
+    tokenizer.encode_special_tokens = True  # "</s>" in a text is not the end of the text
+    return tokenizer
+
+
+def _find_special_ids(vocabulary: dict[str, int]) -> list[int]:
+    """Returns the ids of padding, BOS and EOS in a vocabulary, {token: id}.
+
+    Raises:
+      UserError: if a token is missing. The message has the names that were looked for.
+    """
+    present = {role: [name for name in names if name in vocabulary] for role, names in SPECIAL_TOKENS.items()}
+    missing = [f"{role} ({', '.join(SPECIAL_TOKENS[role])})" for role in present if not present[role]]
+    if missing:
+        raise UserError(
+            f"The tokenizer.json has no token for {' and '.join(missing)}. Add one of these names for each "
+            "with Tokenizer.add_special_tokens of the package tokenizers, and save the file again."
+        )
+    return [vocabulary[names[0]] for names in present.values()]
