@@ -87,6 +87,7 @@ MAY_IMPORT = {
             "tfm.training",
             "tfm.io",
             "tfm.checkpoints",
+            "tfm.sharding",
             "tfm.memory",
             "tfm.data",
         ),
