@@ -133,12 +133,12 @@ def exit_on_error() -> Iterator[None]:
         terminal.flush_output()
         sys.exit(BROKEN_PIPE)
     except UserError as error:
+        _end_if_a_host_is_lost(error)
         fail(error)
     except MemoryError:
         fail("The process ran out of memory. Raise its limit (ulimit -v), or close other programs.")
     except (OSError, ValueError, RuntimeError) as error:
-        if LOST_HOST.search(str(error)) and jax.process_count() > 1:
-            _end_without_hosts(error)
+        _end_if_a_host_is_lost(error)
         if io_error_message(error) is None:
             raise
         fail(io_error_message(error))
@@ -161,8 +161,10 @@ def fail(error: object) -> NoReturn:
     sys.exit(EXIT_CODE)
 
 
-def _end_without_hosts(error: Exception) -> NoReturn:
-    """Prints that an exchange with other hosts failed, and ends the process without waiting for them."""
+def _end_if_a_host_is_lost(error: Exception) -> None:
+    """Ends the process with a message after a failed exchange with other hosts, without waiting for them."""
+    if not (jax.distributed.is_initialized() and LOST_HOST.search(str(error))):
+        return
     terminal.flush_output()
     reason = str(error).splitlines()[0]
     print(
