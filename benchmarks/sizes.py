@@ -15,8 +15,13 @@ SIZES = {  # TransformerConfig fields, rows of a training batch, tokens of a row
     "small": ({"encoder_layers": 3, "decoder_layers": 3, "d_model": 256, "d_ff": 1024, "heads": 4}, 32, 32),
     "base": ({}, 16, 32),
     "big": ({"d_model": 1024, "d_ff": 4096, "heads": 16}, 16, 32),
+    "deep": (
+        {"d_model": 1024, "d_ff": 4096, "heads": 16, "encoder_layers": 24, "decoder_layers": 24},
+        16,
+        32,
+    ),
 }
-VOCABULARY_SIZES = {"small": 8_000, "base": 37_000, "big": 37_000}
+VOCABULARY_SIZES = {"small": 8_000, "base": 37_000, "big": 37_000, "deep": 37_000}
 DROPOUT = {"dropout": 0.1, "attention_dropout": 0.1, "feed_forward_dropout": 0.1}
 
 

@@ -37,11 +37,13 @@ MAY_IMPORT = {
     "tfm.evaluation": set(),
     "tfm.layers": {*EQUATIONS, "tfm.fields", "tfm.matmul"},
     "tfm.models": {*EQUATIONS, *CONFIG, "tfm.layers", "tfm.memory_estimate"},
+    "tfm.sharding": {"tfm.dropout", "tfm.layers"},
     "tfm.decoding": {
         *(
             *EQUATIONS,
             *CONFIG,
             *BASE,
+            "tfm.sharding",
             "tfm.matmul",
             "tfm.layers",
             "tfm.data",
@@ -56,6 +58,7 @@ MAY_IMPORT = {
         *BASE,
         "tfm.matmul",
         "tfm.layers",
+        "tfm.sharding",
         "tfm.interpret",  # a replayed step reads activations
         "tfm.io",
         "tfm.checkpoints",
@@ -68,12 +71,13 @@ MAY_IMPORT = {
         "tfm.layers",
         "tfm.data",
         "tfm.decoding",
+        "tfm.sharding",
         "tfm.training",
         "tfm.memory",
     },
     "tfm.tasks": {
         *(*EQUATIONS, *CONFIG, *BASE, "tfm.models", "tfm.data", "tfm.decoding", "tfm.evaluation"),
-        *("tfm.layers", "tfm.training", "tfm.memory", "tfm.visualize"),
+        *("tfm.layers", "tfm.sharding", "tfm.training", "tfm.memory", "tfm.visualize"),
     },
     "tfm.workdir": {
         *(
@@ -83,6 +87,7 @@ MAY_IMPORT = {
             "tfm.training",
             "tfm.io",
             "tfm.checkpoints",
+            "tfm.sharding",
             "tfm.memory",
             "tfm.data",
         ),

@@ -149,12 +149,13 @@ def check_batches_fit(tokens: int) -> None:
     check_estimate(f"Reading batches of {tokens:,} tokens", needed, host_memory(), "lower data.batch_tokens")
 
 
-def check_weights_fit(model: Any, copies: int = 1, available: int | None = None) -> None:
+def check_weights_fit(model: Any, copies: int = 1, *, sharers: int = 1, available: int | None = None) -> None:
     """Checks the memory of a model before its shapes are traced or its parameters are read.
 
     Args:
       model: the Linen module.
       copies: number of float32 copies of the parameters that are in memory at the same time.
+      sharers: number of devices that divide the parameters.
       available: bytes that are available; None uses those of a device.
 
     Raises:
@@ -165,7 +166,7 @@ def check_weights_fit(model: Any, copies: int = 1, available: int | None = None)
         return
     parameters = estimate.count_parameters()
     several = f" {copies} times" if copies > 1 else ""
-    needed = parameters * memory_estimate.FLOAT32 * copies
+    needed = parameters * memory_estimate.FLOAT32 * copies // sharers
     what = f"Loading {parameters:,} parameters{several}"
     check_estimate(what, needed, available or available_memory(), _model_advice(estimate))
     _check_program(estimate)

@@ -26,7 +26,7 @@ def test_training_has_a_progress_bar_where_a_terminal_shows_it(wanted, monkeypat
     assert [type(hook) for hook in hooks] == [progress_bar.ProgressBar] * wanted
 
 
-def fail():
+def fail(**_):
     raise ValueError("coordinator_address should be defined.")
 
 
@@ -43,7 +43,7 @@ def test_hosts_that_cannot_be_joined_are_refused(flags, message, monkeypatch):
     arguments = {"distributed": False, "coordinator": "", "processes": 2, "process_id": 0} | flags
     monkeypatch.setattr(jax.distributed, "initialize", fail)
     with pytest.raises(UserError, match=message):
-        train.join_hosts(types.SimpleNamespace(**arguments))
+        cli.join_hosts(types.SimpleNamespace(**arguments))
 
 
 def test_a_work_directory_in_a_bucket_is_refused(tmp_path, monkeypatch):

@@ -236,6 +236,18 @@ def test_communication_is_at_its_minimum():
     assert len(of_layers) == 2 * 3, of_layers  # forwards and backwards, of each sublayer of the decoder
 
 
+def test_a_step_never_holds_the_parameters_of_all_layers():
+    """Each layer gathers its parameters when it runs, and adds its gradients before the next layer."""
+    model = dataclasses.replace(PLAIN, encoder_layers=12, decoder_layers=12, scan=True)
+    deep = Translation(Config(model=model, loss_chunk_size=1), Tokenizer())
+    batch = {name: np.zeros((8, 12), np.int32) for name in BATCHES[0]}
+    config = TrainingConfig(parallel="mesh", mesh_fsdp=8)
+    compiled = compile_for(deep, config, batch, jax.devices())
+    params = jax.eval_shape(deep.init, jax.random.key(0))["params"]
+    of_layers = 4 * sum(x.size for side in ("encoder", "decoder") for x in jax.tree.leaves(params[side]))
+    assert compiled.activations < 0.7 * of_layers
+
+
 def test_only_devices_with_the_same_rows_draw_the_same_numbers():
     """Devices of other rows draw other numbers, those that share rows the same."""
     mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)

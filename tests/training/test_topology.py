@@ -62,11 +62,11 @@ def test_a_step_is_described_without_being_run(task):
     assert found.flops > 6 * parameters / 4 * batch["inputs"].size / 2  # most are used on one side of two
     assert found.collectives == []
     assert found.host_transfers == 0
-    lines = dict(topology._describe_time(found.roofline, 1000, "images", 3600, 16))
+    lines = dict(topology.describe_time(found.roofline, 1000, "images", 3600, 16))
     seconds = found.roofline.seconds
     assert lines["speed"].startswith(f"at most {1000 / seconds:,.0f} images/s")
     assert lines["run"] == f"3,600 steps, at least {seconds:,.2f} hours, {16 * seconds:,.1f} chip-hours"
-    assert "peak memory" in dict(topology._describe_device(found, CHIPS["v5e"]))
+    assert "peak memory" in dict(topology.describe_device(found, CHIPS["v5e"]))
 
 
 @pytest.mark.long

@@ -217,12 +217,11 @@ CHANGES = {
         "only": Change("sweep", ("--only=wide",)),
     },
 }
+HOSTS = {"distributed", "coordinator", "processes", "process_id"}
 # Flags with a test of their own, below.
 SPECIAL = {
-    "train": {
-        *("warm_start_map", "from_step", "allow_change", "topology"),
-        *("distributed", "coordinator", "processes", "process_id"),
-    },
+    "train": {"warm_start_map", "from_step", "allow_change", "topology", *HOSTS},
+    **dict.fromkeys(("evaluate", "translate", "generate"), HOSTS),
     "sweep": {"dry_run", "workdir", "split", "checkpoint", "at_once", "score"},
     "quickstart": {"workdir"},
 }
@@ -483,7 +482,7 @@ def test_topology_names_the_devices_of_a_dry_run(paths, tmp_path, monkeypatch):
 )
 def test_flags_of_several_hosts_reach_jax(arguments, expected, paths, tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(jax.distributed, "initialize", lambda *each: calls.append(each))
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *each, **_: calls.append(each))
     run_command("train", f"--config={paths['line']}", f"--workdir={tmp_path}/run", "--dry_run", *arguments)
     assert calls == expected
 

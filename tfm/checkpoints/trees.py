@@ -161,14 +161,27 @@ def average_trees(trees: Iterable[Any]) -> Any:
     """Returns the element-wise mean of trees of variables (section 6.1 averages the last checkpoints).
 
     Args:
-      trees: equal trees. Only one is kept in memory at a time. Sums are computed in float64.
+      trees: equal trees. Only one is kept in memory at a time. Sums are computed in float64, on each host
+        from the parts that it has.
+
+    Returns:
+      A tree with arrays of the same kind and placement.
     """
     total, count = None, 0
     for tree in trees:
-        wide = jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
+        wide = jax.tree.map(
+            lambda x: {str(index): np.asarray(part, np.float64) for index, part in _parts(x)}, tree
+        )
         total = wide if total is None else jax.tree.map(np.add, total, wide)
         count += 1
-    return jax.tree.map(lambda x, last: (x / count).astype(last.dtype), total, tree)
+
+    def divide(last, sums):
+        means = {index: (part / count).astype(last.dtype) for index, part in sums.items()}
+        if not isinstance(last, jax.Array):
+            return means[str(...)]
+        return jax.make_array_from_callback(last.shape, last.sharding, lambda index: means[str(index)])
+
+    return jax.tree.map(divide, tree, total)
 
 
 def _compare_values(handler: Any, folder: str, expected: Digests, group: list[int]) -> str:

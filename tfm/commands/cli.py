@@ -12,6 +12,7 @@ import gc
 import glob
 import logging
 import os
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,11 @@ from tfm.training.setup import COMPILED_FOLDER
 from tfm.workdir import runs
 
 BROKEN_PIPE = 141  # exit code of a process that SIGPIPE kills
+HOST_LOST_EXIT = 1
+# In the errors of XLA, of its libraries for exchanges and of Orbax after a process of another host has ended.
+LOST_HOST = re.compile(r"gloo|nccl|unavailable|deadline|heartbeat|barrier|connection", re.IGNORECASE)
+# Seconds without a sign of life after which JAX ends the processes of all other hosts.
+HEARTBEAT_SECONDS = 40
 ZSTANDARD = b"\x28\xb5\x2f\xfd"  # the first bytes of data that zstandard compressed
 log = logging.getLogger(__name__)
 
@@ -127,10 +133,12 @@ def exit_on_error() -> Iterator[None]:
         terminal.flush_output()
         sys.exit(BROKEN_PIPE)
     except UserError as error:
+        _end_if_a_host_is_lost(error)
         fail(error)
     except MemoryError:
         fail("The process ran out of memory. Raise its limit (ulimit -v), or close other programs.")
     except (OSError, ValueError, RuntimeError) as error:
+        _end_if_a_host_is_lost(error)
         if io_error_message(error) is None:
             raise
         fail(io_error_message(error))
@@ -151,6 +159,21 @@ def fail(error: object) -> NoReturn:
     terminal.flush_output()
     print(f"error: {error}", file=sys.stderr)
     sys.exit(EXIT_CODE)
+
+
+def _end_if_a_host_is_lost(error: Exception) -> None:
+    """Ends the process with a message after a failed exchange with other hosts, without waiting for them."""
+    if not (jax.distributed.is_initialized() and LOST_HOST.search(str(error))):
+        return
+    terminal.flush_output()
+    reason = str(error).splitlines()[0]
+    print(
+        f"error: Another process of this command has ended, or the connection failed ({reason}). Start the "
+        "same command on all hosts again. Training resumes from its last checkpoint.",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(HOST_LOST_EXIT)
 
 
 def define_new_run(values: flags.FlagValues, argv: Sequence[str]) -> None:
@@ -183,6 +206,52 @@ def define_finished_run(values: flags.FlagValues, argv: Sequence[str]) -> None:
     workdir = config_flag.value_of("workdir", argv)
     if workdir is not None:  # otherwise, the parser reports the missing flag
         config_flag.define(config.to_config_dict(runs.read_config(workdir)), values, argv)
+
+
+def define_hosts(values: flags.FlagValues) -> None:
+    """Defines the flags that connect the processes of several hosts, see `join_hosts`."""
+    text = "Join the other processes of the run that SLURM, Kubernetes, Open MPI or the TPU VM reports."
+    flags.DEFINE_bool("distributed", False, text, values)
+    text = "Address HOST:PORT of the first process, to join the processes by hand."
+    flags.DEFINE_string("coordinator", "", text, values)
+    text = "For --coordinator: number of processes."
+    flags.DEFINE_integer("processes", 1, text, 1, flag_values=values)
+    text = "For --coordinator: index of this process, counted from 0."
+    flags.DEFINE_integer("process_id", 0, text, 0, flag_values=values)
+
+
+def join_hosts(arguments: flags.FlagValues) -> int:
+    """Connects this process with the processes of other hosts, if --distributed or --coordinator is given.
+
+    Returns:
+      The index of this process. Only the process with index 0 writes files.
+
+    Raises:
+      UserError: if the flags are inconsistent, or JAX finds no other processes for --distributed.
+    """
+    if arguments.coordinator and not re.fullmatch(r".+:\d{1,5}", arguments.coordinator):
+        raise UserError(f"--coordinator must be HOST:PORT, got {arguments.coordinator!r}.")
+    if arguments.process_id >= arguments.processes:
+        raise UserError(
+            f"--process_id must be below --processes, got {arguments.process_id} of {arguments.processes}."
+        )
+    options = {"heartbeat_timeout_seconds": HEARTBEAT_SECONDS}
+    if arguments.distributed:  # JAX reads everything from the environment of SLURM, Kubernetes or Open MPI
+        try:
+            jax.distributed.initialize(**options)
+        except ValueError as error:
+            raise UserError(
+                f"--distributed: JAX does not find the other processes ({error}). Start the command with "
+                "SLURM, Kubernetes or Open MPI, or give --coordinator, --processes and --process_id."
+            ) from None
+    elif arguments.coordinator:
+        jax.distributed.initialize(
+            arguments.coordinator, arguments.processes, arguments.process_id, **options
+        )
+    else:
+        return 0
+    check_device()
+    return jax.process_index()
 
 
 def read_config(arguments: flags.FlagValues) -> Any:

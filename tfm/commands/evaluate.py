@@ -30,6 +30,7 @@ from tfm.workdir.bundle import is_bundle
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     """Defines the flags of the command in `values`."""
     cli.define_finished_run(values, argv)
+    cli.define_hosts(values)
     text = "Split to score: train, validation, test, or any other split or file stem of the data."
     flags.DEFINE_string("split", "test", text, values)
     text = "Name of the files to write. The default is the name of the split, without its folder."
@@ -47,6 +48,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     stem = runs.evaluation_stem(folder, arguments.split, chosen.output_suffix, arguments.name)
     if arguments.output_dir:
         check_output_dir(folder, arguments.workdir, chosen)
+    if cli.join_hosts(arguments) > 0:
+        run = cli.load_run(arguments)
+        *_, (report, before) = run_measurements(run, arguments)
+        show(report, before, run, arguments)
+        return
     with only_writer(f"{stem}.hypotheses", "--output_dir"):
         run = cli.load_run(arguments)
         write_results(run, arguments, stem)

@@ -19,6 +19,7 @@ from absl import flags
 
 from tfm.commands import cli, terminal
 from tfm.commands.translate import chunks, read_lines
+from tfm.errors import UserError
 from tfm.workdir.generator import Generator
 
 CHUNK_LINES = 256  # sorted by length into batches
@@ -28,6 +29,7 @@ RULE = "-" * 20
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     """Defines the flags of the command in `values`."""
     cli.define_finished_run(values, argv)
+    cli.define_hosts(values)
     text = "Text to continue. The default is to continue each line of standard input."
     flags.DEFINE_multi_string("prefix", None, text, values)
     text = "Output format: text, or a JSON object on each line for each prefix."
@@ -40,12 +42,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     terminal.check_open("stdout", "a file to write to")
     if arguments.prefix is None:
         terminal.check_open("stdin", "--prefix=TEXT")
+        if arguments.distributed or arguments.coordinator:
+            raise UserError("Several hosts cannot read standard input. Give --prefix=TEXT.")
+    index = cli.join_hosts(arguments)
     generator = Generator(cli.load_run(arguments))
     show = as_text if arguments.format == "text" else as_json
     for number, prefixes in numbered_chunks(arguments.prefix):
         found = generator.continuations(prefixes, start_index=number)
         for prefix, continuations in zip(prefixes, found, strict=True):
-            print(show(prefix, continuations), flush=True)
+            if index == 0:
+                print(show(prefix, continuations), flush=True)
 
 
 def numbered_chunks(prefixes: list[str] | None) -> Iterator[tuple[int, list[str]]]:

@@ -57,14 +57,7 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     flags.DEFINE_integer("from_step", None, text, 0, flag_values=values)
     text = "Field that a resumed run may change although its results depend on it, such as training.seed."
     flags.DEFINE_multi_string("allow_change", [], text, values)
-    text = "Join the other processes of the run that SLURM, Kubernetes, Open MPI or the TPU VM reports."
-    flags.DEFINE_bool("distributed", False, text, values)
-    text = "HOST:PORT of the first process, to join the processes without --distributed."
-    flags.DEFINE_string("coordinator", "", text, values)
-    text = "For --coordinator: number of processes of the run."
-    flags.DEFINE_integer("processes", 1, text, 1, flag_values=values)
-    text = "For --coordinator: index of this process, counted from 0."
-    flags.DEFINE_integer("process_id", 0, text, 0, flag_values=values)
+    cli.define_hosts(values)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -74,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     shorten_warmup(arguments)
     chosen = cli.read_config(arguments)
     check_workdir(arguments.workdir)
-    join_hosts(arguments)
+    cli.join_hosts(arguments)
     chosen = cli.read_pipe(chosen)
     cli.check_device()
     if not arguments.topology:  # checked here, because the preparation takes minutes
@@ -211,27 +204,3 @@ def check_workdir(workdir: str) -> None:
             f"--workdir must be a folder of the file system, got {workdir!r}. Give a folder that all hosts "
             "mount, such as NFS. A run locks files and renames folders, which buckets do not support."
         )
-
-
-def join_hosts(arguments: flags.FlagValues) -> None:
-    """Connects this process with the other processes of a run, if --distributed or --coordinator is given.
-
-    Raises:
-      UserError: if the flags are inconsistent, or JAX finds no other processes for --distributed.
-    """
-    if arguments.coordinator and not re.fullmatch(r".+:\d{1,5}", arguments.coordinator):
-        raise UserError(f"--coordinator must be HOST:PORT, got {arguments.coordinator!r}.")
-    if arguments.process_id >= arguments.processes:
-        raise UserError(
-            f"--process_id must be below --processes, got {arguments.process_id} of {arguments.processes}."
-        )
-    if arguments.distributed:  # JAX reads everything from the environment of SLURM, Kubernetes or Open MPI
-        try:
-            jax.distributed.initialize()
-        except ValueError as error:
-            raise UserError(
-                f"--distributed: JAX does not find the other processes ({error}). Start the command with "
-                "SLURM, Kubernetes or Open MPI, or give --coordinator, --processes and --process_id."
-            ) from None
-    elif arguments.coordinator:
-        jax.distributed.initialize(arguments.coordinator, arguments.processes, arguments.process_id)

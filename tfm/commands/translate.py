@@ -23,12 +23,14 @@ from typing import Any, BinaryIO, Protocol
 import jax
 import numpy as np
 from absl import flags
+from jax.experimental import multihost_utils
 
 from tfm.commands import cli, terminal
 from tfm.data.sources.text_files import one_line
 from tfm.decoding.translate import check_n_best
 from tfm.errors import UserError
 from tfm.io.files import atomic_file, open_locked
+from tfm.sharding import fetch
 from tfm.workdir import runs
 from tfm.workdir.translator import Translator
 
@@ -205,6 +207,7 @@ def translate_file(
     part = target.name
     about = f"{part.removesuffix('.part')}.origin"
     done, lines, checksum = _whole_lines(part, about, origin)
+    done = _share_done(done)
     if done:
         log.info("Resuming after line %s of %s", f"{done:,}", part)
     checked = _CheckedLines(source, part, lines, checksum)
@@ -326,6 +329,7 @@ def _whole_lines(part: str, about: str, origin: dict[str, Any]) -> tuple[int, in
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     """Defines the flags of the command in `values`."""
     cli.define_finished_run(values, argv)
+    cli.define_hosts(values)
     text = "Text file with a sentence on each line. The default is standard input."
     flags.DEFINE_string("input", "", text, values)
     text = "File to write. It must not exist. The default is standard output."
@@ -346,7 +350,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = cli.read_config(arguments)
     runs.require_translation(chosen, "tfm translate")
     check_n_best(arguments.n_best, chosen.decoding)
+    if (arguments.distributed or arguments.coordinator) and not arguments.input:
+        raise UserError(
+            "Several hosts cannot read standard input. Give --input=FILE, which all hosts can read."
+        )
+    index = cli.join_hosts(arguments)
     with open_source(arguments) as source:
+        if index > 0:
+            compute_share(source, arguments)
+            return
         if not arguments.output:
             terminal.check_open("stdout", "--output=FILE")
             at_once = 1 if source.isatty() else CHUNK_LINES
@@ -355,6 +367,22 @@ def main(argv: Sequence[str] | None = None) -> None:
         with open_output(arguments.output) as target:
             run, translate = _load(arguments)
             translate_file(translate, source, target, describe_origin(run, arguments))
+
+
+def compute_share(source: BinaryIO, arguments: Any) -> None:
+    """Does the work of a host other than the first. The first host writes the translations."""
+    run, translate = _load(arguments)
+    done = 0
+    if arguments.output:  # the same exchanges as in `translate_file` of the first host
+        describe_origin(run, arguments)
+        done = _share_done(done)
+    with open(os.devnull, "wb") as nothing:
+        translate_lines(translate, source, nothing, done=done)
+
+
+def _share_done(done: int) -> int:
+    """Returns the `done` of the first host. All hosts must call this."""
+    return int(multihost_utils.broadcast_one_to_all(np.int32(done)))
 
 
 def open_source(arguments: Any) -> BinaryIO:
@@ -386,7 +414,7 @@ def _checksum(params: Any) -> str:
     """Returns the SHA-256 of the parameters. Another export may have the same steps."""
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(params):
-        digest.update(np.ascontiguousarray(leaf).tobytes())
+        digest.update(np.ascontiguousarray(fetch(leaf)).tobytes())
     return digest.hexdigest()
 
 

@@ -14,11 +14,13 @@ from typing import Any, NoReturn
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from tfm.data.batches.rows import bucket_width
 from tfm.data.tokenizers.protocol import PAD_ID
 from tfm.errors import UserError
 from tfm.memory import available_memory, format_bytes, is_out_of_memory
+from tfm.sharding import count_row_shards, fetch, find_mesh
 
 # A CPU computes two small programs at the same time faster than one after the other. An accelerator receives
 # the next batch while the host reads the results of the previous batch.
@@ -34,10 +36,12 @@ def map_rows(
     *,
     batch_size: int,
     describe: Callable[[int], tuple[str, str]],
+    like: Any = None,
 ) -> list[Any]:
     """Runs a program on all rows, in batches, and returns the results in the order of the rows.
 
-    Rows of similar length share a batch. Two batches run at once, on separate threads. If the program of a
+    Rows of similar length share a batch. Two batches run at once, on separate threads. Several devices run
+    one batch after the other, because all must run their programs in the same order. If the program of a
     batch needs more than its share of the memory, or if the device runs out of memory, the batch is split
     into halves, quarters and so on, down to single rows. After the device has run out of memory, all later
     batches have at most half as many rows as the batch that failed.
@@ -46,11 +50,13 @@ def map_rows(
       program: A function made by `jax.jit`. The rows are the first axis of every leaf of its result.
       make_arguments: Function that maps the indices of the rows in a batch to the arguments of `program`. A
         row may occur several times. The number of indices is the current maximum (`batch_size`, or less after
-        the device ran out of memory) or a power of two, so that few programs are compiled.
+        the device ran out of memory) or a power of two, so that few programs are compiled. If several devices
+        divide the rows, it is rounded up to a multiple of their number.
       lengths: Number of tokens in each row.
       batch_size: Maximum number of rows in a batch.
       describe: Function that maps the index of a row that does not fit into the memory to two parts of the
         error message: (subject, advice).
+      like: The variables that the program reads, see `tfm.sharding.place_rows`. None means one device.
 
     Returns:
       A list with a tree of NumPy arrays for each row.
@@ -60,8 +66,8 @@ def map_rows(
     """
     results: list[Any] = [None] * len(lengths)
     batches: deque[tuple[list[int], Future]] = deque()
-    runner = _Runner(program, make_arguments, describe, batch_size)
-    pool = ThreadPoolExecutor(BATCHES_AT_ONCE)
+    runner = _Runner(program, make_arguments, describe, batch_size, like)
+    pool = ThreadPoolExecutor(1 if find_mesh(like) else BATCHES_AT_ONCE)
 
     def collect():
         indices, future = batches.popleft()
@@ -115,9 +121,15 @@ class _Runner:
         make_arguments: Callable[[list[int]], tuple],
         describe: Callable[[int], tuple[str, str]],
         batch_size: int,
+        like: Any,
     ):
         self._program, self._make_arguments, self._describe = program, make_arguments, describe
         self._memory, self._max_rows = available_memory(), batch_size
+        self._shards = count_row_shards(like)
+        self._has_hosts = find_mesh(like) is not None and jax.process_count() > 1
+        if self._has_hosts and self._memory:  # all hosts must split batches alike
+            mebibytes = multihost_utils.process_allgather(np.int32(self._memory >> 20))
+            self._memory = int(mebibytes.min()) << 20
         self._compiling, self._reserving = threading.Lock(), threading.Lock()
         self._places = threading.Semaphore(BATCHES_AT_ONCE)
 
@@ -126,6 +138,7 @@ class _Runner:
         if len(indices) > self._max_rows:
             return self._run_parts(indices, self._max_rows)
         count = min(self._max_rows, 1 << (len(indices) - 1).bit_length())
+        count += -count % self._shards
         # Copies of the last row fill up the batch, because a search for rows of padding might not end early.
         rows = [*indices, *indices[-1:] * (count - len(indices))]
         try:
@@ -135,7 +148,7 @@ class _Runner:
                 with self._compiling:  # Otherwise two threads would compile the same program.
                     needed = measure_memory(self._program, arguments)
             share = MAX_MEMORY_FRACTION * (self._memory or math.inf)
-            if needed > share and count > 1:
+            if needed > share and count > self._shards:
                 return self._run_parts(indices, max(1, count >> math.ceil(math.log2(needed / share))))
             if self._memory and needed > self._memory:
                 free = format_bytes(self._memory)
@@ -146,11 +159,11 @@ class _Runner:
         except jax.errors.JaxRuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-        if count > 1:
+        if count > self._shards and not self._has_hosts:
             self._max_rows = min(self._max_rows, count // 2)
             return self._run_parts(indices, self._max_rows)
         try:  # The row may fit into the memory if no other batch runs at the same time.
-            return self._compute(arguments, 1, needs_all=True)
+            return self._compute(arguments, len(indices), needs_all=True)
         except jax.errors.JaxRuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -168,7 +181,7 @@ class _Runner:
         If `needs_all`, no other batch runs at the same time.
         """
         with self._reserve(BATCHES_AT_ONCE if needs_all else 1):
-            arrays = jax.device_get(self._program(*arguments))
+            arrays = fetch(self._program(*arguments))
         return [jax.tree.map(operator.itemgetter(row), arrays) for row in range(count)]
 
     @contextlib.contextmanager

@@ -22,6 +22,7 @@ from tfm.decoding.config import GenerationConfig
 from tfm.decoding.hypotheses import TokenHypothesis, as_token_hypotheses, make_limits, run_search
 from tfm.decoding.parameters import Ensemble, Params, apply_model, as_ensemble, search_parameters, with_dtype
 from tfm.errors import UserError
+from tfm.sharding import place_rows
 
 log = logging.getLogger(__name__)
 
@@ -166,14 +167,16 @@ def _generate(
         if model.config.max_length is not None:  # The columns that are cut off contain only padding.
             context = context[:, : model.config.max_length - config.max_tokens - (not is_cut)]
         last = np.array([prompts[i][-1] for i in rows], np.int32)
-        return model, members, context, last, config, keys[np.array(rows)], is_cut
+        context, last, row_keys = place_rows((context, last, keys[np.array(rows)]), like=members)
+        return model, members, context, last, config, row_keys, is_cut
 
     def describe(row):
         text = f"Continuing a text of {len(prompts[row]):,} tokens"
         return text, "Lower decoding.samples or decoding.max_tokens"
 
     lengths = [len(ids) for ids in prompts]
-    rows = map_rows(generate_batch, make_arguments, lengths, batch_size=config.batch_size, describe=describe)
+    options = {"batch_size": config.batch_size, "like": members, "describe": describe}
+    rows = map_rows(generate_batch, make_arguments, lengths, **options)
     return as_token_hypotheses(rows)
 
 

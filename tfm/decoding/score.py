@@ -19,6 +19,7 @@ from tfm.decoding.parameters import Ensemble, Params, as_ensemble
 from tfm.decoding.protocol import read_cross_attention
 from tfm.decoding.translate import check_lengths, select_layer
 from tfm.losses import chunked_log_probabilities
+from tfm.sharding import place_rows
 
 Ids = Sequence[Sequence[int]]
 
@@ -107,15 +108,17 @@ def _map_pairs(
     members, max_length = as_ensemble(params), model.config.max_length
 
     def make_arguments(rows):
-        sides = (pad_ids([side[i] for i in rows])[:, :max_length] for side in (sources, targets))
-        return model, members, *sides, *options  # The columns beyond `max_length` contain only padding.
+        # The columns beyond `max_length` contain only padding.
+        sides = [pad_ids([side[i] for i in rows])[:, :max_length] for side in (sources, targets)]
+        return model, members, *place_rows(sides, like=members), *options
 
     def describe(row):
         lengths = f"{len(sources[row]):,} and {len(targets[row]):,} tokens"
         return f"Scoring or aligning one pair of {lengths}", "Leave the pair out or shorten it"
 
     lengths = [len(source) + len(target) for source, target in zip(sources, targets, strict=True)]
-    return map_rows(program, make_arguments, lengths, batch_size=config.batch_size, describe=describe)
+    batch_options = {"batch_size": config.batch_size, "like": members, "describe": describe}
+    return map_rows(program, make_arguments, lengths, **batch_options)
 
 
 def _shift_right(labels: jax.Array) -> jax.Array:

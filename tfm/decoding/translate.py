@@ -19,6 +19,7 @@ from tfm.decoding.hypotheses import TokenHypothesis, as_token_hypotheses, make_l
 from tfm.decoding.parameters import Ensemble, Params, apply_model, as_ensemble, search_parameters, with_dtype
 from tfm.decoding.protocol import read_cross_attention
 from tfm.errors import UserError
+from tfm.sharding import place_rows
 
 
 def translate_ids(
@@ -61,6 +62,7 @@ def translate_ids(
         inputs = inputs[:, : model.config.max_length]  # The columns that are cut off contain only padding.
         prefix = pad_ids([prefixes[i] for i in rows], fill=-1) if prefixes else None
         row_keys = None if keys is None else keys[np.array(rows)]
+        inputs, prefix, row_keys = place_rows((inputs, prefix, row_keys), like=members)
         return model, members, inputs, config, n_best, prefix, row_keys
 
     def describe(row):
@@ -69,7 +71,8 @@ def translate_ids(
         return f"Decoding one input of {len(sources[row]):,} tokens", f"Lower {fields}"
 
     lengths = [len(ids) for ids in sources]
-    rows = map_rows(search_batch, make_arguments, lengths, batch_size=config.batch_size, describe=describe)
+    options = {"batch_size": config.batch_size, "like": members, "describe": describe}
+    rows = map_rows(search_batch, make_arguments, lengths, **options)
     return as_token_hypotheses(rows)
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.errors import UserError
+from tfm.layers import shards
 from tfm.layers.observe import is_active, observe, with_positions
 
 
@@ -67,10 +68,11 @@ class Stack(nn.Module):
             return layer(x, *arguments, train=train, **keywords)
 
         outputs, positions = [], keywords.get("positions")
+        transform = call if plain else shards.remat(call, everything=self.remat)
         with with_positions(positions):
             for index, layer in self._steps():
                 x = self._prepare(x, index, positions)
-                x = nn.remat(call)(layer, x) if self.remat and not plain else call(layer, x)
+                x = transform(layer, x)
                 outputs.append(x)
             return self._finish(outputs)
 
@@ -92,17 +94,18 @@ class Stack(nn.Module):
         """Applies all layers to x [B, L, D] in a `jax.lax.scan` over their stacked parameters."""
         self._check_scan()
         layer, _ = self.layers[0].unbind()
-        params = [layer.variables["params"] for _, layer in self._steps()]
+        params = [shards.find_shards(layer.variables["params"]) for _, layer in self._steps()]
         keys = None
         if keywords["train"] and self.has_rng("dropout"):
             keys = jax.random.split(self.make_rng("dropout"), self.depth)
 
         def call(x, params_and_key):
-            params, key = params_and_key
+            params, key = shards.gather(params_and_key[0]), params_and_key[1]
             rngs = None if key is None else {"dropout": key}
             return layer.apply({"params": params}, x, *arguments, rngs=rngs, **keywords), None
 
-        call = jax.checkpoint(call) if self.remat else call
+        if self.remat or shards.is_gathering():
+            call = jax.checkpoint(call, policy=None if self.remat else shards.keep_all_but_gathered)
         stacked = jax.tree.map(lambda *x: jnp.stack(x), *params)
         return jax.lax.scan(call, x, (stacked, keys))[0]
 

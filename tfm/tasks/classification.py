@@ -37,6 +37,7 @@ from tfm.io.files import atomic_file, read_limited
 from tfm.layers.batch_norm import Rows
 from tfm.losses import smoothed_cross_entropy
 from tfm.models.vit import ViTConfig
+from tfm.sharding import fetch, place_rows
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
 from tfm.training.setup import check_plan
@@ -216,7 +217,7 @@ class Classification(Task):
         """Computes loss and accuracy of the validation split."""
         sums: dict[str, Any] = {}
         for batch in data.validation_batches():
-            add_sums(sums, self._evaluation_loss(variables, batch))
+            add_sums(sums, self._evaluation_loss(variables, place_rows(batch, like=variables)))
         return Evaluation({f"validation/{name}": mean for name, mean in means(sums).items()})
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
@@ -251,7 +252,8 @@ class Classification(Task):
         Returns:
           float32 [B, classes].
         """
-        return np.asarray(self._log_probabilities(variables, images))
+        rows = place_rows(images, like=variables)
+        return fetch(self._log_probabilities(variables, rows))[: len(images)]
 
     def _predict(self, variables: Any, source: Images) -> tuple[np.ndarray, np.ndarray]:
         """Returns (log-probabilities float32 [N, classes], labels int32 [N]) of all images of a source."""

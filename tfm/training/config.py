@@ -165,15 +165,14 @@ class TrainingConfig:
         "auto",
         "Layout of a step on the devices. jit runs on one device. pmap splits each batch over all local "
         "devices. mesh splits each batch over the devices of all hosts and can also split the parameters. "
-        "auto uses mesh with several hosts or if mesh_fsdp or mesh_tensor is above 1, otherwise pmap with "
-        "several devices, otherwise jit. Dropout masks differ between layouts.",
+        "auto is the same as mesh.",
         choices=("auto", "jit", "pmap", "mesh"),
         resume=CHANGEABLE,
     )
     mesh_fsdp: int = field(
         1,
         "Size of the mesh axis over which parameters and optimizer state are divided. The batch is divided "
-        "over this axis, too. Needs the layout mesh. Dropout masks differ between layouts.",
+        "over this axis, too. Needs the layout mesh.",
         least=1,
         most=65_536,
         unit="devices",
@@ -182,7 +181,7 @@ class TrainingConfig:
     mesh_tensor: int = field(
         1,
         "Size of the mesh axis over which every attention, feed-forward network and embedding is divided. "
-        "Needs the layout mesh. Dropout masks differ between layouts.",
+        "Needs the layout mesh.",
         least=1,
         most=65_536,
         unit="devices",

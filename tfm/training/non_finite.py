@@ -17,6 +17,7 @@ from jax.experimental import multihost_utils
 from tfm.checkpoints.store import CheckpointStore
 from tfm.dropout import rows_of_shard
 from tfm.errors import UserError
+from tfm.sharding import fetch
 from tfm.training.partitioning import Piece
 from tfm.training.patterns import join_path
 from tfm.training.setup import Setup
@@ -73,7 +74,7 @@ def explain(setup: Setup, data: Data, workdir: str, state: Any, step: int, batch
 
 def _find_culprit(setup, state, step, batch):
     """Returns the name of the first tensor that is not finite, looked for in each update of the step."""
-    constants = setup.partitioner.fetch(setup.constants)
+    constants = fetch(setup.partitioner.fetch(setup.constants))
     current = state.replace(halted=jnp.zeros_like(state.halted))
     for index, learner in enumerate(setup.learners):
         if (step - 1) % learner.every:
@@ -81,8 +82,8 @@ def _find_culprit(setup, state, step, batch):
         if index:  # an update computes its loss after the changes of the updates before it
             current = _make_updates(setup, setup.learners[:index], state, batch)
         fetched = setup.partitioner.fetch(current)
-        variables = setup.partitioner.fetch_variables({"params": fetched.params, **fetched.model_state})
-        variables = jax.device_put(jax.device_get(variables), jax.local_devices()[0])
+        variables = fetch({"params": fetched.params, **fetched.model_state})
+        variables = jax.device_put(variables, jax.local_devices()[0])
         culprit = first_not_finite(learner, variables, split_step(setup, learner, step, batch, constants))
         if culprit:
             return culprit if len(setup.learners) == 1 else f"{culprit} (in the update {learner.name!r})"

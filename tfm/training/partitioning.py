@@ -1,6 +1,7 @@
 """The placement of arrays on devices, and the sums of a step over devices."""
 
 import functools
+import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
@@ -8,20 +9,21 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tfm.dropout import PMAP_AXIS, ROW_AXES
 from tfm.errors import UserError
-from tfm.layers.parameter_axes import PARAMETER_RULES, parameter_axes
+from tfm.layers.shards import SHARD_AXIS, Shard, gather_by_layer
+from tfm.sharding import MESH_AXES, make_mesh, pad_rows, shard_parameters
 from tfm.training.config import TrainingConfig
-from tfm.training.step import Sums, split_rows
+from tfm.training.step import Sums, merge_trees, split_rows
 from tfm.training.task import Batch, Context
 
-MESH_AXES = ("data", "fsdp", "tensor")
+log = logging.getLogger(__name__)
 
 
 def make_partitioner(config: TrainingConfig, devices: Sequence[jax.Device] | None = None) -> "Partitioner":
-    """Makes the partitioner of a config: one device, `pmap` over the local devices, or a mesh of all devices.
+    """Makes the partitioner that trains a run: a mesh of all devices, `pmap`, or one device.
 
     Args:
       config: says `parallel`, and for a mesh its shape.
@@ -30,15 +32,35 @@ def make_partitioner(config: TrainingConfig, devices: Sequence[jax.Device] | Non
     Raises:
       UserError: if there are several hosts without a mesh, or the devices do not divide into the mesh.
     """
-    divides, hosts = config.mesh_fsdp * config.mesh_tensor > 1, jax.process_count()
-    if config.parallel == "mesh" or (config.parallel == "auto" and (divides or hosts > 1)):
+    if config.parallel in ("mesh", "auto"):
         return Partitioner(devices or jax.devices(), config.mesh_fsdp, config.mesh_tensor)
-    if hosts > 1:
-        raise UserError(f"Several hosts need training.parallel 'mesh', got {config.parallel!r}.")
+    if jax.process_count() > 1:
+        raise UserError(f"Several hosts need training.parallel 'mesh' or 'auto', got {config.parallel!r}.")
     devices = devices or jax.local_devices()
-    if config.parallel == "jit" or (config.parallel == "auto" and len(devices) == 1):
-        return Partitioner(devices[:1])
-    return PmapPartitioner(devices)
+    return Partitioner(devices[:1]) if config.parallel == "jit" else PmapPartitioner(devices)
+
+
+def make_evaluation_partitioner(config: TrainingConfig) -> "Partitioner":
+    """Makes the partitioner that evaluates a run on the devices at hand.
+
+    The devices may be others than those that trained the run. If its mesh does not fit them, the largest
+    divisors of `mesh_fsdp` and `mesh_tensor` that fit replace both.
+    """
+    is_single = config.parallel == "jit" and jax.process_count() == 1
+    devices = jax.local_devices()[:1] if is_single else jax.devices()
+    tensor = math.gcd(config.mesh_tensor, len(devices))
+    fsdp = math.gcd(config.mesh_fsdp, len(devices) // tensor)
+    if (fsdp, tensor) != (config.mesh_fsdp, config.mesh_tensor):
+        log.info(
+            "Computing on %s device(s) as fsdp %s x tensor %s, because they do not divide into the run's "
+            "training.mesh_fsdp %s x mesh_tensor %s",
+            len(devices),
+            fsdp,
+            tensor,
+            config.mesh_fsdp,
+            config.mesh_tensor,
+        )
+    return Partitioner(devices, fsdp, tensor)
 
 
 class Piece(NamedTuple):
@@ -66,6 +88,7 @@ class Partitioner:
       mesh: the devices, as (data, fsdp, tensor).
       devices: number of devices.
       row_shards: number of parts into which the rows of a batch are divided.
+      parameter_shards: number of parts into which parameters are divided.
 
     Raises:
       UserError: if the devices do not divide into the mesh.
@@ -76,16 +99,16 @@ class Partitioner:
             raise UserError(
                 f"{len(devices)} devices do not divide into training.mesh_fsdp {fsdp} x mesh_tensor {tensor}."
             )
-        shape = np.asarray(devices).reshape(-1, fsdp, tensor)
-        self.mesh = Mesh(shape, MESH_AXES, axis_types=(AxisType.Auto,) * 3)
+        self.mesh = make_mesh(devices, fsdp, tensor)
         self.devices, self.row_shards = len(devices), len(devices) // tensor
+        self.parameter_shards = fsdp * tensor
         self._has_row_axis = self.row_shards > 1
         self._rows = NamedSharding(self.mesh, PartitionSpec(ROW_AXES))
         self._everywhere = NamedSharding(self.mesh, PartitionSpec())
 
     def sharding(self, tree: Any) -> Any:
         """Returns the tree of `NamedSharding`s of variables, optimizer state, or a whole train state."""
-        return jax.tree_util.tree_map_with_path(self._leaf_sharding, tree)
+        return shard_parameters(tree, self.mesh)
 
     def device_bytes(self, tree: Any) -> int:
         """Returns the bytes of a tree of shapes on each device."""
@@ -103,14 +126,13 @@ class Partitioner:
         )
 
     def place(self, tree: Any) -> Any:
-        """Places arrays that every host has completely."""
-
+        """Places arrays that every host has completely, or that all devices divide in another way."""
         if jax.process_count() == 1:
             return jax.device_put(tree, self.sharding(tree))
 
         def place(x, where):
-            if getattr(x, "sharding", None) == where:
-                return x
+            if not getattr(x, "is_fully_addressable", True):
+                return jax.device_put(x, where)
             whole = np.asarray(x)
             return jax.make_array_from_callback(whole.shape, where, lambda index: whole[index])
 
@@ -219,8 +241,8 @@ class Partitioner:
 
         The compiler alone would add each gradient where it is made: in the compute dtype, inside the loop
         over layers, and once for each use of a table. Here each device computes all gradients of its rows,
-        and one sum in float32 follows. Parameters that are divided over "fsdp" are gathered once before. The
-        axis "tensor" stays with the compiler.
+        and one sum in float32 follows. Parameters that are divided over "fsdp" are gathered when they are
+        used, see `tfm.layers.shards`. The axis "tensor" stays with the compiler.
         """
         if self.row_shards == 1:
             return lambda *arguments: function(*arguments)[:2]
@@ -228,14 +250,18 @@ class Partitioner:
         def sum_over_rows(trained, fixed, model_state, batch, context):
             trees = [trained, fixed, model_state, context.constants]
             specs = [self._row_specs(tree) for tree in trees]
+            parameter_specs = merge_trees(*specs[:2])
+
+            def gather(params):
+                return gather_by_layer(jax.tree.map(_as_shard, params, parameter_specs))
 
             def on_device(trees, batch, step, rng):
-                *variables, constants = jax.tree.map(_gather, trees, specs)
+                model_state, constants = jax.tree.map(_gather, trees[2:], specs[2:])
                 inside = context.replace(step=step, rng=rng, constants=constants, row_axes=ROW_AXES)
-                sums, new_state, present = function(*variables, batch, inside)
-                gradients = jax.tree.map(_scatter_sum, sums.gradients, specs[0])
+                sums, new_state, present = function(*trees[:2], model_state, batch, inside, gather=gather)
+                gradients = jax.tree.map(_sum_gradient, sums.gradients, specs[0])
                 terms, metrics = jax.lax.psum((sums.terms, sums.metrics), ROW_AXES)
-                state = combine_state(new_state, variables[2], present, ROW_AXES)
+                state = combine_state(new_state, model_state, present, ROW_AXES)
                 return Sums(gradients, terms, metrics), jax.tree.map(_keep_shard, state, specs[2])
 
             everywhere = PartitionSpec()
@@ -268,22 +294,11 @@ class Partitioner:
         return metrics
 
     def fetch_variables(self, variables: Any) -> Any:
-        """Returns one copy of fetched variables on one device of this host, for evaluation."""
-        if self.devices > 1:
-            variables = jax.jit(_identity, out_shardings=self._everywhere)(variables)
-        return jax.tree.map(lambda x: x.addressable_data(0), variables)
+        """Returns fetched variables for an evaluation on all devices, see `tfm.sharding.place_rows`."""
+        return variables if self.devices > 1 else jax.tree.map(lambda x: x.addressable_data(0), variables)
 
     def _row_specs(self, tree):
         return jax.tree.map(lambda where: _keep_axes(where.spec, ROW_AXES), self.sharding(tree))
-
-    def _leaf_sharding(self, path, x):
-        names = parameter_axes(jax.tree_util.keystr(path, simple=True, separator="/"), jnp.ndim(x))
-        axes = (PARAMETER_RULES.get(name, ()) for name in names)
-        spec = [
-            axis if axis and length % math.prod(self.mesh.shape[name] for name in axis) == 0 else None
-            for axis, length in zip(axes, jnp.shape(x), strict=True)
-        ]
-        return NamedSharding(self.mesh, PartitionSpec(*spec))
 
 
 class PmapPartitioner(Partitioner):
@@ -371,8 +386,8 @@ class PmapPartitioner(Partitioner):
         return self.fetch(metrics)
 
     def fetch_variables(self, variables: Any) -> Any:
-        """Returns fetched variables. They are one copy already."""
-        return variables
+        """Returns a copy on each device of fetched variables, for an evaluation on all devices."""
+        return super().place(variables) if self.devices > 1 else variables
 
 
 def combine_state(new: Any, old: Any, present: jax.Array, axes: tuple[str, ...]) -> Any:
@@ -400,11 +415,6 @@ def combine_state(new: Any, old: Any, present: jax.Array, axes: tuple[str, ...])
     return jax.tree.map(combine, new, old)
 
 
-def pad_rows(x: np.ndarray, count: int) -> np.ndarray:
-    """Pads an array with rows of zeros to a multiple of `count` rows."""
-    return np.pad(x, [(0, -len(x) % count)] + [(0, 0)] * (x.ndim - 1))
-
-
 @functools.partial(jax.jit, static_argnums=1)
 def _stack(tree, count):
     """Repeats each array on a new first axis. One program for all arrays, as is `_unstack`."""
@@ -416,20 +426,18 @@ def _unstack(tree):
     return jax.tree.map(lambda x: x[0], tree)
 
 
-def _identity(x):
-    return x
-
-
 def _gather(x, spec):
     return x if "fsdp" not in spec else jax.lax.all_gather(x, "fsdp", axis=spec.index("fsdp"), tiled=True)
 
 
-def _scatter_sum(gradient, spec):
-    if "fsdp" not in spec:
-        return jax.lax.psum(gradient, ROW_AXES)
-    axis = spec.index("fsdp")
-    shard = jax.lax.psum_scatter(gradient, "fsdp", scatter_dimension=axis, tiled=True)
-    return jax.lax.psum(shard, "data")
+def _as_shard(x, spec):
+    is_divided = SHARD_AXIS in spec and jax.lax.axis_size(SHARD_AXIS) > 1
+    return Shard(x, spec.index(SHARD_AXIS)) if is_divided else x
+
+
+def _sum_gradient(gradient, spec):
+    """Adds a gradient over devices. The gradient of a gathered parameter is a sum over "fsdp" already."""
+    return jax.lax.psum(gradient, "data" if SHARD_AXIS in spec else ROW_AXES)
 
 
 def _keep_shard(x, spec):

@@ -173,8 +173,9 @@ class Setup:
 
     @property
     def _initialize(self) -> Any:
-        """The program from a random key to the first state."""
-        return jax.jit(lambda key: self._create(self.task.init(key)))
+        """The program from a random key to the first state, of which each device has its part."""
+        where = self.partitioner.sharding(self.state)
+        return jax.jit(lambda key: self._create(self.task.init(key)), out_shardings=where)
 
     def initialize_with(self, load: Callable[[Variables], Variables]) -> TrainState:
         """Returns the first state, placed, with the variables that `load` makes from the random ones.

@@ -1,5 +1,6 @@
 """One training step: a pure function of the train state, a batch and the constants of the task."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
@@ -285,6 +286,7 @@ def sum_gradients(
     context: Context,
     *,
     micro_batches: int = 1,
+    gather: Callable[[Any], contextlib.AbstractContextManager] = contextlib.nullcontext,
 ) -> tuple[Sums, Any, jax.Array]:
     """Adds up gradients, terms and metrics over the rows of one device.
 
@@ -295,14 +297,16 @@ def sum_gradients(
       batch: rows of this device.
       context: its `row_axes` are the axes over which the rows are divided.
       micro_batches: see `make_train_step`.
+      gather: returns a context with whole parameters, if `trained` and `fixed` are the shards of a device.
 
     Returns:
       (the `Sums`, the new model state, whether any row of this device counts).
     """
 
     def evaluate(trained, model_state, rows, key):
-        variables = {"params": merge_trees(trained, fixed), **model_state}
-        output = check_output(learner.loss(variables, rows, context.replace(rng=key)), model_state)
+        with gather(merge_trees(trained, fixed)) as params:
+            variables = {"params": params, **model_state}
+            output = check_output(learner.loss(variables, rows, context.replace(rng=key)), model_state)
         return output, {**model_state, **output.state}
 
     def gradient(model_state, rows, key, count_all):

@@ -142,8 +142,8 @@ def describe_topology(task: Task, config: TrainingConfig, topology: str) -> list
     lines = [
         ("topology", f"{topology}, {len(devices)} chips"),
         ("parameters", f"{parameters:,}, {format_bytes(compiled.parameters)} per device"),
-        *_describe_device(compiled, chip),
-        *_describe_time(compiled.roofline, units, task.unit, config.steps, len(devices)),
+        *describe_device(compiled, chip),
+        *describe_time(compiled.roofline, units, task.unit, config.steps, len(devices)),
     ]
     return [f"{name:<{COLUMN}}{text}" for name, text in lines]
 
@@ -191,7 +191,7 @@ def _bytes_of_device(tree: Any) -> int:
     return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
-def _describe_device(compiled: CompiledStep, chip: Chip) -> Iterator[tuple[str, str]]:
+def describe_device(compiled: CompiledStep, chip: Chip) -> Iterator[tuple[str, str]]:
     """Yields (name, text) of the lines about memory and traffic."""
     yield "optimizer state", format_bytes(compiled.optimizer)
     yield "activations", f"{format_bytes(compiled.activations)}, with gradients and gathered parameters"
@@ -208,7 +208,7 @@ def _describe_device(compiled: CompiledStep, chip: Chip) -> Iterator[tuple[str, 
     yield "memory traffic", f"{format_bytes(compiled.memory_bytes)} per step and device"
 
 
-def _describe_time(
+def describe_time(
     roofline: Roofline, units: int, unit: str, steps: int, chips: int
 ) -> Iterator[tuple[str, str]]:
     """Yields (name, text) of the lines about time, speed and chip-hours. A batch has `units` of `unit`."""

@@ -20,6 +20,7 @@ from tfm.interpret.recorder import Recorder
 from tfm.layers.observe import activate, read_attention
 from tfm.memory import check_estimate, format_bytes, host_memory
 from tfm.search import BeamTrace, Hypotheses
+from tfm.sharding import fetch
 from tfm.visualize import summaries
 
 PARTS = ("encoder", "decoder", "cross")  # parts of the attention, in the order of the figures
@@ -159,7 +160,7 @@ def _examine_ids(
     source, kept = ids_of_sides
     read = [BOS_ID, *kept[:-1]]
     sides = (pad([ids])[:, : task.model.config.max_length] for ids in (source, read, kept))
-    attention, values, probabilities, best = jax.device_get(_forward(task.model, params, *sides))
+    attention, values, probabilities, best = fetch(_forward(task.model, params, *sides))
     lengths = {"encoder": (len(source),) * 2, "decoder": (len(kept),) * 2, "cross": (len(kept), len(source))}
     weights = {part: _cut(attention[part][:, 0], *lengths[part]) for part in PARTS if part in attention}
     norms, joint_norms = _value_norms(weights, values, params)
@@ -231,7 +232,7 @@ def stack_values(
         kernel = params.get(stack, {}).get(layer, {}).get(block, {}).get("output", {}).get("kernel")
         if value is None or kernel is None or kernel.shape[:2] != (heads, value.shape[-1]):
             return None
-        of_layers.append((np.repeat(value[0, :keys], heads // value.shape[2], axis=1), kernel))
+        of_layers.append((np.repeat(value[0, :keys], heads // value.shape[2], axis=1), fetch(kernel)))
     stacked, kernels = (np.stack(arrays).astype(np.float32) for arrays in zip(*of_layers, strict=True))
     return stacked, kernels
 
@@ -273,7 +274,7 @@ def _search(task: Any, params: Any, source: list[int]) -> tuple[list[tuple[list[
     check_lengths(task.model, [len(source) + config.max_extra_tokens])
     members = (search_parameters(params, config.dtype),)
     inputs = pad_ids([source])[:, : task.model.config.max_length]
-    hypotheses, trace = jax.device_get(trace_batch(task.model, members, inputs, config))
+    hypotheses, trace = fetch(trace_batch(task.model, members, inputs, config))
     return _hypotheses(hypotheses), trace
 
 

@@ -63,8 +63,8 @@ def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is not a complete safetensors file ({error}). Copy it again.") from None
     check_finite(tensors, path)
-    flat, like = jax.device_put(tensors), jax.eval_shape(task.init, jax.random.key(0))
-    return jax.tree_util.tree_map_with_path(lambda path, _: flat[flat_name(path)], like), about["steps"]
+    like = jax.eval_shape(task.init, jax.random.key(0))
+    return jax.tree_util.tree_map_with_path(lambda path, _: tensors[flat_name(path)], like), about["steps"]
 
 
 def flat_name(path: tuple[Any, ...]) -> str:

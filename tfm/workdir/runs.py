@@ -17,6 +17,7 @@ from tfm.errors import UserError
 from tfm.fields import NEVER, changes
 from tfm.io.files import check_entries
 from tfm.memory import check_weights_fit, host_memory
+from tfm.training.partitioning import Partitioner, make_evaluation_partitioner
 from tfm.training.setup import open_checkpoints
 from tfm.training.task import Variables, parameters_of
 from tfm.workdir.bundle import is_bundle, read_bundle
@@ -59,6 +60,8 @@ def load(
 ) -> Run:
     """Loads a trained model from the folder of a run or from an export.
 
+    The devices divide its variables as in training, see `make_evaluation_partitioner`.
+
     Args:
       workdir: folder of the run, or a bundle that `tfm.export` wrote.
       checkpoint: "best", "last", or a step. "best" is the best by validation, or the last if none was
@@ -85,22 +88,25 @@ def load(
         if (checkpoint, average_last, ensemble_last) != (None, 1, 1):
             raise UserError(f"{workdir} is an export and has no checkpoints to choose from or to average.")
         task = tasks.find(chosen.task).create(chosen, workdir, new=False)
-        return Run(task, *read_bundle(workdir, task))
+        variables, steps = read_bundle(workdir, task)
+        partitioner = make_evaluation_partitioner(chosen.training)
+        return Run(task, partitioner.fetch_variables(partitioner.place(variables)), steps)
     check_count("average_last", average_last, "checkpoint")
     check_count("ensemble_last", ensemble_last, "checkpoint")
     if average_last > 1 and ensemble_last > 1:
         raise UserError("Checkpoints are either averaged or an ensemble. Choose one of the two.")
     task = tasks.find(chosen.task).create(chosen, workdir, new=False)
-    check_weights_fit(getattr(task, "model", None), ensemble_last)
+    partitioner = make_evaluation_partitioner(chosen.training)
+    check_weights_fit(getattr(task, "model", None), ensemble_last, sharers=partitioner.parameter_shards)
     if average_last > 1:
-        check_weights_fit(getattr(task, "model", None), AVERAGE_COPIES, host_memory())
+        check_weights_fit(getattr(task, "model", None), AVERAGE_COPIES, available=host_memory())
     attempts = ATTEMPTS if checkpoint in (None, "best", "last") else 1
     for _ in range(attempts - 1):
         try:
-            return Run(task, *_restore(task, workdir, checkpoint, average_last, ensemble_last))
+            return Run(task, *_restore(task, partitioner, workdir, checkpoint, average_last, ensemble_last))
         except CheckpointDeleted as error:
             log.info("Choosing another checkpoint: %s", error)
-    return Run(task, *_restore(task, workdir, checkpoint, average_last, ensemble_last))
+    return Run(task, *_restore(task, partitioner, workdir, checkpoint, average_last, ensemble_last))
 
 
 def _check_fixed(saved: Any, chosen: Any) -> None:
@@ -114,9 +120,14 @@ def _check_fixed(saved: Any, chosen: Any) -> None:
 
 
 def _restore(
-    task: Any, workdir: str, checkpoint: str | int | None, average_last: int, ensemble_last: int
+    task: Any,
+    partitioner: Partitioner,
+    workdir: str,
+    checkpoint: str | int | None,
+    average_last: int,
+    ensemble_last: int,
 ) -> tuple[Any, list[int]]:
-    """Returns (variables, steps of their checkpoints). The arguments are those of `load`.
+    """Returns (placed variables, steps of their checkpoints). The other arguments are those of `load`.
 
     Raises:
       CheckpointDeleted: if training deleted a chosen checkpoint before it was read.
@@ -125,12 +136,12 @@ def _restore(
     with contextlib.closing(open_checkpoints(task, training, workdir)) as checkpoints:
         last = max(average_last, ensemble_last)
         steps = _steps(checkpoints, checkpoint, last, training.checkpoint_every)
-        like = jax.eval_shape(task.init, jax.random.key(0))
-        restored = (checkpoints.restore_variables(step, like) for step in steps)
+        like = partitioner.like(jax.eval_shape(task.init, jax.random.key(0)))
+        restored = (partitioner.fetch_variables(checkpoints.restore_variables(step, like)) for step in steps)
         if ensemble_last > 1:
             return tuple(restored), steps
         if average_last > 1:
-            return jax.device_put(average_trees(restored)), steps
+            return average_trees(restored), steps
         return next(restored), steps
 
 

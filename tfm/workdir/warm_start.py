@@ -13,6 +13,7 @@ from tfm import tasks
 from tfm.errors import UserError
 from tfm.fields import changes
 from tfm.io.files import atomic_file
+from tfm.sharding import fetch
 from tfm.training.parameter_map import Entry, load_tree
 from tfm.training.task import Task, Variables
 from tfm.workdir import runs
@@ -104,7 +105,7 @@ def find_initial_variables(
 
     def load(initial: Variables) -> Variables:
         run = runs.load(source)
-        variables = runs.single_model_variables(run)
+        variables = fetch(runs.single_model_variables(run))
         if not entries:
             return {**initial, **variables}
         _warn_of_other_assets(task, run.task, source)

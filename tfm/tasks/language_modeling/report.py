@@ -4,13 +4,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import jax
 import numpy as np
 
 from tfm.data.batches.documents import score_windows, window_batches
 from tfm.data.sources.opening import fingerprint_texts
 from tfm.decoding.parameters import as_ensemble
 from tfm.evaluation.language_modeling_metrics import likelihood_scores
+from tfm.sharding import fetch, place_rows
 from tfm.tasks.language_modeling.data import TokenizedDocuments
 from tfm.training.task import Report
 
@@ -52,7 +52,7 @@ def document_nats(task: Any, params: Any, documents: TokenizedDocuments) -> np.n
     scores = np.full(len(documents.tokens), np.nan)
     members = as_ensemble(params)
     for batch_windows, batch in window_batches(documents.tokens, windows, data.batch_tokens):
-        log_probabilities = np.asarray(jax.device_get(task.log_probabilities(members, batch)))
+        log_probabilities = fetch(task.log_probabilities(members, place_rows(batch, like=members)))
         for row, (start, length, counted) in enumerate(zip(*batch_windows, strict=True)):
             first = length - counted
             scores[start + first : start + length] = log_probabilities[row, first:length]

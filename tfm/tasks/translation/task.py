@@ -33,6 +33,7 @@ from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.losses import fused_linear_cross_entropy
 from tfm.memory import check_batches_fit
 from tfm.models import TransformerConfig
+from tfm.sharding import place_rows
 from tfm.tasks.translation.data import TranslationData
 from tfm.tasks.translation.pipeline import Hypothesis, align_texts, score_texts, translate_texts
 from tfm.tasks.translation.report import report_split
@@ -202,7 +203,7 @@ class Translation(Task):
         hypotheses: list[Any] = []
         sums: dict[str, Any] = {}
         for batch in data.validation_batches:
-            add_sums(sums, self._evaluation_loss(variables, batch))
+            add_sums(sums, self._evaluation_loss(variables, place_rows(batch, like=variables)))
         metrics = {f"validation/{name}": mean for name, mean in means(sums).items()}
         if data.validation_pairs:
             sources, references = zip(*data.validation_pairs, strict=True)

@@ -1,0 +1,99 @@
+"""The division of arrays over a mesh of devices.
+
+The axes "data" and "fsdp" divide rows, and the axes "fsdp" and "tensor" divide parameters. A program that
+reads divided parameters and rows needs no other change: XLA divides its work and leaves parameters in place.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from tfm.dropout import ROW_AXES
+from tfm.layers.parameter_axes import PARAMETER_RULES, parameter_axes
+
+MESH_AXES = ("data", "fsdp", "tensor")
+
+
+def make_mesh(devices: Sequence[jax.Device], fsdp: int, tensor: int) -> Mesh:
+    """Returns the mesh [data, fsdp, tensor] of devices whose number is a multiple of `fsdp` x `tensor`."""
+    shape = np.asarray(devices).reshape(-1, fsdp, tensor)
+    return Mesh(shape, MESH_AXES, axis_types=(AxisType.Auto,) * 3)
+
+
+def shard_parameters(tree: Any, mesh: Mesh) -> Any:
+    """Returns the tree of `NamedSharding`s of variables, optimizer state, or a whole train state.
+
+    An axis whose length the devices do not divide evenly is not divided.
+    """
+
+    def shard(path, x):
+        names = parameter_axes(jax.tree_util.keystr(path, simple=True, separator="/"), jnp.ndim(x))
+        axes = (PARAMETER_RULES.get(name, ()) for name in names)
+        spec = [
+            axis if axis and length % math.prod(mesh.shape[name] for name in axis) == 0 else None
+            for axis, length in zip(axes, jnp.shape(x), strict=True)
+        ]
+        return NamedSharding(mesh, PartitionSpec(*spec))
+
+    return jax.tree_util.tree_map_with_path(shard, tree)
+
+
+def find_mesh(variables: Any) -> Mesh | None:
+    """Returns the mesh over which variables are divided, or None if they are on one device or on the host."""
+    for x in jax.tree.leaves(variables):
+        sharding = getattr(x, "sharding", None)
+        if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1:
+            return sharding.mesh
+    return None
+
+
+def count_row_shards(variables: Any) -> int:
+    """Returns into how many parts `place_rows` divides rows."""
+    mesh = find_mesh(variables)
+    return 1 if mesh is None else math.prod(mesh.shape[axis] for axis in ROW_AXES)
+
+
+def place_rows(rows: Any, like: Any) -> Any:
+    """Divides rows over the devices that hold some variables, so that each device computes its share.
+
+    Args:
+      rows: tree of arrays [B, ...], NumPy arrays or random keys. Every host has all rows.
+      like: the variables. If they are on one device, nothing changes.
+
+    Returns:
+      The tree with the rows on the devices, and rows of zeros at the end, so that all shares are equal.
+    """
+    mesh = find_mesh(like)
+    if mesh is None:
+        return rows
+    shards = count_row_shards(like)
+    where = NamedSharding(mesh, PartitionSpec(ROW_AXES))
+
+    def place(x):
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(place(jax.random.key_data(x)), impl=jax.random.key_impl(x))
+        padded = pad_rows(np.asarray(x), shards)
+        return jax.make_array_from_callback(padded.shape, where, lambda index: padded[index])
+
+    return jax.tree.map(place, rows)
+
+
+def pad_rows(x: np.ndarray, count: int) -> np.ndarray:
+    """Pads an array with rows of zeros to a multiple of `count` rows."""
+    return np.pad(x, [(0, -len(x) % count)] + [(0, 0)] * (x.ndim - 1))
+
+
+def fetch(tree: Any) -> Any:
+    """Returns NumPy arrays of a tree of arrays, all rows on every host. All hosts must call this."""
+
+    def gather(x):
+        is_here = getattr(x, "is_fully_addressable", True)
+        return x if is_here else multihost_utils.process_allgather(x, tiled=True)
+
+    return jax.device_get(jax.tree.map(gather, tree))
